@@ -21,9 +21,10 @@ from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import HOUR
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed
-from forebay.errors import StoreRefused
+from forebay.errors import StoreBusy, StoreRefused
 from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.standard import standard_duties
+from forebay.scheduler.sweeping import Sweeping
 from forebay.stores.protocol import BATCH, Store
 from forebay.testing.clock import ManualClock
 from tests.app.alarming import put
@@ -289,6 +290,40 @@ def test_after_an_outage_a_consumer_sweeps_only_when_holders_had_time_to_renew(
         other.claim()
 
     assert consumer.renew(held) == [True]
+
+
+@pytest.mark.parametrize("what", ["exchange", "promote"])
+@pytest.mark.parametrize(
+    ("errors", "quiet_seconds"), [([StoreBusy], 0), ([StoreUnavailable, StoreBusy], 12)], ids=["busy", "both"]
+)
+def test_a_transaction_that_holds_up_a_consumer_is_no_outage_and_hides_none(
+    app: Forebay, clock: ManualClock, what: str, errors: list[type[StoreUnavailable]], quiet_seconds: int
+) -> None:
+    left: list[type[StoreUnavailable]] = []
+
+    def trouble(name: str, args: tuple[Any, ...]) -> None:
+        if left and name == what:
+            raise left.pop(0)("not now")
+
+    sweepings: list[Sweeping] = []
+
+    def duties(**_: Any) -> Sequence[Duty]:
+        found = standard_duties(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.0)
+        sweepings.extend(one for one in found if isinstance(one, Sweeping) and one.name != "sweep dead")
+        return found
+
+    watched = WatchedEngine(app.engine, trouble)
+    with closing(Consumer(watched.seam, duties)) as consumer:
+        consumer.claim()
+        clock.advance(seconds=30)
+        left.extend(errors)
+        while left:
+            with suppress(StoreUnavailable):
+                consumer.claim()
+            clock.advance(seconds=1)
+        consumer.claim()
+
+    assert [one.quiet_seconds for one in sweepings] == [pytest.approx(quiet_seconds, abs=1)]
 
 
 def test_of_two_attempts_at_one_job_only_the_one_that_is_held_is_settled(

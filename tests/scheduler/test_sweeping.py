@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
 from forebay.app.duty import run_due
 from forebay.domain.history import EventKind
-from forebay.domain.job import Job, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, Job, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts
 from forebay.domain.retry import RetryPolicy
-from forebay.errors import StoreRefused, StoreUnavailable
+from forebay.errors import StoreBusy, StoreRefused, StoreUnavailable
 from forebay.scheduler.sweeping import Sweeping
 from forebay.stores.clock_reading import ClockReading
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.protocol import Reader, Store, Want
 from forebay.testing.clock import ManualClock
 from tests.app.watching import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, complete, new_job
 
 LEASE = 30_000
 RENEWAL = 10_000
+MARGIN = 2_000  # for a renewal that comes late
+HOLD_BACK = RENEWAL + MARGIN
+HOLD_BACK_AFTER_STEP = LEASE + MARGIN
 
 
 def sweeping(store: Store, clock: ManualClock, own: ManualClock | None = None, **settings: Any) -> Sweeping:
@@ -201,17 +205,44 @@ def swept(store: Store, duty: Sweeping) -> bool:
     return bound(store, duty) == store.read_clock().now
 
 
-def test_it_waits_one_renewal_interval_after_its_first_turn(store: Store, clock: ManualClock) -> None:
+def run_each_second(store: Store, duty: Sweeping, moved: Sequence[ManualClock], seconds: float) -> None:
+    """Let the sweeper have a turn each second, for this long."""
+    for _ in range(int(seconds)):
+        for one in moved:
+            one.advance(ms=1_000)
+        duty.run(store)
+
+
+def test_it_waits_a_little_longer_than_a_renewal_interval_after_its_first_turn(
+    store: Store, clock: ManualClock
+) -> None:
     duty = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
-    clock.advance(ms=RENEWAL)  # as long as it has not read the store's clock it would not see a step
+    clock.advance(ms=HOLD_BACK)  # as long as it has not read the store's clock it would not see a step
 
     early = swept(store, duty)
-    clock.advance(ms=RENEWAL - 1)
+    clock.advance(ms=HOLD_BACK - 1)
     nearly = swept(store, duty)
     clock.advance(ms=1)
 
     assert (early, nearly) == (False, False)
     assert swept(store, duty)
+
+
+@pytest.mark.shows("R-EDGE-31")
+def test_a_sweeper_that_starts_after_a_step_ahead_leaves_a_job_to_a_holder_that_renews_a_little_late(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    store.insert([new_job()])
+    [job] = claim(store)
+    clock.set(clock.now_ms() + 60_000)
+    fresh = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
+
+    fresh.run(store)
+    run_each_second(
+        store, fresh, (clock,), (RENEWAL + MARGIN) / 1_000 - 1
+    )  # a worker looks at its leases at times
+
+    assert look(reader, job).worker == WORKER
 
 
 def test_it_waits_again_when_its_owner_has_connected_again(store: Store, clock: ManualClock) -> None:
@@ -220,12 +251,12 @@ def test_it_waits_again_when_its_owner_has_connected_again(store: Store, clock: 
     duty.connected()
 
     assert not swept(store, duty)
-    clock.advance(ms=RENEWAL)
+    clock.advance(ms=HOLD_BACK)
     assert swept(store, duty)
 
 
 @pytest.mark.parametrize("step", [-3_600_000, -60_000, -1_100, 1_100, 60_000, 3_600_000])
-def test_after_a_step_of_the_stores_clock_it_waits_for_a_whole_lease(
+def test_after_a_step_of_the_stores_clock_it_waits_a_little_longer_than_a_lease(
     store: Store, clock: ManualClock, step: int
 ) -> None:
     own = ManualClock()
@@ -233,8 +264,8 @@ def test_after_a_step_of_the_stores_clock_it_waits_for_a_whole_lease(
     clock.set(clock.now_ms() + step)
 
     after_the_step = swept(store, duty)
-    clock.advance(ms=LEASE - 1)
-    own.advance(ms=LEASE - 1)
+    clock.advance(ms=HOLD_BACK_AFTER_STEP - 1)
+    own.advance(ms=HOLD_BACK_AFTER_STEP - 1)
     nearly = swept(store, duty)
     clock.advance(ms=1)
     own.advance(ms=1)
@@ -351,10 +382,64 @@ def test_after_a_step_ahead_a_job_whose_worker_died_before_it_is_put_back_after_
 
     duty.run(store)
     for moved in (clock, own):
-        moved.advance(ms=LEASE)
+        moved.advance(ms=HOLD_BACK_AFTER_STEP)
     duty.run(store)
 
     assert look(reader, job).state is JobState.PENDING
+
+
+@pytest.mark.shows("R-EDGE-31")
+@pytest.mark.parametrize("steps", [(400_000,), (400_000, 400_000), (-60_000, 400_000)])
+@pytest.mark.parametrize("seconds", [36, 60, 90])
+def test_after_a_step_ahead_a_lease_of_up_to_90_seconds_is_left_to_its_holder_until_it_renews(
+    store: Store, reader: Reader, clock: ManualClock, seconds: int, steps: tuple[int, ...]
+) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
+    store.insert([new_job()])
+    [job] = store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1, seconds * 1_000)], room=1).jobs
+
+    # The holder renews after a third of its lease, and the sweeper has a turn each second before that.
+    for step in steps:
+        clock.set(clock.now_ms() + step)
+        run_each_second(store, duty, (clock, own), seconds / 3 / len(steps))
+
+    assert look(reader, job).worker == WORKER
+    renewed = store.renew(WORKER, [Lease(job.id, job.attempt)], seconds * 1_000)
+    assert [one.job_id for one in renewed.renewed] == [job.id]
+
+
+def test_after_a_step_ahead_what_had_ended_before_it_is_taken_over_meanwhile(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
+    [job] = lose(store, clock)
+    own.advance(ms=LEASE)
+    clock.set(clock.now_ms() + 60_000)
+    duty.run(store)
+
+    run_each_second(store, duty, (clock, own), LEASE / 2_000)
+
+    assert look(reader, job).state is JobState.PENDING
+
+
+@pytest.mark.parametrize("awake", [0.1, 5, 40])
+def test_a_program_that_is_frozen_between_its_turns_takes_over_what_a_dead_one_held(
+    store: Store, reader: Reader, clock: ManualClock, awake: float
+) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
+    [job] = lose(store, clock)
+
+    states = []
+    for _ in range(4):
+        clock.advance(seconds=300)
+        own.advance(seconds=awake)  # its monotonic clock stands still while it is frozen
+        duty.run(store)
+        states.append(look(reader, job).state)
+
+    assert states[-1] is JobState.PENDING
 
 
 def test_while_it_holds_back_others_may_sweep(store: Store, other_store: Store, clock: ManualClock) -> None:
@@ -387,8 +472,8 @@ def test_programs_that_live_for_a_moment_put_back_what_a_dead_one_held(
         states.append(look(reader, job).state.value)
         clock.advance(seconds=2.5)
 
-    # The first sees that the lease has ended; ten seconds later its holder has had time to renew.
-    assert states == ["running"] * 4 + ["pending"] * 2
+    # The first sees that the lease has ended; twelve seconds later its holder has had time to renew.
+    assert states == ["running"] * 5 + ["pending"]
 
 
 @pytest.mark.shows("R-EDGE-31")
@@ -402,7 +487,7 @@ def test_a_program_that_starts_after_a_step_ahead_takes_no_healthy_job_away(
     clock.set(clock.now_ms() + step)
 
     short_lived(store, clock)
-    clock.advance(ms=RENEWAL - 1)
+    clock.advance(ms=HOLD_BACK - 1)
     short_lived(store, clock)
     store.renew(WORKER, [Lease(job.id, job.attempt)])
     clock.advance(ms=1)
@@ -420,7 +505,7 @@ def test_a_program_that_starts_after_an_outage_lets_holders_renew_first(
     clock.advance(ms=2 * LEASE)  # the store is away
 
     short_lived(store, clock)
-    clock.advance(ms=RENEWAL - 1)
+    clock.advance(ms=HOLD_BACK - 1)
     short_lived(store, clock)
 
     assert look(reader, job).worker == WORKER
@@ -445,9 +530,25 @@ def test_after_an_outage_the_holders_come_first(store: Store, clock: ManualClock
         duty.run(Watched(store, away("sweep")).seam)
 
     back_again = swept(store, duty)
-    clock.advance(ms=RENEWAL)
+    clock.advance(ms=HOLD_BACK)
 
     assert not back_again
+    assert swept(store, duty)
+
+
+@pytest.mark.parametrize("method", ["read_clock", "sweep"])
+def test_a_transaction_that_holds_up_a_sweep_is_no_outage(
+    store: Store, clock: ManualClock, method: str
+) -> None:
+    duty = sweeping(store, clock)
+
+    def hold_up(name: str, args: tuple[Any, ...]) -> None:
+        if name == method:
+            raise StoreBusy("another transaction holds a job")
+
+    with pytest.raises(StoreBusy):
+        duty.run(Watched(store, hold_up).seam)
+
     assert swept(store, duty)
 
 
@@ -461,7 +562,7 @@ def test_what_was_taken_over_is_settled_after_the_outage(
         duty.run(Watched(store, away("exchange"), too_late=too_late).seam)
 
     duty.run(store)
-    clock.advance(ms=RENEWAL)
+    clock.advance(ms=HOLD_BACK)
     duty.run(store)
 
     assert (look(reader, job).state, look(reader, job).crashes) == (JobState.PENDING, 1)

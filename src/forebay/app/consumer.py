@@ -45,7 +45,7 @@ from forebay.domain.outcome import (
 )
 from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreError, StoreUnavailable
+from forebay.errors import StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import uninterrupted
 from forebay.stores.protocol import Engine, Reader, Store, Want
 from forebay.telemetry.observing import End, Observers
@@ -114,8 +114,8 @@ class Consumer:
             store = self._opened()
             try:
                 answer = store.exchange(self.id, wants=[want], room=most)
-            except StoreUnavailable:
-                self._was_away = True
+            except StoreUnavailable as exc:
+                self._was_away = self._was_away or _is_away(exc)
                 raise
             self._count_claimed([name], answer.jobs)
             self._do_duties(store)
@@ -154,7 +154,7 @@ class Consumer:
         try:
             run_due(store, self._duties)
         except StoreError as exc:
-            self._was_away = isinstance(exc, StoreUnavailable)
+            self._was_away = _is_away(exc)
             logger.warning("consumer %s leaves duties to the next claim: %s", self.id, exc)
 
     def renew(self, jobs: Iterable[Job], *, lease: Length | None = None) -> list[bool]:
@@ -398,6 +398,11 @@ def new_worker() -> WorkerId:
 def arguments(job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a claimed job."""
     return decode_call(job.payload)
+
+
+def _is_away(error: StoreError) -> bool:
+    """Return whether the store did not answer. A busy one does: another transaction holds a job or a key."""
+    return isinstance(error, StoreUnavailable) and not isinstance(error, StoreBusy)
 
 
 def _completed(job: Job, result: Any) -> Settlement:

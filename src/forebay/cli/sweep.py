@@ -29,7 +29,7 @@ def sweep(desk: Desk, out: Output, dead_workers: bool, at_once: bool) -> None:
     Each job is tried again or goes to the dead letters, as its retry policy says. Workers do this once a
     second by themselves.
 
-    The command waits for ten seconds first: after an outage, or a step of the store's clock, workers that
+    The command waits for twelve seconds first: after an outage, or a step of the store's clock, workers that
     live renew their leases meanwhile. With --now it does not wait, and takes jobs from such workers.
     --dead-workers never waits.
     """

@@ -14,8 +14,8 @@ SLEW: Final = 2_000
 
 
 class Observed(NamedTuple):
-    """A reading of the store's clock. `latest` is where that clock can stand now at most, unless it was
-    stepped forward; the reading itself is later after a step of less than a second."""
+    """A reading of the store's clock. `latest` is where that clock can stand now at most without a step
+    forward of more than a second. So after such a step it is a time of the clock before the step."""
 
     reading: ClockReading
     latest: int
@@ -51,4 +51,5 @@ class StoreClock:
         if self._low > self._high:
             self._low, self._high = low, high
         has_stepped = low > expected_high + STEP_MS or high < expected_low - STEP_MS
-        return Observed(reading, floor(self._high + answered), is_first, has_stepped)
+        latest = min(high, expected_high) if has_stepped else self._high
+        return Observed(reading, floor(latest + answered), is_first, has_stepped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Final, TypeAlias
@@ -13,8 +14,9 @@ from forebay.domain.job import Job, JobId, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreUnavailable
+from forebay.errors import StoreBusy, StoreUnavailable
 from forebay.scheduler.store_clock import StoreClock
+from forebay.stores.clock_reading import LATE_MS
 from forebay.stores.protocol import BATCH, Refusal, Store
 from forebay.telemetry.observing import End
 
@@ -29,11 +31,15 @@ class Sweeping:
 
     A sweeper trusts the store's clock while it moves as its own monotonic clock does. It holds back for one
     renewal interval (a third of a lease) after its first reading and after each outage, so that the holders
-    of leases come first, and for a whole lease after a step of the store's clock by more than a second:
-    whoever lives renews meanwhile.
+    of leases come first. After a step of the store's clock by more than a second it holds back for a whole
+    lease. In both cases it adds two seconds for renewals that come late.
 
-    While it holds back it takes over only what had ended at an earlier recorded reading, at least ten seconds
-    ago: see `_ended_by`. So programs that live for a moment take over what their dead predecessors held.
+    While it holds back it takes over only what had ended at an earlier recorded reading, at least twelve
+    seconds ago, and before the step: see `_ended_by`. So programs that live for a moment take over what their
+    dead predecessors held.
+
+    Holders of leases up to 30 s renew within twelve seconds, and those of leases up to 90 s within 32. So a
+    step that this sweeper has seen ends no living lease up to 90 s, and one before its start none up to 30 s.
 
     `tell` is called with the attempts that it has settled; without it, the program's observers are.
 
@@ -69,6 +75,9 @@ class Sweeping:
         self._held: dict[JobId, Job] = {}
         self._was_away = False
         self._quiet_until = inf  # until the store's clock has been read
+        # Times of the store's clock just before its steps, while the sweeper holds back for them. Two are
+        # enough: a program that is frozen between its turns sees a step in each, and must not stay behind.
+        self._before_steps: deque[int] = deque(maxlen=2)
 
     @property
     def name(self) -> str:
@@ -84,7 +93,7 @@ class Sweeping:
 
     def connected(self) -> None:
         """Say that the store has just been reached, for the first time or again."""
-        self._be_quiet_for(self._lease_ms / 3_000)
+        self._hold_back_for(self._lease_ms / 3)
 
     def run(self, store: Store) -> bool:
         """Take over one batch and settle it; true if there may be more."""
@@ -97,6 +106,8 @@ class Sweeping:
                 return self._sweep(store, None)
             ended_by = self._ended_by(store)
             return ended_by is not None and self._sweep(store, ended_by)
+        except StoreBusy:
+            raise  # another transaction holds a job: the store answers, and holders can renew
         except StoreUnavailable:
             self._was_away = True
             raise
@@ -107,19 +118,33 @@ class Sweeping:
         Not simply its present time: the clock may step between this reading and the sweep, or have stepped
         since the last one. What had ended by the clock before the step is lost in any case.
 
-        While it holds back it uses a reading that some program has recorded at least ten seconds ago. What
-        had ended then and has not been renewed since is lost, though this program knows of no outage and no
-        step before its start. After an outage or a step before that reading, the holders have had these ten
-        seconds to renew. One after it does not matter: a holder in order renews long before its lease ends,
+        While it holds back it uses a reading that some program has recorded at least 12 s ago. What had
+        ended then and has not been renewed since is lost, though this program knows of no outage and no step
+        before its start. After an outage or a step before that reading, the holders have had these 12 s to
+        renew. One after it does not matter: a holder in order renews long before its lease ends,
         so at that reading its lease had not ended.
+
+        12 s are enough for leases of 30 s. Longer ones are renewed less often. So after a step that
+        this program has seen, it also goes no further than the clock stood before the step. A lease that
+        lasted longer is left to its holder until the hold-back is over.
         """
-        seen = self._store_clock.read(store, record=self.quiet_seconds > 0)
+        is_quiet = self.quiet_seconds > 0
+        seen = self._store_clock.read(store, record=is_quiet)
         if seen.is_first:
-            self._quiet_until = self._clock.monotonic() + self._lease_ms / 3_000
+            self._quiet_until = -inf
+            self._hold_back_for(self._lease_ms / 3)
         elif seen.has_stepped:
-            self._be_quiet_for(self._lease_ms / 1_000)
+            self._before_steps.append(seen.latest)
+            self._hold_back_for(self._lease_ms)
+            if not is_quiet:
+                # Read again, and record it. Else a program that is frozen between its turns, and so sees a
+                # step in each of them, would never have an earlier reading. A step between the two readings
+                # is seen by the second one.
+                return self._ended_by(store)
         if self.quiet_seconds:
-            return seen.reading.earlier
+            earlier = seen.reading.earlier
+            return None if earlier is None else min([earlier, *self._before_steps])
+        self._before_steps.clear()
         return min(seen.reading.now, seen.latest)
 
     def _sweep(self, store: Store, ended_by: int | None) -> bool:
@@ -140,8 +165,9 @@ class Sweeping:
             self._tell(list(_written(held.values(), ends, answer.refused)))
         return len(swept) >= self._batch
 
-    def _be_quiet_for(self, seconds: float) -> None:
-        self._quiet_until = max(self._quiet_until, self._clock.monotonic() + seconds)
+    def _hold_back_for(self, ms: float) -> None:
+        until = self._clock.monotonic() + (ms + LATE_MS) / 1_000
+        self._quiet_until = max(self._quiet_until, until)
 
 
 def _written(jobs: Iterable[Job], ends: Iterable[Settlement], refused: Iterable[Refusal]) -> Iterator[End]:

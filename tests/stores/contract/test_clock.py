@@ -118,12 +118,12 @@ def test_a_reading_of_the_clock_is_the_time_of_the_store(store: Store, clock: Ma
     assert store.read_clock(record=True) == ClockReading(now=clock.now_ms())
 
 
-def test_a_recorded_reading_is_shown_to_others_after_ten_seconds(
+def test_a_recorded_reading_is_shown_to_others_after_twelve_seconds(
     store: Store, other_store: Store, clock: ManualClock
 ) -> None:
     first = store.read_clock(record=True).now
 
-    clock.advance(ms=9_999)
+    clock.advance(ms=11_999)
     early = other_store.read_clock(record=True).earlier
     clock.advance(ms=1)
 
@@ -148,7 +148,7 @@ def test_the_latest_reading_that_is_old_enough_is_shown(store: Store, clock: Man
 
     # One reading is kept for each two seconds.
     assert earlier is not None
-    assert began + 48_000 <= earlier <= began + 50_000
+    assert began + 46_000 <= earlier <= began + 48_000
 
 
 @pytest.mark.parametrize("pause", [16, 60, 3_600])
@@ -169,7 +169,7 @@ def test_a_reading_from_before_the_clock_was_set_back_does_not_count(
     clock.set(clock.now_ms() - 16_000)
 
     set_back = store.read_clock(record=True)
-    clock.advance(seconds=10)
+    clock.advance(seconds=12)
 
     assert set_back.earlier is None
     assert store.read_clock(record=True).earlier == set_back.now

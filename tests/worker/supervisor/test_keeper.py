@@ -18,7 +18,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
-from forebay.errors import StoreUnavailable
+from forebay.errors import StoreBusy, StoreUnavailable
 from forebay.stores.protocol import Engine, Reader, Store, Want
 from forebay.testing.clock import ManualClock
 from forebay.worker.channel import (
@@ -49,6 +49,7 @@ class Troubled:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.fails_before: set[str] = set()
+        self.busy_for: set[tuple[str, WorkerId]] = set()  # methods, and the worker that a call is about
         self.fails_after: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
@@ -67,6 +68,11 @@ class TroubledStore:
         def call(*args: Any, **kwargs: Any) -> Any:
             if name in self._engine.fails_before:
                 raise StoreUnavailable("away")
+            if any(
+                name == method and worker in _workers(args, kwargs)
+                for method, worker in self._engine.busy_for
+            ):
+                raise StoreBusy("another transaction holds a job")
             answer = getattr(self._store, name)(*args, **kwargs)
             if name in self._engine.fails_after:
                 self._engine.fails_after.discard(name)
@@ -74,6 +80,10 @@ class TroubledStore:
             return answer
 
         return call
+
+
+def _workers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    return [*args[:1], *kwargs.get("dead", ())]
 
 
 class Scene:
@@ -405,6 +415,48 @@ def test_a_dead_worker_is_buried_as_soon_as_the_store_answers(
     assert (scene.job(one.id).state, scene.job(one.id).crashes) == (JobState.PENDING, 1)
     assert scene.reader.workers() == []
     assert scene.keeper.is_idle
+
+
+@pytest.mark.parametrize("method", ["sweep", "standing", "forget_worker"])
+def test_while_a_transaction_holds_what_a_dead_worker_held_leases_of_the_living_are_renewed(
+    scene: Scene, method: str
+) -> None:
+    scene.welcomed()
+    (one,) = scene.claim(1)
+    scene.write(one, is_begun=True)
+    scene.engine.busy_for.add((method, WORKER))
+    scene.dies()
+    with scene.another() as (child, heard):
+        (held,) = scene.claim(1, WorkerId("another"))
+        child.page.write(held, scene.clock.monotonic())
+        scene.clock.advance(seconds=10)
+        scene.keeper.play()
+
+        assert [news.renewed for news in heard() if isinstance(news, Kept)] == [(lease(held),)]
+        assert not scene.keeper.is_idle
+        scene.engine.busy_for.clear()
+        assert scene.keeper.play()
+
+    assert (scene.job(one.id).state, scene.job(one.id).crashes) == (JobState.PENDING, 1)
+    assert scene.keeper.is_idle
+
+
+def test_a_renewal_that_a_transaction_holds_up_costs_no_other_process_its_own(scene: Scene) -> None:
+    scene.welcomed()
+    (one,) = scene.claim(1)
+    scene.write(one, is_begun=True)
+    scene.engine.busy_for.add(("renew", WORKER))
+    with scene.another() as (child, heard):
+        (held,) = scene.claim(1, WorkerId("another"))
+        child.page.write(held, scene.clock.monotonic())
+        scene.clock.advance(seconds=10)
+        scene.keeper.play()
+
+        assert [news.renewed for news in heard() if isinstance(news, Kept)] == [(lease(held),)]
+    assert [type(news) for news in scene.heard()] == [InDoubt]
+    scene.engine.busy_for.clear()
+    assert scene.keeper.play()
+    assert [news.renewed for news in scene.heard() if isinstance(news, Kept)] == [(lease(one),)]
 
 
 @pytest.mark.shows("R-WORK-13")

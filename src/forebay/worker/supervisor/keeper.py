@@ -7,6 +7,7 @@ import random
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from math import inf
 from threading import Event, Thread
 from typing import Final
@@ -23,7 +24,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Interrupted, Lost
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import Command, CommandKind, WorkerState
-from forebay.errors import Forbidden, StoreError, StoreUnavailable
+from forebay.errors import Forbidden, StoreBusy, StoreError, StoreUnavailable
 from forebay.scheduler.sweeping import REASON
 from forebay.stores.ids import new_worker_id
 from forebay.stores.protocol import BATCH, Engine, Exchange, Refusal, Standing, Store
@@ -175,6 +176,10 @@ class Keeper:
         try:
             part(self._opened())
             return True
+        except StoreBusy as exc:
+            # The store answers: the other parts, renewals among them, do not need what the transaction holds.
+            logger.info("a part of the supervisor's work waits for another transaction: %s", exc)
+            return False
         except StoreUnavailable:
             self._trouble_at = self._clock.monotonic()
             raise
@@ -222,10 +227,11 @@ class Keeper:
             if child.is_up:
                 # Taken first: a supervisor that is stopped in between must not say that it renewed just now.
                 now = self._clock.monotonic()
-                self._renew(store, child)
-                self._beat(store, child)
-                child.page.kept(now)
-                self._hand_back(store, child)
+                with suppress(StoreBusy):  # tried again with the next tick; the other children do not wait
+                    self._renew(store, child)
+                    self._beat(store, child)
+                    child.page.kept(now)
+                    self._hand_back(store, child)
 
     def _renew(self, store: Store, child: Child) -> None:
         now = self._clock.monotonic()
@@ -322,7 +328,10 @@ class Keeper:
 
     def _bury_all(self, store: Store) -> None:
         for _ in range(len(self._ended)):
-            if self._bury(store, self._ended[0]):
+            is_buried = False
+            with suppress(StoreBusy):  # a transaction holds one of its jobs, or its row
+                is_buried = self._bury(store, self._ended[0])
+            if is_buried:
                 self._ended.popleft().child.close()
             else:
                 self._ended.rotate(-1)  # with the next tick again; others need not wait for that
@@ -352,6 +361,8 @@ class Keeper:
         that is held under an id which nobody uses any more."""
         try:
             swept = store.sweep(self._sweeper, BATCH, only_dead=True, dead=[worker, *self._former])
+        except StoreBusy:
+            raise  # nothing was taken over
         except StoreUnavailable:
             self._former.append(self._sweeper)
             self._sweeper = new_worker_id()
