@@ -94,7 +94,7 @@ class Coordinator:
         self._interrupting = Interrupting(slots, inbox, executors, clock, max_abandoned=max_abandoned)
         self._lingering = Lingering(is_needed=is_lingering)
         self._unsettled: list[tuple[Assignment, Outcome]] = []
-        self._put_off = PutOff(clock)
+        self._put_off = PutOff(slots, clock)
         self._in_doubt = False
         self._was_away = False
         self._due_at = inf
