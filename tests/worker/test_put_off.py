@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from forebay.domain.outcome import Completed
+from forebay.errors import StoreBusy
 from forebay.testing.clock import ManualClock
+from forebay.worker.coordinator import Coordinator
 from forebay.worker.put_off import MAX_OFFERED, MAX_WITHOUT_SLOT, Endings, PutOff
-from forebay.worker.slots import Kind, Slots
+from forebay.worker.recycling import Wear
+from forebay.worker.slots import Assignment, Kind, Slots
+from tests.app.watching import Watched
+from tests.worker.rig import Rig
 from tests.worker.support import an_assignment
 
 THREADS = 300
@@ -93,3 +102,63 @@ def test_the_rest_is_offered_at_once_when_the_first_are_settled(
     assert put_off.due() == ended[MAX_OFFERED:]
     put_off.keep(put_off.due(), [])
     assert (len(put_off), put_off.due()) == (0, [])
+
+
+def busy(name: str, args: tuple[Any, ...]) -> None:
+    """Another transaction holds what each settlement needs."""
+    if name == "exchange" and len(args) > 1 and args[1]:
+        raise StoreBusy("a key is held")
+
+
+def cancel(rig: Rig, coordinator: Coordinator, one: Assignment) -> None:
+    rig.store.cancel([one.job.id], "no need")
+
+
+def stop(rig: Rig, coordinator: Coordinator, one: Assignment) -> None:
+    coordinator.is_claiming = False
+    coordinator.interrupt_all()
+
+
+@pytest.mark.parametrize("ask", [cancel, stop, lambda *_: None], ids=["cancel", "stop", "time limit"])
+def test_an_attempt_that_has_ended_is_not_asked_to_stop_and_is_not_stuck(
+    rig: Rig, caplog: pytest.LogCaptureFixture, ask: Callable[[Rig, Coordinator, Assignment], None]
+) -> None:
+    rig.insert(timeout_ms=2_000)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).seam)
+    coordinator.turn()
+    [one] = rig.threads.begin()
+    rig.threads.finish(one)
+    coordinator.turn()
+
+    with caplog.at_level(logging.ERROR):
+        ask(rig, coordinator, one)
+        for _ in range(20):
+            rig.clock.advance(seconds=1)
+            coordinator.turn()
+
+    assert (rig.threads.interrupts, one.is_stuck, caplog.messages) == ([], False, [])
+
+
+def test_a_job_that_was_handed_back_in_vain_is_not_asked_to_stop(rig: Rig) -> None:
+    rig.insert()
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).seam)
+    coordinator.turn()
+    [one] = rig.threads.given
+    coordinator.hand_back()
+    coordinator.turn()
+
+    stop(rig, coordinator, one)
+
+    assert (one.stop, one.is_concluded) == (None, True)
+
+
+def test_a_thread_that_was_stuck_counts_no_more_when_its_job_has_ended() -> None:
+    slots = Slots(1)
+    [(one, _)] = endings(slots, 1)
+    one.is_stuck = True
+    before = Wear(slots).reason()
+
+    one.conclude()
+
+    assert before is not None
+    assert Wear(slots).reason() is None

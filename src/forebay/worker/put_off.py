@@ -51,6 +51,8 @@ class PutOff:
         others = [end for end in self._endings if end[0].lease not in ours]
         is_repeat = len(others) < len(self._endings)
         still = [end for end in endings if end[0].lease in busy]
+        for one, _ in still:
+            one.conclude()  # also one that was handed back: no request to stop may reach it
         self._endings = others + still  # to the back, so that all take turns
         if still:
             self._seconds = min(LONGEST_SECONDS, self._seconds * 2) if is_repeat else FIRST_SECONDS
