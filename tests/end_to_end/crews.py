@@ -84,6 +84,14 @@ def hold(number: int) -> int:
     return number
 
 
+@app.task(name="lead")
+def lead(number: int) -> int:
+    said("began", number)
+    current_job().follow_up(note.using(unique="held").job(number))
+    said("ended", number)
+    return number
+
+
 @app.task(name="lock")
 def lock(number: int) -> int:
     said("began", number)

@@ -1,4 +1,4 @@
-"""A worker that must stop while its store refuses connections reports the results that are lost."""
+"""A worker that must stop while its store does not take its results reports those that are lost."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+import psycopg
 import pytest
 
 from forebay.domain.lifecycle import JobState
@@ -72,3 +73,33 @@ def test_a_worker_without_results_leaves_with_status_3_too_when_it_cannot_tell_w
     assert program.ends() == NO_STORE
     assert "could not be written" not in program.log
     assert "did not stop" not in program.log
+
+
+@pytest.fixture
+def postgres_crew(tmp_path: Path) -> Iterator[Crew]:
+    with closing(Postgres()) as server, a_crew(tmp_path, server.url()) as crew:
+        crew.app.counts()  # the tables are there
+        yield crew
+
+
+@pytest.mark.parametrize("processes", [None, 2])
+def test_a_worker_whose_results_need_what_another_transaction_holds_says_so_and_leaves_with_status_3(
+    postgres_crew: Crew, processes: int | None
+) -> None:
+    crew = postgres_crew
+    note = crew.app.task(name="note")(lambda number: number)
+    with closing(psycopg.connect((crew.folder / "url").read_text())) as caller:
+        note.using(unique="held").enqueue_within(caller, 100)
+        program = crew.worker("--drain", "1", processes=processes)
+        jobs = [crew.enqueue("lead", number, lease=5) for number in range(JOBS)]
+        eventually(lambda: len(crew.ended()) == JOBS, DEADLINE)
+
+        program.tell(signal.SIGTERM)
+
+        assert program.ends() == NO_STORE
+        caller.rollback()
+    assert sum(map(int, UNWRITTEN.findall(program.log))) == JOBS, program.log
+    assert "because another transaction holds what" in program.log
+    assert "did not stop" not in program.log
+    crew.worker()
+    assert {crew.final(job).state for job in jobs} == {JobState.COMPLETED}

@@ -137,6 +137,7 @@ def test_an_attempt_that_has_ended_is_not_asked_to_stop_and_is_not_stuck(
             coordinator.turn()
 
     assert (rig.threads.interrupts, one.is_stuck, caplog.messages) == ([], False, [])
+    assert coordinator.unwritten == 1
 
 
 def test_a_job_that_was_handed_back_in_vain_is_not_asked_to_stop(rig: Rig) -> None:
@@ -150,6 +151,7 @@ def test_a_job_that_was_handed_back_in_vain_is_not_asked_to_stop(rig: Rig) -> No
     stop(rig, coordinator, one)
 
     assert (one.stop, one.is_concluded) == (None, True)
+    assert (coordinator.unwritten, coordinator.is_idle) == (0, False)
 
 
 def test_a_thread_that_was_stuck_counts_no_more_when_its_job_has_ended() -> None:

@@ -118,7 +118,7 @@ class Coordinator:
     @property
     def unwritten(self) -> int:
         """How many attempts have ended whose results the store has not taken."""
-        return sum(one.started_at is not None for one, _ in self._unsettled) + len(self._put_off)
+        return sum(one.started_at is not None for one, _ in self._unsettled) + self._put_off.unwritten
 
     def turn(self) -> float:
         """Settle, claim, dispatch; answers how many seconds there is nothing to do."""

@@ -41,6 +41,11 @@ class PutOff:
     def __len__(self) -> int:
         return len(self._endings)
 
+    @property
+    def unwritten(self) -> int:
+        """How many of them are results of jobs that have run; the rest were handed back."""
+        return sum(one.started_at is not None for one, _ in self._endings)
+
     def due(self) -> Endings:
         """Return the endings to offer again now. They stay here until `keep` receives the answer."""
         return self._endings[:MAX_OFFERED] if self._clock.monotonic() >= self.next_at else []
