@@ -84,6 +84,14 @@ def hold(number: int) -> int:
     return number
 
 
+@app.task(name="lead")
+def lead(number: int) -> int:
+    said("began", number)
+    current_job().follow_up(note.using(unique="held").job(number))
+    said("ended", number)
+    return number
+
+
 @app.task(name="lock")
 def lock(number: int) -> int:
     said("began", number)
@@ -152,12 +160,6 @@ def spawn(number: int) -> int:
     child = subprocess.Popen(["sleep", "1000"])
     (folder / "spawned").write_text(str(child.pid))
     return hold(number)
-
-
-@app.task(name="lead")
-def lead(number: int) -> None:
-    current_job().follow_up(note.using(unique="daily").job(number))
-    said("ended", number)
 
 
 @app.task(name="fail")

@@ -76,6 +76,30 @@ def test_a_worker_goes_on_while_one_settlement_waits_for_a_key(
     assert (before.state, after.state, after.attempt) == (JobState.RUNNING, JobState.COMPLETED, 1)
 
 
+def test_a_worker_goes_on_when_more_settlements_wait_for_a_key_than_it_has_threads(
+    app: Forebay, work: Task[[], None], caller: psycopg.Connection[Any]
+) -> None:
+    have_ended = Barrier(3)
+
+    @app.task(name="leads")
+    def leads() -> None:
+        current_job().follow_up(work.using(unique="daily").job())
+        have_ended.wait(PATIENCE)
+
+    with app.working(threads=2):
+        culprits = [leads.enqueue() for _ in range(2)]
+        have_ended.wait(PATIENCE)
+        more = [leads.enqueue() for _ in range(2)]
+        have_ended.wait(PATIENCE)
+        for one in [work.enqueue() for _ in range(20)]:
+            one.wait(PATIENCE)
+        before = {job.refresh().state for job in culprits + more}
+        caller.rollback()
+        after = {(job.wait(PATIENCE).state, job.refresh().attempt) for job in culprits + more}
+
+    assert (before, after) == ({JobState.RUNNING}, {(JobState.COMPLETED, 1)})
+
+
 def test_a_worker_stops_while_a_settlement_waits_and_the_job_is_not_lost(
     app: Forebay, work: Task[[], None], caller: psycopg.Connection[Any]
 ) -> None:

@@ -94,7 +94,7 @@ class Coordinator:
         self._interrupting = Interrupting(slots, inbox, executors, clock, max_abandoned=max_abandoned)
         self._lingering = Lingering(is_needed=is_lingering)
         self._unsettled: list[tuple[Assignment, Outcome]] = []
-        self._put_off = PutOff(clock)
+        self._put_off = PutOff(slots, clock)
         self._in_doubt = False
         self._was_away = False
         self._due_at = inf
@@ -116,14 +116,9 @@ class Coordinator:
         return self._in_doubt
 
     @property
-    def put_off(self) -> int:
-        """How many results wait for the end of another transaction."""
-        return len(self._put_off)
-
-    @property
     def unwritten(self) -> int:
         """How many attempts have ended whose results the store has not taken."""
-        return sum(one.started_at is not None for one, _ in self._unsettled) + self.put_off
+        return sum(one.started_at is not None for one, _ in self._unsettled) + self._put_off.unwritten
 
     def turn(self) -> float:
         """Settle, claim, dispatch; answers how many seconds there is nothing to do."""

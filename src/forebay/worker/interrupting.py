@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Final
 
@@ -49,9 +49,9 @@ class Interrupting:
         wanted = {cancel.job_id: cancel.reason for cancel in cancels}
         if not wanted:
             return
-        for one in self._slots:
+        for one in self._unconcluded():
             reason = wanted.get(one.job.id)
-            if reason is None or one.context.is_cancelled or one.abandoned_at is not None:
+            if reason is None or one.context.is_cancelled:
                 continue
             one.context.tell_cancelled(reason)
             if one.take():
@@ -62,16 +62,15 @@ class Interrupting:
 
     def stop_all(self) -> None:
         """Ask everything that runs, also what has been asked before and did not listen."""
-        for one in self._slots:
-            if one.abandoned_at is None:
-                self._stop(one, WorkerStops("the worker stops"))
+        for one in self._unconcluded():
+            self._stop(one, WorkerStops("the worker stops"))
 
     def look(self) -> None:
         """Stop what runs too long, after a warning where there is a soft limit. Ask again where nobody has
         heard, say which jobs do not listen, and give up those whose time is over."""
         now = self._clock.monotonic()
         self._warn(now)
-        for one in self._slots:
+        for one in self._unconcluded():
             limit = one.job.timeout_ms
             if one.stop is not None:
                 self._look_again(one, now)
@@ -85,7 +84,13 @@ class Interrupting:
         """When to look again."""
         now = self._clock.monotonic()
         soft = min((_soft_at(one, limit, now) for one, limit in self._soft), default=inf)
-        return min(soft, min((self._due_at(one, now) for one in self._slots), default=inf))
+        return min(soft, min((self._due_at(one, now) for one in self._unconcluded()), default=inf))
+
+    def _unconcluded(self) -> Iterator[Assignment]:
+        """Attempts whose code may still run. The others were abandoned, or have ended and wait for the store:
+        a request to stop would never be heard, and they would count as stuck."""
+        # By the ticket and not by `ended_at`, which is set before the result is encoded.
+        return (one for one in self._slots if not one.is_concluded)
 
     def _warn(self, now: float) -> None:
         """Tell what has passed its soft limit. Only attempts that have one are looked at, so that others cost
@@ -109,8 +114,6 @@ class Interrupting:
 
     def _look_again(self, one: Assignment, now: float) -> None:
         """At one that was asked to stop before."""
-        if one.abandoned_at is not None:
-            return
         if one.abandon_at == inf and now >= _limit_at(one, now):  # it was cancelled before
             one.abandon_at = now + GRACE_SECONDS
         if now < one.abandon_at or _is_killed_in_time(one) or not self._abandon(one, now):
@@ -119,8 +122,6 @@ class Interrupting:
     def _due_at(self, one: Assignment, now: float) -> float:
         if one.stop is None:
             return _limit_at(one, now)
-        if one.abandoned_at is not None:
-            return inf
         if one.stopped_by is None:
             ask_at = one.asked_at + one.asks * ASK_AGAIN_SECONDS
         else:

@@ -9,23 +9,30 @@ from typing import Final
 from forebay.clock import Clock
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Outcome
-from forebay.worker.slots import Assignment
+from forebay.worker.slots import Assignment, Slots
 
 Endings = list[tuple[Assignment, Outcome]]
 
 FIRST_SECONDS: Final = 0.1
 LONGEST_SECONDS: Final = 2.0
+# The lease of each one is renewed, so their number is bounded; the rest keep their executor slots.
+MAX_WITHOUT_SLOT: Final = 100
+# A locked row costs up to 2 s (`lock_timeout`) for each attempt to settle, and the coordinator waits.
+MAX_OFFERED: Final = 10
 
 
 class PutOff:
-    """Endings whose settlement needs what another transaction holds. They keep their slots, so their leases
-    are renewed.
+    """Endings whose settlement needs what another transaction holds. Their leases are renewed.
 
-    They are offered again by themselves, after a pause that doubles up to two seconds. Beside other
-    settlements, one of them would make each exchange of the worker fail first and be halved.
+    Their code has ended, so they give back their executor slots: a transaction may stay open for hours, and
+    the worker must go on. At most a hundred do; the rest keep their slots.
+
+    They are offered again by themselves, ten at a time, after a pause that doubles up to two seconds. Beside
+    other settlements, one of them would make each exchange of the worker fail first and be halved.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, slots: Slots, clock: Clock) -> None:
+        self._slots = slots
         self._clock = clock
         self._endings: Endings = []
         self._seconds = FIRST_SECONDS
@@ -34,20 +41,35 @@ class PutOff:
     def __len__(self) -> int:
         return len(self._endings)
 
+    @property
+    def unwritten(self) -> int:
+        """How many of them are results of jobs that have run; the rest were handed back."""
+        return sum(one.started_at is not None for one, _ in self._endings)
+
     def due(self) -> Endings:
-        """Return what shall be offered again now. It stays here until `keep` is told what came of it."""
-        return list(self._endings) if self._clock.monotonic() >= self.next_at else []
+        """Return the endings to offer again now. They stay here until `keep` receives the answer."""
+        return self._endings[:MAX_OFFERED] if self._clock.monotonic() >= self.next_at else []
 
     def keep(self, endings: Endings, busy: Collection[Lease]) -> Endings:
         """Take note of an answer about these: keep those that are still busy, and return the others."""
         ours = {one.lease for one, _ in endings}
         others = [end for end in self._endings if end[0].lease not in ours]
-        had_others = len(others) < len(self._endings)
+        is_repeat = len(others) < len(self._endings)
         still = [end for end in endings if end[0].lease in busy]
-        self._endings = others + still
+        for one, _ in still:
+            one.conclude()  # also one that was handed back: no request to stop may reach it
+        self._endings = others + still  # to the back, so that all take turns
         if still:
-            self._seconds = min(LONGEST_SECONDS, self._seconds * 2) if had_others else FIRST_SECONDS
+            self._seconds = min(LONGEST_SECONDS, self._seconds * 2) if is_repeat else FIRST_SECONDS
             self.next_at = self._clock.monotonic() + self._seconds
         elif not self._endings:
             self.next_at = inf
+        self._vacate()
         return [end for end in endings if end[0].lease not in busy]
+
+    def _vacate(self) -> None:
+        """Give back executor slots. An abandoned attempt keeps its own: its code still runs."""
+        ended = [one for one, _ in self._endings if one.abandoned_at is None]
+        room = MAX_WITHOUT_SLOT - sum(not one.slots_taken for one in ended)
+        for one in [one for one in ended if one.slots_taken][: max(room, 0)]:
+            self._slots.vacate(one)

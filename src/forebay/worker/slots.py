@@ -142,6 +142,11 @@ class Assignment:
         return bool(self._tickets)
 
     @property
+    def is_concluded(self) -> bool:
+        """Whether its outcome is told: nothing is left to stop, though its lease may be held for long."""
+        return not self._outcomes
+
+    @property
     def is_running(self) -> bool:
         return self.started_at is not None and self.ended_at is None
 

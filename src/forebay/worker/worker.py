@@ -424,9 +424,9 @@ class Worker:
         running = sum(one.is_running for one in self._slots)
         if running:
             logger.error("%s jobs did not stop; their leases will run out and the sweep decides", running)
-        coordinator = self._coordinator
-        if coordinator.is_cut_off or coordinator.put_off:
-            self.unwritten = _unwritten(coordinator.unwritten, is_cut_off=coordinator.is_cut_off)
+        is_cut_off, unwritten = self._coordinator.is_cut_off, self._coordinator.unwritten
+        if is_cut_off or unwritten:
+            self.unwritten = _unwritten(unwritten, is_cut_off=is_cut_off)
             logger.error("worker %s: %s", self.id, self.unwritten)
 
     def _ended_by(self, until: Callable[[], float]) -> bool:
@@ -461,9 +461,13 @@ class Worker:
 def _unwritten(results: int, *, is_cut_off: bool) -> str:
     if not results:
         return "the store does not answer; jobs that it holds for this worker run again when their leases end"
-    what, which = ("1 result", "this job") if results == 1 else (f"{results} results", "these jobs")
-    why = "the store does not answer" if is_cut_off else "another transaction holds a lock that this needs"
-    return f"{what} could not be written, because {why}; {which} will run again when the lease has ended"
+    what, which, need = (
+        ("1 result", "this job", "it needs")
+        if results == 1
+        else (f"{results} results", "these jobs", "they need")
+    )
+    reason = "the store does not answer" if is_cut_off else f"another transaction holds what {need}"
+    return f"{what} could not be written, because {reason}; {which} will run again when the lease has ended"
 
 
 def _check(threads: int, coroutines: int, isolated: int | None, beat: float) -> None:
