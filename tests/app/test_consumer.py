@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from forebay import ConfigError, Forebay, InvalidJob, JobFailed, PayloadError, S
 from forebay.app.consumer import Consumer, arguments
 from forebay.app.duty import Duty
 from forebay.app.figures import USUAL_WINDOW_MS, QueueFigures, queue_figures
-from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import HOUR
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed
@@ -25,10 +26,11 @@ from forebay.errors import StoreBusy, StoreRefused
 from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.standard import standard_duties
 from forebay.scheduler.sweeping import Sweeping
-from forebay.stores.protocol import BATCH, Store
+from forebay.stores.protocol import BATCH, Store, Want
+from forebay.telemetry.observing import End
 from forebay.testing.clock import ManualClock
 from tests.app.alarming import put
-from tests.app.making import WatchedEngine
+from tests.app.making import DEADLINE, WatchedEngine
 
 
 def send(to: str, copies: int = 1) -> Any: ...
@@ -324,6 +326,61 @@ def test_a_transaction_that_holds_up_a_consumer_is_no_outage_and_hides_none(
         consumer.claim()
 
     assert [one.quiet_seconds for one in sweepings] == [pytest.approx(quiet_seconds, abs=1)]
+
+
+class Asking:
+    """An observer that asks the consumer, from its own thread and from another one, whenever it is told."""
+
+    def __init__(self) -> None:
+        self.consumer: Consumer | None = None
+        self.told: list[str] = []
+
+    def claimed(self, jobs: Sequence[Job]) -> None:
+        self._ask("claimed", jobs)
+
+    def ended(self, ends: Sequence[End]) -> None:
+        self._ask("ended", [job for job, _, _ in ends])
+
+    def lost(self, jobs: Sequence[Job]) -> None:
+        self._ask("lost", jobs)
+
+    def _ask(self, what: str, jobs: Sequence[Job]) -> None:
+        assert self.consumer is not None
+        self.consumer.holds(jobs)
+        thread = Thread(target=self.consumer.holds, args=(jobs,), daemon=True)
+        thread.start()
+        thread.join()
+        self.told.append(what)
+
+
+def ends_in_time(call: Callable[[], object]) -> bool:
+    """Whether a call ends on a thread of its own, before the deadline of a hang."""
+    thread = Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(DEADLINE)
+    return not thread.is_alive()
+
+
+@pytest.mark.parametrize("call", [Consumer.claim, Consumer.do_duties], ids=["claim", "do_duties"])
+def test_an_observer_may_call_the_consumer(
+    app: Forebay, clock: ManualClock, call: Callable[[Consumer], object]
+) -> None:
+    asking, consumer = Asking(), app.consumer()  # closed at the end: that would hang too
+    app.registry.hooks.observers.add(asking)
+    asking.consumer = consumer
+    task = app.task(name="send")(send)
+    task.enqueue("ada")
+    dead = WorkerId("dead")
+    app.client.write(lambda store: store.exchange(dead, wants=[Want(QueueName(DEFAULT_QUEUE), 1)], room=1))
+    task.enqueue("bob")
+
+    assert ends_in_time(consumer.claim)
+    clock.advance(seconds=30)
+    assert ends_in_time(lambda: call(consumer))
+
+    # The claim of one job, and the end of the attempt that the sweep has settled.
+    consumer.close()
+    assert asking.told[:2] == ["claimed", "ended"]
 
 
 def test_of_two_attempts_at_one_job_only_the_one_that_is_held_is_settled(

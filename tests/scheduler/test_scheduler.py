@@ -15,9 +15,9 @@ from forebay.app.sealing import Keys
 from forebay.domain.firing import planned
 from forebay.domain.job import NewJob
 from forebay.domain.schedule import Definition, FiringStatus, Schedule
-from forebay.errors import ConfigError, StoreRefused, StoreUnavailable
+from forebay.errors import ConfigError, StoreBusy, StoreRefused, StoreUnavailable
 from forebay.scheduler.firing import FiringSchedules
-from forebay.scheduler.scheduler import OUTAGE_SECONDS, Scheduler
+from forebay.scheduler.scheduler import BUSY_SECONDS, OUTAGE_SECONDS, Scheduler
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Engine, Reader, Store
 from forebay.testing.clock import ManualClock
@@ -221,3 +221,77 @@ def test_a_schedule_whose_arguments_are_broken_does_not_stop_the_others(
     ]
     [line] = reader.firings("bad")
     assert "brought from elsewhere" in (line.reason or "")
+
+
+# ------------------------------------------------------------------ a transaction holds the key of a run
+
+
+class Held:
+    """Names of schedules whose jobs need a key that an open transaction holds."""
+
+    def __init__(self, store: Store) -> None:
+        self.names: set[str] = set()
+        self.store = Wrapped(store, self._hold_up).seam
+
+    def _hold_up(self, name: str, args: tuple[Any, ...]) -> None:
+        if name == "fire" and self.names & {move.name for move in args[0]}:
+            raise StoreBusy("another transaction holds a key")
+
+
+def waits_told(caplog: pytest.LogCaptureFixture) -> int:
+    return sum("has to wait" in one.getMessage() for one in caplog.records)
+
+
+def test_a_schedule_that_waits_for_a_transaction_is_told_once_each_time_it_begins_to_wait(
+    memory: MemoryEngine, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    duty, held = FiringSchedules(roll=lambda: 0.0), Held(memory.store())
+    save(held.store, "held")
+    save(held.store, "free")
+    told = []
+    for names in ({"held"}, {"held"}, {"held"}, {"held", "free"}, set(), {"held"}):
+        held.names = names
+        clock.advance(MINUTE)
+        duty.run(held.store)
+        told.append(waits_told(caplog))
+
+    assert told == [1, 1, 1, 2, 2, 3]
+
+
+def test_a_schedule_that_was_deleted_while_it_waited_is_forgotten(
+    memory: MemoryEngine, clock: ManualClock
+) -> None:
+    duty, held = FiringSchedules(roll=lambda: 0.0), Held(memory.store())
+    save(held.store, "held")
+    held.names = {"held"}
+    clock.advance(MINUTE)
+    duty.run(held.store)
+    assert duty.waiting == {"held"}
+
+    held.store.drop_schedule("held")
+    duty.run(held.store)
+
+    assert duty.waiting == set()
+
+
+def test_a_scheduler_sleeps_while_a_schedule_waits_for_a_transaction_and_fires_the_others_in_time(
+    memory: MemoryEngine, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    held, one = Held(memory.store()), scheduler(memory, clock)
+    save(held.store, "held")
+    held.names = {"held"}
+    clock.advance(MINUTE)
+
+    pauses = [one.turn(held.store) for _ in range(3)]
+    save(held.store, "free", every_ms=5_000)
+    one.turn(held.store)
+    clock.advance(ms=4_600)
+    before_the_other = one.turn(held.store)
+    fired_meanwhile = one.fired
+    held.names = set()
+    one.turn(held.store)
+
+    assert pauses == [BUSY_SECONDS] * 3
+    assert before_the_other == pytest.approx(0.4)
+    assert fired_meanwhile > 0
+    assert (one.fired, waits_told(caplog)) == (fired_meanwhile + 1, 1)

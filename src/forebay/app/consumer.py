@@ -101,6 +101,7 @@ class Consumer:
         self._duties = self._new_duties(sweeper=new_worker(), tell=self._count_lost)
         self._metrics = MetricsRecorder(self.id, self._clock) if self._has_metrics else None
         self._was_away = False
+        self._lost: list[End] = []
         self._lock = Lock()
         self._store = self._reader = None
 
@@ -117,16 +118,22 @@ class Consumer:
             except StoreUnavailable as exc:
                 self._was_away = self._was_away or _is_away(exc)
                 raise
-            self._count_claimed([name], answer.jobs)
-            self._do_duties(store)
+            self._measure_claimed([name], answer.jobs)
+            lost = self._do_duties(store)
+        # Observers run without the lock: they may call this consumer, or wait for a thread that does.
+        self._observers.claimed(answer.jobs)
+        self._observers.ended(lost)
         return list(answer.jobs)
 
     def _count_claimed(self, queues: Collection[QueueName], jobs: Sequence[Job]) -> None:
         """Count a claim of these queues: for callers that claim by other ways."""
+        self._measure_claimed(queues, jobs)
+        self._observers.claimed(jobs)
+
+    def _measure_claimed(self, queues: Collection[QueueName], jobs: Sequence[Job]) -> None:
         if self._metrics is not None:
             self._metrics.claimed(jobs, self._clock.monotonic())
             self._metrics.present(dict.fromkeys(queues, 1))
-        self._observers.claimed(jobs)
 
     def _count_settled(self, ends: Sequence[tuple[Job, Settlement]]) -> None:
         """Count settlements that were written by other ways."""
@@ -134,17 +141,19 @@ class Consumer:
             self._metrics.settled(ends)
 
     def _count_lost(self, ends: Sequence[End]) -> None:
-        """Count attempts that a sweep of this consumer has settled as lost."""
-        self._observers.ended(ends)
+        """Count attempts that a sweep of this consumer has settled as lost. Called with the lock held."""
+        self._lost.extend(ends)
         if self._metrics is not None and ends:
             self._metrics.swept(ends, (ends[0][0].lease_expires_at or 0) - SWEEP_LEASE_MS)
 
     def do_duties(self) -> None:
         """Do what is due by the clock, as each claim does: for whoever claims by other ways."""
         with uninterrupted, self._lock:
-            self._do_duties(self._opened())
+            lost = self._do_duties(self._opened())
+        self._observers.ended(lost)
 
-    def _do_duties(self, store: Store) -> None:
+    def _do_duties(self, store: Store) -> list[End]:
+        """Do what is due; the lost attempts to tell observers of, once the lock is released."""
         # What was claimed must reach its caller, or its leases run out; a duty can wait for the next claim.
         if self._metrics is not None:
             self._metrics.record(store)
@@ -156,6 +165,8 @@ class Consumer:
         except StoreError as exc:
             self._was_away = _is_away(exc)
             logger.warning("consumer %s leaves duties to the next claim: %s", self.id, exc)
+        lost, self._lost = self._lost, []
+        return lost
 
     def renew(self, jobs: Iterable[Job], *, lease: Length | None = None) -> list[bool]:
         """Push the ends of leases away; False for a lease that is lost."""
