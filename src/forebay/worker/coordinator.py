@@ -355,7 +355,9 @@ class Coordinator:
         given now, and is not started a second time."""
         for one in again:
             logger.warning("job %s, attempt %s, was given again; it goes on", *one.lease)
-            self._slots.renew(one, leased_at).context.tell_regained(self._clock.now_ms())
+            held = self._slots.renew(one, leased_at)
+            if held.abandoned_at is None:  # its code counts no more, whatever becomes of the lease
+                held.context.tell_regained(self._clock.now_ms())
 
     def last_figures(self) -> None:
         """Write what was counted since the last time: there will be no other turn. Not to a store that is
