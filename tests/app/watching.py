@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from forebay.stores.protocol import Store
+from forebay.domain.lease import Lease
+from forebay.domain.note import Note
+from forebay.domain.settlement import Settlement
+from forebay.errors import StoreBusy
+from forebay.stores.protocol import Store, Want
 
 Trouble = Callable[[str, tuple[Any, ...]], None]
 
@@ -40,3 +44,28 @@ class Watched:
     def seam(self) -> Store:
         """This one, as what it stands in for."""
         return cast(Store, self)
+
+
+class Held(Watched):
+    """A store in which another transaction locks the rows of `leases`, or the queues of each claim."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.leases: set[Lease] = set()
+        self.is_claim_held = False
+
+    def exchange(
+        self,
+        worker: object,
+        settlements: Sequence[Settlement] = (),
+        wants: Sequence[Want] = (),
+        room: int = 0,
+        known: Sequence[Lease] | None = None,
+        notes: Sequence[Note] = (),
+    ) -> Any:
+        ended = {Lease(end.job_id, end.attempt) for end in settlements}
+        noted = {note.lease for note in notes}
+        self.calls.append("exchange")
+        if (ended | noted) & self.leases or (wants and self.is_claim_held):
+            raise StoreBusy("another transaction holds it")
+        return self._store.exchange(cast(Any, worker), settlements, wants, room, known, notes)

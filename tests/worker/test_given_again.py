@@ -61,6 +61,21 @@ def test_an_attempt_that_runs_here_is_not_started_again_and_leaks_no_slot(
     assert rig.job(job).state is JobState.COMPLETED
 
 
+def test_an_abandoned_attempt_stays_lost_for_its_code(rig: Rig, forgetful: Forgetful) -> None:
+    rig.insert(timeout_ms=1_000)
+    coordinator = rig.coordinator(threads=4, store=cast(Store, forgetful))
+    coordinator.turn()
+    [one] = rig.threads.begin()
+    for _ in range(2):
+        rig.clock.advance(seconds=1)
+        coordinator._interrupting.look()
+
+    coordinator._start([one.job], rig.clock.monotonic())
+
+    assert one.abandoned_at is not None
+    assert one.context.is_lost
+
+
 def test_an_attempt_that_waits_for_a_thread_is_started_once(rig: Rig, forgetful: Forgetful) -> None:
     rig.insert()
     coordinator = rig.coordinator(threads=4, store=cast(Store, forgetful))

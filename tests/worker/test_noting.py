@@ -16,7 +16,7 @@ from forebay.testing.clock import ManualClock
 from forebay.worker.invoke import JobInterrupted
 from forebay.worker.noting import Noting
 from forebay.worker.slots import Assignment
-from tests.app.watching import Watched
+from tests.app.watching import Held, Watched
 from tests.worker.rig import Rig
 
 
@@ -394,3 +394,70 @@ def test_wake_ups_are_worth_ten_looks_a_second_at_most(rig: Rig) -> None:
         rig.clock.advance(seconds=0.01)
 
     assert store.calls.count("exchange") - looks <= 11
+
+
+# ------------------------------------------------------------------ another transaction holds the row
+
+
+def test_what_meets_a_lock_waits_without_an_answer_and_is_kept_once_when_the_lock_is_gone(rig: Rig) -> None:
+    held = Held(rig.store)
+    coordinator = rig.coordinator(threads=1, store=held.seam)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    one = begun(rig)
+    held.leases = {one.lease}
+    assert one.context.voice is not None
+    one.context.log("hello")
+    pending = one.context.voice.keep(one.context, a_step())
+    for _ in range(5):
+        coordinator.turn()
+        rig.clock.advance(seconds=10)
+    is_answered = pending.wait(0)
+    held.leases = set()
+    coordinator.turn()
+
+    assert (is_answered, one.context.is_lost, pending.wait(0), pending.refused) == (False, False, True, None)
+    assert said(rig, job_id) == (None, ["hello"], ["a"])
+
+
+def test_what_meets_a_lock_is_offered_again_after_pauses_that_grow(rig: Rig) -> None:
+    held = Held(rig.store)
+    coordinator = rig.coordinator(threads=1, store=held.seam)
+    rig.insert()
+    coordinator.turn()
+    one = begun(rig)
+    held.leases = {one.lease}
+    assert one.context.voice is not None
+    one.context.voice.keep(one.context, a_step())
+    noting = coordinator._noting
+
+    pauses = []
+    for _ in range(8):
+        coordinator.turn()
+        pauses.append(round(noting.next_at() - rig.clock.monotonic(), 3))
+        rig.clock.advance(seconds=pauses[-1] + 0.001)
+
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+
+
+def test_last_words_that_meet_a_lock_are_kept_with_the_settlement(rig: Rig) -> None:
+    held = Held(rig.store)
+    coordinator = rig.coordinator(threads=1, store=held.seam)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    one = begun(rig)
+    held.leases = {one.lease}
+    one.context.log("good bye")
+    rig.threads.finish(one)
+    coordinator.turn()
+    asked = len(held.calls)
+    coordinator.turn()  # they wait for their settlement: no other exchange fails because of them
+    calls = len(held.calls) - asked
+    before = rig.job(job_id).state
+    held.leases = set()
+    rig.clock.advance(seconds=10)
+    coordinator.turn()
+
+    assert (before, calls) == ("running", 1)
+    assert rig.job(job_id).state == "completed"
+    assert said(rig, job_id) == (None, ["good bye"], [])

@@ -14,10 +14,13 @@ import pytest
 
 from forebay import Forebay, current_job
 from forebay.app import patience
+from forebay.app.settling import exchange_all
 from forebay.app.task import Task
 from forebay.domain.lifecycle import JobState
 from forebay.errors import StoreBusy
 from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.protocol import Exchange
+from forebay.worker import coordinator
 from tests.stores.sqlite_support import in_thread
 from tests.urls import url_of
 from tests.worker.support import eventually
@@ -118,6 +121,42 @@ def test_a_worker_stops_while_a_settlement_waits_and_the_job_is_not_lost(
     stopping()
 
     assert culprit.refresh().state is JobState.COMPLETED
+
+
+def test_a_lock_on_the_row_of_a_lease_does_not_tell_a_task_that_its_lease_is_lost(
+    app: Forebay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = app.engine
+    assert isinstance(engine, PostgresEngine)
+    has_begun, is_locked, was_undone = Event(), Event(), Event()
+
+    def watched(*args: Any, **options: Any) -> Exchange:
+        answer = exchange_all(*args, **options)
+        if answer.unnoted or answer.busy:
+            was_undone.set()
+        return answer
+
+    monkeypatch.setattr(coordinator, "exchange_all", watched)
+
+    @app.task(name="steps")
+    def steps() -> list[object]:
+        job = current_job()
+        has_begun.set()
+        assert is_locked.wait(PATIENCE)
+        job.progress(1, 2)
+        return [job.step("count", lambda: 7), job.is_lost]
+
+    with app.working(threads=1), closing(psycopg.connect(engine.address.dsn)) as other:
+        job = steps.enqueue()
+        assert has_begun.wait(PATIENCE)
+        other.execute(f"select 1 from {engine.address.schema}.leases for update".encode())
+        is_locked.set()
+        assert was_undone.wait(PATIENCE)
+        other.rollback()
+
+        assert job.result(PATIENCE) == [7, False]
+    assert job.refresh().attempt == 1
+    assert [step.name for step in app.client.read(lambda reader: reader.notes(job.id)).steps] == ["count"]
 
 
 def test_threads_that_enqueue_together_do_not_suffer_for_the_one_whose_key_is_taken(

@@ -13,7 +13,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.note import Note
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreBusy, StoreError, StoreRefused
+from forebay.errors import StoreBusy, StoreError, StoreRefused, StoreUnavailable
 from forebay.stores.protocol import Exchange, Refusal, Store, Want
 from forebay.telemetry.logs import lease_fields
 
@@ -43,6 +43,7 @@ def exchange_all(
 
     A settlement that needs what another transaction holds, such as the key of a follow-up, is left undone and
     answered as `busy`. All others are settled, and the claim happens: a transaction may stay open for hours.
+    The same holds for a note; the settlement of its lease then waits too, so that no last words are lost.
     """
     try:
         return store.exchange(worker, settlements, wants, room, known, notes)
@@ -62,16 +63,25 @@ def exchange_all(
     # `refused`; its new attempt is the one that counts.) So it need not be told how far we came.
     if notes:
         # They are kept, or dropped, one by one; then nobody but a settlement can be to blame.
-        unnoted = [refused for note in notes for refused in _noted(store, worker, note)]
-        answer = exchange_all(store, worker, settlements, wants, room, known, fallback=fallback)
-        return replace(answer, unnoted=tuple(unnoted))
+        noted = [_noted(store, worker, note) for note in notes]
+        busy = {lease for answer in noted for lease in answer.busy}
+        rest = [end for end in settlements if _lease(end) not in busy]
+        known = None if known is None else [*known, *busy]
+        if rest:
+            answer = exchange_all(store, worker, rest, wants, room, known, fallback=fallback)
+        else:
+            answer = _claim(store, worker, wants, room, known)
+        unnoted = tuple(one for answer in noted for one in answer.unnoted)
+        return replace(answer, unnoted=unnoted, busy=(*answer.busy, *busy))
+    if isinstance(refusal, StoreBusy) and len(settlements) == 1 and not wants and known is None:
+        return Exchange(busy=(_lease(settlements[0]),))
     # All together first where it may have been the claim that met a lock; then by halves.
     batches = [settlements] if isinstance(refusal, StoreBusy) else _halves(settlements)
     answers = list(_settled(store, worker, batches, fallback))
     if known is not None:
         # What was refused twice is still running under this worker; it must not be adopted and run again.
         known = [*known, *map(_lease, settlements)]
-    return _together(answers, store.exchange(worker, (), wants, room, known))
+    return _together(answers, _claim(store, worker, wants, room, known))
 
 
 def kept_ends(answer: Exchange, ends: Sequence[tuple[Lease, object]]) -> list[bool]:
@@ -86,6 +96,17 @@ def kept_ends(answer: Exchange, ends: Sequence[tuple[Lease, object]]) -> list[bo
         and (not refused[lease] or (refused[lease] < given[lease] and kind == first[lease]))
         for lease, kind in ends
     ]
+
+
+def _claim(
+    store: Store, worker: WorkerId, wants: Sequence[Want], room: int, known: Sequence[Lease] | None
+) -> Exchange:
+    """Claim after notes or settlements were written by themselves."""
+    try:
+        return store.exchange(worker, (), wants, room, known)
+    except StoreBusy as exc:
+        # StoreBusy means that nothing has happened. Here the caller must offer everything again.
+        raise StoreUnavailable(str(exc)) from exc
 
 
 def _together(answers: Sequence[Exchange], last: Exchange) -> Exchange:
@@ -121,7 +142,7 @@ def check_not_busy(answer: Exchange) -> None:
 
 
 class Instead:
-    """The fallback of whoever wants to know what was settled in the end: remembers what it has made."""
+    """Fallback that remembers the settlements it substituted."""
 
     def __init__(self, job_of: Callable[[Lease], Job], roll: Callable[[], float]) -> None:
         self._job_of = job_of
@@ -159,8 +180,8 @@ def newly_settled(
 def _settled(
     store: Store, worker: WorkerId, batches: Sequence[Sequence[Settlement]], fallback: Fallback
 ) -> Iterator[Exchange]:
-    """Settle what was refused with more on board: by halves, down to the culprits. Nobody is one who was not
-    refused by himself: it may have been the claim."""
+    """Settle what was refused with more on board: by halves, down to the culprits. A settlement is a culprit
+    only if the store refuses it alone; else the claim failed."""
     for batch in batches:
         try:
             yield store.exchange(worker, batch)
@@ -171,7 +192,7 @@ def _settled(
                 yield from _settled(store, worker, _halves(batch), fallback)
                 continue
             if isinstance(error, StoreBusy):
-                # Its own ending is right, so it gets no other one; only its time has not come.
+                # The outcome stands; settle it after the other transaction ends.
                 yield Exchange(busy=(_lease(batch[0]),))
                 continue
             if not isinstance(error, StoreRefused):
@@ -186,13 +207,13 @@ def _halves(batch: Sequence[Settlement]) -> list[Sequence[Settlement]]:
     return [half for half in (batch[:middle], batch[middle:]) if half]
 
 
-def _noted(store: Store, worker: WorkerId, note: Note) -> tuple[Refusal, ...]:
-    """Keep one note by itself; what came of it if it was not kept."""
+def _noted(store: Store, worker: WorkerId, note: Note) -> Exchange:
+    """Keep one note by itself, and answer what came of it."""
     try:
-        return store.exchange(worker, notes=[note]).unnoted
+        return store.exchange(worker, notes=[note])
     except StoreBusy:
-        # Nothing else holds the row that a note is written to, but a transaction that ends this very job.
-        return (Refusal(lease=note.lease, reason="another transaction holds the job"),)
+        # A lock says nothing about the lease: a task that was told of a lost lease would stop for nothing.
+        return Exchange(busy=(note.lease,))
     except Exception as error:
         if not _may_have_a_culprit(error):
             raise
@@ -200,7 +221,8 @@ def _noted(store: Store, worker: WorkerId, note: Note) -> tuple[Refusal, ...]:
         logger.error(
             "what job %s, attempt %s, said cannot be kept", *note.lease, exc_info=error, extra=fields
         )
-        return (Refusal(lease=note.lease, reason=f"the store cannot hold what it said: {error}"),)
+        refusal = Refusal(lease=note.lease, reason=f"the store cannot hold what it said: {error}")
+        return Exchange(unnoted=(refusal,))
 
 
 def _settled_instead(

@@ -127,8 +127,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     this worker id that the caller did not know of; `next_due_ms` is the wait until the next scheduled or
     retrying job of the wanted queues is due or a rate lets another one start, None when there is none;
     `unnoted` are leases whose notes were not kept because they are not held. `busy` are leases whose
-    settlement was left undone, because another transaction holds what it needs: offer it again later. Only
-    `exchange_all` answers that; a store raises StoreBusy for the whole call."""
+    settlement or note was left undone, because another transaction holds what it needs: offer both again
+    later. Only `exchange_all` answers that; a store raises StoreBusy for the whole call."""
 
     settled: tuple[JobId, ...] = ()
     repeated: tuple[JobId, ...] = ()

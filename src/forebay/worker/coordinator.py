@@ -164,7 +164,8 @@ class Coordinator:
         self._adopt(answer.adopted)
         self._interrupting.cancel(answer.cancels)
         if again := self._put_off.due():
-            self._settle(again, self._unsettled)
+            # With their last words, which were left undone too if another transaction holds the job.
+            self._settle(again, self._unsettled, notes=self._noting.take(one for one, _ in again))
         self._measuring.record(self._store)
         self._retry_seconds = self._retry_at = 0.0
         if answer.jobs:
@@ -216,7 +217,7 @@ class Coordinator:
         if answer.busy or len(self._put_off):
             endings = self._put_off.keep(endings, answer.busy)
             settlements = _without(settlements, answer.busy)
-        self._noting.kept(answer.unnoted)
+        self._noting.kept(answer.unnoted, answer.busy)
         self._noting.forget(one for one, _ in endings)
         self._note(endings)
         ends = instead.ends(settlements)
@@ -354,7 +355,9 @@ class Coordinator:
         given now, and is not started a second time."""
         for one in again:
             logger.warning("job %s, attempt %s, was given again; it goes on", *one.lease)
-            self._slots.renew(one, leased_at).context.tell_regained(self._clock.now_ms())
+            held = self._slots.renew(one, leased_at)
+            if held.abandoned_at is None:  # its code counts no more, whatever becomes of the lease
+                held.context.tell_regained(self._clock.now_ms())
 
     def last_figures(self) -> None:
         """Write what was counted since the last time: there will be no other turn. Not to a store that is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from math import inf
 from typing import Final
@@ -20,6 +20,10 @@ from forebay.stores.protocol import Reader, Refusal
 from forebay.worker.slots import Assignment
 
 EVERY_SECONDS: Final = 1.0
+# An exchange with a note whose row is locked may wait 4 s for the lock (twice `lock_timeout`), and all that
+# the worker has to settle with it. So the pauses between two attempts grow.
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class Said:
@@ -28,12 +32,15 @@ class Said:
 
     __slots__ = (
         "context",
+        "has_ended",
         "is_over",
         "lines",
         "lines_taken",
         "offered",
         "offered_lines",
         "offered_steps",
+        "pause",
+        "paused_until",
         "progress",
         "sent",
         "sent_at",
@@ -46,6 +53,9 @@ class Said:
         self.lines: deque[LogLine] = deque(maxlen=MAX_LINES)
         self.steps: deque[tuple[Step, Pending]] = deque()
         self.is_over: bool = False
+        self.has_ended: bool = False  # what is left goes with the settlement, and not before
+        self.pause: float = 0.0
+        self.paused_until: float = -inf
         self.sent_at: float = -inf
         self.sent: Progress | None = None
         self.offered: Progress | None = None
@@ -56,9 +66,11 @@ class Said:
     def due_at(self) -> float:
         """From when on it may be written; a step at once, since somebody waits for it. A job that its task
         has completed in a transaction of its own is locked until that ends, so its words wait for its end."""
+        if self.has_ended:
+            return inf
         if self.steps or self.offered_steps:
-            return -inf
-        return inf if self.context.is_within else self.sent_at + EVERY_SECONDS
+            return self.paused_until
+        return inf if self.context.is_within else max(self.paused_until, self.sent_at + EVERY_SECONDS)
 
     def note(self, lease: Lease) -> Note | None:
         """All that the store does not know yet, with what it may not have got the last time."""
@@ -81,11 +93,17 @@ class Said:
 
     def answered(self, refused: str | None, now: float) -> None:
         self.sent_at = now
+        self.pause, self.paused_until = 0.0, -inf
         self.sent = self.offered or self.sent
         self.offered_lines = []
         answered, self.offered_steps = self.offered_steps, []
         for _, pending in answered:
             pending.answer(refused)
+
+    def postpone(self, now: float) -> None:
+        """Another transaction holds the row: offer all of it again after a pause."""
+        self.pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, self.pause * 2))
+        self.paused_until = now + self.pause
 
     def end(self, reason: str) -> None:
         """Nobody will write any more of it. Whoever waits, or comes too late, hears that.
@@ -171,7 +189,8 @@ class Noting:
         for lease in (*due, *ending):
             self._news.pop(lease, None)
             if lease in self._said:
-                self._offered[lease] = self._said[lease]
+                self._offered[lease] = said = self._said[lease]
+                said.has_ended = said.has_ended or lease in ending
         for lease, said in list(self._offered.items()):
             # Offered in vain before, and locked since: all that this worker has to settle would wait for it.
             if lease not in ending and said.due_at() == inf:
@@ -180,8 +199,9 @@ class Noting:
         self._offered = {lease: self._offered[lease] for lease, note in notes if note is not None}
         return [note for _, note in notes if note is not None]
 
-    def kept(self, unnoted: Iterable[Refusal]) -> None:
-        """The store has answered what was taken: it keeps all but these, whose leases are lost.
+    def kept(self, unnoted: Iterable[Refusal], busy: Collection[Lease] = ()) -> None:
+        """The store has answered what was taken: it keeps all but these, whose leases are lost. What is busy
+        has no answer yet and is offered again later; the store knows it if it was kept after all.
 
         Without an answer nothing is lost: the next `take` offers it again, with what has come since. If only
         the answer was lost, the store knows these lines by their numbers.
@@ -190,6 +210,10 @@ class Noting:
         offered, self._offered = self._offered, {}
         now = self._now()
         for lease, said in offered.items():
+            if lease in busy:
+                said.postpone(now)
+                self._news[lease] = said
+                continue
             reason = refused.get(lease)
             if reason is not None:
                 said.context.tell_lost(reason)  # first: whoever hears the answer may ask the context
