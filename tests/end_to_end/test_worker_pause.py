@@ -19,7 +19,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.settlement import Ending
 from tests.worker.support import eventually
 
-# The lease is a second; the sweep of another worker holds back for ten after its start.
+# The lease is a second; the sweep of another worker holds back for twelve after its start.
 DEADLINE = 120.0
 
 PROGRAM = """
