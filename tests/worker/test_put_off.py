@@ -154,13 +154,13 @@ def test_a_job_that_was_handed_back_in_vain_is_not_asked_to_stop(rig: Rig) -> No
     assert (coordinator.unwritten, coordinator.is_idle) == (0, False)
 
 
-def test_a_thread_that_was_stuck_counts_no_more_when_its_job_has_ended() -> None:
+def test_a_thread_that_was_stuck_counts_no_more_when_its_job_has_ended(clock: ManualClock) -> None:
     slots = Slots(1)
-    [(one, _)] = endings(slots, 1)
+    [(one, _)] = ended = endings(slots, 1)
     one.is_stuck = True
     before = Wear(slots).reason()
 
-    one.conclude()
+    keep_all(PutOff(slots, clock), ended)
 
     assert before is not None
     assert Wear(slots).reason() is None

@@ -58,6 +58,7 @@ class PutOff:
         still = [end for end in endings if end[0].lease in busy]
         for one, _ in still:
             one.conclude()  # also one that was handed back: no request to stop may reach it
+            one.is_stuck = False  # as if it were settled: `Wear` counts threads, not leases
         self._endings = others + still  # to the back, so that all take turns
         if still:
             self._seconds = min(LONGEST_SECONDS, self._seconds * 2) if is_repeat else FIRST_SECONDS

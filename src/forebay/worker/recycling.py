@@ -63,7 +63,7 @@ class Wear:
             return Retirement("its event loop is blocked by a task beyond its time limit")
         # A thread cannot be killed. When every one of them runs a job that does not listen, nothing else will
         # ever run here; and since such jobs may never end, they get no more than the time of a drain.
-        stuck = sum(one.is_stuck and one.kind is Kind.CALLS and not one.is_concluded for one in self._slots)
+        stuck = sum(one.is_stuck and one.kind is Kind.CALLS for one in self._slots)
         if stuck < max(self._slots.sizes[Kind.CALLS], 1):
             return None
         return Retirement("each of its threads runs a job that does not stop", STUCK_DRAIN_SECONDS)
