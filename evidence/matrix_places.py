@@ -191,6 +191,7 @@ class PostgresPlace(_Forking):
     def __init__(self, *, is_new: bool = False) -> None:
         self.clock = FollowedClock(T0)
         self.dsn = postgres_support.server().url()
+        self._is_new = is_new
         if is_new:
             self._address = PostgresAddress(dsn=self.dsn, schema=postgres_support.new_schema())
         else:
@@ -200,7 +201,8 @@ class PostgresPlace(_Forking):
         return PostgresEngine(self._address)
 
     def ours(self) -> Engine:
-        return KeepingEngine(self._address)
+        # The schema of a new store is used once: sessions that were kept for the next use would only add up.
+        return self.engine() if self._is_new else KeepingEngine(self._address)
 
     @contextmanager
     def caller(self) -> Iterator[Any]:
@@ -225,6 +227,8 @@ class HybridPlace(PostgresPlace):
         return HybridEngine(self._address, self._beside, is_eager=True)
 
     def ours(self) -> Engine:
+        if self._is_new:
+            return self.engine()
         return hybrid_support.KeepingHybrid(self._address, self._beside, is_eager=True)
 
 
