@@ -277,6 +277,7 @@ alter table forebay_jobs drop column unmet;
 alter table forebay_aftermaths drop column after_child;
 alter table forebay_aftermaths drop column after_number;
 create index forebay_edges_unmet on forebay_edges (child) where state = 'open' or state = 'held';
+drop table forebay_lanes;
 delete from forebay_schema where number > 9;
 """
 
