@@ -12,7 +12,7 @@ from forebay.app.unserved import unserved_queues
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.queue import QueueState
 from forebay.domain.worker import WorkerInfo
-from forebay.scheduler.telling import TellingUnserved
+from forebay.scheduler.unserved_queues import UnservedQueueWarner
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Want
 from forebay.testing.clock import ManualClock
@@ -65,7 +65,7 @@ def clock() -> ManualClock:
 def test_a_queue_is_named_once_after_its_job_has_waited(
     engine: MemoryEngine, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, telling = engine.store(), TellingUnserved(engine.reader)
+    store, telling = engine.store(), UnservedQueueWarner(engine.reader)
     store.insert([new_job(queue=MAIL)] * 2)
     telling.run(store)
     assert caplog.messages == []

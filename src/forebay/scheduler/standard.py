@@ -17,7 +17,7 @@ from forebay.scheduler.pruning import Pruning
 from forebay.scheduler.ramping import Ramping
 from forebay.scheduler.rescoring import Rescoring
 from forebay.scheduler.sweeping import Sweeping, Tell
-from forebay.scheduler.telling import TellingUnserved
+from forebay.scheduler.unserved_queues import UnservedQueueWarner
 from forebay.stores.protocol import Engine
 
 
@@ -41,6 +41,6 @@ def standard_duties(
     measuring: list[Duty] = [Measuring(clock)] if measures else []
     ramps: list[Duty] = [] if engine is None else [Ramping(engine.reader, clock)]
     alerts: list[Duty] = [Alerting(engine, clock)] if engine is not None and measures else []
-    telling: list[Duty] = [] if engine is None else [TellingUnserved(engine.reader)]
+    telling: list[Duty] = [] if engine is None else [UnservedQueueWarner(engine.reader)]
     others: list[Duty] = [Rescoring(), Pruning(), *measuring, *ramps, *alerts, *telling]
     return [Promoting(), FiringSchedules(roll=roll), *sweeps, *others]

@@ -12,7 +12,7 @@ from forebay.stores.protocol import Reader, Store
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class TellingUnserved:
+class UnservedQueueWarner:
     """Looks once a minute; each queue is named once, and again after a worker has served it meanwhile."""
 
     name = "unserved"
