@@ -205,7 +205,7 @@ class ThreadExecutor:
                         continue
             except BaseException:  # noqa: S110 - so has the other one
                 pass
-        seat.hiding.start_over()  # what was deferred and not raised is not for what follows
+            seat.hiding.start_over()  # what was deferred and not raised is not for what follows
         assignment.ended_at = self._now()
         try:
             return self._invoke.ended(assignment, call, value, raised)
