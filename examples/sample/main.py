@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from forebay import Forebay, RetryPolicy, chain, current_job, group
@@ -115,12 +114,13 @@ def enqueue_report() -> None:
     app.workflow(chain(group(*pages), total.job())).enqueue()
 
 
-def run(seconds: float | None, asked: Event) -> None:
+def run(seconds: float | None, asked: list[int]) -> None:
     """Enqueue until somebody asks for a stop, or the time is over."""
     ends = None if seconds is None else time.monotonic() + seconds
     with app.working(threads=4):
         enqueue_report()
-        while not asked.wait(1 / JOBS_A_SECOND) and (ends is None or time.monotonic() < ends):
+        while not asked and (ends is None or time.monotonic() < ends):
+            time.sleep(1 / JOBS_A_SECOND)
             print(f"  enqueued {enqueue_one()}", flush=True)
             if random.random() < 1 / 40:
                 enqueue_report()
@@ -156,9 +156,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="stop after this long (at Ctrl-C)")
     parser.add_argument("--port", type=int, default=PORT, help="where the dashboard is (8080)")
     options = parser.parse_args()
-    asked = Event()
+    # A handler interrupts this very thread, so it must take no lock that the loop may hold, as an Event does.
+    asked: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: asked.set())
+        signal.signal(number, lambda received, _: asked.append(received))
     FILE.parent.mkdir(exist_ok=True)
     with app:
         completed, dead = count("completed"), count("dead")
