@@ -45,6 +45,7 @@ PATIENCE_SECONDS: Final = 1_800.0
 CALM_SECONDS: Final = 1.0  # between looks whether all is over
 LEASE_MS: Final = 5_000
 STEP_MS: Final = 60_000  # of the store's clock, beyond a lease
+STEPPED_BACK: Final = 0.25  # of worlds: the store's clock also steps back
 FAILURES: Final = (OnFailure.CANCEL, OnFailure.FAIL, OnFailure.IGNORE, OnFailure.HOLD)
 KEYS: Final[tuple[dict[str, str], ...]] = (
     {}, {"tenant": "1"}, {"tenant": "2"}, {"share": "x"}, {"share": "y", "tenant": "1"},
@@ -72,6 +73,8 @@ class World:
         # A job that depends on a revived one of its own sequence would wait for it in vain, as the guide on
         # limits says, so a world has the one or the other.
         self._revives_sequences = self.dice.choice((True, False))
+        # Times of the store have no order there, so the checks that compare them are left out.
+        self._steps_back = self.dice.random() < STEPPED_BACK
         self._is_over = False
         self._numbers = count(1)
         self._plan: list[tuple[int, int, Callable[[], None]]] = []
@@ -124,7 +127,10 @@ class World:
                 self._accept(record.job.created_at, record.job.created_at, record.job, ())
         lives = {job_id: self._reader.history(job_id) for job_id in self.history.accepted}
         firings = {one.name: self._reader.firings(one.name) for one in self._reader.schedules()}
-        found = list(problems(self.history, lives, limits=self._limits, firings=firings))
+        is_ordered = not self.strikes["store clock back"]
+        found = list(
+            problems(self.history, lives, limits=self._limits, firings=firings, is_ordered=is_ordered)
+        )
         return [*found, *self._reader.health().problems, *self._too_quiet()]
 
     def _too_quiet(self) -> Iterator[str]:
@@ -341,8 +347,11 @@ class World:
         self.dice.choice(living).clock.wrong_ms += self.dice.choice((-600_000, -2_000, 2_000, 600_000))
 
     def _step_store_clock(self) -> None:
-        """Only ahead: the checkers compare times of the store, and a step back has no order to compare."""
-        self.clock.set(self.clock.now_ms() + STEP_MS)
+        if self._steps_back and self.dice.choice((True, False)):
+            self.strikes["store clock back"] += 1
+            self.clock.set(self.clock.now_ms() - STEP_MS)
+        else:
+            self.clock.set(self.clock.now_ms() + STEP_MS)
 
     def _begin_outage(self) -> None:
         self.faults.is_away = True
