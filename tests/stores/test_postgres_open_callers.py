@@ -25,6 +25,7 @@ from forebay.errors import StoreBusy
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.store import PostgresStore
+from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.protocol import Verdict, Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, MINUTE, look, put, put_many
@@ -120,18 +121,86 @@ def test_one_transaction_may_take_the_same_keys_and_ids_again_and_again(
         caller.commit()
 
     assert [one.id for one in first] == [one.id for one in again]
-    assert locks == 16  # the server has 64 for each connection, for all that it locks
+    assert locks == 17  # the server has 64 for each connection, for all that it locks
 
 
-def test_a_key_without_a_lock_of_its_number_is_waited_for_and_then_busy(
+@pytest.fixture
+def endless_locks(store: PostgresStore) -> Iterator[None]:
+    """A lock that is waited for as long as usual ends the statement, and that is no StoreBusy."""
+    session = store._connection.opened()
+    session.execute("set lock_timeout = 0; set statement_timeout = '10s'", prepare=False)
+    yield
+    session.execute("reset lock_timeout; reset statement_timeout", prepare=False)
+
+
+@pytest.mark.usefixtures("endless_locks")
+def test_a_key_behind_the_first_sixteen_of_a_transaction_is_waited_for_briefly(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     with open_caller() as caller:
         engine.insert_within(caller, [keyed("unique", str(n)) for n in range(17)])
         with pytest.raises(StoreBusy, match="16"):
             store.insert([keyed("unique", "16")])  # the seventeenth in their order is "9"
-        with hasty_locks(store), pytest.raises(StoreBusy, match=r'lock.*relation "keys"'):
+        with pytest.raises(StoreBusy, match=r'lock.*relation "keys"'):
             store.insert([keyed("unique", "9")])
+        [other] = store.insert([keyed("unique", "other")])
+        caller.commit()
+    [known] = store.insert([keyed("unique", "9")])
+
+    assert (other.is_new, known.is_new) == (True, False)
+
+
+@pytest.mark.usefixtures("endless_locks")
+def test_an_id_behind_the_first_sixteen_of_a_transaction_is_waited_for_briefly(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    brought = [new_job(id=JobId(f"mine-{n:02}")) for n in range(17)]
+    with open_caller() as caller:
+        engine.insert_within(caller, brought)
+        with pytest.raises(StoreBusy, match="mine-15"):
+            store.insert([brought[15]])
+        with pytest.raises(StoreBusy, match=r'lock.*relation "jobs'):
+            store.insert([brought[16]])
+        [other] = store.insert([new_job(id=JobId("other"))])
+    [new] = store.insert([brought[16]])
+
+    assert (other.is_new, new.is_new) == (True, True)
+
+
+@pytest.mark.usefixtures("endless_locks")
+def test_a_revival_waits_briefly_for_a_key_behind_the_first_sixteen(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    dead = put(store, unique_key="9")
+    store.cancel([dead])
+    with open_caller() as caller:
+        engine.insert_within(caller, [keyed("unique", str(n)) for n in range(17)])
+        with pytest.raises(StoreBusy, match=r'lock.*relation "keys"'):
+            store.revive([dead])
+    [revived] = store.revive([dead])
+
+    assert revived.done
+
+
+def test_locks_are_waited_for_as_usual_after_keys(engine: PostgresEngine, store: PostgresStore) -> None:
+    def seen(tx: Transaction) -> tuple[str, str]:
+        tx.key_holders([Key("default", "unique", "other")])
+        with tx.short_lock_timeout():
+            inside = lock_timeout(tx)
+        return inside, lock_timeout(tx)
+
+    with open_caller() as caller:
+        engine.insert_within(caller, [keyed("unique", str(n)) for n in range(17)])
+        crowded = store._transact(seen)
+
+    assert (crowded, len(set(store._transact(seen)))) == (("10ms", crowded[1]), 1)
+    assert crowded[1] != "10ms"
+
+
+def lock_timeout(tx: Transaction) -> str:
+    row = tx._raw.execute(b"select current_setting('lock_timeout')", binary=True).fetchone()
+    assert row is not None
+    return str(row[0])
 
 
 def test_an_id_of_an_open_transaction_is_refused_as_busy(

@@ -90,7 +90,8 @@ class Intake:
 
     A key or an id that a caller's open transaction has taken is not waited for: that may stay open for hours,
     and who inserts here may hold up others. Its job is refused with StoreBusy. Between this look and the
-    write a caller may take one still; then the write waits, at most for the lock time-out.
+    write a caller may take one still; then the write waits, at most for the lock time-out. A caller that has
+    taken more than it can show is waited for briefly.
 
     What others have is looked at first, for all of them at once; then each is judged in its turn, as if it
     came alone; then all are written. Somebody else may have taken a key, an id or a queue's name in between:
@@ -293,8 +294,9 @@ class Intake:
             tx.existing_queue(name)
         if self._brought and self._rules.is_borrowed:
             tx.run("ids_lock", {"ids": sorted(self._brought)})
-        for lot in lots:
-            tx.run("insert", self._values(lot))
+        with tx.short_lock_timeout():
+            for lot in lots:
+                tx.run("insert", self._values(lot))
         if self._brought:
             self._check_brought()
         for lot in lots:

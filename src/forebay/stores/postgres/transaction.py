@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
 import psycopg
@@ -25,6 +26,7 @@ _RUNNING: Final = JobState.RUNNING
 # How an open edge is stored whose child came in a transaction of its caller's, until somebody has looked at
 # the parent: whether that has completed and told its other children is not known before.
 UNSURE: Final = "unsure"
+_CROWDED: Final = (None, None, None, None)  # see `key_holders`
 
 
 def concerned(aftermath: Aftermath) -> list[str]:
@@ -115,6 +117,7 @@ class Transaction:
         self.is_borrowed = is_borrowed
         self._clock = self.run("now") if completes is None else self.run("now_holding", {"id": completes})
         self.busy_keys: set[Key] = set()  # those that a caller's open transaction has taken
+        self._is_crowded = False  # an open transaction has more keys or ids than locks that show them
         self._now: int | None = None
 
     @property
@@ -305,7 +308,8 @@ class Transaction:
             return {}
         values = {**_columns(wanted), "now": self.now, "probes": not self.is_borrowed}
         rows = self.all("key_holders", values)
-        self.busy_keys.update(Key(*row[:3]) for row in rows if row[3] is None)
+        self._is_crowded |= _CROWDED in rows
+        self.busy_keys.update(Key(*row[:3]) for row in rows if row[3] is None and row != _CROWDED)
         return {Key(*row[:3]): row[3] for row in rows if row[3] is not None}
 
     def take_keys(self, keys: Sequence[tuple[Key, JobId, int | None]]) -> bool:
@@ -319,8 +323,22 @@ class Transaction:
             "untils": [until for _, _, until in ordered],
             "now": self.now,
         }
-        taken = self.all("keys_take_within" if self.is_borrowed else "keys_take", values)
+        with self.short_lock_timeout():
+            taken = self.all("keys_take_within" if self.is_borrowed else "keys_take", values)
         return len(taken) == len(ordered)
+
+    @contextmanager
+    def short_lock_timeout(self) -> Iterator[None]:
+        """Wait briefly for keys and ids while an open transaction has taken more of them than it can show.
+
+        Whether the key is among those is only known by waiting for it. An error ends the transaction, and
+        the setting with it.
+        """
+        if self._is_crowded:
+            self.run("shorten_lock_timeout")
+        yield
+        if self._is_crowded:
+            self.run("restore_lock_timeout")
 
     def free_keys(self, rows: Iterable[tuple[JobId, str, str | None]]) -> None:
         """Let go of the unique keys of jobs, given as (id, queue, key)."""
@@ -345,8 +363,9 @@ class Transaction:
         if self.is_borrowed or not ids:
             return self.states([*ids, *others]), set()
         rows = self.all("states_brought", {"ids": sorted({*ids, *others}), "brought": ids})
+        self._is_crowded |= _CROWDED[:2] in rows
         found = {row[0]: STATES[row[1]] for row in rows if row[1] is not None}
-        return found, {row[0] for row in rows if row[1] is None} - found.keys()
+        return found, {row[0] for row in rows if row[1] is None} - found.keys() - {None}
 
     def list_aftermaths(self, aftermaths: Sequence[tuple[JobId, str]]) -> None:
         """Remember to look at what depends on these jobs."""

@@ -7,6 +7,9 @@ select
   count(
     case when r.taken + n.place <= 16 then pg_advisory_xact_lock(hashtextextended('forebay.jobs ' || n.id, 0))::text end
   ),
-  set_config('forebay_tx.locks', (max(r.taken) + cardinality(%(ids)b::text[]))::text, true)
+  set_config('forebay_tx.locks', (max(r.taken) + cardinality(%(ids)b::text[]))::text, true),
+  case when max(r.taken) + cardinality(%(ids)b::text[]) > 16 then
+    pg_advisory_xact_lock_shared(hashtextextended('forebay.many', 0))::text
+  end
 from room r
 cross join unnest(%(ids)b::text[]) with ordinality as n (id, place);

@@ -1,5 +1,6 @@
 -- key_holders: who holds these keys now. A once key that has run out is held by nobody. With `probes` also keys that nobody
--- holds yet and a caller's open transaction has taken (`keys_take_within`); these come without a job.
+-- holds yet and a caller's open transaction has taken (`keys_take_within`); these come without a job. A row of nulls means
+-- that some open transaction has taken more keys or ids than it has locks for.
 -- Guarantees: waits for nobody. The probe takes the lock of the session and lets go of it at once, so a batch of any size
 -- takes one place in the server's table of locks. It is shared, so two probes never meet. Two keys with one number make
 -- a key look taken that is free: the caller is answered busy, and tries again.
@@ -14,4 +15,9 @@ left join lateral (
 ) as k on k.until is null or k.until > %(now)s
 where k.job_id is not null
   or %(probes)s::boolean
-  and not case when pg_try_advisory_lock_shared(l.number) then pg_advisory_unlock_shared(l.number) else false end;
+  and not case when pg_try_advisory_lock_shared(l.number) then pg_advisory_unlock_shared(l.number) else false end
+union all
+select null, null, null, null
+where %(probes)s::boolean
+  and not case when pg_try_advisory_lock(hashtextextended('forebay.many', 0))
+    then pg_advisory_unlock(hashtextextended('forebay.many', 0)) else false end;

@@ -3,7 +3,8 @@
 -- Guarantees: another caller that takes the same key is waited for, as `keys_take` does; nobody else holds such a lock for
 -- longer than a moment. In the order of the keys, as everybody who takes several.
 -- A transaction takes at most 16 such locks, however many calls it makes: the server's table of locks has 64 places for each
--- connection by default. Keys beyond that are waited for, up to the lock time-out.
+-- connection by default. One that takes more keys holds one lock for all of the rest, shared with other such callers. While
+-- that is held, others wait for a key only briefly (`shorten_lock_timeout`).
 with room as materialized (
   select coalesce(nullif(current_setting('forebay_tx.locks', true), '')::bigint, 0) as taken
 ),
@@ -18,7 +19,11 @@ wanted as materialized (
   ) with ordinality as n (queue, kind, key, job_id, until, place)
 ),
 counted as materialized (
-  select set_config('forebay_tx.locks', (r.taken + cardinality(%(keys)b::text[]))::text, true) as locks from room r
+  select set_config('forebay_tx.locks', (r.taken + cardinality(%(keys)b::text[]))::text, true) as locks,
+    case when r.taken + cardinality(%(keys)b::text[]) > 16 then
+      pg_advisory_xact_lock_shared(hashtextextended('forebay.many', 0))::text
+    end as rest
+  from room r
 )
 insert into forebay.keys as k (queue, kind, key, job_id, until)
 select w.queue, w.kind, w.key, w.job_id, w.until

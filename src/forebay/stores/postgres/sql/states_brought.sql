@@ -1,9 +1,13 @@
 -- states_brought: what states answers, and ids among those brought that a caller's open transaction is about to write
--- (`ids_lock`); these come without a state. Waits for nobody; see key_holders for the probe.
+-- (`ids_lock`); these come without a state. Waits for nobody; see key_holders for the probe and for the row of nulls.
 select id, state from forebay.all_jobs where id = any(%(ids)b::text[])
 union all
 select n.id, null
 from (
   select w.id, hashtextextended('forebay.jobs ' || w.id, 0) as number from unnest(%(brought)b::text[]) as w (id) offset 0
 ) as n
-where not case when pg_try_advisory_lock_shared(n.number) then pg_advisory_unlock_shared(n.number) else false end;
+where not case when pg_try_advisory_lock_shared(n.number) then pg_advisory_unlock_shared(n.number) else false end
+union all
+select null, null
+where not case when pg_try_advisory_lock(hashtextextended('forebay.many', 0))
+    then pg_advisory_unlock(hashtextextended('forebay.many', 0)) else false end;
