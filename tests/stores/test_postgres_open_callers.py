@@ -22,6 +22,7 @@ from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.workflow import needs_of
 from forebay.errors import StoreBusy
+from forebay.stores.postgres import following
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.store import PostgresStore
@@ -405,6 +406,44 @@ def test_duties_wait_for_no_open_transaction(
     assert lost.id in swept
     assert parent.id not in swept
     assert look(reader, JobId(child.id or "")).state == "pending"
+
+
+def test_dependants_of_a_job_that_an_open_transaction_completes_hide_no_others(
+    engine: PostgresEngine,
+    store: PostgresStore,
+    reader: PostgresReader,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "LINES", 2)
+    put_many(store, 3)
+    held, free, other = claim(store, 3)
+    with open_caller() as first:
+        waiting = insert_children(engine, first, held, 5)
+        [behind] = insert_children(engine, first, free, 1)
+        [last] = insert_children(engine, first, other, 1)
+        first.commit()
+    with open_caller() as caller, open_caller() as another:
+        engine.complete_within(caller, WORKER, complete(held))
+        engine.complete_within(another, WORKER, complete(other))
+        store.exchange(WORKER, [ended(free)])
+        store.promote()
+        meanwhile = [look(reader, child).state for child in (*waiting, behind, last)]
+        caller.commit()
+        store.promote()
+        store.promote()
+        store.promote()
+        later = [look(reader, child).state for child in (*waiting, last)]
+
+    assert meanwhile == [*["blocked"] * 5, "pending", "blocked"]
+    assert later == [*["pending"] * 5, "blocked"]
+    store.promote()
+
+
+def insert_children(
+    engine: PostgresEngine, caller: psycopg.Connection[Any], parent: Job, jobs: int
+) -> list[JobId]:
+    children = [new_job(depends_on=needs_of([parent.id])) for _ in range(jobs)]
+    return [JobId(receipt.id or "") for receipt in engine.insert_within(caller, children)]
 
 
 # The server's own limit

@@ -96,7 +96,7 @@ SOME: Final[dict[str, Any]] = {
     "unmet": [1] * 100, "children": IDS, "numbers": list(HUNDRED), "parents": IDS, "child": "l1",
     "on_failure": "cancel", "aftermaths": ["dead"] * 100, "aftermath": "dead", "readies": [1] * 100,
     "after_child": "", "after_number": 0, "number": 1, "after_children": [""] * 100,
-    "after_numbers": [0] * 100, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
+    "after_numbers": [0] * 100, "busy": IDS, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
     "shares": [f"s{number}" for number in HUNDRED], "changes": None,
     "marks": ["tags a"], "cancelled": False, "moment": 50_000, "updated_at": 1, "cancel_reason": None,
     "key": "k1", "named": True, "meets": True, "parent": "l1", "created_after": 0,

@@ -45,6 +45,7 @@ from forebay.stores.rows import Row, edge_from_row, share_in
 logger: logging.Logger = logging.getLogger(__name__)
 
 LINES: Final = 200  # of the list, at a time
+PAGES: Final = 20  # of so many lines in one transaction, where some of them wait for others
 # Children that stand alike, where nobody is told which they are. Not fewer than RELEASED_AT_ONCE: whoever has
 # looked at fewer edges is through with the list.
 ALIKE_AT_ONCE: Final = 2_000
@@ -105,10 +106,19 @@ class Release(NamedTuple):
 
 
 def follow_all(tx: Transaction) -> Done:
-    """Work on the list from its beginning, or from the floor below which nothing was left of it."""
-    since = Floors(tx, (AFTERMATHS,)).since(AFTERMATHS, TOP)
-    rows = tx.all("aftermaths_next", {"limit": LINES, "since": since})
-    edges = _follow_lines(tx, rows, RELEASED_AT_ONCE)
+    """Work on the list from its beginning, or from the floor below which nothing was left of it.
+
+    Lines that wait for a caller's open transaction stay at the beginning. So we go on behind them, and pass
+    by what waits for the same parents, however many those are.
+    """
+    since, edges = Floors(tx, (AFTERMATHS,)).since(AFTERMATHS, TOP), 0
+    for _ in range(PAGES):
+        values = {"limit": LINES, "since": since, "busy": sorted(tx.busy_parents)}
+        rows = tx.all("aftermaths_next", values)
+        edges += _follow_lines(tx, rows, RELEASED_AT_ONCE - edges)
+        if not tx.busy_parents or len(rows) < LINES or edges >= RELEASED_AT_ONCE:
+            break
+        since = rows[-1][0] + 1
     listed, tx.listed = tx.listed, []
     more = follow(tx, listed) if listed and edges < RELEASED_AT_ONCE else Done(0, listed, False)
     return Done(edges + more.edges, more.left, _has_released(tx))
@@ -170,6 +180,7 @@ def _check(tx: Transaction, lines: Sequence[Line]) -> int:
     _move_up(tx, sequences.number(tx, children))
     parents = [parent for (parent,) in tx.all("unsure_parents", {"children": children})]
     states, busy = held_states(tx, parents)
+    tx.busy_parents |= busy
     deleted = _deleted(tx, [parent for parent in parents if parent not in states and parent not in busy])
     rows = tx.all("edges_unsure", {"children": sorted(children)}) if parents else []
     settled: dict[Aftermath, list[Row]] = {Aftermath.COMPLETED: [], Aftermath.DELETED: []}

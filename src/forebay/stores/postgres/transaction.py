@@ -117,6 +117,7 @@ class Transaction:
         self.is_borrowed = is_borrowed
         self._clock = self.run("now") if completes is None else self.run("now_holding", {"id": completes})
         self.busy_keys: set[Key] = set()  # those that a caller's open transaction has taken
+        self.busy_parents: set[JobId] = set()  # parents that a caller completes in an open transaction
         self._is_crowded = False  # an open transaction has more keys or ids than locks that show them
         self._now: int | None = None
 
