@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forebay.domain.firing import Move, advance, by_hand, next_run, next_runs, planned
+from forebay.domain.firing import (
+    HELD_FOR_MS,
+    Move,
+    advance,
+    by_hand,
+    next_run,
+    next_runs,
+    planned,
+    postpone,
+)
 from forebay.domain.job import NewJob
 from forebay.domain.schedule import CatchUp, Definition, Overlap, Schedule
 from tests.stores.contract.steps import DAY, HOUR, MINUTE, SECOND, T0
@@ -153,6 +162,15 @@ def test_a_schedule_without_a_next_run_moves_nowhere() -> None:
     over = planned(schedule(end_at=T0 + 1), T0, 0.0)
 
     assert advance(over, T0 + DAY, 0.0) == Move(name="tidy", revision=0)
+
+
+def test_a_schedule_is_postponed_with_the_run_that_is_due() -> None:
+    one = schedule(every_ms=MINUTE)
+
+    move = postpone(one, T0 + HOUR)
+
+    assert (move.next_at, move.due_at) == (one.next_at, T0 + HOUR + HELD_FOR_MS)
+    assert (move.revision, move.runs, move.skips) == (one.revision, (), ())
 
 
 def test_a_run_by_hand_is_for_now_and_has_no_key_of_its_time() -> None:

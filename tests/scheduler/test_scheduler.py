@@ -12,12 +12,12 @@ import pytest
 from forebay.app.codec import encode_call
 from forebay.app.sealed import sealed_engine
 from forebay.app.sealing import Keys
-from forebay.domain.firing import planned
+from forebay.domain.firing import HELD_FOR_MS, planned
 from forebay.domain.job import NewJob
 from forebay.domain.schedule import Definition, FiringStatus, Schedule
 from forebay.errors import ConfigError, StoreBusy, StoreRefused, StoreUnavailable
 from forebay.scheduler.firing import FiringSchedules
-from forebay.scheduler.scheduler import BUSY_SECONDS, OUTAGE_SECONDS, Scheduler
+from forebay.scheduler.scheduler import OUTAGE_SECONDS, Scheduler
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Engine, Reader, Store
 from forebay.testing.clock import ManualClock
@@ -234,7 +234,7 @@ class Held:
         self.store = Wrapped(store, self._hold_up).seam
 
     def _hold_up(self, name: str, args: tuple[Any, ...]) -> None:
-        if name == "fire" and self.names & {move.name for move in args[0]}:
+        if name == "fire" and self.names & {move.name for move in args[0] if move.runs}:
             raise StoreBusy("another transaction holds a key")
 
 
@@ -266,12 +266,36 @@ def test_a_schedule_that_was_deleted_while_it_waited_is_forgotten(
     held.names = {"held"}
     clock.advance(MINUTE)
     duty.run(held.store)
-    assert duty.waiting == {"held"}
+    assert duty.waiting.keys() == {"held"}
 
     held.store.drop_schedule("held")
+    clock.advance(HELD_FOR_MS)
     duty.run(held.store)
 
-    assert duty.waiting == set()
+    assert duty.waiting == {}
+
+
+def test_schedules_that_wait_for_a_transaction_hide_no_others(
+    memory: MemoryEngine, clock: ManualClock
+) -> None:
+    held = Held(memory.store())
+    duty = FiringSchedules(roll=lambda: 0.0, batch=3)
+    held.names = {"a", "b", "c", "d"}
+    for name in (*sorted(held.names), "free"):
+        save(held.store, name)
+    clock.advance(MINUTE)
+
+    mores = [duty.run(held.store) for _ in range(3)]
+    meanwhile = {one.name: one.fired for one in memory.reader().schedules()}
+    held.names = set()
+    clock.advance(HELD_FOR_MS)
+    while duty.run(held.store):
+        pass
+
+    assert mores == [True, False, False]
+    assert meanwhile == {"a": 0, "b": 0, "c": 0, "d": 0, "free": 1}
+    assert all(one.fired == 1 for one in memory.reader().schedules())
+    assert duty.waiting == {}
 
 
 def test_a_scheduler_sleeps_while_a_schedule_waits_for_a_transaction_and_fires_the_others_in_time(
@@ -289,9 +313,11 @@ def test_a_scheduler_sleeps_while_a_schedule_waits_for_a_transaction_and_fires_t
     before_the_other = one.turn(held.store)
     fired_meanwhile = one.fired
     held.names = set()
+    clock.advance(HELD_FOR_MS)
     one.turn(held.store)
 
-    assert pauses == [BUSY_SECONDS] * 3
+    assert pauses == [HELD_FOR_MS / 1_000] * 3
     assert before_the_other == pytest.approx(0.4)
     assert fired_meanwhile > 0
-    assert (one.fired, waits_told(caplog)) == (fired_meanwhile + 1, 1)
+    # The run that has waited, and the next one of the other schedule.
+    assert (one.fired, waits_told(caplog)) == (fired_meanwhile + 2, 1)

@@ -100,6 +100,16 @@ def advance(schedule: Schedule, now: int, roll: float) -> Move:
     )
 
 
+def postpone(schedule: Schedule, now: int) -> Move:
+    """Leave a due run for a later look, because another transaction holds a key of its job."""
+    return Move(
+        name=schedule.name,
+        revision=schedule.revision,
+        next_at=schedule.next_at,
+        due_at=now + HELD_FOR_MS,
+    )
+
+
 def _is_held(schedule: Schedule, first: int) -> bool:
     """Whether a run waits for the one before: then it was not missed, however late it is. Chance alone delays
     no look for so long."""

@@ -19,7 +19,7 @@ class FiringSchedules(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool = True
     batch: int = FIRED_AT_ONCE
     roll: Callable[[], float] = random
-    waiting: set[str] = msgspec.field(default_factory=set)  # see `fire_due`
+    waiting: dict[str, int] = msgspec.field(default_factory=dict)  # see `fire_due`
 
     def run(self, store: Store) -> bool:
         return fire_due(store, self.roll, self.batch, self.waiting)[1]

@@ -20,7 +20,6 @@ LONGEST_SLEEP_SECONDS: Final = 60.0
 # Hints come with every new job; whoever heard one looks, and then not before so long.
 PACE_SECONDS: Final = 0.1
 OUTAGE_SECONDS: Final = 1.0
-BUSY_SECONDS: Final = 1.0  # until a run is tried again whose key another transaction holds
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ class Scheduler:
         self._batch = batch
         self._clock = clock or SystemClock()
         self._roll = roll
-        self._waiting: set[str] = set()  # for other transactions: see `fire_due`
+        self._waiting: dict[str, int] = {}  # for other transactions: see `fire_due`
         self._is_woken = Event()
         self._is_stopped = Event()
         self._thread: Thread | None = None
@@ -111,14 +110,11 @@ class Scheduler:
         while has_more and not self._is_stopped.is_set():
             jobs, has_more = fire_due(store, self._roll, self._batch, self._waiting)
             self.fired += jobs
-        due = store.due_schedules(len(self._waiting) + 1)
+        due = store.due_schedules(1)
         took = self._clock.monotonic() - began
         if took > self._longest:
             logger.warning("the scheduler falls behind: a turn took %.1f s of %g s", took, self._longest)
-        if any(one.name not in self._waiting for one in due.schedules):
+        if due.schedules:
             return 0.0
-        # What waits for another transaction stays due, and is tried again after a while.
-        next_due = BUSY_SECONDS if due.schedules else self._longest
-        if due.next_due_ms is not None:
-            next_due = min(next_due, due.next_due_ms / 1_000)
+        next_due = self._longest if due.next_due_ms is None else due.next_due_ms / 1_000
         return max(0.0, min(self._longest - took, next_due))
