@@ -21,7 +21,15 @@ from forebay.domain.outcome import (
     Snoozed,
 )
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.settlement import MAX_REASON, Charge, Ending, Settlement, decide, is_same_end
+from forebay.domain.settlement import (
+    MAX_REASON,
+    Charge,
+    Ending,
+    Settlement,
+    decide,
+    is_ready_early,
+    is_same_end,
+)
 from tests.domain.making import a_job
 
 ERROR = AttemptError(type="ValueError", message="no such address", traceback="Traceback ...")
@@ -386,3 +394,14 @@ def test_without_a_row_in_the_history_the_state_of_the_job_tells_an_end(ending: 
     assert is_same_end(ending, None, JobState.SCHEDULED) is (ending is Ending.SNOOZED)
     for state in (JobState.PENDING, JobState.CANCELLED, JobState.DEAD, JobState.BLOCKED):
         assert is_same_end(ending, None, state) is is_soft
+    is_handed_back = is_soft and ending is not Ending.SNOOZED
+    assert is_same_end(ending, None, JobState.PENDING, is_early=True) is is_handed_back
+
+
+@pytest.mark.parametrize(
+    ("run_at", "started_at", "is_early"), [(7, 3, True), (8, 3, False), (5, None, False)]
+)
+def test_a_job_is_ready_early_if_a_snooze_from_its_start_would_last_longer(
+    run_at: int, started_at: int | None, is_early: bool
+) -> None:
+    assert is_ready_early(decide(a_job(), Snoozed(5), 0.0), run_at, started_at) is is_early

@@ -50,12 +50,15 @@ _IS_COMPLETED: Final = JobState.COMPLETED
 _RECORDED: Final = frozenset({Ending.FAILED, Ending.DISCARDED, Ending.LOST})
 
 
-def is_same_end(ending: Ending, recorded: Ending | None, state: JobState | None) -> bool:
+def is_same_end(
+    ending: Ending, recorded: Ending | None, state: JobState | None, *, is_early: bool = False
+) -> bool:
     """Whether an attempt that has ended before has ended like this.
 
     `recorded` is the ending in its row of the history. `state` is that of the job now; None while it runs,
     and when a later attempt has begun. A snoozed job whose time has come and one that was handed back look
-    alike: both wait, and either may have been cancelled since.
+    alike: both wait, and either may have been cancelled since. But a pending job `is_early` if a snooze could
+    not have ended by the time at which it became ready (`is_ready_early`): it was handed back.
     """
     if recorded is not None or ending in _RECORDED:
         return ending is recorded
@@ -63,6 +66,8 @@ def is_same_end(ending: Ending, recorded: Ending | None, state: JobState | None)
         return False
     if ending is Ending.COMPLETED or state is JobState.COMPLETED:
         return ending is Ending.COMPLETED and state is JobState.COMPLETED
+    if state is JobState.PENDING and ending is Ending.SNOOZED:
+        return not is_early
     return state is not JobState.SCHEDULED or ending is Ending.SNOOZED
 
 
@@ -97,6 +102,13 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     follow_ups: tuple[NewJob, ...] = ()
     charge: Charge | None = None
     unstarted: int = 0
+
+
+def is_ready_early(end: Settlement, run_at: int, started_at: int | None) -> bool:
+    """Whether a job became ready before the delay of this settlement can have passed: it began to wait after
+    the start of its attempt. A step back of the store's clock, or an update that moves the job up, may refuse
+    a true repetition; the job is as that wanted it."""
+    return run_at < (started_at or 0) + end.delay_ms
 
 
 def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:

@@ -17,7 +17,7 @@ from forebay.domain.lifecycle import JobState, check_transition, is_final
 from forebay.domain.note import Note, Notes, as_kept
 from forebay.domain.outcome import AttemptError
 from forebay.domain.queue import Queue, QueueState, stagger_duty
-from forebay.domain.settlement import Ending, Settlement, is_same_end
+from forebay.domain.settlement import Ending, Settlement, is_ready_early, is_same_end
 from forebay.stores.limiting import Tally
 from forebay.stores.memory import limiting, sharing
 from forebay.stores.memory.duties import expire, promote_in
@@ -164,7 +164,10 @@ def _is_repeated(state: State, job: Job, end: Settlement, worker: WorkerId) -> b
     # The worker that settled it, not the one that ran it: a holder whose lease was swept has ended nothing.
     rows = [bad.ending for bad, by in bad_attempts if (bad.attempt, by) == (attempt, worker)]
     is_newest = (job.attempt, job.worker) == (attempt, worker) and job.state is not JobState.RUNNING
-    return is_same_end(end.ending, next(iter(rows), None), job.state if is_newest else None)
+    is_early = is_ready_early(end, job.run_at, job.started_at)
+    return is_same_end(
+        end.ending, next(iter(rows), None), job.state if is_newest else None, is_early=is_early
+    )
 
 
 def _end(state: State, record: Record, worker: WorkerId, end: Settlement) -> None:

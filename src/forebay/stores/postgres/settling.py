@@ -14,7 +14,7 @@ from forebay.domain.job import JobId, PastError, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING, JobState, check_transition
 from forebay.domain.rank import Place
-from forebay.domain.settlement import Charge, Ending, Settlement, is_same_end
+from forebay.domain.settlement import Charge, Ending, Settlement, is_ready_early, is_same_end
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.inserting import insert_follow_ups
 from forebay.stores.postgres.rows import options_text_unstarted
@@ -308,14 +308,15 @@ def _refuse(tx: Transaction, worker: WorkerId, settlement: Settlement) -> str:
 
 def _is_repeated(tx: Transaction, row: Row, worker: WorkerId, settlement: Settlement) -> bool:
     """Whether this worker has already ended this very attempt in this way, and only the answer was lost."""
-    _, stored, last, holder = row
+    _, stored, last, holder, run_at, started_at = row
     state, attempt = STATES[stored], settlement.attempt
     is_newest = (last, holder) == (attempt, worker) and state is not JobState.RUNNING
     token = {"job_id": settlement.job_id, "attempt": attempt, "worker": worker}
     # Nearly always a success is told again, and has no row.
     bad = None if is_newest and state is JobState.COMPLETED else tx.one("attempt_of", token)
     recorded = None if bad is None else Ending(bad[0])
-    return is_same_end(settlement.ending, recorded, state if is_newest else None)
+    is_early = is_ready_early(settlement, run_at, started_at)
+    return is_same_end(settlement.ending, recorded, state if is_newest else None, is_early=is_early)
 
 
 def why_refused(tx: Transaction, worker: WorkerId, lease: Lease) -> str:
@@ -326,7 +327,7 @@ def why_refused(tx: Transaction, worker: WorkerId, lease: Lease) -> str:
 def objection(row: Row | None, worker: WorkerId, attempt: int) -> str:
     if row is None:
         return "gone"
-    _, state, last, holder = row
+    _, state, last, holder, *_ = row
     if last != attempt:
         return "other attempt"
     if STATES[state] is not JobState.RUNNING:

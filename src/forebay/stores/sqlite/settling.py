@@ -12,7 +12,7 @@ from forebay.domain.job import JobId, PastError, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING, JobState, check_transition
 from forebay.domain.rank import Place
-from forebay.domain.settlement import Charge, Ending, Settlement, is_same_end
+from forebay.domain.settlement import Charge, Ending, Settlement, is_ready_early, is_same_end
 from forebay.domain.workflow import Aftermath
 from forebay.stores.ids import seq_in_id
 from forebay.stores.protocol import Refusal
@@ -295,13 +295,14 @@ def _refuse(tx: Transaction, token: Token, settlement: Settlement) -> str:
 
 def _is_repeated(tx: Transaction, row: Row, token: Token, settlement: Settlement) -> bool:
     """Whether this worker has already ended this very attempt in this way, and only the answer was lost."""
-    _, stored, attempt, holder = row
+    _, stored, attempt, holder, run_at, started_at = row
     state = STATES[stored]
     is_newest = attempt == token["attempt"] and holder == token["worker"] and state is not JobState.RUNNING
     # Nearly always a success is told again, and has no row.
     bad = None if is_newest and state is _COMPLETED else tx.one("attempt_of", token)
     recorded = None if bad is None else Ending(bad[0])
-    return is_same_end(settlement.ending, recorded, state if is_newest else None)
+    is_early = is_ready_early(settlement, run_at, started_at)
+    return is_same_end(settlement.ending, recorded, state if is_newest else None, is_early=is_early)
 
 
 def why_refused(tx: Transaction, token: Token) -> str:
@@ -312,7 +313,7 @@ def why_refused(tx: Transaction, token: Token) -> str:
 def _objection(row: Row | None, token: Token) -> str:
     if row is None:
         return "gone"
-    _, state, attempt, holder = row
+    _, state, attempt, holder, *_ = row
     if attempt != token["attempt"]:
         return "other attempt"
     if STATES[state] is not JobState.RUNNING:

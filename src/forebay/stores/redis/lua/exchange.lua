@@ -101,7 +101,7 @@ local function recorded_ending(job, attempt)
 end
 
 -- Whether this worker has ended this very attempt in the same way; `is_same_end` in domain/settlement.py says why.
-local function is_repeated(job, attempt, ending)
+local function is_repeated(job, attempt, ending, delay_ms)
   local head = job.head
   local recorded = recorded_ending(job, attempt)
   if recorded or RECORDED[ending] then
@@ -114,6 +114,9 @@ local function is_repeated(job, attempt, ending)
   end
   if ending == 'completed' or state == 'completed' then
     return ending == state
+  end
+  if state == 'pending' and ending == 'snoozed' then
+    return head[RUN_AT] >= head[STARTED_AT] + delay_ms
   end
   return state ~= 'scheduled' or ending == 'snoozed'
 end
@@ -210,7 +213,7 @@ local function settle(ending)
     return 'settled', why_not
   end
   followed = followed + ending[E_FOLLOW_UPS]
-  if job and is_repeated(job, ending[E_ATTEMPT], ending[E_ENDING]) then
+  if job and is_repeated(job, ending[E_ATTEMPT], ending[E_ENDING], ending[E_DELAY_MS]) then
     return 'repeated'
   end
   if job then
