@@ -188,3 +188,16 @@ def test_a_batch_that_may_be_stored_in_part_rejects_only_the_job_whose_key_is_he
 
     assert [one["index"] for one in said["accepted"]] == [0, 2]
     assert [(one["index"], one["problem"]["code"]) for one in said["rejected"]] == [(1, "busy")]
+
+
+def test_a_store_behind_a_service_tells_of_each_job_of_a_batch_whether_it_is_busy(
+    engine: PostgresEngine, spoken: Spoken
+) -> None:
+    ids = [JobId(spoken.enqueue(QUEUE)) for _ in range(3)]
+    with closing(open_engine(spoken.address).store()) as store, open_caller(engine) as caller:
+        lock_row(engine, caller, ids[1])
+        cancelled = store.cancel(ids[:2])
+        deleted = store.delete(ids[1:])
+
+    assert [(one.done, one.is_busy) for one in cancelled] == [(True, False), (False, True)]
+    assert [(one.done, one.is_busy) for one in deleted] == [(False, True), (True, False)]
