@@ -19,5 +19,14 @@ where k.job_id is not null
 union all
 select null, null, null, null
 where %(probes)s::boolean
-  and not case when pg_try_advisory_lock(hashtextextended('forebay.many', 0))
-    then pg_advisory_unlock(hashtextextended('forebay.many', 0)) else false end;
+  and not case
+    when pg_try_advisory_lock(hashtextextended('forebay.many', 0))
+      then pg_advisory_unlock(hashtextextended('forebay.many', 0))
+    -- Another probe holds it for a moment, and in this mode alone.
+    else not exists (
+      select 1
+      from pg_locks l
+      where l.locktype = 'advisory' and l.mode = 'ShareLock' and l.objsubid = 1
+        and (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended('forebay.many', 0)
+    )
+  end;

@@ -9,5 +9,14 @@ from (
 where not case when pg_try_advisory_lock_shared(n.number) then pg_advisory_unlock_shared(n.number) else false end
 union all
 select null, null
-where not case when pg_try_advisory_lock(hashtextextended('forebay.many', 0))
-    then pg_advisory_unlock(hashtextextended('forebay.many', 0)) else false end;
+where not case
+    when pg_try_advisory_lock(hashtextextended('forebay.many', 0))
+      then pg_advisory_unlock(hashtextextended('forebay.many', 0))
+    -- Another probe holds it for a moment, and in this mode alone.
+    else not exists (
+      select 1
+      from pg_locks l
+      where l.locktype = 'advisory' and l.mode = 'ShareLock' and l.objsubid = 1
+        and (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended('forebay.many', 0)
+    )
+  end;
