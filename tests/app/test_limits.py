@@ -89,19 +89,20 @@ def test_a_sequence_comes_from_arguments_by_name_or_by_a_function(app: Forebay) 
 
 
 def test_a_task_says_what_it_has_cost_and_is_charged_for_it(live_app: Forebay) -> None:
-    live_app.limits.set("queue:default", rate=100, burst=10)
+    live_app.limits.set("queue:default", rate=100, burst=50)
 
     @live_app.task(cost=2)
     def spend(tokens: int) -> None:
         current_job().cost(tokens)
 
     with live_app.working(threads=1):
-        first = spend.enqueue(50)
+        first = spend.enqueue(100)
         first.wait(timeout=120)
         second = spend.enqueue(2)
         second.wait(timeout=120)
 
-    # From the start of the first on 8 were left of 10; 42 more have to be earned, a hundred in a second.
+    # From the start of the first on 48 were left of 50, and 98 more were spent. So 51 have to be earned, a
+    # hundred in a second.
     assert (second.refresh().started_at or 0) - (first.refresh().started_at or 0) >= 400
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.job import DAY_MS, MAX_COST, QueueName
 from forebay.domain.limits import (
     GLOBAL,
     MAX_LIMIT,
@@ -96,6 +96,29 @@ def test_tokens_that_are_given_back_never_overflow() -> None:
 
     assert limit.spent(Bucket(0, NOW), -1, NOW) == Bucket(1_000, NOW)
     assert limit.spent(limit.full(NOW), -5, NOW) == limit.full(NOW)
+
+
+@given(LIMITS, st.lists(st.tuples(st.integers(0, DAY_MS), st.integers(-MAX_COST, MAX_COST)), max_size=20))
+def test_a_bucket_owes_and_holds_at_most_its_burst(limit: Limit, steps: list[tuple[int, int]]) -> None:
+    bucket, now, most = limit.full(NOW), NOW, limit.most_at_once * limit.per_ms
+    for passed, tokens in steps:
+        now += passed
+        bucket = limit.spent(bucket, tokens, now)
+        assert -most <= bucket.parts <= most
+
+
+def test_a_refund_gives_back_no_more_than_the_start_took() -> None:
+    limit = Limit(scope=GLOBAL, rate=1, burst=3)
+    owing = limit.spent(Bucket(1_000, NOW), MAX_COST, NOW)
+
+    assert owing == Bucket(-3_000, NOW)
+    assert limit.spent(owing, -MAX_COST, NOW) == Bucket(0, NOW)
+
+
+def test_a_debt_of_a_higher_limit_is_cut() -> None:
+    assert Limit(scope=GLOBAL, rate=1, burst=3).filled(Bucket(-90_000, NOW), NOW + 1) == Bucket(
+        -2_999, NOW + 1
+    )
 
 
 @given(LIMITS, st.lists(st.tuples(st.integers(0, DAY_MS), st.integers(0, 2 * MAX_LIMIT)), max_size=20))

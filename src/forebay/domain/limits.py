@@ -116,21 +116,28 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return Bucket(self.most_at_once * self.per_ms, now)
 
     def filled(self, bucket: Bucket, now: int) -> Bucket:
-        """The bucket at another time. A clock that was set back gives nothing, and counts from there."""
+        """The bucket at another time. A clock that was set back gives nothing, and counts from there. A debt
+        from before the limit was lowered counts as far as `spent` allows one."""
         most = self.most_at_once * self.per_ms
         rate = self.rate or 0
         # More time than it takes to fill it does not matter, and keeps the numbers small.
         passed = min(max(0, now - bucket.at), self.per_ms * MAX_LIMIT)
-        return Bucket(min(most, bucket.parts + passed * rate), now)
+        return Bucket(min(most, max(-most, bucket.parts) + passed * rate), now)
 
     def tokens(self, bucket: Bucket, now: int) -> int:
         """How many jobs may start."""
         return max(0, self.filled(bucket, now).parts // self.per_ms)
 
     def spent(self, bucket: Bucket, jobs: int, now: int) -> Bucket:
-        """The bucket once this many have started; fewer than none are given back, as far as there is room."""
+        """The bucket once this many tokens are spent; a negative number is refunded, as far as there is room.
+
+        A bucket owes at most its burst: limits are shared, and one dear job must not stop the others for
+        hours. A refund is at most a burst too, because the start of a dearer job took hardly more.
+        """
+        most = self.most_at_once * self.per_ms
         parts, at = self.filled(bucket, now)
-        return Bucket(min(self.most_at_once * self.per_ms, parts - jobs * self.per_ms), at)
+        left = parts - max(-most, jobs * self.per_ms)
+        return Bucket(max(-most, min(most, left)), at)
 
     def wait_ms(self, bucket: Bucket, now: int) -> int:
         """After how long the next job may start."""

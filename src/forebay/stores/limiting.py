@@ -81,8 +81,8 @@ class Gauge:
         return limit.rate is not None and limit.tokens(self.bucket, now) <= 0
 
     def take(self, jobs: int, tokens: int, now: int) -> None:
-        """So many have started, and cost so much together: a bucket may be left with less than nothing, and
-        then nobody starts before it has a token again."""
+        """Record that jobs have started, and what they cost together. A bucket may owe up to its burst, and
+        then no job starts before it has a token again."""
         self.running += jobs
         # Of a clock that was set back note is taken at once, so that time counts again from there.
         if self.limit.rate is not None and (tokens or self.bucket.at > now):

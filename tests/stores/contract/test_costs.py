@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.job import WorkerId
-from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
+from forebay.domain.job import MAX_COST, WorkerId
+from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed, Discarded, Failed, Held, Interrupted, Lost, Outcome
 from forebay.stores.protocol import Reader, Store, Want
 from forebay.testing.clock import ManualClock
@@ -43,6 +43,58 @@ def test_a_dear_job_takes_its_cost_and_the_next_waits_until_that_is_earned(
     assert claimed(store, 5) == []
     clock.advance(ms=1)
     assert claimed(store, 5) == ids[3:4]
+
+
+@pytest.mark.parametrize("scope", [GLOBAL, HERE, task_scope("t"), key_scope("tenant")])
+def test_a_bucket_owes_at_most_its_burst_after_a_start(store: Store, clock: ManualClock, scope: str) -> None:
+    store.save_limit(Limit(scope=scope, rate=1, burst=3))
+    dear = put(store, task="t", cost=MAX_COST, limit_keys={"tenant": "a"})
+    plain = put(store, task="t", limit_keys={"tenant": "a"})
+
+    assert claimed(store, 5) == [dear]  # and then it owes 3
+    clock.advance(ms=4 * SECOND - 1)
+    assert claimed(store, 5) == []
+    clock.advance(ms=1)
+    assert claimed(store, 5) == [plain]
+
+
+@pytest.mark.parametrize("scope", [GLOBAL, HERE, task_scope("t"), key_scope("tenant")])
+def test_a_bucket_owes_at_most_its_burst_after_a_charge(store: Store, clock: ManualClock, scope: str) -> None:
+    store.save_limit(Limit(scope=scope, rate=1, burst=3))
+    put(store, task="t", limit_keys={"tenant": "a"})
+    settle(store, start(store), Completed(cost=MAX_COST))
+    plain = put(store, task="t", limit_keys={"tenant": "a"})
+
+    clock.advance(ms=4 * SECOND - 1)
+    assert claimed(store, 5) == []
+    clock.advance(ms=1)
+    assert claimed(store, 5) == [plain]
+
+
+def test_a_debt_is_cut_with_the_burst_of_its_limit(store: Store, clock: ManualClock) -> None:
+    for scope in (HERE, key_scope("tenant")):
+        store.save_limit(Limit(scope=scope, rate=1, burst=100))
+    put(store, cost=150, limit_keys={"tenant": "a"})
+    start(store)  # and then it owes 50
+    plain = put(store, limit_keys={"tenant": "a"})
+    for scope in (HERE, key_scope("tenant")):
+        store.save_limit(Limit(scope=scope, rate=1, burst=2))
+
+    clock.advance(ms=3 * SECOND - 1)
+    assert claimed(store, 5) == []
+    clock.advance(ms=1)
+    assert claimed(store, 5) == [plain]
+
+
+def test_a_refund_is_at_most_a_burst(store: Store, clock: ManualClock) -> None:
+    store.save_limit(Limit(scope=HERE, rate=1, burst=3))
+    put(store, cost=MAX_COST)
+    settle(store, start(store), Completed(cost=0))  # it owed 3, and got back 3
+    plain = put(store)
+
+    assert claimed(store, 5) == []
+    clock.advance(ms=SECOND)
+    assert claimed(store, 5) == [plain]
 
 
 def test_plain_jobs_behind_a_dear_one_start_as_far_as_it_leaves_tokens(store: Store) -> None:

@@ -35,8 +35,10 @@ local function limit_changes(old, new)
   })
 end
 
+-- A bucket owes at most its burst, also where the limit was higher when it was spent.
 local function filled(limit, parts, at, till)
-  return math.min(limit[L_MOST] * limit[L_PER_MS], parts + math.max(0, (till or now) - at) * limit[L_RATE])
+  local most = limit[L_MOST] * limit[L_PER_MS]
+  return math.min(most, math.max(-most, parts) + math.max(0, (till or now) - at) * limit[L_RATE])
 end
 
 -- What is left of a rate after a change stays left, as far as there is room for it.
@@ -135,8 +137,8 @@ local function room_of(gauge)
   return room
 end
 
--- So many jobs have started, and cost so much together: a bucket may be left with less than nothing, and then nobody
--- starts before it has a token again.
+-- Record that jobs have started, and what they cost together. A bucket may owe up to its burst, and then no job starts
+-- before it has a token again. A refund is at most a burst too: the start of a dearer job took hardly more.
 local function take_of(gauge, jobs, cost)
   local limit = gauge.limit
   if gauge.running then
@@ -144,8 +146,9 @@ local function take_of(gauge, jobs, cost)
   end
   -- Of a clock that was set back note is taken at once, so that time counts again from there.
   if limit[L_RATE] and (cost ~= 0 or gauge.at > now) then
-    local left = filled(limit, gauge.parts, gauge.at) - cost * limit[L_PER_MS]
-    gauge.parts, gauge.at = math.min(limit[L_MOST] * limit[L_PER_MS], left), now
+    local most = limit[L_MOST] * limit[L_PER_MS]
+    local left = filled(limit, gauge.parts, gauge.at) - math.max(-most, cost * limit[L_PER_MS])
+    gauge.parts, gauge.at = math.max(-most, math.min(most, left)), now
     gauge.has_changed = true
   end
 end
