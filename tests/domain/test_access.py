@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.access import USED_EVERY_MS, ApiKey, Grant, KeyState, Role, key_changes
+from forebay.domain.access import (
+    MAX_GRANTS,
+    USED_EVERY_MS,
+    Allowed,
+    ApiKey,
+    Grant,
+    KeyState,
+    Role,
+    key_changes,
+)
 from forebay.errors import ConfigError
 
 A, B = "a" * 64, "b" * 64
@@ -142,3 +151,71 @@ def test_a_key_has_a_rate_of_its_own_or_none() -> None:
 def test_a_key_that_makes_no_sense_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         a_key(**fields)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "task", "is_allowed"),
+    [
+        ((), "anything", True),
+        (("report",), "report", True),
+        (("report",), "reports", False),
+        (("report", "mail.*"), "mail.send", True),
+        (("mail.*",), "mail", False),
+        (("*",), "anything", True),
+    ],
+)
+def test_a_key_with_tasks_names_no_other_one(tasks: tuple[str, ...], task: str, is_allowed: bool) -> None:
+    assert a_key(tasks=tasks).may_name(task) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("granted", "limit_keys", "of_some", "of_all"),
+    [
+        ((), {}, True, True),
+        ((), {"tenant": "acme"}, False, True),
+        (("tenant=acme",), {"tenant": "acme"}, True, True),
+        (("tenant=acme",), {"tenant": "acme-eu"}, False, False),
+        (("tenant=acme",), {"host": "acme"}, False, False),
+        (("tenant=acme-*",), {"tenant": "acme-eu"}, True, True),
+        (("tenant=*",), {"tenant": "a=b*"}, True, True),
+        (("tenant=*",), {"tenant": "acme", "host": "acme"}, False, False),
+        (("tenant=*", "host=acme"), {"tenant": "acme", "host": "acme"}, True, True),
+    ],
+)
+def test_a_key_uses_limit_keys_that_it_was_granted(
+    granted: tuple[str, ...], limit_keys: dict[str, str], of_some: bool, of_all: bool
+) -> None:
+    key = a_key(limit_keys=granted)
+
+    assert key.may_count_as(limit_keys, is_for_all=False) is of_some
+    assert key.may_count_as(limit_keys, is_for_all=True) is of_all
+
+
+def test_grants_are_read_and_written_as_texts() -> None:
+    texts = ["produce:mail", "view:*", "task:mail.*", "task:a:b", "limit:tenant=a=b:c"]
+    allowed = Allowed.parse(reversed(texts))
+
+    assert sorted(allowed.texts) == sorted(texts)
+    assert str(allowed) == ", ".join(allowed.texts)
+    key = a_key(**allowed._asdict())
+    assert (key.allowed, key.shown()["grants"]) == (allowed, allowed.texts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "why"),
+    [
+        (["root"], "'root' is no role"),
+        (["view", "task"], "task: names no tasks"),
+        (["view", "task:" + "x" * 101], "names no tasks"),
+        (["view", "limit"], "limit: names no limit keys: write limit:KIND=VALUE"),
+        (["view", "limit:tenant"], "names no limit keys"),
+        (["view", "limit:=acme"], "names no limit keys"),
+        (["view", "limit:a b=acme"], "names no limit keys"),
+        (["view", "limit:tenant=" + "x" * 201], "names no limit keys"),
+        (["task:mail"], "needs a role"),
+        (["view", *["task:mail"] * MAX_GRANTS], f"at most {MAX_GRANTS} roles, tasks and limit keys"),
+    ],
+)
+def test_what_is_no_grant_is_refused(texts: list[str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        a_key(**Allowed.parse(texts)._asdict())

@@ -11,7 +11,7 @@ from forebay.cli.options import Length, at_store, yes_option
 from forebay.cli.output import Output, confirm, moment, table, text
 from forebay.cli.redacting import Shown
 from forebay.cli.shapes import iso
-from forebay.domain.access import ApiKey, Grant
+from forebay.domain.access import Allowed, ApiKey
 from forebay.service.auth import SEEN_SECONDS
 from forebay.service.keys import Keys, Made, all_keys
 
@@ -23,7 +23,8 @@ def keys() -> None:
     """Create, list, rotate and revoke the API keys of servers.
 
     A role is produce, consume, view, operate or admin. It holds for one queue (produce:mail), for those
-    whose names begin alike (produce:mail-*), or for all (produce).
+    whose names begin alike (produce:mail-*), or for all (produce). task:NAME restricts a key to tasks, and
+    limit:KIND=VALUE lets its jobs count under a limit by key; both may end in a *.
     """
 
 
@@ -32,7 +33,7 @@ def keys() -> None:
 @click.option(
     "--allow",
     "grants",
-    metavar="ROLE[:QUEUES]",
+    metavar="ROLE[:QUEUES]|task:NAME|limit:KIND=VALUE",
     multiple=True,
     required=True,
     help="What it is for; may be repeated.",
@@ -41,9 +42,10 @@ def keys() -> None:
 @click.option("--rate", type=int, help="So many requests a second; else what the server allows.")
 @click.option("--burst", type=int, help="So many requests at once; else twice the rate.")
 @at_store(create=True)
-def create_key(desk: Desk, out: Output, name: str, grants: tuple[str, ...], **settings: int | None) -> None:
+def create_key(desk: Desk, out: Output, name: str, grants: tuple[str, ...], **settings: Any) -> None:
     """Make a key and show its token, once: the store keeps only a hash of it."""
-    made = _keys(desk).create(name, [Grant.parse(text) for text in grants], **settings)
+    allowed: dict[str, Any] = Allowed.parse(grants)._asdict()
+    made = _keys(desk).create(name, **allowed, **settings)
     _show_token(desk, out, made, "created")
 
 
@@ -56,8 +58,7 @@ def list_keys(desk: Desk, out: Output) -> None:
 
     def people() -> None:
         rows = [
-            (key.name, key.state(now), ", ".join(map(str, key.grants)), moment(key.expires_at), _used(key))
-            for key in found
+            (key.name, key.state(now), str(key.allowed), moment(key.expires_at), _used(key)) for key in found
         ]
         table(("name", "state", "allows", "expires", "last used"), rows)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.history import Changes
-from forebay.domain.job import check_queue_name
+from forebay.domain.job import check_kind, check_queue_name, check_task_name, check_text
 from forebay.domain.limits import MAX_LIMIT, Limit
 from forebay.errors import ConfigError, InvalidJob
 
@@ -81,13 +81,35 @@ class Grant(msgspec.Struct, frozen=True):
         return any(role in included for role in roles)
 
     def _covers(self, queue: str | None) -> bool:
-        if self.queues == "*":
-            return True
-        if queue is None:
-            return False
-        if self.queues.endswith("*"):
-            return queue.startswith(self.queues[:-1])
-        return queue == self.queues
+        return self.queues == "*" or (queue is not None and _covers(self.queues, queue))
+
+
+class Allowed(NamedTuple):
+    """What a key is made for: roles, and the tasks and limit keys that its jobs may name."""
+
+    grants: tuple[Grant, ...]
+    tasks: tuple[str, ...] = ()
+    limit_keys: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> Allowed:
+        """Read `produce:mail`, `task:send_*` and `limit:tenant=acme`; raise ConfigError for anything else."""
+        found: dict[str, list[str]] = {"task": [], "limit": [], "": []}
+        for text in texts:
+            kind, _, name = text.partition(":")
+            is_role = kind not in found
+            found["" if is_role else kind].append(text if is_role else name)
+        grants = tuple(Grant.parse(text) for text in found[""])
+        return cls(grants, tuple(found["task"]), tuple(found["limit"]))
+
+    def __str__(self) -> str:
+        return ", ".join(self.texts)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts that `parse` reads."""
+        tasks = [f"task:{name}" for name in self.tasks]
+        return [*map(str, self.grants), *tasks, *(f"limit:{one}" for one in self.limit_keys)]
 
 
 class KeyState(StrEnum):
@@ -104,6 +126,9 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     The secret is 256 random bits. Nobody guesses one, however fast the hash: a slow one protects what people
     think up, and would cost each request its milliseconds. After a rotation `old_digest` opens as well, until
     `old_until`. With `rate` its holder may make so many requests a second, and `burst` at once.
+
+    With `tasks` its jobs may be of these tasks alone. `limit_keys` are the kinds and values that they may
+    count as; without any, a key with `produce` for all queues may use every one, another key none.
     """
 
     name: str
@@ -117,15 +142,28 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     old_until: int | None = None
     rate: int | None = None
     burst: int | None = None
+    tasks: tuple[str, ...] = ()
+    limit_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
             raise ConfigError(f"{self.name!r:.60} cannot name a key: use 1 to 50 letters, digits, _, - or .")
-        if not 1 <= len(self.grants) <= MAX_GRANTS:
-            raise ConfigError(f"key {self.name} needs 1 to {MAX_GRANTS} roles")
+        if not self.grants or len(self.allowed.texts) > MAX_GRANTS:
+            raise ConfigError(
+                f"key {self.name} needs a role, and at most {MAX_GRANTS} roles, tasks and limit keys"
+            )
+        for name in self.tasks:
+            _check_task(name)
+        for one in self.limit_keys:
+            _check_limit_key(one)
         if not _DIGEST.match(self.digest):
             raise ConfigError(f"key {self.name} has no digest")
         self.limit  # noqa: B018 - raises if there is something wrong with it
+
+    @property
+    def allowed(self) -> Allowed:
+        """What it is made for."""
+        return Allowed(self.grants, self.tasks, self.limit_keys)
 
     @property
     def limit(self) -> Limit | None:
@@ -158,6 +196,20 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it has one of these roles for any queue at all."""
         return any(grant.has(roles) for grant in self.grants)
 
+    def may_name(self, task: str) -> bool:
+        """Whether its jobs may be of this task."""
+        return not self.tasks or any(_covers(name, task) for name in self.tasks)
+
+    def may_count_as(self, limit_keys: Mapping[str, str], *, is_for_all: bool) -> bool:
+        """Whether its jobs may have these limit keys. `is_for_all` says that it may produce in all queues."""
+        if is_for_all and not self.limit_keys:
+            return True
+        granted = [one.partition("=")[::2] for one in self.limit_keys]
+        return all(
+            any(kind == name and _covers(pattern, value) for name, pattern in granted)
+            for kind, value in limit_keys.items()
+        )
+
     def rotated(self, digest: str, now: int, grace_ms: int) -> ApiKey:
         """The key with another secret; the old one opens for so long."""
         old = (self.digest, now + grace_ms) if grace_ms else (None, None)
@@ -178,11 +230,11 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     def shown(self) -> dict[str, object]:
         """What operators may see of it: no digest, which is as good as nothing to them and something to
         others."""
-        hidden = ("digest", "old_digest", "grants")
+        hidden = ("digest", "old_digest", "grants", "tasks", "limit_keys")
         fields: dict[str, object] = {
             name: getattr(self, name) for name in self.__struct_fields__ if name not in hidden
         }
-        return {**fields, "grants": [str(grant) for grant in self.grants]}
+        return {**fields, "grants": self.allowed.texts}
 
 
 def key_changes(before: ApiKey | None, after: ApiKey) -> Changes:
@@ -197,3 +249,28 @@ def key_changes(before: ApiKey | None, after: ApiKey) -> Changes:
     if before is not None and before.digest != after.digest:
         changes["secret"] = ("***", "***")
     return changes
+
+
+def _covers(pattern: str, name: str) -> bool:
+    """Return whether a name is the pattern, or begins with what stands before its *."""
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def _check_task(pattern: str) -> None:
+    try:
+        if pattern != "*":
+            check_task_name(pattern.removesuffix("*"))
+    except InvalidJob as exc:
+        raise ConfigError(f"task:{pattern:.60} names no tasks: write task:NAME or task:BEGIN*") from exc
+
+
+def _check_limit_key(text: str) -> None:
+    kind, _, value = text.partition("=")
+    try:
+        check_kind(kind)
+        if value != "*":
+            check_text("limit_keys", value.removesuffix("*"))
+    except InvalidJob as exc:
+        raise ConfigError(
+            f"limit:{text:.60} names no limit keys: write limit:KIND=VALUE, limit:KIND=BEGIN* or limit:KIND=*"
+        ) from exc

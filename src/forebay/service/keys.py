@@ -67,6 +67,8 @@ class Keys:
         lasts_ms: int | None = None,
         rate: int | None = None,
         burst: int | None = None,
+        tasks: Sequence[str] = (),
+        limit_keys: Sequence[str] = (),
     ) -> Made:
         """A new key. The name of one that opens nothing any more may be given again."""
         now = self._reader.now()
@@ -79,6 +81,8 @@ class Keys:
             expires_at=None if lasts_ms is None else now + lasts_ms,
             rate=rate,
             burst=burst,
+            tasks=tuple(tasks),
+            limit_keys=tuple(limit_keys),
         )
         old = _kept_in(self._reader, name)
         if old is not None and old.key.state(now) is KeyState.ACTIVE:

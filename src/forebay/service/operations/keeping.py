@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from forebay.app.audit import audit_page
 from forebay.app.client import Client
@@ -48,12 +48,12 @@ class Keeping:
 
     async def create_key(self, request: KeyRequest, actor: str = "") -> KeyMade:
         """Make a key; raises IllegalTransition where there is one of this name."""
-        grants = request.allowed()
+        allowed: dict[str, Any] = request.allowed()._asdict()
 
         def create(keys: Keys, now: int) -> KeyMade:
             made = keys.create(
                 request.name,
-                grants,
+                **allowed,
                 lasts_ms=length(request.lasts_seconds),
                 rate=request.rate,
                 burst=request.burst,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from forebay.domain.job import JobId, QueueName
 from forebay.domain.queue import QueueState
 from forebay.service.operations.service import Service
 from forebay.service.permitting.permit import Permit
+from forebay.service.permitting.shared_limits import check_limits
 from forebay.service.schema.looking import JobList
 from forebay.service.schema.producing import Accepted, Verdict
 from forebay.service.schema.queues import (
@@ -120,7 +122,18 @@ async def replay(permit: Permit, job_id: str, data: ReplayRequest) -> Accepted:
     """Enqueue a new job like an earlier one, with other arguments if you like."""
     service = await permit.allowed_for("replay", job_id)
     _check_target(permit, "replay", data.queue)
+    if data.args is not None or data.kwargs is not None:
+        await _check_produce(permit, job_id, data.queue)
     return await service.administering.replay(job_id, data, permit.actor)
+
+
+async def _check_produce(permit: Permit, job_id: str, queue: str | None) -> None:
+    """Raise Forbidden unless they may enqueue such a job themselves: with other arguments it is a new one."""
+    [found] = await permit.service.desk.jobs([JobId(job_id)])
+    if found is not None:  # else the operation says so
+        job = replace(found, queue=QueueName(queue or found.queue))
+        permit.allowed("enqueue", job.queue)
+        await check_limits(permit, "enqueue", [job])
 
 
 async def dead(permit: Permit, data: SearchRequest) -> JobList:

@@ -15,6 +15,7 @@ from forebay.domain.workflow import missing_parent
 from forebay.errors import Forbidden
 from forebay.service.operations.looking import Sees
 from forebay.service.permitting.permit import Permit
+from forebay.service.permitting.shared_limits import LimitedJob, check_limits
 from forebay.service.schema.looking import GraphShape, JobShape
 from forebay.service.schema.producing import (
     Accepted,
@@ -102,11 +103,8 @@ def _of_caller(permit: Permit, data: EnqueueRequest) -> EnqueueRequest:
     return data if permit.caller.key is None else replace(data, client=permit.caller.name)
 
 
-class Asks(Protocol):
+class Asks(LimitedJob, Protocol):
     """What is to be known of a new job, whoever has asked for it."""
-
-    @property
-    def task(self) -> str: ...
 
     @property
     def sequence(self) -> str | None: ...
@@ -130,6 +128,7 @@ async def check_reach(
     queues, and one that is taken is refused: whoever guesses an id learns that much and no more.
     """
     caller = permit.caller
+    await check_limits(permit, operation, jobs)
     if caller.may(operation):
         return
     if any(job.sequence is not None for job in jobs):

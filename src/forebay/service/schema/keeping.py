@@ -9,34 +9,37 @@ from msgspec import Meta
 
 from forebay.app.audit import DEEDS, AuditPage, AuditQuery
 from forebay.app.masking import masked
-from forebay.domain.access import MAX_GRANTS, ApiKey, Grant, KeyState
+from forebay.domain.access import MAX_GRANTS, Allowed, ApiKey, KeyState
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import DAY_MS
+from forebay.domain.job import DAY_MS, MAX_KEY, MAX_QUEUE_NAME
 from forebay.domain.limits import MAX_LIMIT
 from forebay.domain.query import MAX_PAGE
 from forebay.service.keys import Made
 from forebay.service.schema.shared import Asked, Key, Moment, Queue, Shape, Values, at, in_ms, moment_of
 
 KEY_NAME = "^[A-Za-z0-9_.-]{1,50}$"
+_MAX_GRANT = len("limit:=") + MAX_QUEUE_NAME + MAX_KEY  # a kind is as long as the name of a queue
 _Length = Annotated[float, Meta(ge=0, le=10 * 366 * DAY_MS / 1_000)]
 _Rate = Annotated[int, Meta(ge=1, le=MAX_LIMIT)]
 
 
 class KeyRequest(Asked, frozen=True, kw_only=True):
     """A key that shall be made. A grant is a role (produce, consume, view, operate or admin) for all queues,
-    for one (`produce:mail`) or for those whose names begin alike (`produce:mail-*`)."""
+    for one (`produce:mail`) or for those whose names begin alike (`produce:mail-*`). `task:NAME` restricts
+    the key to tasks, and `limit:KIND=VALUE` lets its jobs have a limit key; both may end in a `*`."""
 
     name: Annotated[str, Meta(pattern=KEY_NAME)]
     grants: Annotated[
-        list[Annotated[str, Meta(min_length=1, max_length=70)]], Meta(min_length=1, max_length=MAX_GRANTS)
+        list[Annotated[str, Meta(min_length=1, max_length=_MAX_GRANT)]],
+        Meta(min_length=1, max_length=MAX_GRANTS),
     ]
     lasts_seconds: _Length | None = None
     rate: _Rate | None = None
     burst: _Rate | None = None
 
-    def allowed(self) -> list[Grant]:
+    def allowed(self) -> Allowed:
         """What it is for; raises ConfigError."""
-        return [Grant.parse(one) for one in self.grants]
+        return Allowed.parse(self.grants)
 
 
 class RotateRequest(Asked, frozen=True, kw_only=True):
@@ -138,7 +141,7 @@ def _fields(key: ApiKey, now: int) -> Values:
     return {
         "name": key.name,
         "state": key.state(now),
-        "grants": [str(grant) for grant in key.grants],
+        "grants": key.allowed.texts,
         "created_at": moment_of(key.created_at),
         **{name: at(getattr(key, name)) for name in moments},
         "rate": key.rate,

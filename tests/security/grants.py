@@ -1,0 +1,59 @@
+"""A server that asks for keys, and holders of some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+from forebay.domain.access import Allowed
+from forebay.domain.job import QueueName
+from forebay.service.keys import Keys
+from forebay.service.server import Security
+from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Reader, Store
+from tests.service.serving import Holder, Served, serving
+
+
+class KeyHolder(Holder):
+    """A program with a key: it asks over HTTP, and has the store over the service."""
+
+    def __init__(self, served: Served, token: str) -> None:
+        super().__init__(served, token)
+        engine = open_engine(served.address, key=token)
+        self.store: Store = engine.store()
+        self.reader: Reader = engine.reader()
+
+    def close(self) -> None:
+        self.store.close()
+        self.reader.close()
+
+
+class Guarded:
+    """The store behind the service, and the holders of its keys by name."""
+
+    def __init__(self, store: Store, reader: Reader, holders: Mapping[str, KeyHolder]) -> None:
+        self.store = store
+        self.reader = reader
+        self.holders = holders
+
+    def __getitem__(self, name: str) -> KeyHolder:
+        return self.holders[name]
+
+
+@contextmanager
+def guarded(grants: Mapping[str, Sequence[str]], queues: Sequence[QueueName]) -> Iterator[Guarded]:
+    """Serve an empty store with these keys and queues while the block lasts."""
+    engine = open_engine("memory://")
+    with ExitStack() as stack:
+        served = stack.enter_context(serving(engine, security=Security(asks_for_keys=True)))
+        store = stack.enter_context(closing(engine.store()))
+        reader = stack.enter_context(closing(engine.reader()))
+        for queue in queues:
+            store.save_queue(queue)
+        keys, holders = Keys(store, reader, actor="ann"), dict[str, KeyHolder]()
+        for name, texts in grants.items():
+            allowed: dict[str, Any] = Allowed.parse(texts)._asdict()
+            token = keys.create(name, **allowed).token
+            holders[name] = stack.enter_context(closing(KeyHolder(served, token)))
+        yield Guarded(store, reader, holders)
