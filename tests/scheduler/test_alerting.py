@@ -71,7 +71,8 @@ def awaited(probe: Callable[[], bool]) -> None:
 
 def told(store: Store, channel: Channel, step: Step = Step.FIRED) -> None:
     """There is an alert, and one channel that is to be told."""
-    ALERTS.save(store, ALERT.id, ALERT)
+    resolved_at = ALERT.triggered_at + MINUTE if step is Step.RESOLVED else None
+    ALERTS.save(store, ALERT.id, msgspec.structs.replace(ALERT, resolved_at=resolved_at))
     CHANNELS.save(store, channel.name, channel)
     store.insert([delivery(ALERT, step, channel)])
 

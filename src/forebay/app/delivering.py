@@ -61,10 +61,14 @@ class _Sending(Thread):
 
 def deliver(reader: Reader, job: Job, within: float = WITHIN_SECONDS) -> Exception | None:
     """Do what a job of deliveries asks for; what went wrong, if something did. There is nothing to do for an
-    alert or a channel that is gone."""
+    alert or a channel that is gone, nor for a step that the alert is not at."""
     alert_id, step, name = (str(job.metadata.get(field, "")) for field in ("alert", "step", "channel"))
     alert, channel = ALERTS.get(reader, alert_id), CHANNELS.get(reader, name)
     if alert is None or channel is None or not channel.value.enabled:
+        return None
+    if step != alert.value.step:
+        # Later news follow, or came before: an alert that is over must not be opened again by a late retry,
+        # and a program that wrote this job may be wrong about the alert.
         return None
     # One that hangs is left alone, and none follows by its channel until it has ended: so there is at most
     # one for each channel.

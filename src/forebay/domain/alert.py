@@ -159,6 +159,13 @@ def changed(rule: Rule, changes: Mapping[str, Any]) -> Rule:
     return replace(rule, **changes)
 
 
+class Step(StrEnum):
+    """What becomes of an alert."""
+
+    FIRED = "fired"
+    RESOLVED = "resolved"
+
+
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """Something that somebody should know. `source` is the queue or the task it is about, else the rule; by
     hand it is "manual", without a rule. `metadata` has the values that the condition has seen."""
@@ -180,6 +187,11 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     def is_active(self) -> bool:
         return self.resolved_at is None
 
+    @property
+    def step(self) -> Step:
+        """The last thing that became of it."""
+        return Step.FIRED if self.is_active else Step.RESOLVED
+
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a rule stands, for a queue or a task if it looks at each: since when its condition holds, which
@@ -193,13 +205,6 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether nothing would be different if nobody remembered it."""
         is_cool = self.fired_at is None or now - self.fired_at >= cooldown_ms
         return self.since is None and self.alert is None and is_cool
-
-
-class Step(StrEnum):
-    """What becomes of an alert."""
-
-    FIRED = "fired"
-    RESOLVED = "resolved"
 
 
 def advanced(standing: Standing, rule: Rule, *, holds: bool, now: int) -> tuple[Standing, Step | None]:

@@ -54,13 +54,13 @@ class Permit:
 
     async def refusals(self, operation: str, *ids: str) -> dict[str, ForebayError]:
         """With which of these jobs who asks may not do this, and what to answer instead. Only a key that is
-        not for all queues costs a look at theirs.
+        not for every queue costs a look at theirs.
 
         A job that is moved to another queue between the look and the deed was one that they might have dealt
         with a moment ago.
         """
         refused = dict[str, ForebayError]()
-        if not self.caller.may(operation):
+        if not self.caller.may_everywhere(operation):
             found = await self.service.desk.jobs([JobId(one) for one in ids])
             for job_id, job in zip(ids, found, strict=True):
                 try:

@@ -1,0 +1,142 @@
+"""Deliveries of alerts are made, claimed and changed by administrators and the service's own duties alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.app.alert_records import ALERTS, CHANNELS
+from forebay.app.alerting import delivery
+from forebay.app.delivering import DELIVERY
+from forebay.domain.alert import Alert, Severity, Step
+from forebay.domain.channel import Webhook
+from forebay.domain.job import NOTICES, NOTIFY, Amendment, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.query import JobQuery
+from forebay.domain.queue import QueueState
+from forebay.errors import Forbidden
+from forebay.scheduler.alerting import deliver_due
+from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Want
+from tests.app.receiving import Calls, served
+from tests.security.grants import Guarded, KeyHolder, guarded
+
+MINE = QueueName("mine")
+GRANTS = {
+    "producer": ["produce"],
+    "consumer": ["consume"],
+    "operator": ["operate"],
+    "owner": [f"admin:{NOTICES}"],
+    "viewer": ["view"],
+    "admin": ["admin"],
+}
+OTHERS = [name for name in GRANTS if name != "admin"]
+W1 = WorkerId("w1")
+ALERT = Alert(id="01A", severity=Severity.CRITICAL, source="mail", message="Deep", triggered_at=1)
+FORGED = NewJob(task=NOTIFY, queue=NOTICES, metadata={"alert": "01A", "step": "resolved", "channel": "ops"})
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Guarded]:
+    with guarded(GRANTS, (MINE, NOTICES)) as found:
+        yield found
+
+
+@pytest.fixture
+def waiting(world: Guarded) -> JobId:
+    """A delivery that waits."""
+    [receipt] = world.store.insert([FORGED])
+    assert receipt.id is not None
+    return receipt.id
+
+
+STORE_CALLS: dict[str, Callable[[KeyHolder, JobId], object]] = {
+    "insert": lambda holder, _: holder.store.insert([FORGED]),
+    "claim": lambda holder, _: holder.store.exchange(W1, wants=[Want(NOTICES, 1)], room=1),
+    "cancel": lambda holder, job_id: holder.store.cancel([job_id]),
+    "amend": lambda holder, job_id: holder.store.amend(job_id, Amendment(metadata={"step": "fired"})),
+    "move": lambda holder, job_id: holder.store.amend(job_id, Amendment(queue=MINE)),
+    "revive": lambda holder, job_id: holder.store.revive([job_id]),
+    "delete": lambda holder, job_id: holder.store.delete([job_id]),
+    "pause": lambda holder, _: holder.store.save_queue(NOTICES, state=QueueState.PAUSED),
+    "drop": lambda holder, _: holder.store.drop_queue(NOTICES),
+}
+REQUESTS: dict[str, tuple[str, str, dict[str, object]]] = {
+    "enqueue": ("POST", "/v1/jobs", {"task": NOTIFY, "queue": NOTICES}),
+    "enqueue many": ("POST", "/v1/jobs/batch", {"jobs": [{"task": NOTIFY, "queue": NOTICES}]}),
+    "claim": ("POST", "/v1/claim", {"queues": [NOTICES], "wait_seconds": 0}),
+    "cancel": ("POST", "/v1/jobs/{id}/cancel", {}),
+    "amend": ("PATCH", "/v1/jobs/{id}", {"metadata": {"step": "fired"}}),
+    "delete": ("DELETE", "/v1/jobs/{id}", {}),
+    "revive": ("POST", "/v1/jobs/{id}/revive", {}),
+    "replay": ("POST", "/v1/jobs/{id}/replay", {}),
+    "purge": ("POST", f"/v1/queues/{NOTICES}/purge", {}),
+    "pause": ("POST", f"/v1/queues/{NOTICES}/pause", {}),
+    "drain": ("POST", f"/v1/queues/{NOTICES}/drain", {}),
+}
+
+
+@pytest.mark.shows("R-SEC-13")
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("call", STORE_CALLS)
+def test_no_call_of_the_store_touches_a_delivery(
+    world: Guarded, waiting: JobId, name: str, call: str
+) -> None:
+    with pytest.raises(Forbidden):
+        STORE_CALLS[call](world[name], waiting)
+
+
+@pytest.mark.shows("R-SEC-13")
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_no_request_touches_a_delivery(world: Guarded, waiting: JobId, name: str, request_name: str) -> None:
+    method, path, body = REQUESTS[request_name]
+
+    assert world[name].code(method, path.format(id=waiting), body) == (403, "forbidden")
+
+
+def test_a_refusal_says_which_role_is_needed(world: Guarded) -> None:
+    told = world["producer"].ask("POST", "/v1/jobs", {"task": NOTIFY, "queue": NOTICES}).json()["detail"]
+
+    assert told == (
+        "producer may not enqueue: the queue forebay-alerts is for deliveries of alerts, and that needs the "
+        "role admin for all queues"
+    )
+
+
+def test_who_looks_sees_deliveries_and_an_administrator_changes_them(world: Guarded, waiting: JobId) -> None:
+    for name in ("viewer", "operator", "admin"):
+        assert world[name].code("GET", f"/v1/jobs/{waiting}")[0] == 200
+        assert world[name].code("GET", f"/v1/queues/{NOTICES}")[0] == 200
+
+    assert world["admin"].code("POST", f"/v1/jobs/{waiting}/cancel", {})[0] == 200
+    assert world["admin"].store.insert([FORGED])[0].is_new
+
+
+def test_jobs_of_other_queues_are_changed_as_before(world: Guarded) -> None:
+    job = world["producer"].enqueue(MINE)
+
+    assert world["producer"].code("POST", f"/v1/jobs/{job}/cancel", {})[0] == 200
+    assert world["operator"].code("POST", f"/v1/jobs/{job}/revive", {})[0] == 200
+    claimed = world["consumer"].store.exchange(W1, wants=[Want(MINE, 1)], room=1).jobs
+    assert [one.id for one in claimed] == [job]
+
+
+@pytest.mark.shows("R-ALERT-08")
+@pytest.mark.parametrize("is_active", [True, False])
+def test_a_step_is_sent_only_of_an_alert_that_is_at_it(is_active: bool) -> None:
+    engine = open_engine("memory://")
+    store = engine.store()
+    with served(Calls()) as calls:
+        channel = Webhook(name="ops", url=calls.url)
+        ALERTS.save(store, ALERT.id, ALERT if is_active else replace(ALERT, resolved_at=2))
+        CHANNELS.save(store, "ops", channel)
+        store.insert([delivery(ALERT, step, channel) for step in Step])
+
+        assert deliver_due(engine) == 2
+
+        sent = [headers[DELIVERY] for _, headers, _ in calls.seen]
+    assert sent == ["01A.fired" if is_active else "01A.resolved"]
+    found = engine.reader().search(JobQuery(queues=(NOTICES,))).jobs
+    assert [job.state for job in found] == ["completed", "completed"]
