@@ -16,6 +16,7 @@ from forebay.app.looking import Looks
 from forebay.app.offload import Offload
 from forebay.app.patience import call_again, call_again_async
 from forebay.clock import Clock
+from forebay.domain.history import check_actor
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.workflow import arranged
 from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreBusy, StoreError, StoreUnavailable
@@ -85,6 +86,7 @@ class Client:
         *,
         actor: str | None = None,
     ) -> None:
+        check_actor(actor or "")
         self.actor: str = f"app@{host_name()}" if actor is None else actor
         self._engine = engine
         self._clock = clock

@@ -215,8 +215,13 @@ def check_whole(data: bytes, job_id: str | None) -> None:
         raise _unopened(data)
     if data[_AFTER_DIGITS:_BARE_HEADER] != b" ":
         return
-    name = (parted(data) or ({}, b""))[0].get("blob")
-    if name is not None and (job_id is None or job_id not in name.split("/")):
+    text = (parted(data) or ({}, b""))[0].get("blob")
+    if text is None:
+        return
+    from forebay.app.blobs import blob_name  # noqa: PLC0415 - few programs have a place for blobs
+
+    name = blob_name(text)
+    if name is None or (name.job, name.what) != (job_id, "payload"):
         raise PayloadError(
             "the payload is a reference to the blob of another job; give the arguments themselves",
             field="payload",

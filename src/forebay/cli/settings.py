@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.cli.guessing import perhaps
+from forebay.domain.history import check_actor
 from forebay.errors import ConfigError
 from forebay.telemetry.logs import LogFormat
 
@@ -96,7 +97,9 @@ class Settings:
     @property
     def actor(self) -> str:
         """What the audit log calls whoever runs the command."""
-        return str(self.get("actor") or f"cli:{_user()}@{socket.gethostname()}")
+        given = str(self.get("actor") or "")
+        check_actor(given)
+        return given or f"cli:{_user()}@{socket.gethostname()}".replace("#", "_")
 
     def worker_defaults(self) -> dict[str, Any]:
         """What the worker command takes when no flag says otherwise."""

@@ -12,6 +12,7 @@ from forebay.domain.note import Notes
 from forebay.domain.outcome import AttemptError
 from forebay.domain.settlement import Ending
 from forebay.domain.text import without_nul
+from forebay.errors import ConfigError
 
 MAX_EVENTS: Final = 100
 MAX_TRACEBACK: Final = 16_384
@@ -47,6 +48,14 @@ class EventKind(StrEnum):
     COMMAND = "command"  # somebody asked a worker to do something; `detail` names both
     MORE = "more"  # stands for all further events of a job; `detail` counts them
     NOTE = "note"  # somebody has written something down
+
+
+def check_actor(name: str) -> None:
+    """Raise ConfigError for a name that the audit log would show as another one."""
+    if "#" in name:
+        raise ConfigError(
+            f"{name!r:.100} cannot be an actor of the audit log: leave out the #, which begins a request id"
+        )
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

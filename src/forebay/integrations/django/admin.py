@@ -86,9 +86,7 @@ class JobAdmin(_ModelAdmin):
             raise PermissionDenied
         action = request.POST.get("action", "")
         try:
-            done, left = steered(
-                Found(request.GET.dict()), action, ids, f"django:{request.user.get_username()}"
-            )
+            done, left = steered(Found(request.GET.dict()), action, ids, self._actor(request))
         except ForebayError as exc:
             self.message_user(request, str(exc), messages.ERROR)
         else:
@@ -99,6 +97,11 @@ class JobAdmin(_ModelAdmin):
             for words in left:
                 self.message_user(request, words, messages.WARNING)
         return HttpResponseRedirect(request.get_full_path())
+
+    @staticmethod
+    def _actor(request: Any) -> str:
+        """The user as an actor of the audit log, where # begins the id of a request."""
+        return f"django:{request.user.get_username()}".replace("#", "_")
 
     def _check_view(self, request: Any) -> None:
         if not self.has_view_or_change_permission(request):

@@ -12,6 +12,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from forebay.domain.access import ApiKey, Grant, Role
+from forebay.domain.history import check_actor
 from forebay.errors import ConfigError, ForebayError, Unauthenticated
 from forebay.service.auth import Caller, request_id
 from forebay.service.http.admitting import CALLER, OPEN, REQUEST_ID, check_page, refuse, telling
@@ -31,6 +32,7 @@ class Visitor(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not self.name.strip():
             raise ConfigError("a visitor needs a name, for the audit log")
+        check_actor(self.name)
         Grant.parse(f"{self.role}:{self.queues}")  # raises what is wrong with it
 
     @property

@@ -48,7 +48,7 @@ from forebay.service.permitting.seeing import (
     schedules,
     search,
 )
-from forebay.stores.protocol import Exchange, Refusal, Renewal, Standing
+from forebay.stores.protocol import Exchange, Receipt, Refusal, Renewal, Standing
 
 GONE: Final = "gone"
 _OF_STATE: Final = {
@@ -99,9 +99,16 @@ async def amend(reach: Reach, asked: Any) -> None:
 # Produce
 
 
-async def insert(reach: Reach, asked: Any) -> None:
+async def insert(reach: Reach, asked: Any) -> Narrow | None:
     asked.jobs = await checked(reach, asked.jobs)
     asked.create_queues &= all(reach.caller.may("create_queue", job.queue) for job in asked.jobs)
+
+    async def narrow(receipts: list[Receipt]) -> list[Receipt]:
+        """Tell that an id or a key is taken, and not how a job of a hidden queue stands."""
+        hidden = await reach.hidden(one.id for one in receipts if not one.is_new)
+        return [replace(one, state=None) if one.id in hidden else one for one in receipts]
+
+    return None if reach.caller.may("job") else narrow
 
 
 async def checked(reach: Reach, jobs: Sequence[NewJob]) -> Sequence[NewJob]:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from forebay.app.alert_records import ALERT, BOARD, CHANNEL, RULE
 from forebay.app.codec import masked_call
 from forebay.app.ramping import KIND as RAMP
+from forebay.app.sealed import KIND as BLOBS
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import JobId, JobSummary, QueueName
 from forebay.domain.metrics import MetricPage
@@ -25,7 +26,8 @@ from forebay.service.keys import KIND
 from forebay.service.permitting.reach import Narrow, Need, Reach, nobody_named
 
 PRIVATE: Final = (KIND, CHANNEL)
-_OF_ALERTS: Final = (ALERT, BOARD, RULE)
+# Which operation one must be allowed to look at documents of a kind; others are for who may look at keys.
+_OF_KINDS: Final = {**dict.fromkeys((ALERT, BOARD, RULE), "alerts"), RAMP: "ramps"}
 
 
 def about_job(nothing: Any) -> Need:
@@ -160,9 +162,6 @@ async def metrics(reach: Reach, _: Any) -> Narrow | None:
 
 
 async def documents(reach: Reach, asked: Any) -> None:
-    if asked.kind in PRIVATE:
-        reach.caller.check("keys")
-    elif asked.kind in _OF_ALERTS:  # they are about all queues
-        reach.caller.check("alerts")
-    elif asked.kind == RAMP:
-        reach.caller.check("ramps")
+    # Programs with a place for blobs ask for the store's id, which is in the names of theirs.
+    if asked.kind != BLOBS:
+        reach.caller.check(_OF_KINDS.get(asked.kind, "keys"))

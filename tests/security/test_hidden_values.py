@@ -1,0 +1,94 @@
+"""What a key does not allow is told by no answer, not even by the difference between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from forebay import Forebay
+from forebay.app.blobs import BlobName
+from forebay.app.codec import check_whole, framed
+from forebay.domain.document import Document
+from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.errors import ConfigError, Forbidden, PayloadError
+from forebay.service.http.visiting import Visitor
+from tests.security.grants import Guarded, guarded
+
+MINE, OTHER = QueueName("mine"), QueueName("other")
+GRANTS = {
+    "admin": ["admin"],
+    "producer": [f"produce:{MINE}"],
+    "consumer": [f"consume:{MINE}"],
+    "viewer": [f"view:{MINE}"],
+    "operator": ["operate"],
+}
+W1 = WorkerId("w1")
+STORE, JOB = "01ARZ3NDEKTSV4RRFFQ69G5FAV", JobId("01BX5ZZKBKACTAV9WEVGEMMVRY")
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Guarded]:
+    with guarded(GRANTS, (MINE, OTHER)) as found:
+        yield found
+
+
+@pytest.mark.shows("R-SEC-13")
+def test_documents_of_unknown_kinds_are_for_who_may_see_keys(world: Guarded) -> None:
+    for kind in ("move", "moving", "copied", "later"):
+        world.store.save_document(Document(kind=kind, name="n", body="{}"))
+        for name in ("producer", "consumer", "viewer", "operator"):
+            with pytest.raises(Forbidden, match="may not keys"):
+                world[name].reader.documents(kind)
+        assert len(world["admin"].reader.documents(kind)) == 1
+    # Programs with a place for blobs name theirs by the id of the store.
+    assert world["producer"].reader.documents("blobs") == []
+
+
+@pytest.mark.shows("R-SEC-13")
+def test_a_taken_id_does_not_tell_how_a_job_of_a_hidden_queue_stands(world: Guarded) -> None:
+    jobs = [NewJob(id=JobId(f"{queue}-taken"), task="t", queue=queue) for queue in (MINE, OTHER)]
+    world.store.insert(jobs)
+    asked = [NewJob(id=job.id, task="t", queue=MINE) for job in jobs]
+
+    def told(name: str) -> list[tuple[bool, JobState | None]]:
+        receipts = world[name].store.insert(asked, on_conflict="ignore")
+        return [(one.is_new, one.state) for one in receipts]
+
+    assert told("producer") == [(False, JobState.PENDING), (False, None)]
+    assert told("admin") == [(False, JobState.PENDING)] * 2
+
+
+@pytest.mark.shows("R-SEC-13")
+def test_an_idempotency_key_does_not_tell_whether_a_masked_value_was_guessed(world: Guarded) -> None:
+    def told(user: str, guess: str) -> tuple[int, bool | None]:
+        kwargs = {"user": user, "password": guess}
+        body = {"task": "t", "queue": MINE, "idempotency_key": "k", "kwargs": kwargs}
+        answer = world["producer"].ask("POST", "/v1/jobs", body)
+        return answer.status_code, answer.json().get("is_duplicate")
+
+    assert told("ann", "hunter2") == (201, False)
+    assert told("ann", "hunter2") == told("ann", "hunter3") == (201, True)
+    assert told("bob", "hunter2") == (409, None)
+
+
+@pytest.mark.parametrize(
+    ("store", "job", "what"),
+    [(str(JOB), STORE, "payload"), (STORE, STORE, "payload"), (STORE, str(JOB), "result")],
+)
+def test_a_payload_refers_to_the_blob_of_its_own_payload_alone(store: str, job: str, what: str) -> None:
+    own = str(BlobName(STORE, JOB, "payload", STORE, "0" * 64))
+    other = str(BlobName(store, JobId(job), what, STORE, "0" * 64))
+
+    check_whole(framed(b"", blob=own), JOB)
+    for name in (other, str(JOB), f"{JOB}/payload"):
+        with pytest.raises(PayloadError, match="the blob of another job"):
+            check_whole(framed(b"", blob=name), JOB)
+
+
+def test_an_actor_has_no_sign_that_would_cut_its_name() -> None:
+    with pytest.raises(ConfigError, match="'root#1' cannot be an actor of the audit log"):
+        Visitor("root#1")
+    with pytest.raises(ConfigError, match="'root#1' cannot be an actor of the audit log"):
+        Forebay("memory://", actor="root#1")
