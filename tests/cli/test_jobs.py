@@ -6,6 +6,7 @@ from threading import Thread
 
 import pytest
 
+from forebay.app import masking
 from forebay.app.codec import encode_result
 from forebay.clock import SystemClock
 from forebay.domain.history import EventKind
@@ -633,3 +634,12 @@ def test_a_job_that_has_said_nothing_shows_nothing_of_it(store: Store) -> None:
     assert (found["progress"], found["steps"], found["log"]) == (None, [], [])
     assert "Steps done" not in shown
     assert "progress" not in shown
+
+
+def test_names_that_a_setting_masks_are_masked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "_own_names", set())
+    monkeypatch.setenv("FOREBAY_MASKED_NAMES", "iban")
+    put(store)  # there has to be a store
+    job_id = answer("enqueue", "t", "customer_iban=DE1", "city=Ulm")["id"]
+
+    assert answer("jobs", "show", job_id)["kwargs"] == {"customer_iban": "***", "city": "Ulm"}

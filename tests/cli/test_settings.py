@@ -116,6 +116,22 @@ def test_queues_may_be_a_list_or_a_text(folder: Path, monkeypatch: pytest.Monkey
     assert read_settings().worker_defaults() == {"queues": "c,d"}
 
 
+def test_masked_names_may_be_a_list_or_a_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings().masked_names == []
+    (folder / "forebay.toml").write_text('masked_names = ["iban", "ssn"]')
+    assert read_settings().masked_names == ["iban", "ssn"]
+    monkeypatch.setenv("FOREBAY_MASKED_NAMES", "iban, tax_id,")
+    assert read_settings().masked_names == ["iban", "tax_id"]
+
+
+def test_an_actor_is_no_text_that_the_audit_log_would_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "root#1")
+    assert read_settings().actor.startswith("cli:root_1@")
+    monkeypatch.setenv("FOREBAY_ACTOR", "root#1")
+    with pytest.raises(ConfigError, match="'root#1' cannot be an actor of the audit log"):
+        _ = read_settings().actor
+
+
 def test_a_variable_that_is_no_setting_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOREBAY_ULR", "x")
 

@@ -8,12 +8,18 @@ import pytest
 
 from forebay import Forebay
 from forebay.app.blobs import BlobName
-from forebay.app.codec import check_whole, framed
+from forebay.app.codec import check_whole, decode_result, encode_result, framed
+from forebay.app.masking import MASK
 from forebay.domain.document import Document
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
+from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import LogLine, Note, Notes, Progress, Step
+from forebay.domain.outcome import Completed
+from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, Forbidden, PayloadError
 from forebay.service.http.visiting import Visitor
+from forebay.stores.protocol import Want
 from tests.security.grants import Guarded, guarded
 
 MINE, OTHER = QueueName("mine"), QueueName("other")
@@ -32,6 +38,62 @@ STORE, JOB = "01ARZ3NDEKTSV4RRFFQ69G5FAV", JobId("01BX5ZZKBKACTAV9WEVGEMMVRY")
 def world() -> Iterator[Guarded]:
     with guarded(GRANTS, (MINE, OTHER)) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def completed(world: Guarded) -> JobId:
+    """A completed job that has returned, logged and kept something secret."""
+    world.store.insert([NewJob(task="t", queue=MINE)])
+    [job] = world.store.exchange(W1, wants=[Want(MINE, 1)], room=1).jobs
+    secret = encode_result({"user": "ann", "password": "hunter2"})
+    note = Note(
+        lease=Lease(job.id, job.attempt),
+        progress=Progress(message="pin=hunter2 for ann"),
+        lines=(LogLine(at=1, level="info", text="ann logs in, token: hunter2"),),
+        steps=(Step(name="login", result=secret),),
+    )
+    world.store.exchange(W1, notes=[note])
+    world.store.exchange(W1, [decide(job, Completed(secret), 0)])
+    return job.id
+
+
+@pytest.mark.shows("R-SEC-13")
+@pytest.mark.parametrize(
+    ("name", "is_told"),
+    [("admin", True), ("producer", True), ("consumer", True), ("viewer", False), ("operator", False)],
+)
+def test_results_steps_and_lines_are_masked_for_who_only_looks(
+    world: Guarded, completed: JobId, name: str, is_told: bool
+) -> None:
+    holder, shown = world[name], "hunter2" if is_told else MASK
+    if name != "consumer":  # who may not ask for results alone
+        found = holder.ask("GET", f"/v1/jobs/{completed}/result").json()["result"]
+        assert found == {"user": "ann", "password": shown}
+    [job] = holder.reader.jobs([completed])
+    timeline = holder.reader.history(completed)
+    assert timeline is not None
+    for one in (job, timeline.job):
+        assert one is not None
+        result = one.result or b""
+        assert decode_result(result) == {"user": "ann", "password": shown}
+
+    for notes in (holder.reader.notes(completed), timeline.notes):
+        assert notes.progress is not None
+        assert notes.progress.message == f"pin={shown} for ann"
+        assert [line.text for line in notes.lines] == [f"ann logs in, token: {shown}"]
+        assert [decode_result(step.result)["password"] for step in notes.steps] == [shown]
+
+
+@pytest.mark.shows("R-SEC-13")
+def test_notes_of_a_hidden_queue_are_as_good_as_none(world: Guarded) -> None:
+    world.store.insert([NewJob(task="t", queue=OTHER)])
+    [job] = world.store.exchange(W1, wants=[Want(OTHER, 1)], room=1).jobs
+    world.store.exchange(W1, notes=[Note(lease=Lease(job.id, job.attempt), progress=Progress(done=1))])
+
+    for name in ("producer", "viewer"):
+        assert world[name].reader.notes(job.id) == Notes()
+        assert world[name].reader.notes(JobId("unknown")) == Notes()
+    assert world["operator"].reader.notes(job.id).progress is not None
 
 
 @pytest.mark.shows("R-SEC-13")

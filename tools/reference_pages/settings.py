@@ -31,6 +31,11 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
         "none",
     ),
     "blobs": ("The folder in which they find large arguments and results; it must be there.", "none"),
+    "masked_names": (
+        "Names whose values are also [masked](../guide/security.md#what-is-masked): each name that contains "
+        "one of these, separated by commas.",
+        "none",
+    ),
 }
 # Where there is none, the help of a flag says what holds without it.
 _UNSAID: Final[Mapping[str, str]] = {

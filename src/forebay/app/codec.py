@@ -113,9 +113,23 @@ def masked_call(data: bytes) -> bytes:
     try:
         call = _parsed(_CALLS, _opened(data))
     except PayloadError as exc:
-        fields, _ = parted(data) or ({}, b"")
-        return data if fields.keys() & {"key", "blob"} else spoiled(exc)
+        return _unmasked(data, exc)
     return _sealed(_ENCODE(_Call(call.v, masked(call.args), masked(call.kwargs))))
+
+
+def masked_result(data: bytes) -> bytes:
+    """A result, or one of a step, masked like a payload."""
+    try:
+        result = _parsed(_RESULTS, _opened(data))
+    except PayloadError as exc:
+        return _unmasked(data, exc)
+    return _sealed(_ENCODE(_Result(result.v, masked(result.result))))
+
+
+def _unmasked(data: bytes, error: PayloadError) -> bytes:
+    """What is encrypted or in a blob, which shows nothing; of what else cannot be read only the reason."""
+    fields, _ = parted(data) or ({}, b"")
+    return data if fields.keys() & {"key", "blob"} else spoiled(error)
 
 
 def encode_result(value: Any, *, limit: int = MAX_PAYLOAD) -> bytes:

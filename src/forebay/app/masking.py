@@ -5,19 +5,45 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from forebay.errors import ConfigError
+
 MASK: Final = "***"
 
 _SECRET: Final = re.compile(
-    r"passw|passphrase|secret|token|authorization|credential|(?:api|access|private|secret)[_-]?key",
+    r"passw|passphrase|passcode|pwd|secret|token|authorization|credential|cookie|jwt"
+    r"|(?:api|access|private|secret)[_-]?key",
     re.IGNORECASE,
 )
+# Where a word of a name begins, in snake_case, kebab-case and camelCase.
+_BEGIN: Final = r"(?:\A|[^A-Za-z]|(?<=[a-z0-9])(?=[A-Z]))"
+# As words: `pin`, `cardPin`, `OTP_CODE`, `session_id`; but no shipping, no author, no pinned.
+_WORD: Final = re.compile(
+    _BEGIN + r"(?i:pin|cvv|cvc|otp|totp|session|auth|dsn|bearer)s?(?![a-z]|(?<=[A-Z])[A-Z])"
+)
 # Alone, or as the last word: `key`, `signingKey`, `host_keys`; but no monkey, and no keyboard.
-_KEY: Final = re.compile(r"(?:\A|[^A-Za-z]|(?<=[a-z0-9])(?=K))[Kk](?:ey|EY)s?\Z")
+_KEY: Final = re.compile(_BEGIN + r"[Kk](?:ey|EY)s?\Z")
+_MAX_NAME: Final = 100
+# A name, what parts it from its value, and the value: `pin=1234`, `"pin": "1234"`, `Authorization: Bearer x`.
+_PAIR: Final = re.compile(
+    rf"(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]{{1,{_MAX_NAME}}})(?P<between>[\"']?[ ]?[=:][ ]?)"
+    r"(?:\"[^\"]*\"|'[^']*'|(?:(?:Bearer|Basic) )?[^\s,;&\"')}\]]+)"
+)
+_USER_INFO: Final = re.compile(r"(?P<start>://[^\s/:@?#]{0,200}):[^\s/?#]{1,500}@")
+_own_names: set[str] = set()
+
+
+def mask_names(*names: str) -> None:
+    """Also mask values whose name contains one of these, in this process. Case does not matter."""
+    for name in names:
+        if not name.strip() or len(name) > _MAX_NAME:
+            raise ConfigError(
+                f"{name!r:.60} cannot be a masked name: use 1 to {_MAX_NAME} letters, such as iban"
+            )
+        _own_names.add(name.strip().lower())
 
 
 def masked(value: Any) -> Any:
-    """Stored JSON with a mask in place of each value whose name contains password, token, secret, key or
-    authorization."""
+    """Stored JSON with a mask in place of each value whose name looks secret."""
     if type(value) is list:
         return [masked(item) for item in value]
     if type(value) is not dict:
@@ -41,7 +67,21 @@ def holds_mask(value: Any) -> bool:
 
 def is_secret(name: object) -> bool:
     """Whether what stands under this name should not be shown."""
-    return isinstance(name, str) and bool(_SECRET.search(name) or _KEY.search(name))
+    if not isinstance(name, str):
+        return False
+    if _SECRET.search(name) or _WORD.search(name) or _KEY.search(name):
+        return True
+    return any(own in name.lower() for own in _own_names)
+
+
+def masked_text(text: str) -> str:
+    """A line of text with a mask in place of each value behind a name that looks secret, and of the password
+    of each URL."""
+    return _USER_INFO.sub(rf"\g<start>:{MASK}@", _PAIR.sub(_masked_pair, text))
+
+
+def _masked_pair(found: re.Match[str]) -> str:
+    return f"{found['name']}{found['between']}{MASK}" if is_secret(found["name"]) else found[0]
 
 
 def _under(name: object, value: Any) -> Any:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from forebay.app.app import Forebay
 from forebay.app.client import Client
+from forebay.app.masking import mask_names
 from forebay.cli.guessing import perhaps
 from forebay.cli.loading import load_app
 from forebay.cli.settings import Settings
@@ -77,6 +78,7 @@ class Desk:
 @contextmanager
 def opened(settings: Settings, *, create: bool = False) -> Iterator[Desk]:
     """The store that the settings name. Only with `create` may this command make it, or migrate it."""
+    mask_names(*settings.masked_names)
     kind, named = settings.store
     desk = _by_app(settings, named) if kind == "app" else _by_url(settings, named, create=create)
     if not desk.engine.features.is_shared:

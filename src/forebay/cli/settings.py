@@ -51,12 +51,13 @@ KINDS: Final[dict[str, Any]] = {
     "metrics": bool,
     "encryption_keys": str,
     "blobs": str,
+    "masked_names": list[str] | str,
     "log_format": LogFormat,
     "log_level": str,
 }
 
 # Settings of other commands.
-_OTHERS: Final = ("url", "key", "actor", "encryption_keys", "blobs")
+_OTHERS: Final = ("url", "key", "actor", "encryption_keys", "blobs", "masked_names")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,13 @@ class Settings:
         given = str(self.get("actor") or "")
         check_actor(given)
         return given or f"cli:{_user()}@{socket.gethostname()}".replace("#", "_")
+
+    @property
+    def masked_names(self) -> list[str]:
+        """The names whose values are masked besides those that look secret anyway."""
+        given = self.get("masked_names") or []
+        names = given if isinstance(given, list) else given.split(",")
+        return [name.strip() for name in names if name.strip()]
 
     def worker_defaults(self) -> dict[str, Any]:
         """What the worker command takes when no flag says otherwise."""

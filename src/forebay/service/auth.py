@@ -236,6 +236,11 @@ class Caller:
         """Whether they may know which jobs a queue has."""
         return self.may("job", queue)
 
+    def may_read(self, queue: str | None = None) -> bool:
+        """Whether they may read results, steps and log lines of a queue as they are. For others, who only
+        look or operate, what stands under names that look secret is masked."""
+        return self.may("enqueue", queue) or self.may("claim", queue)
+
     def check_job(self, operation: str, job_id: str, queue: str) -> None:
         """Raise JobNotFound for a job of a queue that they may not see, Forbidden for another deed."""
         if not self.may(operation, queue) and not self.may_see(queue):

@@ -11,6 +11,7 @@ from msgspec.structs import astuple
 from forebay.app.codec import decode_call, masked_call
 from forebay.app.graphs import MayRaise, has_needs
 from forebay.app.handle import JobHandle, Patience
+from forebay.app.masking import masked
 from forebay.app.patience import call_again_async
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
@@ -243,9 +244,9 @@ class Producing:
             await asyncio.sleep(patience.pause(seen))
         raise JobNotFound(f"there is no job {seen.id}")
 
-    async def result(self, job_id: str) -> ResultAnswer:
-        """What a completed job has returned. Raises WaitTimeout for one that has not ended, JobFailed or
-        JobCancelled for one that has ended without a result."""
+    async def result(self, job_id: str, reads: Sees | None = None) -> ResultAnswer:
+        """What a completed job has returned, masked in a queue that `reads` excludes. Raises WaitTimeout for
+        one that has not ended, JobFailed or JobCancelled for one that has ended without a result."""
         [job] = await self._desk.jobs([JobId(job_id)])
         if job is None:
             raise JobNotFound(f"there is no job {job_id}")
@@ -255,7 +256,8 @@ class Producing:
             raise JobCancelled(f"job {job_id} was cancelled: {job.reason}")
         if job.state is not JobState.COMPLETED:
             raise WaitTimeout(f"job {job_id} is {job.state}", job_id=job_id, state=job.state.value)
-        return ResultAnswer(id=job.id, result=value_of(job.result))
+        result = value_of(job.result)
+        return ResultAnswer(id=job.id, result=result if reads is None or reads(job.queue) else masked(result))
 
     async def cancel(self, job_id: str, request: CancelRequest, actor: str = "") -> Verdict:
         """Cancel a job that waits; ask one that runs to stop. Raises IllegalTransition for a final one."""

@@ -70,9 +70,9 @@ async def watch(permit: Permit, job_id: str) -> AsyncGenerator[JobShape, None]:
 
 
 async def result(permit: Permit, job_id: str) -> ResultAnswer:
-    """Give what a completed job has returned."""
+    """Give what a completed job has returned, masked for a caller that only looks."""
     service = await permit.allowed_for("result", job_id)
-    return await service.producing.result(job_id)
+    return await service.producing.result(job_id, permit.caller.may_read)
 
 
 async def graph(permit: Permit, job_id: str, limit: int) -> GraphShape:

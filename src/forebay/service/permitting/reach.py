@@ -7,8 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from forebay.app.codec import masked_call
-from forebay.domain.job import Job, JobId, JobSummary, WorkerId
+from forebay.app.codec import masked_call, masked_result
+from forebay.app.masking import masked_text
+from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
+from forebay.domain.note import Notes
 from forebay.domain.workflow import without_parent
 from forebay.service.permitting.permit import Permit
 from forebay.stores.protocol import Cancel
@@ -66,6 +68,8 @@ class Reach(Permit):
     def _shown(self, job: Job, hidden: Collection[JobId]) -> Job:
         if not self.caller.may("claim", job.queue):
             job = replace(job, payload=masked_call(job.payload))
+        if job.result is not None and not self.caller.may_read(job.queue):
+            job = replace(job, result=masked_result(job.result))
         if self.caller.may("job"):
             return job
         return replace(
@@ -75,6 +79,10 @@ class Reach(Permit):
             reason=nobody_named(job.reason),
         )
 
+    def notes_of(self, queue: QueueName, notes: Notes) -> Notes:
+        """Return the notes of a job of this queue, masked for a caller that only looks."""
+        return notes if self.caller.may_read(queue) else masked_notes(notes)
+
     def lines_of(self, found: Sequence[JobSummary]) -> list[JobSummary]:
         """Lines of a list as they may be seen: a job may have ended because of one of a hidden queue."""
         return [replace(line, reason=nobody_named(line.reason)) for line in found]
@@ -83,6 +91,16 @@ class Reach(Permit):
         """Who has shown a key is who does it, whatever they say."""
         if self.caller.key is not None:
             asked.actor = self.actor
+
+
+def masked_notes(notes: Notes) -> Notes:
+    """Return notes with masks in place of what looks secret in texts and in the results of steps."""
+    progress = notes.progress
+    return Notes(
+        progress=progress and replace(progress, message=masked_text(progress.message)),
+        lines=tuple(replace(line, text=masked_text(line.text)) for line in notes.lines),
+        steps=tuple(replace(step, result=masked_result(step.result)) for step in notes.steps),
+    )
 
 
 def nobody_named(reason: str | None) -> str | None:

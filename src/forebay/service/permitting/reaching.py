@@ -24,7 +24,6 @@ from forebay.domain.document import Document
 from forebay.domain.history import Event
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, QueueName
 from forebay.domain.lease import Lease
-from forebay.domain.note import Notes
 from forebay.domain.queue import QueueState
 from forebay.domain.ramp import Ramp
 from forebay.domain.settlement import Settlement, charge_of
@@ -44,6 +43,7 @@ from forebay.service.permitting.seeing import (
     history,
     jobs,
     metrics,
+    notes,
     peek,
     schedules,
     search,
@@ -351,7 +351,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "peek": peek,
     "held": held,
     "position": about_job(None),
-    "notes": about_job(Notes()),
+    "notes": notes,
     "history": history,
     "parents": edges,
     "dependants": edges,

@@ -18,6 +18,7 @@ from forebay.app.sealed import KIND as BLOBS
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import JobId, JobSummary, QueueName
 from forebay.domain.metrics import MetricPage
+from forebay.domain.note import Notes
 from forebay.domain.query import Fate, Page
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.workflow import Edge
@@ -39,6 +40,20 @@ def about_job(nothing: Any) -> Need:
         return _instead(nothing)
 
     return need
+
+
+async def notes(reach: Reach, asked: Any) -> Narrow | None:
+    """For a look at the notes of a job: none of a hidden queue, and masked for a caller that only looks."""
+    if reach.caller.may("job") and reach.caller.may_read():
+        return None
+    job = (await reach.looked_at([asked.job_id])).get(asked.job_id)
+    if job is None or not reach.caller.may_see(job.queue):
+        return _instead(Notes())
+
+    async def narrow(found: Notes) -> Notes:
+        return reach.notes_of(job.queue, found)
+
+    return narrow
 
 
 def about_queues(field: str) -> Need:
@@ -91,7 +106,8 @@ async def history(reach: Reach, _: Any) -> Narrow | None:
         if found is None or job is None:
             return None
         hidden = await reach.hidden([found.job.parent_id])
-        return replace(found, job=job, events=tuple(_hushed(event, hidden) for event in found.events))
+        events = tuple(_hushed(event, hidden) for event in found.events)
+        return replace(found, job=job, events=events, notes=reach.notes_of(job.queue, found.notes))
 
     return None if reach.caller.may("claim") else narrow
 

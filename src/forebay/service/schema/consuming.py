@@ -63,7 +63,8 @@ class ClaimRequest(Wanted, frozen=True, kw_only=True):
 
 
 class ClaimedJob(CallShape, frozen=True, kw_only=True):
-    """A job that is yours until its lease ends. `lease` proves it: give it back with every word about it."""
+    """A job that is yours until its lease ends. Give `lease` back with every word about it: it fences answers
+    that come too late, and is no secret."""
 
     id: str
     lease: str
