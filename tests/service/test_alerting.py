@@ -14,6 +14,7 @@ from forebay.clock import SystemClock
 from forebay.domain.access import Grant
 from forebay.domain.alert import KNOWN, Severity
 from forebay.domain.channel import Mail, Webhook
+from forebay.domain.document import Document
 from forebay.errors import Forbidden
 from forebay.service.keys import Keys
 from forebay.service.server import Security
@@ -233,6 +234,21 @@ def test_a_mask_is_not_saved(holders: dict[str, Holder]) -> None:
     assert admin.code("PUT", path, {**HOOK, "secret": "***"}) == (422, "invalid")
     assert admin.code("PUT", path, {**HOOK, "url": "https://hooks.example.com/***"}) == (422, "invalid")
     assert admin.code("PUT", path, {**MAIL, "password": "***"}) == (422, "invalid")
+
+
+def test_the_seam_shows_no_secrets_of_channels(served: Served, tokens: dict[str, str]) -> None:
+    store = served.service.desk.engine.store()
+    CHANNELS.save(store, "seam", Webhook(name="seam", url="https://example.com/T0K3N", secret=WORD))
+    store.save_document(
+        Document(kind="alert-channel", name="later", body=f'{{"kind":"pager","key":"{WORD}"}}')
+    )
+    with closing(open_engine(served.address, key=tokens["admin"]).reader()) as reader:
+        found = {one.name: one.body for one in reader.documents("alert-channel")}
+    store.drop_document("alert-channel", "later")
+
+    assert WORD not in str(found)
+    assert "T0K3N" not in str(found)
+    assert "https://example.com/***" in found["seam"]
 
 
 def test_the_seam_shows_alerts_to_viewers_and_channels_to_administrators(

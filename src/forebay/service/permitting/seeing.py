@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from forebay.app.alert_records import ALERT, BOARD, CHANNEL, RULE
+from forebay.app.alert_records import ALERT, BOARD, RULE
+from forebay.app.channel_encryption import mask_channel
 from forebay.app.codec import masked_call
 from forebay.app.ramping import KIND as RAMP
+from forebay.domain.document import CHANNEL, Document
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import JobId, JobSummary, QueueName
 from forebay.domain.metrics import MetricPage
@@ -159,10 +161,17 @@ async def metrics(reach: Reach, _: Any) -> Narrow | None:
     return None if may("queue_metrics") else narrow
 
 
-async def documents(reach: Reach, asked: Any) -> None:
+async def documents(reach: Reach, asked: Any) -> Narrow | None:
     if asked.kind in PRIVATE:
         reach.caller.check("keys")
-    elif asked.kind in _OF_ALERTS:  # they are about all queues
+        return _without_secrets if asked.kind == CHANNEL else None
+    if asked.kind in _OF_ALERTS:  # they are about all queues
         reach.caller.check("alerts")
     elif asked.kind == RAMP:
         reach.caller.check("ramps")
+    return None
+
+
+async def _without_secrets(found: list[Document]) -> list[Document]:
+    # Also for administrators: secrets that the store has are never shown again.
+    return list(map(mask_channel, found))
