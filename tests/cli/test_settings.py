@@ -56,7 +56,10 @@ def test_the_store_is_the_one_that_was_named_nearest_to_the_command(
     ("text", "complaint"),
     [
         ("ulr = 'x'", "forebay.toml: there is no setting 'ulr'; did you mean url?"),
-        ("colour = 'x'", "forebay.toml: there is no setting 'colour'; the settings are actor, app, "),
+        (
+            "colour = 'x'",
+            "forebay.toml: there is no setting 'colour'; the settings are actor, allow_webhooks_to, ",
+        ),
         ("threads = 'many'", "forebay.toml: threads is wrong: Expected `int`, got `str`"),
         ("url = ", "forebay.toml is not a TOML file: "),
     ],

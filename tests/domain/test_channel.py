@@ -31,6 +31,10 @@ MAIL = Mail(name="m", to=("a@example.com",), sender="f@example.com", host="mx", 
         ({"url": "https://a/b c"}, "no blanks"),
         ({"secret": "a\nb"}, "a secret is a line of at most 500"),
         ({"secret": "x" * 501}, "a secret is a line of at most 500"),
+        ({"secret": "env:HOME"}, "is written env:FOREBAY_SECRET_NAME"),
+        ({"secret": "env:FOREBAY_ENCRYPTION_KEYS"}, "is written env:FOREBAY_SECRET_NAME"),
+        ({"secret": "env:FOREBAY_SECRET_"}, "is written env:FOREBAY_SECRET_NAME"),
+        ({"secret": "file:secret"}, "is written file:/absolute/path"),
     ],
 )
 def test_an_address_that_cannot_be_called_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -63,3 +67,35 @@ def test_secrets_are_not_shown() -> None:
     assert replace(HOOK, secret="").shown().secret == ""
     assert MAIL.shown() == replace(MAIL, password=MASK)
     assert replace(MAIL, password="", username="u").shown().password == ""
+
+
+@pytest.mark.parametrize("reference", ["env:FOREBAY_SECRET_OPS", "file:/run/secrets/ops"])
+def test_references_are_shown(reference: str) -> None:
+    assert replace(HOOK, secret=reference).shown().secret == reference
+    assert replace(MAIL, password=reference).shown().password == reference
+    assert not replace(MAIL, password=reference).shown().is_masked
+
+
+def test_a_secret_with_a_colon_is_no_reference() -> None:
+    word = "environment:x"
+    assert replace(HOOK, secret=word).shown().secret == MASK
+
+
+def test_what_is_masked_can_be_told() -> None:
+    assert HOOK.shown().is_masked
+    assert replace(HOOK, secret="").shown().is_masked  # the path of its address
+    assert MAIL.shown().is_masked
+    assert not HOOK.is_masked
+    assert not MAIL.is_masked
+    assert not replace(MAIL, password="").shown().is_masked
+
+
+def test_destinations_differ_by_server_and_not_by_path() -> None:
+    same = replace(HOOK, url="https://EXAMPLE.com:8443/other", enabled=False)
+    assert same.destination == HOOK.destination
+    for url in ("http://example.com:8443/", "https://example.org:8443/", "https://example.com/"):
+        assert replace(HOOK, url=url).destination != HOOK.destination
+    assert replace(HOOK, url="https://a/").destination == replace(HOOK, url="https://a:443/").destination
+    assert replace(MAIL, to=("b@example.com",)).destination == MAIL.destination
+    for changes in ({"host": "other"}, {"port": 25}, {"tls": Tls.ALWAYS}, {"username": "u"}):
+        assert replace(MAIL, **changes).destination != MAIL.destination

@@ -32,7 +32,7 @@ from forebay.scheduler.standard import standard_duties
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Engine, Reader, Store
 from forebay.testing.clock import ManualClock
-from tests.app.receiving import LOOPBACK, Calls, Mails, served
+from tests.app.receiving import LOCAL, LOOPBACK, Calls, Mails, served
 from tests.stores.contract.steps import together
 from tests.stores.support import SWEEPER, new_job
 
@@ -113,7 +113,7 @@ def test_a_call_is_signed_and_names_its_delivery(
 ) -> None:
     told(store, hook(calls))
 
-    assert deliver_due(engine) == 1
+    assert deliver_due(engine, policy=LOCAL) == 1
 
     [(path, headers, body)] = calls.seen
     assert path == "/hook?a=b"
@@ -124,7 +124,7 @@ def test_a_call_is_signed_and_names_its_delivery(
     assert sent["alert"]["triggered_at"] == "2027-01-15T08:00:00+00:00"
     assert (sent["alert"]["severity"], sent["alert"]["rule"]) == ("critical", "deep")
     assert ends(reader) == [JobState.COMPLETED]
-    assert deliver_due(engine) == 0
+    assert deliver_due(engine, policy=LOCAL) == 0
 
 
 @pytest.mark.parametrize("status", [500, 404, 302])
@@ -134,11 +134,11 @@ def test_what_is_not_taken_is_tried_again_later(
     calls.answers = [status]
     told(store, hook(calls, "/"))
 
-    assert deliver_due(engine) == 1
+    assert deliver_due(engine, policy=LOCAL) == 1
     assert ends(reader) == [JobState.RETRYING]
-    assert deliver_due(engine) == 0
+    assert deliver_due(engine, policy=LOCAL) == 0
     clock.advance(seconds=15)
-    assert deliver_due(engine) == 1
+    assert deliver_due(engine, policy=LOCAL) == 1
 
     assert ends(reader) == [JobState.COMPLETED]
     assert [path for path, _, _ in calls.seen] == ["/", "/"]
@@ -150,24 +150,27 @@ def memory(clock: ManualClock) -> Engine:
     return MemoryEngine(clock=clock)
 
 
-def test_a_server_that_is_not_there_is_a_failed_attempt(memory: Engine) -> None:
+def test_a_server_that_is_not_there_is_a_failed_attempt(
+    memory: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
     store, reader = memory.store(), memory.reader()
     with served(Calls()) as gone:
         url = gone.url
     told(store, Webhook(name="ops", url=url))
 
-    deliver_due(memory)
+    deliver_due(memory, policy=LOCAL)
 
     [line] = reader.search(JobQuery(queues=(NOTICES,))).jobs
     [job] = reader.jobs([line.id])
     assert job is not None
-    assert (job.state, job.errors[0].type) == (JobState.RETRYING, "ConnectionRefusedError")
+    assert (job.state, job.errors[0].type) == (JobState.RETRYING, "DeliveryFailed")
+    assert "ConnectionRefusedError" in caplog.text
 
 
 def test_a_certificate_that_nobody_knows_is_not_believed(memory: Engine, calls: Calls) -> None:
     told(memory.store(), Webhook(name="ops", url=calls.url.replace("http:", "https:")))
 
-    deliver_due(memory)
+    deliver_due(memory, policy=LOCAL)
 
     [state] = ends(memory.reader())
     assert state is JobState.RETRYING
@@ -184,7 +187,7 @@ def test_a_mail_says_what_is_wrong(memory: Engine, mails: Mails) -> None:
         Step.RESOLVED,
     )
 
-    assert deliver_due(memory) == 1
+    assert deliver_due(memory, policy=LOCAL) == 1
 
     [(receivers, text)] = mails.seen
     assert receivers == list(people)
@@ -209,7 +212,7 @@ def test_a_mail_server_without_encryption_gets_nothing(memory: Engine, mails: Ma
         ),
     )
 
-    assert deliver_due(memory) == 1
+    assert deliver_due(memory, policy=LOCAL) == 1
 
     assert mails.seen == []
     assert ends(memory.reader()) == [JobState.RETRYING]
@@ -221,7 +224,7 @@ def test_nothing_is_said_of_what_is_gone(memory: Engine, calls: Calls, gone: str
     told(store, hook(calls))
     store.drop_document(gone, "01A" if gone == "alert" else "ops")
 
-    deliver_due(memory)
+    deliver_due(memory, policy=LOCAL)
 
     assert calls.seen == []
     assert ends(memory.reader()) == [JobState.COMPLETED]
@@ -239,9 +242,9 @@ def test_one_who_does_not_answer_holds_nobody_up(memory: Engine, calls: Calls) -
             if job is not None
         }
 
-        late = deliver(reader, by_channel["silent"], within=0.05)
-        again = deliver(reader, by_channel["silent"])
-        other = deliver(reader, by_channel["ops"])
+        late = deliver(reader, by_channel["silent"], within=0.05, policy=LOCAL)
+        again = deliver(reader, by_channel["silent"], policy=LOCAL)
+        other = deliver(reader, by_channel["ops"], policy=LOCAL)
 
     assert "it took more than 0.05 seconds" in str(late)
     assert "an earlier delivery still hangs" in str(again)
@@ -255,7 +258,7 @@ def test_what_is_no_delivery_is_not_completed_unrun(memory: Engine) -> None:
     msgspec.structs.force_setattr(job, "queue", NOTICES)
     memory.store().insert([job])
 
-    assert deliver_due(memory) == 1
+    assert deliver_due(memory, policy=LOCAL) == 1
 
     assert ends(memory.reader()) == [JobState.DEAD]
 
@@ -267,7 +270,7 @@ def test_the_duty_looks_and_delivers(
     CHANNELS.save(store, "ops", hook(calls))
     store.insert([new_job()])
 
-    assert not Alerting(engine, clock).run(store)
+    assert not Alerting(engine, clock, LOCAL).run(store)
 
     awaited(lambda: ends(reader) == [JobState.COMPLETED])
     assert len(calls.seen) == 1
@@ -306,7 +309,7 @@ def test_deliveries_end_between_two_of_them(memory: Engine, calls: Calls) -> Non
     memory.store().insert([delivery(ALERT, Step.RESOLVED, hook(calls))])
     asked = iter([False, True])
 
-    assert deliver_due(memory, lambda: next(asked)) == 1
+    assert deliver_due(memory, lambda: next(asked), LOCAL) == 1
 
     assert sorted(ends(memory.reader())) == [JobState.COMPLETED, JobState.PENDING]
 

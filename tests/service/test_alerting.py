@@ -14,6 +14,7 @@ from forebay.clock import SystemClock
 from forebay.domain.access import Grant
 from forebay.domain.alert import KNOWN, Severity
 from forebay.domain.channel import Mail, Webhook
+from forebay.domain.document import Document
 from forebay.errors import Forbidden
 from forebay.service.keys import Keys
 from forebay.service.server import Security
@@ -155,20 +156,99 @@ def test_the_secret_of_a_channel_is_kept_and_never_told(served: Served, holders:
     admin.ask("PUT", path, first)
     saved = admin.ask("PUT", path, {"kind": "webhook", "enabled": False})
     admin.ask("PUT", "/v1/alert-channels/post", {**post, "password": WORD})
-    again = admin.ask("PUT", "/v1/alert-channels/post", {**post, "port": 25})
+    again = admin.ask("PUT", "/v1/alert-channels/post", {**post, "severity": "critical"})
 
     kept = {name: one.value for name, one in CHANNELS.all(served.service.desk.engine.reader()).items()}
     assert kept["ops"] == Webhook(
         name="ops", url="https://example.com/T0K3N", secret=WORD, enabled=False, severity=Severity.INFO
     )
     assert isinstance(kept["post"], Mail)
-    assert (kept["post"].password, kept["post"].port) == (WORD, 25)
+    assert (kept["post"].password, kept["post"].severity) == (WORD, Severity.CRITICAL)
     shown = f"{saved.text}{again.text}{admin.ask('GET', '/v1/alert-channels').text}"
     assert WORD not in shown
     assert "T0K3N" not in shown
     assert admin.code("PUT", "/v1/alert-channels/new", {"kind": "webhook"}) == (422, "invalid")
     assert admin.code("PUT", "/v1/alert-channels/new", {"kind": "email"}) == (422, "invalid")
     assert admin.code("PUT", path, {"kind": "webhook", "url": "file:///etc/passwd"}) == (422, "invalid")
+
+
+MAIL = {
+    "kind": "email",
+    "to": ["a@example.com"],
+    "sender": "f@example.com",
+    "host": "mx.example.com",
+    "username": "u",
+    "password": WORD,
+}
+HOOK = {"kind": "webhook", "url": "https://hooks.example.com/a", "secret": WORD}
+
+
+@pytest.mark.parametrize(
+    ("first", "secret", "changes"),
+    [
+        (MAIL, "password", {"host": "attacker.example"}),
+        (MAIL, "password", {"port": 2525}),
+        (MAIL, "password", {"tls": "always"}),
+        (MAIL, "password", {"username": "other"}),
+        (HOOK, "secret", {"url": "https://attacker.example/a"}),
+        (HOOK, "secret", {"url": "http://hooks.example.com/a"}),
+        (HOOK, "secret", {"url": "https://hooks.example.com:8443/a"}),
+    ],
+)
+def test_a_secret_does_not_follow_to_another_server(
+    served: Served, holders: dict[str, Holder], first: dict[str, Any], secret: str, changes: dict[str, Any]
+) -> None:
+    admin, path = holders["admin"], "/v1/alert-channels/moved"
+    changed = {**first, **changes}
+    del changed[secret]
+    admin.ask("PUT", path, first)
+
+    refused = admin.ask("PUT", path, changed)
+
+    assert (refused.status_code, refused.json()["field"]) == (422, secret)
+    assert "give it again" in refused.text
+    assert WORD not in refused.text
+    kept = CHANNELS.get(served.service.desk.engine.reader(), "moved")
+    assert kept is not None
+    assert getattr(kept.value, secret) == WORD
+    assert admin.ask("PUT", path, {**changed, secret: "new"}).is_success
+    assert admin.ask("PUT", path, {**first, secret: ""}).json()[secret] == ""
+
+
+def test_the_path_of_an_address_changes_and_its_secret_stays(
+    served: Served, holders: dict[str, Holder]
+) -> None:
+    admin, path = holders["admin"], "/v1/alert-channels/path"
+    admin.ask("PUT", path, HOOK)
+
+    assert admin.ask("PUT", path, {"kind": "webhook", "url": "https://hooks.example.com:443/b"}).is_success
+
+    kept = CHANNELS.get(served.service.desk.engine.reader(), "path")
+    assert kept is not None
+    assert isinstance(kept.value, Webhook)
+    assert (kept.value.url, kept.value.secret) == ("https://hooks.example.com:443/b", WORD)
+
+
+def test_a_mask_is_not_saved(holders: dict[str, Holder]) -> None:
+    admin, path = holders["admin"], "/v1/alert-channels/masked"
+    assert admin.code("PUT", path, {**HOOK, "secret": "***"}) == (422, "invalid")
+    assert admin.code("PUT", path, {**HOOK, "url": "https://hooks.example.com/***"}) == (422, "invalid")
+    assert admin.code("PUT", path, {**MAIL, "password": "***"}) == (422, "invalid")
+
+
+def test_the_seam_shows_no_secrets_of_channels(served: Served, tokens: dict[str, str]) -> None:
+    store = served.service.desk.engine.store()
+    CHANNELS.save(store, "seam", Webhook(name="seam", url="https://example.com/T0K3N", secret=WORD))
+    store.save_document(
+        Document(kind="alert-channel", name="later", body=f'{{"kind":"pager","key":"{WORD}"}}')
+    )
+    with closing(open_engine(served.address, key=tokens["admin"]).reader()) as reader:
+        found = {one.name: one.body for one in reader.documents("alert-channel")}
+    store.drop_document("alert-channel", "later")
+
+    assert WORD not in str(found)
+    assert "T0K3N" not in str(found)
+    assert "https://example.com/***" in found["seam"]
 
 
 def test_the_seam_shows_alerts_to_viewers_and_channels_to_administrators(

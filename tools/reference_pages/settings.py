@@ -41,6 +41,7 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
 _UNSAID: Final[Mapping[str, str]] = {
     "strict": "false", "metrics": "true", "log_format": "`text`", "log_level": "`info`",
     "max_jobs": "no limit", "max_memory": "no limit", "max_age": "no limit",
+    "allow_webhooks_to": "none", "secrets_folder": "none",
 }  # fmt: skip
 OF_A_QUEUE: Final[Mapping[str, str]] = {
     "mode": "`aging`, `strict` or `fifo`; sets the scoring below",

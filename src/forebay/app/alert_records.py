@@ -10,7 +10,7 @@ import msgspec
 
 from forebay.domain.alert import Alert, Rule, Standing, Step
 from forebay.domain.channel import Channel
-from forebay.domain.document import Document
+from forebay.domain.document import CHANNEL, Document
 from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.usual_rules import USUAL_RULES
 from forebay.errors import StoreUnavailable
@@ -18,7 +18,6 @@ from forebay.stores.protocol import Reader, Store
 
 RULE: Final = "alert-rule"
 ALERT: Final = "alert"
-CHANNEL: Final = "alert-channel"
 BOARD: Final = "alert-board"
 PAGE: Final = 1_000
 TRIES: Final = 20
@@ -54,10 +53,12 @@ class Kept(NamedTuple, Generic[T]):
 
 
 class Records(Generic[T]):
-    """The documents of one kind."""
+    """The documents of one kind. With `rewrites` a change that changes nothing is written all the same: it
+    encrypts with the newest key."""
 
-    def __init__(self, kind: str, shape: Any) -> None:
+    def __init__(self, kind: str, shape: Any, *, rewrites: bool = False) -> None:
         self.kind = kind
+        self._rewrites = rewrites
         self._decode: Callable[[str], T] = msgspec.json.Decoder(shape).decode
 
     def all(self, reader: Reader) -> dict[str, Kept[T]]:
@@ -98,7 +99,7 @@ class Records(Generic[T]):
             found = reader.documents(self.kind, [name], limit=1)
             kept = self._readable(found).get(name)
             value, event = change(kept)
-            if kept is not None and kept.value == value:
+            if kept is not None and kept.value == value and not self._rewrites:
                 return value
             # Also in the place of one that cannot be read.
             if self.save(store, name, value, found[0].revision if found else 0, event=event):
@@ -117,7 +118,7 @@ class Records(Generic[T]):
 
 RULES: Final = Records[Rule](RULE, Rule)
 ALERTS: Final = Records[Alert](ALERT, Alert)
-CHANNELS: Final = Records[Channel](CHANNEL, Channel)
+CHANNELS: Final = Records[Channel](CHANNEL, Channel, rewrites=True)
 BOARDS: Final = Records[Board](BOARD, Board)
 
 

@@ -15,7 +15,7 @@ from forebay.app.times import Length, length_within
 from forebay.clock import Clock, SystemClock
 from forebay.domain.alert import Alert, Each, Rule, Severity, Step, by_hand, changed
 from forebay.domain.changes import changes_between
-from forebay.domain.channel import Channel, Mail, Tls, Webhook
+from forebay.domain.channel import MASK, Channel, Mail, Tls, Webhook
 from forebay.domain.history import Changes, Event
 from forebay.domain.job import DAY_MS
 from forebay.domain.query import check_limit
@@ -212,7 +212,8 @@ class Alerts:
     # Channels
 
     def channel(self, name: str) -> Channel | None:
-        """A channel with its secret, for who keeps it; None if there is none."""
+        """A channel with its secret; None if there is none. Through a service, or without its encryption key,
+        a mask stands in the place of the secret."""
         kept = self._client.read(lambda reader: CHANNELS.get(reader, name))
         return None if kept is None else kept.value
 
@@ -257,7 +258,13 @@ class Alerts:
         return self.keep_channel(Mail(name=name, to=tuple(to), sender=sender, host=host, **fields))
 
     def keep_channel(self, channel: Channel) -> Channel:
-        """Save a channel that is made; answers it with a mask in the place of its secret."""
+        """Save a channel that is made; answers it with a mask in the place of its secret. Raises ConfigError
+        for one with masks."""
+        if channel.is_masked:
+            raise ConfigError(
+                f"channel {channel.name}: {MASK} stands for a value that is hidden, or encrypted with a key "
+                "that this process lacks; give the value itself"
+            )
 
         def work(store: Store, reader: Reader) -> Channel:
             known = CHANNELS.all(reader)
@@ -388,6 +395,8 @@ def _rule_changes(before: Rule | None, after: Rule) -> Changes:
 
 def _channel_changes(before: Channel | None, after: Channel) -> Changes:
     """Without secrets, of which it is only said that they were changed."""
+    if before == after:
+        return {}
     changes = changes_between(
         None if before is None else msgspec.to_builtins(before.shown()), msgspec.to_builtins(after.shown())
     )

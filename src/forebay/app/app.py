@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from forebay.app.sealing import Keys
     from forebay.app.steps import Step
     from forebay.app.workflow import Workflow
+    from forebay.domain.delivery import DeliveryPolicy
     from forebay.domain.query import Counts, JobQuery, Page
     from forebay.stores.protocol import Engine, OnConflict
     from forebay.worker.worker import Worker
@@ -62,11 +63,13 @@ class Forebay(Declares, Queueing):
     `defaults` are options for all jobs, unless their task or their call says otherwise. `max_payload` is the
     most bytes that the arguments of one job may take. With `encryption_keys` (by id, the newest first)
     arguments, results and steps are encrypted in the store; `blobs` is a folder, or a place of your own, for
-    those of more than 256 KiB. `key` is an API key, for a store behind a service (`https://`). `actor` is
-    what the audit log calls this program, `app@HOST` if nobody says.
+    those of more than 256 KiB. Alerts are delivered to public addresses and to the networks that
+    `allow_webhooks_to` names; `secrets_folder` is where their secrets written as `file:PATH` are. `key` is
+    an API key, for a store behind a service (`https://`). `actor` is what the audit log calls this program,
+    `app@HOST` if nobody says.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a thing that a program may say about its store
         self,
         url: str = "sqlite:///forebay.db",
         *,
@@ -74,6 +77,8 @@ class Forebay(Declares, Queueing):
         max_payload: int = MAX_PAYLOAD,
         encryption_keys: Keys | Mapping[str, bytes | str] | str | None = None,
         blobs: Blobs | Path | str | None = None,
+        allow_webhooks_to: str | Iterable[str] = (),
+        secrets_folder: str | None = None,
         key: str | None = None,
         actor: str | None = None,
         clock: Clock | None = None,
@@ -88,6 +93,11 @@ class Forebay(Declares, Queueing):
             from forebay.app.sealed import sealed_engine  # noqa: PLC0415 - programs without them never load it
 
             self.engine = sealed_engine(self.engine, encryption_keys, blobs)
+        self.delivery_policy: DeliveryPolicy | None = None
+        if allow_webhooks_to or secrets_folder is not None:
+            from forebay.domain.delivery import policy_of  # noqa: PLC0415 - as above
+
+            self.delivery_policy = policy_of(allow_webhooks_to, secrets_folder)
         self._url, self._key = url, key  # for the supervisor of a worker process; both may be secrets
         self.clock: Clock = clock or SystemClock()
         self.registry: Registry = Registry()
@@ -343,6 +353,7 @@ class Forebay(Declares, Queueing):
             strict=strict,
             metrics=metrics,
             max_abandoned=max_abandoned,
+            policy=self.delivery_policy,
         )
         worker.start()
         try:
@@ -359,7 +370,8 @@ class Forebay(Declares, Queueing):
         from forebay.scheduler.standard import standard_duties  # noqa: PLC0415
 
         engine, clock, hooks = self.engine, self.clock, Hooks(self.registry.hooks.observers)
-        duties = partial(standard_duties, clock=clock, roll=random, hooks=hooks, engine=engine)
+        policy = self.delivery_policy
+        duties = partial(standard_duties, clock=clock, roll=random, hooks=hooks, engine=engine, policy=policy)
         own: dict[str, Any] = {} if engine.features.does_duties else {"duties": duties}
         own |= {"default_queue": self.default_queue, "observers": hooks.observers, "clock": clock}
         return Consumer(engine, **own, metrics=True)

@@ -2,14 +2,17 @@
 
 A call is a POST with a JSON body. With a secret it is signed: `Forebay-Signature` is `v1=` and, in hex, the
 HMAC-SHA256 of the `Forebay-Timestamp`, a dot and the body. `Forebay-Delivery` is the same however often it is
-tried. Redirects are not followed: the address is where an administrator wants it to go.
+tried. Redirects are not followed: the address is where an administrator wants it to go. Connections go to
+public addresses, and to networks that the policy of this process allows.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import smtplib
+import socket
 import ssl
 from contextlib import closing
 from email.message import EmailMessage
@@ -17,15 +20,18 @@ from http.client import HTTPConnection, HTTPSConnection
 from threading import Thread
 from threading import enumerate as enumerate_threads
 from typing import Final, assert_never
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from forebay.app.alert_records import ALERTS, CHANNELS
+from forebay.app.client import host_name
+from forebay.app.outbound import DeliveryFailed, connect, resolve_secret
 from forebay.app.times import as_datetime
 from forebay.clock import SystemClock
 from forebay.domain.alert import Alert, Step
 from forebay.domain.channel import Channel, Mail, Tls, Webhook
+from forebay.domain.delivery import DeliveryPolicy
 from forebay.domain.job import Job
 from forebay.stores.protocol import Reader
 
@@ -36,30 +42,42 @@ TIMESTAMP: Final = "Forebay-Timestamp"
 DELIVERY: Final = "Forebay-Delivery"
 
 
-class DeliveryFailed(Exception):
-    """The other side has not taken it."""
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class ChannelLocked(Exception):
+    """The channel is encrypted with a key that this process lacks."""
 
 
 class _Sending(Thread):
     """One delivery. A name may be looked up for minutes, and an answer may come a letter at a time, so that
     no timeout of a socket ends it: whoever waits for it has to be able to go on."""
 
-    def __init__(self, channel: Channel, alert: Alert, step: str) -> None:
+    def __init__(self, channel: Channel, alert: Alert, step: str, policy: DeliveryPolicy) -> None:
         super().__init__(name="forebay-delivery", daemon=True)
         self.channel = channel
         self.is_late = False
         self.error: Exception | None = None
         self._alert = alert
         self._step = step
+        self._policy = policy
 
     def run(self) -> None:
+        name = self.channel.name
         try:
-            send(self.channel, self._alert, Step(self._step))
+            send(self.channel, self._alert, Step(self._step), self._policy)
+        except DeliveryFailed as exc:
+            self.error = DeliveryFailed(f"channel {name}: {exc}")
         except Exception as exc:
-            self.error = exc
+            # Jobs can be read with the role `view`. Answers and errors of a connection would make alerts a
+            # scanner of ports and paths, so they are logged here alone.
+            logger.warning("channel %s: the delivery failed: %s: %s", name, type(exc).__name__, exc)
+            self.error = DeliveryFailed(f"channel {name}: it was not accepted; see the log of {host_name()}")
 
 
-def deliver(reader: Reader, job: Job, within: float = WITHIN_SECONDS) -> Exception | None:
+def deliver(
+    reader: Reader, job: Job, within: float = WITHIN_SECONDS, policy: DeliveryPolicy | None = None
+) -> Exception | None:
     """Do what a job of deliveries asks for; what went wrong, if something did. There is nothing to do for an
     alert or a channel that is gone, nor for a step that the alert is not at."""
     alert_id, step, name = (str(job.metadata.get(field, "")) for field in ("alert", "step", "channel"))
@@ -70,13 +88,15 @@ def deliver(reader: Reader, job: Job, within: float = WITHIN_SECONDS) -> Excepti
         # Later news follow, or came before: an alert that is over must not be opened again by a late retry,
         # and a program that wrote this job may be wrong about the alert.
         return None
+    if channel.value.is_masked:
+        return ChannelLocked(f"channel {name} is encrypted with a key that this process lacks")
     # One that hangs is left alone, and none follows by its channel until it has ended: so there is at most
     # one for each channel.
     if any(
         isinstance(one, _Sending) and one.is_late and one.channel.name == name for one in enumerate_threads()
     ):
         return DeliveryFailed(f"channel {name}: an earlier delivery still hangs")
-    sending = _Sending(channel.value, alert.value, step)
+    sending = _Sending(channel.value, alert.value, step, policy or DeliveryPolicy())
     sending.start()
     sending.join(within)
     if sending.is_alive():
@@ -85,13 +105,13 @@ def deliver(reader: Reader, job: Job, within: float = WITHIN_SECONDS) -> Excepti
     return sending.error
 
 
-def send(channel: Channel, alert: Alert, step: Step) -> None:
+def send(channel: Channel, alert: Alert, step: Step, policy: DeliveryPolicy) -> None:
     """Tell by a channel what became of an alert; raises what goes wrong."""
     match channel:
         case Webhook():
-            _call(channel, alert, step)
+            _call(channel, alert, step, policy)
         case Mail():
-            _mail(channel, alert, step)
+            _mail(channel, alert, step, policy)
         case _:
             assert_never(channel)
 
@@ -111,7 +131,7 @@ def signature_of(secret: str, timestamp: str, body: bytes) -> str:
     return f"v1={hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()}"
 
 
-def _call(channel: Webhook, alert: Alert, step: Step) -> None:
+def _call(channel: Webhook, alert: Alert, step: Step, policy: DeliveryPolicy) -> None:
     address = urlsplit(channel.url)
     body = body_of(alert, step)
     timestamp = str(SystemClock().now_ms() // 1_000)
@@ -122,38 +142,58 @@ def _call(channel: Webhook, alert: Alert, step: Step) -> None:
         DELIVERY: f"{alert.id}.{step}",
     }
     if channel.secret:
-        headers[SIGNATURE] = signature_of(channel.secret, timestamp, body)
+        headers[SIGNATURE] = signature_of(resolve_secret(policy, channel.secret), timestamp, body)
     path = (address.path or "/") + (f"?{address.query}" if address.query else "")
-    with closing(_connection(address.scheme, address.hostname or "", address.port)) as connection:
+    with closing(_connection(address, policy)) as connection:
         connection.request("POST", path, body, headers)
         status = connection.getresponse().status
     if not 200 <= status < 300:  # noqa: PLR2004 - what HTTP calls success
-        raise DeliveryFailed(f"channel {channel.name}: the other side answered {status}")
+        raise OSError(f"the receiver answered {status}")
 
 
-def _connection(scheme: str, host: str, port: int | None) -> HTTPConnection:
-    if scheme == "https":
-        return HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=ssl.create_default_context())
-    return HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+def _connection(address: SplitResult, policy: DeliveryPolicy) -> HTTPConnection:
+    """A connection to the address that was checked; the Host header and TLS have the name."""
+    host, is_tls = address.hostname or "", address.scheme == "https"
+    kind = HTTPSConnection if is_tls else HTTPConnection
+    connection = kind(host, address.port, timeout=TIMEOUT_SECONDS)
+    plain = connect(policy, host, connection.port, TIMEOUT_SECONDS)
+    connection.sock = _encrypt(plain, host) if is_tls else plain
+    connection.auto_open = 0  # it would connect by name, to whatever address
+    return connection
 
 
-def _mail(channel: Mail, alert: Alert, step: Step) -> None:
-    with _server(channel) as server:
+def _encrypt(plain: socket.socket, host: str) -> socket.socket:
+    try:
+        return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise
+
+
+def _mail(channel: Mail, alert: Alert, step: Step, policy: DeliveryPolicy) -> None:
+    password = resolve_secret(policy, channel.password)
+    with _MailServer(channel, policy) as server:
         if channel.tls is Tls.STARTTLS:
             server.starttls(context=ssl.create_default_context())
         if channel.username:
-            server.login(channel.username, channel.password)
+            server.login(channel.username, password)
         refused = server.send_message(letter(channel, alert, step))
     if refused:
         # Those who were not refused get it again with the next attempt: better twice than never.
-        raise DeliveryFailed(f"channel {channel.name}: the server refused {', '.join(sorted(refused))}")
+        raise OSError(f"the server refused {', '.join(sorted(refused))}")
 
 
-def _server(channel: Mail) -> smtplib.SMTP:
-    if channel.tls is Tls.ALWAYS:
-        context = ssl.create_default_context()
-        return smtplib.SMTP_SSL(channel.host, channel.port, timeout=TIMEOUT_SECONDS, context=context)
-    return smtplib.SMTP(channel.host, channel.port, timeout=TIMEOUT_SECONDS)
+class _MailServer(smtplib.SMTP):
+    """A mail server at an address that was checked."""
+
+    def __init__(self, channel: Mail, policy: DeliveryPolicy) -> None:
+        self._tls, self._policy = channel.tls, policy
+        super().__init__(channel.host, channel.port, timeout=TIMEOUT_SECONDS)
+
+    # The hook by which the library's own SMTP_SSL gets its socket.
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        plain = connect(self._policy, host, port, timeout)
+        return _encrypt(plain, host) if self._tls is Tls.ALWAYS else plain
 
 
 def letter(channel: Mail, alert: Alert, step: Step) -> EmailMessage:

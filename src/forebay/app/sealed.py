@@ -264,6 +264,10 @@ class SealedStore(_Around):
         saved: bool = self._inner.save_schedule(self._wrapping.schedule(schedule), actor=actor)
         return saved
 
+    def save_document(self, document: Document, **options: Any) -> bool:
+        saved: bool = self._inner.save_document(self._wrapping.document(document), **options)
+        return saved
+
     def due_schedules(self, limit: int = 100) -> DueSchedules:
         due: DueSchedules = self._inner.due_schedules(limit)
         return replace(due, schedules=tuple(map(self._wrapping.opened_schedule, due.schedules)))
@@ -389,3 +393,6 @@ class SealedReader(_Around):
 
     def schedules(self, names: Sequence[str] | None = None, **options: Any) -> list[Schedule]:
         return list(map(self._wrapping.opened_schedule, self._inner.schedules(names, **options)))
+
+    def documents(self, kind: str, *args: Any, **options: Any) -> list[Document]:
+        return list(map(self._wrapping.opened_document, self._inner.documents(kind, *args, **options)))

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from forebay.app.blobs import BlobName, Blobs, blob_name
 from forebay.app.codec import check_whole, framed, parted, spoiled
 from forebay.app.sealing import Keys
+from forebay.domain.document import CHANNEL, Document
 from forebay.domain.gate import needs_gate
 from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.note import Note, Notes
@@ -94,6 +95,14 @@ class Wrapping:
         """A schedule as it is stored."""
         return _with_job(schedule, self.inline(schedule.definition.job))
 
+    def document(self, document: Document) -> Document:
+        """A document as it is stored: the secrets of alert channels are encrypted."""
+        if self.keys is None or document.kind != CHANNEL:
+            return document
+        from forebay.app.channel_encryption import encrypt_channel  # noqa: PLC0415 - most programs have no alerts
+
+        return encrypt_channel(self.keys, document)
+
     def _sealed(self, data: bytes, about: str) -> bytes:
         return data if self.keys is None or _has_fields(data) else self.keys.sealed(data, about)
 
@@ -137,6 +146,14 @@ class Wrapping:
         """A schedule with the payload of its jobs as it was given."""
         job = schedule.definition.job
         return _with_job(schedule, job.with_payload(self._opened(job.payload, _about_call(job.task))))
+
+    def opened_document(self, document: Document) -> Document:
+        """A document as it was given."""
+        if self.keys is None or document.kind != CHANNEL:
+            return document
+        from forebay.app.channel_encryption import decrypt_channel  # noqa: PLC0415 - as above
+
+        return decrypt_channel(self.keys, document)
 
     def _opened(self, data: bytes, about: str, fetches: bool = True) -> bytes:
         try:

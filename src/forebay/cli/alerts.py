@@ -177,11 +177,18 @@ def channels(desk: Desk, out: Output) -> None:
 @alerts.command()
 @NAME
 @click.argument("address", metavar="ADDRESS")
-@click.option("--secret", help="What calls are signed with; - reads it from standard input.")
+@click.option(
+    "--secret",
+    help="What calls are signed with; - reads it from standard input. env:FOREBAY_SECRET_NAME and file:PATH "
+    "are read by the process that delivers.",
+)
 @LEAST
 @at_store(create=True)
 def webhook(desk: Desk, out: Output, name: str, address: str, secret: str | None, severity: str) -> None:
-    """Have an address called for each alert that is raised or resolved."""
+    """Have an address called for each alert that is raised or resolved.
+
+    Processes that deliver call public addresses, and those that their --allow-webhooks-to names.
+    """
     saved = _alerts(desk).save_webhook(name, address, secret=_read(secret), severity=severity)
     out.say(channel_json(saved), f"channel {name} saved")
 
@@ -194,7 +201,10 @@ def webhook(desk: Desk, out: Output, name: str, address: str, secret: str | None
 @click.option("--port", type=int, default=587, show_default=True)
 @click.option("--tls", type=click.Choice([one.value for one in Tls]), default="starttls", show_default=True)
 @click.option("--username", default="", help="For a server that wants to know who sends.")
-@click.option("--password", help="The same; - reads it from standard input.")
+@click.option(
+    "--password",
+    help="The same; - reads it from standard input. It may be a reference, as for webhook.",
+)
 @LEAST
 @at_store(create=True)
 def email(

@@ -25,10 +25,11 @@ from forebay.stores.protocol import Engine, Reader, Store
 class Desk:
     """Where a command looks and writes. `name` is how the store is called in questions and answers."""
 
-    def __init__(self, settings: Settings, engine: Engine, name: str) -> None:
+    def __init__(self, settings: Settings, engine: Engine, name: str, app: Forebay | None = None) -> None:
         self.settings = settings
         self.engine = engine
         self.name = name
+        self.delivery_policy = app.delivery_policy if app is not None else None
         self._opened: list[Store | Reader | Client] = []
 
     @cached_property
@@ -95,7 +96,7 @@ def opened(settings: Settings, *, create: bool = False) -> Iterator[Desk]:
 
 def _by_app(settings: Settings, named: str) -> Desk:
     app: Forebay = load_app(named)
-    return Desk(settings, app.engine, f"the store of {named}")
+    return Desk(settings, app.engine, f"the store of {named}", app)
 
 
 def _by_url(settings: Settings, url: str, *, create: bool) -> Desk:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from forebay.cli.deliveries import delivery_options, delivery_policy
 from forebay.cli.logs import log_options, set_up_logs
 from forebay.cli.system import not_on_windows
 from forebay.domain.worker import DEFAULT_BEAT_MS
@@ -68,6 +69,7 @@ _OWN: Final = ("app", "processes", "reload", "child")
 @click.option(
     "--metrics/--no-metrics", default=True, show_default=True, help="Keep figures of the jobs that it runs."
 )
+@delivery_options
 @log_options
 @click.option("--child", hidden=True, help="Be a worker process of a supervisor.")
 @click.pass_context
@@ -101,6 +103,7 @@ def _check(*, drain: float, processes: int | None, **options: Any) -> None:
     if processes is not None and not 1 <= processes <= MAX_PROCESSES:
         raise ConfigError(f"processes must be a number from 1 to {MAX_PROCESSES}, not {processes}")
     check_abandoned(options["max_abandoned"])
+    delivery_policy(options["allow_webhooks_to"], options["secrets_folder"], None)
     limits_of(options)
 
 

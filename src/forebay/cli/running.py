@@ -18,6 +18,7 @@ import msgspec
 
 from forebay.app.app import Forebay
 from forebay.app.middleware import name_jobs_in_logs
+from forebay.cli.deliveries import delivery_policy
 from forebay.cli.guessing import perhaps
 from forebay.cli.loading import load_app
 from forebay.domain.worker import DEFAULT_BEAT_MS
@@ -54,6 +55,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_age: float | None = None
     max_abandoned: int = MAX_ABANDONED
     metrics: bool = True
+    allow_webhooks_to: str | None = None
+    secrets_folder: str | None = None
 
 
 def work(app: str, options: Options, child: str | None) -> None:
@@ -90,6 +93,7 @@ def _made(name: str, app: Forebay, options: Options) -> Worker:
         program=name,
         metrics=options.metrics,
         max_abandoned=options.max_abandoned,
+        policy=delivery_policy(options.allow_webhooks_to, options.secrets_folder, app.delivery_policy),
     )
     worker.limits = Limits(max_jobs=options.max_jobs, max_memory=options.max_memory, max_age=options.max_age)
     worker.drain_seconds = options.drain

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from forebay import __version__
+from forebay.cli.deliveries import delivery_options, delivery_policy
 from forebay.cli.logs import log_options, set_up_logs
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store
@@ -19,6 +20,7 @@ from forebay.errors import ConfigError
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from forebay.domain.delivery import DeliveryPolicy
     from forebay.telemetry.logs import LogFormat
 
 MAX_PORT: Final = 65_535
@@ -65,6 +67,7 @@ MAX_GRACE_SECONDS: Final = 3_600
 @click.option("--private-key", metavar="FILE", help="Its key, if that is a file of its own.")
 @click.option("--debug", is_flag=True, help="Also what helps to look for a fault, below /v1/debug.")
 @click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="The page in a browser.")
+@delivery_options
 @log_options
 @not_on_windows
 @at_store(create=True)
@@ -93,6 +96,7 @@ def server(
         certificate=options["certificate"],
         private_key=options["private_key"],
         debug=options["debug"],
+        delivery_policy=_delivery_policy(desk, options),
     )
     serving.serve(
         desk.engine,
@@ -112,6 +116,14 @@ def _host_and_port(text: str) -> tuple[str, int]:
     if not host or not (port.isascii() and port.isdecimal()) or int(port) > MAX_PORT:
         raise ConfigError(f"--grpc takes HOST:PORT, such as 127.0.0.1:9090, and not {text!r:.100}")
     return host, int(port)
+
+
+def _delivery_policy(desk: Desk, options: dict[str, Any]) -> DeliveryPolicy | None:
+    defaults = desk.settings.worker_defaults()
+    networks, folder = (
+        options[name] or defaults.get(name) for name in ("allow_webhooks_to", "secrets_folder")
+    )
+    return delivery_policy(networks, folder, desk.delivery_policy)
 
 
 def _rate(rate: int | None, burst: int | None) -> Limit | None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.cli.guessing import perhaps
+from forebay.domain.channel import VARIABLES
 from forebay.domain.history import check_actor
 from forebay.errors import ConfigError
 from forebay.telemetry.logs import LogFormat
@@ -52,6 +53,8 @@ KINDS: Final[dict[str, Any]] = {
     "encryption_keys": str,
     "blobs": str,
     "masked_names": list[str] | str,
+    "allow_webhooks_to": list[str] | str,
+    "secrets_folder": str,
     "log_format": LogFormat,
     "log_level": str,
 }
@@ -113,8 +116,9 @@ class Settings:
         """What the worker command takes when no flag says otherwise."""
         names = [name for name in KINDS if name not in _OTHERS]
         chosen = {name: self.found[name].value for name in names if name in self.found}
-        if isinstance(chosen.get("queues"), list):
-            chosen["queues"] = ",".join(chosen["queues"])
+        for name in ("queues", "allow_webhooks_to"):
+            if isinstance(chosen.get(name), list):
+                chosen[name] = ",".join(chosen[name])
         return chosen
 
 
@@ -131,7 +135,11 @@ def read_settings(flags: Mapping[str, Any] | None = None, config: str | None = N
 def unknown_variables() -> list[str]:
     """Variables of the environment that look like settings and are none."""
     known = {CONFIG, OUTBOX_DATABASE, DJANGO_BACKEND, *(PREFIX + name.upper() for name in KINDS)}
-    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+    return sorted(
+        name
+        for name in os.environ
+        if name.startswith(PREFIX) and not name.startswith(VARIABLES) and name not in known
+    )
 
 
 def _from_flags(flags: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -77,7 +77,8 @@ class Dashboard:
         """From before the first request until after the last one. An app may be started again."""
         if self._running is not None:
             raise ConfigError("this dashboard runs already: each app needs one of its own")
-        service = Service(self._queue.engine, clock=self._queue.clock)
+        queue = self._queue
+        service = Service(queue.engine, clock=queue.clock, policy=queue.delivery_policy)
         try:
             await service.start()
             self._running = Pages(self._routes(service))

@@ -18,7 +18,11 @@ MAX_URL: Final = 2_000
 MAX_SECRET: Final = 500
 MAX_RECEIVERS: Final = 50
 MASK: Final = "***"
+# Only these: an administrator of alerts must not read other variables, such as the encryption keys.
+VARIABLES: Final = "FOREBAY_SECRET_"
+_PORTS: Final = {"http": 80, "https": 443}
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
+_VARIABLE: Final = re.compile(rf"{VARIABLES}[A-Z0-9_]{{1,100}}\Z")
 # Enough to keep other headers out; whether somebody reads it is known to their server alone.
 _ADDRESS: Final = re.compile(r"[^\s@<>,;:\"\\()\[\]]+@[^\s@<>,;:\"\\()\[\]]+\Z")
 
@@ -33,7 +37,7 @@ class Tls(StrEnum):
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="webhook"):
     """An address that is called with a POST for each alert that is raised or resolved. With a `secret` each
-    call is signed."""
+    call is signed. It may be a reference (`env:NAME`, `file:PATH`) that is resolved for each delivery."""
 
     name: str
     url: str
@@ -50,11 +54,23 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         """The same for people to see. Many services put a token into the path of an address."""
         found = urlsplit(self.url)
         hidden = f"{found.scheme}://{found.netloc}/{MASK}"
-        return replace(self, url=hidden, secret=MASK if self.secret else "")
+        return replace(self, url=hidden, secret=_masked(self.secret))
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether a mask stands in the place of the address or the secret: it cannot be called."""
+        return self.secret == MASK or urlsplit(self.url).path == f"/{MASK}"
+
+    @property
+    def destination(self) -> tuple[object, ...]:
+        """The server that is told the secret of this channel by calls."""
+        address = urlsplit(self.url)
+        return address.scheme, address.hostname, address.port or _PORTS[address.scheme]
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="email"):
-    """Mails to these people, by way of a server that takes them."""
+    """Mails to these people, by way of a server that takes them. The `password` may be a reference, like the
+    secret of a webhook."""
 
     name: str
     to: tuple[str, ...]
@@ -88,7 +104,17 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ema
 
     def shown(self) -> Mail:
         """The same for people to see."""
-        return replace(self, password=MASK if self.password else "")
+        return replace(self, password=_masked(self.password))
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether a mask stands in the place of the password: it cannot be sent."""
+        return self.password == MASK
+
+    @property
+    def destination(self) -> tuple[object, ...]:
+        """The server that is told the password of this channel, and how."""
+        return self.host, self.port, self.tls, self.username
 
 
 Channel: TypeAlias = Webhook | Mail
@@ -110,6 +136,17 @@ def check_url(url: str) -> None:
         )
 
 
+def reference_in(secret: str) -> tuple[str, str] | None:
+    """The kind and the name of a secret that is kept elsewhere: `env:NAME` or `file:PATH`; None for one that
+    is given itself."""
+    kind, colon, name = secret.partition(":")
+    return (kind, name) if colon and kind in ("env", "file") else None
+
+
+def _masked(secret: str) -> str:
+    return MASK if secret and reference_in(secret) is None else secret
+
+
 def _check_name(name: str) -> None:
     if not _NAME.match(name):
         raise ConfigError(f"{name!r:.60} cannot be the name of a channel: up to 50 of A-Z, a-z, 0-9, _ . -")
@@ -119,3 +156,8 @@ def _check_secret(field: str, value: str) -> None:
     # The value itself stays out of the message.
     if len(value) > MAX_SECRET or not value.isprintable():
         raise ConfigError(f"a {field} is a line of at most {MAX_SECRET} characters")
+    match reference_in(value):
+        case "env", name if not _VARIABLE.match(name):
+            raise ConfigError(f"a {field} in the environment is written env:{VARIABLES}NAME")
+        case "file", name if not name.startswith("/"):
+            raise ConfigError(f"a {field} in a file is written file:/absolute/path")

@@ -9,6 +9,9 @@ import msgspec
 from forebay.domain.job import check_kind, check_text
 from forebay.errors import ConfigError, InvalidJob
 
+CHANNEL: Final = (
+    "alert-channel"  # the kind of documents with secrets, which are encrypted where there is a key
+)
 MAX_NAME: Final = 100
 MAX_BODY: Final = 65_536  # bytes as UTF-8
 

@@ -6,17 +6,22 @@ import logging
 from collections.abc import Callable
 from contextlib import closing
 from threading import Event, Thread
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from forebay.app.alerting import Looked, evaluate
 from forebay.app.consumer import Consumer
 from forebay.clock import Clock
-from forebay.domain.job import NOTICES, NOTIFY
+from forebay.domain.job import NOTICES, NOTIFY, Job
 from forebay.errors import StoreError
-from forebay.stores.protocol import Engine, Store
+from forebay.stores.protocol import Engine, Reader, Store
+
+if TYPE_CHECKING:
+    from forebay.domain.delivery import DeliveryPolicy
 
 # More than a delivery may take, so that nobody else begins it meanwhile.
 LEASE_SECONDS: Final = 120.0
+# Time for a process with the key of a channel to take a delivery that this one cannot send.
+LOCKED_SECONDS: Final = 30.0
 # So long a stop waits for what is under way: less than a worker has to let go of everything.
 CLOSE_SECONDS: Final = 1.0
 
@@ -39,8 +44,9 @@ class Alerting:
     name = "alert"
     every_ms = 10_000
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    def __init__(self, engine: Engine, clock: Clock, policy: DeliveryPolicy | None = None) -> None:
         self._engine = engine
+        self._policy = policy
         self._clock = clock
         self._looking: Thread | None = None
         self._delivering: Thread | None = None
@@ -75,7 +81,7 @@ class Alerting:
             return
         if looked.has_deliveries and not _is_at_work(self._delivering) and not self._is_closed.is_set():
             self._delivering = _begun(
-                "forebay-deliveries", lambda: deliver_due(self._engine, self._is_closed.is_set)
+                "forebay-deliveries", lambda: deliver_due(self._engine, self._is_closed.is_set, self._policy)
             )
 
     def _looked(self) -> Looked:
@@ -110,26 +116,35 @@ def _is_at_work(thread: Thread | None) -> bool:
     return thread is not None and thread.is_alive()
 
 
-def deliver_due(engine: Engine, is_over: Callable[[], bool] = lambda: False) -> int:
+def deliver_due(
+    engine: Engine, is_over: Callable[[], bool] = lambda: False, policy: DeliveryPolicy | None = None
+) -> int:
     """Deliver all that is due, one after the other, until it `is_over`; how many were tried. One that fails
     is a failed job: it is tried again later, and in the end it is a dead letter."""
-    from forebay.app.delivering import deliver  # noqa: PLC0415 - TLS and mail: most workers never need it
-
     tried = 0
     try:
         with closing(Consumer(engine)) as consumer, closing(engine.reader()) as reader:
             while not is_over() and (jobs := consumer.claim(1, queue=NOTICES, lease=LEASE_SECONDS)):
                 for job in jobs:
                     tried += 1
-                    if job.task != NOTIFY:
-                        consumer.discard(job, f"it is no delivery, and {NOTICES} is for deliveries alone")
-                        continue
-                    error = deliver(reader, job)
-                    if error is None:
-                        consumer.complete(job)
-                    else:
-                        consumer.fail(job, error)
+                    _deliver_one(consumer, reader, job, policy)
     except StoreError as exc:
         # What was claimed is found by the sweep, and delivered again.
         logger.warning("news of alerts are delivered later: %s", exc)
     return tried
+
+
+def _deliver_one(consumer: Consumer, reader: Reader, job: Job, policy: DeliveryPolicy | None) -> None:
+    from forebay.app.delivering import ChannelLocked, deliver  # noqa: PLC0415 - most workers need no TLS or mail
+
+    if job.task != NOTIFY:
+        consumer.discard(job, f"it is no delivery, and {NOTICES} is for deliveries alone")
+        return
+    error = deliver(reader, job, policy=policy)
+    if error is None:
+        consumer.complete(job)
+    elif isinstance(error, ChannelLocked):
+        logger.warning("%s; the delivery waits for one that has it", error)
+        consumer.snooze(job, LOCKED_SECONDS)
+    else:
+        consumer.fail(job, error)

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import uvicorn
 
+from forebay.domain.delivery import DeliveryPolicy
 from forebay.domain.limits import Limit
 from forebay.errors import ConfigError
 from forebay.service.auth import Admits, Guard, OpenDoor
@@ -58,7 +59,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     With `asks_for_keys` only who shows an API key; else everybody who can reach the server, by its address or
     under one of `hosts`. `rate` is for clients whose key has none of its own. With `debug` administrators
     may look deeper than programs need. With a certificate (and its key, if that is a file of its own) the
-    server speaks TLS and nothing else.
+    server speaks TLS and nothing else. The delivery policy says which hosts alerts may be sent to.
     """
 
     asks_for_keys: bool = False
@@ -67,6 +68,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     debug: bool = False
     certificate: str | None = None
     private_key: str | None = None
+    delivery_policy: DeliveryPolicy | None = None
 
     @property
     def scheme(self) -> str:
@@ -119,8 +121,8 @@ class Server(uvicorn.Server):
         longest_wait: float = LONGEST_WAIT_SECONDS,
         around: Around | None = None,
     ) -> None:
-        self.service: Service = Service(engine, longest_wait=longest_wait)
         self._security = secured = security or Security()
+        self.service: Service = Service(engine, longest_wait=longest_wait, policy=secured.delivery_policy)
         self._guard = secured.guard(self.service)  # one for all protocols, so that rates are counted together
         self._beside: Beside | None = None
         app = http_app(

@@ -35,6 +35,11 @@ URL_OPTIONS: Final[Mapping[EngineName, tuple[UrlOption, ...]]] = {
             "`relaxed`: the last moments may be lost with the power, not with the program",
         ),
         UrlOption("lock_wait", "30", "seconds to wait for other writers, 0 to 3600"),
+        UrlOption(
+            "file_mode",
+            "600",
+            "permissions of a new file: `600` for its user, `660` for its group too; whatever the umask",
+        ),
     ),
     "postgresql": (
         UrlOption("schema", "`forebay`", "the schema that our tables are in"),

@@ -66,12 +66,12 @@ def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None)
     """The engine at this address; nothing is opened yet.
 
     `memory://` makes a new one each time. `sqlite:///jobs.db` is a path from the current folder,
-    `sqlite:////var/lib/jobs.db` one from the root; its options are `durability` (default, relaxed,
-    full) and `lock_wait` (seconds). `postgresql://user@host/database` is a server; its options are `schema`
-    (forebay), `pooler` (session, transaction), `notify` (on, off) and `answer_wait` (35: seconds without a
-    word after which it is given up), and all others are libpq's. With `redis`, the address of a Redis server,
-    that one holds the hottest part of each queue's order (`hot`: 100000 jobs) and hints, to be quicker; & and
-    ? in that address are written as %26 and %3F.
+    `sqlite:////var/lib/jobs.db` one from the root; its options are `durability` (default, relaxed, full),
+    `lock_wait` (seconds) and `file_mode` (600, or 660 for its group). `postgresql://user@host/database` is a
+    server; its options are `schema` (forebay), `pooler` (session, transaction), `notify` (on, off) and
+    `answer_wait` (35: seconds without a word after which it is given up), and all others are libpq's. With
+    `redis`, the address of a Redis server, that one holds the hottest part of each queue's order (`hot`:
+    100000 jobs) and hints, to be quicker; & and ? in that address are written as %26 and %3F.
     `redis://user:password@host:6379/0` is a Redis or Valkey server, or a cluster with some of its nodes
     (`redis://one:7000,two:7000/0`), `redis+sentinel://one,two/master/0` one that Sentinels name, `rediss://`
     one behind TLS (with the options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...),
@@ -160,7 +160,13 @@ def _sqlite(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
         raise ConfigError(f"{url!r}: durability must be one of {', '.join(_DURABILITIES)}")
     from forebay.stores.sqlite.store import SqliteEngine
 
-    return SqliteEngine(path, clock=clock, durability=durability, lock_wait_ms=_lock_wait_ms(url, options))
+    return SqliteEngine(
+        path,
+        clock=clock,
+        durability=durability,
+        lock_wait_ms=_lock_wait_ms(url, options),
+        is_for_group=_is_for_group(url, options),
+    )
 
 
 def _postgres(url: str, parts: SplitResult) -> Engine:
@@ -344,6 +350,15 @@ def _options(url: str, parts: SplitResult, known: tuple[str, ...]) -> Mapping[st
     if parts.fragment:
         raise ConfigError(f"{url!r}: a store URL has no part behind #; write %23 for one in a file name")
     return options
+
+
+def _is_for_group(url: str, options: Mapping[str, str]) -> bool:
+    mode = options.get("file_mode", "600")
+    if mode not in ("600", "660"):
+        raise ConfigError(
+            f"{url!r}: file_mode is 600, or 660 for a group that shares the file, not {mode:.60}"
+        )
+    return mode == "660"
 
 
 def _lock_wait_ms(url: str, options: Mapping[str, str]) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from math import inf
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 from forebay.app.duty import Duty, close_duties
 from forebay.app.registry import Registry
@@ -47,6 +48,9 @@ from forebay.worker.supervised import Leash, Steered, Supervised
 from forebay.worker.watchdog import Watchdog
 from forebay.worker.weighing import Weighing
 
+if TYPE_CHECKING:
+    from forebay.domain.delivery import DeliveryPolicy
+
 logger: logging.Logger = logging.getLogger(__name__)
 
 
@@ -74,6 +78,7 @@ class Worker:
         program: str | None = None,
         metrics: bool = True,
         max_abandoned: int = MAX_ABANDONED,
+        policy: DeliveryPolicy | None = None,
     ) -> None:
         weights = weighed(queues)
         _check(threads, coroutines, isolated, beat)
@@ -87,7 +92,7 @@ class Worker:
             beat_ms=round(beat * 1_000),
         )
         self._clock = clock or SystemClock()
-        self._is_measuring = metrics
+        self._is_measuring, self._policy = metrics, policy
         self._inbox = Inbox()
         self._slots = Slots(threads, coroutines, isolated or usable_cores())
         self._steering = Steering(weights, self._slots, self._inbox, strict=strict)
@@ -231,6 +236,7 @@ class Worker:
             measures=self._is_measuring,
             engine=self._engine,
             tell=self._swept,
+            policy=self._policy,
         )
 
     def _swept(self, ends: Sequence[End]) -> None:

@@ -10,6 +10,7 @@ from forebay.app.consumer import new_worker
 from forebay.app.duty import Duty
 from forebay.app.metrics_recorder import MetricsRecorder
 from forebay.clock import Clock, SystemClock
+from forebay.domain.delivery import DeliveryPolicy
 from forebay.domain.job import WorkerId
 from forebay.errors import StoreUnavailable
 from forebay.scheduler.standard import standard_duties
@@ -37,7 +38,7 @@ class Service:
     """The operations on one store. Made and started on an event loop; it remembers nobody but those who wait,
     so any number may run beside each other. Nobody waits for longer than `longest_wait` seconds, whatever
     they ask for: something between here and them may cut a connection that is silent for long. It does
-    `duties`, those of every worker if none are given."""
+    `duties`, those of every worker if none are given; these deliver alerts by the `policy`."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Service:
         roll: Callable[[], float] = random,
         longest_wait: float = LONGEST_WAIT_SECONDS,
         duties: Sequence[Duty] | None = None,
+        policy: DeliveryPolicy | None = None,
     ) -> None:
         used = clock or SystemClock()
         self.desk: Desk = Desk(engine, used)
@@ -54,7 +56,12 @@ class Service:
         metrics = MetricsRecorder(worker, used)
         if duties is None:
             duties = standard_duties(
-                sweeper=new_worker(), clock=used, roll=roll, engine=engine, tell=partial(_count_lost, metrics)
+                sweeper=new_worker(),
+                clock=used,
+                roll=roll,
+                engine=engine,
+                tell=partial(_count_lost, metrics),
+                policy=policy,
             )
         self.waiting: Waiting = Waiting(self.desk, worker, duties, longest_wait, roll, metrics)
         self.watching: Watching = Watching(self.desk)

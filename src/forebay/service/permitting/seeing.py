@@ -11,10 +11,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from forebay.app.alert_records import ALERT, BOARD, CHANNEL, RULE
+from forebay.app.alert_records import ALERT, BOARD, RULE
+from forebay.app.channel_encryption import mask_channel
 from forebay.app.codec import masked_call
 from forebay.app.ramping import KIND as RAMP
 from forebay.app.sealed import KIND as BLOBS
+from forebay.domain.document import CHANNEL, Document
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import JobId, JobSummary, QueueName
 from forebay.domain.metrics import MetricPage
@@ -23,7 +25,6 @@ from forebay.domain.query import Fate, Page
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.workflow import Edge
 from forebay.service.auth import Caller
-from forebay.service.keys import KIND
 from forebay.service.permitting.reach import Narrow, Need, Reach, nobody_named
 
 PRIVATE: Final = (KIND, CHANNEL)
@@ -177,7 +178,13 @@ async def metrics(reach: Reach, _: Any) -> Narrow | None:
     return None if may("queue_metrics") else narrow
 
 
-async def documents(reach: Reach, asked: Any) -> None:
+async def documents(reach: Reach, asked: Any) -> Narrow | None:
     # Programs with a place for blobs ask for the store's id, which is in the names of theirs.
     if asked.kind != BLOBS:
         reach.caller.check(_OF_KINDS.get(asked.kind, "keys"))
+    return _without_secrets if asked.kind == CHANNEL else None
+
+
+async def _without_secrets(found: list[Document]) -> list[Document]:
+    # Also for administrators: secrets that the store has are never shown again.
+    return list(map(mask_channel, found))

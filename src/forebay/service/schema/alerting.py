@@ -121,8 +121,10 @@ class RuleList(Shape, frozen=True, kw_only=True):
 
 class ChannelRequest(Asked, frozen=True, kw_only=True):
     """Who is told of alerts of at least this severity: an address that is called (`url`, `secret`), or people
-    who get a mail (`to`, `sender`, `host` and so on). A secret, a password or an address that is not given
-    stays as it is."""
+    who get a mail (`to`, `sender`, `host` and so on). An address that is not given stays as it is. So does a
+    secret or a password, unless the server that is told it changes: the scheme, host or port of an address,
+    or `host`, `port`, `tls` or `username`. Then it has to be given again; an empty one removes it. It may be
+    `env:NAME` or `file:PATH`, read by the process that delivers."""
 
     kind: Literal["webhook", "email"]
     severity: Severity = Severity.INFO
@@ -140,27 +142,37 @@ class ChannelRequest(Asked, frozen=True, kw_only=True):
     def channel(self, name: str, known: Channel | None) -> Channel:
         """The same for the store, in place of the one it knows; raises what is wrong with it."""
         if self.kind == "webhook":
-            old = known if isinstance(known, Webhook) else None
-            return Webhook(
-                name=name,
-                url=_given("url", self.url, old.url if old else None),
-                secret=_given("secret", self.secret, old.secret if old else ""),
-                severity=self.severity,
-                enabled=self.enabled,
-            )
-        was = known if isinstance(known, Mail) else None
-        return Mail(
+            return self._webhook(name, known if isinstance(known, Webhook) else None)
+        return self._mail(name, known if isinstance(known, Mail) else None)
+
+    def _webhook(self, name: str, old: Webhook | None) -> Webhook:
+        made = Webhook(
             name=name,
-            to=tuple(self.to) or (was.to if was else ()),
-            sender=_given("sender", self.sender, was.sender if was else None),
-            host=_given("host", self.host, was.host if was else None),
-            port=self.port,
-            tls=self.tls,
-            username=self.username,
-            password=_given("password", self.password, was.password if was else ""),
+            url=_given("url", self.url, old.url if old else None),
+            secret=_given("secret", self.secret, old.secret if old else ""),
             severity=self.severity,
             enabled=self.enabled,
         )
+        if self.secret is None and old is not None:
+            _check_kept("secret", old.secret, old.destination, made.destination)
+        return made
+
+    def _mail(self, name: str, old: Mail | None) -> Mail:
+        made = Mail(
+            name=name,
+            to=tuple(self.to) or (old.to if old else ()),
+            sender=_given("sender", self.sender, old.sender if old else None),
+            host=_given("host", self.host, old.host if old else None),
+            port=self.port,
+            tls=self.tls,
+            username=self.username,
+            password=_given("password", self.password, old.password if old else ""),
+            severity=self.severity,
+            enabled=self.enabled,
+        )
+        if self.password is None and old is not None:
+            _check_kept("password", old.password, old.destination, made.destination)
+        return made
 
 
 class ChannelShape(Shape, frozen=True, kw_only=True):
@@ -192,6 +204,17 @@ def _given(name: str, value: str | None, known: str | None) -> str:
     if found is None:
         raise InvalidJob(f"a channel of this kind needs {name}", field=name)
     return found
+
+
+def _check_kept(field: str, secret: str, before: tuple[object, ...], after: tuple[object, ...]) -> None:
+    """Raise InvalidJob if a stored secret would go to another server: else a stolen key could have it sent to
+    any host."""
+    if secret and before != after:
+        raise InvalidJob(
+            f"the {field} was given for another server and is not sent to this one; give it again, "
+            'or "" for none',
+            field=field,
+        )
 
 
 def alert_shape(alert: Alert) -> AlertShape:

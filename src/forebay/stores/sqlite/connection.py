@@ -117,6 +117,8 @@ class Connection:
             )
         if Path(self._path).is_dir():
             raise StoreUnusable(f"{self._path} is a folder: name a file in it")
+        self._places.check_folder()
+        self._places.create_database()
         try:
             raw = sqlite3.connect(
                 self._path, isolation_level=None, timeout=0, check_same_thread=False, cached_statements=256

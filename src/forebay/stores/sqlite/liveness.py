@@ -51,7 +51,7 @@ class Liveness:
     def _made(self, target: Path) -> int:
         draft = target.with_name(f"{target.name}.{os.getpid()}")
         self._places.made_folder()
-        descriptor = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o660)
+        descriptor = self._places.create_file(draft)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Locked first, named second: nobody can find the file and not the lock.
@@ -95,6 +95,7 @@ class Liveness:
     def _free_locks(self) -> Iterator[tuple[WorkerId, int]]:
         if not HAS_FLOCK or not self._places.folder.is_dir():
             return
+        self._places.check_folder()
         for file in self._places.folder.glob(f"{_PREFIX}*{_ENDING}"):
             worker = WorkerId(unquote(file.name.removeprefix(_PREFIX).removesuffix(_ENDING)))
             if worker not in self._held:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,7 +33,9 @@ class Places:
     workers, sockets of listeners, and the note of whoever waits for the write lock.
     """
 
-    def __init__(self, database: str, *, mounts: str = "/proc/self/mountinfo") -> None:
+    def __init__(
+        self, database: str, *, is_for_group: bool = False, mounts: str = "/proc/self/mountinfo"
+    ) -> None:
         self.database: Path = Path(os.path.abspath(database))
         self.folder: Path = Path(f"{self.database}-forebay")
         # As texts: they are looked at in every transaction.
@@ -40,13 +43,78 @@ class Places:
         self._note = str(self.folder / "waiting")
         self.has_folder: bool = False  # at the last look
         self._look_at = 0.0
+        self._is_for_group = is_for_group
+        # Of files; SQLite gives the -wal and -shm files the permissions of the database.
+        self.file_mode: int = 0o660 if is_for_group else 0o600
         self._mounts = mounts
 
     def made_folder(self) -> Path:
-        """The folder beside the database, created if need be."""
-        self.folder.mkdir(mode=0o770, exist_ok=True)
+        """The folder beside the database, created if need be. Raises StoreUnusable if another user controls
+        it."""
+        mode = 0o770 if self._is_for_group else 0o700
+        try:
+            self.folder.mkdir(mode=mode)
+            # Adds what the umask has taken away, and keeps the set-group-ID bit of a shared folder.
+            self.folder.chmod(stat.S_IMODE(self.folder.stat().st_mode) | mode)
+        except FileExistsError:
+            if not self.folder.is_dir():
+                raise
+            self.check_folder()
         self.has_folder = True
         return self.folder
+
+    def check_folder(self) -> None:
+        """Raise StoreUnusable if the folder exists and another user controls it: a free lock file in it says
+        that a worker is dead, and its jobs would run twice."""
+        try:
+            found = os.lstat(self._beside)
+        except OSError:
+            return
+        has_owners = hasattr(os, "geteuid")  # not on Windows
+        if stat.S_ISLNK(found.st_mode):
+            raise StoreUnusable(f"{self.folder} is a link, and lock files of workers belong there: remove it")
+        if has_owners and found.st_mode & stat.S_IWOTH:
+            raise StoreUnusable(
+                f"{self.folder} has lock files of workers, and every user can write to it: "
+                f"chmod o-w {self.folder}"
+            )
+        if has_owners and not is_trusted(found, self._database_stat(), is_for_group=self._is_for_group):
+            raise StoreUnusable(
+                f"{self.folder} has lock files of workers and belongs to another user (uid {found.st_uid}): "
+                "remove it, or share the file in a group with file_mode=660"
+            )
+
+    def _database_stat(self) -> os.stat_result | None:
+        try:
+            return os.stat(self.database)
+        except OSError:
+            return None
+
+    def create_database(self) -> None:
+        """Create an empty database file with the right permissions, if there is none.
+
+        SQLite would create it by the umask. It is created under another name and linked: a descriptor of the
+        file itself must not be closed here, because that drops the POSIX locks of all connections of this
+        process (sqlite.org/howtocorrupt.html, 2.2). If that fails, SQLite creates it or raises an error.
+        """
+        target = os.path.realpath(self.database)
+        if os.path.lexists(target):
+            return
+        draft = f"{target}.{os.getpid()}.{os.urandom(6).hex()}"
+        with suppress(OSError):
+            os.close(self.create_file(draft))
+            try:
+                os.link(draft, target)  # fails if another program was faster
+            finally:
+                os.unlink(draft)
+
+    def create_file(self, path: str | Path) -> int:
+        """Create a file with the permissions of this store, whatever the umask; return its descriptor."""
+        flags = os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+        descriptor = os.open(path, flags, self.file_mode)
+        if hasattr(os, "fchmod"):
+            os.fchmod(descriptor, self.file_mode)
+        return descriptor
 
     def somebody_waits(self) -> bool:
         """Whether somebody has waited long for the write lock. A note left by the dead is soon too old.
@@ -70,7 +138,7 @@ class Places:
 
     def note_waiting(self) -> bool:
         """Leave or renew the note; it is a courtesy, so a folder that cannot be written is no error."""
-        with suppress(OSError):
+        with suppress(OSError, StoreUnusable):
             self.made_folder()
             Path(self._note).touch()
             return True
@@ -109,6 +177,16 @@ class Places:
             return Path(self._mounts).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""  # not Linux: it cannot be told
+
+
+def is_trusted(folder: os.stat_result, database: os.stat_result | None, *, is_for_group: bool) -> bool:
+    """Return whether a folder is of this user, of the owner of the database, or of its group where that
+    shares the file. The owner of the database can change every job anyway."""
+    if folder.st_uid == os.geteuid():
+        return True
+    if database is None:
+        return False
+    return folder.st_uid == database.st_uid or (is_for_group and folder.st_gid == database.st_gid)
 
 
 def file_system_of(path: str, mountinfo: str) -> str:

@@ -65,7 +65,8 @@ class SqliteEngine:
     """A database file, embedded in the program or shared by several programs of one machine.
 
     `durability` says what a power cut may take: "default" nothing that was accepted, but the last claims
-    and settlements, so that a job may run again; "relaxed" also the last accepted jobs; "full" nothing.
+    and settlements, so that a job may run again; "relaxed" also the last accepted jobs; "full" nothing. New
+    files are for their user alone; with `is_for_group` for their group too.
     """
 
     features: Features = Features(
@@ -85,8 +86,9 @@ class SqliteEngine:
         new_id: Callable[[], JobId] | None = None,
         durability: Durability = "default",
         lock_wait_ms: int = 30_000,
+        is_for_group: bool = False,
     ) -> None:
-        self._places = Places(path)
+        self._places = Places(path, is_for_group=is_for_group)
         self._clock = clock or SystemClock()
         self._new_id = new_id
         self._durability: Durability = durability

@@ -114,6 +114,7 @@ class SqliteWakeups:
             file = self._places.made_folder() / f"{_PREFIX}{os.urandom(6).hex()}"
             with _Address(file) as address:
                 listener.bind(address)
+                os.chmod(address, self._places.file_mode)  # a sender needs to write to it
         except OSError as exc:
             listener.close()
             logger.warning("no wake-ups by socket beside %s (%s): polling only", self._places.database, exc)
