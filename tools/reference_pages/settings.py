@@ -31,6 +31,11 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
         "none",
     ),
     "blobs": ("The folder in which they find large arguments and results; it must be there.", "none"),
+    "require_encryption": (
+        "Whether they refuse arguments and results that are "
+        "[not encrypted](../guide/encryption.md#only-encrypted-jobs).",
+        "false",
+    ),
 }
 # Where there is none, the help of a flag says what holds without it.
 _UNSAID: Final[Mapping[str, str]] = {

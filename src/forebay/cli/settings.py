@@ -50,12 +50,13 @@ KINDS: Final[dict[str, Any]] = {
     "metrics": bool,
     "encryption_keys": str,
     "blobs": str,
+    "require_encryption": bool,
     "log_format": LogFormat,
     "log_level": str,
 }
 
 # Settings of other commands.
-_OTHERS: Final = ("url", "key", "actor", "encryption_keys", "blobs")
+_OTHERS: Final = ("url", "key", "actor", "encryption_keys", "blobs", "require_encryption")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,9 @@ _FOR_LIBPQ: Final = frozenset(
         *("target_session_attrs", "load_balance_hosts"),
     }
 )
-OPTIONS: Final = frozenset({"url", "database", "defaults", "key", "encryption_keys", "blobs"})
+OPTIONS: Final = frozenset(
+    {"url", "database", "defaults", "key", "encryption_keys", "blobs", "require_encryption"}
+)
 
 # Django makes a backend for each thread, and its tests another database under the same alias. So the stores
 # are kept here, by their addresses, with the tasks of each alias.
@@ -75,8 +77,8 @@ class ForebayBackend(_Backend):
 
     - `url` of the store, or `database`: the alias of one of DATABASES that holds the jobs. Then a task that
       is enqueued in a transaction of that database comes true with its commit, and not before.
-    - `defaults` for all jobs, such as {"retries": 5, "timeout": 60}; `key`, `encryption_keys` and `blobs` as
-      `Forebay` takes them.
+    - `defaults` for all jobs, such as {"retries": 5, "timeout": 60}; `key`, `encryption_keys`, `blobs` and
+      `require_encryption` as `Forebay` takes them.
 
     A function becomes known to workers where its module is imported: they import `tasks` of every installed
     app when they start.
