@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -135,6 +136,31 @@ def test_a_job_that_was_moved_to_another_queue_still_runs(url: str) -> None:
 
         with app.working(queues=[MINE], threads=1):
             assert [job.result(timeout=DEADLINE) for job in (amended, revived)] == [HIDDEN, HIDDEN]
+
+
+def test_a_transaction_of_the_caller_makes_no_id_of_the_store(tmp_path: Path) -> None:
+    """Its lock would block the writer of the id. Until there is an id, payloads are bound to their queue."""
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with with_tasks(Forebay(url, encryption_keys=KEY)) as app:
+        with Forebay(url) as stranger:
+            stranger.enqueue("other", queue=OTHER)  # makes the tables
+        first = enqueued_within(app, tmp_path / "jobs.db")
+        app.enqueue("echo", ["x"])
+        second = enqueued_within(app, tmp_path / "jobs.db")
+
+        headers = [(parted(stored(url, job_id).payload) or ({}, b""))[0] for job_id in (first, second)]
+        assert [header["queue"] for header in headers] == ["default", "default"]
+        assert ["store" in header for header in headers] == [False, True]
+        with app.working(threads=1):
+            assert [app.job(one).result(timeout=DEADLINE) for one in (first, second)] == [HIDDEN, HIDDEN]
+
+
+def enqueued_within(app: Forebay, path: Path) -> JobId:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("begin immediate")
+        job_id = app.registry["echo"].enqueue_within(connection, HIDDEN).id
+        connection.execute("commit")
+        return job_id
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["an empty store", "a store with an id of its own"])

@@ -142,9 +142,9 @@ class SealedEngine(_Around):
         await self._inner.complete_within_async(connection, worker, wrapped)
 
     async def _beside_the_loop(self, wrap: Callable[[], T]) -> T:
-        """Wrap something for a coroutine. A blob is written to a disk or a network, and the loop has others
-        to serve meanwhile."""
-        if self._within.blobs is None:
+        """Wrap something for a coroutine. A blob is written to a disk or a network, the id of the store is
+        read, and the loop has others to serve meanwhile."""
+        if not self._within.waits:
             return wrap()
         # Here, because most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
         import asyncio  # noqa: PLC0415

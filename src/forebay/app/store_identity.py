@@ -26,6 +26,11 @@ class StoreIdentity:
         self._all: frozenset[str] = frozenset()
         self._is_hidden = False
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the id for encryption is known, or known to be out of reach."""
+        return self._id is not None or self._is_hidden
+
     def made(self) -> str:
         """The id, made if there is none."""
         if self._id is None:
@@ -44,7 +49,7 @@ class StoreIdentity:
     def for_encryption(self, *, makes: bool) -> str | None:
         """The id that a new payload is bound to. None where it must not be made, and behind a service whose
         API key does not allow to read it."""
-        if self._id is None and not self._is_hidden:
+        if not self.is_read:
             try:
                 self._id = self.made() if makes else self._found()
             except Forbidden:

@@ -69,6 +69,11 @@ class Wrapping:
         self._fetched = lru_cache(maxsize=BLOBS_KEPT)(self._fetch)
         self._were_away_at: float | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether wrapping may wait for a disk or a network."""
+        return self.blobs is not None or (self.keys is not None and not self._identity.is_read)
+
     # Into the store
 
     def job(self, job: NewJob) -> NewJob:
