@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py docs/test_commands.py docs/test_first_app.py docs/test_troubleshooting.py docs/test_tutorials.py moving_in/test_guide.py)
 ARGS ?=
 
-.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores test-hybrid run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer bench-scale compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference site requirements audit clean types package pythons lowest-versions incidents
+.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores test-hybrid run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer bench-scale compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference site requirements audit sbom lock clean types package pythons lowest-versions incidents
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,8 +74,16 @@ test-hybrid: $(READY) ## All that goes by engines on PostgreSQL accelerated by R
 	@for what in $(BESIDE); do echo "Redis is $$what:"; \
 	FOREBAY_TEST_ENGINE=hybrid FOREBAY_TEST_BESIDE=$$what $(BIN)/pytest -n 3 --dist worksteal $(BY_ENGINE) $(ARGS) || exit 1; done
 
-audit: $(READY) ## Look up known vulnerabilities of everything that is installed here; needs the network
-	@$(BIN)/python tools/audit.py
+audit: $(READY) ## Look up known vulnerabilities of all packages, of Python and of npm; needs the network, else status 69
+	@$(BIN)/python -m tools.audit
+
+sbom: $(READY) ## List the packages of an installation with all extras as CycloneDX JSON: build/forebay.cdx.json
+	@$(BIN)/python -m tools.sbom $(ARGS)
+
+lock: $(READY) ## Write the hashes of what the image of deploy installs; needs the network
+	@$(BIN)/uv pip compile pyproject.toml --extra postgres --extra redis --extra server --python-version 3.13 \
+	--python-platform linux --generate-hashes --no-annotate --custom-compile-command 'make lock' \
+	--quiet --output-file deploy/app/requirements.txt $(ARGS)
 
 run: $(READY) dashboard ## Run an app with sample tasks, a worker, the service and its dashboard until Ctrl-C
 	@$(BIN)/python examples/sample/main.py $(ARGS)

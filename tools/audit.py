@@ -1,9 +1,10 @@
-"""Are there known vulnerabilities in the packages that this environment has?
+"""Look up known vulnerabilities of the packages of this environment and of the npm packages of the page.
 
-    python tools/audit.py        ask the advisory database of PyPI, through pip-audit
+    python -m tools.audit
 
-Ends with 0 if all packages were looked up and none has one, 1 if some have, and 2 if the database could not
-be asked: then nothing is known, which must not look like good news.
+Asks the advisory databases of PyPI (through pip-audit) and of npm. Ends with 0 if all packages were looked up
+and none has a known vulnerability, 1 if some have, and 69 if a database could not be asked: then nothing is
+known, which must not look like good news.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import subprocess
 import sys
 from typing import Any
 
-CLEAN, FOUND, UNKNOWN = 0, 1, 2
+from tools.dashboard import SOURCE, UNAVAILABLE, npm_command
+
+CLEAN, FOUND, UNKNOWN = 0, 1, UNAVAILABLE
 OURS = "forebay"
+_PYTHON = [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off"]
+_NPM = ("audit", "--json", "--package-lock-only")
 
 
 def verdict(packages: list[dict[str, Any]]) -> tuple[int, list[str]]:
@@ -36,18 +41,37 @@ def verdict(packages: list[dict[str, Any]]) -> tuple[int, list[str]]:
     return (UNKNOWN if unknown else CLEAN), [*lines, f"{known} packages looked up, no known vulnerability"]
 
 
-def main() -> int:
-    command = [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def npm_verdict(report: dict[str, Any]) -> tuple[int, list[str]]:
+    """What a report of `npm audit` means."""
+    found = report.get("vulnerabilities")
+    if found is None:
+        return UNKNOWN, ["The advisory database of npm cannot be reached from here: nothing was looked up."]
+    if not found:
+        total = report["metadata"]["dependencies"]["total"]
+        return CLEAN, [f"{total} npm packages looked up, no known vulnerability"]
+    return FOUND, [f"npm {name} {one['range']}: {one['severity']}" for name, one in sorted(found.items())]
+
+
+def _report(command: list[str], **options: Any) -> dict[str, Any]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     try:
-        packages = json.loads(done.stdout)["dependencies"]
-    except (ValueError, KeyError):
+        report: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
         print(done.stderr.strip()[-1_000:])
-        print("The advisory database cannot be reached from here: nothing was looked up.")
-        return UNKNOWN
-    status, lines = verdict(packages)
-    print("\n".join(lines))
-    return status
+        return {}
+    return report
+
+
+def main() -> int:
+    command, env = npm_command()
+    results = [
+        verdict(_report(_PYTHON).get("dependencies", [])),
+        npm_verdict(_report([*command, *_NPM], cwd=SOURCE, env=env)),
+    ]
+    for _, lines in results:
+        print("\n".join(lines))
+    statuses = {status for status, _ in results}
+    return next(status for status in (FOUND, UNKNOWN, CLEAN) if status in statuses)
 
 
 if __name__ == "__main__":

@@ -67,11 +67,16 @@ def fetch() -> int:
 
 def npm(*words: str) -> None:
     """Run npm in the folder of the source."""
-    command, path = _npm()
-    env = {**os.environ, "PATH": os.pathsep.join([path, os.environ.get("PATH", "")]), "CI": "1"}
+    command, env = npm_command()
     done = subprocess.run([*command, *words], cwd=SOURCE, env=env, check=False)
     if done.returncode:
         raise SystemExit(f"npm {' '.join(words)} has failed in {SOURCE.name}/")
+
+
+def npm_command() -> tuple[Sequence[str], dict[str, str]]:
+    """The command that starts npm, and the environment that it needs."""
+    command, path = _npm()
+    return command, {**os.environ, "PATH": os.pathsep.join([path, os.environ.get("PATH", "")]), "CI": "1"}
 
 
 def _npm() -> tuple[Sequence[str], str]:

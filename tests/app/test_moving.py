@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from forebay.app.move_records import COPIED, KIND
 from forebay.app.moving import KINDS, Mover, Place
 from forebay.app.ramping import KIND as RAMPS
-from forebay.app.sealed import KIND as BLOBS
+from forebay.app.store_identity import BLOBS
 from forebay.clock import SystemClock
 from forebay.domain.document import Document
 from forebay.domain.job import Amendment, JobId, NewJob, QueueName, WorkerId

@@ -11,7 +11,8 @@ import pytest
 
 from forebay.app.codec import decode_call, encode_call, framed, parted, spoiled
 from forebay.app.sealing import Keys
-from forebay.domain.job import MAX_SEAL
+from forebay.domain.job import MAX_QUEUE_NAME, MAX_SEAL
+from forebay.domain.ulid import encode_ulid
 from forebay.errors import ConfigError, CorruptPayload, NewerPayload, UnknownKey
 
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
@@ -21,7 +22,7 @@ PAYLOAD = encode_call((7,), {"to": "ann"})
 def opened(keys: Keys, data: bytes, about: str = "payload t") -> bytes | None:
     parts = parted(data)
     assert parts is not None
-    return keys.opened(parts[0]["key"], parts[1], about)
+    return keys.opened(*parts, about)
 
 
 @pytest.mark.shows("R-SER-21", "R-SEC-06")
@@ -36,7 +37,11 @@ def test_what_was_sealed_comes_back() -> None:
 
 
 def test_no_seal_takes_more_than_is_allowed_for_it() -> None:
-    assert len(Keys({"a" * 40: OLD}).sealed(PAYLOAD, "payload t")) <= len(PAYLOAD) + MAX_SEAL
+    sealed = Keys({"a" * 40: OLD}).sealed(
+        PAYLOAD, "payload t", queue="q" * MAX_QUEUE_NAME, store=encode_ulid(2**128 - 1)
+    )
+
+    assert len(sealed) <= len(PAYLOAD) + MAX_SEAL
 
 
 @pytest.mark.shows("R-SER-21")
@@ -68,6 +73,8 @@ def test_what_was_changed_or_moved_does_not_open() -> None:
         (changed, "payload t"),
         (framed(b"", **fields), "payload t"),
         (framed(body, **fields), "u"),
+        (framed(body, **fields, queue="b"), "payload t"),
+        (framed(body, key=fields["key"]), "payload t"),
     ):
         with pytest.raises(CorruptPayload, match="changed since or brought from elsewhere"):
             opened(keys, data, about)

@@ -261,7 +261,7 @@ def test_an_outcome_becomes_this_settlement(
     settlement = decide(job, outcome, 0.5)
 
     rest = {"failures": 0, "crashes": 0} | end
-    assert settlement == Settlement(job_id=job.id, attempt=7, seq=job.seq, **rest)
+    assert settlement == Settlement(job_id=job.id, attempt=7, seq=job.seq, queue=job.queue, **rest)
 
 
 @pytest.mark.parametrize(("outcome", "so_far", "end"), CASES)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tools.audit import CLEAN, FOUND, UNKNOWN, verdict
+from tools.audit import CLEAN, FOUND, UNKNOWN, npm_verdict, verdict
 
 
 def package(name: str, *flaws: str) -> dict[str, Any]:
@@ -33,3 +33,17 @@ def test_what_could_not_be_looked_up_does_not_look_like_good_news() -> None:
         UNKNOWN,
         ["The advisory database cannot be reached from here: nothing was looked up."],
     )
+
+
+def test_vulnerable_npm_packages_are_named() -> None:
+    found = {"vite": {"range": "<8.0.1", "severity": "high"}}
+
+    assert npm_verdict({"vulnerabilities": found}) == (FOUND, ["npm vite <8.0.1: high"])
+    assert npm_verdict({"vulnerabilities": {}, "metadata": {"dependencies": {"total": 95}}}) == (
+        CLEAN,
+        ["95 npm packages looked up, no known vulnerability"],
+    )
+
+
+def test_where_npm_cannot_be_asked_nothing_is_known() -> None:
+    assert npm_verdict({"message": "405 Method Not Allowed"})[0] == UNKNOWN == 69

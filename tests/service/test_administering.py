@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from forebay.app.codec import framed
+from forebay.app.codec import encode_call, framed
+from forebay.app.sealing import Keys
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
 from tests.service.serving import Served
@@ -330,3 +331,17 @@ def test_what_operators_do_is_written_down(served: Served) -> None:
     reader.close()
     [event] = found
     assert (event.actor or "").startswith("anonymous@127.0.0.1")
+
+
+def test_a_job_is_not_replayed_in_a_queue_for_which_it_is_not_encrypted(served: Served) -> None:
+    queue, other = served.queue(), served.queue()
+    payload = Keys({"k": bytes(32)}).sealed(encode_call([1], {}), "payload t", queue=queue)
+    with closing(served.service.desk.engine.store()) as store:
+        [receipt] = store.insert([NewJob(task="t", queue=QueueName(queue), payload=payload)])
+
+    same = served.post(f"/v1/jobs/{receipt.id}/replay", {})
+    moved = served.post(f"/v1/jobs/{receipt.id}/replay", {"queue": other})
+
+    assert same.status_code == 201
+    assert moved.status_code == 422
+    assert f"encrypted for queue {queue}, not for queue {other}" in moved.json()["detail"]

@@ -36,6 +36,11 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
         "one of these, separated by commas.",
         "none",
     ),
+    "require_encryption": (
+        "Whether they refuse arguments and results that are "
+        "[not encrypted](../guide/encryption.md#only-encrypted-jobs).",
+        "false",
+    ),
 }
 # Where there is none, the help of a flag says what holds without it.
 _UNSAID: Final[Mapping[str, str]] = {

@@ -63,13 +63,14 @@ class Forebay(Declares, Queueing):
     `defaults` are options for all jobs, unless their task or their call says otherwise. `max_payload` is the
     most bytes that the arguments of one job may take. With `encryption_keys` (by id, the newest first)
     arguments, results and steps are encrypted in the store; `blobs` is a folder, or a place of your own, for
-    those of more than 256 KiB. Alerts are delivered to public addresses and to the networks that
-    `allow_webhooks_to` names; `secrets_folder` is where their secrets written as `file:PATH` are. `key` is
+    those of more than 256 KiB. With `require_encryption` those that are not encrypted are refused. Alerts are
+    delivered to public addresses and to the networks that `allow_webhooks_to` names; `secrets_folder` is
+    where their secrets written as `file:PATH` are. `key` is
     an API key, for a store behind a service (`https://`). `actor` is what the audit log calls this program,
     `app@HOST` if nobody says.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a thing that a program may say about its store
+    def __init__(  # noqa: PLR0913 - all but the URL are given by name
         self,
         url: str = "sqlite:///forebay.db",
         *,
@@ -79,6 +80,7 @@ class Forebay(Declares, Queueing):
         blobs: Blobs | Path | str | None = None,
         allow_webhooks_to: str | Iterable[str] = (),
         secrets_folder: str | None = None,
+        require_encryption: bool = False,
         key: str | None = None,
         actor: str | None = None,
         clock: Clock | None = None,
@@ -89,10 +91,12 @@ class Forebay(Declares, Queueing):
         check_limit(max_payload)
         self.max_payload = max_payload
         self.engine: Engine = open_engine(url, clock=clock, key=key)
-        if encryption_keys is not None or blobs is not None:
+        if encryption_keys is not None or blobs is not None or require_encryption:
             from forebay.app.sealed import sealed_engine  # noqa: PLC0415 - programs without them never load it
 
-            self.engine = sealed_engine(self.engine, encryption_keys, blobs)
+            self.engine = sealed_engine(
+                self.engine, encryption_keys, blobs, requires_encryption=require_encryption
+            )
         self.delivery_policy: DeliveryPolicy | None = None
         if allow_webhooks_to or secrets_folder is not None:
             from forebay.domain.delivery import policy_of  # noqa: PLC0415 - as above

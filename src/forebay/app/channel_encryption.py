@@ -41,7 +41,7 @@ def decrypt_channel(keys: Keys, document: Document) -> Document:
         return document
     try:
         parts = parted(b64decode(encrypted, validate=True))
-        plain = None if parts is None else keys.opened(parts[0].get("key", ""), parts[1], _about(document))
+        plain = None if parts is None else keys.opened(parts[0], parts[1], _about(document))
     except (CorruptPayload, ValueError) as exc:
         logger.warning("%s %s cannot be decrypted: %s", document.kind, document.name, exc)
         return document

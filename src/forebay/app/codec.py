@@ -242,6 +242,21 @@ def check_whole(data: bytes, job_id: str | None) -> None:
         )
 
 
+def check_queue(data: bytes, queue: str, *, must_name: bool = False) -> None:
+    """Raise PayloadError for bytes that are encrypted for another queue; with `must_name` also for those that
+    name no queue, as earlier releases have encrypted them."""
+    if data[_AFTER_DIGITS:_BARE_HEADER] != b" ":
+        return
+    fields = (parted(data) or ({}, b""))[0]
+    bound = fields.get("queue")
+    if "key" in fields and bound != queue and (bound is not None or must_name):
+        named = f"queue {bound}" if bound else "no queue by name"
+        raise PayloadError(
+            f"the payload is encrypted for {named}, not for queue {queue}; give the arguments themselves",
+            field="payload",
+        )
+
+
 def _unopened(data: bytes) -> PayloadError:
     later = _LATER.match(data)
     if later and int(later[1]) > 1:

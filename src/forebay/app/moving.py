@@ -43,7 +43,7 @@ from forebay.app.move_records import (
 )
 from forebay.app.move_witness import Witnesses
 from forebay.app.ramping import KIND as RAMPS
-from forebay.app.sealed import KIND as BLOBS
+from forebay.app.store_identity import BLOBS, carry_identity
 from forebay.clock import Clock
 from forebay.domain.document import Document
 from forebay.domain.job import JobId, QueueName, WorkerId
@@ -398,6 +398,7 @@ class Mover:
         there = self._new.reader.fates(ids)
         missing = [job_id for job_id, fate in zip(ids, there, strict=True) if fate is None]
         wholes = [whole for whole in self._old.reader.wholes(missing) if whole] if missing else []
+        carry_identity(self._old.reader, self._new.store, self._new.reader)  # encrypted payloads name it
         fresh = sum(self._witnesses().adopt(part, copied, self._actor) for part in _light(wholes))
         gone = {*missing} - {whole.job.id for whole in wholes}  # pruned meanwhile
         self._note(job_id for job_id in ids if job_id not in gone)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from forebay.app.blobs import WITHOUT_ROW_MS, Blobs, FolderBlobs, blob_name
 from forebay.app.move_records import AFTER_MOVE_MS, keeps_blobs
 from forebay.app.sealing import Keys
+from forebay.app.store_identity import StoreIdentity
 from forebay.app.wrapping import INLINE, Wrapping, blob_of
 from forebay.domain.document import Document
 from forebay.domain.firing import Move
@@ -26,14 +27,11 @@ from forebay.domain.note import Note, Notes
 from forebay.domain.schedule import Schedule
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreLocked, StoreUnavailable
-from forebay.stores.ids import new_id
 from forebay.stores.protocol import BATCH, Engine, Exchange, Reader, Receipt, Store, Verdict, Want
 from forebay.stores.scheduling import DueSchedules, Fired
 
 COLLECT_EVERY_MS: Final = 60_000
 MOST_PAGES: Final = 10  # of blobs that are collected at once: whoever does it has other work too
-KIND: Final = "blobs"
-_NAME: Final = "store"
 
 T = TypeVar("T")
 _Given = tuple[bytes | None, tuple[NewJob, ...]]  # the result of an attempt, and its follow-ups
@@ -42,19 +40,36 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def sealed_engine(
-    engine: Engine, keys: object = None, blobs: object = None, *, blobs_above: int = INLINE
+    engine: Engine,
+    keys: object = None,
+    blobs: object = None,
+    *,
+    blobs_above: int = INLINE,
+    requires_encryption: bool = False,
 ) -> Engine:
     """The engine with its payloads sealed and put away; the engine itself if there is nothing to do.
 
-    `keys` are what `Keys` takes, or that; `blobs` is a folder or a place of your own (see `Blobs`).
+    `keys` are what `Keys` takes, or that; `blobs` is a folder or a place of your own (see `Blobs`). With
+    `requires_encryption` payloads and results that are not encrypted are refused.
     """
+    if requires_encryption and keys is None:
+        raise ConfigError("require_encryption needs encryption_keys: give at least one key, or leave it out")
     if keys is None and blobs is None:
         return engine
     if type(blobs_above) is not int or blobs_above < 0:
         raise ConfigError(f"blobs_above must be a number of bytes, not {blobs_above!r:.60}")
-    own_keys, place, store_id = _keys(keys), _blobs(blobs), _StoreId(engine)
-    wrapping = Wrapping(own_keys, place, store_id.made, above=blobs_above)
-    within = Wrapping(own_keys, place, store_id.known, above=blobs_above)
+    own_keys, place, identity = _keys(keys), _blobs(blobs), StoreIdentity(engine)
+    wrapping, within = (
+        Wrapping(
+            own_keys,
+            place,
+            identity,
+            above=blobs_above,
+            requires_encryption=requires_encryption,
+            makes_id=makes_id,
+        )
+        for makes_id in (True, False)
+    )
     # It has all the methods of an engine; those that it does not change are the engine's own.
     return cast(Engine, SealedEngine(engine, wrapping, within))
 
@@ -75,52 +90,6 @@ def _blobs(blobs: Any) -> Blobs | None:
         raise ConfigError(f"blobs must be a folder, or have put, get, delete and names; not {blobs!r:.60}")
     found: Blobs | None = blobs
     return found
-
-
-class _StoreId:
-    """The id of a store, with which the names of its blobs begin. It is made once, and asked for when the
-    first blob is to be named."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._id: str | None = None
-
-    def made(self) -> str:
-        """The id, made if there is none."""
-        if self._id is None:
-            self._id = self._found() or self._saved()
-        return self._id
-
-    def known(self) -> str:
-        """The same in a transaction of the caller's, whose lock may keep all others from writing: none is
-        made there. Workers with blobs do it in their first minute."""
-        if self._id is None:
-            self._id = self._found()
-        if self._id is None:
-            raise StoreUnavailable("no blob of this store was written yet, and no worker with blobs has run")
-        return self._id
-
-    def _found(self) -> str | None:
-        reader = self._engine.reader()
-        try:
-            found = reader.documents(KIND, [_NAME])
-            return found[0].body if found else None
-        finally:
-            reader.close()
-
-    def _saved(self) -> str:
-        store = self._engine.store()
-        try:
-            made = new_id()
-            if store.save_document(Document(kind=KIND, name=_NAME, body=made)):
-                return made
-        finally:
-            store.close()
-        # Another program was faster, and documents of this kind are never removed.
-        found = self._found()
-        if found is None:
-            raise StoreUnavailable("the id of this store was removed while it was asked for")
-        return found
 
 
 class _Around:
@@ -174,9 +143,9 @@ class SealedEngine(_Around):
         await self._inner.complete_within_async(connection, worker, wrapped)
 
     async def _beside_the_loop(self, wrap: Callable[[], T]) -> T:
-        """Wrap something for a coroutine. A blob is written to a disk or a network, and the loop has others
-        to serve meanwhile."""
-        if self._within.blobs is None:
+        """Wrap something for a coroutine. A blob is written to a disk or a network, the id of the store is
+        read, and the loop has others to serve meanwhile."""
+        if not self._within.waits:
             return wrap()
         # Here, because most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
         import asyncio  # noqa: PLC0415
@@ -274,7 +243,7 @@ class SealedStore(_Around):
 
     def fire(self, moves: Sequence[Move]) -> list[Fired]:
         def wrapped(move: Move) -> Move:
-            runs = (replace(run, job=self._wrapping.inline(run.job)) for run in move.runs)
+            runs = (replace(run, job=self._wrapping.run(run.job)) for run in move.runs)
             return replace(move, runs=tuple(runs))
 
         fired: list[Fired] = self._inner.fire(list(map(wrapped, moves)))

@@ -1,24 +1,26 @@
-"""Keys that make payloads and results unreadable to whoever has the store and not the keys.
+"""Keys that encrypt payloads and results: only programs with the keys can read them.
 
-AES-256-GCM. The id of the key stands in the header of what was sealed, so that several keys can be in use:
-the first one seals, all of them open. What is sealed is bound to its place (`about`): it opens nowhere else.
+XAES-256-GCM. The header of the ciphertext names the key, so several keys can be in use: the first one
+encrypts, all of them decrypt. The associated data binds the ciphertext to its place: the text `about`, and
+all other fields of the header.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from base64 import b64decode
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from forebay.app.codec import framed
 from forebay.errors import ConfigError, CorruptPayload
 
+if TYPE_CHECKING:
+    from forebay.app.xaes import Xaes
+
 KEY_BYTES: Final = 32
-# With one key and chosen by chance, nonces of this length may be used some billions of times.
-_NONCE: Final = 12
+ALGORITHM: Final = "xaes"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 
 
@@ -33,37 +35,40 @@ class Keys:
         pairs = _pairs(keys) if isinstance(keys, str) else dict(keys)
         if not pairs:
             raise ConfigError("there is no encryption key: give at least one, the newest first")
-        aead = _aead()
-        self._opening = {_name(key_id, key): aead(key) for key_id, key in _checked(pairs).items()}
-        self._newest, self._sealing = next(iter(self._opening.items()))
+        cipher = _cipher()
+        self._ciphers = {_name(key_id, key): cipher(key) for key_id, key in _checked(pairs).items()}
+        self._newest, self._encrypting = next(iter(self._ciphers.items()))
 
     @property
     def names(self) -> tuple[str, ...]:
         """What headers call these keys: the id, and a few digits by which another key of this id is known."""
-        return tuple(self._opening)
+        return tuple(self._ciphers)
 
-    def sealed(self, data: bytes, about: str) -> bytes:
-        """The bytes under the newest key; only `opened` with the same words about them gives them back."""
-        nonce = os.urandom(_NONCE)
-        return framed(nonce + self._sealing.encrypt(nonce, data, about.encode()), key=self._newest)
+    def sealed(self, data: bytes, about: str, **places: str) -> bytes:
+        """Encrypt with the newest key. The header names the `places`; the associated data binds them too."""
+        fields = {"alg": ALGORITHM, **places}
+        body = self._encrypting.encrypt(data, _associated(about, fields))
+        return framed(body, key=self._newest, **fields)
 
-    def opened(self, key: str, body: bytes, about: str) -> bytes | None:
-        """What was sealed; None without its key. Raises CorruptPayload if it was changed, or moved here."""
-        found = self._opening.get(key)
-        if found is None:
+    def opened(self, fields: Mapping[str, str], body: bytes, about: str) -> bytes | None:
+        """Decrypt what stands under these header fields; None without the key. Raises CorruptPayload if the
+        ciphertext was changed, or belongs to another place."""
+        cipher = self._ciphers.get(fields["key"])
+        if cipher is None:
             return None
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - programs without keys never load it
 
+        decrypt = cipher.decrypt if "alg" in fields else cipher.decrypt_gcm
         try:
-            plain: bytes = found.decrypt(body[:_NONCE], body[_NONCE:], about.encode())
+            return decrypt(body, _associated(about, fields))
         except (InvalidTag, ValueError) as exc:
             raise CorruptPayload(
-                f"encrypted with the key {key}, and changed since or brought from elsewhere", field="payload"
+                f"encrypted with the key {fields['key']}, and changed since or brought from elsewhere",
+                field="payload",
             ) from exc
-        return plain
 
     def __repr__(self) -> str:
-        return f"<Keys {', '.join(self._opening)}>"
+        return f"<Keys {', '.join(self._ciphers)}>"
 
 
 def _pairs(text: str) -> dict[str, bytes | str]:
@@ -102,9 +107,15 @@ def _name(key_id: str, key: bytes) -> str:
     return f"{key_id}.{sha256(b'forebay key ' + key).hexdigest()[:8]}"
 
 
-def _aead() -> type:
+def _associated(about: str, fields: Mapping[str, str]) -> bytes:
+    # Line feeds separate: neither names nor values contain one, so two places never give the same text.
+    bound = (f"{name}={value}" for name, value in fields.items() if name != "key")
+    return "\n".join([about, *bound]).encode()
+
+
+def _cipher() -> type[Xaes]:
     try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
+        from forebay.app.xaes import Xaes  # noqa: PLC0415 - as above
     except ModuleNotFoundError as exc:
         raise ConfigError("encryption needs cryptography: pip install 'forebay[crypto]'") from exc
-    return AESGCM
+    return Xaes

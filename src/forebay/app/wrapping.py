@@ -4,7 +4,7 @@ are large."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 from time import monotonic
@@ -13,8 +13,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.app.blobs import BlobName, Blobs, blob_name
-from forebay.app.codec import check_whole, framed, parted, spoiled
+from forebay.app.codec import check_queue, check_whole, framed, parted, spoiled
 from forebay.app.sealing import Keys
+from forebay.app.store_identity import StoreIdentity
 from forebay.domain.document import CHANNEL, Document
 from forebay.domain.gate import needs_gate
 from forebay.domain.job import Job, JobId, NewJob
@@ -37,21 +38,42 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 class Wrapping:
     """Seals with `keys`, and keeps in `blobs` what is larger than `above` bytes then, under names that begin
-    with `store_id`.
+    with the id of the store. Without `makes_id` no id is made for a store that has none: inside a transaction
+    of the caller. With `requires_encryption` payloads and results that are not encrypted are refused.
+
+    Payloads are bound to the store and to the queue that they are inserted into, and their header names both.
+    The queue must be that of the new job (`check_queue`): a copied ciphertext cannot be inserted elsewhere. A
+    stored job may be in another queue than its header says: `amend` or `revive` has moved it, which takes a
+    role for both queues and works without keys. So opening does not compare the queues.
 
     What cannot be opened here stays as it is stored, and the codec says why to whoever wants to read it: so a
     list of jobs never fails because of one of them, and a worker holds a job that another one can open.
     """
 
     def __init__(
-        self, keys: Keys | None, blobs: Blobs | None, store_id: Callable[[], str], *, above: int = INLINE
+        self,
+        keys: Keys | None,
+        blobs: Blobs | None,
+        identity: StoreIdentity,
+        *,
+        above: int = INLINE,
+        requires_encryption: bool = False,
+        makes_id: bool = True,
     ) -> None:
         self.keys = keys
         self.blobs = blobs
-        self.store_id = store_id
+        self.store_id = identity.made if makes_id else identity.known
+        self._identity = identity
+        self._makes_id = makes_id
         self._above = above
+        self._requires_encryption = requires_encryption
         self._fetched = lru_cache(maxsize=BLOBS_KEPT)(self._fetch)
         self._were_away_at: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether wrapping may wait for a disk or a network."""
+        return self.blobs is not None or (self.keys is not None and not self._identity.is_read)
 
     # Into the store
 
@@ -59,7 +81,8 @@ class Wrapping:
         """A new job as it is stored. The store gives ids as it inserts, so what is sealed is bound to the
         task; one whose payload goes to the blobs brings its id, for their names are made of it."""
         check_whole(job.payload, job.id)
-        data = self._sealed(job.payload, _about_call(job.task))
+        check_queue(job.payload, job.queue)
+        data = self._sealed(job.payload, _about_call(job.task), job.queue)
         if self._is_large(data):
             job_id = job.id or new_id()
             reference = self._put_away(job_id, "payload", data)
@@ -67,10 +90,10 @@ class Wrapping:
                 return replace(job, id=job_id, payload=reference)
         return job.with_payload(data)
 
-    def inline(self, job: NewJob) -> NewJob:
+    def run(self, job: NewJob) -> NewJob:
         """The job of a schedule: its payload is copied to many, so it is no single one's blob."""
         check_whole(job.payload, None)
-        return job.with_payload(self._sealed(job.payload, _about_call(job.task)))
+        return job.with_payload(self._sealed(job.payload, _about_call(job.task), job.queue))
 
     def settlement(self, end: Settlement) -> Settlement:
         """A settlement as it is stored, with its follow-ups."""
@@ -79,7 +102,7 @@ class Wrapping:
         follow_ups = tuple(map(self.job, end.follow_ups))
         if end.result is None:
             return replace(end, follow_ups=follow_ups)
-        data = self._sealed(end.result, _about_result(end.job_id))
+        data = self._sealed(end.result, _about_result(end.job_id), end.queue)
         reference = self._put_away(end.job_id, "result", data) if self._is_large(data) else None
         return replace(end, result=reference or data, follow_ups=follow_ups)
 
@@ -88,12 +111,16 @@ class Wrapping:
         if not note.steps:
             return note
         about = _about_step(note.lease.job_id)
-        steps = tuple(replace(step, result=self._sealed(step.result, about)) for step in note.steps)
+        steps = tuple(
+            replace(step, result=self._sealed(step.result, about, note.queue)) for step in note.steps
+        )
         return replace(note, steps=steps)
 
     def schedule(self, schedule: Schedule) -> Schedule:
         """A schedule as it is stored."""
-        return _with_job(schedule, self.inline(schedule.definition.job))
+        job = schedule.definition.job
+        check_queue(job.payload, job.queue)
+        return _with_job(schedule, self.run(job))
 
     def document(self, document: Document) -> Document:
         """A document as it is stored: the secrets of alert channels are encrypted."""
@@ -103,8 +130,24 @@ class Wrapping:
 
         return encrypt_channel(self.keys, document)
 
-    def _sealed(self, data: bytes, about: str) -> bytes:
-        return data if self.keys is None or _has_fields(data) else self.keys.sealed(data, about)
+    def _sealed(self, data: bytes, about: str, queue: str | None) -> bytes:
+        if self.keys is None:
+            return data
+        if _has_fields(data):
+            self._check_encrypted(_fields(data))
+            return data
+        places = {"queue": queue, "store": self._identity.for_encryption(makes=self._makes_id)}
+        return self.keys.sealed(data, about, **{name: one for name, one in places.items() if one})
+
+    def _check_encrypted(self, fields: Mapping[str, str]) -> None:
+        """Raise CorruptPayload for plain bytes where encryption is required. A reference to a blob passes:
+        the blob is checked when it is read."""
+        if self._requires_encryption and not fields.keys() & {"key", "blob"}:
+            raise CorruptPayload(
+                "not encrypted, which this program requires (require_encryption); give the program that "
+                "wrote it encryption_keys",
+                field="payload",
+            )
 
     def _is_large(self, data: bytes) -> bool:
         return self.blobs is not None and len(data) > self._above
@@ -187,11 +230,16 @@ class Wrapping:
         return data
 
     def _unsealed(self, data: bytes, about: str) -> bytes:
-        parts = parted(data) if self.keys is not None and _has_fields(data) else None
-        if self.keys is None or parts is None or "key" not in parts[0]:
+        if self.keys is None:
             return data
-        plain = self.keys.opened(parts[0]["key"], parts[1], about)
-        return data if plain is None else plain
+        fields, body = (parted(data) if _has_fields(data) else None) or ({}, b"")
+        self._check_encrypted(fields)
+        plain = self.keys.opened(fields, body, about) if "key" in fields else None
+        if plain is None:
+            return data
+        if "store" in fields and not self._identity.is_ours(fields["store"]):
+            raise CorruptPayload("encrypted for another store", field="payload")
+        return plain
 
     def want(self, want: Want) -> Want:
         """A wish that also passes the gates of what can be opened here."""
@@ -214,8 +262,11 @@ class Wrapping:
 
 def blob_of(data: bytes | None) -> str | None:
     """The name of the blob that stored bytes refer to."""
-    parts = parted(data) if data is not None and _has_fields(data) else None
-    return None if parts is None else parts[0].get("blob")
+    return None if data is None else _fields(data).get("blob")
+
+
+def _fields(data: bytes) -> Mapping[str, str]:
+    return ((parted(data) if _has_fields(data) else None) or ({}, b""))[0]
 
 
 def _log(message: str, exc: Exception, *words: object) -> None:

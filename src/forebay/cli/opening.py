@@ -116,11 +116,12 @@ def engine_at(settings: Settings, url: str) -> Engine:
 
 def _wrapped(settings: Settings, engine: Engine) -> Engine:
     keys, blobs = settings.get("encryption_keys"), settings.get("blobs")
-    if keys is None and blobs is None:
+    requires = bool(settings.get("require_encryption"))
+    if keys is None and blobs is None and not requires:
         return engine
     from forebay.app.sealed import sealed_engine  # noqa: PLC0415 - most commands have neither
 
-    return sealed_engine(engine, keys, blobs)
+    return sealed_engine(engine, keys, blobs, requires_encryption=requires)
 
 
 def _check_file(url: str, *, is_named: bool) -> None:

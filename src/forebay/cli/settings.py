@@ -55,12 +55,15 @@ KINDS: Final[dict[str, Any]] = {
     "masked_names": list[str] | str,
     "allow_webhooks_to": list[str] | str,
     "secrets_folder": str,
+    "require_encryption": bool,
     "log_format": LogFormat,
     "log_level": str,
 }
 
 # Settings of other commands.
-_OTHERS: Final = ("url", "key", "actor", "encryption_keys", "blobs", "masked_names")
+_OTHERS: Final = (
+    "url", "key", "actor", "encryption_keys", "blobs", "masked_names", "require_encryption",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

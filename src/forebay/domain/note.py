@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from forebay.domain.job import QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.text import clean
 
@@ -57,12 +58,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """News from the holder of a lease, for the store to keep with the job."""
+    """News from the holder of a lease, for the store to keep with the job. Encrypted results of steps are
+    bound to `queue`; stores do not look at it."""
 
     lease: Lease
     progress: Progress | None = None
     lines: tuple[LogLine, ...] = ()
     steps: tuple[Step, ...] = ()
+    queue: QueueName | None = None
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):

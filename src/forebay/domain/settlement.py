@@ -8,7 +8,7 @@ from typing import Final, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.job import Job, JobId, NewJob
+from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import narrow_scopes, scopes_of
 from forebay.domain.outcome import (
@@ -84,7 +84,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Speaks in delays: the store adds its own clock. `follow_ups` are new jobs that are written in the
     same transaction. `seq` is a hint that saves the store a look; what counts is the id. `unstarted` is the
-    new count of the job's attempts that never began; 0 leaves the stored count as it is.
+    new count of the job's attempts that never began; 0 leaves the stored count as it is. An encrypted result
+    is bound to `queue`; stores do not look at it.
     """
 
     job_id: JobId
@@ -102,6 +103,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     follow_ups: tuple[NewJob, ...] = ()
     charge: Charge | None = None
     unstarted: int = 0
+    queue: QueueName | None = None
 
 
 def is_ready_early(end: Settlement, run_at: int, started_at: int | None) -> bool:
@@ -125,6 +127,7 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
             result=outcome.result,
             seq=job.seq,
             follow_ups=outcome.follow_ups,
+            queue=job.queue,
         )
     cost = _cost_of(outcome)
     end = _ended(job, outcome, roll)
@@ -206,6 +209,7 @@ def _end(
         error=error,
         reason=reason,
         seq=job.seq,
+        queue=job.queue,
     )
 
 

@@ -89,6 +89,7 @@ class Said:
             progress=self.offered,
             lines=tuple(self.offered_lines),
             steps=tuple(step for step, _ in self.offered_steps),
+            queue=self.context.job.queue,
         )
 
     def answered(self, refused: str | None, now: float) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from forebay.app import bulk
-from forebay.app.codec import check_whole
+from forebay.app.codec import check_queue, check_whole
 from forebay.app.searching import counted, listed
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, NewJob, QueueName
@@ -330,6 +330,7 @@ def _like(job: Job, request: ReplayRequest) -> NewJob:
         check_told(request.args, request.kwargs)
         payload = payload_of(request.args, request.kwargs)
     check_whole(payload, None)
+    check_queue(payload, request.queue or job.queue)
     return NewJob(
         task=job.task,
         payload=payload,

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import compress
+from operator import not_
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from forebay.app.codec import check_queue
 from forebay.app.ramping import KIND as RAMP
 from forebay.app.ramping import find_ramp
 from forebay.domain.document import Document
@@ -27,7 +30,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.queue import QueueState
 from forebay.domain.ramp import Ramp
 from forebay.domain.settlement import Settlement, charge_of
-from forebay.errors import ConfigError, InvalidJob, QueueNotFound, RampNotFound
+from forebay.errors import ConfigError, InvalidJob, PayloadError, QueueNotFound, RampNotFound
 from forebay.service.auth import Caller
 from forebay.service.permitting.bounds import fresh, sane
 from forebay.service.permitting.producing import check_reach
@@ -115,6 +118,9 @@ async def checked(reach: Reach, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     """New jobs that a caller may ask for, under its own name."""
     caller = reach.caller
     reach.check("enqueue_many", (job.queue for job in jobs))
+    if not caller.may("enqueue_many"):
+        for job in jobs:  # a caller for all queues may see what is in any of them
+            check_queue(job.payload, job.queue, must_name=True)
     if caller.key is not None:  # nobody spends what a queue takes of another client
         jobs = [replace(job, client=caller.name) for job in jobs]
     naming = {JobId(one.parent): job for job in jobs for one in job.depends_on if isinstance(one.parent, str)}
@@ -161,10 +167,12 @@ async def _narrowed(reach: Reach, asked: Any) -> Narrow:
         for job in (await reach.looked_at(named)).values()
         if reach.caller.may("settle", job.queue)
     }
-    refused = [Lease(one.job_id, one.attempt) for one in asked.settlements if one.job_id not in jobs]
-    unnoted = [note.lease for note in asked.notes if note.lease.job_id not in jobs]
-    asked.settlements = [_own(jobs[one.job_id], one) for one in asked.settlements if one.job_id in jobs]
-    asked.notes = [note for note in asked.notes if note.lease.job_id in jobs]
+    fits = [_fits(jobs.get(one.job_id), one.result) for one in asked.settlements]
+    refused = [Lease(one.job_id, one.attempt) for one in compress(asked.settlements, map(not_, fits))]
+    noted = [_fits(jobs.get(one.lease.job_id), *(step.result for step in one.steps)) for one in asked.notes]
+    unnoted = [note.lease for note in compress(asked.notes, map(not_, noted))]
+    asked.settlements = [_own(jobs[one.job_id], one) for one in compress(asked.settlements, fits)]
+    asked.notes = [replace(one, queue=jobs[one.lease.job_id].queue) for one in compress(asked.notes, noted)]
 
     async def narrow(answer: Exchange) -> Exchange:
         return replace(
@@ -178,6 +186,20 @@ async def _narrowed(reach: Reach, asked: Any) -> Narrow:
     return narrow
 
 
+def _fits(job: Job | None, *results: bytes | None) -> bool:
+    """Return whether a caller may settle this job with these results. Encrypted ones must name its queue: the
+    id of a deleted job of another queue can be given again, and its old result would open under it. A running
+    job cannot be moved, so the result of a worker that holds the lease names the right queue."""
+    if job is None:
+        return False
+    try:
+        for result in results:
+            check_queue(result or b"", job.queue, must_name=True)
+    except PayloadError:
+        return False
+    return True
+
+
 def _own(job: Job | None, settlement: Settlement) -> Settlement:
     """A settlement that touches nothing but its job, and charges no more than a job can cost, nor gives back
     more than it has."""
@@ -186,7 +208,7 @@ def _own(job: Job | None, settlement: Settlement) -> Settlement:
     charge = settlement.charge
     if charge is not None:
         charge = charge_of(job, min(max(charge.tokens, -job.cost), MAX_COST - job.cost))
-    return replace(settlement, seq=job.seq, charge=charge)
+    return replace(settlement, seq=job.seq, queue=job.queue, charge=charge)
 
 
 def _gone(leases: Iterable[Lease]) -> list[Refusal]:

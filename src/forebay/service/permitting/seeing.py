@@ -15,7 +15,7 @@ from forebay.app.alert_records import ALERT, BOARD, RULE
 from forebay.app.channel_encryption import mask_channel
 from forebay.app.codec import masked_call
 from forebay.app.ramping import KIND as RAMP
-from forebay.app.sealed import KIND as BLOBS
+from forebay.app.store_identity import BLOBS
 from forebay.domain.document import CHANNEL, Document
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import JobId, JobSummary, QueueName
@@ -25,6 +25,7 @@ from forebay.domain.query import Fate, Page
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.workflow import Edge
 from forebay.service.auth import Caller
+from forebay.service.keys import KIND
 from forebay.service.permitting.reach import Narrow, Need, Reach, nobody_named
 
 PRIVATE: Final = (KIND, CHANNEL)
