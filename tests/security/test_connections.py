@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from http.client import HTTPException, HTTPResponse
 from threading import Event
 
 import pytest
@@ -59,9 +60,17 @@ def refused(address: str) -> socket.socket:
     """A connection on which the body of a refused request is still awaited."""
     connection = connected(address)
     connection.sendall(HUGE)
-    assert connection.recv(65_536).startswith(b"HTTP/1.1 401")
+    assert status(connection) == 401
     connection.settimeout(SOON)
     return connection
+
+
+def status(connection: socket.socket) -> int:
+    """The status of an answer, which is read to its end: it comes in two pieces."""
+    answer = HTTPResponse(connection)
+    answer.begin()
+    answer.read()
+    return answer.status
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -102,10 +111,10 @@ def test_a_refused_request_whose_body_comes_soon_leaves_the_connection_open() ->
         connected(served.address) as connection,
     ):
         connection.sendall(HUGE.replace(b"16000000", b"2"))
-        assert connection.recv(65_536).startswith(b"HTTP/1.1 401")
+        assert status(connection) == 401
         connection.sendall(b"{}GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
-        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert status(connection) == 200
 
 
 @pytest.mark.shows("R-SEC-10")
@@ -144,7 +153,7 @@ def test_connections_beyond_a_bound_are_refused_until_others_end(
             for connection in (first, second):
                 assert is_served(connection)
             with connected(spoken.address) as third:
-                assert third.recv(65_536).startswith(b"HTTP/1.1 503")
+                assert status(third) == 503
                 assert is_closed(third)
             first.close()
 
@@ -154,14 +163,14 @@ def test_connections_beyond_a_bound_are_refused_until_others_end(
 
 def is_served(connection: socket.socket) -> bool:
     connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    return connection.recv(65_536).startswith(b"HTTP/1.1 200")
+    return status(connection) == 200
 
 
 def is_open(address: str) -> bool:
     with connected(address) as connection:
         try:
             return is_served(connection)
-        except ConnectionError:
+        except (ConnectionError, HTTPException):
             return False
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from threading import Event
 from time import monotonic
 from typing import Any
 
@@ -13,10 +14,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from forebay.domain.access import Grant
 from forebay.domain.limits import Limit
 from forebay.service import server as serving_module
 from forebay.service.generated import forebay_pb2 as pb
+from forebay.service.grpc import answering
 from forebay.service.grpc import server as grpc_module
+from forebay.service.keys import Keys
 from forebay.service.operations.desk import Desk
 from forebay.service.server import Security
 from forebay.stores.opening import open_engine
@@ -163,3 +167,60 @@ def test_a_store_that_is_away_is_named_to_the_log_and_not_to_strangers(
     told = [one.getMessage() for one in caplog.records if one.name.endswith((".auth", ".store_check"))]
     assert len(told) == (2 if asks_for_keys else 1)
     assert all("127.0.0.1" in line for line in told)
+
+
+@pytest.mark.shows("R-SEC-10")
+@pytest.mark.parametrize("method", ["Producer/Enqueue", "Consumer/DequeueStream"])
+def test_calls_without_a_key_and_without_a_message_take_no_room(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_module, "MOST_CALLS", 2)
+    engine = open_engine("memory://")
+    store, reader = engine.store(), engine.reader()
+    store.save_queue("q")  # type: ignore[arg-type]  # a plain text names it
+    token = Keys(store, reader, actor="test").create("shop", [Grant.parse("produce")]).token
+    is_over = Event()
+    with speaking(engine, security=Security(asks_for_keys=True)) as spoken:
+        silent = [
+            spoken.channel.stream_stream(f"/forebay.v1.{method}")(never_sent(is_over), timeout=PATIENCE)
+            for _ in range(2)
+        ]
+        for one in silent:
+            assert one.code() is grpc.StatusCode.UNAUTHENTICATED
+        request = pb.EnqueueRequest(job=pb.NewJob(task="t", queue="q"))
+        shown = (("authorization", f"Bearer {token}"),)
+
+        assert spoken.producer.Enqueue(request, metadata=shown, timeout=PATIENCE).state == "pending"
+        is_over.set()
+    store.close()
+    reader.close()
+
+
+def test_a_message_has_a_time_in_which_it_must_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_module, "MOST_OPEN_CALLS", 1)
+    monkeypatch.setattr(answering, "ARRIVES_WITHIN_SECONDS", 0.2)
+    is_over = Event()
+    with speaking(open_engine("memory://")) as spoken:
+        codes = [
+            spoken.channel.stream_stream(method)(never_sent(is_over), timeout=PATIENCE).code().name
+            for method in ("/forebay.v1.Producer/Enqueue", "/grpc.health.v1.Health/Check")
+        ]
+        is_over.set()
+
+        eventually(lambda: is_served(spoken))  # its place is free again
+    assert codes == ["DEADLINE_EXCEEDED", "INVALID_ARGUMENT"]
+
+
+@pytest.mark.parametrize("method", ["/forebay.v1.Producer/Enqueue", "/grpc.health.v1.Health/Watch"])
+@pytest.mark.parametrize("messages", [[], [b"\xff"]])
+def test_a_call_that_says_nothing_is_refused(method: str, messages: list[bytes]) -> None:
+    with speaking(open_engine("memory://")) as spoken:
+        call = spoken.channel.stream_stream(method)(iter(messages), timeout=PATIENCE)
+
+        assert call.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def never_sent(is_over: Event) -> Iterator[bytes]:
+    """The messages of a call that never come."""
+    is_over.wait(PATIENCE)
+    yield from ()

@@ -1,11 +1,14 @@
 """The methods as the library wants them: let in, read, call one operation, render.
 
 Bodies come as bytes, so that nothing of a request is parsed before its caller was let in, and so that one
-that cannot be parsed is answered by our table like everything else.
+that cannot be parsed is answered by our table like everything else. To the library every request is a stream
+of messages: it would read the only message before the handler is called, so a stranger could have calls under
+way, for as long as the server runs, whose message never comes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -37,12 +40,13 @@ PACKAGE: Final = "forebay.v1"
 REQUEST_ID: Final = "x-request-id"
 # A wait ends so long before the deadline of its call that its answer arrives in time.
 MARGIN_SECONDS: Final = 0.25
+ARRIVES_WITHIN_SECONDS: Final = 30.0  # as over HTTP
 # Clients take 8 KiB behind an answer; a character is up to twelve bytes of a status, and six of a problem.
 MOST_STATUS: Final = 200
 MOST_DETAIL: Final = 600
 
 Metadata = list[tuple[str, str | bytes]]
-Handler = Callable[[bytes, Any], Awaitable[Any]]
+Handler = Callable[[Any, Any], Awaitable[Any]]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -79,15 +83,16 @@ class Answering:
 
     def _handler(self, method: Method) -> Any:
         if method.stream is not None:
-            return grpc.unary_stream_rpc_method_handler(self._stream(method))
-        return grpc.unary_unary_rpc_method_handler(self._unary(method))
+            return grpc.stream_stream_rpc_method_handler(self._stream(method))
+        return grpc.stream_unary_rpc_method_handler(self._unary(method))
 
     def _unary(self, method: Method) -> Handler:
-        async def answer(body: bytes, context: Any) -> bytes:
+        async def answer(_: Any, context: Any) -> bytes:
             told: Metadata = []
             call = self._begun(method)
             try:
                 permit = await self._admitted(context, told, call)
+                body = await message_of(context)
                 request = within(method, read(method.asked, body), context.time_remaining())
                 assert method.call is not None  # noqa: S101 - it has no stream
                 answered = await method.call(permit, request)
@@ -101,13 +106,14 @@ class Answering:
         return answer
 
     def _stream(self, method: Method) -> Handler:
-        async def answer(body: bytes, context: Any) -> None:
+        async def answer(_: Any, context: Any) -> None:
             told: Metadata = []
             call = self._begun(method)
             try:
                 permit = await self._admitted(context, told, call)
                 assert method.stream is not None  # noqa: S101 - it has no single answer
                 # Closed here and not when somebody collects it: what it holds goes back when the call ends.
+                body = await message_of(context)
                 async with aclosing(method.stream(permit, read(method.asked, body))) as answers:
                     async for one in answers:
                         call.answered()
@@ -180,6 +186,23 @@ def line_of(context: Any, told: Metadata, call: Call) -> RequestLine:
     )
 
 
+class TooSlow(Exception):
+    """The message of a call did not come in its time."""
+
+
+async def message_of(context: Any) -> bytes:
+    """The message of a call; raises TooSlow or Unreadable."""
+    try:
+        async with asyncio.timeout(ARRIVES_WITHIN_SECONDS):
+            body = await context.read()
+    except TimeoutError as exc:
+        raise TooSlow(f"the request has not arrived within {ARRIVES_WITHIN_SECONDS:g} s") from exc
+    if body is grpc.aio.EOF:
+        raise Unreadable("the call has no message")
+    found: bytes = body
+    return found
+
+
 def read(asked: type[Asked], body: bytes) -> Asked:
     """A request; raises Unreadable."""
     message = getattr(forebay_pb2, message_name(asked))()
@@ -244,5 +267,7 @@ def _problem(error: Exception) -> Problem:
     if isinstance(error, Unreadable):
         words = f"the request cannot be read: {error!s:.500}"
         return made(problems.BAD_REQUEST, words, field=error.field)
+    if isinstance(error, TooSlow):
+        return made(problems.TOO_SLOW, str(error))
     logger.error("a request has met a fault of the service", exc_info=error)
     return made(problems.INTERNAL, "the service has met a fault of its own; its log says more")

@@ -8,16 +8,18 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection
 
 from forebay.errors import ForebayError, TooManyRequests
 from forebay.service.auth import Admits
 from forebay.service.budgets import Budget
-from forebay.service.grpc.answering import PACKAGE, address_of
+from forebay.service.grpc.answering import PACKAGE, TooSlow, address_of, message_of
 from forebay.service.grpc.methods import SERVICES
 from forebay.service.operations.service import Service
 from forebay.service.operations.store_check import LOOK_SECONDS
+from forebay.service.schema.unreadable import Unreadable
 
 NAME: Final = "grpc.health.v1.Health"
 KNOWN: Final = frozenset({"", NAME, *(f"{PACKAGE}.{name}" for name in SERVICES)})
@@ -67,29 +69,27 @@ class Health:
 
     def handler(self) -> Any:
         """What is registered with a server."""
-        request, answer = health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
+        render = health_pb2.HealthCheckResponse.SerializeToString
+        # Streams of requests to the library, for the reason that `answering` gives.
         return grpc.method_handlers_generic_handler(
             NAME,
             {
-                "Check": grpc.unary_unary_rpc_method_handler(
-                    self._check, request.FromString, answer.SerializeToString
-                ),
-                "Watch": grpc.unary_stream_rpc_method_handler(
-                    self._watch, request.FromString, answer.SerializeToString
-                ),
+                "Check": grpc.stream_unary_rpc_method_handler(self._check, response_serializer=render),
+                "Watch": grpc.stream_stream_rpc_method_handler(self._watch, response_serializer=render),
             },
         )
 
-    async def _check(self, request: Any, context: Any) -> Any:
+    async def _check(self, _: Any, context: Any) -> Any:
         async with self._calls.admitted(context):
-            if request.service not in KNOWN:
+            if await _service_asked(context) not in KNOWN:
                 await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
             return health_pb2.HealthCheckResponse(status=await self._look())
 
-    async def _watch(self, request: Any, context: Any) -> None:
+    async def _watch(self, _: Any, context: Any) -> None:
         async with self._calls.admitted(context):
+            is_known = await _service_asked(context) in KNOWN
             with self._looking():
-                await self._tell_changes(request.service in KNOWN, context)
+                await self._tell_changes(is_known, context)
 
     async def _tell_changes(self, is_known: bool, context: Any) -> None:
         told: Any = None
@@ -136,6 +136,15 @@ class Health:
         except ForebayError:
             return _NOT_SERVING
         return _SERVING
+
+
+async def _service_asked(context: Any) -> str:
+    """The service that a client asks about; ends a call that does not say so."""
+    try:
+        request = health_pb2.HealthCheckRequest.FromString(await message_of(context))
+    except (TooSlow, Unreadable, DecodeError) as exc:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the request cannot be read: {exc}")
+    return str(request.service)
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # it has no types
