@@ -105,6 +105,13 @@ def test_with_keys_and_a_certificate_a_server_may_be_reached_from_anywhere(folde
         (["--certificate", "nowhere.pem"], "nowhere.pem cannot be used"),
         (["--certificate", "forebay.toml"], "forebay.toml cannot be used"),
         (["--private-key", "key.pem"], "goes with a certificate"),
+        (["--client-ca", "ca.pem"], "--client-ca needs TLS"),
+        (["--public-url", "jobs.example.org"], "--public-url takes the address"),
+        (["--public-url", "https://jobs.example.org?key=fbk_x.y"], "--public-url takes the address"),
+        (["--public-url", "https://jobs.example.org:port"], "--public-url takes the address"),
+        (["--public-url", "https://["], "--public-url takes the address"),
+        (["--host", "192.0.2.1", "--keys"], "--behind-tls-proxy"),
+        (["--grpc", "0.0.0.0:0", "--keys"], "API keys would be sent unencrypted"),
         (["--burst", "5"], "--burst goes with --rate"),
         (["--rate", "0"], "rate must be"),
         (["--grpc", "9090"], "--grpc takes HOST:PORT"),
@@ -207,6 +214,25 @@ def test_nobody_listens_beyond_this_machine_without_authentication(folder: Path,
 
     assert error["status"] == 2
     assert "127.0.0.1" in error["message"]
+
+
+@pytest.mark.shows("R-SEC-04")
+def test_behind_a_proxy_with_tls_a_server_speaks_without(folder: Path) -> None:
+    everywhere = "0.0.0.0"  # noqa: S104 - that is the point
+    options = (
+        "--host",
+        everywhere,
+        "--keys",
+        "--behind-tls-proxy",
+        "--public-url",
+        "https://jobs.example.org",
+    )
+
+    with running(folder, *options) as address:
+        answer = httpx2.get(f"{address.replace(everywhere, '127.0.0.1')}/health/live", timeout=DEADLINE)
+
+    assert answer.status_code == 200
+    assert "max-age" in answer.headers["Strict-Transport-Security"]
 
 
 def test_a_port_that_is_taken_is_refused_for_grpc_too(folder: Path) -> None:

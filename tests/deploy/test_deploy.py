@@ -162,6 +162,7 @@ def test_every_command_line_is_one_of_ours(command: Command) -> None:
         assert (DEPLOY / "app" / "shop" / "tasks.py").is_file()
     if context.info_name == "server" and context.params["host"] != "127.0.0.1":
         assert context.params["keys"], "a server that others can reach asks for keys"
+        assert context.params["certificate"] or context.params["behind_tls_proxy"], "keys go over TLS"
 
 
 def test_a_wrong_command_line_would_be_found() -> None:

@@ -22,6 +22,7 @@ from forebay.service.operations.service import Service
 from forebay.service.server import Address, Security, Server, listening
 from forebay.stores.protocol import Engine
 from tests.service.serving import PATIENCE
+from tests.worker.support import eventually
 
 HERE: Final = Address("127.0.0.1", 0)
 TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -62,8 +63,8 @@ class Spoken:
 
 
 @contextmanager
-def speaking(engine: Engine, *, security: Security | None = None) -> Iterator[Spoken]:
-    """A server for both protocols while the block lasts."""
+def running(engine: Engine, security: Security | None = None) -> Iterator[tuple[Server, str, str]]:
+    """A server for both protocols while the block lasts, and where it listens for HTTP and for gRPC."""
     listener = listening(HERE)
     ready, made = Event(), list[tuple[Server, int]]()
 
@@ -77,16 +78,26 @@ def speaking(engine: Engine, *, security: Security | None = None) -> Iterator[Sp
     thread.start()
     assert ready.wait(PATIENCE)
     [(server, port)] = made
-    spoken = Spoken(server, f"http://127.0.0.1:{listener.getsockname()[1]}", f"127.0.0.1:{port}")
-    grpc.channel_ready_future(spoken.channel).result(PATIENCE)
+    eventually(lambda: server.started or not thread.is_alive())
     try:
-        yield spoken
+        yield server, f"127.0.0.1:{listener.getsockname()[1]}", f"127.0.0.1:{port}"
     finally:
-        spoken.close()
         server.should_exit = True
         thread.join(PATIENCE)
         listener.close()
         assert not thread.is_alive()
+
+
+@contextmanager
+def speaking(engine: Engine, *, security: Security | None = None) -> Iterator[Spoken]:
+    """The same with clients that speak without TLS."""
+    with running(engine, security) as (server, http, target):
+        spoken = Spoken(server, f"http://{http}", target)
+        grpc.channel_ready_future(spoken.channel).result(PATIENCE)
+        try:
+            yield spoken
+        finally:
+            spoken.close()
 
 
 def message_of(message: Message, fields: dict[str, Any]) -> Message:

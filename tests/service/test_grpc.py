@@ -325,11 +325,11 @@ def test_health_is_told_to_everybody_as_it_is(
 
 
 @pytest.mark.shows("R-GRPC-05")
-def test_a_client_can_ask_the_server_for_its_messages(spoken: Spoken) -> None:
-    described = ProtoReflectionDescriptorDatabase(spoken.channel)
-
-    names = set(described.get_services())
-    file = described.FindFileContainingSymbol("forebay.v1.Consumer")
+def test_a_client_can_ask_the_server_for_its_messages() -> None:
+    with speaking(open_engine("memory://"), security=Security(debug=True)) as spoken:
+        described = ProtoReflectionDescriptorDatabase(spoken.channel)
+        names = set(described.get_services())
+        file = described.FindFileContainingSymbol("forebay.v1.Consumer")
 
     assert {
         "forebay.v1.Producer",

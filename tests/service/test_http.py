@@ -14,6 +14,7 @@ from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.urls import lent_url
+from tests.worker.support import eventually
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,7 @@ def test_a_store_that_is_away_is_told_with_a_time_to_come_again(monkeypatch: pyt
         assert served.ask("GET", "/health/ready").status_code == 200
         with monkeypatch.context() as patch:
             patch.setattr(MemoryReader, "now", away)
+            eventually(lambda: served.ask("GET", "/health/ready").status_code == 503)
             answers = [served.ask("GET", "/health/ready") for _ in range(9)]
         alive = served.ask("GET", "/health/live")
 

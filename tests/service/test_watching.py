@@ -82,7 +82,7 @@ def test_who_comes_is_told_how_everything_is(served: Served) -> None:
     assert told.body["is_all"]
     assert isinstance(workers.body["workers"], list)
     assert stream.headers["Content-Type"].startswith("text/event-stream")
-    assert "no-cache" in stream.headers["Cache-Control"]
+    assert "no-store" in stream.headers["Cache-Control"]
     assert stream.headers["X-Accel-Buffering"] == "no"
 
 

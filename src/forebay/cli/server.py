@@ -32,7 +32,7 @@ MAX_GRACE_SECONDS: Final = 3_600
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Where to listen; beyond loopback only with --keys.",
+    help="Where to listen; beyond loopback only with --keys and TLS.",
 )
 @click.option(
     "--port",
@@ -44,7 +44,7 @@ MAX_GRACE_SECONDS: Final = 3_600
 @click.option(
     "--grpc",
     metavar="HOST:PORT",
-    help="Serve gRPC too, there; beyond loopback only with --keys.",
+    help="Serve gRPC too, there; beyond loopback only with --keys and TLS.",
 )
 @click.option(
     "--grace",
@@ -65,6 +65,37 @@ MAX_GRACE_SECONDS: Final = 3_600
 )
 @click.option("--certificate", metavar="FILE", help="Speak TLS with this certificate (PEM, with its chain).")
 @click.option("--private-key", metavar="FILE", help="Its key, if that is a file of its own.")
+@click.option(
+    "--client-ca",
+    metavar="FILE",
+    help="Ask clients for a certificate of this authority; its common name names their API key.",
+)
+@click.option(
+    "--client-certificate",
+    type=click.Choice(["required", "optional"]),
+    default="required",
+    show_default=True,
+    help="With --client-ca: whether a client may come without one. gRPC asks for none if optional.",
+)
+@click.option(
+    "--behind-tls-proxy", is_flag=True, help="A proxy speaks TLS with all clients; this server does not."
+)
+@click.option(
+    "--public-url", metavar="URL", help="The address that browsers use, such as https://jobs.example.org."
+)
+@click.option("--access-log", is_flag=True, help="Log a line for each request.")
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1),
+    default=20_000,
+    show_default=True,
+    help="Open HTTP connections at a time.",
+)
+@click.option(
+    "--max-connections-each",
+    type=click.IntRange(1),
+    help="The same of one address; 1000 beyond loopback without a proxy, else no limit.",
+)
 @click.option("--debug", is_flag=True, help="Also what helps to look for a fault, below /v1/debug.")
 @click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="The page in a browser.")
 @delivery_options
@@ -95,6 +126,13 @@ def server(
         rate=_rate(options["rate"], options["burst"]),
         certificate=options["certificate"],
         private_key=options["private_key"],
+        client_ca=options["client_ca"],
+        client_certificate=options["client_certificate"],
+        behind_tls_proxy=options["behind_tls_proxy"],
+        public_url=options["public_url"],
+        access_log=options["access_log"],
+        most_connections=options["max_connections"],
+        most_connections_each=options["max_connections_each"],
         debug=options["debug"],
         delivery_policy=_delivery_policy(desk, options),
     )

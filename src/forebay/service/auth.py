@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -22,9 +23,10 @@ from typing import Final, Protocol, TypeVar
 from uuid import uuid4
 
 from forebay.clock import Clock
-from forebay.domain.access import ApiKey, Role
+from forebay.domain.access import ApiKey, KeyState, Role
 from forebay.domain.job import NOTICES
-from forebay.errors import Forbidden, JobNotFound, Unauthenticated
+from forebay.domain.limits import Limit
+from forebay.errors import Forbidden, JobNotFound, StoreError, StoreUnavailable, Unauthenticated
 from forebay.service.keys import Kept, all_keys, digest_of, parse_token, save
 from forebay.service.rates import Rates
 from forebay.stores.protocol import Reader, Store
@@ -34,6 +36,8 @@ T = TypeVar("T")
 # A key that was revoked opens nothing any more after so many seconds, on every server.
 SEEN_SECONDS: Final = 5.0
 BEARER: Final = "bearer "
+# For what is answered without a key, such as health, of each address.
+OPEN_RATE: Final = Limit(scope="global", rate=100, burst=200)
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")
 _NO_KEY: Final = "show an API key that holds: Authorization: Bearer fbk_..."
 
@@ -162,6 +166,9 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
 }
 
 
+logger: logging.Logger = logging.getLogger(__name__)
+
+
 class Caller:
     """Somebody who has asked for something; `key` is None where everybody is let in. Without `has_token` they
     have shown none: somebody else says that they may do what such a key allows."""
@@ -256,7 +263,15 @@ class Admits(Protocol):
         """Whether nobody has to show a key."""
         ...
 
-    async def caller(self, token: str | None, address: str, request: str = "") -> Caller: ...
+    async def caller(
+        self, token: str | None, address: str, request: str = "", certificate: str | None = None
+    ) -> Caller:
+        """The caller, by its token or else by the common name of the certificate that it has shown."""
+        ...
+
+    def visit(self, address: str) -> None:
+        """Count a request that needs no key; raises TooManyRequests."""
+        ...
 
 
 class ReadsAndWrites(Protocol):
@@ -276,21 +291,28 @@ class Guard:
 
     is_open = False
 
-    def __init__(self, desk: ReadsAndWrites, clock: Clock, rates: Rates) -> None:
+    def __init__(
+        self, desk: ReadsAndWrites, clock: Clock, rates: Rates, open_rate: Limit | None = OPEN_RATE
+    ) -> None:
         self._desk = desk
         self._clock = clock
         self._rates = rates
+        self._open_rate = open_rate
         self._kept: dict[str, Kept] = {}
         self._seen_at: float | None = None
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
         self._used: set[str] = set()
+        self._is_away = False
         self._reading = asyncio.Lock()
 
-    async def caller(self, token: str | None, address: str, request: str = "") -> Caller:
+    async def caller(
+        self, token: str | None, address: str, request: str = "", certificate: str | None = None
+    ) -> Caller:
         """Who shows this token. Raises Unauthenticated for one that is missing, wrong, over or revoked, with
-        the same words for each, and TooManyRequests for one that comes too often."""
+        the same words for each, and TooManyRequests for one that comes too often. Without a token a
+        certificate stands for the key of its common name."""
         await self._look()
-        key = self._key_of(token or "")
+        key = self._key_of(token, certificate)
         if key is None:
             # Guessing is slowed down by address; nobody guesses 256 bits, but trying costs us as well.
             self._rates.take(f"stranger@{address}")
@@ -299,17 +321,25 @@ class Guard:
         if key.is_news_that_used(self._now()):
             self._used.add(key.name)
         headers = None if allowance is None else allowance.headers()
-        return Caller(key.name, key, request, headers, partial(self._key_now, token or ""))
+        key_now = partial(self._key_now, token, certificate)
+        return Caller(key.name, key, request, headers, key_now, has_token=token is not None)
 
-    async def _key_now(self, token: str) -> ApiKey:
+    def visit(self, address: str) -> None:
+        if self._open_rate is not None:
+            self._rates.take(f"open@{address}", self._open_rate)
+
+    async def _key_now(self, token: str | None, certificate: str | None) -> ApiKey:
         await self._look()
-        key = self._key_of(token)
+        key = self._key_of(token, certificate)
         if key is None:
             raise Unauthenticated(_NO_KEY)
         return key
 
-    def _key_of(self, token: str) -> ApiKey | None:
-        name, secret = parse_token(token)
+    def _key_of(self, token: str | None, certificate: str | None) -> ApiKey | None:
+        if token is None and certificate is not None:
+            kept = self._kept.get(certificate)
+            return kept.key if kept and kept.key.state(self._now()) is KeyState.ACTIVE else None
+        name, secret = parse_token(token or "")
         digest = digest_of(secret)
         kept = self._kept.get(name)
         found = kept.key.digests(self._now()) if kept else ()
@@ -328,11 +358,23 @@ class Guard:
             if self._is_fresh():  # somebody else has looked while we waited
                 return
             at = self._clock.monotonic()
-            kept, now = await self._desk.holding(_look_at)
+            kept, now = await self._read()
             self._kept = {one.key.name: one for one in kept}
             self._ahead_ms = now - self._clock.now_ms()
             self._seen_at = at
         await self._tell_used()
+
+    async def _read(self) -> tuple[list[Kept], int]:
+        try:
+            found = await self._desk.holding(_look_at)
+        except StoreError as exc:
+            # The caller may be a stranger, who is told nothing of the store's address. The log is told once.
+            if not self._is_away:
+                logger.error("no key can be checked: %s", exc)
+            self._is_away = True
+            raise StoreUnavailable("the store does not answer, so no key can be checked") from exc
+        self._is_away = False
+        return found
 
     def _is_fresh(self) -> bool:
         return self._seen_at is not None and self._clock.monotonic() - self._seen_at < SEEN_SECONDS
@@ -352,11 +394,18 @@ class OpenDoor:
 
     is_open = True
 
-    def __init__(self, rates: Rates) -> None:
+    def __init__(self, rates: Rates, open_rate: Limit | None = OPEN_RATE) -> None:
         self._rates = rates
+        self._open_rate = open_rate
 
-    async def caller(self, token: str | None, address: str, request: str = "") -> Caller:
-        name = f"anonymous@{address}"
+    def visit(self, address: str) -> None:
+        if self._open_rate is not None:
+            self._rates.take(f"open@{address}", self._open_rate)
+
+    async def caller(
+        self, token: str | None, address: str, request: str = "", certificate: str | None = None
+    ) -> Caller:
+        name = f"anonymous@{address}" if certificate is None else f"certificate:{certificate}"
         allowance = self._rates.take(name)
         return Caller(name, None, request, None if allowance is None else allowance.headers())
 

@@ -8,12 +8,13 @@ import ipaddress
 import resource
 import signal
 import socket
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from threading import current_thread, main_thread
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
+from urllib.parse import urlsplit
 
 import msgspec
 import uvicorn
@@ -21,7 +22,10 @@ import uvicorn
 from forebay.domain.delivery import DeliveryPolicy
 from forebay.domain.limits import Limit
 from forebay.errors import ConfigError
-from forebay.service.auth import Admits, Guard, OpenDoor
+from forebay.service.auth import OPEN_RATE, Admits, Guard, OpenDoor
+from forebay.service.budgets import Budget
+from forebay.service.certificates import Certificates, ClientCertificate, renewed_context
+from forebay.service.http.access_log import AccessLog
 from forebay.service.http.app import http_app
 from forebay.service.http.connecting import Connecting
 from forebay.service.operations.service import Service
@@ -35,6 +39,11 @@ _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 BACKLOG: Final = 2_048
 _HASTE_SECONDS: Final = 0.1  # how soon a second signal is heard
 _LEAST_SECONDS: Final = 1
+# Open connections over HTTP, in all and of one address. Files must be left for the store and for gRPC.
+MOST_CONNECTIONS: Final = 20_000
+MOST_CONNECTIONS_EACH: Final = 1_000
+_OTHER_FILES: Final = 256
+_HSTS: Final = ("Strict-Transport-Security", "max-age=31536000")
 Around = Callable[[Any], Any]  # an ASGI app from another one
 
 
@@ -59,7 +68,10 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     With `asks_for_keys` only who shows an API key; else everybody who can reach the server, by its address or
     under one of `hosts`. `rate` is for clients whose key has none of its own. With `debug` administrators
     may look deeper than programs need. With a certificate (and its key, if that is a file of its own) the
-    server speaks TLS and nothing else. The delivery policy says which hosts alerts may be sent to.
+    server speaks TLS and nothing else; with `client_ca` it asks clients for theirs, whose common name stands
+    for the key of that name. `behind_tls_proxy` says that a proxy speaks TLS with clients, and `public_url`
+    which address it has. `most_connections_each` is by address; None is 1,000 where addresses say something:
+    beyond loopback, and not behind a proxy. The delivery policy says which hosts alerts may be sent to.
     """
 
     asks_for_keys: bool = False
@@ -69,6 +81,25 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     certificate: str | None = None
     private_key: str | None = None
     delivery_policy: DeliveryPolicy | None = None
+    client_ca: str | None = None
+    client_certificate: ClientCertificate = "required"
+    behind_tls_proxy: bool = False
+    public_url: str | None = None
+    access_log: bool = False
+    most_connections: int = MOST_CONNECTIONS
+    most_connections_each: int | None = None
+
+    @property
+    def certificates(self) -> Certificates | None:
+        """The files for TLS; None to speak without it."""
+        if self.certificate is None:
+            return None
+        return Certificates(
+            certificate=self.certificate,
+            private_key=self.private_key,
+            client_ca=self.client_ca,
+            client_certificate=self.client_certificate,
+        )
 
     @property
     def scheme(self) -> str:
@@ -78,20 +109,45 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         """What stands at the door of this service."""
         clock = service.desk.clock
         rates = Rates(self.rate, clock)
-        return Guard(service.desk, clock, rates) if self.asks_for_keys else OpenDoor(rates)
+        # A proxy has one address for all its clients: one of them would use up what its probes need.
+        open_rate = None if self.behind_tls_proxy else OPEN_RATE
+        if self.asks_for_keys:
+            return Guard(service.desk, clock, rates, open_rate)
+        return OpenDoor(rates, open_rate)
 
     def check(self) -> None:
-        """Raise ConfigError for a certificate that cannot be used, before anybody is told of an address."""
-        if self.certificate is None:
-            if self.private_key is not None:
-                raise ConfigError("a private key goes with a certificate")
-            return
-        try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                self.certificate, self.private_key
-            )
-        except (OSError, ValueError) as exc:
-            raise ConfigError(f"the certificate {self.certificate} cannot be used: {exc}") from exc
+        """Raise ConfigError for what cannot be, before an address is told."""
+        if self.public_url is not None:
+            _check_public_url(self.public_url)
+        found = self.certificates
+        if found is not None:
+            found.load()
+        elif self.private_key is not None:
+            raise ConfigError("a private key goes with a certificate (--certificate)")
+        elif self.client_ca is not None:
+            raise ConfigError("--client-ca needs TLS: name the server's own certificate (--certificate)")
+
+    def counts_addresses(self, address: Address) -> bool:
+        """Whether the address of a connection there is that of a client. On loopback and behind a proxy many
+        clients have one."""
+        return not address.is_loopback and not self.behind_tls_proxy
+
+    def budget(self, address: Address) -> Budget:
+        """The connections that a listener there may have."""
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = self.most_connections
+        if files != resource.RLIM_INFINITY:
+            most = max(1, min(most, files - _OTHER_FILES))
+        each = self.most_connections_each
+        if each is None and self.counts_addresses(address):
+            each = MOST_CONNECTIONS_EACH
+        return Budget(most, each)
+
+    def headers(self, address: Address) -> list[tuple[str, str]]:
+        """Headers of every answer. Browsers apply HSTS to all ports of a host, so not for loopback."""
+        is_https = self.certificate is not None and not address.is_loopback
+        is_public = self.public_url is not None and self.public_url.lower().startswith("https:")
+        return [_HSTS] if is_https or is_public else []
 
 
 class Beside(Protocol):
@@ -120,29 +176,44 @@ class Server(uvicorn.Server):
         security: Security | None = None,
         longest_wait: float = LONGEST_WAIT_SECONDS,
         around: Around | None = None,
+        address: Address | None = None,
     ) -> None:
         self._security = secured = security or Security()
-        self.service: Service = Service(engine, longest_wait=longest_wait, policy=secured.delivery_policy)
+        self.service: Service = Service(
+            engine,
+            longest_wait=longest_wait,
+            policy=secured.delivery_policy,
+            public_url=secured.public_url,
+        )
         self._guard = secured.guard(self.service)  # one for all protocols, so that rates are counted together
         self._beside: Beside | None = None
-        app = http_app(
+        where = address or Address()
+        app: Any = http_app(
             self.service,
             version=version,
             guard=self._guard,
             hosts=secured.hosts,
             debug=secured.debug,
         )
+        app = app if around is None else around(app)
+        certificates = secured.certificates
         super().__init__(
             uvicorn.Config(
-                app if around is None else around(app),
-                ssl_certfile=secured.certificate,
-                ssl_keyfile=secured.private_key,
+                AccessLog(app, self.service.desk.clock) if secured.access_log else app,
+                # The library takes no context, and asks for none but with the name of a file or a factory.
+                ssl_context_factory=None
+                if certificates is None
+                else lambda *_: renewed_context(certificates),
+                headers=secured.headers(where),
                 lifespan="on",
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                http=Connecting,
+                http=cast(
+                    "type[asyncio.Protocol]",
+                    partial(Connecting, budget=secured.budget(where), refusals=self.service.refusals),
+                ),
                 ws="none",
                 timeout_graceful_shutdown=grace,
             )
@@ -157,10 +228,15 @@ class Server(uvicorn.Server):
                 f"gRPC needs {exc.name}, which is not installed: pip install 'forebay[grpc]'"
             ) from exc
         secured = self._security
-        beside = GrpcServer(self.service, self._guard)
-        port = beside.listen(
-            address.host, address.port, certificate=secured.certificate, private_key=secured.private_key
+        beside = GrpcServer(
+            self.service,
+            self._guard,
+            certificates=secured.certificates,
+            debug=secured.debug,
+            counts_addresses=secured.counts_addresses(address),
+            logs_access=secured.access_log,
         )
+        port = beside.listen(address.host, address.port)
         self._beside = beside
         return port
 
@@ -245,7 +321,9 @@ def serve(
         _check_reach(one, secured)
 
     async def run(listener: socket.socket) -> None:
-        server = Server(engine, version=version, grace=grace, security=secured, around=around)
+        server = Server(
+            engine, version=version, grace=grace, security=secured, around=around, address=address
+        )
         port = None if grpc is None else server.listen_for_grpc(grpc)
         tell(_told(secured.scheme, *listener.getsockname()[:2]))
         if grpc is not None and port is not None:
@@ -271,10 +349,31 @@ def allow_connections() -> None:
 
 
 def _check_reach(address: Address, secured: Security) -> None:
-    if not address.is_loopback and not secured.asks_for_keys:
+    if address.is_loopback:
+        return
+    if not secured.asks_for_keys:
         raise ConfigError(
             f"{address.host} can be reached from other machines, and nobody would have to say who they are; "
             "ask for keys (--keys), or listen on 127.0.0.1"
+        )
+    if secured.certificate is None and not secured.behind_tls_proxy:
+        raise ConfigError(
+            f"{address.host} can be reached from other machines, and API keys would be sent unencrypted; "
+            "speak TLS (--certificate), listen on 127.0.0.1, or say that a proxy speaks TLS with all "
+            "clients (--behind-tls-proxy)"
+        )
+
+
+def _check_public_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_right = False
+    if not is_right or "@" in url or "?" in url or "#" in url:
+        raise ConfigError(
+            f"--public-url takes the address that browsers use, such as https://jobs.example.org, "
+            f"and not {url!r:.200}"
         )
 
 

@@ -66,7 +66,7 @@ URL_OPTIONS: Final[Mapping[EngineName, tuple[UrlOption, ...]]] = {
     ),
     "https": (
         UrlOption("answer_wait", "30", _ANSWER_WAIT),
-        _TLS_OPTIONS[0],
+        *_TLS_OPTIONS[:3],
     ),
 }
 

@@ -78,8 +78,8 @@ def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None)
     `unix:///run/redis.sock?db=0` one behind a socket; their options are `namespace` (forebay), `keep` (10000:
     how many final jobs of a queue), `keep_bytes` (0: how much memory they may take), `answer_wait` (30) and
     `persistence` (none: its loss is accepted). `https://one,two:8443/prefix` is a service on one or several
-    servers, opened with an API `key`; its options are `ssl_ca_certs` and `answer_wait` (30). Raises
-    ConfigError for everything else.
+    servers, opened with an API `key`; its options are `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and
+    `answer_wait` (30). Raises ConfigError for everything else.
     """
     parts = _split(url)
     shown = without_password(url)
@@ -298,6 +298,8 @@ def _remote(url: str, parts: SplitResult, key: str | None) -> Engine:
             key=key,
             answer_wait=_answer_wait(url, options.get("answer_wait"), ANSWER_SECONDS),
             ca_certs=options.get("ssl_ca_certs"),
+            certfile=options.get("ssl_certfile"),
+            keyfile=options.get("ssl_keyfile"),
         )
     )
 

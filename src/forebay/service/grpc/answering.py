@@ -1,11 +1,14 @@
 """The methods as the library wants them: let in, read, call one operation, render.
 
 Bodies come as bytes, so that nothing of a request is parsed before its caller was let in, and so that one
-that cannot be parsed is answered by our table like everything else.
+that cannot be parsed is answered by our table like everything else. To the library every request is a stream
+of messages: it would read the only message before the handler is called, so a stranger could have calls under
+way, for as long as the server runs, whose message never comes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -17,9 +20,10 @@ import msgspec
 from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
-from forebay.errors import ForebayError, TooManyRequests
+from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
 from forebay.service import problems
 from forebay.service.auth import Admits, bearer, request_id
+from forebay.service.certificates import common_name
 from forebay.service.generated import forebay_pb2
 from forebay.service.grpc.forms import form_of, message_name
 from forebay.service.grpc.methods import SERVICES, Method
@@ -28,6 +32,7 @@ from forebay.service.operations.service import Service
 from forebay.service.operations.telling import made, problem_of
 from forebay.service.permitting.permit import Permit
 from forebay.service.rates import Allowance
+from forebay.service.request_log import RequestLine, name_in
 from forebay.service.schema.shared import Asked, Problem, Shape
 from forebay.service.schema.unreadable import Unreadable
 
@@ -35,12 +40,13 @@ PACKAGE: Final = "forebay.v1"
 REQUEST_ID: Final = "x-request-id"
 # A wait ends so long before the deadline of its call that its answer arrives in time.
 MARGIN_SECONDS: Final = 0.25
+ARRIVES_WITHIN_SECONDS: Final = 30.0  # as over HTTP
 # Clients take 8 KiB behind an answer; a character is up to twelve bytes of a status, and six of a problem.
 MOST_STATUS: Final = 200
 MOST_DETAIL: Final = 600
 
 Metadata = list[tuple[str, str | bytes]]
-Handler = Callable[[bytes, Any], Awaitable[Any]]
+Handler = Callable[[Any, Any], Awaitable[Any]]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -48,9 +54,18 @@ logger: logging.Logger = logging.getLogger(__name__)
 class Answering:
     """The handlers of all methods of one service."""
 
-    def __init__(self, service: Service, guard: Admits) -> None:
+    def __init__(
+        self,
+        service: Service,
+        guard: Admits,
+        *,
+        reads_certificates: bool = False,
+        logs_access: bool = False,
+    ) -> None:
         self._service = service
         self._guard = guard
+        self._reads_certificates = reads_certificates
+        self._logs_access = logs_access
         self._routes = {
             method: Route(f"/{PACKAGE}.{name}/{method.name}", "gRPC")
             for name, methods in SERVICES.items()
@@ -68,35 +83,37 @@ class Answering:
 
     def _handler(self, method: Method) -> Any:
         if method.stream is not None:
-            return grpc.unary_stream_rpc_method_handler(self._stream(method))
-        return grpc.unary_unary_rpc_method_handler(self._unary(method))
+            return grpc.stream_stream_rpc_method_handler(self._stream(method))
+        return grpc.stream_unary_rpc_method_handler(self._unary(method))
 
     def _unary(self, method: Method) -> Handler:
-        async def answer(body: bytes, context: Any) -> bytes:
+        async def answer(_: Any, context: Any) -> bytes:
             told: Metadata = []
             call = self._begun(method)
             try:
-                permit = await self._admitted(context, told)
+                permit = await self._admitted(context, told, call)
+                body = await message_of(context)
                 request = within(method, read(method.asked, body), context.time_remaining())
                 assert method.call is not None  # noqa: S101 - it has no stream
                 answered = await method.call(permit, request)
             except Exception as exc:  # the request boundary: whatever it is, the caller is told
-                await _refuse(context, exc, told, call)
+                await self._refuse(context, exc, told, call)
             finally:  # also of a caller that has left
-                call.answered()
+                self._end(context, told, call)
             context.set_trailing_metadata(tuple(told))
             return rendered(answered)
 
         return answer
 
     def _stream(self, method: Method) -> Handler:
-        async def answer(body: bytes, context: Any) -> None:
+        async def answer(_: Any, context: Any) -> None:
             told: Metadata = []
             call = self._begun(method)
             try:
-                permit = await self._admitted(context, told)
+                permit = await self._admitted(context, told, call)
                 assert method.stream is not None  # noqa: S101 - it has no single answer
                 # Closed here and not when somebody collects it: what it holds goes back when the call ends.
+                body = await message_of(context)
                 async with aclosing(method.stream(permit, read(method.asked, body))) as answers:
                     async for one in answers:
                         call.answered()
@@ -104,9 +121,9 @@ class Answering:
             except grpc.aio.InternalError:  # nobody is there to be told
                 return
             except Exception as exc:  # as above
-                await _refuse(context, exc, told, call)
+                await self._refuse(context, exc, told, call)
             finally:
-                call.answered()
+                self._end(context, told, call)
             context.set_trailing_metadata(tuple(told))
 
         return answer
@@ -114,17 +131,76 @@ class Answering:
     def _begun(self, method: Method) -> Call:
         return Call(self._service.requests, self._routes[method])
 
-    async def _admitted(self, context: Any, told: Metadata) -> Permit:
+    async def _admitted(self, context: Any, told: Metadata, call: Call) -> Permit:
         """Who asks. Unlike over HTTP there is no look at where a request is from: pages in a browser cannot
         make one of these."""
         shown: Mapping[str, Any] = dict(context.invocation_metadata() or ())
         asked = request_id(str(shown.get(REQUEST_ID, "")))
         told.append((REQUEST_ID, asked))
+        certificate = _certificate(context) if self._reads_certificates else None
         caller = await self._guard.caller(
-            bearer(shown.get("authorization")), address_of(context.peer()), asked
+            bearer(shown.get("authorization")), address_of(context.peer()), asked, certificate
         )
+        call.caller = caller.name
         told += [(name.lower(), value) for name, value in caller.headers.items()]
         return Permit(self._service, caller)
+
+    async def _refuse(self, context: Any, error: Exception, told: Metadata, call: Call) -> NoReturn:
+        """End a call with what went wrong: a status, and all of the problem in the metadata behind it."""
+        problem = _problem(error)
+        problem = replace(problem, detail=problem.detail[:MOST_DETAIL])
+        more: Metadata = [("forebay-code", problem.code), ("forebay-problem-bin", rendered(problem))]
+        if isinstance(error, TooManyRequests):
+            headers = Allowance(error.limit, 0, error.reset_seconds).headers()
+            more += [(name.lower(), value) for name, value in headers.items()]
+        if problem.retry_after_seconds is not None:
+            more.append(("retry-after", str(problem.retry_after_seconds)))
+        status = grpc.StatusCode[problems.codes()[problem.code].grpc]
+        call.failed(status.name)
+        if isinstance(error, (Unauthenticated, Forbidden, TooManyRequests)):
+            self._service.refusals.write(line_of(context, told, call))
+        await context.abort(status, (problem.detail or problem.title)[:MOST_STATUS], (*told, *more))
+        raise AssertionError("the library has not ended the call")
+
+    def _end(self, context: Any, told: Metadata, call: Call) -> None:
+        call.answered()
+        if self._logs_access:
+            line_of(context, told, call).write(call.milliseconds)
+
+
+def _certificate(context: Any) -> str | None:
+    """The common name in the certificate that the client has proved to have."""
+    return common_name(next(iter(context.auth_context().get("x509_common_name", ())), None))
+
+
+def line_of(context: Any, told: Metadata, call: Call) -> RequestLine:
+    """A call as it is logged."""
+    shown: Mapping[str, Any] = dict(context.invocation_metadata() or ())
+    return RequestLine(
+        method=call.route.method,
+        path=call.route.endpoint,
+        status=call.status,
+        address=address_of(context.peer()),
+        caller=call.caller or name_in(bearer(shown.get("authorization"))),
+        request=next((str(value) for name, value in told if name == REQUEST_ID), ""),
+    )
+
+
+class TooSlow(Exception):
+    """The message of a call did not come in its time."""
+
+
+async def message_of(context: Any) -> bytes:
+    """The message of a call; raises TooSlow or Unreadable."""
+    try:
+        async with asyncio.timeout(ARRIVES_WITHIN_SECONDS):
+            body = await context.read()
+    except TimeoutError as exc:
+        raise TooSlow(f"the request has not arrived within {ARRIVES_WITHIN_SECONDS:g} s") from exc
+    if body is grpc.aio.EOF:
+        raise Unreadable("the call has no message")
+    found: bytes = body
+    return found
 
 
 def read(asked: type[Asked], body: bytes) -> Asked:
@@ -164,34 +240,25 @@ class Call:
 
     def __init__(self, requests: Requests, route: Route) -> None:
         self._requests = requests
-        self._route = route
+        self.route = route
+        self.status = grpc.StatusCode.OK.name
+        self.caller = ""
         self._began = requests.clock.monotonic()
         self._is_counted = False
+
+    @property
+    def milliseconds(self) -> float:
+        return (self._requests.clock.monotonic() - self._began) * 1_000
 
     def answered(self) -> None:
         if not self._is_counted:
             self._is_counted = True
-            self._requests.answered(self._route, self._began)
+            self._requests.answered(self.route, self._began)
 
     def failed(self, status: str) -> None:
+        self.status = status
         self.answered()
-        self._requests.failed(self._route, status)
-
-
-async def _refuse(context: Any, error: Exception, told: Metadata, call: Call) -> NoReturn:
-    """End a call with what went wrong: a status, and all of the problem in the metadata behind it."""
-    problem = _problem(error)
-    problem = replace(problem, detail=problem.detail[:MOST_DETAIL])
-    more: Metadata = [("forebay-code", problem.code), ("forebay-problem-bin", rendered(problem))]
-    if isinstance(error, TooManyRequests):
-        headers = Allowance(error.limit, 0, error.reset_seconds).headers()
-        more += [(name.lower(), value) for name, value in headers.items()]
-    if problem.retry_after_seconds is not None:
-        more.append(("retry-after", str(problem.retry_after_seconds)))
-    status = grpc.StatusCode[problems.codes()[problem.code].grpc]
-    call.failed(status.name)
-    await context.abort(status, (problem.detail or problem.title)[:MOST_STATUS], (*told, *more))
-    raise AssertionError("the library has not ended the call")
+        self._requests.failed(self.route, status)
 
 
 def _problem(error: Exception) -> Problem:
@@ -200,5 +267,7 @@ def _problem(error: Exception) -> Problem:
     if isinstance(error, Unreadable):
         words = f"the request cannot be read: {error!s:.500}"
         return made(problems.BAD_REQUEST, words, field=error.field)
+    if isinstance(error, TooSlow):
+        return made(problems.TOO_SLOW, str(error))
     logger.error("a request has met a fault of the service", exc_info=error)
     return made(problems.INTERNAL, "the service has met a fault of its own; its log says more")

@@ -1,67 +1,160 @@
-"""The standard health service: whether this server can do anything for anybody now. It asks for no key."""
+"""The standard health service, and reflection: what is answered without a key."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection
 
-from forebay.errors import ForebayError
-from forebay.service.grpc.answering import PACKAGE
+from forebay.errors import ForebayError, TooManyRequests
+from forebay.service.auth import Admits
+from forebay.service.budgets import Budget
+from forebay.service.grpc.answering import PACKAGE, TooSlow, address_of, message_of
 from forebay.service.grpc.methods import SERVICES
 from forebay.service.operations.service import Service
+from forebay.service.operations.store_check import LOOK_SECONDS
+from forebay.service.schema.unreadable import Unreadable
 
 NAME: Final = "grpc.health.v1.Health"
 KNOWN: Final = frozenset({"", NAME, *(f"{PACKAGE}.{name}" for name in SERVICES)})
-LOOK_SECONDS: Final = 1.0
+# Calls without a key at a time: of all clients, and of one address. They never take the room of other calls.
+MOST_OPEN_CALLS: Final = 1_000
+MOST_OPEN_CALLS_EACH: Final = 100
 
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
 _UNKNOWN: Final = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
+class OpenCalls:
+    """Calls that need no key: rated by address, and few at a time."""
+
+    def __init__(self, guard: Admits, budget: Budget) -> None:
+        self._guard = guard
+        self._budget = budget
+
+    @asynccontextmanager
+    async def admitted(self, context: Any) -> AsyncIterator[None]:
+        """Hold a place for a call, or end it with RESOURCE_EXHAUSTED."""
+        address = address_of(context.peer())
+        try:
+            self._guard.visit(address)
+        except TooManyRequests as exc:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(exc))
+        if not self._budget.enter(address):
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls without a key are under way"
+            )
+        try:
+            yield
+        finally:
+            self._budget.leave(address)
+
+
 class Health:
     """All our services serve, or none does: they have one store."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, calls: OpenCalls) -> None:
         self._service = service
+        self._calls = calls
+        self._watchers = 0
+        self._status: Any = None
+        self._changed = asyncio.Event()
 
     def handler(self) -> Any:
         """What is registered with a server."""
-        request, answer = health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
+        render = health_pb2.HealthCheckResponse.SerializeToString
+        # Streams of requests to the library, for the reason that `answering` gives.
         return grpc.method_handlers_generic_handler(
             NAME,
             {
-                "Check": grpc.unary_unary_rpc_method_handler(
-                    self._check, request.FromString, answer.SerializeToString
-                ),
-                "Watch": grpc.unary_stream_rpc_method_handler(
-                    self._watch, request.FromString, answer.SerializeToString
-                ),
+                "Check": grpc.stream_unary_rpc_method_handler(self._check, response_serializer=render),
+                "Watch": grpc.stream_stream_rpc_method_handler(self._watch, response_serializer=render),
             },
         )
 
-    async def _check(self, request: Any, context: Any) -> Any:
-        if request.service not in KNOWN:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
-        return health_pb2.HealthCheckResponse(status=await self._status())
+    async def _check(self, _: Any, context: Any) -> Any:
+        async with self._calls.admitted(context):
+            if await _service_asked(context) not in KNOWN:
+                await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
+            return health_pb2.HealthCheckResponse(status=await self._look())
 
-    async def _watch(self, request: Any, context: Any) -> None:
+    async def _watch(self, _: Any, context: Any) -> None:
+        async with self._calls.admitted(context):
+            is_known = await _service_asked(context) in KNOWN
+            with self._looking():
+                await self._tell_changes(is_known, context)
+
+    async def _tell_changes(self, is_known: bool, context: Any) -> None:
         told: Any = None
         while not self._service.waiting.is_stopped:
-            status = await self._status() if request.service in KNOWN else _UNKNOWN
-            if status != told:
+            # Taken before the status: a change while this call writes is not missed.
+            changed = self._changed
+            status = self._status if is_known else _UNKNOWN
+            if status is not None and status != told:
                 told = status
                 with suppress(grpc.aio.InternalError):  # that nobody is there shows by the call's end
                     await context.write(health_pb2.HealthCheckResponse(status=status))
-            await asyncio.sleep(LOOK_SECONDS)
+            await changed.wait()
 
-    async def _status(self) -> Any:
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """One task looks for all watchers, from the first to the last of them."""
+        self._watchers += 1
+        if self._watchers == 1:
+            self._status = None
+            self._task = asyncio.ensure_future(self._look_on())
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            if not self._watchers:
+                self._task.cancel()
+
+    async def _look_on(self) -> None:
+        while not self._service.waiting.is_stopped:
+            status = await self._look()
+            if status != self._status:
+                self._status = status
+                self._wake()
+            await asyncio.sleep(LOOK_SECONDS)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _look(self) -> Any:
         try:
             await self._service.check()
         except ForebayError:
             return _NOT_SERVING
         return _SERVING
+
+
+async def _service_asked(context: Any) -> str:
+    """The service that a client asks about; ends a call that does not say so."""
+    try:
+        request = health_pb2.HealthCheckRequest.FromString(await message_of(context))
+    except (TooSlow, Unreadable, DecodeError) as exc:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the request cannot be read: {exc}")
+    return str(request.service)
+
+
+class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # it has no types
+    """The library's own, within the bounds of calls that need no key."""
+
+    def __init__(self, names: tuple[str, ...], calls: OpenCalls) -> None:
+        super().__init__(names)
+        self._calls = calls
+
+    async def ServerReflectionInfo(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
+        async with self._calls.admitted(context):
+            async for answer in super().ServerReflectionInfo(request_iterator, context):
+                yield answer

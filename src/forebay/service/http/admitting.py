@@ -23,11 +23,14 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
-from forebay.service.auth import Admits, bearer, request_id
+from forebay.service.auth import Admits, Caller, bearer, request_id
 from forebay.service.operations.telling import problem_of
 from forebay.service.rates import Allowance
+from forebay.service.request_log import name_in
 
 CALLER: Final = "forebay.caller"
+CLAIMED: Final = "forebay.claimed"  # the name of the key in a token that was refused
+CERTIFICATE: Final = "forebay.certificate"  # in the state: the common name that the client has proved
 REQUEST_ID: Final = "X-Request-Id"
 # What says nothing about anybody's jobs: whoever watches over the server, and how to talk to it.
 OPEN: Final = ("/health/", "/openapi")
@@ -46,22 +49,34 @@ class Admitting:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != ScopeType.HTTP or scope["path"].startswith(OPEN):
+        if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
         headers = Headers.from_scope(scope)
         asked = request_id(headers.get(REQUEST_ID, ""))
         try:
-            if self._guard.is_open:
-                check_local(headers, self._hosts)
-            client = scope["client"]
-            token = bearer(headers.get("authorization")) or _cookie_token(scope, headers)
-            caller = await self._guard.caller(token, client[0] if client else "", asked)
+            caller = await self._caller(scope, headers, asked)
         except ForebayError as error:
+            cast("dict[str, Any]", scope)[CLAIMED] = name_in(bearer(headers.get("authorization")))
             await refuse(send, error, {REQUEST_ID: asked})
+            return
+        if caller is None:
+            await self._app(scope, receive, send)
             return
         cast("dict[str, Any]", scope)[CALLER] = caller
         await self._app(scope, receive, telling(send, {**caller.headers, REQUEST_ID: asked}))
+
+    async def _caller(self, scope: HTTPScope, headers: Headers, asked: str) -> Caller | None:
+        """The caller of a request; None where the answer is for everybody."""
+        address = scope["client"][0] if scope["client"] else ""
+        if scope["path"].startswith(OPEN):
+            self._guard.visit(address)
+            return None
+        if self._guard.is_open:
+            check_local(headers, self._hosts)
+        token = bearer(headers.get("authorization")) or _cookie_token(scope, headers)
+        certificate = None if token is not None else _certificate(scope, headers)
+        return await self._guard.caller(token, address, asked, certificate)
 
 
 def _cookie_token(scope: HTTPScope, headers: Headers) -> str | None:
@@ -70,6 +85,16 @@ def _cookie_token(scope: HTTPScope, headers: Headers) -> str | None:
     if token is not None:
         check_page(scope["method"], headers)
     return token
+
+
+def _certificate(scope: HTTPScope, headers: Headers) -> str | None:
+    """The name in the client's certificate; raises Forbidden for a request of another site. A browser shows
+    a certificate with every request, as it does a cookie; programs name no origin."""
+    name: str | None = scope.get("state", {}).get(CERTIFICATE)
+    origin = headers.get("origin")
+    if name is not None and origin is not None and not _is_same(origin, headers.get("host", "")):
+        raise Forbidden("a certificate opens nothing to pages of other sites")
+    return name
 
 
 def check_page(method: str, headers: Headers) -> None:

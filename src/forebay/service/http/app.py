@@ -77,7 +77,7 @@ def http_app(
         guarded = door(admitted)
     else:
         guarded = Admitting(admitted, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
-    return Counting(guarded, service.requests, Endpoints(_templates(debug=debug)))
+    return Counting(guarded, service.requests, Endpoints(_templates(debug=debug)), service.refusals)
 
 
 def framework_app(

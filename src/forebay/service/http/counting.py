@@ -11,20 +11,30 @@ from typing import Final
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from forebay.service.http.access_log import line_of
 from forebay.service.operations.requests import OTHER, Endpoints, Requests, Route
+from forebay.service.request_log import Refusals
 
 FIRST_PROBLEM: Final = 400
+_REFUSALS: Final = frozenset({401, 403, 429})
+# What a browser does with an answer that it should not have got: nothing. Pages have headers of their own.
+_PROTECTION: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
 # A client may invent others, and each would be counted by itself.
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class Counting:
-    """The app, with every answer counted."""
+    """The app, with every answer counted and protected, and every refusal logged."""
 
-    def __init__(self, app: ASGIApp, requests: Requests, endpoints: Endpoints) -> None:
+    def __init__(self, app: ASGIApp, requests: Requests, endpoints: Endpoints, refusals: Refusals) -> None:
         self._app = app
         self._requests = requests
         self._endpoints = endpoints
+        self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -40,6 +50,9 @@ class Counting:
                 requests.answered(route, began)
                 if message["status"] >= FIRST_PROBLEM:
                     requests.failed(route, str(message["status"]))
+                    if message["status"] in _REFUSALS:
+                        self._refusals.write(line_of(scope, message))
+                message["headers"] = [*message.get("headers", ()), *_PROTECTION]
             await send(message)
 
         await self._app(scope, receive, counted)

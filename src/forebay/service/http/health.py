@@ -24,7 +24,7 @@ async def live() -> Alive:
 
 @get("/health/ready", tags=["health"])
 async def ready(request: Asking) -> Alive:
-    """Say whether the store answers, so that requests can be served."""
+    """Say whether the store answers, so that requests can be served. Servers look once a second."""
     await open_service(request).check()
     return Alive()
 

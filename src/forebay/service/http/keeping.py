@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from litestar import get, post
-from litestar.datastructures import ResponseHeader
 from litestar.params import JSONBody, PathParameter
 
 from forebay.service.http.calling import Asking, permit_of
@@ -22,8 +21,6 @@ from forebay.service.schema.keeping import (
 )
 
 KeyPath = Annotated[str, PathParameter(description="The name of an API key.", pattern=KEY_NAME)]
-# An answer with a token is for whoever has asked and for nobody between.
-_NOT_KEPT = [ResponseHeader(name="Cache-Control", value="no-store")]
 
 
 @get("/v1/keys", tags=["keys"])
@@ -32,7 +29,7 @@ async def keys(request: Asking) -> KeyList:
     return await permitted.keys(permit_of(request))
 
 
-@post("/v1/keys", tags=["keys"], response_headers=_NOT_KEPT)
+@post("/v1/keys", tags=["keys"])
 async def create_key(request: Asking, data: JSONBody[KeyRequest]) -> KeyMade:
     """Make an API key, and tell its token this once."""
     return await permitted.create_key(permit_of(request), data)
@@ -44,7 +41,7 @@ async def key(request: Asking, name: KeyPath) -> KeyShape:
     return await permitted.key(permit_of(request), name)
 
 
-@post("/v1/keys/{name:str}/rotate", tags=["keys"], status_code=200, response_headers=_NOT_KEPT)
+@post("/v1/keys/{name:str}/rotate", tags=["keys"], status_code=200)
 async def rotate_key(request: Asking, name: KeyPath, data: JSONBody[RotateRequest]) -> KeyMade:
     """Give an API key another secret, and tell its new token this once."""
     return await permitted.rotate_key(permit_of(request), name, data)

@@ -24,7 +24,6 @@ LAST_SECONDS: Final = 1.0
 COMES_AGAIN_MS: Final = 2_000
 _HEADERS: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache, no-store"),
     (b"connection", b"keep-alive"),
     (b"x-accel-buffering", b"no"),  # a proxy in between shall not save them up
 )

@@ -27,8 +27,10 @@ from forebay.service.operations.producing import Producing
 from forebay.service.operations.requests import Requests
 from forebay.service.operations.reviving import Reviving
 from forebay.service.operations.steering import Steering
+from forebay.service.operations.store_check import StoreCheck
 from forebay.service.operations.waiting import Waiting
 from forebay.service.operations.watching import Watching
+from forebay.service.request_log import Refusals
 from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
 from forebay.stores.protocol import Engine
 from forebay.telemetry.observing import End
@@ -38,7 +40,8 @@ class Service:
     """The operations on one store. Made and started on an event loop; it remembers nobody but those who wait,
     so any number may run beside each other. Nobody waits for longer than `longest_wait` seconds, whatever
     they ask for: something between here and them may cut a connection that is silent for long. It does
-    `duties`, those of every worker if none are given; these deliver alerts by the `policy`."""
+    `duties`, those of every worker if none are given; these deliver alerts by the `policy`. Browsers find it
+    at `public_url`, if that is known."""
 
     def __init__(
         self,
@@ -49,9 +52,13 @@ class Service:
         longest_wait: float = LONGEST_WAIT_SECONDS,
         duties: Sequence[Duty] | None = None,
         policy: DeliveryPolicy | None = None,
+        public_url: str | None = None,
     ) -> None:
         used = clock or SystemClock()
         self.desk: Desk = Desk(engine, used)
+        self.public_url: str | None = public_url
+        self.refusals: Refusals = Refusals(used)
+        self._check_store = StoreCheck(lambda: self.desk.read(lambda reader: reader.now()), used)
         worker = WorkerId(f"service-{new_worker()}")
         metrics = MetricsRecorder(worker, used)
         if duties is None:
@@ -98,10 +105,10 @@ class Service:
             await self.desk.close()
 
     async def check(self) -> None:
-        """Whether the store answers and jobs are looked for; raises what is wrong."""
+        """Whether the store answers and jobs are looked for; raises StoreUnavailable."""
         if not self.waiting.is_running:
             raise StoreUnavailable("this server looks for no jobs: it has not started, or is about to end")
-        await self.desk.read(lambda reader: reader.now())
+        await self._check_store()
 
 
 def _count_lost(metrics: MetricsRecorder, ends: Sequence[End]) -> None:

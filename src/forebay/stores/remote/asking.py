@@ -61,6 +61,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     answer_wait: float = ANSWER_SECONDS
     ca_certs: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [("urls", self.urls)]
@@ -220,9 +222,17 @@ class Asking:
         address = self.address
         if not address.urls[0].startswith("https:"):
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if address.ca_certs is not None:
-            return ssl.create_default_context(cafile=address.ca_certs)
-        return httpx2.create_ssl_context()
+        context = (
+            httpx2.create_ssl_context()
+            if address.ca_certs is None
+            else ssl.create_default_context(cafile=address.ca_certs)
+        )
+        if address.certfile is not None:
+            try:
+                context.load_cert_chain(address.certfile, address.keyfile)
+            except (OSError, ValueError) as exc:
+                raise StoreUnusable(f"ssl_certfile {address.certfile} cannot be used: {exc}") from exc
+        return context
 
     def _made(self) -> httpx2.Client:
         address = self.address

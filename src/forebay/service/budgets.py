@@ -1,0 +1,54 @@
+"""Bounds on what clients hold at a time: connections, health watches."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from functools import lru_cache
+from typing import Final
+
+_IPV6_PREFIX: Final = 64  # one customer gets at least so many addresses, and may use all of them
+
+
+class Budget:
+    """At most `most` holders at a time, and `most_each` of one address. None is no bound.
+
+    For one event loop: nothing is awaited between check and count, so two callers never take one place.
+    """
+
+    def __init__(self, most: int | None, most_each: int | None = None) -> None:
+        self._most = most
+        self._most_each = most_each
+        self._held: Counter[str] = Counter()
+        self._total = 0
+
+    def enter(self, address: str) -> bool:
+        """Take a place for this address; false if there is none."""
+        network = network_of(address)
+        if self._most is not None and self._total >= self._most:
+            return False
+        if self._most_each is not None and self._held[network] >= self._most_each:
+            return False
+        self._held[network] += 1
+        self._total += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """Return a place."""
+        network = network_of(address)
+        self._total -= 1
+        self._held[network] -= 1
+        if not self._held[network]:
+            del self._held[network]
+
+
+@lru_cache(maxsize=1_024)
+def network_of(address: str) -> str:
+    """The address as clients are counted by: an IPv6 address stands for its /64."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 4:  # noqa: PLR2004 - of the protocol
+        return address
+    return str(found.ipv4_mapped or ipaddress.ip_network((found, _IPV6_PREFIX), strict=False))

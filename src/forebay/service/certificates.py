@@ -1,0 +1,151 @@
+"""TLS of the server: its certificate, and the authority for those of its clients.
+
+The files are looked at before each handshake and read again when they have changed, so a renewed certificate
+needs no restart. A look costs a few microseconds, a handshake a millisecond. Open connections keep what they
+have begun with.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from forebay.errors import ConfigError
+
+T = TypeVar("T")
+
+ClientCertificate = Literal["required", "optional"]
+_NAME: Final = re.compile(r"[A-Za-z0-9_.@-][A-Za-z0-9_.@ -]{0,99}\Z")
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class Certificates(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a server, in PEM. `certificate` may hold its key too; clients are asked for certificates
+    of `client_ca` where there is one."""
+
+    certificate: str
+    private_key: str | None = None
+    client_ca: str | None = None
+    client_certificate: ClientCertificate = "required"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        named = (self.certificate, self.private_key, self.client_ca)
+        return tuple(path for path in named if path is not None)
+
+    @property
+    def asks_clients(self) -> bool:
+        """Whether a client without a certificate is refused."""
+        return self.client_ca is not None and self.client_certificate == "required"
+
+    def load(self) -> ssl.SSLContext:
+        """Read the files; raises ConfigError for one that cannot be used."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.certificate, self.private_key)
+        except (OSError, ValueError) as exc:
+            raise ConfigError(f"the certificate {self.certificate} cannot be used: {exc}") from exc
+        if self.client_ca is not None:
+            try:
+                context.load_verify_locations(cafile=self.client_ca)
+            except (OSError, ValueError) as exc:
+                raise ConfigError(f"the authority of clients {self.client_ca} cannot be used: {exc}") from exc
+            context.verify_mode = ssl.CERT_REQUIRED if self.asks_clients else ssl.CERT_OPTIONAL
+        return context
+
+    def pem(self) -> tuple[bytes, bytes, bytes | None]:
+        """The key, the chain and the authority of clients, for gRPC; raises ConfigError."""
+        self.load()  # gRPC says of a pair that does not fit only that no client gets through
+        try:
+            key, chain = self.private_key or self.certificate, self.certificate
+            authority = None if self.client_ca is None else Path(self.client_ca).read_bytes()
+            return Path(key).read_bytes(), Path(chain).read_bytes(), authority
+        except OSError as exc:
+            raise ConfigError(f"the certificate {self.certificate} cannot be used: {exc}") from exc
+
+
+class FromFiles(Generic[T]):
+    """A value that is read from files, and read again when they have changed.
+
+    A renewal writes several files, one after the other. What cannot be read is tried again at each handshake,
+    and the value before stays. Two threads that look at one moment read the same files twice, no more.
+    """
+
+    def __init__(self, paths: Sequence[str], read: Callable[[], T]) -> None:
+        self._paths = paths
+        self._read = read
+        # Before the files are read: a change that comes meanwhile is seen at the next look.
+        self._stamp: object = self._stamp_now()
+        self._failed: object = None
+        self._value = read()
+
+    def current(self) -> T:
+        stamp = self._stamp_now()
+        if stamp == self._stamp:
+            return self._value
+        try:
+            self._value = self._read()
+        except ConfigError as exc:
+            if stamp != self._failed:
+                self._failed = stamp
+                logger.error("%s; the one before stays in use", exc)
+            return self._value
+        self._stamp = stamp
+        logger.info("certificates were read again: %s", ", ".join(self._paths))
+        return self._value
+
+    def _stamp_now(self) -> object:
+        return tuple(_stamp_of(path) for path in self._paths)
+
+
+def _stamp_of(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)  # follows links: Kubernetes renews a secret by another target
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class _Renewed(ssl.SSLContext):
+    """Hands each connection to the context of the present files.
+
+    asyncio takes one context for the life of a listener, and asks it for an object per connection. Loading a
+    new certificate into a context in use is not atomic: a handshake between certificate and key would fail.
+    """
+
+    files: FromFiles[ssl.SSLContext]
+
+    def wrap_bio(self, *args: Any, **more: Any) -> ssl.SSLObject:
+        return self.files.current().wrap_bio(*args, **more)
+
+
+def renewed_context(certificates: Certificates) -> ssl.SSLContext:
+    """A context for a listener whose files may change; raises ConfigError."""
+    context = _Renewed(ssl.PROTOCOL_TLS_SERVER)
+    context.files = FromFiles(certificates.paths, certificates.load)
+    return context
+
+
+def subject_name(certificate: object) -> str | None:
+    """The common name of a verified certificate as Python's ssl shows it."""
+    if not isinstance(certificate, dict):
+        return None
+    fields = (field for group in certificate.get("subject", ()) for field in group)
+    return common_name(next((value for name, value in fields if name == "commonName"), None))
+
+
+def common_name(name: str | bytes | None) -> str | None:
+    """A common name that can stand in a log; None for another."""
+    try:
+        text = name.decode() if isinstance(name, bytes) else name
+    except UnicodeDecodeError:
+        return None
+    return text if text is not None and _NAME.match(text) else None

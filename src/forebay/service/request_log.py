@@ -1,0 +1,89 @@
+"""Log lines about requests: refusals always, but a bounded number; all requests with `--access-log`.
+
+Lines name the key, never its secret. Query strings are left out: they may hold what a search looks for.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any, Final
+
+import msgspec
+
+from forebay.clock import Clock
+from forebay.domain.limits import Limit
+from forebay.errors import TooManyRequests
+from forebay.service.keys import parse_token
+from forebay.service.rates import Rates
+
+# For each status: a client that is refused ten thousand times a second does not fill the disk.
+LINES: Final = Limit(scope="global", rate=5, burst=50)
+_ANSWERED: Final = (
+    "%(method)s %(path).200r %(status)s in %(milliseconds)s ms: "
+    "address %(address)s, caller %(caller)s, request %(request)s"
+)
+_REFUSED: Final = (
+    "refused %(method)s %(path).200r with %(status)s: "
+    "address %(address)s, key %(caller)s, request %(request)s"
+)
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
+
+refusals: logging.Logger = logging.getLogger("forebay.service.refusals")
+access: logging.Logger = logging.getLogger("forebay.service.access")
+
+
+class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One request as it is logged. `caller` may also be the key that a refused token names."""
+
+    method: str
+    path: str
+    status: str
+    address: str
+    caller: str = ""
+    request: str = ""
+
+    def write(self, milliseconds: float) -> None:
+        """Write the line of the access log."""
+        values = {**self.fields, "milliseconds": round(milliseconds, 1)}
+        access.info(_ANSWERED, values, extra=values)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        found: dict[str, str] = msgspec.to_builtins(self)
+        return {name: value or "-" for name, value in found.items()}
+
+
+class Refusals:
+    """Writes a line for each request that is refused, until there are too many."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._rates = Rates(LINES, clock)
+        self._unwritten = 0
+
+    def write(self, line: RequestLine) -> None:
+        if not self._may_write(line.status):
+            return
+        refusals.warning(_REFUSED, line.fields, extra=line.fields)
+
+    def write_connection(self, address: str) -> None:
+        """Write that a connection was refused, because there are too many."""
+        if self._may_write("connection"):
+            refusals.warning("refused a connection from %s: too many are open", address)
+
+    def _may_write(self, status: str) -> bool:
+        try:
+            self._rates.take(status)
+        except TooManyRequests:
+            self._unwritten += 1
+            return False
+        if self._unwritten:
+            refusals.warning("%d more refusals were not written", self._unwritten)
+            self._unwritten = 0
+        return True
+
+
+def name_in(token: str | None) -> str:
+    """The name of the key that a token claims to be; empty if it names none."""
+    name, _ = parse_token(token or "")
+    return name if _NAME.match(name) else ""

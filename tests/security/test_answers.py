@@ -1,0 +1,72 @@
+"""Headers that keep browsers from using answers that they should not have got."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.service.server import Address, Security
+from forebay.stores.opening import open_engine
+from tests.service.serving import serving
+from tests.service.speaking import speaking
+
+PUBLIC = "https://jobs.example.org"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/health/live", 200),
+        ("GET", "/openapi/v1.json", 200),
+        ("GET", "/v1/session", 200),
+        ("POST", "/v1/jobs", 400),
+        ("POST", "/v1/claim", 400),
+        ("GET", "/v1/nothing", 404),
+        ("DELETE", "/v1/jobs", 405),
+    ],
+)
+@pytest.mark.parametrize("asks_for_keys", [True, False])
+def test_every_answer_is_for_its_client_alone(
+    asks_for_keys: bool, method: str, path: str, status: int
+) -> None:
+    with serving(open_engine("memory://"), security=Security(asks_for_keys=asks_for_keys)) as served:
+        answer = served.client.request(method, path, content=b"[")
+
+    assert answer.status_code == (401 if asks_for_keys and path.startswith("/v1/") else status)
+    assert answer.headers.get_list("X-Content-Type-Options") == ["nosniff"]
+    assert answer.headers.get_list("Cache-Control") == ["no-store"]
+    assert answer.headers.get_list("Cross-Origin-Resource-Policy") == ["same-origin"]
+
+
+def test_a_stream_is_for_its_client_alone() -> None:
+    with (
+        serving(open_engine("memory://")) as served,
+        served.client.stream("GET", "/v1/events/stream") as answer,
+    ):
+        assert answer.headers.get_list("Cache-Control") == ["no-store"]
+
+
+@pytest.mark.parametrize(
+    ("security", "host", "is_sent"),
+    [
+        ({}, "127.0.0.1", False),
+        ({"public_url": PUBLIC}, "127.0.0.1", True),
+        ({"public_url": "http://jobs.example.org"}, "127.0.0.1", False),
+        ({"certificate": "server.pem"}, "192.0.2.1", True),
+        # A browser would want TLS of every port of localhost, for a year.
+        ({"certificate": "server.pem"}, "127.0.0.1", False),
+    ],
+)
+def test_browsers_are_told_to_stay_with_tls_where_there_is_some(
+    security: dict[str, str], host: str, is_sent: bool
+) -> None:
+    headers = dict(Security(**security).headers(Address(host)))  # type: ignore[arg-type]  # of its fields
+
+    assert ("Strict-Transport-Security" in headers) is is_sent
+
+
+def test_the_public_address_is_known_to_the_service_and_to_browsers() -> None:
+    with speaking(open_engine("memory://"), security=Security(public_url=PUBLIC)) as spoken:
+        answer = spoken.client.get("/health/live")
+
+        assert spoken.service.public_url == PUBLIC
+    assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"

@@ -1,0 +1,207 @@
+"""Clients without a key that try to hold connections, or more of them than they may."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from http.client import HTTPException, HTTPResponse
+from threading import Event
+
+import pytest
+
+from forebay.service.http.connecting import Connecting
+from forebay.service.server import MOST_CONNECTIONS_EACH, Address, Security
+from forebay.stores.opening import open_engine
+from tests.service.serving import PATIENCE, Served, serving
+from tests.service.speaking import speaking
+from tests.worker.support import eventually
+
+# A refusal is sent long before such a body has come, and the library's own limit between requests is 5 s.
+HUGE = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n"
+SOON = 20.0
+
+
+class Quick(Connecting):
+    rest_seconds = 0.3
+
+
+class Short(Connecting):
+    age_seconds = 0.3
+
+
+class Clogged(Connecting):
+    """A connection of which the system takes little at a time, to a client that takes nothing."""
+
+    head_seconds = 0.3
+    is_lost = Event()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as there
+        super().connection_made(transport)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        Clogged.is_lost.set()
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[Served]:
+    with serving(open_engine("memory://"), security=Security(asks_for_keys=True), connecting=Quick) as found:
+        yield found
+
+
+def connected(address: str) -> socket.socket:
+    host, _, port = address.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE)
+
+
+def refused(address: str) -> socket.socket:
+    """A connection on which the body of a refused request is still awaited."""
+    connection = connected(address)
+    connection.sendall(HUGE)
+    assert status(connection) == 401
+    connection.settimeout(SOON)
+    return connection
+
+
+def status(connection: socket.socket) -> int:
+    """The status of an answer, which is read to its end: it comes in two pieces."""
+    answer = HTTPResponse(connection)
+    answer.begin()
+    answer.read()
+    return answer.status
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(65_536) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.shows("R-SEC-10")
+def test_one_byte_after_a_refusal_does_not_hold_the_connection(quick: Served) -> None:
+    with refused(quick.address) as connection:
+        connection.sendall(b"x")
+
+        assert is_closed(connection)
+
+
+@pytest.mark.shows("R-SEC-10")
+def test_a_refused_body_that_never_ends_is_not_taken_for_ever(quick: Served) -> None:
+    with refused(quick.address) as connection:
+        connection.settimeout(0.02)
+
+        def is_over() -> bool:
+            try:
+                connection.sendall(b"x")
+                return connection.recv(65_536) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        eventually(is_over)
+
+
+def test_a_refused_request_whose_body_comes_soon_leaves_the_connection_open() -> None:
+    with (
+        serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as served,
+        connected(served.address) as connection,
+    ):
+        connection.sendall(HUGE.replace(b"16000000", b"2"))
+        assert status(connection) == 401
+        connection.sendall(b"{}GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+        assert status(connection) == 200
+
+
+@pytest.mark.shows("R-SEC-10")
+def test_a_request_has_an_age_at_which_its_connection_is_closed() -> None:
+    body = b'{"queues": ["q"], "wait_seconds": 20}'
+    with serving(open_engine("memory://"), connecting=Short) as served:
+        served.service.desk.engine.store().save_queue("q")  # type: ignore[arg-type]  # a plain text names it
+        with connected(served.address) as connection:
+            connection.settimeout(SOON / 2)
+            connection.sendall(
+                b"POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
+
+            assert is_closed(connection)
+
+
+@pytest.mark.shows("R-SEC-10")
+def test_a_client_that_leaves_its_answer_unread_is_cut_off() -> None:
+    with serving(open_engine("memory://"), connecting=Clogged) as served, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        host, _, port = served.address.removeprefix("http://").partition(":")
+        connection.connect((host, int(port)))
+        connection.sendall(b"GET /openapi/v1.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+        assert Clogged.is_lost.wait(SOON)
+
+
+@pytest.mark.shows("R-SEC-10")
+@pytest.mark.parametrize("bound", [{"most_connections": 2}, {"most_connections_each": 2}])
+def test_connections_beyond_a_bound_are_refused_until_others_end(
+    bound: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    with speaking(open_engine("memory://"), security=Security(**bound)) as spoken:  # type: ignore[arg-type]
+        first, second = connected(spoken.address), connected(spoken.address)
+        with second:
+            for connection in (first, second):
+                assert is_served(connection)
+            with connected(spoken.address) as third:
+                assert status(third) == 503
+                assert is_closed(third)
+            first.close()
+
+            eventually(lambda: is_open(spoken.address))
+    assert "refused a connection from 127.0.0.1" in caplog.text
+
+
+def is_served(connection: socket.socket) -> bool:
+    connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return status(connection) == 200
+
+
+def is_open(address: str) -> bool:
+    with connected(address) as connection:
+        try:
+            return is_served(connection)
+        except (ConnectionError, HTTPException):
+            return False
+
+
+@pytest.mark.parametrize(
+    ("security", "host", "each"),
+    [
+        ({}, "127.0.0.1", None),
+        ({}, "0.0.0.0", 1_000),  # noqa: S104 - that is the point
+        ({"behind_tls_proxy": True}, "0.0.0.0", None),  # noqa: S104 - as above
+        ({"most_connections_each": 7}, "127.0.0.1", 7),
+    ],
+)
+def test_addresses_are_counted_where_they_are_those_of_clients(
+    security: dict[str, int], host: str, each: int | None
+) -> None:
+    budget = Security(**security).budget(Address(host))  # type: ignore[arg-type]  # of its fields
+    taken = 0
+    while taken <= MOST_CONNECTIONS_EACH and budget.enter("192.0.2.1"):
+        taken += 1
+
+    assert taken == (MOST_CONNECTIONS_EACH + 1 if each is None else each)
+    assert budget.enter("192.0.2.2")
+
+
+def test_an_ipv6_network_is_one_address() -> None:
+    budget = Security(most_connections_each=1).budget(Address())
+
+    assert budget.enter("2001:db8::1")
+    assert not budget.enter("2001:db8::2")
+    assert budget.enter("2001:db8:0:1::1")
+    budget.leave("2001:db8::1")
+    assert budget.enter("2001:db8::2")
+    assert budget.enter("::ffff:192.0.2.1")
+    assert budget.enter("::ffff:192.0.2.2")
