@@ -7,8 +7,10 @@ import pytest
 from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
 from forebay.domain.note import (
+    MAX_LEVEL,
     MAX_LINE,
     MAX_LINES,
+    MAX_STEP_NAME,
     MAX_STEPS,
     LogLine,
     Note,
@@ -16,8 +18,10 @@ from forebay.domain.note import (
     Progress,
     Step,
     as_kept,
+    check_step_name,
     number_at,
 )
+from forebay.errors import InvalidJob
 
 LEASE = Lease(JobId("a"), 3)
 
@@ -119,3 +123,21 @@ def test_the_place_of_a_line_tells_its_attempt_and_number() -> None:
     assert early.place < late.place
     assert [number_at(early.place, 3), number_at(late.place, 4), number_at(12, 3)] == [7, 7, 0]
     assert LogLine(at=1, level="info", text="x", attempt=3).place is None
+
+
+def test_a_level_is_cut() -> None:
+    long = LogLine(at=1, level="x" * 1_000, text="t")
+
+    [kept] = as_kept(Note(lease=LEASE, lines=(long,)), 9).lines
+
+    assert kept.level == "x" * MAX_LEVEL
+
+
+@pytest.mark.parametrize("name", ["", "n" * (MAX_STEP_NAME + 1), "a\x00b", "\ud800", 7])
+def test_a_name_that_no_step_can_have_is_refused(name: object) -> None:
+    with pytest.raises(InvalidJob, match="the name of a step must be a text of 1 to 200 characters"):
+        check_step_name(name)
+
+
+def test_the_longest_name_of_a_step_is_fine() -> None:
+    check_step_name("n" * MAX_STEP_NAME)

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from forebay.app.codec import encode_result
 from forebay.app.results import parent_results
 from forebay.app.saying import Pending, made_line, made_progress
-from forebay.app.stepping import check_name, encoded, fitted
+from forebay.app.stepping import encoded, fitted
 from forebay.clock import SystemClock
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, WorkerId, check_whole
-from forebay.domain.note import MAX_STEPS, LogLine, Progress, Step
+from forebay.domain.note import MAX_STEPS, LogLine, Progress, Step, check_step_name
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import (
@@ -372,7 +372,7 @@ class JobContext:
 
     def _loaded(self, name: str) -> dict[str, bytes]:
         """The steps done so far; those of earlier attempts are looked for once."""
-        check_name(name)
+        check_step_name(name)
         own = self._owned()
         while own.steps is None:
             try:
@@ -386,7 +386,7 @@ class JobContext:
             return self._loaded(name)
         from asyncio import Lock, sleep, to_thread  # noqa: PLC0415 - most programs have no event loop
 
-        check_name(name)
+        check_step_name(name)
         own = self._owned()
         own.looking = own.looking or Lock()
         async with own.looking:  # hundreds of coroutines may begin with their steps, and one looks for all

@@ -202,7 +202,8 @@ def letter(channel: Mail, alert: Alert, step: Step) -> EmailMessage:
     message = EmailMessage()
     message["From"] = channel.sender
     message["To"] = ", ".join(channel.to)
-    message["Subject"] = f"[{alert.severity.upper()}] {step}: {alert.message}"
+    # A task's name may hold U+2028 or U+0085: `EmailMessage` sees the end of a line there, and refuses it.
+    message["Subject"] = " ".join(f"[{alert.severity.upper()}] {step}: {alert.message}".splitlines())
     message["Message-ID"] = f"<{alert.id}.{step}.{channel.name}@forebay>"
     at = as_datetime(alert.triggered_at)
     lines = [

@@ -10,11 +10,9 @@ from typing import Final
 
 from forebay.clock import SystemClock
 from forebay.domain.job import Job
-from forebay.domain.note import MAX_LINE, LogLine, Progress
+from forebay.domain.note import MAX_LEVEL, MAX_LINE, LogLine, Progress
 from forebay.domain.text import clean
 from forebay.errors import InvalidJob, LeaseLost
-
-MAX_LEVEL: Final = 20
 
 _CLOCK: Final = SystemClock()
 

@@ -7,17 +7,7 @@ from typing import Any
 
 from forebay.app.codec import decode_result, encode_result
 from forebay.app.fitting import Fitting
-from forebay.domain.note import MAX_STEP_NAME
-from forebay.domain.text import clean
-from forebay.errors import InvalidJob, PayloadError
-
-
-def check_name(name: object) -> None:
-    if not isinstance(name, str) or not 1 <= len(name) <= MAX_STEP_NAME or clean(name) != name:
-        raise InvalidJob(
-            f"the name of a step must be a text of 1 to {MAX_STEP_NAME} characters, not {name!r:.60}",
-            field="name",
-        )
+from forebay.errors import PayloadError
 
 
 def encoded(name: str, value: Any) -> bytes:

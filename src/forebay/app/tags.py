@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from binascii import a2b_base64, b2a_base64
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -24,18 +25,31 @@ from uuid import UUID
 
 import msgspec
 
+from forebay.app.unstorable_types import refusal_of
 from forebay.domain.nesting import MAX_DEPTH
 
 # What Go and Rust can read as a number; what is beyond goes as text.
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1
 
+# The hashes of numbers are no secret, so a writer can choose members that a set compares each with each.
+# Powers of two have one hash of 61, so a few equal ones are nothing odd.
+MAX_EQUAL_HASHES: Final = 100
+# Different hashes may still be chosen to meet in the table. With so many members that takes 0.1 s, not hours.
+MAX_MEMBERS: Final = 10_000
+# To compare a whole number with a decimal takes the square of its length: 40 us for so many bits.
+MAX_BITS: Final = 4_096
+
 _MARK: Final = "~"
 _LONG: Final = 16
+# Added to the depth of what stands in a set or in a key: the outermost of these is read back as a whole.
+_HASHED: Final = 1 << 10
 _ONLY_TEXT: Final = frozenset({str})
 _MICROSECOND: Final = timedelta(microseconds=1)
 _HEX: Final = pattern(r"-?0x[0-9a-fA-F]+\Z")
 _SECONDS: Final = pattern(r"(-?)([0-9]{1,15})(?:\.([0-9]{1,6}))?\Z")
+_AS_MEMBERS: Final = ("members of a set", "pass a list")
+_AS_KEYS: Final = ("keys of a dict", "pass a list of pairs")
 _ODD_FLOATS: Final = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 Tagger: TypeAlias = Callable[[Any, int], Any]
@@ -144,7 +158,7 @@ def _mark(name: str, value: Any) -> dict[str, Any]:
 
 
 def _deeper(depth: int) -> int:
-    if depth >= MAX_DEPTH:
+    if depth % _HASHED >= MAX_DEPTH:
         raise Unfit(
             f"nested deeper than {MAX_DEPTH} levels, or containing itself; it cannot be stored: "
             "pass a flat list, or keep the data elsewhere and pass a reference"
@@ -229,11 +243,12 @@ def _set(value: set[Any] | frozenset[Any], depth: int) -> Any:
     inner, done = _deeper(depth), []
     for item in value:
         try:
-            done.append(_TAGGERS[type(item)](item, inner))
+            done.append(_TAGGERS[type(item)](item, inner | _HASHED))
         except Unfit as exc:
             exc.steps.append(f"{{{item!r:.40}}}")
             raise
-    _check_distinct(done, len(value), "members of a set", "pass a list")
+    if depth < _HASHED:
+        _read_members(done, *_AS_MEMBERS)
     # In order, so that equal arguments give equal bytes in every process.
     done.sort(key=msgspec.json.encode)
     return _mark("frozenset" if isinstance(value, frozenset) else "set", done)
@@ -253,24 +268,14 @@ def _map(value: dict[Any, Any], depth: int) -> Any:
     pairs: list[list[Any]] = []
     for key, item in value.items():
         try:
-            keys.append(_TAGGERS[type(key)](key, depth))
+            keys.append(_TAGGERS[type(key)](key, depth | _HASHED))
             pairs.append([keys[-1], _TAGGERS[type(item)](item, depth)])
         except Unfit as exc:
             exc.steps.append(key_step(key))
             raise
-    _check_distinct(keys, len(value), "keys of a dict", "pass a list of pairs")
+    if depth < _HASHED:
+        _read_members(keys, *_AS_KEYS)
     return _mark("map", pairs)
-
-
-def _check_distinct(stored: list[Any], count: int, role: str, instead: str) -> None:
-    """Refuse what would come back equal to another, or could not be hashed."""
-    try:
-        is_same = len(set(map(untag, stored))) == count
-    except TypeError:
-        # They come back as dicts, even when they sit in a tuple.
-        raise Unfit(f"dataclasses and Structs cannot be stored as {role}; {instead}") from None
-    if not is_same:
-        raise Unfit(f"two {role} are equal once they are stored; {instead}")
 
 
 def _enum(value: Enum, depth: int) -> Any:
@@ -315,7 +320,7 @@ def _fields(record: Any) -> Iterable[tuple[str, Any]]:
 class _Taggers(dict[type, Tagger]):
     def __missing__(self, kind: type) -> Tagger:
         # Not kept: classes may be made and forgotten at run time.
-        if reason := _refusal(kind):
+        if reason := refusal_of(kind):
             raise Unfit(reason)
         if issubclass(kind, Enum):
             return _enum
@@ -361,55 +366,6 @@ _BY_BASE: Final[Mapping[type, Tagger]] = {
 }
 
 
-# ------------------------------------------------------------------ what is refused, in plain words
-
-# By name, so that nothing has to be imported to be refused.
-_REFUSED: Final[Mapping[str, tuple[str, str]]] = {
-    name: words
-    for words, names in {
-        ("a function", "make it a task and pass the task's name"): (
-            "builtins.builtin_function_or_method builtins.method functools.partial"
-        ),
-        ("a class", "pass its name"): "builtins.type",
-        ("a module", "pass its name"): "builtins.module",
-        ("a generator", "pass a list of what it yields"): "builtins.generator builtins.async_generator",
-        ("a coroutine", "await it and pass what it returns"): "builtins.coroutine _asyncio.Future",
-        ("a future", "pass its result"): "concurrent.futures._base.Future",
-        ("an open file", "pass its path"): "_io._IOBase tempfile._TemporaryFileWrapper",
-        ("a path object", "pass str(path)"): "pathlib.PurePath pathlib._local.PurePath",
-        ("a socket", "pass the address"): "_socket.socket",
-        ("a lock", "take one in the task"): (
-            "_thread.lock _thread.RLock threading.Condition threading.Semaphore threading.Event "
-            "asyncio.locks.Lock asyncio.locks.Event asyncio.locks.Condition asyncio.locks.Semaphore"
-        ),
-        ("a thread", "start one in the task"): "threading.Thread",
-        ("a database connection", "open one in the task"): (
-            "sqlite3.Connection sqlite3.Cursor psycopg.BaseConnection psycopg.BaseCursor "
-            "psycopg._connection_base.BaseConnection psycopg._cursor_base.BaseCursor "
-            "sqlalchemy.engine.base.Connection sqlalchemy.engine.base.Engine sqlalchemy.orm.session.Session"
-        ),
-        ("an ORM object", "pass its key and load it in the task"): (
-            "django.db.models.base.Model peewee.Model"
-        ),
-        ("an exception", "pass its text"): "builtins.BaseException",
-        ("a changeable row of bytes", "pass bytes(value)"): "builtins.bytearray builtins.memoryview",
-        ("a sequence of this type", "pass list(value)"): "builtins.range collections.deque",
-        ("a complex number", "pass its two parts"): "builtins.complex",
-    }.items()
-    for name in names.split()
-}
-
-
-def _refusal(kind: type) -> str:
-    words = None
-    if hasattr(kind, "_sa_class_manager"):
-        # SQLAlchemy's objects need no base of its own, and some are dataclasses besides.
-        words = _REFUSED["peewee.Model"]
-    for base in kind.__mro__:
-        words = words or _REFUSED.get(f"{base.__module__}.{base.__qualname__}")
-    return f"{words[0]} cannot be stored; {words[1]}" if words else ""
-
-
 # ------------------------------------------------------------------ from JSON
 
 
@@ -446,6 +402,56 @@ def _read_int(text: str) -> int:
     return int(text, 16)
 
 
+def _read_members(stored: Iterable[Any], role: str, instead: str) -> list[Any]:
+    """Members of a set or keys of a dict as they are read; raises Unfit for those that have no hash, are
+    equal to another, or would take long to compare."""
+    members = [untag(item) for item in stored]
+    if len(members) > MAX_MEMBERS and not _ONLY_TEXT.issuperset(map(type, members)):
+        raise Unfit(f"there can be at most {MAX_MEMBERS:,} {role} that are not text; {instead}")
+    try:
+        hashes = set(map(hash, members))
+    except TypeError:
+        # They come back as dicts, even when they sit in a tuple.
+        raise Unfit(f"dataclasses and Structs cannot be stored as {role}; {instead}") from None
+    if len(hashes) < len(members):
+        _check_equal_hashes(members, role, instead)
+    return members
+
+
+def _check_equal_hashes(members: list[Any], role: str, instead: str) -> None:
+    counts = Counter(map(hash, members))
+    if max(counts.values()) > MAX_EQUAL_HASHES:
+        raise Unfit(f"more than {MAX_EQUAL_HASHES} {role} have the same hash; {instead}")
+    if any(_is_long([member]) for member in members if counts[hash(member)] > 1):
+        raise Unfit(f"{role} with the same hash can have at most {MAX_BITS:,} bits; {instead}")
+    if len(_set_of(members)) < len(members):
+        raise Unfit(f"two {role} are equal once they are stored; {instead}")
+
+
+def _is_long(values: Iterable[Any]) -> bool:
+    """Whether one of these, or of what they hold, is a number that takes long to compare."""
+    return any(
+        value.bit_length() > MAX_BITS
+        if type(value) is int
+        else type(value) in (tuple, frozenset) and _is_long(value)
+        for value in values
+    )
+
+
+def _set_of(members: list[Any]) -> set[Any]:
+    """The same as `set`, but other threads may run between two members, however long they take to compare."""
+    return {member for member in members}
+
+
+def _read_set(items: list[Any]) -> set[Any]:
+    return _set_of(_read_members(items, *_AS_MEMBERS))
+
+
+def _read_map(pairs: list[Any]) -> dict[Any, Any]:
+    keys = _read_members([key for key, _ in pairs], *_AS_KEYS)
+    return {key: untag(item) for key, (_, item) in zip(keys, pairs, strict=True)}
+
+
 def _read_datetime(text: str) -> datetime:
     at = datetime.fromisoformat(text)
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
@@ -470,8 +476,8 @@ _READERS: Final[Mapping[str, tuple[type, Callable[[Any], Any]]]] = {
     "uuid": (str, UUID),
     "bytes": (str, lambda text: a2b_base64(text, strict_mode=True)),
     "tuple": (list, lambda items: tuple(map(untag, items))),
-    "set": (list, lambda items: set(map(untag, items))),
-    "frozenset": (list, lambda items: frozenset(map(untag, items))),
-    "map": (list, lambda pairs: {untag(key): untag(item) for key, item in pairs}),
+    "set": (list, _read_set),
+    "frozenset": (list, lambda items: frozenset(_read_set(items))),
+    "map": (list, _read_map),
 }
 TAGS: Final = tuple(_READERS)

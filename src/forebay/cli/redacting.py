@@ -7,14 +7,13 @@ from typing import Any, Final
 
 HIDDEN: Final = "***"
 
+# These begin with what is rare and never look back: a letter is read once or twice, however long a word is.
 # Greedy up to the last @: a password may hold an @ of its own that nobody has escaped.
-_USER_INFO: Final = re.compile(r"(?P<start>[a-z][a-z0-9+.-]*://[^\s/:@?#]*):[^\s/?#]*@", re.IGNORECASE)
-# In our own messages a URL may be one that nobody can parse, with a / or a ? in its password. Data is not
-# treated like that, because http://host:80/?to=me@home has no password.
-_ANY_USER_INFO: Final = re.compile(r"(?P<start>[a-z][a-z0-9+.-]*://[^\s/:@?#]*):\S*@", re.IGNORECASE)
-_OPTION: Final = re.compile(
-    r"(?P<start>[?&;][^\s=&;'\"]*(?:pass|pwd|secret|token|key)[^\s=&;'\"]*=)[^\s&;'\"]*", re.IGNORECASE
-)
+_USER_INFO: Final = re.compile(r"(?P<start>(?<=[a-z0-9+.-])://[^\s/:@?#]*+):[^\s/?#]*@", re.IGNORECASE)
+_WORD: Final = re.compile(r"\S++")
+_USER: Final = re.compile(r"(?<=[a-z0-9+.-])://[^\s/:@?#]*+:", re.IGNORECASE)
+_OPTIONS: Final = re.compile(r"[?&;][^\s&;'\"]*+")
+_SECRET: Final = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 # Data is not ours to change: only names that mean nothing else.
 _DATA_OPTION: Final = re.compile(
     r"(?P<start>[?&;](?:password|passwd|pass|pwd|token|access_token|secret|client_secret"
@@ -33,7 +32,25 @@ class Shown(str):
 def redacted(message: str) -> str:
     """A message of ours with the password of every URL in it hidden, and the secret of every token."""
     message = _TOKEN.sub(rf"\g<start>{HIDDEN}", message)
-    return _OPTION.sub(rf"\g<start>{HIDDEN}", _ANY_USER_INFO.sub(rf"\g<start>:{HIDDEN}@", message))
+    return _OPTIONS.sub(_without_secret, _WORD.sub(_without_password, message))
+
+
+def _without_password(word: re.Match[str]) -> str:
+    """A word without the password of a URL in it. In our own messages a URL may be one that nobody can parse,
+    with a / or a ? in its password. Data is not treated like that, because http://host:80/?to=me@home has no
+    password."""
+    before, at, behind = word[0].rpartition("@")
+    user = _USER.search(before) if at else None
+    return word[0] if user is None else f"{before[: user.end()]}{HIDDEN}@{behind}"
+
+
+def _without_secret(options: re.Match[str]) -> str:
+    """An option of a URL without its value, if its name looks secret. A ? in the value may begin another."""
+    parts = options[0].split("=")
+    for place, part in enumerate(parts[:-1]):
+        if _SECRET.search(part.partition("?")[2] if place else part):
+            return "=".join((*parts[: place + 1], HIDDEN))
+    return options[0]
 
 
 def redacted_data(value: Any) -> Any:

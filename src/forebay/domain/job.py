@@ -140,13 +140,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def _check_payload(self) -> None:
         if type(self.payload) is not bytes:
             raise PayloadError("payload must be bytes; encode the arguments first", field="payload")
-        size = len(self.payload)
-        if size > MAX_PAYLOAD and (size > MAX_PAYLOAD + MAX_SEAL or not _SEALED.match(self.payload)):
-            raise PayloadError(
-                f"the payload has {size:,} bytes, the limit is {MAX_PAYLOAD:,}; "
-                "keep the data elsewhere and pass a reference",
-                field="payload",
-            )
+        check_size("payload", self.payload)
 
     def _check_times(self) -> None:
         check_whole("delay_ms", self.delay_ms, 0, LATEST_AT)
@@ -393,6 +387,17 @@ def check_queue_name(name: str) -> None:
 def check_task_name(name: str) -> None:
     """Raise InvalidJob unless this can name a task."""
     check_text("task", name, most=MAX_TASK_NAME)
+
+
+def check_size(field: str, data: bytes, role: str = "payload") -> None:
+    """Raise PayloadError unless a job can keep these bytes; encrypted ones may be somewhat longer."""
+    size = len(data)
+    if size > MAX_PAYLOAD and (size > MAX_PAYLOAD + MAX_SEAL or not _SEALED.match(data)):
+        raise PayloadError(
+            f"the {role} has {size:,} bytes, the limit is {MAX_PAYLOAD:,}; "
+            "keep the data elsewhere and pass a reference",
+            field=field,
+        )
 
 
 def check_text(field: str, value: str, most: int = MAX_KEY) -> None:

@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from forebay.domain.job import QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.text import clean
+from forebay.errors import InvalidJob
 
 MAX_LINES: Final = 200
 MAX_LINE: Final = 2_000
 MAX_STEPS: Final = 1_000
 MAX_STEP_NAME: Final = 200
+MAX_LEVEL: Final = 20
 _LINES_OF_AN_ATTEMPT: Final = 2**32  # more than one can say
 
 
@@ -95,6 +97,15 @@ def number_at(place: int, attempt: int) -> int:
     return max(0, place - attempt * _LINES_OF_AN_ATTEMPT)
 
 
+def check_step_name(name: object) -> None:
+    """Raise InvalidJob unless this can name a step."""
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_STEP_NAME or clean(name) != name:
+        raise InvalidJob(
+            f"the name of a step must be a text of 1 to {MAX_STEP_NAME} characters, not {name!r:.60}",
+            field="name",
+        )
+
+
 def as_kept(note: Note, now: int) -> Notes:
     """What a store keeps of a note: with the attempt and the store's time, every text cut and clean.
 
@@ -113,7 +124,9 @@ def as_kept(note: Note, now: int) -> Notes:
     return Notes(
         progress=progress,
         lines=tuple(
-            replace(line, level=clean(line.level), text=clean(line.text)[:MAX_LINE], attempt=attempt)
+            replace(
+                line, level=clean(line.level)[:MAX_LEVEL], text=clean(line.text)[:MAX_LINE], attempt=attempt
+            )
             for line in note.lines[-MAX_LINES:]
         ),
         steps=tuple(replace(step, attempt=attempt, at=now) for step in note.steps),

@@ -177,11 +177,11 @@ def _otherwise(
             end = _end(job, Ending.DISCARDED, JobState.DEAD, error=error, reason=_said(error))
             return replace(end, failures=job.failures + 1)
         case Cancelled(reason):
-            return _end(job, Ending.CANCELLED, JobState.CANCELLED, reason=_line(reason))
+            return _end(job, Ending.CANCELLED, JobState.CANCELLED, reason=reason_as_kept(reason))
         case Interrupted():
             return _end(job, Ending.INTERRUPTED, JobState.PENDING)
         case Held(gate, reason):
-            end = _end(job, Ending.HELD, JobState.PENDING, reason=_line(reason))
+            end = _end(job, Ending.HELD, JobState.PENDING, reason=reason_as_kept(reason))
             return replace(end, gate=gate)
         case Lost(reason, started):
             return _lost(job, reason, roll) if started else _otherwise(job, Interrupted(), roll)
@@ -231,7 +231,7 @@ def _lost(job: Job, reason: str, roll: float) -> Settlement:
     end = replace(_end(job, Ending.LOST, JobState.PENDING, error=error), crashes=job.crashes + 1)
     if end.crashes > job.policy.max_crashes:
         said = f"lost {end.crashes} times, the last time: {reason}"
-        return replace(end, state=JobState.DEAD, reason=_line(said))
+        return replace(end, state=JobState.DEAD, reason=reason_as_kept(said))
     if end.crashes == 1:
         return end
     # The first crash is mostly the machine's fault; from the second on the job is a suspect.
@@ -239,9 +239,9 @@ def _lost(job: Job, reason: str, roll: float) -> Settlement:
 
 
 def _said(error: AttemptError) -> str:
-    return _line(f"{error.type}: {error.message}" if error.message else error.type)
+    return reason_as_kept(f"{error.type}: {error.message}" if error.message else error.type)
 
 
-def _line(text: str) -> str:
+def reason_as_kept(text: str) -> str:
     """A reason as it is stored: short, and without NUL, which not every engine can hold."""
     return text.replace("\x00", "\N{SYMBOL FOR NULL}")[:MAX_REASON]

@@ -19,6 +19,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from forebay.integrations.moving_in.found import Unreadable
+from forebay.integrations.moving_in.pickle_work import PickleWork
 
 MOST_BYTES: Final = 16 << 20  # unpacked: a job of ours takes 1 MiB, and a pickle may be longer than its JSON
 _NODE_BYTES: Final = 8
@@ -94,6 +95,7 @@ def read_pickle(
     stream = BytesIO(data)
     try:
         _check_memory(data)
+        PickleWork(MOST_BYTES // _NODE_BYTES).check(data)
         found = _Reader(stream, classes).load()
     except Unreadable:
         raise

@@ -27,6 +27,7 @@ from forebay.service.certificates import common_name
 from forebay.service.generated import forebay_pb2
 from forebay.service.grpc.forms import form_of, message_name
 from forebay.service.grpc.methods import SERVICES, Method
+from forebay.service.operations.converter import BODY_SIZE
 from forebay.service.operations.requests import Requests, Route
 from forebay.service.operations.service import Service
 from forebay.service.operations.telling import made, problem_of
@@ -92,8 +93,8 @@ class Answering:
             call = self._begun(method)
             try:
                 permit = await self._admitted(context, told, call)
-                body = await message_of(context)
-                request = within(method, read(method.asked, body), context.time_remaining())
+                asked = await self._read(method, await message_of(context))
+                request = within(method, asked, context.time_remaining())
                 assert method.call is not None  # noqa: S101 - it has no stream
                 answered = await method.call(permit, request)
             except Exception as exc:  # the request boundary: whatever it is, the caller is told
@@ -112,9 +113,9 @@ class Answering:
             try:
                 permit = await self._admitted(context, told, call)
                 assert method.stream is not None  # noqa: S101 - it has no single answer
+                asked = await self._read(method, await message_of(context))
                 # Closed here and not when somebody collects it: what it holds goes back when the call ends.
-                body = await message_of(context)
-                async with aclosing(method.stream(permit, read(method.asked, body))) as answers:
+                async with aclosing(method.stream(permit, asked)) as answers:
                     async for one in answers:
                         call.answered()
                         await context.write(rendered(one))
@@ -127,6 +128,10 @@ class Answering:
             context.set_trailing_metadata(tuple(told))
 
         return answer
+
+    async def _read(self, method: Method, body: bytes) -> Asked:
+        BODY_SIZE.set(len(body))
+        return await self._service.desk.converter.run(len(body), read, method.asked, body)
 
     def _begun(self, method: Method) -> Call:
         return Call(self._service.requests, self._routes[method])

@@ -16,7 +16,8 @@ from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Receive
 
-from forebay.service.http.calling import Gone
+from forebay.service.http.calling import Gone, open_service
+from forebay.service.operations.converter import BODY_SIZE
 from forebay.service.schema.unreadable import Unreadable
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
@@ -27,7 +28,12 @@ class Reading(Request[Any, Any, Any]):
     """A request whose body is read strictly, in one step."""
 
     async def json(self) -> Any:
-        return decoded(self.route_handler, await self.body())
+        return await self.decoded(self.route_handler, await self.body())
+
+    async def decoded(self, handler: BaseRouteHandler, body: bytes) -> Any:
+        """What a handler takes; raises Unreadable. From now on the size of this request is known."""
+        BODY_SIZE.set(len(body))
+        return await open_service(self).desk.converter.run(len(body), decoded, handler, body)
 
 
 def decoded(handler: BaseRouteHandler, body: bytes) -> Any:

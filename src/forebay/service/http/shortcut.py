@@ -16,7 +16,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import Receive, Scope, Send
 
 from forebay.service.http import consuming, producing
-from forebay.service.http.reading import Reading, decoded, whole_body
+from forebay.service.http.reading import Reading, whole_body
 
 HANDLERS: Final = (producing.enqueue, producing.enqueue_many, consuming.claim, consuming.settle)
 # What such a handler takes beside the body: who sends that goes the usual way.
@@ -43,7 +43,7 @@ class Shortcut:
         request = Reading(scope, receive, send)
         try:
             body = await whole_body(receive, self._max_body)
-            data = decoded(handler, body)
+            data = await request.decoded(handler, body)
             answer = msgspec.json.encode(await handler.fn(request, data))
         except Exception as exc:  # as at every request boundary: the table has an answer for each
             refusal = self._refusal(request, exc)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from forebay.app import bulk
-from forebay.app.codec import check_queue, check_whole
+from forebay.app.codec import check_queue, check_whole, encode_tagged_call
 from forebay.app.searching import counted, listed
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, NewJob, QueueName
@@ -18,11 +18,12 @@ from forebay.domain.pressure import Pace
 from forebay.domain.query import Counts, JobQuery, Page
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import IllegalTransition, InvalidJob, JobNotFound, QueueNotEmpty, QueueNotFound
+from forebay.service.operations.converter import BODY_SIZE
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.waiting import Waiting
 from forebay.service.schema.calls import check_told
 from forebay.service.schema.looking import JobList, job_line
-from forebay.service.schema.producing import Accepted, Verdict, payload_of
+from forebay.service.schema.producing import Accepted, Verdict
 from forebay.service.schema.queues import (
     CreateQueueRequest,
     DropAnswer,
@@ -272,7 +273,7 @@ class Administering:
         [found] = await self._desk.jobs([JobId(job_id)])
         if found is None:
             raise JobNotFound(f"there is no job {job_id}")
-        job = _like(found, request)
+        job = await self._desk.converter.run(BODY_SIZE.get(), _like, found, request)
 
         def insert(store: Store) -> Receipt:
             [receipt] = store.insert([job], create_queues=False)
@@ -328,7 +329,7 @@ def _like(job: Job, request: ReplayRequest) -> NewJob:
         if request.args is None or request.kwargs is None:
             raise InvalidJob("give both args and kwargs, or neither to keep those of the job", field="args")
         check_told(request.args, request.kwargs)
-        payload = payload_of(request.args, request.kwargs)
+        payload = encode_tagged_call(request.args, request.kwargs)
     check_whole(payload, None)
     check_queue(payload, request.queue or job.queue)
     return NewJob(

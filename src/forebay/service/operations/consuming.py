@@ -17,6 +17,7 @@ from forebay.domain.note import Note, Progress
 from forebay.domain.outcome import Outcome
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import ForebayError, JobNotFound, LeaseLost, StoreBusy, StoreError, StoreUnavailable
+from forebay.service.operations.converter import BODY_SIZE
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.merging import Merging
 from forebay.service.operations.telling import problem_of
@@ -79,7 +80,7 @@ class Consuming:
         kind = _kind(request)
         with self._waiting.presence.of(kind.queues):
             jobs = await self._waiting.claim(kind, request.most, request.wait_seconds)
-        return self._answer(jobs)
+        return await self._answer(jobs)
 
     async def stream(self, request: Wanted, size: int) -> AsyncGenerator[ClaimAnswer, None]:
         """Jobs to run as they come, never more than `size` that are not settled. Raises StoreUnavailable when
@@ -97,7 +98,7 @@ class Consuming:
                     jobs = await self._waiting.claim(kind, window.room, self._waiting.longest)
                     window.hold(Lease(job.id, job.attempt) for job in jobs)
                     if jobs:
-                        yield self._answer(jobs)
+                        yield await self._answer(jobs)
                 elif not await window.has_changed(LOOK_SECONDS):
                     window.keep(await self._running(window.leases))
             raise StoreUnavailable("this server stops; other servers have jobs")
@@ -112,9 +113,13 @@ class Consuming:
             Lease(job.id, job.attempt) for job in jobs if job is not None and job.state is JobState.RUNNING
         }
 
-    def _answer(self, jobs: Sequence[Job]) -> ClaimAnswer:
-        now_ms = self._desk.clock.now_ms()
-        return ClaimAnswer(jobs=[claimed(job, now_ms) for job in jobs])
+    async def _answer(self, jobs: Sequence[Job]) -> ClaimAnswer:
+        size = sum(len(job.payload) for job in jobs)
+        try:
+            return await self._desk.converter.run(size, _claimed, jobs, self._desk.clock.now_ms())
+        except asyncio.CancelledError:  # the client has gone while its answer was made
+            await self._waiting.give_back(jobs)
+            raise
 
     async def give_back(self, answer: ClaimAnswer) -> None:
         """Hand back what was claimed for somebody who is gone; goes on if whoever says so is gone too."""
@@ -161,7 +166,7 @@ class Consuming:
         return await self._ended(ending)
 
     async def _ended(self, ending: EndingRequest) -> Settled:
-        outcome = ending.as_outcome()
+        outcome = await self._desk.converter.run(BODY_SIZE.get(), ending.as_outcome)
         [job] = await self._desk.jobs([JobId(ending.id)])
         if job is None:
             raise JobNotFound(f"there is no job {ending.id}")
@@ -172,7 +177,7 @@ class Consuming:
     async def settle(self, request: SettleRequest) -> SettleAnswer:
         """End many leases at once; each is answered for itself."""
         jobs = await self._desk.jobs([JobId(ending.id) for ending in request.endings])
-        ends = [_checked(job, ending) for job, ending in zip(jobs, request.endings, strict=True)]
+        ends = await self._desk.converter.run(BODY_SIZE.get(), _all_checked, jobs, request.endings)
         kept = iter(await self._settle_together([one for one in ends if isinstance(one, Ended)]))
         return SettleAnswer(
             settled=[
@@ -279,6 +284,14 @@ def _kind(request: Wanted) -> Kind:
         None if request.tasks is None else frozenset(request.tasks),
         length(request.lease_seconds),
     )
+
+
+def _claimed(jobs: Sequence[Job], now_ms: int) -> ClaimAnswer:
+    return ClaimAnswer(jobs=[claimed(job, now_ms) for job in jobs])
+
+
+def _all_checked(jobs: Sequence[Job | None], endings: Sequence[EndingRequest]) -> list[Ended | ForebayError]:
+    return [_checked(job, ending) for job, ending in zip(jobs, endings, strict=True)]
 
 
 def _checked(job: Job | None, ending: EndingRequest) -> Ended | ForebayError:

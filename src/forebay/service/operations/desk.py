@@ -17,6 +17,7 @@ from forebay.clock import Clock
 from forebay.domain.job import Job, JobId
 from forebay.errors import StoreUnavailable
 from forebay.service.operations.breaker import Breaker
+from forebay.service.operations.converter import Converter
 from forebay.stores.protocol import Engine, Reader, Store
 
 READERS: Final = 2
@@ -44,6 +45,7 @@ class Desk:
     def __init__(self, engine: Engine, clock: Clock, readers: int = READERS) -> None:
         self.engine = engine
         self.clock = clock
+        self.converter: Converter = Converter()
         self.client: Client = Client(engine, clock)
         # Where several may write duties keep nobody waiting; where one may, they would fight for the lock.
         self._keeper = self.client if engine.features.has_one_writer else Client(engine, clock)
@@ -122,3 +124,4 @@ class Desk:
         self.break_off()
         for client in (self.client, self._keeper, self._walker, self._watcher, self._holder, *self._readers):
             await to_thread(client.close)
+        await to_thread(self.converter.close)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from msgspec.structs import astuple
 
-from forebay.app.codec import decode_call, masked_call
+from forebay.app.codec import is_same_call
 from forebay.app.graphs import MayRaise, has_needs
 from forebay.app.handle import JobHandle, Patience
 from forebay.app.masking import masked
@@ -21,13 +21,13 @@ from forebay.errors import (
     JobCancelled,
     JobFailed,
     JobNotFound,
-    PayloadError,
     QueueNotFound,
     RateLimited,
     StoreBusy,
     StoreUnavailable,
     WaitTimeout,
 )
+from forebay.service.operations.converter import BODY_SIZE
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.looking import Looking, Sees
 from forebay.service.operations.merging import Merging
@@ -71,7 +71,7 @@ class Producing:
     ) -> Accepted:
         """Store one job. Requests that come together are stored together, and answered one by one.
         Jobs that it waits for get its priority, in queues that `may_raise` allows."""
-        job = new_job(request)
+        job = await self._desk.converter.run(BODY_SIZE.get(), new_job, request)
         try:
             receipt = await self._insert_one(job, may_raise)
         except StoreBusy as exc:
@@ -100,7 +100,7 @@ class Producing:
         """Store jobs together, in the order given; `may_raise` as for one."""
         receipts: Sequence[Receipt | ForebayError]
         if request.atomic:
-            jobs = new_jobs(request.jobs)
+            jobs = await self._desk.converter.run(BODY_SIZE.get(), new_jobs, request.jobs)
             try:
                 stored = await self._insert(jobs, atomic=True, may_raise=may_raise)
             except StoreBusy as exc:
@@ -128,7 +128,7 @@ class Producing:
         self, requests: Sequence[EnqueueRequest], may_raise: MayRaise | None
     ) -> tuple[list[NewJob | None], list[Receipt | ForebayError]]:
         """Store the jobs that can be; an error in the place of each of the others."""
-        made = [_made(request, index) for index, request in enumerate(requests)]
+        made = await self._desk.converter.run(BODY_SIZE.get(), _all_made, requests)
         jobs = [one for one in made if isinstance(one, NewJob)]
         if len(jobs) < len(made) and has_needs(jobs):
             # They name each other by their places, and one of these is empty.
@@ -183,12 +183,8 @@ class Producing:
         if not repeated:
             return receipts
         holders = {job.id: job for job in await self._desk.jobs(list(repeated)) if job is not None}
-        return [
-            _refused(holders[receipt.id])
-            if receipt.id in holders and not receipt.is_new and _is_other(job, holders[receipt.id])
-            else receipt
-            for job, receipt in zip(jobs, receipts, strict=True)
-        ]
+        size = sum(len(job.payload) for job in holders.values())
+        return await self._desk.converter.run(size, _with_refused, jobs, receipts, holders)
 
     async def _placed(self, answer: Accepted) -> Accepted:
         found = await self._desk.read(lambda reader: reader.position(JobId(answer.id)))
@@ -256,7 +252,7 @@ class Producing:
             raise JobCancelled(f"job {job_id} was cancelled: {job.reason}")
         if job.state is not JobState.COMPLETED:
             raise WaitTimeout(f"job {job_id} is {job.state}", job_id=job_id, state=job.state.value)
-        result = value_of(job.result)
+        result = await self._desk.converter.run(len(job.result or b""), value_of, job.result)
         return ResultAnswer(id=job.id, result=result if reads is None or reads(job.queue) else masked(result))
 
     async def cancel(self, job_id: str, request: CancelRequest, actor: str = "") -> Verdict:
@@ -283,6 +279,10 @@ class Producing:
         verdict = await self._desk.write(lambda store: store.amend(JobId(job_id), change, actor=actor))
         self._waiting.poke()
         return _checked(verdict)
+
+
+def _all_made(requests: Sequence[EnqueueRequest]) -> list[NewJob | ForebayError]:
+    return [_made(request, index) for index, request in enumerate(requests)]
 
 
 def _made(request: EnqueueRequest, index: int) -> NewJob | ForebayError:
@@ -312,16 +312,18 @@ def _is_other(job: NewJob, holder: Job) -> bool:
     """Whether the key of this job is held by one that does something else."""
     if job.once_key is None or job.once_key != holder.once_key:
         return False
-    return job.task != holder.task or not _same_call(job.payload, holder.payload)
+    return job.task != holder.task or not is_same_call(job.payload, holder.payload)
 
 
-def _same_call(one: bytes, other: bytes) -> bool:
-    # What is written in another order is the same call: some languages shuffle their maps. Values under
-    # names that look secret are not compared: the answer would tell whether a guess is right.
-    try:
-        return one == other or decode_call(masked_call(one)) == decode_call(masked_call(other))
-    except PayloadError:  # stored by a program that keeps its arguments to itself
-        return False
+def _with_refused(
+    jobs: Sequence[NewJob], receipts: Sequence[Receipt], holders: Mapping[JobId, Job]
+) -> list[Receipt]:
+    found = list(receipts)
+    for place, (job, receipt) in enumerate(zip(jobs, receipts, strict=True)):
+        holder = None if receipt.id is None or receipt.is_new else holders.get(receipt.id)
+        if holder is not None and _is_other(job, holder):
+            found[place] = _refused(holder)
+    return found
 
 
 def _refused(holder: Job) -> Receipt:

@@ -15,6 +15,7 @@ from forebay.domain.job import WorkerId
 from forebay.domain.schedule import Definition
 from forebay.domain.worker import CommandKind
 from forebay.errors import ScheduleNotFound
+from forebay.service.operations.converter import BODY_SIZE
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.waiting import Waiting
 from forebay.service.schema.producing import Accepted
@@ -69,12 +70,16 @@ class Steering:
 
     async def save_schedule(self, name: str, request: ScheduleRequest, actor: str = "") -> ScheduleShape:
         """Make a schedule, or give the one of this name another definition."""
-        definition = request.definition(name, await self._known(name))
+        definition = await self._definition(name, request)
         return schedule_shape(await self._with_schedules(lambda kept: kept.keep(definition), actor))
+
+    async def _definition(self, name: str, request: ScheduleRequest) -> Definition:
+        known = await self._known(name)
+        return await self._desk.converter.run(BODY_SIZE.get(), request.definition, name, known)
 
     async def preview_schedule(self, name: str, request: ScheduleRequest, runs: int) -> PreviewAnswer:
         """When a schedule of this kind would run next, with nothing saved."""
-        definition = request.definition(name, await self._known(name))
+        definition = await self._definition(name, request)
         now = await self._desk.read(lambda reader: reader.now())
         found = await asyncio.to_thread(lambda: list(islice(next_runs(definition, now), runs)))
         return PreviewAnswer(when=definition.when(), runs=[moment_of(at) for at in found])

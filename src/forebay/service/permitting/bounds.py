@@ -9,7 +9,16 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from forebay.domain.histogram import LONGEST_US, Histogram, step_of
-from forebay.domain.job import DAY_MS, MIN_LEASE_MS, check_whole
+from forebay.domain.job import (
+    DAY_MS,
+    MAX_KEY,
+    MIN_LEASE_MS,
+    JobId,
+    check_queue_name,
+    check_size,
+    check_text,
+    check_whole,
+)
 from forebay.domain.metrics import (
     MAX_ERRORS,
     MAX_SERIES,
@@ -20,6 +29,8 @@ from forebay.domain.metrics import (
     MetricRow,
     Tally,
 )
+from forebay.domain.note import check_step_name
+from forebay.domain.settlement import MAX_REASON, Settlement, reason_as_kept
 from forebay.domain.text import clean
 from forebay.domain.worker import MAX_BEAT_MS, MIN_BEAT_MS, SHOWN_JOBS, WorkerInfo
 from forebay.errors import InvalidJob
@@ -51,11 +62,30 @@ def bounded(operation: str, asked: Any) -> None:
         raise InvalidJob(f"a call asks for at most {MOST:,} lines", field="limit")
     _check_lease(getattr(asked, "lease_ms", None))
     if operation == "exchange":
-        for want in asked.wants:
-            _check_lease(want.lease_ms)
-        # Whoever has room for more asks again.
-        asked.room = min(asked.room, MOST)
-        asked.wants = [want._replace(most=min(want.most, MOST)) for want in asked.wants]
+        _bound_exchange(asked)
+
+
+def _bound_exchange(asked: Any) -> None:
+    for want in asked.wants:
+        _check_lease(want.lease_ms)
+    for step in (step for note in asked.notes for step in note.steps):
+        check_step_name(step.name)
+        check_size("result", step.result, "result of a step")
+    asked.settlements = [_kept(end) for end in asked.settlements]
+    # Whoever has room for more asks again.
+    asked.room = min(asked.room, MOST)
+    asked.wants = [want._replace(most=min(want.most, MOST)) for want in asked.wants]
+
+
+def _kept(end: Settlement) -> Settlement:
+    """A settlement that a job can keep; raises PayloadError or InvalidJob."""
+    if end.result is not None:
+        check_size("result", end.result, "result")
+    if end.gate is not None:
+        check_text("gate", end.gate)
+    if end.reason is None or len(end.reason) <= MAX_REASON:
+        return end
+    return replace(end, reason=reason_as_kept(end.reason))
 
 
 def _check_lease(lease_ms: int | None) -> None:
@@ -65,14 +95,23 @@ def _check_lease(lease_ms: int | None) -> None:
 
 def sane(worker: WorkerInfo) -> WorkerInfo:
     """What a worker says about itself as far as it can be true: everybody who looks at workers reckons with
-    it."""
+    it. Raises InvalidJob for names that cannot be."""
+    check_text("id", worker.id)
+    for name in (*worker.queues, *worker.paused):
+        check_queue_name(name)
     return replace(
         worker,
+        queues=tuple(dict.fromkeys(worker.queues)),
+        paused=tuple(dict.fromkeys(worker.paused)),
         host=clean(worker.host)[:MAX_HOST],
         beat_ms=min(max(worker.beat_ms, MIN_BEAT_MS), MAX_BEAT_MS),
-        running=worker.running[:SHOWN_JOBS],
-        recent=worker.recent[-SHOWN_JOBS:],
+        running=_shown(worker.running[:SHOWN_JOBS]),
+        recent=_shown(worker.recent[-SHOWN_JOBS:]),
     )
+
+
+def _shown(ids: Sequence[JobId]) -> tuple[JobId, ...]:
+    return tuple(JobId(one[:MAX_KEY]) for one in ids)
 
 
 def fresh(rows: Sequence[MetricRow], now: int) -> list[MetricRow]:

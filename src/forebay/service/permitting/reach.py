@@ -54,7 +54,8 @@ class Reach(Permit):
         might claim it."""
         seen = [job if job is not None and self.caller.may_see(job.queue) else None for job in jobs]
         hidden = await self.hidden(job.parent_id for job in seen if job is not None)
-        return [None if job is None else self._shown(job, hidden) for job in seen]
+        size = sum(len(job.payload) + len(job.result or b"") for job in seen if job is not None)
+        return await self.service.desk.converter.run(size, self._all_shown, seen, hidden)
 
     async def hidden(self, ids: Iterable[JobId | None]) -> set[JobId]:
         """Of jobs that others name, those in queues that the caller does not see. Of one that is gone nobody
@@ -64,6 +65,9 @@ class Reach(Permit):
         named = {job_id for job_id in ids if job_id is not None}
         found = await self.looked_at(named)
         return {one for one in named if one not in found or not self.caller.may_see(found[one].queue)}
+
+    def _all_shown(self, jobs: Sequence[Job | None], hidden: Collection[JobId]) -> list[Job | None]:
+        return [None if job is None else self._shown(job, hidden) for job in jobs]
 
     def _shown(self, job: Job, hidden: Collection[JobId]) -> Job:
         if not self.caller.may("claim", job.queue):

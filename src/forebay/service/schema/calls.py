@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import field
 from msgspec.structs import replace
 
-from forebay.app.codec import decode_call, decode_result
+from forebay.app.codec import decode_call, decode_result, unstorable
 from forebay.app.masking import holds_mask, masked
-from forebay.app.tags import tag, tag_items, tag_named
+from forebay.app.tags import Unfit, tag, tag_items, tag_named
 from forebay.errors import PayloadError
 from forebay.service.schema.shared import Shape
 
@@ -29,9 +29,9 @@ def call_of(payload: bytes) -> CallShape:
     """The arguments in a payload."""
     try:
         args, kwargs = decode_call(payload)
-    except PayloadError as exc:
+        return CallShape(args=tag_items(args), kwargs=tag_named(kwargs))
+    except (PayloadError, Unfit) as exc:  # the latter is nested so deeply that no writer of ours has made it
         return CallShape(payload_base64=b64encode(payload).decode(), payload_error=str(exc))
-    return CallShape(args=tag_items(args), kwargs=tag_named(kwargs))
 
 
 def shown_call(payload: bytes) -> CallShape:
@@ -49,4 +49,7 @@ def check_told(args: Any, kwargs: Any) -> None:
 
 def value_of(result: bytes | None) -> Any:
     """What a task has returned; raises PayloadError."""
-    return None if result is None else tag(decode_result(result))
+    try:
+        return None if result is None else tag(decode_result(result))
+    except Unfit as exc:
+        raise unstorable(exc, "result") from None

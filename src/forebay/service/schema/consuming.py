@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, assert_never
 
 from msgspec import Meta, field
 
-from forebay.app.codec import encode_result
-from forebay.app.tags import Unfit, untag
+from forebay.app.codec import encode_tagged_result
 from forebay.domain.job import Job, WorkerId
 from forebay.domain.outcome import (
     AttemptError,
@@ -20,7 +19,6 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
-from forebay.errors import PayloadError
 from forebay.service.schema.calls import CallShape, call_of
 from forebay.service.schema.shared import (
     LONGEST_WAIT_SECONDS,
@@ -153,7 +151,7 @@ class EndingRequest(Asked, frozen=True, kw_only=True):
         """The same for whoever decides; raises PayloadError."""
         match self.outcome:
             case "completed":
-                return Completed(result_of(self.result), cost=self.cost)
+                return Completed(encode_tagged_result(self.result), cost=self.cost)
             case "failed":
                 return Failed(self._error(), length(self.delay_seconds), cost=self.cost)
             case "discarded":
@@ -204,16 +202,6 @@ class Token(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.attempt}-{self.worker}"
-
-
-def result_of(value: Any) -> bytes:
-    """A result as the store keeps it; raises PayloadError."""
-    try:
-        return encode_result(untag(value))
-    except Unfit as exc:
-        raise PayloadError(f"a tagged value cannot be read: {exc.reason}", field="result") from exc
-    except RecursionError as exc:
-        raise PayloadError("the result is nested too deeply", field="result") from exc
 
 
 def claimed(job: Job, now_ms: int) -> ClaimedJob:

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from forebay.app.codec import encode_call
-from forebay.app.tags import Unfit, untag
+from forebay.app.codec import encode_tagged_call
 from forebay.domain.job import (
     DAY_MS,
     MAX_COST,
@@ -23,7 +22,7 @@ from forebay.domain.job import (
 )
 from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import PRESETS
-from forebay.errors import InvalidJob, PayloadError
+from forebay.errors import InvalidJob
 from forebay.service.schema.shared import (
     MOST_AT_ONCE,
     Asked,
@@ -180,7 +179,7 @@ def new_job(request: EnqueueRequest, index: int = 0) -> NewJob:
         policy = replace(policy, max_retries=request.max_retries)
     return NewJob(
         task=request.task,
-        payload=payload_of(request.args, request.kwargs),
+        payload=encode_tagged_call(request.args, request.kwargs),
         queue=QueueName(request.queue),
         id=None if request.id is None else JobId(request.id),
         priority=request.priority,
@@ -206,18 +205,6 @@ def new_job(request: EnqueueRequest, index: int = 0) -> NewJob:
         client=request.client,
         cost=request.cost,
     )
-
-
-def payload_of(args: list[Any], kwargs: dict[str, Any]) -> bytes:
-    """Arguments as the store keeps them; raises PayloadError."""
-    try:
-        # What a client has tagged becomes what the tag means, so that a tag which says nothing is refused
-        # here and not when a worker reads it. Keyword by keyword: one may be called "~".
-        return encode_call(untag(args), {name: untag(value) for name, value in kwargs.items()})
-    except Unfit as exc:
-        raise PayloadError(f"a tagged value cannot be read: {exc.reason}", field="args") from exc
-    except RecursionError as exc:
-        raise PayloadError("the arguments are nested too deeply", field="args") from exc
 
 
 def _need(one: Dependency, index: int) -> Need:

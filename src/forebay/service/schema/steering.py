@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 from msgspec.structs import asdict, replace
 
+from forebay.app.codec import encode_tagged_call
 from forebay.app.throttling import LimitState, Throttle
 from forebay.domain.job import DAY_MS, NewJob, QueueName
 from forebay.domain.limits import MAX_LIMIT, Limit
 from forebay.domain.schedule import CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
 from forebay.domain.worker import Command, CommandKind, Pulse, WorkerInfo, WorkerState
 from forebay.service.schema.calls import CallShape, check_told, shown_call
-from forebay.service.schema.producing import payload_of
 from forebay.service.schema.shared import (
     Asked,
     Moment,
@@ -60,7 +60,7 @@ class ScheduleRequest(Asked, frozen=True, kw_only=True):
 
     def definition(self, name: str, known: Definition | None) -> Definition:
         """The same for the store, in place of the one it knows; raises what is wrong with it."""
-        job = NewJob(task=self.task, payload=payload_of([], {})) if known is None else known.job
+        job = NewJob(task=self.task, payload=encode_tagged_call([], {})) if known is None else known.job
         fields: Values = {
             "job": replace(
                 job,
@@ -90,7 +90,7 @@ class ScheduleRequest(Asked, frozen=True, kw_only=True):
         if self.args is None and self.kwargs is None:
             return known
         check_told(self.args, self.kwargs)
-        return payload_of(self.args or [], self.kwargs or {})
+        return encode_tagged_call(self.args or [], self.kwargs or {})
 
 
 class ScheduleShape(CallShape, frozen=True, kw_only=True):

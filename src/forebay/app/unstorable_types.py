@@ -1,0 +1,53 @@
+"""Types of values that cannot be stored, and the way out for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+# By name, so that nothing has to be imported to be refused.
+_REFUSED: Final[Mapping[str, tuple[str, str]]] = {
+    name: words
+    for words, names in {
+        ("a function", "make it a task and pass the task's name"): (
+            "builtins.builtin_function_or_method builtins.method functools.partial"
+        ),
+        ("a class", "pass its name"): "builtins.type",
+        ("a module", "pass its name"): "builtins.module",
+        ("a generator", "pass a list of what it yields"): "builtins.generator builtins.async_generator",
+        ("a coroutine", "await it and pass what it returns"): "builtins.coroutine _asyncio.Future",
+        ("a future", "pass its result"): "concurrent.futures._base.Future",
+        ("an open file", "pass its path"): "_io._IOBase tempfile._TemporaryFileWrapper",
+        ("a path object", "pass str(path)"): "pathlib.PurePath pathlib._local.PurePath",
+        ("a socket", "pass the address"): "_socket.socket",
+        ("a lock", "take one in the task"): (
+            "_thread.lock _thread.RLock threading.Condition threading.Semaphore threading.Event "
+            "asyncio.locks.Lock asyncio.locks.Event asyncio.locks.Condition asyncio.locks.Semaphore"
+        ),
+        ("a thread", "start one in the task"): "threading.Thread",
+        ("a database connection", "open one in the task"): (
+            "sqlite3.Connection sqlite3.Cursor psycopg.BaseConnection psycopg.BaseCursor "
+            "psycopg._connection_base.BaseConnection psycopg._cursor_base.BaseCursor "
+            "sqlalchemy.engine.base.Connection sqlalchemy.engine.base.Engine sqlalchemy.orm.session.Session"
+        ),
+        ("an ORM object", "pass its key and load it in the task"): (
+            "django.db.models.base.Model peewee.Model"
+        ),
+        ("an exception", "pass its text"): "builtins.BaseException",
+        ("a changeable row of bytes", "pass bytes(value)"): "builtins.bytearray builtins.memoryview",
+        ("a sequence of this type", "pass list(value)"): "builtins.range collections.deque",
+        ("a complex number", "pass its two parts"): "builtins.complex",
+    }.items()
+    for name in names.split()
+}
+
+
+def refusal_of(kind: type) -> str:
+    """Why values of this type cannot be stored, with the way out; empty for any other type."""
+    words = None
+    if hasattr(kind, "_sa_class_manager"):
+        # SQLAlchemy's objects need no base of its own, and some are dataclasses besides.
+        words = _REFUSED["peewee.Model"]
+    for base in kind.__mro__:
+        words = words or _REFUSED.get(f"{base.__module__}.{base.__qualname__}")
+    return f"{words[0]} cannot be stored; {words[1]}" if words else ""
