@@ -550,6 +550,9 @@ export interface KeyMade {
   old_until: string | null;
   rate: number | null;
   burst: number | null;
+  max_waits?: number | null;
+  max_streams?: number | null;
+  bytes_rate?: number | null;
   token: string;
 }
 
@@ -559,6 +562,9 @@ export interface KeyRequest {
   lasts_seconds?: number | null;
   rate?: number | null;
   burst?: number | null;
+  max_waits?: number | null;
+  max_streams?: number | null;
+  bytes_rate?: number | null;
 }
 
 export interface KeyShape {
@@ -572,6 +578,9 @@ export interface KeyShape {
   old_until: string | null;
   rate: number | null;
   burst: number | null;
+  max_waits?: number | null;
+  max_streams?: number | null;
+  bytes_rate?: number | null;
 }
 
 export type KeyState = "active" | "expired" | "revoked";

@@ -32,6 +32,17 @@ def test_a_key_is_created_shown_rotated_and_revoked(store: Store, reader: Reader
     assert said == ["revoked deploy", "rotated deploy", "created deploy"]
 
 
+def test_a_key_is_created_with_a_quota(store: Store) -> None:
+    words = ("--max-waits", "5", "--max-streams", "2", "--bytes-rate", "1000000", "--rate", "9")
+    made = answer("keys", "create", "small", "--allow", "view", *words)
+
+    shown = answer("keys", "show", "small")
+    assert [one["max_waits"] for one in (made, shown)] == [5, 5]
+    assert (shown["max_streams"], shown["bytes_rate"], shown["rate"]) == (2, 1_000_000, 9)
+    refused = refusal("keys", "create", "none", "--allow", "view", "--max-waits", "0")["message"]
+    assert refused == "max_waits is a whole number from 1 to 10,000,000,000, not 0"
+
+
 def test_people_see_the_token_once(store: Store) -> None:
     told = call("keys", "create", "deploy", "--allow", "admin").stdout
     token = told.splitlines()[-1]

@@ -13,6 +13,7 @@ from forebay.domain.access import (
     ApiKey,
     Grant,
     KeyState,
+    Quota,
     Role,
     key_changes,
 )
@@ -146,6 +147,9 @@ def test_a_key_has_a_rate_of_its_own_or_none() -> None:
         {"digest": "secret"},
         {"rate": 0},
         {"burst": 5},
+        {"max_waits": 0},
+        {"max_streams": 1.5},
+        {"bytes_rate": 10**11},
     ],
 )
 def test_a_key_that_makes_no_sense_is_refused(fields: dict[str, Any]) -> None:
@@ -219,3 +223,12 @@ def test_grants_are_read_and_written_as_texts() -> None:
 def test_what_is_no_grant_is_refused(texts: list[str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         a_key(**Allowed.parse(texts)._asdict())
+
+
+def test_a_key_has_the_usual_quota_where_it_says_nothing() -> None:
+    usual = Quota(max_waits=9, max_streams=3)
+
+    assert a_key(max_waits=5, bytes_rate=1_000).quota.filled(usual) == Quota(
+        max_waits=5, max_streams=3, bytes_rate=1_000
+    )
+    assert a_key().quota.filled(usual) == usual

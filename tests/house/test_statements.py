@@ -14,7 +14,7 @@ from forebay.stores.statements import load_statements
 STORES = Path(__file__).resolve().parents[2] / "src" / "forebay" / "stores"
 ENGINES = sorted(folder.parent.name for folder in STORES.glob("*/sql"))
 # The methods that take the name of a statement as their first argument.
-CALLS = {"run", "run_rows", "one", "all", "_run", "_one", "_all", "_looked", "_claimed"}
+CALLS = {"run", "run_rows", "one", "all", "_run", "_one", "_all", "_looked", "_claimed", "_job", "_jobs"}
 
 
 def statements(engine: str) -> dict[str, str]:

@@ -111,7 +111,7 @@ def test_other_errors_say_nothing_about_the_store() -> None:
 def test_who_waits_for_a_job_asks_by_way_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def away(*_: Any) -> list[Job | None]:
+    def away(*_: Any, **__: Any) -> list[Job | None]:
         calls.append(1)
         raise StoreUnavailable("away")
 

@@ -145,9 +145,9 @@ def test_who_is_cancelled_while_it_gives_jobs_back_has_given_them_back() -> None
             answer = await service.consuming.claim(ClaimRequest(queues=["q"]))
             may_go, real = asyncio.Event(), service.desk.jobs
 
-            async def jobs(ids: Sequence[JobId]) -> list[Job | None]:
+            async def jobs(ids: Sequence[JobId], **options: Any) -> list[Job | None]:
                 await may_go.wait()
-                return await real(ids)
+                return await real(ids, **options)
 
             with pytest.MonkeyPatch.context() as patching:
                 patching.setattr(service.desk, "jobs", jobs)

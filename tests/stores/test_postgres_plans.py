@@ -70,6 +70,7 @@ HUNDRED: Final = range(100)
 NEW: Final = [f"new{number}" for number in HUNDRED]
 SOME: Final[dict[str, Any]] = {
     "queue": "default", "gate": "task:t", "room": 100, "limit": 100, "cap_ms": 1, "now": 50_000, "ids": IDS,
+    "max_payload": 1,
     "tokens": [f"{each}:1" for each in IDS], "worker": "w1", "attempts": [1] * 100, "failures": [0] * 100,
     "crashes": [0] * 100, "reasons": [None] * 100, "results": [b"1"] * 100, "lease_ms": None,
     "probes": True, "brought": NEW,

@@ -199,7 +199,10 @@ class SealedStore(_Around):
         self._unsettled.clear()
         if not answer.jobs and not answer.adopted:
             return answer
-        return replace(answer, jobs=self._opened(answer.jobs), adopted=self._opened(answer.adopted))
+        # A blob may be larger than the caller takes, so it is read apart, like a large payload.
+        is_bounded = any(want.max_payload is not None for want in wants)
+        jobs = map(_without_blob, answer.jobs) if is_bounded else answer.jobs
+        return replace(answer, jobs=self._opened(jobs), adopted=self._opened(answer.adopted))
 
     def _wrapped(self, end: Settlement) -> Settlement:
         """A settlement as it is stored. While the store is away it comes again and again, with other delays
@@ -312,7 +315,8 @@ class SealedStore(_Around):
         try:
             # The clock first: whatever is old by it has its row, or will never have one.
             now, jobs = reader.now(), list(dict.fromkeys(name.job for name in names))
-            gone = {job_id for job_id, job in zip(jobs, reader.jobs(jobs), strict=True) if job is None}
+            found = reader.jobs(jobs, with_payload=False)
+            gone = {job_id for job_id, job in zip(jobs, found, strict=True) if job is None}
             # After the jobs were read. The new store of a move has the blob id of the old one only after the
             # move was announced here, so the announcement is visible. If the move has ended since the jobs
             # were read, its end is younger than `AFTER_MOVE_MS`. The mark of the old store is written before
@@ -343,11 +347,17 @@ class SealedStore(_Around):
             logger.warning("blobs of jobs that are gone stay for now: %s", exc)
 
 
+def _without_blob(job: Job) -> Job:
+    return job if blob_of(job.payload) is None else replace(job, payload=b"")
+
+
 class SealedReader(_Around):
     """The read side."""
 
-    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
-        found: list[Job | None] = self._inner.jobs(ids)
+    def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
+        found: list[Job | None] = self._inner.jobs(ids, with_payload=with_payload)
+        if not with_payload:
+            return found
         return [None if job is None else self._wrapping.opened_job(job) for job in found]
 
     def history(self, job_id: JobId) -> Timeline | None:

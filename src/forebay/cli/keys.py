@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from forebay.cli.opening import Desk
-from forebay.cli.options import Length, at_store, yes_option
+from forebay.cli.options import Length, at_store, quota_options, yes_option
 from forebay.cli.output import Output, confirm, moment, table, text
 from forebay.cli.redacting import Shown
 from forebay.cli.shapes import iso
-from forebay.domain.access import Allowed, ApiKey
+from forebay.domain.access import Allowed, ApiKey, Quota
 from forebay.service.auth import SEEN_SECONDS
 from forebay.service.keys import Keys, Made, all_keys
 
@@ -41,11 +41,23 @@ def keys() -> None:
 @click.option("--expires", "lasts_ms", type=Length(), help="It opens nothing after this time, such as 90d.")
 @click.option("--rate", type=int, help="So many requests a second; else what the server allows.")
 @click.option("--burst", type=int, help="So many requests at once; else twice the rate.")
+@quota_options("with it; else what the server allows")
 @at_store(create=True)
-def create_key(desk: Desk, out: Output, name: str, grants: tuple[str, ...], **settings: Any) -> None:
+def create_key(
+    desk: Desk,
+    out: Output,
+    name: str,
+    grants: tuple[str, ...],
+    lasts_ms: int | None,
+    rate: int | None,
+    burst: int | None,
+    **quota: int | None,
+) -> None:
     """Make a key and show its token, once: the store keeps only a hash of it."""
     allowed: dict[str, Any] = Allowed.parse(grants)._asdict()
-    made = _keys(desk).create(name, **allowed, **settings)
+    made = _keys(desk).create(
+        name, **allowed, lasts_ms=lasts_ms, rate=rate, burst=burst, quota=Quota(**quota)
+    )
     _show_token(desk, out, made, "created")
 
 

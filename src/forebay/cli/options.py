@@ -15,6 +15,7 @@ from forebay.app.times import instant_at
 from forebay.cli.opening import opened
 from forebay.cli.output import Output
 from forebay.cli.settings import read_settings
+from forebay.domain.access import NO_QUOTA, Quota
 from forebay.domain.lifecycle import JobState, parse_state
 from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError, ForebayError
@@ -55,6 +56,13 @@ def instant_in_ms(value: str) -> int:
     if not FIRST_YEAR <= when.year <= LAST_YEAR:
         raise ConfigError(f"{value!r:.60} is no time between {FIRST_YEAR} and {LAST_YEAR}")
     return instant_at("time", when)
+
+
+_QUOTA: Final = {
+    "bytes_rate": "So many bytes a second, requests and answers together,",
+    "max_streams": "So many open streams at a time",
+    "max_waits": "So many requests that wait at a time",
+}
 
 
 class Length(_ParamType):
@@ -176,6 +184,22 @@ def at_store(*, create: bool = False) -> Callable[[Command], Command]:
                 func(desk, Output(as_json=as_json), **values)
 
         return command
+
+    return decorate
+
+
+def quota_options(whose: str, usual: Quota = NO_QUOTA) -> Callable[[Command], Command]:
+    """`--max-waits`, `--max-streams` and `--bytes-rate`."""
+
+    def decorate(func: Command) -> Command:
+        for name, text in _QUOTA.items():
+            option, default = f"--{name.replace('_', '-')}", getattr(usual, name)
+            has_default = default is not None
+            add = click.option(
+                option, type=int, default=default, show_default=has_default, help=f"{text} {whose}."
+            )
+            func = add(func)
+        return func
 
     return decorate
 

@@ -10,10 +10,11 @@ from forebay import __version__
 from forebay.cli.deliveries import delivery_options, delivery_policy
 from forebay.cli.logs import log_options, set_up_logs
 from forebay.cli.opening import Desk
-from forebay.cli.options import at_store
+from forebay.cli.options import at_store, quota_options
 from forebay.cli.output import Output
 from forebay.cli.system import not_on_windows
 from forebay.dashboard.pages import Pages
+from forebay.domain.access import USUAL_QUOTA, Quota
 from forebay.domain.limits import Limit
 from forebay.errors import ConfigError
 
@@ -56,6 +57,7 @@ MAX_GRACE_SECONDS: Final = 3_600
 @click.option("--keys", is_flag=True, help="Let in only who shows an API key; `forebay keys` makes them.")
 @click.option("--rate", type=int, help="So many requests a second of each client whose key has no rate.")
 @click.option("--burst", type=int, help="So many of them at once; else twice the rate.")
+@quota_options("of each client whose key says nothing", USUAL_QUOTA)
 @click.option(
     "--trust-host",
     "hosts",
@@ -124,6 +126,7 @@ def server(
         asks_for_keys=options["keys"],
         hosts=frozenset(host.lower() for host in options["hosts"]),
         rate=_rate(options["rate"], options["burst"]),
+        quota=Quota(**{name: options[name] for name in Quota.__struct_fields__}),
         certificate=options["certificate"],
         private_key=options["private_key"],
         client_ca=options["client_ca"],

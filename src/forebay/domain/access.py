@@ -16,6 +16,7 @@ from forebay.domain.limits import MAX_LIMIT, Limit
 from forebay.errors import ConfigError, InvalidJob
 
 MAX_GRANTS: Final = 100
+MAX_QUOTA: Final = 10**10
 # When a key was last used is told to the hour: to know it better would cost a write for each request.
 USED_EVERY_MS: Final = 3_600_000
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
@@ -120,12 +121,44 @@ class KeyState(StrEnum):
     REVOKED = "revoked"
 
 
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a server one client may use at a time; None is no bound, or leaves it to the server.
+
+    `max_waits` bounds requests that wait, `max_streams` answers that go on until the client leaves, and
+    `bytes_rate` the bytes of requests and answers a second.
+    """
+
+    max_waits: int | None = None
+    max_streams: int | None = None
+    bytes_rate: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or not 1 <= value <= MAX_QUOTA):
+                raise ConfigError(f"{name} is a whole number from 1 to {MAX_QUOTA:,}, not {value!r:.60}")
+
+    def filled(self, usual: Quota) -> Quota:
+        """This quota, with the usual one where it says nothing."""
+        return Quota(
+            max_waits=self.max_waits or usual.max_waits,
+            max_streams=self.max_streams or usual.max_streams,
+            bytes_rate=self.bytes_rate or usual.bytes_rate,
+        )
+
+
+NO_QUOTA: Final = Quota()
+# Of a server that says nothing else: far more than a program needs, and less than a server can hold.
+USUAL_QUOTA: Final = Quota(max_waits=10_000, max_streams=1_000)
+
+
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of a key: not its secret, but the SHA-256 of it.
 
     The secret is 256 random bits. Nobody guesses one, however fast the hash: a slow one protects what people
     think up, and would cost each request its milliseconds. After a rotation `old_digest` opens as well, until
-    `old_until`. With `rate` its holder may make so many requests a second, and `burst` at once.
+    `old_until`. With `rate` its holder may make so many requests a second, and `burst` at once. The rest of
+    its quota is `max_waits`, `max_streams` and `bytes_rate`.
 
     With `tasks` its jobs may be of these tasks alone. `limit_keys` are the kinds and values that they may
     count as; without any, a key with `produce` for all queues may use every one, another key none.
@@ -144,6 +177,9 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     burst: int | None = None
     tasks: tuple[str, ...] = ()
     limit_keys: tuple[str, ...] = ()
+    max_waits: int | None = None
+    max_streams: int | None = None
+    bytes_rate: int | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
@@ -159,6 +195,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         if not _DIGEST.match(self.digest):
             raise ConfigError(f"key {self.name} has no digest")
         self.limit  # noqa: B018 - raises if there is something wrong with it
+        self.quota  # noqa: B018 - as above
 
     @property
     def allowed(self) -> Allowed:
@@ -173,6 +210,11 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         if self.rate is None:
             raise ConfigError("burst goes with a rate")
         return Limit(scope="global", rate=self.rate, burst=self.burst or min(2 * self.rate, MAX_LIMIT))
+
+    @property
+    def quota(self) -> Quota:
+        """How much of a server its holder may use at a time."""
+        return Quota(max_waits=self.max_waits, max_streams=self.max_streams, bytes_rate=self.bytes_rate)
 
     def state(self, now: int) -> KeyState:
         if self.revoked_at is not None:

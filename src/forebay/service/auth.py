@@ -17,7 +17,8 @@ import asyncio
 import hmac
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final, Protocol, TypeVar
 from uuid import uuid4
@@ -28,7 +29,7 @@ from forebay.domain.job import NOTICES
 from forebay.domain.limits import Limit
 from forebay.errors import Forbidden, JobNotFound, StoreError, StoreUnavailable, Unauthenticated
 from forebay.service.keys import Kept, all_keys, digest_of, parse_token, save
-from forebay.service.rates import Rates
+from forebay.service.rates import Rates, Usage
 from forebay.stores.protocol import Reader, Store
 
 T = TypeVar("T")
@@ -182,6 +183,7 @@ class Caller:
         key_now: Callable[[], Awaitable[ApiKey]] | None = None,
         *,
         has_token: bool = True,
+        usage: Usage | None = None,
     ) -> None:
         self.name = name
         self.key = key
@@ -189,11 +191,25 @@ class Caller:
         self.request = request
         self.headers: Mapping[str, str] = headers or {}
         self._key_now = key_now
+        self.usage = usage
 
     @property
     def actor(self) -> str:
         """What the audit log calls them."""
         return f"{self.name}#{self.request}" if self.request else self.name
+
+    def waiting(self, group: Hashable = None) -> AbstractContextManager[None]:
+        """A place among the waiting requests of this client, within its quota; raises TooManyRequests."""
+        return nullcontext() if self.usage is None else self.usage.waiting(group)
+
+    def streaming(self, group: Hashable = None) -> AbstractContextManager[None]:
+        """The same for a stream."""
+        return nullcontext() if self.usage is None else self.usage.streaming(group)
+
+    def spend(self, sent: bytes) -> None:
+        """Count a request or an answer."""
+        if self.usage is not None:
+            self.usage.spend(len(sent))
 
     def may(self, operation: str, queue: str | None = None) -> bool:
         """Whether they may do this to a queue, or to what belongs to none."""
@@ -318,11 +334,12 @@ class Guard:
             self._rates.take(f"stranger@{address}")
             raise Unauthenticated(_NO_KEY)
         allowance = self._rates.take(key.name, key.limit)
+        usage = self._rates.usage(key.name, key.quota)
         if key.is_news_that_used(self._now()):
             self._used.add(key.name)
         headers = None if allowance is None else allowance.headers()
-        key_now = partial(self._key_now, token, certificate)
-        return Caller(key.name, key, request, headers, key_now, has_token=token is not None)
+        key_now, has_token = partial(self._key_now, token, certificate), token is not None
+        return Caller(key.name, key, request, headers, key_now, has_token=has_token, usage=usage)
 
     def visit(self, address: str) -> None:
         if self._open_rate is not None:
@@ -407,7 +424,8 @@ class OpenDoor:
     ) -> Caller:
         name = f"anonymous@{address}" if certificate is None else f"certificate:{certificate}"
         allowance = self._rates.take(name)
-        return Caller(name, None, request, None if allowance is None else allowance.headers())
+        headers = None if allowance is None else allowance.headers()
+        return Caller(name, None, request, headers, usage=self._rates.usage(name))
 
 
 def request_id(asked: str) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import asdict
 
-from forebay.domain.access import ApiKey, Grant, KeyState, key_changes
+from forebay.domain.access import NO_QUOTA, ApiKey, Grant, KeyState, Quota, key_changes
 from forebay.domain.document import Document
 from forebay.domain.history import Event, EventKind
 from forebay.errors import IllegalTransition, KeyNotFound, StoreUnavailable
@@ -69,6 +70,7 @@ class Keys:
         burst: int | None = None,
         tasks: Sequence[str] = (),
         limit_keys: Sequence[str] = (),
+        quota: Quota = NO_QUOTA,
     ) -> Made:
         """A new key. The name of one that opens nothing any more may be given again."""
         now = self._reader.now()
@@ -83,6 +85,7 @@ class Keys:
             burst=burst,
             tasks=tuple(tasks),
             limit_keys=tuple(limit_keys),
+            **asdict(quota),
         )
         old = _kept_in(self._reader, name)
         if old is not None and old.key.state(now) is KeyState.ACTIVE:

@@ -1,23 +1,41 @@
-"""How fast each client may ask: a token bucket for each, in the memory of this process.
+"""How much each client may ask for at a time, in the memory of this process: token buckets and counts.
 
 Servers know nothing of each other, so behind n of them a client may ask n times as fast, if it reaches all of
 them. We prefer that to a write in the store for each request: the bucket is there to keep one client from
 holding up the others of this process, and a refusal that costs a write would not. What must hold for all
 servers together, how many jobs a client may enqueue, is a setting of the queue (`client_rate`) and is counted
 by the store.
+
+Clients without a key are known by their address. Their buckets have a table of their own: an attacker has as
+many addresses as it likes, and they must not evict the buckets of keys. An IPv6 /64 counts as one address,
+because it belongs to one network.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Final, NamedTuple
+import ipaddress
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
+from math import ceil
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from forebay.clock import Clock
+from forebay.domain.access import NO_QUOTA, Quota
 from forebay.domain.limits import Bucket, Limit
 from forebay.errors import TooManyRequests
 
 # Beyond that the bucket that was not used for the longest time is forgotten; it will be full when made anew.
 MOST_CLIENTS: Final = 10_000
+# Of one client: each group of waiting claims has an exchange of its own once a second.
+MOST_GROUPS: Final = 100
+NETWORK_BITS: Final = 64
+# A place is free when another request of the client ends, and that is not known before.
+RETRY_SECONDS: Final = 1
+
+T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
 
 class Allowance(NamedTuple):
@@ -36,13 +54,51 @@ class Allowance(NamedTuple):
         }
 
 
-class Rates:
-    """The buckets of all clients. `usual` is for those whose key says nothing; None lets them ask freely."""
+class Buckets(Generic[T]):
+    """One bucket for each client, those of keys apart from those of addresses."""
 
-    def __init__(self, usual: Limit | None, clock: Clock) -> None:
+    def __init__(self) -> None:
+        self._keys: OrderedDict[str, T] = OrderedDict()
+        self._addresses: OrderedDict[str, T] = OrderedDict()
+
+    def get(self, client: str, full: T) -> T:
+        return self._table(client).get(client, full)
+
+    def save(self, client: str, bucket: T) -> None:
+        table = self._table(client)
+        table[client] = bucket
+        table.move_to_end(client)
+        if len(table) > MOST_CLIENTS:
+            table.popitem(last=False)
+
+    def _table(self, client: str) -> OrderedDict[str, T]:
+        return self._addresses if "@" in client else self._keys  # no key has it in its name
+
+
+class ByteBucket(NamedTuple):
+    """The bytes that a client may move, and when they were counted. The size of an answer is only known when
+    it is sent, so they may fall below zero; then the client waits."""
+
+    left: float
+    at: float
+
+    def filled(self, rate: int, now: float) -> ByteBucket:
+        return ByteBucket(min(rate, self.left + (now - self.at) * rate), now)
+
+
+class Rates:
+    """What all clients use. `usual` and `quota` are for those whose key says nothing; None in them lets
+    clients ask freely."""
+
+    def __init__(self, usual: Limit | None, clock: Clock, quota: Quota = NO_QUOTA) -> None:
         self._usual = usual
         self._clock = clock
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._quota = quota
+        self._requests: Buckets[Bucket] = Buckets()
+        self._bytes: Buckets[ByteBucket] = Buckets()
+        self._waits: Counter[str] = Counter()
+        self._streams: Counter[str] = Counter()
+        self._groups: dict[str, Counter[Hashable]] = {}
 
     def take(self, client: str, own: Limit | None = None) -> Allowance | None:
         """One request of this client; None where nobody counts. Raises TooManyRequests, which costs the
@@ -50,8 +106,8 @@ class Rates:
         limit = own or self._usual
         if limit is None:
             return None
-        now = round(self._clock.monotonic() * 1_000)
-        bucket = limit.filled(self._buckets.get(client, limit.full(now)), now)
+        name, now = bucket_name(client), round(self._clock.monotonic() * 1_000)
+        bucket = limit.filled(self._requests.get(name, limit.full(now)), now)
         if limit.tokens(bucket, now) < 1:
             left = _allowance(limit, bucket, now)
             raise TooManyRequests(
@@ -61,11 +117,125 @@ class Rates:
                 reset_seconds=left.reset_seconds,
             )
         bucket = limit.spent(bucket, 1, now)
-        self._buckets[client] = bucket
-        self._buckets.move_to_end(client)
-        if len(self._buckets) > MOST_CLIENTS:
-            self._buckets.popitem(last=False)
+        self._requests.save(name, bucket)
         return _allowance(limit, bucket, now)
+
+    def usage(self, client: str, own: Quota = NO_QUOTA) -> Usage:
+        """What this client uses of its quota; raises TooManyRequests while it has moved too many bytes."""
+        quota = own.filled(self._quota)
+        if quota.bytes_rate is not None:
+            self._check_bytes(client, quota.bytes_rate)
+        return Usage(client, quota, self)
+
+    def _check_bytes(self, client: str, rate: int) -> None:
+        left = self._byte_bucket(bucket_name(client), rate).left
+        if left <= 0:
+            raise TooManyRequests(
+                f"{client} moves too many bytes: requests and answers may have {rate:,} a second together",
+                limit=rate,
+                retry_after=-left / rate,
+                reset_seconds=ceil((rate - left) / rate),
+            )
+
+    def spend_bytes(self, client: str, rate: int, size: int) -> None:
+        """Count what a client has received or sent."""
+        name = bucket_name(client)
+        bucket = self._byte_bucket(name, rate)
+        self._bytes.save(name, bucket._replace(left=bucket.left - size))
+
+    def _byte_bucket(self, name: str, rate: int) -> ByteBucket:
+        now = self._clock.monotonic()
+        return self._bytes.get(name, ByteBucket(rate, now)).filled(rate, now)
+
+    def waiting(self, client: str, most: int | None, group: Hashable) -> AbstractContextManager[None]:
+        """Count a request of this client that waits; raises TooManyRequests."""
+        return self._counted(self._waits, client, most, "requests that wait", group)
+
+    def streaming(self, client: str, most: int | None, group: Hashable) -> AbstractContextManager[None]:
+        """Count a stream of this client; raises TooManyRequests."""
+        return self._counted(self._streams, client, most, "open streams", group)
+
+    @contextmanager
+    def _counted(
+        self, held: Counter[str], client: str, most: int | None, what: str, group: Hashable
+    ) -> Iterator[None]:
+        name = bucket_name(client)
+        groups = self._groups.get(name) or Counter[Hashable]()
+        if most is not None and held[name] >= most:
+            raise _all_taken(client, most, what)
+        if group not in groups and len(groups) >= MOST_GROUPS:
+            raise _all_taken(client, MOST_GROUPS, "kinds of waiting claims, by queues, tasks and lease")
+        self._groups[name] = groups
+        held[name] += 1
+        groups[group] += 1
+        try:
+            yield
+        finally:
+            _leave(held, name)
+            _leave(groups, group)
+            if not groups:
+                del self._groups[name]
+
+
+class Usage:
+    """What one client uses of its quota."""
+
+    __slots__ = ("_client", "_quota", "_rates")
+
+    def __init__(self, client: str, quota: Quota, rates: Rates) -> None:
+        self._client = client
+        self._quota = quota
+        self._rates = rates
+
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether the client has a rate of bytes."""
+        return self._quota.bytes_rate is not None
+
+    def spend(self, size: int) -> None:
+        """Count so many bytes of a request or an answer."""
+        if self._quota.bytes_rate is not None:
+            self._rates.spend_bytes(self._client, self._quota.bytes_rate, size)
+
+    def waiting(self, group: Hashable = None) -> AbstractContextManager[None]:
+        """A place for a request that waits; raises TooManyRequests. Claims of one group share their looks."""
+        return self._rates.waiting(self._client, self._quota.max_waits, group)
+
+    def streaming(self, group: Hashable = None) -> AbstractContextManager[None]:
+        """A place for a stream; raises TooManyRequests."""
+        return self._rates.streaming(self._client, self._quota.max_streams, group)
+
+
+@lru_cache(maxsize=MOST_CLIENTS)
+def bucket_name(client: str) -> str:
+    """The name under which a client is counted: that of its key, or its address or IPv6 network."""
+    kind, at, text = client.partition("@")
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return client
+    if isinstance(address, ipaddress.IPv4Address):
+        return client
+    if address.ipv4_mapped is not None:
+        return f"{kind}{at}{address.ipv4_mapped}"
+    # Without the zone: it names an interface of this machine.
+    network = ipaddress.IPv6Network((int(address), NETWORK_BITS), strict=False)
+    return f"{kind}{at}{network}"
+
+
+def _leave(held: Counter[H], key: H) -> None:
+    held[key] -= 1
+    if not held[key]:
+        del held[key]
+
+
+def _all_taken(client: str, most: int, what: str) -> TooManyRequests:
+    return TooManyRequests(
+        f"{client} has {most:,} {what}, and no more are allowed: end some, or come again later",
+        limit=most,
+        retry_after=RETRY_SECONDS,
+        reset_seconds=RETRY_SECONDS,
+    )
 
 
 def _allowance(limit: Limit, bucket: Bucket, now: int) -> Allowance:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 import uvicorn
 
+from forebay.domain.access import USUAL_QUOTA, Quota
 from forebay.domain.delivery import DeliveryPolicy
 from forebay.domain.limits import Limit
 from forebay.errors import ConfigError
@@ -66,17 +67,19 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     """Who is let in, and how they are protected.
 
     With `asks_for_keys` only who shows an API key; else everybody who can reach the server, by its address or
-    under one of `hosts`. `rate` is for clients whose key has none of its own. With `debug` administrators
-    may look deeper than programs need. With a certificate (and its key, if that is a file of its own) the
-    server speaks TLS and nothing else; with `client_ca` it asks clients for theirs, whose common name stands
-    for the key of that name. `behind_tls_proxy` says that a proxy speaks TLS with clients, and `public_url`
-    which address it has. `most_connections_each` is by address; None is 1,000 where addresses say something:
-    beyond loopback, and not behind a proxy. The delivery policy says which hosts alerts may be sent to.
+    under one of `hosts`. `rate` and `quota` are for clients whose key has none of its own. With `debug`
+    administrators may look deeper than programs need. With a certificate (and its key, if that is a file of
+    its own) the server speaks TLS and nothing else; with `client_ca` it asks clients for theirs, whose common
+    name stands for the key of that name. `behind_tls_proxy` says that a proxy speaks TLS with clients, and
+    `public_url` which address it has. `most_connections_each` is by address; None is 1,000 where addresses
+    say something: beyond loopback, and not behind a proxy. The delivery policy says which hosts alerts may be
+    sent to.
     """
 
     asks_for_keys: bool = False
     hosts: frozenset[str] = frozenset()
     rate: Limit | None = None
+    quota: Quota = USUAL_QUOTA
     debug: bool = False
     certificate: str | None = None
     private_key: str | None = None
@@ -108,7 +111,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def guard(self, service: Service) -> Admits:
         """What stands at the door of this service."""
         clock = service.desk.clock
-        rates = Rates(self.rate, clock)
+        rates = Rates(self.rate, clock, self.quota)
         # A proxy has one address for all its clients: one of them would use up what its probes need.
         open_rate = None if self.behind_tls_proxy else OPEN_RATE
         if self.asks_for_keys:

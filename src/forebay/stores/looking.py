@@ -15,8 +15,11 @@ from forebay.domain.workflow import Edge
 class LooksAtJobs(Protocol):
     """The read side of jobs."""
 
-    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
-        """The records of these jobs, in the order asked, wherever they are; None for unknown ids."""
+    def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
+        """The records of these jobs, in the order asked, wherever they are; None for unknown ids.
+
+        Without `with_payload` they have neither payload nor result nor errors. These may be large, and are
+        not read, decrypted or fetched."""
         ...
 
     def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:

@@ -47,6 +47,7 @@ from forebay.stores.scheduling import KeepsSchedules, LooksAtSchedules
 
 OnConflict = Literal["return", "raise", "ignore"]
 BATCH = 1_000
+MAX_BYTES = 2**31 - 1  # no engine stores a larger value
 PROMOTED_PER_EXCHANGE = 1_000
 
 
@@ -84,17 +85,26 @@ class Want(NamedTuple):
     """A wish for up to `most` jobs of one queue; `lease_ms` overrides the job's and the queue's.
 
     `gates` are those that the caller may pass (see `domain.gate`); None is for a caller that takes any job.
+    With `max_payload` a claimed job with more bytes comes with an empty payload, which is not read:
+    `Reader.jobs` has it. So a caller with bounded memory can claim many jobs. An engine may end such a claim
+    before there are no more, and then `next_due_ms` is 0.
     """
 
     queue: QueueName
     most: int
     lease_ms: int | None = None
     gates: frozenset[str] | None = None
+    max_payload: int | None = None
 
     def passes(self, gate: str) -> bool:
         if self.gates is not None:
             return gate in self.gates
         return not (is_limit_gate(gate) or is_fair_gate(gate))
+
+    @property
+    def largest_payload(self) -> int:
+        """The number that statements compare with."""
+        return MAX_BYTES if self.max_payload is None else self.max_payload
 
     @property
     def most_held(self) -> int:

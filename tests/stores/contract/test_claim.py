@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import asdict
 
-from forebay.domain.job import QueueName
+from forebay.domain.gate import gates_of
+from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Limit
 from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
@@ -38,6 +42,41 @@ from tests.stores.contract.steps import (
 from tests.stores.support import new_job
 
 NOT_PENDING = [state for state in STATES if state is not JobState.PENDING]
+
+
+@pytest.mark.parametrize("way", ["plain", "limit", "share", "gate", "several"])
+def test_a_claim_leaves_out_payloads_that_are_too_large(store: Store, reader: Reader, way: str) -> None:
+    if way == "limit":
+        store.save_limit(Limit(scope="global", concurrency=50))
+    more: dict[str, Any] = {"limit_keys": {"share": "ann"}} if way == "share" else {}
+    gates = None if way == "plain" else gates_of(["t"], 1)
+    for payload in (b"x", b"y" * 5_000, b"z"):
+        put(store, payload=payload, metadata={"size": len(payload)}, **more)
+    if way == "gate":
+        assert not store.exchange(W2, wants=[Want(DEFAULT, 1, gates=gates_of(["other"], 1))], room=1).jobs
+
+    wants = [Want(DEFAULT, 9, gates=gates, max_payload=1_000), Want(MAIL, 9, max_payload=1_000)]
+    jobs = store.exchange(W1, wants=wants if way == "several" else wants[:1], room=9).jobs
+
+    assert [job.payload for job in jobs] == [b"x", b"", b"z"]
+    whole = [look(reader, job.id) for job in jobs]
+    assert [job.payload for job in whole] == [b"x", b"y" * 5_000, b"z"]
+    assert [asdict(job) | {"payload": b""} for job in jobs] == [
+        asdict(job) | {"payload": b""} for job in whole
+    ]
+
+
+def test_a_claim_that_ends_before_all_large_jobs_were_taken_says_so(store: Store) -> None:
+    ids = put_many(store, 20, payload=b"x" * 2_000)
+    taken: list[JobId] = []
+
+    while len(taken) < len(ids):
+        answer = store.exchange(W1, wants=[Want(DEFAULT, 20, max_payload=1_000)], room=20)
+        taken += (job.id for job in answer.jobs)
+        assert answer.jobs
+        assert len(taken) == len(ids) or answer.next_due_ms == 0
+
+    assert taken == ids
 
 
 @pytest.mark.shows("R-LEASE-06", "R-JOB-26", "R-JOB-55", "R-LEASE-18", "R-CFG-24", "R-CFG-70", "R-JOB-16")

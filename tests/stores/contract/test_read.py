@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec.structs import asdict
 
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobSummary, QueueName
@@ -58,6 +61,30 @@ def test_reading_the_same_job_twice_gives_it_twice(store: Store, reader: Reader)
 
 def test_reading_no_jobs_gives_none(reader: Reader) -> None:
     assert reader.jobs([]) == []
+
+
+def test_records_can_be_read_without_what_may_be_large(store: Store, reader: Reader) -> None:
+    more: dict[str, Any] = {"metadata": {"user": 7}, "tags": ("red",), "payload": b"p" * 100_000}
+    failed = started(store, **more)
+    settle(store, failed, Failed(BOOM, after_ms=HOUR))
+    done = started(store, **more)
+    settle(store, done, Completed(b"r" * 100_000))
+    ids = [failed.id, done.id, started(store, **more).id, put(store, **more), UNKNOWN, failed.id]
+
+    found = [job and asdict(job) for job in reader.jobs(ids, with_payload=False)]
+
+    empty = {"payload": b"", "result": None, "errors": ()}
+    assert found == [job and asdict(job) | empty for job in reader.jobs(ids)]
+
+
+def test_a_record_without_its_payload_keeps_large_options(store: Store, reader: Reader) -> None:
+    job_id = put(store, metadata={f"name {number}": "x" * 1_000 for number in range(60)})
+
+    [narrow], [whole] = reader.jobs([job_id], with_payload=False), reader.jobs([job_id])
+
+    assert narrow is not None
+    assert whole is not None
+    assert narrow.metadata == whole.metadata
 
 
 def test_many_jobs_can_be_read_at_once(store: Store, reader: Reader) -> None:

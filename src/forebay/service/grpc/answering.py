@@ -93,16 +93,17 @@ class Answering:
             call = self._begun(method)
             try:
                 permit = await self._admitted(context, told, call)
-                asked = await self._read(method, await message_of(context))
+                asked = await self._read(method, await message_of(context), permit)
                 request = within(method, asked, context.time_remaining())
                 assert method.call is not None  # noqa: S101 - it has no stream
-                answered = await method.call(permit, request)
+                answered = rendered(await method.call(permit, request))
+                permit.caller.spend(answered)
             except Exception as exc:  # the request boundary: whatever it is, the caller is told
                 await self._refuse(context, exc, told, call)
             finally:  # also of a caller that has left
                 self._end(context, told, call)
             context.set_trailing_metadata(tuple(told))
-            return rendered(answered)
+            return answered
 
         return answer
 
@@ -113,12 +114,14 @@ class Answering:
             try:
                 permit = await self._admitted(context, told, call)
                 assert method.stream is not None  # noqa: S101 - it has no single answer
-                asked = await self._read(method, await message_of(context))
+                asked = await self._read(method, await message_of(context), permit)
                 # Closed here and not when somebody collects it: what it holds goes back when the call ends.
                 async with aclosing(method.stream(permit, asked)) as answers:
                     async for one in answers:
                         call.answered()
-                        await context.write(rendered(one))
+                        sent = rendered(one)
+                        permit.caller.spend(sent)
+                        await context.write(sent)
             except grpc.aio.InternalError:  # nobody is there to be told
                 return
             except Exception as exc:  # as above
@@ -129,7 +132,8 @@ class Answering:
 
         return answer
 
-    async def _read(self, method: Method, body: bytes) -> Asked:
+    async def _read(self, method: Method, body: bytes, permit: Permit) -> Asked:
+        permit.caller.spend(body)
         BODY_SIZE.set(len(body))
         return await self._service.desk.converter.run(len(body), read, method.asked, body)
 

@@ -25,7 +25,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
 from forebay.service.auth import Admits, Caller, bearer, request_id
 from forebay.service.operations.telling import problem_of
-from forebay.service.rates import Allowance
+from forebay.service.rates import Allowance, Usage
 from forebay.service.request_log import name_in
 
 CALLER: Final = "forebay.caller"
@@ -64,6 +64,8 @@ class Admitting:
             await self._app(scope, receive, send)
             return
         cast("dict[str, Any]", scope)[CALLER] = caller
+        if caller.usage is not None and caller.usage.counts_bytes:
+            receive, send = counting_received(receive, caller.usage), counting_sent(send, caller.usage)
         await self._app(scope, receive, telling(send, {**caller.headers, REQUEST_ID: asked}))
 
     async def _caller(self, scope: HTTPScope, headers: Headers, asked: str) -> Caller | None:
@@ -166,6 +168,29 @@ def _is_ours(host: str, hosts: frozenset[str]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def counting_received(receive: Receive, usage: Usage) -> Receive:
+    """The same, with the bytes of the request counted for its client."""
+
+    async def counted() -> Any:
+        message = await receive()
+        if message["type"] == "http.request":
+            usage.spend(len(message.get("body", b"")))
+        return message
+
+    return counted
+
+
+def counting_sent(send: Send, usage: Usage) -> Send:
+    """The same for the answer."""
+
+    async def counted(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            usage.spend(len(message.get("body", b"")))
+        await send(message)
+
+    return counted
 
 
 def telling(send: Send, headers: Mapping[str, str]) -> Send:

@@ -16,7 +16,7 @@ from litestar.enums import ScopeType
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, TooManyRequests
 from forebay.service import problems
 from forebay.service.http.admitting import CALLER
 from forebay.service.http.calling import Gone, left, while_connected
@@ -91,6 +91,13 @@ class StoreDoor:
             self._under_way -= 1
 
     async def _hint(self, permit: Permit, body: bytes, receive: Receive, send: Send) -> None:
+        try:
+            with permit.caller.waiting():
+                await self._wait_for_hint(permit, body, receive, send)
+        except TooManyRequests as exc:  # before the head of an answer was sent
+            await _answer(send, kind_of(exc).status, encoded(exc))
+
+    async def _wait_for_hint(self, permit: Permit, body: bytes, receive: Receive, send: Send) -> None:
         """The head of the answer at once, so that the client knows where it waits; it may leave meanwhile."""
         await send(_head(_OK, {"content-type": MEDIA_TYPE}))
         hinting = asyncio.ensure_future(call_store(permit, HINT, body))

@@ -11,8 +11,9 @@ from litestar import get
 from litestar.params import HeaderParameter, QueryParameter
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, TooManyRequests
 from forebay.service.auth import Caller
+from forebay.service.http.admitting import refuse
 from forebay.service.http.calling import Asking, caller_of, left, open_service
 from forebay.service.operations.telling import problem_of
 from forebay.service.operations.watching import Listener, News, View, Watching
@@ -81,6 +82,13 @@ class Stream:
         self._longest = longest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._caller.streaming():
+                await self._stream(receive, send)
+        except TooManyRequests as error:  # before the head of the answer was sent
+            await refuse(send, error, {})
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         with self._watching.listening(self._view, self._after) as listener:
             writing = asyncio.ensure_future(self._write(listener, send))
             leaving = asyncio.ensure_future(left(receive))

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from msgspec.structs import replace
 
 from forebay.app.settling import Instead, exchange_all, kept_ends, newly_settled
-from forebay.domain.job import Job, JobId, QueueName, WorkerId
+from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note, Progress
@@ -77,7 +77,7 @@ class Consuming:
 
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
         """Jobs to run; waits for some as long as the request says."""
-        kind = _kind(request)
+        kind = kind_of(request)
         with self._waiting.presence.of(kind.queues):
             jobs = await self._waiting.claim(kind, request.most, request.wait_seconds)
         return await self._answer(jobs)
@@ -88,7 +88,7 @@ class Consuming:
 
         Whoever takes an answer hands it on before asking for the next one, or gives it back.
         """
-        kind = _kind(request)
+        kind = kind_of(request)
         window = self._windows.opened(size)
         present = self._waiting.presence.of(kind.queues)
         present.__enter__()
@@ -108,7 +108,7 @@ class Consuming:
 
     async def _running(self, leases: Sequence[Lease]) -> set[Lease]:
         """Those of these attempts that still run: another server may have heard how one ended."""
-        jobs = await self._desk.jobs([lease.job_id for lease in leases])
+        jobs = await self._desk.jobs([lease.job_id for lease in leases], with_payload=False)
         return {
             Lease(job.id, job.attempt) for job in jobs if job is not None and job.state is JobState.RUNNING
         }
@@ -167,7 +167,7 @@ class Consuming:
 
     async def _ended(self, ending: EndingRequest) -> Settled:
         outcome = await self._desk.converter.run(BODY_SIZE.get(), ending.as_outcome)
-        [job] = await self._desk.jobs([JobId(ending.id)])
+        [job] = await self._desk.jobs([JobId(ending.id)], with_payload=False)
         if job is None:
             raise JobNotFound(f"there is no job {ending.id}")
         if not await self._settle(_ended(job, ending, outcome)):
@@ -176,7 +176,8 @@ class Consuming:
 
     async def settle(self, request: SettleRequest) -> SettleAnswer:
         """End many leases at once; each is answered for itself."""
-        jobs = await self._desk.jobs([JobId(ending.id) for ending in request.endings])
+        ids = [JobId(ending.id) for ending in request.endings]
+        jobs = await self._desk.jobs(ids, with_payload=False)
         ends = await self._desk.converter.run(BODY_SIZE.get(), _all_checked, jobs, request.endings)
         kept = iter(await self._settle_together([one for one in ends if isinstance(one, Ended)]))
         return SettleAnswer(
@@ -270,7 +271,7 @@ class Consuming:
 
     async def _looked(self, job_id: str) -> tuple[Job, int]:
         def look(reader: Reader) -> tuple[Job | None, int]:
-            return reader.jobs([JobId(job_id)])[0], reader.now()
+            return reader.jobs([JobId(job_id)], with_payload=False)[0], reader.now()
 
         job, now = await self._desk.holding(look)
         if job is None:
@@ -278,12 +279,22 @@ class Consuming:
         return job, now
 
 
-def _kind(request: Wanted) -> Kind:
+def kind_of(request: Wanted) -> Kind:
+    """What claims that wait together have in common."""
     return Kind(
         tuple(dict.fromkeys(QueueName(name) for name in request.queues)),
         None if request.tasks is None else frozenset(request.tasks),
-        length(request.lease_seconds),
+        _round_up(length(request.lease_seconds)),
     )
+
+
+def _round_up(lease_ms: int | None) -> int | None:
+    """A lease of two digits, in whole seconds: each other length would be a group of claims of its own, with
+    an exchange of its own once a second."""
+    if lease_ms is None:
+        return None
+    step: int = max(1_000, 10 ** (len(str(lease_ms)) - 2))
+    return min(-(-lease_ms // step) * step, DAY_MS)
 
 
 def _claimed(jobs: Sequence[Job], now_ms: int) -> ClaimAnswer:

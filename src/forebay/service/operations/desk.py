@@ -101,14 +101,14 @@ class Desk:
     def _guarded(self, use: Callable[[Callable[[Handle], T]], T], call: Callable[[Handle], T]) -> T:
         return self._breaker(lambda: use(call))
 
-    async def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
-        """The records of jobs, in the order asked."""
-        return await self.holding(lambda reader: reader.jobs(ids))
+    async def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
+        """The records of jobs, in the order asked. Each is read once, however often it is asked for."""
+        return await self.holding(lambda reader: _read_once(reader, ids, with_payload=with_payload))
 
     async def watch(self, ids: Sequence[JobId]) -> list[Job | None]:
-        """`jobs` for those who look again and again: with a handle of its own, so that nobody has to wait
-        for them."""
-        return await self.watching(lambda reader: reader.jobs(ids))
+        """`jobs` without payloads, for calls that poll. They have a handle of their own, so no other request
+        waits for them."""
+        return await self.watching(lambda reader: _read_once(reader, ids, with_payload=False))
 
     async def watching(self, call: Callable[[Reader], T]) -> T:
         """`read` with that handle."""
@@ -125,3 +125,9 @@ class Desk:
         for client in (self.client, self._keeper, self._walker, self._watcher, self._holder, *self._readers):
             await to_thread(client.close)
         await to_thread(self.converter.close)
+
+
+def _read_once(reader: Reader, ids: Sequence[JobId], *, with_payload: bool) -> list[Job | None]:
+    distinct = list(dict.fromkeys(ids))
+    found = dict(zip(distinct, reader.jobs(distinct, with_payload=with_payload), strict=True))
+    return [found[job_id] for job_id in ids]

@@ -57,6 +57,7 @@ class Keeping:
                 lasts_ms=length(request.lasts_seconds),
                 rate=request.rate,
                 burst=request.burst,
+                quota=request.quota,
             )
             return key_made(made, now)
 

@@ -71,7 +71,7 @@ def _hidden(reader: Reader, shape: JobShape, sees: Sees) -> set[str]:
     say where it was."""
     named = {one.id for one in (*shape.depends_on, *shape.dependants)}
     others = sorted(named | {shape.parent_id or shape.id} - {shape.id})
-    found = reader.jobs([JobId(one) for one in others])
+    found = reader.jobs([JobId(one) for one in others], with_payload=False)
     return {one for one, job in zip(others, found, strict=True) if job is None or not sees(job.queue)}
 
 
@@ -80,7 +80,7 @@ def _walk(reader: Reader, root: JobId, limit: int, sees: Sees | None) -> GraphSh
     edges: dict[tuple[JobId, int], Edge] = {}
     asked, level, is_cut = {root}, [root], False
     while level and len(jobs) < limit:
-        found = reader.jobs(level[: limit - len(jobs)])
+        found = reader.jobs(level[: limit - len(jobs)], with_payload=False)
         here = {job.id: job for job in found if job is not None and (sees is None or sees(job.queue))}
         jobs |= here
         down = reader.dependants(list(here), limit=DEPENDANTS_SHOWN) if here else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
+from typing import Final
 
 from msgspec.structs import astuple
 
@@ -52,6 +53,8 @@ from forebay.service.schema.producing import (
 from forebay.service.schema.shared import seconds
 from forebay.stores.protocol import Receipt, Store
 from forebay.stores.protocol import Verdict as StoreVerdict
+
+COMPARED_TOGETHER: Final = 8  # jobs whose payloads, of up to a megabyte, are in memory at a time
 
 
 class Producing:
@@ -163,7 +166,8 @@ class Producing:
         handles = await self._desk.use(
             lambda client: client.enqueue_graph(jobs, atomic=atomic, may_raise=may_raise)
         )
-        found = await self._desk.jobs([handle.id for handle in handles if handle.error is None])
+        stored = [handle.id for handle in handles if handle.error is None]
+        found = await self._desk.jobs(stored, with_payload=False)
         states = {job.id: job.state for job in found if job is not None}
         return [_receipt(handle, states) for handle in handles]
 
@@ -175,16 +179,23 @@ class Producing:
 
     async def _compared(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> Sequence[Receipt]:
         """Refuse what came with the idempotency key of another job: its producer would take it for stored."""
-        repeated = {
-            receipt.id: job
-            for job, receipt in zip(jobs, receipts, strict=True)
+        compared = list(receipts)
+        repeated = [
+            (place, receipt.id)
+            for place, (job, receipt) in enumerate(zip(jobs, receipts, strict=True))
             if receipt.id is not None and not receipt.is_new and job.once_key is not None
-        }
-        if not repeated:
-            return receipts
-        holders = {job.id: job for job in await self._desk.jobs(list(repeated)) if job is not None}
-        size = sum(len(job.payload) for job in holders.values())
-        return await self._desk.converter.run(size, _with_refused, jobs, receipts, holders)
+        ]
+        for first in range(0, len(repeated), COMPARED_TOGETHER):
+            part = repeated[first : first + COMPARED_TOGETHER]
+            places = [place for place, _ in part]
+            found = await self._desk.jobs([job_id for _, job_id in part])
+            holders = {job.id: job for job in found if job is not None}
+            some = [jobs[place] for place in places], [receipts[place] for place in places]
+            size = sum(len(job.payload) for job in holders.values())
+            answers = await self._desk.converter.run(size, _with_refused, *some, holders)
+            for place, answer in zip(places, answers, strict=True):
+                compared[place] = answer
+        return compared
 
     async def _placed(self, answer: Accepted) -> Accepted:
         found = await self._desk.read(lambda reader: reader.position(JobId(answer.id)))
@@ -217,7 +228,7 @@ class Producing:
     async def watch(self, job_id: str, sees: Sees | None = None) -> AsyncGenerator[JobShape, None]:
         """The job as it is, and again whenever something has happened to it, until it is final. Raises
         StoreUnavailable when this server stops: another one goes on where this one has ended."""
-        [seen] = await self._desk.jobs([JobId(job_id)])
+        [seen] = await self._desk.watch([JobId(job_id)])
         if seen is None:
             raise JobNotFound(f"there is no job {job_id}")
         while True:

@@ -97,7 +97,7 @@ class Steering:
     async def fire_schedule(self, name: str, actor: str = "") -> Accepted:
         """Enqueue its job now, whatever its times are."""
         handle = await self._with_schedules(lambda kept: kept.fire(name), actor)
-        [job] = await self._desk.jobs([handle.id])
+        [job] = await self._desk.jobs([handle.id], with_payload=False)
         self._waiting.poke()
         return Accepted(
             id=handle.id,

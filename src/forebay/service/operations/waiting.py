@@ -15,6 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from forebay.app.codec import VERSION
 from forebay.app.duty import Duty, close_duties, run_due, tell_connected
 from forebay.app.metrics_recorder import MetricsRecorder
@@ -23,6 +25,7 @@ from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.errors import StoreError, StoreUnavailable
+from forebay.service.operations.claim_bytes import payload_share, read_payloads
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.presence import Presence
 from forebay.stores.protocol import Exchange, Store, Wakeups, Want
@@ -30,7 +33,8 @@ from forebay.stores.protocol import Exchange, Store, Wakeups, Want
 LOOK_SECONDS: Final = 1.0  # without a hint, while somebody waits; and for the duties, always
 # For stores that send one hint for several jobs: what came after the hint is found by looking again.
 AGAIN_SECONDS: Final = (0.001, 0.003, 0.007, 0.015, 0.031, 0.05)
-MOST_IN_A_LOOK: Final = 10_000
+MOST_IN_A_LOOK: Final = 1_000
+KINDS_REMEMBERED: Final = 1_000
 KINDS_IN_A_WRITE: Final = 20  # then others who write have their turn
 
 T = TypeVar("T")
@@ -45,9 +49,9 @@ class Kind(NamedTuple):
     tasks: frozenset[str] | None = None
     lease_ms: int | None = None
 
-    def wants(self, most: int) -> list[Want]:
+    def wants(self, most: int, max_payload: int) -> list[Want]:
         gates = None if self.tasks is None else gates_of(self.tasks, VERSION)
-        return [Want(queue, most, self.lease_ms, gates) for queue in self.queues]
+        return [Want(queue, most, self.lease_ms, gates, max_payload) for queue in self.queues]
 
 
 class Wish:
@@ -135,6 +139,7 @@ class Waiting:
         self._was_away = False
         self._groups: dict[Kind, Group] = {}
         self._hungry: dict[Kind, None] = {}
+        self._fitting: dict[Kind, int] = {}  # how many large jobs the next look asks for
         self._bell = asyncio.Event()
         self._again: list[asyncio.TimerHandle] = []
         self._wakeups: Wakeups | None = None
@@ -254,8 +259,9 @@ class Waiting:
         if not jobs:
             return
         ends = [decide(job, Interrupted(started=False), 0.0) for job in jobs]
+        worker = jobs[0].worker or self.worker  # a remote worker has claimed them through this server
         try:
-            await asyncio.shield(self._desk.write(lambda store: store.exchange(self.worker, ends)))
+            await asyncio.shield(self._desk.write(lambda store: store.exchange(worker, ends)))
         except Exception as exc:  # whoever hands back has something else to say or to do
             logger.warning("jobs that nobody is there to run wait for the end of their leases: %s", exc)
         self.poke()
@@ -328,7 +334,7 @@ class Waiting:
 
     async def _look_for(self, kinds: Sequence[Kind]) -> None:
         # Some may have left while others were looked for.
-        wanted = [(kind, self._groups[kind].room) for kind in kinds if kind in self._groups]
+        wanted = [(kind, self._room_of(kind)) for kind in kinds if kind in self._groups]
         if not wanted:
             return
         answers: Sequence[Exchange | Exception]
@@ -339,8 +345,33 @@ class Waiting:
         self._count(answers)
         left: list[Job] = []
         for (kind, room), answer in zip(wanted, answers, strict=True):
-            left += self._answer(kind, room, answer)
+            whole, rest = await self._with_payloads(kind, answer)
+            left += [*rest, *self._answer(kind, room, whole)]
         await self.give_back(left)
+
+    def _room_of(self, kind: Kind) -> int:
+        return min(self._groups[kind].room, self._fitting.get(kind, MOST_IN_A_LOOK))
+
+    async def _with_payloads(
+        self, kind: Kind, answer: Exchange | Exception
+    ) -> tuple[Exchange | Exception, Sequence[Job]]:
+        """An answer with the payloads that were left out, and jobs that have too many bytes for it."""
+        if isinstance(answer, Exception):
+            return answer, ()
+        ready, rest = list(answer.jobs), list[Job]()
+        if not all(job.payload for job in answer.jobs):
+            try:
+                ready, rest = await self._desk.holding(partial(read_payloads, jobs=answer.jobs))
+            except Exception as exc:  # the claim is made, and its jobs must go back
+                return exc, answer.jobs
+        self._remember_fitting(kind, len(ready), has_rest=bool(rest))
+        return replace(answer, jobs=tuple(ready)), rest
+
+    def _remember_fitting(self, kind: Kind, jobs: int, *, has_rest: bool) -> None:
+        """Ask for fewer jobs next time where many had to go back, and for more again where none had."""
+        most = jobs if has_rest else 2 * self._fitting.pop(kind, MOST_IN_A_LOOK)
+        if most < MOST_IN_A_LOOK and len(self._fitting) < KINDS_REMEMBERED:
+            self._fitting[kind] = most
 
     def _count(self, answers: Sequence[Exchange | Exception]) -> None:
         now = self._desk.clock.monotonic()
@@ -351,9 +382,10 @@ class Waiting:
     def _exchanged(self, wanted: Sequence[tuple[Kind, int]], store: Store) -> list[Exchange | Exception]:
         """One exchange for each group; one that fails takes nothing away from those before it."""
         answers: list[Exchange | Exception] = []
+        share = payload_share(sum(room for _, room in wanted))
         for kind, room in wanted:
             try:
-                answers.append(store.exchange(self.worker, wants=kind.wants(room), room=room))
+                answers.append(store.exchange(self.worker, wants=kind.wants(room, share), room=room))
             except StoreUnavailable as exc:
                 if not any(isinstance(answer, Exchange) and answer.jobs for answer in answers):
                     raise  # the breaker counts it
@@ -374,6 +406,8 @@ class Waiting:
         left = group.share(answer.jobs)
         # Not if somebody has come, or rung, while this look was under way: it was not for them.
         group.is_dry = bool(group.wishes) and len(answer.jobs) < room and kind not in self._hungry
+        if group.wishes and len(answer.jobs) == room:
+            self._look(kind)  # more wait than one look asks for
         group.stop_timer()
         if answer.next_due_ms is not None and group.wishes:
             loop = asyncio.get_running_loop()

@@ -34,6 +34,7 @@ from forebay.domain.settlement import MAX_REASON, Settlement, reason_as_kept
 from forebay.domain.text import clean
 from forebay.domain.worker import MAX_BEAT_MS, MIN_BEAT_MS, SHOWN_JOBS, WorkerInfo
 from forebay.errors import InvalidJob
+from forebay.service.operations.claim_bytes import payload_share
 from forebay.stores.wire import JOBS_AT_ONCE
 
 MOST: Final = 10_000
@@ -74,7 +75,11 @@ def _bound_exchange(asked: Any) -> None:
     asked.settlements = [_kept(end) for end in asked.settlements]
     # Whoever has room for more asks again.
     asked.room = min(asked.room, MOST)
-    asked.wants = [want._replace(most=min(want.most, MOST)) for want in asked.wants]
+    share = payload_share(asked.room)
+    asked.wants = [
+        want._replace(most=min(want.most, MOST), max_payload=min(share, want.largest_payload))
+        for want in asked.wants
+    ]
 
 
 def _kept(end: Settlement) -> Settlement:

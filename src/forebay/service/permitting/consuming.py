@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 
 from msgspec.structs import replace
 
 from forebay.errors import ForebayError
+from forebay.service.operations.consuming import kind_of
 from forebay.service.operations.telling import problem_of
 from forebay.service.permitting.permit import Permit
 from forebay.service.schema.consuming import (
@@ -32,7 +33,8 @@ async def claim(permit: Permit, data: ClaimRequest) -> ClaimAnswer:
     """Take jobs to run, and a lease on each; wait for some if there are none. If the caller is cancelled,
     because nobody is there for an answer, what was claimed goes back."""
     consuming = permit.allowed("claim", *data.queues).consuming
-    answer = await consuming.claim(data)
+    with permit.caller.waiting(kind_of(data)) if data.wait_seconds else nullcontext():
+        answer = await consuming.claim(data)
     if answer.jobs:
         try:
             await permit.caller.check_still("claim", *data.queues)
@@ -46,16 +48,17 @@ async def stream(permit: Permit, data: Wanted, window: int) -> AsyncGenerator[Cl
     """Take jobs as they come. What was not taken from here when somebody closes this goes back; what was is
     theirs until its lease ends."""
     consuming = permit.allowed("claim", *data.queues).consuming
-    async with aclosing(consuming.stream(data, window)) as answers:
-        async for answer in answers:
-            left = list(answer.jobs)
-            try:
-                await permit.caller.check_still("claim", *data.queues)
-                while left:
-                    yield left[0]
-                    del left[0]  # not before somebody has asked for the next one: this one was handed on
-            finally:
-                await consuming.give_back(ClaimAnswer(jobs=left))
+    with permit.caller.streaming(kind_of(data)):
+        async with aclosing(consuming.stream(data, window)) as answers:
+            async for answer in answers:
+                left = list(answer.jobs)
+                try:
+                    await permit.caller.check_still("claim", *data.queues)
+                    while left:
+                        yield left[0]
+                        del left[0]  # not before somebody has asked for the next one: this one was handed on
+                finally:
+                    await consuming.give_back(ClaimAnswer(jobs=left))
 
 
 async def settle(permit: Permit, data: SettleRequest) -> SettleAnswer:

@@ -61,8 +61,9 @@ class Permit:
         """
         refused = dict[str, ForebayError]()
         if not self.caller.may_everywhere(operation):
-            found = await self.service.desk.jobs([JobId(one) for one in ids])
-            for job_id, job in zip(ids, found, strict=True):
+            distinct = list(map(JobId, dict.fromkeys(ids)))
+            found = await self.service.desk.jobs(distinct, with_payload=False)
+            for job_id, job in zip(distinct, found, strict=True):
                 try:
                     if job is not None:  # else the operation says so
                         self.caller.check_job(operation, job_id, job.queue)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from functools import partial
 from typing import Protocol
 
@@ -55,7 +55,8 @@ async def job(permit: Permit, job_id: str) -> JobShape:
 async def wait(permit: Permit, job_id: str, timeout_seconds: float) -> JobShape:
     """Show a job when it has ended, or as it is when the time is up."""
     service = await permit.allowed_for("wait", job_id)
-    found = await service.producing.wait(job_id, timeout_seconds, _sees(permit))
+    with permit.caller.waiting() if timeout_seconds else nullcontext():
+        found = await service.producing.wait(job_id, timeout_seconds, _sees(permit))
     await permit.caller.check_still()
     return found
 
@@ -63,10 +64,11 @@ async def wait(permit: Permit, job_id: str, timeout_seconds: float) -> JobShape:
 async def watch(permit: Permit, job_id: str) -> AsyncGenerator[JobShape, None]:
     """Show a job now, and again whenever something has happened to it, until it has ended."""
     service = await permit.allowed_for("wait", job_id)
-    async with aclosing(service.producing.watch(job_id, _sees(permit))) as found:
-        async for one in found:
-            await permit.caller.check_still()
-            yield one
+    with permit.caller.streaming():
+        async with aclosing(service.producing.watch(job_id, _sees(permit))) as found:
+            async for one in found:
+                await permit.caller.check_still()
+                yield one
 
 
 async def result(permit: Permit, job_id: str) -> ResultAnswer:
@@ -133,7 +135,8 @@ async def check_reach(
         return
     if any(job.sequence is not None for job in jobs):
         raise Forbidden(f"{caller.name} may not use a sequence: that needs the role produce for all queues")
-    for parent in await permit.service.desk.jobs(list(naming)) if naming else ():
+    parents = await permit.service.desk.jobs(list(naming), with_payload=False) if naming else ()
+    for parent in parents:
         if parent is not None and not caller.may_see(parent.queue):
             job = naming[parent.id]
             raise missing_parent(job.task, parent.id, job.allow_missing)

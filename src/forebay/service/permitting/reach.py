@@ -27,7 +27,7 @@ class Reach(Permit):
     async def looked_at(self, ids: Iterable[JobId]) -> dict[JobId, Job]:
         """Those of these jobs that there are."""
         wanted = list(dict.fromkeys(ids))
-        found = await self.service.desk.jobs(wanted) if wanted else ()
+        found = await self.service.desk.jobs(wanted, with_payload=False) if wanted else ()
         return {job.id: job for job in found if job is not None}
 
     async def beyond(self, operation: str, ids: Iterable[JobId]) -> set[JobId]:

@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from forebay.app.audit import DEEDS, AuditPage, AuditQuery
 from forebay.app.masking import masked
-from forebay.domain.access import MAX_GRANTS, Allowed, ApiKey, KeyState
+from forebay.domain.access import MAX_GRANTS, MAX_QUOTA, Allowed, ApiKey, KeyState, Quota
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, MAX_KEY, MAX_QUEUE_NAME
 from forebay.domain.limits import MAX_LIMIT
@@ -21,12 +22,16 @@ KEY_NAME = "^[A-Za-z0-9_.-]{1,50}$"
 _MAX_GRANT = len("limit:=") + MAX_QUEUE_NAME + MAX_KEY  # a kind is as long as the name of a queue
 _Length = Annotated[float, Meta(ge=0, le=10 * 366 * DAY_MS / 1_000)]
 _Rate = Annotated[int, Meta(ge=1, le=MAX_LIMIT)]
+_Share = Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
 
 
 class KeyRequest(Asked, frozen=True, kw_only=True):
     """A key that shall be made. A grant is a role (produce, consume, view, operate or admin) for all queues,
     for one (`produce:mail`) or for those whose names begin alike (`produce:mail-*`). `task:NAME` restricts
-    the key to tasks, and `limit:KIND=VALUE` lets its jobs have a limit key; both may end in a `*`."""
+    the key to tasks, and `limit:KIND=VALUE` lets its jobs have a limit key; both may end in a `*`.
+
+    Its holder may make `rate` requests and move `bytes_rate` bytes a second. It may have `max_waits` requests
+    that wait and `max_streams` streams at a time. Where one is missing the server's own setting counts."""
 
     name: Annotated[str, Meta(pattern=KEY_NAME)]
     grants: Annotated[
@@ -36,6 +41,14 @@ class KeyRequest(Asked, frozen=True, kw_only=True):
     lasts_seconds: _Length | None = None
     rate: _Rate | None = None
     burst: _Rate | None = None
+    max_waits: _Share | None = None
+    max_streams: _Share | None = None
+    bytes_rate: _Share | None = None
+
+    @property
+    def quota(self) -> Quota:
+        """How much of a server its holder may use at a time."""
+        return Quota(max_waits=self.max_waits, max_streams=self.max_streams, bytes_rate=self.bytes_rate)
 
     def allowed(self) -> Allowed:
         """What it is for; raises ConfigError."""
@@ -61,6 +74,9 @@ class KeyShape(Shape, frozen=True, kw_only=True):
     old_until: datetime | None
     rate: int | None
     burst: int | None
+    max_waits: int | None = None
+    max_streams: int | None = None
+    bytes_rate: int | None = None
 
 
 class KeyMade(KeyShape, frozen=True, kw_only=True):
@@ -146,6 +162,7 @@ def _fields(key: ApiKey, now: int) -> Values:
         **{name: at(getattr(key, name)) for name in moments},
         "rate": key.rate,
         "burst": key.burst,
+        **asdict(key.quota),
     }
 
 

@@ -275,7 +275,8 @@ def _claim(state: State, worker: WorkerId, want: Want, most: int, limits: Tally)
         else:
             held += 1
             _hold(state, record, task_gate(task), worker)
-    return jobs
+    most = want.largest_payload
+    return [job if len(job.payload) <= most else replace(job, payload=b"") for job in jobs]
 
 
 def _hold(state: State, record: Record, gate: str, worker: WorkerId) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from heapq import nlargest, nsmallest
 from math import inf
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from forebay.domain.document import Document
 from forebay.domain.history import Event, Timeline
@@ -47,16 +50,19 @@ from forebay.stores.memory.order import is_in_time, turn
 from forebay.stores.memory.state import State
 from forebay.stores.moving import GathersWholes
 
+_NO_PAYLOAD: Final[dict[str, Any]] = {"payload": b"", "result": None, "errors": ()}
+
 
 class MemoryReader(GathersWholes):
     def __init__(self, looking: Callable[[], AbstractContextManager[State]]) -> None:
         self._open = looking
         self._closed = False
 
-    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+    def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
         with self._looking() as state:
             found = [state.jobs.get(job_id) for job_id in ids]
-        return [None if record is None else handed_out(record.job) for record in found]
+        jobs = [None if record is None else handed_out(record.job) for record in found]
+        return jobs if with_payload else [job and replace(job, **_NO_PAYLOAD) for job in jobs]
 
     def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
         return [None if job is None else fate_of(job) for job in self.jobs(ids)]

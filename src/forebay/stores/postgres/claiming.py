@@ -106,7 +106,8 @@ class Claim:
         self._queue_lease_ms = queue.settings.lease_ms
         self._cap_ms = queue.settings.scoring.cap_ms
         if queue.name in self._tx.shared:
-            self._turns = PostgresTurns(self._tx, queue.name, lambda: self._cap_ms)
+            max_payload = self._want.largest_payload
+            self._turns = PostgresTurns(self._tx, queue.name, lambda: self._cap_ms, max_payload)
         gates = self._open_gates()
         look = self._rightly_asked(gates, most)
         jobs: list[Job] = []
@@ -137,7 +138,8 @@ class Claim:
         """Lock the next jobs, wherever they wait: in the queue or behind a gate."""
         tx = self._tx
         snapshot = tx.run("snapshot")
-        values = {"queue": self._want.queue, "cap_ms": cap_ms, "room": room}
+        max_payload = self._want.largest_payload
+        values = {"queue": self._want.queue, "cap_ms": cap_ms, "room": room, "max_payload": max_payload}
         arrivals = {"most": most_arrivals(room), **self._cursor.values()}
         answers = [tx.run("heads", {**values, **arrivals})]
         answers += [tx.run("gated_heads", {**values, "gate": gate}) for gate in gates]

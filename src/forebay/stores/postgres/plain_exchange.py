@@ -434,6 +434,7 @@ class PlainExchange:
             "xmax": text(start.seen.xmax),
             "under_way": texts(start.seen.under_way),
             "room": bigint(asked.room),
+            "max_payload": bigint(want.largest_payload),
             "most": bigint(most_arrivals(asked.room)),
             "lease_ms": bigint(asked.lease_ms),
             "extension_ms": bigint(DAY_MS),

@@ -112,15 +112,15 @@ class PostgresReader(
         except DRIVER_ERRORS as exc:
             raise translated(self._connection.place, exc) from exc
 
-    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
-        return self._jobs(ids, whole=True)
+    def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
+        return self._jobs("job" if with_payload else "jobs_without_payload", ids)
 
     def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
-        return [None if job is None else fate_of(job) for job in self._jobs(ids, whole=False)]
+        return [None if job is None else fate_of(job) for job in self._jobs("fates", ids)]
 
-    def _jobs(self, ids: Sequence[JobId], *, whole: bool) -> list[Job | None]:
+    def _jobs(self, statement: str, ids: Sequence[JobId]) -> list[Job | None]:
         with self._looking() as look:
-            rows = look.all("job" if whole else "fates", {"ids": sorted(set(ids))})
+            rows = look.all(statement, {"ids": sorted(set(ids))})
         found = {row[0]: row for row in rows}
         return [job_from_row(found[job_id]) if job_id in found else None for job_id in ids]
 

@@ -64,8 +64,11 @@ def _weights(tx: Transaction, name: str) -> Mapping[str, int]:
 class PostgresTurns(Turns[Row]):
     """The shares of a queue, under their lock; heads are rows as `fair_heads` has them."""
 
-    def __init__(self, tx: Transaction, queue: QueueName, cap_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, tx: Transaction, queue: QueueName, cap_ms: Callable[[], int], max_payload: int
+    ) -> None:
         super().__init__(_weights(tx, queue))
+        self._max_payload = max_payload
         self._tx = tx
         self._queue = queue
         self._cap_ms = cap_ms
@@ -77,6 +80,7 @@ class PostgresTurns(Turns[Row]):
         values = {
             "queue": self._queue,
             "cap_ms": self._cap_ms(),
+            "max_payload": self._max_payload,
             "gates": [fair_gate(share) for share in wanted],
             "rooms": list(wanted.values()),
         }

@@ -132,6 +132,8 @@ class _Calls:
         self._wants = [(want, want.most) for want in wants]
         self._is_one_for_each_queue = len({want.queue for want in wants}) == len(wants)
         self._room = room
+        bounds = [want.max_payload for want in wants if want.max_payload is not None]
+        self._max_payload: int | bool = min(bounds, default=False)
         self._said: dict[int, bytes] = {}  # by number of the settlement, unless it was settled
         self._noted: Sequence[bytes] = ()
         self._jobs: list[Job] = []
@@ -158,6 +160,7 @@ class _Calls:
             "completed": len(plain),
             "wants": [_want(want, left) for want, left in self._wants] if is_claiming else (),
             "room": min(self._room, MOST),
+            "max_payload": self._max_payload,
         }
         is_plain = not special and not notes and known is None and self._is_one_for_each_queue
         if is_plain and self._exchanging.short_way.is_tried() and self._went_short(ask, arguments):

@@ -93,10 +93,11 @@ class RedisReader(
     def _key(self, name: str) -> str:
         return f"{self._connection.address.tag}:{name}"
 
-    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+    def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
         found: dict[JobId, Job] = {}
         for first in range(0, len(ids), JOBS_PER_LOOK):
-            rows = self._run("jobs", {"ids": list(ids[first : first + JOBS_PER_LOOK])})
+            part = list(ids[first : first + JOBS_PER_LOOK])
+            rows = self._run("jobs", {"ids": part, "is_bare": not with_payload})
             found |= {job.id: job for job in map(job_from_row, rows)}
         return [found.get(job_id) for job_id in ids]
 

@@ -102,8 +102,8 @@ class Handle:
         may_repeat = not call.writes or name in REPEATABLE
         return call.answer(self._asking.ask(name, call.asked(args, kwargs), may_repeat=may_repeat))
 
-    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
-        return self._each("jobs", ids)
+    def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
+        return self._each("jobs", ids, with_payload=with_payload)
 
     def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
         return self._each("fates", ids)
@@ -111,12 +111,12 @@ class Handle:
     def wholes(self, ids: Sequence[JobId]) -> list[Whole | None]:
         return self._each("wholes", ids)
 
-    def _each(self, name: str, ids: Sequence[JobId]) -> list[Any]:
+    def _each(self, name: str, ids: Sequence[JobId], **options: Any) -> list[Any]:
         wanted = list(dict.fromkeys(ids))
         found = dict[JobId, Any]()
         for first in range(0, len(wanted), JOBS_AT_ONCE):
             part = wanted[first : first + JOBS_AT_ONCE]
-            found |= zip(part, self._call(name, part), strict=True)
+            found |= zip(part, self._call(name, part, **options), strict=True)
         return [found[job_id] for job_id in ids]
 
     def close(self) -> None:

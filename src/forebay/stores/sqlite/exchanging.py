@@ -30,6 +30,8 @@ from forebay.stores.sqlite.transaction import Transaction
 
 Head: TypeAlias = Row  # a row of `heads`: its turn, which is two numbers, and the job
 TASK: Final = itemgetter(5)  # of a head
+PAYLOAD: Final = itemgetter(6)
+MOST_LARGE: Final = 8
 MOST_GATES: Final = 100
 _GIVING: Final = (QueueState.ACTIVE, QueueState.DRAINING)
 
@@ -92,6 +94,8 @@ def _claim(tx: Transaction, worker: WorkerId, want: Want, most: int, limits: Tal
         return []
     claim = Claim(tx, worker, want, queue)
     jobs = claim.taken_within(limits, most) if tx.has_limits else claim.taken_in_turn(limits, most)
+    if claim.has_more:
+        limits.wait(0)  # the next call goes on
     for job in jobs:
         if job.unique_until is UniqueUntil.STARTED:
             tx.free_key(job.queue, job.unique_key, job.id)
@@ -109,6 +113,7 @@ class Claim:
         self._cap_ms = tx.scoring(want.queue).cap_ms
         self._queue_lease_ms = queue.settings.lease_ms
         self._turns = SqliteTurns(tx, want.queue, queue.settings.share_weights, self._behind)
+        self.has_more = False  # large jobs, beyond those of one claim
         self._share_of: dict[int, str] = {}  # of jobs that were found behind its gate, by seq
 
     def taken_in_turn(self, limits: Tally, most: int) -> list[Job]:
@@ -180,7 +185,16 @@ class Claim:
             self._share_of.update((head[1], share) for share, head in shared)
             # Whose turn it is comes before rank: only the next of the shares is compared with other jobs.
             heads = list(merge(heads, (head for _, head in shared)))
-        return heads[:most]
+        return self._few_large(heads[:most])
+
+    def _few_large(self, heads: list[Head]) -> list[Head]:
+        """These, up to so many with a payload that the caller leaves out. An update writes a whole row anew,
+        and keeps the old one in memory until it is done."""
+        if self._want.max_payload is None:
+            return heads
+        large = [place for place, head in enumerate(heads) if not PAYLOAD(head)]
+        self.has_more = len(large) > MOST_LARGE
+        return heads[: large[MOST_LARGE]] if self.has_more else heads
 
     def _behind(self, gate: str | None, most: int) -> list[Head]:
         """The first jobs behind one gate, or of the queue's order."""
@@ -193,6 +207,7 @@ class Claim:
                 "zero": zero,
                 "now": tx.now,
                 "room": most,
+                "max_payload": self._want.largest_payload,
             }
             heads += tx.all("heads", values)
         heads.sort()

@@ -64,6 +64,7 @@ from forebay.stores.statements import load_statements
 
 LATE_MS: Final = 60_000
 ROWS_PER_LOOK: Final = 10_000
+CACHE_KIB: Final = -8_192  # 8 MiB; negative means kibibytes and not pages
 _FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
 
 
@@ -79,6 +80,8 @@ class SqliteReader(
     def __init__(self, connection: Connection, clock: Clock) -> None:
         connection.execute("pragma query_only = 1")
         connection.execute("pragma busy_timeout = 5000")
+        # Each commit of another handle empties the cache, so a large one would hold payloads and little else.
+        connection.execute(f"pragma cache_size = {CACHE_KIB:d}")
         self._connection = connection
         self._clock = clock
         self._statements = load_statements(PACKAGE)
@@ -107,20 +110,20 @@ class SqliteReader(
         row: Row | None = self._connection.execute(self._statements[name], values).fetchone()
         return row
 
-    def _job(self, job_id: JobId, *, whole: bool = True) -> Job | None:
+    def _job(self, statement: str, job_id: JobId) -> Job | None:
         found = self._one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
         if found is None:
             return None
-        row = self._one("job" if whole else "fate", {"seq": found[0], "job_id": job_id})
+        row = self._one(statement, {"seq": found[0], "job_id": job_id})
         return None if row is None else job_from_row(row)
 
-    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+    def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
         with self._looking():
-            return [self._job(job_id) for job_id in ids]
+            return [self._job("job" if with_payload else "job_without_payload", job_id) for job_id in ids]
 
     def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
         with self._looking():
-            jobs = [self._job(job_id, whole=False) for job_id in ids]
+            jobs = [self._job("fate", job_id) for job_id in ids]
         return [None if job is None else fate_of(job) for job in jobs]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
@@ -163,7 +166,7 @@ class SqliteReader(
 
     def position(self, job_id: JobId) -> Position | None:
         with self._looking():
-            job = self._job(job_id)
+            job = self._job("job", job_id)
             if job is None or job.state is not JobState.PENDING or job.gate is not None:
                 return None
             ahead = self._ahead(job)
@@ -263,7 +266,7 @@ class SqliteReader(
 
     def history(self, job_id: JobId) -> Timeline | None:
         with self._looking():
-            job = self._job(job_id)
+            job = self._job("job", job_id)
             if job is None:
                 return None
             attempts = tuple(

@@ -205,7 +205,8 @@ counted as (
   having sum(c.jobs) <> 0
 )
 -- The last row says how it went; the others are the jobs, as `heads` has them.
-select id, seq, queue, task, payload, priority, options, attempt, failures, crashes, created_at, ready_at, run_at, rank,
+select id, seq, queue, task,
+  case when octet_length(payload) <= %(max_payload)s::bigint then payload else ''::bytea end as payload, priority, options, attempt, failures, crashes, created_at, ready_at, run_at, rank,
   capped, deadline_at, expires_at, unique_key, errors, is_late, null::text as snapshot, null::bigint as now,
   null::bigint as next_due, null::boolean as is_special, null::boolean as is_strange, null::bigint as came,
   null::double precision as seconds, null::text[] as settled, null::text[] as cancels, null::text[] as cancel_reasons,

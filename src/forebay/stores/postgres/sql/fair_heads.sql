@@ -34,7 +34,8 @@ first as (
   from (select * from plain union all select * from capped) as a
 )
 select f.spot::text, f.lead, f.gate as behind, false, 0::bigint,
-  0::double precision, j.id, j.seq, j.queue, j.task, j.payload, j.priority, j.options,
+  0::double precision, j.id, j.seq, j.queue, j.task,
+  case when octet_length(j.payload) <= %(max_payload)s then j.payload else ''::bytea end as payload, j.priority, j.options,
   j.attempt, j.failures, j.crashes, j.created_at, j.ready_at, j.run_at, j.rank, j.capped, j.deadline_at,
   j.expires_at, j.unique_key, j.errors
 from first f

@@ -79,7 +79,7 @@ first as (
 -- How many came is answered even if all of them are in the hands of others.
 select f.spot::text, f.lead, null::text as behind, f.is_late, c.came,
   extract(epoch from clock_timestamp() - statement_timestamp())::double precision as seconds, j.id, j.seq, j.queue,
-  j.task, j.payload, j.priority, j.options, j.attempt, j.failures, j.crashes, j.created_at, j.ready_at, j.run_at,
+  j.task, case when octet_length(j.payload) <= %(max_payload)s then j.payload else ''::bytea end as payload, j.priority, j.options, j.attempt, j.failures, j.crashes, j.created_at, j.ready_at, j.run_at,
   j.rank, j.capped, j.deadline_at, j.expires_at, j.unique_key, j.errors
 from (select count(*) as came from came) as c
 left join first f on true

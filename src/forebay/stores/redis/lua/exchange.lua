@@ -352,7 +352,7 @@ local function claim_all()
   if #claimed[1] > 0 then
     holders[worker] = true
   end
-  claimed[3] = bodies_of(claimed[3])
+  claimed[3] = within_bytes(bodies_of(claimed[3]))
 end
 
 local function adopted()

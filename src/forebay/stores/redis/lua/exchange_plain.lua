@@ -63,5 +63,5 @@ write_places()
 if #claimed[1] > 0 then
   redis.call('SADD', prefix .. 'holders', ask.worker)
 end
-claimed[3] = fetch('MGET', claimed[3])
+claimed[3] = within_bytes(fetch('MGET', claimed[3]))
 return {claimed, next_due_at and next_due_at - now or false, has_more}

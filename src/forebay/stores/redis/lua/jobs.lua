@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Jobs by id, wherever they are.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: ids
+-- ARGV: 1 the request: ids, is_bare (without payloads, results and errors)
 -- Returns rows, without those that are not there.
 load(ask.ids)
 local jobs, seen = {}, {}
@@ -11,4 +11,4 @@ for _, id in ipairs(ask.ids) do
     jobs[#jobs + 1] = loaded[id]
   end
 end
-return rows_of(jobs)
+return rows_of(jobs, ask.is_bare)

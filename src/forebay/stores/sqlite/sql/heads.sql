@@ -3,7 +3,8 @@
 -- Relies on index forebay_jobs_ready (queue, gate, capped, rank): one range from its head.
 -- One class and one queue a call: both classes in one statement would copy each row once more (0.5 us), and
 -- with `queue in (...)` the planner sorts the whole backlog.
-select rank - :zero as behind, seq as turn, id, seq, queue, task, payload, priority, options, attempt, failures,
+select rank - :zero as behind, seq as turn, id, seq, queue, task,
+  case when length(payload) <= :max_payload then payload else x'' end as payload, priority, options, attempt, failures,
   crashes, created_at, ready_at, run_at, rank, capped, deadline_at, expires_at, unique_key, errors
 from forebay_jobs
 where state = 'pending' and gate is :gate and queue = :queue and capped = :capped

@@ -26,19 +26,54 @@ local function errors_of(job)
   return redis.call('LRANGE', prefix .. 'attempts:' .. job.id, -ERRORS_KEPT, -1)
 end
 
-local function rows_of(jobs)
+-- A body with an empty payload; false for one that cannot be read.
+local function without_payload(whole)
+  if #whole < 2 then
+    return false
+  end
+  local is_read, after = pcall(cmsgpack.unpack_one, whole, 3 + struct.unpack('>H', whole))
+  return is_read and string.sub(whole, 1, after) .. '\196\0'
+end
+
+-- Only the beginning of a body is read: a payload may have a megabyte.
+local OPTIONS_READ = 65536
+local function options_only(key)
+  return without_payload(redis.call('GETRANGE', key, 0, OPTIONS_READ - 1))
+    or without_payload(redis.call('GET', key) or '')
+end
+
+-- Claimed bodies. A caller that has said how large a payload it takes reads the others apart.
+local function within_bytes(found)
+  for i, whole in ipairs(ask.max_payload and found or {}) do
+    if whole and #whole > ask.max_payload then
+      found[i] = without_payload(whole)
+    end
+  end
+  return found
+end
+
+-- Bare rows have no payload, no result and no errors.
+local function rows_of(jobs, is_bare)
   local names, ids, rows = {}, {}, {}
   for i, job in ipairs(jobs) do
     names[i], ids[i] = body_key(job.head[SEQ]), job.id
   end
-  local found = fetch('MGET', names)
+  local found = is_bare and {} or fetch('MGET', names)
   local unstarted = fetch('HMGET', ids, prefix .. 'unstarted')
   for i, job in ipairs(jobs) do
     local head = job.head
     local ends_at = head[STATE] == 'running'
       and (job.lease_ends_at or redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], member(job)))
-    local errors = head[ERRORS] > 0 and errors_of(job)
-    rows[i] = {job.id, job.packed, found[i], ends_at and tonumber(ends_at), errors, tonumber(unstarted[i] or 0)}
+    local errors = not is_bare and head[ERRORS] > 0 and errors_of(job)
+    local standing, whole = job.packed, found[i]
+    if is_bare then
+      whole = options_only(names[i])
+      if head[RESULT] then
+        head[RESULT] = false
+        standing = packed_of(head)
+      end
+    end
+    rows[i] = {job.id, standing, whole, ends_at and tonumber(ends_at), errors, tonumber(unstarted[i] or 0)}
   end
   return rows
 end

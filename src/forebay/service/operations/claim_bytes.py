@@ -1,0 +1,51 @@
+"""Bytes of a claim: how much the payloads of jobs that are claimed together may have.
+
+A claim is bounded in jobs, and one job may have a megabyte. So the store leaves out payloads above an equal
+share of the budget, and these are read afterwards, a few at a time. Jobs beyond the budget are handed back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from forebay.domain.job import MAX_PAYLOAD, MAX_SEAL, Job, JobId
+from forebay.stores.protocol import Reader
+
+CLAIM_BYTES: Final = 4 * 1_048_576
+# Most payloads are smaller, and to read one apart takes a round trip. With the largest claims it is 20 MiB.
+LEAST_SHARE: Final = 1_024
+READ_TOGETHER: Final = CLAIM_BYTES // (MAX_PAYLOAD + MAX_SEAL)
+
+
+def payload_share(room: int) -> int:
+    """The largest payload that comes with a claim of this many jobs."""
+    return max(LEAST_SHARE, CLAIM_BYTES // max(1, room))
+
+
+def read_payloads(
+    reader: Reader, jobs: Sequence[Job], budget: int = CLAIM_BYTES
+) -> tuple[list[Job], list[Job]]:
+    """Claimed jobs with the payloads that were left out, as many as the budget allows and at least one; and
+    the others."""
+    ready: list[Job] = []
+    used = 0
+    found: dict[JobId, Job] = {}
+    for place, job in enumerate(jobs):
+        if place % READ_TOGETHER == 0:
+            found = _read(reader, jobs[place : place + READ_TOGETHER])
+        whole = found.get(job.id, job)
+        used += len(whole.payload)
+        if ready and used > budget:
+            return ready, list(jobs[place:])
+        ready.append(whole)
+    return ready, []
+
+
+def _read(reader: Reader, jobs: Sequence[Job]) -> dict[JobId, Job]:
+    """Those of these jobs whose payload was left out, or is empty."""
+    missing = {job.id: job for job in jobs if not job.payload}
+    found = reader.jobs(list(missing)) if missing else ()
+    return {job.id: replace(missing[job.id], payload=job.payload) for job in found if job is not None}

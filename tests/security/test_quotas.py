@@ -1,0 +1,202 @@
+"""Quotas of clients: one key cannot take all of a server, over HTTP or gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, Final
+
+import grpc
+import pytest
+
+from forebay.domain.access import Grant, Quota
+from forebay.domain.limits import Limit
+from forebay.errors import TooManyRequests
+from forebay.service import rates
+from forebay.service.generated import forebay_pb2 as pb
+from forebay.service.keys import Keys
+from forebay.service.operations.consuming import kind_of
+from forebay.service.rates import Rates
+from forebay.service.schema.consuming import ClaimRequest
+from forebay.service.server import Security
+from forebay.stores.opening import open_engine
+from forebay.testing.clock import ManualClock
+from tests.service.serving import PATIENCE
+from tests.service.speaking import Spoken, speaking
+from tests.worker.support import eventually
+
+ROLES: Final = [Grant.parse(role) for role in ("produce", "consume", "view")]
+CLAIM: Final = {"queues": ["mail"], "wait_seconds": 20}
+
+
+@pytest.fixture(scope="module")
+def spoken() -> Iterator[Spoken]:
+    engine = open_engine("memory://")
+    store = engine.store()
+    store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it
+    store.close()
+    with speaking(engine, security=Security(asks_for_keys=True)) as found:
+        yield found
+
+
+@pytest.fixture
+def make_key(spoken: Spoken, request: pytest.FixtureRequest) -> Callable[..., dict[str, str]]:
+    """Makes a key of this quota, and answers the headers that show it."""
+    engine = spoken.service.desk.engine
+
+    def make(name: str, **quota: int) -> dict[str, str]:
+        store, reader = engine.store(), engine.reader()
+        token = Keys(store, reader, actor="test").create(name, ROLES, quota=Quota(**quota)).token
+        store.close()
+        reader.close()
+        headers = {"Authorization": f"Bearer {token}"}
+        eventually(lambda: spoken.client.get("/v1/workers", headers=headers).status_code == 200)
+        return headers
+
+    return make
+
+
+def refused(spoken: Spoken, path: str, headers: dict[str, str], body: Any = None) -> str:
+    """Why a request is refused that is one too many."""
+    answer = spoken.client.request("GET" if body is None else "POST", path, json=body, headers=headers)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (429, "too_many_requests")
+    assert int(answer.headers["Retry-After"]) >= 1
+    return str(problem["detail"])
+
+
+def test_a_key_has_so_many_requests_that_wait(spoken: Spoken, make_key: Callable[..., Any]) -> None:
+    headers = make_key("waits", max_waits=2)
+    shown = (("authorization", headers["Authorization"]),)
+    job = spoken.client.post("/v1/jobs", json={"task": "t", "queue": "mail"}, headers=headers).json()["id"]
+    [claimed] = spoken.client.post("/v1/claim", json={"queues": ["mail"]}, headers=headers).json()["jobs"]
+    groups = spoken.service.waiting._groups
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(spoken.client.post, "/v1/claim", json=CLAIM, headers=headers)
+        asked = pb.DequeueRequest(queues=["mail"], wait_seconds=20)
+        also = pool.submit(spoken.consumer.Dequeue, asked, timeout=PATIENCE, metadata=shown)
+        eventually(lambda: sum(len(group.wishes) for group in groups.values()) == 2)
+
+        details = {
+            refused(spoken, "/v1/claim", headers, CLAIM),
+            refused(spoken, f"/v1/jobs/{job}/wait", headers),
+        }
+        with pytest.raises(grpc.RpcError) as failed:
+            spoken.consumer.Dequeue(asked, timeout=PATIENCE, metadata=shown)
+        at_once = spoken.client.post("/v1/claim", json=CLAIM | {"wait_seconds": 0}, headers=headers)
+        for _ in range(2):
+            spoken.client.post("/v1/jobs", json={"task": "t", "queue": "mail"}, headers=headers)
+        assert len(waiting.result().json()["jobs"]) == len(also.result().jobs) == 1
+
+    assert claimed["id"] == job
+    assert details == {
+        "waits has 2 requests that wait, and no more are allowed: end some, or come again later"
+    }
+    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert at_once.json()["jobs"] == []
+    spoken.client.get(f"/v1/jobs/{job}/wait?timeout_seconds=0.01", headers=headers).raise_for_status()
+
+
+def test_a_key_has_so_many_streams(spoken: Spoken, make_key: Callable[..., Any]) -> None:
+    headers = make_key("streams", max_streams=1)
+    shown = (("authorization", headers["Authorization"]),)
+    asked = pb.DequeueStreamRequest(queues=["mail"], window=1)
+
+    with spoken.client.stream("GET", "/v1/events/stream", headers=headers) as stream:
+        parts = stream.iter_bytes()  # the connection ends with it
+        next(parts)
+        detail = refused(spoken, "/v1/events/stream", headers)
+        with pytest.raises(grpc.RpcError) as failed:
+            list(spoken.consumer.DequeueStream(asked, timeout=PATIENCE, metadata=shown))
+
+    assert detail == "streams has 1 open streams, and no more are allowed: end some, or come again later"
+    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert failed.value.details() == detail
+
+
+def test_a_key_moves_so_many_bytes_a_second(spoken: Spoken, make_key: Callable[..., Any]) -> None:
+    headers = make_key("bytes", bytes_rate=1_000)
+    large = {"task": "t", "queue": "mail", "args": ["x" * 1_000_000]}
+
+    assert spoken.client.post("/v1/jobs", json=large, headers=headers).status_code == 201
+
+    assert refused(spoken, "/v1/workers", headers) == (
+        "bytes moves too many bytes: requests and answers may have 1,000 a second together"
+    )
+    shown = (("authorization", headers["Authorization"]),)
+    with pytest.raises(grpc.RpcError) as failed:
+        spoken.admin.ListWorkers(pb.ListWorkersRequest(), metadata=shown, timeout=PATIENCE)
+    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_leases_that_differ_by_a_little_are_one_group() -> None:
+    kinds = {kind_of(ClaimRequest(lease_seconds=30 + number / 100)) for number in range(101)}
+
+    assert {kind.lease_ms for kind in kinds} == {30_000, 31_000}
+    longest = [kind_of(ClaimRequest(lease_seconds=seconds)).lease_ms for seconds in (1, 456, 86_400)]
+    assert longest == [1_000, 460_000, 86_400_000]
+    assert kind_of(ClaimRequest()).lease_ms is None
+
+
+def test_a_client_has_so_many_groups_of_waiting_claims() -> None:
+    usage = Rates(None, ManualClock()).usage("a")
+    with ExitStack() as stack:
+        for number in range(rates.MOST_GROUPS):
+            stack.enter_context(usage.waiting(number))
+        stack.enter_context(usage.waiting(0))
+        with pytest.raises(TooManyRequests, match="a has 100 kinds of waiting claims"):
+            stack.enter_context(usage.streaming("new"))
+
+    with usage.streaming("new"):
+        pass
+
+
+def test_strangers_take_nothing_from_the_bucket_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "MOST_CLIENTS", 5)
+    one = Rates(Limit(scope="global", rate=1, burst=1), ManualClock())
+    one.take("key")
+
+    for number in range(10):
+        one.take(f"stranger@2001:db8:{number}::1")
+
+    with pytest.raises(TooManyRequests):
+        one.take("key")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("10.0.0.1", "::ffff:10.0.0.1", True),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("::1", "::2", True),
+    ],
+)
+def test_an_ipv6_network_is_one_address(first: str, second: str, is_same: bool) -> None:
+    one = Rates(Limit(scope="global", rate=1, burst=1), ManualClock())
+    one.take(f"stranger@{first}")
+
+    try:
+        one.take(f"stranger@{second}")
+    except TooManyRequests:
+        assert is_same
+    else:
+        assert not is_same
+
+
+def test_bytes_come_back_with_the_time() -> None:
+    clock = ManualClock()
+    one = Rates(None, clock, Quota(bytes_rate=100))
+    one.usage("a").spend(350)
+
+    with pytest.raises(TooManyRequests) as failed:
+        one.usage("a")
+    assert (failed.value.retry_after, failed.value.reset_seconds) == (2.5, 4)
+    clock.advance(ms=2_500)
+    with pytest.raises(TooManyRequests):
+        one.usage("a")
+    clock.advance(ms=10)
+    one.usage("a")
