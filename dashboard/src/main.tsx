@@ -3,7 +3,7 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { findSession, logIn, logOut, may, session } from "./api";
+import { findSession, logIn, logOut, may, session, stayLoggedIn } from "./api";
 import { short } from "./format";
 import { link, queues, start, stop, trouble } from "./live";
 import { addressOf, listen, place } from "./router";
@@ -172,6 +172,7 @@ function App() {
 }
 
 listen();
+stayLoggedIn();
 render(
   <>
     <App />

@@ -121,7 +121,7 @@ class Dashboard:
         clock = service.desk.clock
         rates = Rates(None, clock)
         if self._admit == "keys":
-            return made(guard=Guard(service.desk, clock, rates))
+            return made(guard=Guard(service.desk, clock, rates, sessions=service.logins.cache))
         if self._admit == "local":
             return made(guard=OpenDoor(rates))
         admit: Any = self._admit

@@ -76,7 +76,8 @@ def http_app(
     if door is not None:
         guarded = door(admitted)
     else:
-        guarded = Admitting(admitted, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
+        known = guard or OpenDoor(Rates(None, service.desk.clock))
+        guarded = Admitting(admitted, known, hosts, is_secure=service.logins.settings.is_secure)
     return Counting(guarded, service.requests, Endpoints(_templates(debug=debug)), service.refusals)
 
 
