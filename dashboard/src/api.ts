@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { BASE } from "./router";
-import type { Problem, Role, SessionShape } from "./types";
+import type { LoginOptions, Problem, Role, SessionShape } from "./types";
 
 /** Who is here: `undefined` until the server has said, `null` where it asks for a key. */
 export const session = signal<SessionShape | null | undefined>(undefined);
@@ -67,6 +67,8 @@ export async function findSession(): Promise<void> {
     if (!(error instanceof ApiError && error.status === 401)) throw error;
   }
 }
+
+export const findProvider = () => get<LoginOptions>("/v1/login");
 
 export async function logIn(key: string): Promise<void> {
   session.value = await ask<SessionShape>("POST", "/v1/session", undefined, key);

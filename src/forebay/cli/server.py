@@ -9,6 +9,7 @@ import click
 from forebay import __version__
 from forebay.cli.deliveries import delivery_options, delivery_policy
 from forebay.cli.logs import log_options, set_up_logs
+from forebay.cli.oidc import oidc_options, oidc_settings
 from forebay.cli.opening import Desk
 from forebay.cli.options import Length, at_store
 from forebay.cli.output import Output
@@ -98,6 +99,7 @@ MAX_GRACE_SECONDS: Final = 3_600
     show_default=True,
     help="A login to the dashboard ends after so long in any case.",
 )
+@oidc_options
 @click.option("--access-log", is_flag=True, help="Log a line for each request.")
 @click.option(
     "--max-connections",
@@ -146,6 +148,7 @@ def server(
         behind_tls_proxy=options["behind_tls_proxy"],
         public_url=options["public_url"],
         sessions=SessionLimits(idle_ms=options["session_idle"], lasts_ms=options["session_lasts"]),
+        openid=oidc_settings(options),
         access_log=options["access_log"],
         most_connections=options["max_connections"],
         most_connections_each=options["max_connections_each"],

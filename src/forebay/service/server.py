@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import resource
 import signal
 import socket
@@ -21,6 +20,7 @@ import uvicorn
 
 from forebay.domain.delivery import DeliveryPolicy
 from forebay.domain.limits import Limit
+from forebay.domain.openid import OpenIdSettings
 from forebay.domain.session import SessionLimits
 from forebay.errors import ConfigError
 from forebay.service.auth import OPEN_RATE, Admits, Guard, OpenDoor
@@ -29,6 +29,7 @@ from forebay.service.certificates import Certificates, ClientCertificate, renewe
 from forebay.service.http.access_log import AccessLog
 from forebay.service.http.app import http_app
 from forebay.service.http.connecting import Connecting
+from forebay.service.loopback import is_loopback
 from forebay.service.operations.logins import LoginSettings
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
@@ -58,10 +59,7 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def is_loopback(self) -> bool:
         """Whether only programs of this machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +72,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     for the key of that name. `behind_tls_proxy` says that a proxy speaks TLS with clients, and `public_url`
     which address it has. `most_connections_each` is by address; None is 1,000 where addresses say something:
     beyond loopback, and not behind a proxy. The delivery policy says which hosts alerts may be sent to, and
-    `sessions` how long those of browsers last.
+    `sessions` how long those of browsers last; `openid` is a provider that logs people in.
     """
 
     asks_for_keys: bool = False
@@ -92,6 +90,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     most_connections: int = MOST_CONNECTIONS
     most_connections_each: int | None = None
     sessions: SessionLimits = SessionLimits()
+    openid: OpenIdSettings | None = None
 
     @property
     def certificates(self) -> Certificates | None:
@@ -121,8 +120,13 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def logins(self) -> LoginSettings:
-        """How browsers reach the server."""
-        return LoginSettings(limits=self.sessions, is_secure=self.is_secure, public_url=self.public_url)
+        """How browsers log in."""
+        return LoginSettings(
+            limits=self.sessions,
+            is_secure=self.is_secure,
+            public_url=self.public_url,
+            openid=self.openid,
+        )
 
     def guard(self, service: Service) -> Admits:
         """What stands at the door of this service."""
@@ -138,6 +142,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ConfigError for what cannot be, before an address is told."""
         if self.public_url is not None:
             _check_public_url(self.public_url)
+        if self.openid is not None and not (self.asks_for_keys and self.public_url):
+            raise ConfigError("--oidc-issuer needs --keys and --public-url, to which the provider leads back")
         found = self.certificates
         if found is not None:
             found.load()

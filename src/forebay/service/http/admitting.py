@@ -35,7 +35,7 @@ CLAIMED: Final = "forebay.claimed"  # the name of the key in a token that was re
 CERTIFICATE: Final = "forebay.certificate"  # in the state: the common name that the client has proved
 REQUEST_ID: Final = "X-Request-Id"
 # What says nothing about anybody's jobs: whoever watches over the server, and how to talk to it.
-OPEN: Final = ("/health/", "/openapi")
+OPEN: Final = ("/health/", "/openapi", "/v1/login")
 FROM_PAGE: Final = "X-Forebay-Page"
 # The page says so of what it asks while its user does nothing. Its stream of events is such a request always.
 BACKGROUND: Final = "X-Forebay-Background"

@@ -21,6 +21,7 @@ from forebay.service.http import (
     debugging,
     health,
     keeping,
+    login,
     measuring,
     producing,
     reviving,
@@ -44,7 +45,7 @@ from forebay.stores.wire import PATH, calls
 
 PARTS: Final = (
     *(producing, consuming, administering, reviving, steering, measuring),
-    *(alerting, keeping, streaming, session, health),
+    *(alerting, keeping, streaming, session, login, health),
 )
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
