@@ -2,10 +2,29 @@
 
 import { signal } from "@preact/signals";
 import { BASE } from "./router";
-import type { Problem, Role, SessionShape } from "./types";
+import type { LoginOptions, Problem, Role, SessionShape } from "./types";
 
 /** Who is here: `undefined` until the server has said, `null` where it asks for a key. */
 export const session = signal<SessionShape | null | undefined>(undefined);
+
+/** A request so long after the last input is one of the page itself, and keeps no session alive. */
+const PRESENT_MS = 60_000;
+const ASK_MS = 30_000;
+let touchedAt = Date.now();
+let askedAt = Date.now();
+
+for (const kind of ["pointerdown", "pointermove", "keydown", "wheel"]) {
+  addEventListener(kind, () => (touchedAt = Date.now()), { capture: true, passive: true });
+}
+
+const isPresent = () => Date.now() - touchedAt < PRESENT_MS;
+
+/** Let the server know of a user who reads: a view may need no request for a long time. */
+export function stayLoggedIn(): ReturnType<typeof setInterval> {
+  return setInterval(() => {
+    if (session.value?.has_key && isPresent() && Date.now() - askedAt >= ASK_MS) findSession().catch(() => undefined);
+  }, ASK_MS);
+}
 
 export class ApiError extends Error {
   constructor(
@@ -21,6 +40,8 @@ export async function ask<T>(method: string, path: string, body?: unknown, key?:
   const headers: Record<string, string> = {};
   // What another site cannot send; the server takes nothing with our cookie without it.
   if (method !== "GET") headers["X-Forebay-Page"] = "1";
+  if (isPresent()) askedAt = Date.now();
+  else headers["X-Forebay-Background"] = "1";
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (key) headers["Authorization"] = `Bearer ${key}`;
   let answer: Response;
@@ -46,6 +67,8 @@ export async function findSession(): Promise<void> {
     if (!(error instanceof ApiError && error.status === 401)) throw error;
   }
 }
+
+export const findProvider = () => get<LoginOptions>("/v1/login");
 
 export async function logIn(key: string): Promise<void> {
   session.value = await ask<SessionShape>("POST", "/v1/session", undefined, key);

@@ -3,7 +3,8 @@ import { expect, test, vi } from "vitest";
 
 vi.stubGlobal("EventSource", class { addEventListener() {} close() {} });
 
-const { covers, may, session } = await import("./api");
+const api = await import("./api");
+const { covers, may, session } = api;
 const live = await import("./live");
 const { isUnserved, merged, sampled } = live;
 const { addressOf, placeOf } = await import("./router");
@@ -91,6 +92,28 @@ test("a page that is mounted under a path keeps to it", async () => {
   document.head.innerHTML = "";
   vi.unstubAllGlobals();
   vi.resetModules();
+});
+
+test("requests of the page itself are no use of a session, and a user who reads is one", async () => {
+  vi.useFakeTimers();
+  const asked = vi.fn(async (_: string, __?: RequestInit) => new Response(JSON.stringify(session.value)));
+  vi.stubGlobal("fetch", asked);
+  const isBackground = () => "X-Forebay-Background" in (asked.mock.calls.at(-1)?.[1]?.headers as Record<string, string>);
+  session.value = { name: "ops", is_open: false, has_key: true, grants: [], operations: [], engine: "", version: "" };
+  dispatchEvent(new Event("keydown"));
+  await api.get("/v1/queues");
+  expect(isBackground()).toBe(false);
+  const timer = api.stayLoggedIn();
+  await vi.advanceTimersByTimeAsync(59_000);
+  expect(asked.mock.calls.length).toBe(2);
+  await vi.advanceTimersByTimeAsync(120_000);
+  expect(asked.mock.calls.length).toBe(2);
+  await api.get("/v1/queues");
+  expect(isBackground()).toBe(true);
+  clearInterval(timer);
+  session.value = undefined;
+  vi.unstubAllGlobals();
+  vi.useRealTimers();
 });
 
 test("an address says what is looked for", () => {

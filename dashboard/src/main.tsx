@@ -3,11 +3,12 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { findSession, logIn, logOut, may, session } from "./api";
+import { findProvider, findSession, logIn, logOut, may, session, stayLoggedIn } from "./api";
 import { short } from "./format";
 import { link, queues, start, stop, trouble } from "./live";
-import { addressOf, listen, place } from "./router";
+import { addressOf, BASE, listen, place } from "./router";
 import { prefer, settings, type Settings } from "./settings";
+import type { LoginOptions } from "./types";
 import "./styles.css";
 import { Asking, Button, Field, Toasts } from "./ui";
 import { Alerts } from "./views/alerts";
@@ -119,7 +120,17 @@ function Frame() {
   );
 }
 
+const TROUBLES: Record<string, string> = {
+  refused: "You are known, but none of your groups may use this server.",
+  failed: "The login has failed. Try again; the log of the server says why.",
+};
+
 function Login() {
+  const provider = useSignal<LoginOptions | undefined>(undefined);
+  useEffect(() => {
+    findProvider().then((found) => (provider.value = found), () => undefined);
+  }, []);
+  const trouble = TROUBLES[place.value.query.get("login") ?? ""];
   const key = useSignal("");
   const wrong = useSignal("");
   const submit = async (event: Event) => {
@@ -136,6 +147,8 @@ function Login() {
         <h1 class="brand">
           <Mark /> Forebay
         </h1>
+        {trouble && <p class="notice bad" role="alert">{trouble}</p>}
+        {provider.value?.path && <a class="button main" href={BASE + provider.value.path}>Sign in with {provider.value.label}</a>}
         <Field label="API key" hint="forebay keys create NAME view|operate|admin makes one." error={wrong.value || undefined}>
           {(id) => <input id={id} type="password" autocomplete="off" autofocus placeholder="fbk_…" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} />}
         </Field>
@@ -172,6 +185,7 @@ function App() {
 }
 
 listen();
+stayLoggedIn();
 render(
   <>
     <App />

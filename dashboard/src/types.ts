@@ -629,6 +629,11 @@ export interface LineShape {
   detail: string;
 }
 
+export interface LoginOptions {
+  label?: string | null;
+  path?: string | null;
+}
+
 export interface Missed {
   after: number;
 }

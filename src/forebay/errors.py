@@ -14,6 +14,7 @@ ForebayError
   WorkerNotFound           check the id: `forebay workers list`; it may have stopped
   ScheduleNotFound         check the name: `forebay schedules list`
   KeyNotFound              check the name: `forebay keys list`
+  SessionNotFound          check the id: `forebay sessions list`
   AlertNotFound            check the id: `forebay alerts list`; the oldest are forgotten
   RuleNotFound             check the id: `forebay alerts rules`
   RampNotFound             check the name: `forebay ramps list`
@@ -121,6 +122,10 @@ class RampNotFound(ForebayError, LookupError):
 
 class KeyNotFound(ForebayError, LookupError):
     """There is no API key of this name."""
+
+
+class SessionNotFound(ForebayError, LookupError):
+    """There is no session of a browser with this id."""
 
 
 class AlertNotFound(ForebayError, LookupError):

@@ -28,7 +28,8 @@ from forebay import Forebay
 from forebay.dashboard.mounting import Dashboard, Visitor
 from forebay.domain.access import Grant
 from forebay.errors import ConfigError
-from forebay.service.http.admitting import COOKIE, FROM_PAGE
+from forebay.service.http.admitting import FROM_PAGE
+from forebay.service.http.cookies import SESSION
 from forebay.service.keys import Keys
 from tests.dashboard.mounted import PATH, PATIENCE, on_fastapi, on_litestar, on_starlette, running
 
@@ -107,7 +108,7 @@ def test_a_session_is_shown_under_the_path_alone_and_changes_nothing_for_other_s
     begun = client.post(f"{PATH}/v1/session", headers={"Authorization": f"Bearer {token}"})
 
     assert f"; Path={PATH}/" in begun.headers["Set-Cookie"]
-    assert [cookie.path for cookie in client.cookies.jar if cookie.name == COOKIE] == [f"{PATH}/"]
+    assert [cookie.path for cookie in client.cookies.jar if cookie.name == SESSION] == [f"{PATH}/"]
     pause = f"{PATH}/v1/queues/mail/pause"
     assert client.post(pause).status_code == 403
     assert client.post(pause, headers={**FROM_US, "Origin": "https://other.example"}).status_code == 403

@@ -68,5 +68,5 @@ def test_the_public_address_is_known_to_the_service_and_to_browsers() -> None:
     with speaking(open_engine("memory://"), security=Security(public_url=PUBLIC)) as spoken:
         answer = spoken.client.get("/health/live")
 
-        assert spoken.service.public_url == PUBLIC
+        assert spoken.service.logins.settings.public_url == PUBLIC
     assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -63,9 +64,11 @@ class Spoken:
 
 
 @contextmanager
-def running(engine: Engine, security: Security | None = None) -> Iterator[tuple[Server, str, str]]:
+def running(
+    engine: Engine, security: Security | None = None, listener: socket.socket | None = None
+) -> Iterator[tuple[Server, str, str]]:
     """A server for both protocols while the block lasts, and where it listens for HTTP and for gRPC."""
-    listener = listening(HERE)
+    listener = listener or listening(HERE)
     ready, made = Event(), list[tuple[Server, int]]()
 
     async def run() -> None:

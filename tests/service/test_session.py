@@ -1,20 +1,29 @@
-"""Sessions of browsers: a cookie that stands for a key, and who cannot use it."""
+"""Sessions of browsers: a cookie with an id, and who cannot use it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
 
 import httpx2
 import pytest
 
 from forebay.domain.access import Grant
-from forebay.service.http.admitting import COOKIE, FROM_PAGE
+from forebay.service.http.admitting import FROM_PAGE
 from forebay.service.keys import Keys
 from forebay.service.server import Security
+from forebay.service.sessions import Sessions
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE, Served, serving
+from tests.service.speaking import running
+from tests.urls import SHARED, url_of
+from tests.worker.support import eventually
 
 FROM_US = {FROM_PAGE: "1"}
+COOKIE = "forebay"
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +50,45 @@ def browser(guarded: tuple[Served, str]) -> Iterator[httpx2.Client]:
 
 
 @pytest.mark.shows("R-DASH-22")
-def test_a_key_becomes_a_cookie_that_scripts_cannot_read(guarded: tuple[Served, str]) -> None:
+def test_a_key_begins_a_session_whose_cookie_scripts_cannot_read(guarded: tuple[Served, str]) -> None:
     served, token = guarded
 
     answer = served.client.post("/v1/session", headers={"Authorization": f"Bearer {token}"})
     served.client.cookies.clear()
 
     cookie = answer.headers["Set-Cookie"]
-    assert cookie == f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/"
-    assert token not in answer.text
+    assert re.fullmatch(r"forebay=[\w-]{43}; HttpOnly; SameSite=Strict; Path=/", cookie)
+    assert token not in cookie + answer.text
+    with_key = served.client.get("/v1/session", headers={"Cookie": f"{COOKIE}={token}; forebay_key={token}"})
+    assert with_key.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "security",
+    [
+        Security(asks_for_keys=True, public_url="https://jobs.example.org"),
+        Security(asks_for_keys=True, behind_tls_proxy=True),
+    ],
+    ids=["public-url", "proxy"],
+)
+def test_over_tls_the_cookie_is_of_this_host_alone(security: Security) -> None:
+    engine = open_engine("memory://")
+    store, reader = engine.store(), engine.reader()
+    token = Keys(store, reader, actor="ann").create("ops", [Grant.parse("view")]).token
+    with (
+        running(engine, security) as (_, address, _),
+        httpx2.Client(base_url=f"http://{address}", timeout=PATIENCE) as client,
+    ):
+        begun = client.post("/v1/session", headers={"Authorization": f"Bearer {token}"})
+        client.cookies.clear()
+        cookie = begun.headers["Set-Cookie"]
+        value = re.fullmatch(r"__Host-forebay=([\w-]{43}); HttpOnly; SameSite=Strict; Path=/; Secure", cookie)
+        assert value is not None, cookie
+        for name, status in (("__Host-forebay", 200), ("forebay", 401)):
+            shown = client.get("/v1/session", headers={"Cookie": f"{name}={value[1]}"})
+            assert shown.status_code == status
+    store.close()
+    reader.close()
 
 
 def test_a_session_says_who_one_is_and_what_one_may_do(browser: httpx2.Client) -> None:
@@ -81,10 +120,45 @@ def test_what_changes_something_comes_from_the_page_and_from_no_other(browser: h
     assert browser.get("/v1/queues/mail").json()["state"] == "active"
 
 
-def test_a_session_ends_when_the_browser_is_told_to_forget(browser: httpx2.Client) -> None:
-    assert browser.delete("/v1/session", headers=FROM_US).json() == {"done": True}
+def test_a_logout_ends_the_session_on_the_server(browser: httpx2.Client) -> None:
+    stolen = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}
+    ended = browser.delete("/v1/session", headers=FROM_US)
 
+    assert ended.json() == {"done": True}
+    assert ended.headers["Set-Cookie"] == f"{COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"
     assert browser.get("/v1/session").status_code == 401
+    assert browser.get("/v1/session", headers=stolen).status_code == 401
+
+
+def test_a_session_begins_with_a_key_and_not_with_a_session(browser: httpx2.Client) -> None:
+    refused = browser.post("/v1/session", headers=FROM_US)
+
+    assert (refused.status_code, "Bearer" in refused.json()["detail"]) == (401, True)
+
+
+@pytest.mark.parametrize("engine", SHARED)
+def test_a_session_holds_on_every_server_of_a_store(engine: str, tmp_path: Path) -> None:
+    url = url_of(engine, tmp_path)
+    engines = open_engine(url), open_engine(url)
+    store, reader = engines[0].store(), engines[0].reader()
+    keys = Keys(store, reader, actor="ann")
+    name = f"ops-{uuid4().hex[:8]}"
+    token = keys.create(name, [Grant.parse("view")]).token
+    security = Security(asks_for_keys=True)
+    with serving(engines[0], security=security) as here, serving(engines[1], security=security) as there:
+        here.client.post("/v1/session", headers={"Authorization": f"Bearer {token}"})
+        shown = {"Cookie": f"{COOKIE}={here.client.cookies[COOKIE]}"}
+        assert there.client.get("/v1/session", headers=shown).json()["name"] == name
+        [gone] = Sessions(store, reader, actor="ann").revoke_of(name)
+        assert gone.session.name == name
+        for served in (here, there):
+            eventually(
+                partial(
+                    lambda client: client.get("/v1/session", headers=shown).status_code == 401, served.client
+                )
+            )
+    store.close()
+    reader.close()
 
 
 def test_a_role_is_the_same_with_a_cookie(browser: httpx2.Client) -> None:

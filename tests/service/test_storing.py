@@ -45,6 +45,7 @@ from forebay.errors import (
 from forebay.service.keys import KIND, Keys
 from forebay.service.permitting.reaching import NEEDS
 from forebay.service.server import Security
+from forebay.service.sessions import KIND as SESSION
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Standing, Store, Want
 from forebay.stores.wire import calls
@@ -150,6 +151,7 @@ SPANNING: dict[str, Callable[[Far], object]] = {
     "save_document": lambda far: far.store.save_document(Document(kind="d", name="d", body="{}")),
     "drop_document": lambda far: far.store.drop_document("d", "d"),
     "keys": lambda far: far.reader.documents(KIND),
+    "sessions": lambda far: far.reader.documents(SESSION),
     "search": lambda far: far.reader.search(JobQuery()),
     "first_in_sequence": lambda far: far.reader.first_in_sequence("s"),
     "workers": lambda far: far.reader.workers(),
@@ -176,7 +178,7 @@ def test_what_spans_all_queues_needs_a_key_for_all(name: str, far: dict[str, Far
 
 
 @pytest.mark.parametrize(
-    "name", ["fire", "record", "migrate", "keys", "save_document", "audit", "save_limit"]
+    "name", ["fire", "record", "migrate", "keys", "sessions", "save_document", "audit", "save_limit"]
 )
 def test_a_worker_for_all_queues_is_no_administrator(name: str, far: dict[str, Far]) -> None:
     with pytest.raises(Forbidden):
@@ -473,13 +475,14 @@ def test_what_is_recorded_is_signed_each_time(near: Far, far: dict[str, Far]) ->
     assert actors == {"admin"}
 
 
-def test_keys_are_changed_by_nobody_unseen(far: dict[str, Far]) -> None:
+@pytest.mark.parametrize("kind", [KIND, SESSION])
+def test_keys_and_sessions_are_changed_by_nobody_unseen(kind: str, far: dict[str, Far]) -> None:
     store = far["admin"].store
 
     with pytest.raises(InvalidJob, match="audit log"):
-        store.save_document(Document(kind=KIND, name="back-door", body="{}"))
+        store.save_document(Document(kind=kind, name="back-door", body="{}"))
     with pytest.raises(InvalidJob, match="audit log"):
-        store.drop_document(KIND, "viewer")
+        store.drop_document(kind, "viewer")
 
 
 def test_a_ramp_is_of_who_shows_the_key_whatever_they_write(near: Far, far: dict[str, Far]) -> None:

@@ -40,6 +40,7 @@ COMMANDS = {
     "stuck": ("forebay.cli.stats:stuck", "List jobs that have been running for too long."),
     "alerts": ("forebay.cli.alerts:alerts", "List alerts, acknowledge them, and say when there are some."),
     "keys": ("forebay.cli.keys:keys", "Create, list, rotate and revoke the API keys of servers."),
+    "sessions": ("forebay.cli.sessions:sessions", "List and revoke logins to the dashboard."),
     "audit": ("forebay.cli.audit:audit", "Show the audit log, newest first."),
     "sweep": ("forebay.cli.sweep:sweep", "Settle attempts whose worker is dead or whose lease has ended."),
     "migrate": ("forebay.cli.migrate:migrate", "Create the store or bring its schema up to date."),

@@ -9,13 +9,15 @@ import click
 from forebay import __version__
 from forebay.cli.deliveries import delivery_options, delivery_policy
 from forebay.cli.logs import log_options, set_up_logs
+from forebay.cli.oidc import oidc_options, oidc_settings
 from forebay.cli.opening import Desk
-from forebay.cli.options import at_store, quota_options
+from forebay.cli.options import Length, at_store, quota_options
 from forebay.cli.output import Output
 from forebay.cli.system import not_on_windows
 from forebay.dashboard.pages import Pages
 from forebay.domain.access import USUAL_QUOTA, Quota
 from forebay.domain.limits import Limit
+from forebay.domain.session import SessionLimits
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -85,6 +87,21 @@ MAX_GRACE_SECONDS: Final = 3_600
 @click.option(
     "--public-url", metavar="URL", help="The address that browsers use, such as https://jobs.example.org."
 )
+@click.option(
+    "--session-idle",
+    type=Length(),
+    default="30m",
+    show_default=True,
+    help="A login to the dashboard ends when it is not used for so long.",
+)
+@click.option(
+    "--session-lasts",
+    type=Length(),
+    default="12h",
+    show_default=True,
+    help="A login to the dashboard ends after so long in any case.",
+)
+@oidc_options
 @click.option("--access-log", is_flag=True, help="Log a line for each request.")
 @click.option(
     "--max-connections",
@@ -133,6 +150,8 @@ def server(
         client_certificate=options["client_certificate"],
         behind_tls_proxy=options["behind_tls_proxy"],
         public_url=options["public_url"],
+        sessions=SessionLimits(idle_ms=options["session_idle"], lasts_ms=options["session_lasts"]),
+        openid=oidc_settings(options),
         access_log=options["access_log"],
         most_connections=options["max_connections"],
         most_connections_each=options["max_connections_each"],

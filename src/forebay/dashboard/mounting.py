@@ -10,7 +10,6 @@ The page is then at /jobs/dashboard/, and the API below /jobs/v1/. Needs `foreba
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -29,6 +28,7 @@ from forebay.service.auth import Guard, OpenDoor
 from forebay.service.http.admitting import refuse
 from forebay.service.http.app import http_app
 from forebay.service.http.visiting import OUTSIDE, Admit, Visiting, Visitor, visitor_of
+from forebay.service.loopback import is_loopback
 from forebay.service.mounted import local_scope
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
@@ -121,7 +121,7 @@ class Dashboard:
         clock = service.desk.clock
         rates = Rates(None, clock)
         if self._admit == "keys":
-            return made(guard=Guard(service.desk, clock, rates))
+            return made(guard=Guard(service.desk, clock, rates, sessions=service.logins.cache))
         if self._admit == "local":
             return made(guard=OpenDoor(rates))
         admit: Any = self._admit
@@ -134,19 +134,12 @@ def _check_near(scope: Scope) -> None:
     service itself looks at the names that a browser says (`check_local`)."""
     headers = Headers.from_scope(scope)  # type: ignore[arg-type]  # ours is the same, less closely typed
     ends = [end[0] if end else "" for end in (scope.get("client"), scope.get("server"))]
-    if all(map(_is_loopback, ends)) and not any(name in headers for name in _FORWARDED):
+    if all(map(is_loopback, ends)) and not any(name in headers for name in _FORWARDED):
         return
     raise Forbidden(
         "this dashboard lets in who is on the same machine, without a proxy between; for others give it "
         "keys (admit='keys'), or a function that knows them"
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @contextmanager

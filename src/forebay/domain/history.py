@@ -42,7 +42,7 @@ class EventKind(StrEnum):
     QUEUE = "queue"  # a queue was created, configured, paused, resumed, drained or dropped
     LIMIT = "limit"  # a limit was set or removed; `detail` says which
     SCHEDULE = "schedule"  # a schedule was saved, paused, resumed or removed; `detail` names it
-    KEY = "key"  # an API key was created, rotated or revoked; `detail` names it
+    KEY = "key"  # an API key was created, rotated or revoked, or a session began or ended; `detail` names it
     ALERT = "alert"  # a rule or a channel was saved or removed, or an alert acknowledged; `detail` names it
     RAMP = "ramp"  # a revival in batches was started, paused, resumed, stopped, or has come to its end
     COMMAND = "command"  # somebody asked a worker to do something; `detail` names both

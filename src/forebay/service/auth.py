@@ -20,7 +20,7 @@ import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from forebay.clock import Clock
@@ -30,6 +30,7 @@ from forebay.domain.limits import Limit
 from forebay.errors import Forbidden, JobNotFound, StoreError, StoreUnavailable, Unauthenticated
 from forebay.service.keys import Kept, all_keys, digest_of, parse_token, save
 from forebay.service.rates import Rates, Usage
+from forebay.service.sessions import SessionCache, ShownSession
 from forebay.stores.protocol import Reader, Store
 
 T = TypeVar("T")
@@ -280,9 +281,15 @@ class Admits(Protocol):
         ...
 
     async def caller(
-        self, token: str | None, address: str, request: str = "", certificate: str | None = None
+        self,
+        token: str | None,
+        address: str,
+        request: str = "",
+        certificate: str | None = None,
+        session: ShownSession | None = None,
     ) -> Caller:
-        """The caller, by its token or else by the common name of the certificate that it has shown."""
+        """The caller, by its token, its session or the common name of its certificate, the first that is
+        shown."""
         ...
 
     def visit(self, address: str) -> None:
@@ -298,6 +305,13 @@ class ReadsAndWrites(Protocol):
     def write(self, call: Callable[[Store], T]) -> Awaitable[T]: ...
 
 
+class User(NamedTuple):
+    """A name for the audit log, and what it may do."""
+
+    name: str
+    key: ApiKey
+
+
 class Guard:
     """Lets in who shows a key that holds. All keys are read together and believed for `SEEN_SECONDS`.
 
@@ -308,9 +322,15 @@ class Guard:
     is_open = False
 
     def __init__(
-        self, desk: ReadsAndWrites, clock: Clock, rates: Rates, open_rate: Limit | None = OPEN_RATE
+        self,
+        desk: ReadsAndWrites,
+        clock: Clock,
+        rates: Rates,
+        open_rate: Limit | None = OPEN_RATE,
+        sessions: SessionCache | None = None,
     ) -> None:
         self._desk = desk
+        self._sessions = sessions or SessionCache(desk, clock)
         self._clock = clock
         self._rates = rates
         self._open_rate = open_rate
@@ -322,35 +342,59 @@ class Guard:
         self._reading = asyncio.Lock()
 
     async def caller(
-        self, token: str | None, address: str, request: str = "", certificate: str | None = None
+        self,
+        token: str | None,
+        address: str,
+        request: str = "",
+        certificate: str | None = None,
+        session: ShownSession | None = None,
     ) -> Caller:
         """Who shows this token. Raises Unauthenticated for one that is missing, wrong, over or revoked, with
-        the same words for each, and TooManyRequests for one that comes too often. Without a token a
-        certificate stands for the key of its common name."""
+        the same words for each, and TooManyRequests for one that comes too often. Without a token a session
+        counts, and without both a certificate stands for the key of its common name."""
         await self._look()
-        key = self._key_of(token, certificate)
-        if key is None:
+        user = await self._user(token, certificate, session)
+        if user is None:
             # Guessing is slowed down by address; nobody guesses 256 bits, but trying costs us as well.
             self._rates.take(f"stranger@{address}")
             raise Unauthenticated(_NO_KEY)
-        allowance = self._rates.take(key.name, key.limit)
-        usage = self._rates.usage(key.name, key.quota)
+        if token is None and session is not None and not session.is_background:
+            await self._sessions.use(session.id, self._now())
+        name, key = user
+        allowance = self._rates.take(name, key.limit)
+        usage = self._rates.usage(name, key.quota)
         if key.is_news_that_used(self._now()):
-            self._used.add(key.name)
+            self._used.add(name)
         headers = None if allowance is None else allowance.headers()
-        key_now, has_token = partial(self._key_now, token, certificate), token is not None
-        return Caller(key.name, key, request, headers, key_now, has_token=has_token, usage=usage)
+        key_now = partial(self._key_now, token, certificate, session)
+        has_token = token is not None or session is not None
+        return Caller(name, key, request, headers, key_now, has_token=has_token, usage=usage)
 
     def visit(self, address: str) -> None:
         if self._open_rate is not None:
             self._rates.take(f"open@{address}", self._open_rate)
 
-    async def _key_now(self, token: str | None, certificate: str | None) -> ApiKey:
+    async def _key_now(
+        self, token: str | None, certificate: str | None, session: ShownSession | None
+    ) -> ApiKey:
         await self._look()
-        key = self._key_of(token, certificate)
-        if key is None:
+        user = await self._user(token, certificate, session)
+        if user is None:
             raise Unauthenticated(_NO_KEY)
-        return key
+        return user.key
+
+    async def _user(
+        self, token: str | None, certificate: str | None, session: ShownSession | None
+    ) -> User | None:
+        if token is not None or session is None:
+            key = self._key_of(token, certificate)
+            return None if key is None else User(key.name, key)
+        found, now = await self._sessions.find(session.id), self._now()
+        if found is None or not found.is_active(now):
+            return None
+        kept = self._kept.get(found.name)
+        key = found.key(None if kept is None else kept.key, now)
+        return None if key is None else User(found.name, key)
 
     def _key_of(self, token: str | None, certificate: str | None) -> ApiKey | None:
         if token is None and certificate is not None:
@@ -420,7 +464,12 @@ class OpenDoor:
             self._rates.take(f"open@{address}", self._open_rate)
 
     async def caller(
-        self, token: str | None, address: str, request: str = "", certificate: str | None = None
+        self,
+        token: str | None,
+        address: str,
+        request: str = "",
+        certificate: str | None = None,
+        session: ShownSession | None = None,
     ) -> Caller:
         name = f"anonymous@{address}" if certificate is None else f"certificate:{certificate}"
         allowance = self._rates.take(name)

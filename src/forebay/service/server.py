@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import resource
 import signal
 import socket
@@ -22,6 +21,8 @@ import uvicorn
 from forebay.domain.access import USUAL_QUOTA, Quota
 from forebay.domain.delivery import DeliveryPolicy
 from forebay.domain.limits import Limit
+from forebay.domain.openid import OpenIdSettings
+from forebay.domain.session import SessionLimits
 from forebay.errors import ConfigError
 from forebay.service.auth import OPEN_RATE, Admits, Guard, OpenDoor
 from forebay.service.budgets import Budget
@@ -29,6 +30,8 @@ from forebay.service.certificates import Certificates, ClientCertificate, renewe
 from forebay.service.http.access_log import AccessLog
 from forebay.service.http.app import http_app
 from forebay.service.http.connecting import Connecting
+from forebay.service.loopback import is_loopback
+from forebay.service.operations.logins import LoginSettings
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
@@ -57,10 +60,7 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def is_loopback(self) -> bool:
         """Whether only programs of this machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     name stands for the key of that name. `behind_tls_proxy` says that a proxy speaks TLS with clients, and
     `public_url` which address it has. `most_connections_each` is by address; None is 1,000 where addresses
     say something: beyond loopback, and not behind a proxy. The delivery policy says which hosts alerts may be
-    sent to.
+    sent to, and `sessions` how long those of browsers last; `openid` is a provider that logs people in.
     """
 
     asks_for_keys: bool = False
@@ -91,6 +91,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     access_log: bool = False
     most_connections: int = MOST_CONNECTIONS
     most_connections_each: int | None = None
+    sessions: SessionLimits = SessionLimits()
+    openid: OpenIdSettings | None = None
 
     @property
     def certificates(self) -> Certificates | None:
@@ -108,6 +110,26 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def scheme(self) -> str:
         return "http" if self.certificate is None else "https"
 
+    @property
+    def is_public_https(self) -> bool:
+        """Whether `public_url` is one of TLS."""
+        return self.public_url is not None and self.public_url.lower().startswith("https:")
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers reach the server over TLS."""
+        return self.certificate is not None or self.behind_tls_proxy or self.is_public_https
+
+    @property
+    def logins(self) -> LoginSettings:
+        """How browsers log in."""
+        return LoginSettings(
+            limits=self.sessions,
+            is_secure=self.is_secure,
+            public_url=self.public_url,
+            openid=self.openid,
+        )
+
     def guard(self, service: Service) -> Admits:
         """What stands at the door of this service."""
         clock = service.desk.clock
@@ -115,13 +137,15 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         # A proxy has one address for all its clients: one of them would use up what its probes need.
         open_rate = None if self.behind_tls_proxy else OPEN_RATE
         if self.asks_for_keys:
-            return Guard(service.desk, clock, rates, open_rate)
+            return Guard(service.desk, clock, rates, open_rate, service.logins.cache)
         return OpenDoor(rates, open_rate)
 
     def check(self) -> None:
         """Raise ConfigError for what cannot be, before an address is told."""
         if self.public_url is not None:
             _check_public_url(self.public_url)
+        if self.openid is not None and not (self.asks_for_keys and self.public_url):
+            raise ConfigError("--oidc-issuer needs --keys and --public-url, to which the provider leads back")
         found = self.certificates
         if found is not None:
             found.load()
@@ -149,8 +173,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def headers(self, address: Address) -> list[tuple[str, str]]:
         """Headers of every answer. Browsers apply HSTS to all ports of a host, so not for loopback."""
         is_https = self.certificate is not None and not address.is_loopback
-        is_public = self.public_url is not None and self.public_url.lower().startswith("https:")
-        return [_HSTS] if is_https or is_public else []
+        return [_HSTS] if is_https or self.is_public_https else []
 
 
 class Beside(Protocol):
@@ -186,7 +209,7 @@ class Server(uvicorn.Server):
             engine,
             longest_wait=longest_wait,
             policy=secured.delivery_policy,
-            public_url=secured.public_url,
+            logins=secured.logins,
         )
         self._guard = secured.guard(self.service)  # one for all protocols, so that rates are counted together
         self._beside: Beside | None = None

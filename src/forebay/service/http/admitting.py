@@ -24,18 +24,22 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
 from forebay.service.auth import Admits, Caller, bearer, request_id
+from forebay.service.http.cookies import SESSION, Cookie
 from forebay.service.operations.telling import problem_of
 from forebay.service.rates import Allowance, Usage
 from forebay.service.request_log import name_in
+from forebay.service.sessions import ShownSession
 
 CALLER: Final = "forebay.caller"
 CLAIMED: Final = "forebay.claimed"  # the name of the key in a token that was refused
 CERTIFICATE: Final = "forebay.certificate"  # in the state: the common name that the client has proved
 REQUEST_ID: Final = "X-Request-Id"
 # What says nothing about anybody's jobs: whoever watches over the server, and how to talk to it.
-OPEN: Final = ("/health/", "/openapi")
-COOKIE: Final = "forebay_key"
+OPEN: Final = ("/health/", "/openapi", "/v1/login")
 FROM_PAGE: Final = "X-Forebay-Page"
+# The page says so of what it asks while its user does nothing. Its stream of events is such a request always.
+BACKGROUND: Final = "X-Forebay-Background"
+STREAM: Final = "/v1/events/stream"
 _PORTS: Final = {"http": 80, "https": 443}
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -43,10 +47,13 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 class Admitting:
     """The app behind a guard."""
 
-    def __init__(self, app: ASGIApp, guard: Admits, hosts: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, app: ASGIApp, guard: Admits, hosts: frozenset[str] = frozenset(), *, is_secure: bool = False
+    ) -> None:
         self._app = app
         self._guard = guard
         self._hosts = hosts
+        self._is_secure = is_secure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -76,17 +83,21 @@ class Admitting:
             return None
         if self._guard.is_open:
             check_local(headers, self._hosts)
-        token = bearer(headers.get("authorization")) or _cookie_token(scope, headers)
-        certificate = None if token is not None else _certificate(scope, headers)
-        return await self._guard.caller(token, address, asked, certificate)
+        token, session, certificate = bearer(headers.get("authorization")), None, None
+        if token is None:
+            session = self._session(scope, headers)
+        if token is None and session is None:
+            certificate = _certificate(scope, headers)
+        return await self._guard.caller(token, address, asked, certificate, session)
 
-
-def _cookie_token(scope: HTTPScope, headers: Headers) -> str | None:
-    """The key in the cookie of a session; raises Forbidden for a request that another site may have made."""
-    token = _cookie(headers.get("cookie", ""))
-    if token is not None:
+    def _session(self, scope: HTTPScope, headers: Headers) -> ShownSession | None:
+        """The session in the cookie; raises Forbidden for a request that another site may have made."""
+        cookie = Cookie.of(scope, SESSION, is_secure=self._is_secure)
+        found = cookie.find(headers.get("cookie", ""))
+        if found is None:
+            return None
         check_page(scope["method"], headers)
-    return token
+        return ShownSession(found, BACKGROUND in headers or scope["path"] == STREAM)
 
 
 def _certificate(scope: HTTPScope, headers: Headers) -> str | None:
@@ -109,11 +120,6 @@ def check_page(method: str, headers: Headers) -> None:
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
         raise Forbidden("a session takes nothing from pages of other sites")
-
-
-def _cookie(header: str) -> str | None:
-    pairs = (one.strip().partition("=") for one in header.split(";"))
-    return next((value for name, _, value in pairs if name == COOKIE and value), None)
 
 
 def check_local(headers: Headers, hosts: frozenset[str]) -> None:

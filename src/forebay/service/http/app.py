@@ -21,6 +21,7 @@ from forebay.service.http import (
     debugging,
     health,
     keeping,
+    login,
     measuring,
     producing,
     reviving,
@@ -44,7 +45,7 @@ from forebay.stores.wire import PATH, calls
 
 PARTS: Final = (
     *(producing, consuming, administering, reviving, steering, measuring),
-    *(alerting, keeping, streaming, session, health),
+    *(alerting, keeping, streaming, session, login, health),
 )
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
@@ -76,7 +77,8 @@ def http_app(
     if door is not None:
         guarded = door(admitted)
     else:
-        guarded = Admitting(admitted, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
+        known = guard or OpenDoor(Rates(None, service.desk.clock))
+        guarded = Admitting(admitted, known, hosts, is_secure=service.logins.settings.is_secure)
     return Counting(guarded, service.requests, Endpoints(_templates(debug=debug)), service.refusals)
 
 

@@ -1,24 +1,20 @@
-"""Routes for a page in a browser: who somebody is, and a cookie that stands for their key.
+"""Routes for a page in a browser: who somebody is, and a cookie with the id of their session.
 
-The cookie is the key itself, out of the reach of scripts. So a server keeps nothing of a session, any server
-knows it, and it ends with the key. See `admitting` for what a request with a cookie must show beside it.
+The key is shown once and is in no cookie. The session is in the store, so any server knows it; it ends with
+the key. See `admitting` for what a request with a cookie must show beside it.
 """
 
 from __future__ import annotations
-
-from typing import Final
 
 from litestar import Response, delete, get, post
 
 from forebay.domain.access import Role
 from forebay.errors import Unauthenticated
 from forebay.service.auth import NEEDS, bearer
-from forebay.service.http.admitting import COOKIE
 from forebay.service.http.calling import Asking, caller_of, open_service
-from forebay.service.mounted import BASE
+from forebay.service.http.cookies import SESSION, Cookie
+from forebay.service.keys import digest_of, parse_token
 from forebay.service.schema.shared import Shape
-
-_HOW: Final = "HttpOnly; SameSite=Strict"
 
 
 class GrantShape(Shape, frozen=True, kw_only=True):
@@ -43,7 +39,7 @@ class SessionShape(Shape, frozen=True, kw_only=True):
 
 
 class Ended(Shape, frozen=True, kw_only=True):
-    """The browser has forgotten the key."""
+    """The session is over, and the browser has forgotten its id."""
 
     done: bool = True
 
@@ -56,26 +52,32 @@ async def session(request: Asking) -> SessionShape:
 
 @post("/v1/session", tags=["session"], status_code=200)
 async def begin_session(request: Asking) -> Response[SessionShape]:
-    """Keep the key of this request in a cookie of the browser."""
-    if not caller_of(request).has_token:
-        return Response(_described(request))  # there is no key to keep
+    """Begin a session of the key of this request; its id is a cookie of the browser."""
+    caller = caller_of(request)
+    if not caller.has_token:
+        return Response(_described(request))  # there is no key to show
     token = bearer(request.headers.get("authorization"))
     if token is None:
         raise Unauthenticated("show the key that the session is for: Authorization: Bearer fbk_...")
-    return Response(_described(request), headers={"Set-Cookie": _cookie(request, token)})
+    digest = digest_of(parse_token(token)[1])
+    session_id = await open_service(request).logins.begin(caller.name, caller.actor, digest=digest)
+    cookie = session_cookie(request).set(session_id)
+    return Response(_described(request), headers={"Set-Cookie": cookie})
 
 
 @delete("/v1/session", tags=["session"], status_code=200)
 async def end_session(request: Asking) -> Response[Ended]:
-    """Let the browser forget the key."""
-    return Response(Ended(), headers={"Set-Cookie": f"{_cookie(request, '')}; Max-Age=0"})
+    """End the session of this browser, on every server, and let the browser forget its id."""
+    cookie = session_cookie(request)
+    session_id = cookie.find(request.headers.get("cookie", ""))
+    if session_id is not None:
+        await open_service(request).logins.end(session_id, caller_of(request).actor)
+    return Response(Ended(), headers={"Set-Cookie": cookie.set("", max_age=0)})
 
 
-def _cookie(request: Asking, token: str) -> str:
-    secure = "; Secure" if request.scope["scheme"] == "https" else ""
-    # Of an app that others share the host with, the cookie is shown to this part of it alone.
-    path = f"{request.scope.get(BASE, '')}/"
-    return f"{COOKIE}={token}; {_HOW}; Path={path}{secure}"
+def session_cookie(request: Asking) -> Cookie:
+    """The cookie of a session, as this request may have it."""
+    return Cookie.of(request.scope, SESSION, is_secure=open_service(request).logins.settings.is_secure)
 
 
 def _described(request: Asking) -> SessionShape:

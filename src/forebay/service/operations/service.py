@@ -21,6 +21,7 @@ from forebay.service.operations.consuming import Consuming
 from forebay.service.operations.debugging import Debugging
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.keeping import Keeping
+from forebay.service.operations.logins import Logins, LoginSettings
 from forebay.service.operations.looking import Looking
 from forebay.service.operations.measuring import Measuring
 from forebay.service.operations.producing import Producing
@@ -40,8 +41,8 @@ class Service:
     """The operations on one store. Made and started on an event loop; it remembers nobody but those who wait,
     so any number may run beside each other. Nobody waits for longer than `longest_wait` seconds, whatever
     they ask for: something between here and them may cut a connection that is silent for long. It does
-    `duties`, those of every worker if none are given; these deliver alerts by the `policy`. Browsers find it
-    at `public_url`, if that is known."""
+    `duties`, those of every worker if none are given; these deliver alerts by the `policy`. `logins` says how
+    browsers reach it."""
 
     def __init__(
         self,
@@ -52,11 +53,10 @@ class Service:
         longest_wait: float = LONGEST_WAIT_SECONDS,
         duties: Sequence[Duty] | None = None,
         policy: DeliveryPolicy | None = None,
-        public_url: str | None = None,
+        logins: LoginSettings | None = None,
     ) -> None:
         used = clock or SystemClock()
         self.desk: Desk = Desk(engine, used)
-        self.public_url: str | None = public_url
         self.refusals: Refusals = Refusals(used)
         self._check_store = StoreCheck(lambda: self.desk.read(lambda reader: reader.now()), used)
         worker = WorkerId(f"service-{new_worker()}")
@@ -80,6 +80,7 @@ class Service:
         self.administering: Administering = Administering(self.desk, self.waiting)
         self.reviving: Reviving = Reviving(self.desk)
         self.keeping: Keeping = Keeping(self.desk)
+        self.logins: Logins = Logins(self.desk, logins or LoginSettings())
         self.alerting: Alerting = Alerting(self.desk)
         self.debugging: Debugging = Debugging(self.desk, self.waiting, roll)
         self.steering: Steering = Steering(self.desk, self.waiting, roll)

@@ -27,8 +27,9 @@ from forebay.domain.workflow import Edge
 from forebay.service.auth import Caller
 from forebay.service.keys import KIND
 from forebay.service.permitting.reach import Narrow, Need, Reach, nobody_named
+from forebay.service.sessions import KIND as SESSION
 
-PRIVATE: Final = (KIND, CHANNEL)
+PRIVATE: Final = (KIND, SESSION, CHANNEL)
 # Which operation one must be allowed to look at documents of a kind; others are for who may look at keys.
 _OF_KINDS: Final = {**dict.fromkeys((ALERT, BOARD, RULE), "alerts"), RAMP: "ramps"}
 

@@ -1,0 +1,93 @@
+"""Options of `forebay server` for logins by an OpenID provider."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import click
+
+from forebay.domain.openid import GroupGrant, OpenIdSettings
+from forebay.errors import ConfigError
+
+Command: TypeAlias = Callable[..., Any]
+
+
+def oidc_options(func: Command) -> Command:
+    """`--oidc-issuer` and what belongs to it."""
+    for option in (
+        click.option("--oidc-label", metavar="TEXT", help="What the login page calls the provider."),
+        click.option(
+            "--oidc-scope",
+            "oidc_scopes",
+            metavar="NAME",
+            multiple=True,
+            help="Ask for this scope besides openid and email, such as groups; may be repeated.",
+        ),
+        click.option(
+            "--oidc-groups-claim",
+            metavar="NAME",
+            default="groups",
+            show_default=True,
+            help="The claim with the groups of a person; may be a path with dots.",
+        ),
+        click.option(
+            "--oidc-group",
+            "oidc_groups",
+            metavar="GROUP=ROLE[:QUEUES]",
+            multiple=True,
+            help="What members of a group may do, such as ops=operate; may be repeated.",
+        ),
+        click.option(
+            "--oidc-client-secret",
+            metavar="env:NAME|file:PATH",
+            help="Where its secret is; without one the client is public.",
+        ),
+        click.option("--oidc-client-id", metavar="ID", help="This server's client at the provider."),
+        click.option(
+            "--oidc-issuer", metavar="URL", help="Let people log in to the dashboard by this OpenID provider."
+        ),
+    ):
+        func = option(func)
+    return func
+
+
+def oidc_settings(options: dict[str, Any]) -> OpenIdSettings | None:
+    """Return the provider that the options name, if any; raise ConfigError for what makes no sense."""
+    issuer = options["oidc_issuer"]
+    if issuer is None:
+        given = [
+            name for name in ("client_id", "client_secret", "groups", "label") if options[f"oidc_{name}"]
+        ]
+        if given:
+            raise ConfigError("options that begin with --oidc go with --oidc-issuer")
+        return None
+    return OpenIdSettings(
+        issuer=issuer,
+        client_id=options["oidc_client_id"] or "",
+        client_secret=_secret(options["oidc_client_secret"]),
+        groups=tuple(map(GroupGrant.parse, options["oidc_groups"])),
+        groups_claim=options["oidc_groups_claim"],
+        scopes=tuple(dict.fromkeys(("openid", "email", *options["oidc_scopes"]))),
+        label=options["oidc_label"] or urlsplit(issuer).hostname or "single sign-on",
+    )
+
+
+def _secret(reference: str | None) -> str | None:
+    """A secret stands in no command line: every program of the machine can read those."""
+    if reference is None:
+        return None
+    kind, _, name = reference.partition(":")
+    try:
+        found = {"env": lambda: os.environ[name], "file": lambda: Path(name).read_text().strip()}[kind]()
+    except KeyError:
+        wanted = f"there is no variable {name:.60}" if kind == "env" else "write env:NAME or file:PATH"
+        raise ConfigError(f"--oidc-client-secret cannot be read: {wanted}") from None
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"--oidc-client-secret cannot be read: {exc}") from exc
+    if not found:
+        raise ConfigError(f"--oidc-client-secret is empty in {reference:.100}")
+    return found

@@ -1,0 +1,224 @@
+"""A client of an OpenID provider: authorization code with PKCE, state and nonce. Needs `forebay[oidc]`.
+
+A login begins on one server and may end on another. So no server remembers it: the browser keeps one secret
+in a cookie, and state, nonce and the verifier of PKCE are made from it. The state in an address tells nothing
+of the secret, so a code that was stolen there, or slipped in, is of no use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+import msgspec
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet, import_key
+
+from forebay.clock import Clock
+from forebay.domain.openid import Claims, OpenIdSettings, has_groups
+from forebay.errors import ConfigError
+from forebay.service.loopback import is_loopback
+from forebay.service.openid_login import CALLBACK, LoginFailed
+
+TIMEOUT_SECONDS: Final = 10.0
+MOST_BYTES: Final = 1_048_576
+MOST_AT_ONCE: Final = 4
+MOST_WAITING: Final = 100
+LEEWAY_SECONDS: Final = 60
+KNOWN_SECONDS: Final = 600.0  # how long the provider's own description is believed
+# Only those with a pair of keys: with a shared one the client secret could sign, and "none" signs nothing.
+ALGORITHMS: Final = [f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)]
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider says of itself, as far as it is needed."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str | None = None
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a code."""
+
+    id_token: str
+    access_token: str
+
+
+class OpenIdProvider:
+    """The provider of a server, which browsers find at `public_url`."""
+
+    def __init__(self, settings: OpenIdSettings, public_url: str, clock: Clock) -> None:
+        self.settings = settings
+        self.home: str = public_url.rstrip("/")
+        self._clock = clock
+        self._known: tuple[Metadata, float] | None = None
+        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+        self._waiting = 0
+
+    async def begin(self, secret: str) -> str:
+        """Return the address of the provider at which a login with this secret begins."""
+        metadata = await self._metadata()
+        challenge = hashlib.sha256(derive(secret, "verifier").encode()).digest()
+        query = {
+            "response_type": "code",
+            "client_id": self.settings.client_id,
+            "redirect_uri": self.home + CALLBACK,
+            "scope": " ".join(self.settings.scopes),
+            "state": derive(secret, "state"),
+            "nonce": derive(secret, "nonce"),
+            "code_challenge": _text(challenge),
+            "code_challenge_method": "S256",
+        }
+        joint = "&" if urlsplit(metadata.authorization_endpoint).query else "?"
+        return f"{metadata.authorization_endpoint}{joint}{urlencode(query)}"
+
+    async def finish(self, secret: str, answer: Mapping[str, str]) -> Claims:
+        """Return the claims about a person for what the provider has sent their browser back with; raises
+        LoginFailed."""
+        if not hmac.compare_digest(derive(secret, "state").encode(), answer.get("state", "").encode()):
+            raise LoginFailed("the answer belongs to no login of this browser")
+        if "code" not in answer:
+            raise LoginFailed(f"the provider answered {answer.get('error', 'without a code')!r:.100}")
+        metadata = await self._metadata()
+        if answer.get("iss", metadata.issuer) != metadata.issuer:
+            raise LoginFailed("the answer is of another provider")
+        tokens = await self._exchange(metadata, answer["code"], derive(secret, "verifier"))
+        claims = await self._verify(metadata, tokens.id_token, derive(secret, "nonce"))
+        if not has_groups(claims, self.settings.groups_claim) and metadata.userinfo_endpoint is not None:
+            return await self._more(metadata.userinfo_endpoint, tokens.access_token, claims)
+        return claims
+
+    async def _metadata(self) -> Metadata:
+        if self._known is not None and self._clock.monotonic() - self._known[1] < KNOWN_SECONDS:
+            return self._known[0]
+        issuer = self.settings.issuer.rstrip("/")
+        found: Metadata = await self._ask(f"{issuer}/.well-known/openid-configuration", Metadata)
+        if found.issuer.rstrip("/") != issuer:
+            raise LoginFailed(f"the provider calls itself {found.issuer!r:.200}, not {issuer!r:.200}")
+        self._known = (found, self._clock.monotonic())
+        return found
+
+    async def _exchange(self, metadata: Metadata, code: str, verifier: str) -> Tokens:
+        client, secret = self.settings.client_id, self.settings.client_secret
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self.home + CALLBACK,
+            "code_verifier": verifier,
+        }
+        headers = {}
+        if secret is None:
+            form["client_id"] = client
+        elif "client_secret_basic" in metadata.token_endpoint_auth_methods_supported:
+            pair = f"{quote(client, safe='')}:{quote(secret, safe='')}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        else:
+            form |= {"client_id": client, "client_secret": secret}
+        tokens: Tokens = await self._ask(metadata.token_endpoint, Tokens, form=form, headers=headers)
+        return tokens
+
+    async def _verify(self, metadata: Metadata, token: str, nonce: str) -> Claims:
+        # The keys are read for each login: there are few, and a provider may change its keys at any time.
+        keys = _keys((await self._ask(metadata.jwks_uri, dict[str, Any])).get("keys"))
+        client = self.settings.client_id
+        registry = jwt.JWTClaimsRegistry(
+            now=self._clock.now_ms() // 1_000,
+            leeway=LEEWAY_SECONDS,
+            iss={"essential": True, "value": metadata.issuer},
+            aud={"essential": True, "value": client},
+            sub={"essential": True},
+            exp={"essential": True},
+            iat={"essential": True},
+            nonce={"essential": True, "value": nonce},
+        )
+        try:
+            claims: Claims = jwt.decode(token, keys, algorithms=ALGORITHMS).claims
+            registry.validate(dict(claims))
+        except (JoseError, ValueError) as exc:
+            raise LoginFailed(f"the ID token cannot be trusted: {exc}") from exc
+        if claims.get("azp", client) != client:
+            raise LoginFailed("the ID token is for another client")
+        return claims
+
+    async def _more(self, url: str, token: str, claims: Claims) -> Claims:
+        more = await self._ask(url, dict[str, Any], headers={"Authorization": f"Bearer {token}"})
+        if more.get("sub") != claims["sub"]:
+            raise LoginFailed("the provider tells about another person than the ID token")
+        return {**more, **claims}
+
+    async def _ask(
+        self, url: str, kind: type[Any], *, form: dict[str, str] | None = None, headers: Any = None
+    ) -> Any:
+        # A browser without a login may cause this: so there are few threads, and few wait for one.
+        if self._waiting >= MOST_WAITING:
+            raise LoginFailed("too many logins at once")
+        self._waiting += 1
+        try:
+            async with self._places:
+                return await asyncio.to_thread(_fetch, url, kind, form, headers or {})
+        finally:
+            self._waiting -= 1
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A code or a secret goes to the address that the provider has named, and to no other."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_opener: Final = build_opener(_NoRedirect)
+
+
+def derive(secret: str, purpose: str) -> str:
+    """Return 256 bits that tell nothing of the secret they are made from."""
+    return _text(hmac.new(secret.encode(), purpose.encode(), hashlib.sha256).digest())
+
+
+def check_address(url: str) -> None:
+    """Raise ConfigError for an address that would show secrets to others on the way."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+        return
+    raise ConfigError(f"a provider of logins has an address of https, and not {url!r:.200}")
+
+
+def _text(octets: bytes) -> str:
+    return base64.urlsafe_b64encode(octets).rstrip(b"=").decode()
+
+
+def _fetch(url: str, kind: type[Any], form: dict[str, str] | None, headers: dict[str, str]) -> Any:
+    try:
+        check_address(url)
+        data = None if form is None else urlencode(form).encode()
+        request = Request(url, data=data, headers={"Accept": "application/json", **headers})  # noqa: S310 - checked
+        with _opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
+            return msgspec.json.decode(answer.read(MOST_BYTES), type=kind)
+    except HTTPError as exc:
+        with exc:
+            raise LoginFailed(f"{url} answered {exc.code}: {exc.read(500)!r}") from exc
+    except (OSError, ValueError, ConfigError) as exc:
+        raise LoginFailed(f"{url} gave no answer that can be used: {exc}") from exc
+
+
+def _keys(found: Any) -> KeySet:
+    """The keys that can be read: a provider may have some of a kind that is unknown here."""
+    keys = []
+    for one in found if isinstance(found, list) else ():
+        try:
+            keys.append(import_key(one))
+        except (JoseError, ValueError, KeyError, TypeError):
+            continue
+    return KeySet(keys)
