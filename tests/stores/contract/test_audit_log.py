@@ -167,6 +167,19 @@ def test_the_newest_of_the_old_lines_stays_as_the_anchor_of_the_chain(
     check_links(reader.audit_chain())
 
 
+def test_lines_that_are_not_chained_yet_do_not_shorten_the_chain(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    act(store, "a", "b")
+    clock.advance(ms=AUDIT_KEPT_MS)
+    act(store, "c", "d")
+    store.chain_audit(3)
+
+    store.prune()
+
+    assert (details(reader.audit_chain()), reader.unchained()) == ("bc", 1)
+
+
 def test_the_chain_goes_on_when_all_its_lines_are_old(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:

@@ -303,7 +303,7 @@ def prune(tx: Transaction, limit: int) -> int:
             _prune_lines(tx, floors, f"archive:{queue.name}", before, limit, {"queue": queue.name})
     _prune_lines(tx, floors, KEYS, tx.now, limit)
     _prune_lines(tx, floors, EVENTS, tx.now - AUDIT_KEPT_MS, limit)
-    tx.run("audit_prune", {"before": tx.now - AUDIT_KEPT_MS, "limit": limit})
+    tx.run("audit_prune", {"before": tx.now - AUDIT_KEPT_MS, "most": limit})
     tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
     tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})
     if tx.has_limits:

@@ -170,8 +170,8 @@ def prune(tx: Transaction, limit: int) -> int:
     if tx.has_shares:
         sharing.prune(tx)
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
-    for name in ("events_prune", "audit_prune"):
-        tx.run(name, {"before": tx.now - AUDIT_KEPT_MS, "limit": limit})
+    tx.run("events_prune", {"before": tx.now - AUDIT_KEPT_MS, "limit": limit})
+    tx.run("audit_prune", {"before": tx.now - AUDIT_KEPT_MS, "most": limit})
     tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
     tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})
     return pruned
