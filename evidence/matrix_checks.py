@@ -124,6 +124,7 @@ def shown(stage: Stage) -> dict[str, Any]:
         "schedules": reader.schedules(),
         "firings": {name: reader.firings(name) for name in names},
         "audit": [event for _, event in reader.audit(limit=1_000)],
+        "chain": [line.position for line in reader.audit_chain(limit=1_000)],
         "archive": reader.archive(),
     }
     return _comparable(seen, stage)

@@ -72,6 +72,12 @@ def record(stage: Stage) -> Act:
     return lambda process: process.store.record([event])
 
 
+@ROWS.add("chain the audit log", "chain_audit")
+def chain_audit(stage: Stage) -> Act:
+    stage.store.record([Event(kind=EventKind.KEY, actor="ann", at=stage.clock.now_ms())] * 3)
+    return lambda process: process.store.chain_audit()
+
+
 # Operators
 
 

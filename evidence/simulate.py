@@ -49,6 +49,8 @@ LEFT_OUT: Final = frozenset({
     "drop_schedule", "save_document", "drop_document", "adopt", "migrate", "close",
     # Metrics are written and met by faults here too, but no promise hangs on them.
     "record_metrics", "forget_metrics", "take_stock", "metrics", "last_metrics",
+    # Nor on the chain of the audit log, which goes on with the next call.
+    "chain_audit",
 })  # fmt: skip
 # Called by programs that nobody kills here.
 BY_HAND: Final = frozenset({"insert", "cancel", "revive", "delete", "amend", "save_queue", "drop_queue"})

@@ -52,9 +52,10 @@ MODULES: Final = (
 # Statements that only answer readers, and those that build the schema. They guard no write.
 LEFT_OUT: Final = frozenset(
     {
-        "ahead", "archive", "attempts", "audit", "check_counts", "check_jobs", "check_keys", "check_orders",
-        "command", "commands_wait", "counts", "events", "held_jobs", "notes", "pace", "peek", "rank_span",
-        "schema_add", "schema_create", "schema_exists", "schema_number", "search", "search_window", "workers",
+        "ahead", "archive", "attempts", "audit", "audit_chain", "audit_rest", "check_counts", "check_jobs",
+        "check_keys", "check_orders", "command", "commands_wait", "counts", "events", "held_jobs", "notes",
+        "pace", "peek", "rank_span", "schema_add", "schema_create", "schema_exists", "schema_number",
+        "search", "search_window", "workers",
     }
 )  # fmt: skip
 # Hints that wake sleepers: losing one costs delay and never a job, and the contract suite sleeps nowhere.
@@ -85,6 +86,7 @@ LIKELY: Final = (
     ("inserting.*", ("insert", "keys", "order")),
     ("take_duty*", ("duties",)),
     ("beat*", ("duties", "read")),
+    ("audit*", ("audit_log",)),
     ("event*", ("read", "duties")),
     ("*", ("settle", "fence", "transitions")),
 )

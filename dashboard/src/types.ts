@@ -76,6 +76,23 @@ export interface AuditAnswer {
   has_more: boolean;
 }
 
+export interface AuditCheckRequest {
+  after?: number;
+  limit?: number;
+}
+
+export interface AuditChecked {
+  is_sound: boolean;
+  lines: number;
+  position: number | null;
+  hash: string | null;
+  unchained: number;
+  flaw_position: number | null;
+  flaw_number: number | null;
+  reason: string;
+  next_after: number | null;
+}
+
 export interface AuditLine {
   number: number;
   at: string;

@@ -151,6 +151,6 @@ def commands(group: click.Group, path: str = "") -> dict[str, click.Command]:
         assert command is not None
         if isinstance(command, click.Group):
             found |= commands(command, f"{path}{name} ")
-        else:
+        if not isinstance(command, click.Group) or command.invoke_without_command:
             found[path + name] = command
     return found

@@ -126,6 +126,8 @@ def test_every_command_about_keys(app_folder: Path) -> None:
     json_of(app_folder, "keys", "revoke", "shop", "--yes")
     assert json_of(app_folder, "keys", "show", "shop")["revoked_at"]
     assert len(json_of(app_folder, "audit", "--kind", "key")["lines"]) == 3
+    sent = json_of(app_folder, "audit", "export", "--once", "--to", "file:audit.jsonl")["sent"]
+    assert json_of(app_folder, "audit", "verify", "--against", "audit.jsonl")["lines"] == sent
 
 
 def test_every_command_about_schedules(app_folder: Path) -> None:
@@ -312,6 +314,8 @@ SHOWN: dict[str, Callable[..., object]] = {
     "keys rotate": test_every_command_about_keys,
     "keys revoke": test_every_command_about_keys,
     "audit": test_every_command_about_keys,
+    "audit verify": test_every_command_about_keys,
+    "audit export": test_every_command_about_keys,
     "scheduler": test_schedules.test_a_scheduler_fires_until_it_is_told_to_stop,
     "outbox": test_every_other_command,
     "import celery": test_every_command_about_moving_in,

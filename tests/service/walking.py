@@ -15,7 +15,7 @@ from tests.service.serving import PATIENCE
 from tests.service.speaking import Spoken, fields_of, message_of
 
 STATUS: Final = {code: kind.grpc for code, kind in codes().items()}
-BY_CHANCE: Final = {"token", "used_at", "enqueued_per_second"}
+BY_CHANCE: Final = {"token", "used_at", "enqueued_per_second", "unchained"}
 LENGTHS: Final = {"heartbeat_seconds", "duration_seconds", "drain_seconds", "starts_in_seconds"}
 MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT")
 ID: Final = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b")
@@ -118,6 +118,7 @@ WAYS: Final = {
     "rotate_key": Way("POST", "/v1/keys/{name}/rotate", "Admin.RotateKey"),
     "revoke_key": Way("POST", "/v1/keys/{name}/revoke", "Admin.RevokeKey"),
     "audit": Way("POST", "/v1/audit/search", "Admin.SearchAudit"),
+    "check_audit": Way("POST", "/v1/audit/verify", "Admin.VerifyAudit"),
     "remove_limit": Way("DELETE", "/v1/limits/{scope}", "Admin.RemoveLimit"),
 }
 
@@ -373,6 +374,7 @@ STEPS: Final = (
     Step("revoke key", "revoke_key", {"name": "k"}),
     Step("keys", "keys"),
     Step("audit", "audit", {"kinds": ["replayed"], "limit": 5}),
+    Step("check audit", "check_audit", {"after": 2**40, "limit": 5}),
     Step("commands", "commands", {"ids": ["unknown"]}),
 )
 

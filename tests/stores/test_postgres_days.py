@@ -163,6 +163,24 @@ def test_a_day_that_nobody_keeps_is_dropped_with_all_that_is_left_of_it(
     reader.close()
 
 
+@pytest.mark.shows("R-HIST-27")
+def test_actions_on_jobs_of_a_day_that_is_dropped_stay_in_the_audit_log(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock
+) -> None:
+    store.prune()
+    [receipt] = store.insert([new_job()])
+    store.cancel([JobId(receipt.id or "")], actor="mallory")
+    clock.advance(ms=4 * DAY_MS)
+
+    assert store.prune(limit=1) == 1
+    store.prune()
+
+    assert "finished_20270115" not in days(engine)
+    reader = engine.reader()
+    assert [event.who for _, event in reader.audit() if event.job_id == receipt.id] == ["mallory"]
+    reader.close()
+
+
 @pytest.mark.parametrize("change", [{"keep_finished_ms": 0}, {"archive": True}])
 def test_a_queue_that_wants_its_jobs_one_by_one_keeps_the_days(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock, change: dict[str, object]

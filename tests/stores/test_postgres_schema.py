@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.domain.workflow import needs_of
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnavailable, StoreUnusable
@@ -211,6 +212,35 @@ def test_edges_of_a_callers_transaction_that_nobody_has_looked_at_are_unsure_aft
         rows = connection.execute(f"select child, number, state from {name}.edges order by child, number")
         assert rows.fetchall() == [("a", 0, "unsure"), ("a", 1, "met"), ("b", 0, "open")]
     store.close()
+
+
+def test_actions_of_an_older_schema_are_in_the_audit_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = PostgresEngine(Address(dsn=server().url(), schema=(name := new_schema())))
+    with monkeypatch.context() as before:
+        older = load_migrations(schema.PACKAGE)[:12]
+        before.setattr(schema, "load_migrations", lambda package: older)
+        store = engine.store()
+    with raw() as connection:
+        connection.execute(
+            f"insert into {name}.events (kind, at, job_id, actor, detail) values"
+            " ('cancel', 1, 'j', 'ann', 'why'), ('swept', 1, 'j', 'w1', ''),"
+            " ('deleted', 2, 'k', 'bob', 'dead'),"
+            " ('queue', 3, null, 'ann', 'paused'), ('note', 4, null, 'w1', 'hello')"
+        )
+
+        store.migrate()
+
+        rows = connection.execute(f"select number from {name}.events order by number").fetchall()
+    assert rows == [(1,), (2,), (5,)]
+    reader = engine.reader()
+    assert [number for number, _ in reader.audit()] == [5, 4, 3, 2, 1]
+    assert (reader.unchained(), store.chain_audit()) == (3, 3)
+    chained = [(line.number, line.event.who) for line in reader.audit_chain()]
+    assert chained == [(1, "ann"), (3, "bob"), (4, "ann")]
+    store.record([Event(kind=EventKind.KEY, detail="next"), Event(kind=EventKind.NOTE, detail="last")])
+    assert [number for number, _ in reader.audit(limit=2)] == [7, 6]
+    store.close()
+    reader.close()
 
 
 def test_jobs_that_wait_for_others_go_on_after_a_migration(monkeypatch: pytest.MonkeyPatch) -> None:

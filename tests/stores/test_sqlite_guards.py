@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from forebay.domain.gate import gates_of
+from forebay.domain.history import AUDIT_KEPT_MS, Event, EventKind
 from forebay.domain.job import DEFAULT_QUEUE, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note, Step
@@ -286,3 +287,35 @@ def test_the_notes_of_a_job_that_is_forgotten_take_no_room(
 
     with raw(path) as connection:
         assert connection.execute("select seq from forebay_notes").fetchall() == [(other.seq,)]
+
+
+def test_one_call_prunes_so_many_lines_of_the_audit_log(tmp_path: Path, clock: ManualClock) -> None:
+    engine = SqliteEngine(str(tmp_path / "jobs.db"), clock=clock)
+    store, reader = engine.store(), engine.reader()
+    store.record([Event(kind=EventKind.KEY, detail=detail) for detail in "abcde"])
+    store.chain_audit()
+    clock.advance(ms=AUDIT_KEPT_MS)
+
+    left = []
+    for _ in range(3):
+        store.prune(2)
+        left.append("".join(line.event.detail for line in reader.audit_chain()))
+
+    assert left == ["cde", "e", "e"]
+    store.close()
+    reader.close()
+
+
+def test_tables_of_the_user_do_not_change_the_numbers_of_the_audit_log(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with raw(path) as connection:
+        connection.execute("create table theirs (id integer primary key autoincrement)")
+        connection.execute("insert into theirs values (1000)")
+    engine = SqliteEngine(str(path))
+    store, reader = engine.store(), engine.reader()
+
+    store.record([Event(kind=kind) for kind in (EventKind.NOTE, EventKind.KEY, EventKind.NOTE)])
+
+    assert [number for number, _ in reader.audit()] == [3, 2, 1]
+    store.close()
+    reader.close()

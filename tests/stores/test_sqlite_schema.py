@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DEFAULT_QUEUE, JobId, Need, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note, Step
@@ -278,7 +279,20 @@ alter table forebay_aftermaths drop column after_child;
 alter table forebay_aftermaths drop column after_number;
 create index forebay_edges_unmet on forebay_edges (child) where state = 'open' or state = 'held';
 drop table forebay_lanes;
+drop table forebay_audit;
 delete from forebay_schema where number > 9;
+"""
+# As schema 11 left it: the audit log was what is left of the events of jobs.
+OLD_AUDIT: Final = """
+drop table forebay_audit;
+delete from forebay_events;
+insert into forebay_events (number, kind, at, job_id, actor, detail, changes) values
+  (3, 'cancel', 1, 'j', 'ann', 'why', '{"state":["pending","cancelled"]}'),
+  (4, 'swept', 1, 'j', 'w1', '', null),
+  (7, 'deleted', 2, 'gone', 'bob', 'dead', null),
+  (9, 'queue', 3, null, 'ann', 'paused', null),
+  (10, 'note', 4, null, 'w1', 'hello', null);
+delete from forebay_schema where number > 11;
 """
 
 
@@ -301,6 +315,29 @@ def test_a_graph_of_a_schema_that_wrote_met_edges_goes_on_where_it_was(
     assert [job.id for job in claim(store, 2)] == ["join"]
     assert problems(engine) == ()
     store.close()
+
+
+def test_actions_of_an_older_schema_are_in_the_audit_log(store: SqliteStore, path: Path) -> None:
+    store.close()
+    with raw(path) as connection:
+        connection.executescript(OLD_AUDIT)
+
+    store, reader = SqliteEngine(str(path)).store(), SqliteEngine(str(path)).reader()
+
+    assert [number for number, _ in reader.audit()] == [10, 9, 7, 4, 3]
+    assert (reader.unchained(), store.chain_audit()) == (3, 3)
+    assert [(line.number, line.event.who) for line in reader.audit_chain()] == [
+        (3, "ann"),
+        (7, "bob"),
+        (9, "ann"),
+    ]
+    store.record([Event(kind=EventKind.KEY, detail="next"), Event(kind=EventKind.NOTE, detail="last")])
+    assert [number for number, _ in reader.audit(limit=2)] == [12, 11]
+    with raw(path) as connection:
+        rows = connection.execute("select number from forebay_events order by number").fetchall()
+    assert rows == [(3,), (4,), (10,), (12,)]
+    store.close()
+    reader.close()
 
 
 def test_a_program_that_knows_nothing_of_workflows_is_refused_where_there_may_be_some(

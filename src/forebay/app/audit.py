@@ -8,27 +8,10 @@ from typing import Final
 
 import msgspec
 
-from forebay.domain.history import Event, EventKind
+from forebay.domain.history import DEEDS, Event, EventKind
 from forebay.domain.query import MAX_PAGE, check_limit
 from forebay.stores.protocol import Reader
 
-# What somebody did on purpose. The others say what became of jobs.
-DEEDS: Final = frozenset(
-    {
-        EventKind.CANCEL,
-        EventKind.FORCED,
-        EventKind.REVIVED,
-        EventKind.REPLAYED,
-        EventKind.AMENDED,
-        EventKind.DELETED,
-        EventKind.QUEUE,
-        EventKind.LIMIT,
-        EventKind.SCHEDULE,
-        EventKind.COMMAND,
-        EventKind.KEY,
-        EventKind.ALERT,
-    }
-)
 # A page of answers costs no more than so many lines of the log, fitting or not.
 MOST_LOOKED_AT: Final = 20_000
 

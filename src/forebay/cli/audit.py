@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import closing
+from typing import IO, Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
-from forebay.app.audit import DEEDS, AuditQuery, audit_lines, audit_page
+from forebay.app.audit import AuditQuery, audit_lines, audit_page
+from forebay.app.audit_check import AuditCheck, check_audit
+from forebay.cli.audit_export import AuditExporter, follow
+from forebay.cli.audit_sinks import open_sink
+from forebay.cli.failing import Status
+from forebay.cli.logs import log_options, set_up_logs
 from forebay.cli.opening import Desk
-from forebay.cli.options import Moment, QueueParam, at_store, limit_option
-from forebay.cli.output import Output, json_line, moment, table
+from forebay.cli.options import Length, Moment, QueueParam, at_store, limit_option, url_options
+from forebay.cli.output import Output, json_line, moment, table, text, waiting
 from forebay.cli.redacting import redacted_data
-from forebay.cli.shapes import iso
-from forebay.domain.history import Changes, Event, EventKind
+from forebay.cli.shapes import audit_json
+from forebay.domain.history import DEEDS, Changes, Event, EventKind
 from forebay.domain.query import MAX_PAGE
+from forebay.errors import ConfigError
+from forebay.telemetry.logs import LogFormat
 
 Line = tuple[int, Event]
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option(
     "--kind",
     "kinds",
@@ -38,20 +47,125 @@ Line = tuple[int, Event]
 @click.option("--after", type=int, metavar="NUMBER", help="Go on below this line.")
 @click.option("--lines", is_flag=True, help="All that fit, one JSON object a line: for a copy to keep.")
 @limit_option(100)
-@at_store()
-def audit(desk: Desk, out: Output, *, lines: bool, after: int | None, limit: int, **wanted: Any) -> None:
+@url_options
+@click.pass_context
+def audit(ctx: click.Context, /, **values: Any) -> None:
     """Show the audit log, newest first.
 
-    It is kept for 90 days. What was before and what is after stands beside each line; arguments and secrets
-    are not told.
+    It is kept for 90 days, whatever becomes of the jobs. What was before and what is after stands beside each
+    line; arguments and secrets are not told. `verify` checks that no line was changed or removed, `export`
+    sends new lines elsewhere.
     """
+    if ctx.invoked_subcommand is None:
+        _show(**values)
+    elif any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in values):
+        raise click.UsageError(f"write options behind `{ctx.invoked_subcommand}`")
+
+
+@at_store()
+def _show(desk: Desk, out: Output, *, lines: bool, after: int | None, limit: int, **wanted: Any) -> None:
     query = _query(desk.reader.now(), **wanted)
     if lines:
         for line in audit_lines(desk.reader, query):
-            click.echo(msgspec.json.encode(redacted_data(line_json(line))))
+            click.echo(msgspec.json.encode(redacted_data(audit_json(line))))
         return
     found, after = _found(desk, query, limit, after)
-    out.answer({"lines": [line_json(line) for line in found], "after": after}, lambda: _table(found))
+    out.answer({"lines": [audit_json(line) for line in found], "after": after}, lambda: _table(found))
+
+
+@audit.command("verify")
+@click.option(
+    "--against",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Also look for the lines of this file, which `export` has written.",
+)
+@at_store()
+def verify(desk: Desk, out: Output, against: IO[bytes] | None) -> None:
+    """Check that no line of the audit log was changed or removed.
+
+    Each line carries the hash of the line before it. The first line that does not fit is named, and the exit
+    status is 1. Who can write to the store can also write all hashes anew: --against finds that, and a log
+    that was cut short at its end. Lines of the last seconds are not checked yet; they are counted.
+    """
+    with waiting(f"checking the audit log of {desk.name}"):
+        found = check_audit(desk.reader, exported=_hashes(against) if against else None)
+    out.answer(_check_json(found), lambda: click.echo(text(_check_words(found))))
+    if found.flaw is not None:
+        click.get_current_context().exit(Status.BAD_ANSWER)
+
+
+@audit.command("export")
+@click.option(
+    "--to",
+    "destination",
+    metavar="DESTINATION",
+    required=True,
+    help="file:PATH, syslog:udp://HOST:PORT, syslog:tcp://HOST:PORT, otlp:http://HOST:PORT or otlp:https://...",
+)
+@click.option("--once", is_flag=True, help="Send what is there, and end.")
+@click.option(
+    "--every", "every_ms", type=Length(), default="5s", show_default=True, help="How often to look."
+)
+@click.option("--restart", is_flag=True, help="Begin with the oldest line again.")
+@log_options
+@at_store()
+def export(
+    desk: Desk, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
+) -> None:
+    """Send lines of the audit log to a file, to syslog or to an OpenTelemetry collector, as they come.
+
+    An export goes on where an earlier one to the same destination has ended. Lines are checked on their way;
+    one that does not fit is sent, named in the log, and makes the exit status 1. Runs until a signal says
+    stop.
+    """
+    set_up_logs(log_format, log_level, desk.settings)
+    with closing(open_sink(options["destination"])) as sink:
+        exporter = AuditExporter(desk.store, desk.reader, sink, restarts=options["restart"])
+        if options["once"]:
+            exporter.send_all()
+        else:
+            follow(exporter, options["every_ms"] / 1_000)
+    answer = {"sent": exporter.sent, "flaws": exporter.flaws}
+    out.say(answer, f"{exporter.sent:,} lines sent, {exporter.flaws:,} of them do not fit")
+    if exporter.flaws:
+        click.get_current_context().exit(Status.BAD_ANSWER)
+
+
+def _hashes(file: IO[bytes]) -> dict[int, str]:
+    """The hashes in an export, by position."""
+    try:
+        lines = [msgspec.json.decode(line, type=_Exported) for line in file]
+    except msgspec.MsgspecError as exc:
+        raise ConfigError(f"{file.name} is no export of an audit log: {exc}") from exc
+    return {line.position: line.hash for line in lines}
+
+
+class _Exported(msgspec.Struct, frozen=True):
+    position: int
+    hash: str
+
+
+def _check_json(found: AuditCheck) -> dict[str, Any]:
+    return {
+        "is_sound": found.flaw is None,
+        "lines": found.lines,
+        "head": None if found.head is None else found.head._asdict(),
+        "unchained": found.unchained,
+        "flaw": None if found.flaw is None else msgspec.to_builtins(found.flaw),
+    }
+
+
+def _check_words(found: AuditCheck) -> str:
+    newer = f"; {found.unchained:,} newer ones are not in the chain yet" if found.unchained else ""
+    if found.flaw is None:
+        end = "" if found.head is None else f", up to position {found.head.position} ({found.head.hash})"
+        return f"{found.lines:,} lines fit{end}{newer}"
+    number = "" if found.flaw.number is None else f" (line {found.flaw.number} of the log)"
+    return (
+        f"position {found.flaw.position}{number} does not fit: {found.flaw.reason}. "
+        f"{found.lines:,} lines before it do{newer}"
+    )
 
 
 def _query(
@@ -72,23 +186,6 @@ def _query(
         queue=same["queue"],
         job_id=same["job"],
     )
-
-
-def line_json(line: Line) -> dict[str, Any]:
-    """A line of the log."""
-    number, event = line
-    return {
-        "number": number,
-        "at": iso(event.at),
-        "kind": event.kind,
-        "actor": event.who or None,
-        "request": event.request or None,
-        "queue": event.queue,
-        "job_id": event.job_id,
-        "detail": event.detail,
-        "before": {name: before for name, (before, _) in event.changes.items()},
-        "after": {name: after for name, (_, after) in event.changes.items()},
-    }
 
 
 def _found(desk: Desk, query: AuditQuery, limit: int, after: int | None) -> tuple[list[Line], int | None]:

@@ -12,8 +12,9 @@ import msgspec
 from forebay.app.codec import decode_call, decode_result
 from forebay.app.masking import masked
 from forebay.app.story import story
+from forebay.domain.audit_chain import ChainLine
 from forebay.domain.group import Group
-from forebay.domain.history import Attempt, Timeline
+from forebay.domain.history import Attempt, Event, Timeline
 from forebay.domain.job import Job, JobSummary
 from forebay.domain.note import Notes
 from forebay.domain.pressure import Pace
@@ -182,3 +183,26 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "reason": verdict.reason,
         "is_busy": verdict.is_busy,
     }
+
+
+def audit_json(line: tuple[int, Event]) -> dict[str, Any]:
+    """A line of the audit log."""
+    number, event = line
+    return {
+        "number": number,
+        "at": iso(event.at),
+        "kind": event.kind,
+        "actor": event.who or None,
+        "request": event.request or None,
+        "queue": event.queue,
+        "job_id": event.job_id,
+        "detail": event.detail,
+        "before": {name: before for name, (before, _) in event.changes.items()},
+        "after": {name: after for name, (_, after) in event.changes.items()},
+    }
+
+
+def chain_json(line: ChainLine) -> dict[str, Any]:
+    """A line of the audit log with its place in the chain, as it is exported."""
+    place = {"position": line.position, "previous": line.previous, "hash": line.hash}
+    return {**place, **audit_json((line.number, line.event))}

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from forebay.domain.job import Job, JobId, QueueName, WorkerId
+from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
 from forebay.domain.note import Notes
 from forebay.domain.outcome import AttemptError
 from forebay.domain.settlement import Ending
@@ -18,6 +18,7 @@ MAX_EVENTS: Final = 100
 MAX_TRACEBACK: Final = 16_384
 MAX_MESSAGE: Final = 4_096
 ERRORS_KEPT: Final = 10
+AUDIT_KEPT_MS: Final = 90 * DAY_MS
 
 # By name: what was before, and what is after.
 Changes: TypeAlias = dict[str, tuple[Any, Any]]
@@ -50,6 +51,26 @@ class EventKind(StrEnum):
     NOTE = "note"  # somebody has written something down
 
 
+# Actions of operators: these stand in the audit log. The other kinds say what became of jobs.
+DEEDS: Final = frozenset(
+    {
+        EventKind.CANCEL,
+        EventKind.FORCED,
+        EventKind.REVIVED,
+        EventKind.REPLAYED,
+        EventKind.AMENDED,
+        EventKind.DELETED,
+        EventKind.QUEUE,
+        EventKind.LIMIT,
+        EventKind.SCHEDULE,
+        EventKind.COMMAND,
+        EventKind.KEY,
+        EventKind.ALERT,
+        EventKind.RAMP,
+    }
+)
+
+
 def check_actor(name: str) -> None:
     """Raise ConfigError for a name that the audit log would show as another one."""
     if "#" in name:
@@ -80,6 +101,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     def request(self) -> str:
         """The id of the request by which the actor did it, if it came with one."""
         return (self.actor or "").partition("#")[2]
+
+    @property
+    def is_action(self) -> bool:
+        """Whether the event is a line of the audit log, which is kept whatever becomes of the job."""
+        return self.kind in DEEDS
+
+    @property
+    def is_history(self) -> bool:
+        """Whether the event is kept beside the jobs. A deletion is about a job whose history is gone."""
+        return not self.is_action or (self.job_id is not None and self.kind is not EventKind.DELETED)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

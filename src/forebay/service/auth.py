@@ -146,6 +146,7 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
             "rotate_key",
             "revoke_key",
             "audit",
+            "check_audit",
             "create_alert_rule",
             "save_alert_rule",
             "remove_alert_rule",

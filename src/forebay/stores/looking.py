@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from forebay.domain.history import Event, Timeline
+from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
 from forebay.domain.note import Notes
 from forebay.domain.query import Archived, Fate, JobQuery, Page, Position
@@ -56,10 +56,6 @@ class LooksAtJobs(Protocol):
 
     def history(self, job_id: JobId) -> Timeline | None:
         """The whole known life of one job, with its notes."""
-        ...
-
-    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
-        """Events of all jobs and queues with their numbers, newest first, below number `after`."""
         ...
 
     def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:

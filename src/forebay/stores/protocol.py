@@ -35,6 +35,7 @@ from forebay.domain.query import Health, Vitals
 from forebay.domain.settlement import Settlement
 from forebay.domain.share import is_fair_gate
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound, StoreBusy
+from forebay.stores.audit_log import KeepsAuditLog, LooksAtAuditLog
 from forebay.stores.clock_reading import ReadsClock
 from forebay.stores.crewing import KeepsWorkers, LooksAtWorkers
 from forebay.stores.documents import KeepsDocuments, LooksAtDocuments
@@ -194,14 +195,15 @@ class Store(
     KeepsSchedules,
     KeepsLimits,
     KeepsDocuments,
+    KeepsAuditLog,
     KeepsMetrics,
     TakesJobsIn,
     ReadsClock,
     Protocol,
 ):
     """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration.
-    Schedules, limits, documents, metrics and moving have pages of their own in
-    `forebay.stores.scheduling`, `limiting`, `documents`, `measuring` and `moving`.
+    Schedules, limits, documents, the audit log, metrics and moving have pages of their own in
+    `forebay.stores.scheduling`, `limiting`, `documents`, `audit_log`, `measuring` and `moving`.
 
     Events of what an operator does carry its `changes` (see `domain.changes`)."""
 
@@ -348,8 +350,8 @@ class Store(
     def prune(self, limit: int = BATCH) -> int:
         """Forget up to `limit` final jobs past their queue's retention with their history and notes, writing
         a line to the archive first where the queue asks for it; then old archive lines, once keys that ran
-        out, audit events after 90 days, commands an hour after they expired, and the engine's own
-        housekeeping. Answers how many jobs went."""
+        out, events and lines of the audit log after 90 days, commands an hour after they expired, and the
+        engine's own housekeeping. Answers how many jobs went."""
         ...
 
     def cancel(
@@ -413,8 +415,8 @@ class Store(
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
         """Remove jobs that are not running, with their unique key, their history and the edges to their
         parents; `state` None after it. Leaves a DELETED event in the audit log, which is no part of the job's
-        history. Jobs that wait for one that has not completed fare as if it had been cancelled, and so do
-        those that are held because of it."""
+        history, and all lines of that log. Jobs that wait for one that has not completed fare as if it had
+        been cancelled, and so do those that are held because of it."""
         ...
 
     def take_duty(self, name: str, every_ms: int) -> bool:
@@ -424,7 +426,8 @@ class Store(
         ...
 
     def record(self, events: Sequence[Event]) -> None:
-        """Add events to the history. A job has at most 100; after that one MORE event counts the rest."""
+        """Add events to the history, and actions of operators to the audit log. A job has at most 100 events;
+        after that one MORE event counts the rest. The audit log has no such bound."""
         ...
 
     def migrate(self) -> int:
@@ -443,6 +446,7 @@ class Reader(
     LooksAtSchedules,
     LooksAtLimits,
     LooksAtDocuments,
+    LooksAtAuditLog,
     LooksAtMetrics,
     ShowsJobsWhole,
     Protocol,

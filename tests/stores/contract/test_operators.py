@@ -270,7 +270,8 @@ def test_a_deletion_stays_in_the_audit_log_when_the_history_is_gone(
 
     store.delete([job.id], actor="ann")
 
-    [(_, event)] = reader.audit()
+    (_, event), (_, cancelled) = reader.audit()
+    assert (cancelled.kind, cancelled.job_id) == (EventKind.CANCEL, job.id)
     assert event == Event(
         kind=EventKind.DELETED,
         at=T0 + 5,

@@ -2160,3 +2160,33 @@ class AuditLine(_message.Message):
     before_json: str
     after_json: str
     def __init__(self, number: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., kind: _Optional[str] = ..., actor: _Optional[str] = ..., request: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[str] = ..., detail: _Optional[str] = ..., before_json: _Optional[str] = ..., after_json: _Optional[str] = ...) -> None: ...
+
+class VerifyAuditRequest(_message.Message):
+    __slots__ = ("after", "limit")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    limit: int
+    def __init__(self, after: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class AuditChecked(_message.Message):
+    __slots__ = ("is_sound", "lines", "position", "hash", "unchained", "flaw_position", "flaw_number", "reason", "next_after")
+    IS_SOUND_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    UNCHAINED_FIELD_NUMBER: _ClassVar[int]
+    FLAW_POSITION_FIELD_NUMBER: _ClassVar[int]
+    FLAW_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NEXT_AFTER_FIELD_NUMBER: _ClassVar[int]
+    is_sound: bool
+    lines: int
+    position: int
+    hash: str
+    unchained: int
+    flaw_position: int
+    flaw_number: int
+    reason: str
+    next_after: int
+    def __init__(self, is_sound: _Optional[bool] = ..., lines: _Optional[int] = ..., position: _Optional[int] = ..., hash: _Optional[str] = ..., unchained: _Optional[int] = ..., flaw_position: _Optional[int] = ..., flaw_number: _Optional[int] = ..., reason: _Optional[str] = ..., next_after: _Optional[int] = ...) -> None: ...

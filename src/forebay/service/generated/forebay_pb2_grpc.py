@@ -1184,6 +1184,11 @@ class AdminStub:
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.SearchAuditRequest.SerializeToString,
                 response_deserializer=forebay_dot_v1_dot_forebay__pb2.AuditAnswer.FromString,
                 _registered_method=True)
+        self.VerifyAudit = channel.unary_unary(
+                '/forebay.v1.Admin/VerifyAudit',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.VerifyAuditRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.AuditChecked.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -1609,6 +1614,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def VerifyAudit(self, request, context):
+        """Check that no line of the audit log was changed or removed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1911,6 +1923,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.SearchAudit,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.SearchAuditRequest.FromString,
                     response_serializer=forebay_dot_v1_dot_forebay__pb2.AuditAnswer.SerializeToString,
+            ),
+            'VerifyAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyAudit,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.VerifyAuditRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.AuditChecked.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -3533,6 +3550,33 @@ class Admin:
             '/forebay.v1.Admin/SearchAudit',
             forebay_dot_v1_dot_forebay__pb2.SearchAuditRequest.SerializeToString,
             forebay_dot_v1_dot_forebay__pb2.AuditAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/VerifyAudit',
+            forebay_dot_v1_dot_forebay__pb2.VerifyAuditRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.AuditChecked.FromString,
             options,
             channel_credentials,
             insecure,

@@ -350,6 +350,7 @@ ADMIN: Final = (
     ),
     one(asked.RevokeKeyRequest, kept.KeyShape, lambda permit, data: keeping.revoke_key(permit, data.name)),
     one(asked.SearchAuditRequest, kept.AuditAnswer, keeping.audit),
+    one(asked.VerifyAuditRequest, kept.AuditChecked, keeping.check_audit),
 )
 
 SERVICES: Final[Mapping[str, tuple[Method, ...]]] = {

@@ -23,7 +23,13 @@ from forebay.service.schema.consuming import (
     Wanted,
 )
 from forebay.service.schema.consuming import HeartbeatRequest as Heartbeat
-from forebay.service.schema.keeping import KEY_NAME, AuditRequest, KeyRequest, RotateRequest
+from forebay.service.schema.keeping import (
+    KEY_NAME,
+    AuditCheckRequest,
+    AuditRequest,
+    KeyRequest,
+    RotateRequest,
+)
 from forebay.service.schema.producing import AmendRequest, CancelRequest, EnqueueManyRequest
 from forebay.service.schema.producing import EnqueueRequest as NewJob
 from forebay.service.schema.queues import CreateQueueRequest as NewQueue
@@ -447,3 +453,7 @@ class RevokeKeyRequest(Asked, frozen=True, kw_only=True):
 
 class SearchAuditRequest(AuditRequest, frozen=True, kw_only=True):
     """List who did what, newest first, with what was before and what is after."""
+
+
+class VerifyAuditRequest(AuditCheckRequest, frozen=True, kw_only=True):
+    """Check that no line of the audit log was changed or removed."""

@@ -12,6 +12,8 @@ from forebay.service.permitting import keeping as permitted
 from forebay.service.schema.keeping import (
     KEY_NAME,
     AuditAnswer,
+    AuditChecked,
+    AuditCheckRequest,
     AuditRequest,
     KeyList,
     KeyMade,
@@ -59,4 +61,10 @@ async def audit(request: Asking, data: JSONBody[AuditRequest]) -> AuditAnswer:
     return await permitted.audit(permit_of(request), data)
 
 
-ROUTES = (keys, create_key, key, rotate_key, revoke_key, audit)
+@post("/v1/audit/verify", tags=["audit"], status_code=200)
+async def check_audit(request: Asking, data: JSONBody[AuditCheckRequest]) -> AuditChecked:
+    """Check that no line of the audit log was changed or removed."""
+    return await permitted.check_audit(permit_of(request), data)
+
+
+ROUTES = (keys, create_key, key, rotate_key, revoke_key, audit, check_audit)

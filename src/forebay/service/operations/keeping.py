@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from forebay.app.audit import audit_page
+from forebay.app.audit_check import check_audit
 from forebay.app.client import Client
 from forebay.service.keys import Keys, all_keys
 from forebay.service.operations.desk import Desk
 from forebay.service.schema.keeping import (
     AuditAnswer,
+    AuditChecked,
+    AuditCheckRequest,
     AuditRequest,
     KeyList,
     KeyMade,
@@ -18,6 +21,7 @@ from forebay.service.schema.keeping import (
     KeyShape,
     RotateRequest,
     audit_answer,
+    audit_checked,
     key_made,
     key_shape,
 )
@@ -81,6 +85,13 @@ class Keeping:
             lambda reader: audit_page(reader, query, limit=request.limit, after=request.after)
         )
         return audit_answer(page)
+
+    async def check_audit(self, request: AuditCheckRequest) -> AuditChecked:
+        """Whether each line of the audit log follows the one before it, from a position on."""
+        found = await self._desk.read(
+            lambda reader: check_audit(reader, after=request.after, limit=request.limit)
+        )
+        return audit_checked(found)
 
     async def _with_keys(self, call: Callable[[Keys, int], T], actor: str) -> T:
         def use(client: Client) -> T:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from forebay.service.permitting.permit import Permit
 from forebay.service.schema.keeping import (
     AuditAnswer,
+    AuditChecked,
+    AuditCheckRequest,
     AuditRequest,
     KeyList,
     KeyMade,
@@ -42,3 +44,8 @@ async def revoke_key(permit: Permit, name: str) -> KeyShape:
 async def audit(permit: Permit, data: AuditRequest) -> AuditAnswer:
     """List who did what, newest first."""
     return await permit.allowed("audit").keeping.audit(data)
+
+
+async def check_audit(permit: Permit, data: AuditCheckRequest) -> AuditChecked:
+    """Check that no line of the audit log was changed or removed."""
+    return await permit.allowed("check_audit").keeping.check_audit(data)

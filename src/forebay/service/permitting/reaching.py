@@ -344,6 +344,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "answer": answer,
     # What happens by the clock, to jobs of all queues
     **dict.fromkeys(("sweep", "promote", "rescore", "prune", "take_duty", "read_clock"), Everywhere("duty")),
+    "chain_audit": Everywhere("duty"),
     **dict.fromkeys(("take_stock", "forget_metrics"), Everywhere("duty")),
     "record_metrics": record_metrics,
     # These bring jobs along, for any queue
@@ -387,7 +388,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "documents": documents,
     "metrics": metrics,
     "last_metrics": anybody,
-    "audit": Everywhere("audit"),
+    **dict.fromkeys(("audit", "audit_chain", "unchained"), Everywhere("audit")),
     "archive": Everywhere("search"),
     "health": Everywhere("queues"),
     "vitals": Everywhere("queues"),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from forebay.app.audit import DEEDS, AuditPage, AuditQuery
+from forebay.app.audit import AuditPage, AuditQuery
+from forebay.app.audit_check import AuditCheck
 from forebay.app.masking import masked
 from forebay.domain.access import MAX_GRANTS, MAX_QUOTA, Allowed, ApiKey, KeyState, Quota
-from forebay.domain.history import Event, EventKind
+from forebay.domain.history import DEEDS, Event, EventKind
 from forebay.domain.job import DAY_MS, MAX_KEY, MAX_QUEUE_NAME
 from forebay.domain.limits import MAX_LIMIT
 from forebay.domain.query import MAX_PAGE
@@ -23,6 +24,7 @@ _MAX_GRANT = len("limit:=") + MAX_QUEUE_NAME + MAX_KEY  # a kind is as long as t
 _Length = Annotated[float, Meta(ge=0, le=10 * 366 * DAY_MS / 1_000)]
 _Rate = Annotated[int, Meta(ge=1, le=MAX_LIMIT)]
 _Share = Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
+MOST_CHECKED: Final = 20_000  # lines: a check takes some 20 us for each, on a thread that others wait for
 
 
 class KeyRequest(Asked, frozen=True, kw_only=True):
@@ -142,6 +144,44 @@ class AuditAnswer(Shape, frozen=True, kw_only=True):
     lines: list[AuditLine]
     after: int | None
     has_more: bool
+
+
+class AuditCheckRequest(Asked, frozen=True, kw_only=True):
+    """Check the chain of the audit log: from position `after` on, at most so many lines."""
+
+    after: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    limit: Annotated[int, Meta(ge=2, le=MOST_CHECKED)] = MOST_CHECKED
+
+
+class AuditChecked(Shape, frozen=True, kw_only=True):
+    """What a check of the audit log has found. `lines` fit, the last one has `position` and `hash`.
+    `unchained` lines are too new to be checked. With `is_sound` false the line at
+    `flaw_position` does not fit, for this reason. Where `next_after` is set the check goes on there."""
+
+    is_sound: bool
+    lines: int
+    position: int | None
+    hash: str | None
+    unchained: int
+    flaw_position: int | None
+    flaw_number: int | None
+    reason: str
+    next_after: int | None
+
+
+def audit_checked(found: AuditCheck) -> AuditChecked:
+    flaw, head = found.flaw, found.head
+    return AuditChecked(
+        is_sound=flaw is None,
+        lines=found.lines,
+        position=None if head is None else head.position,
+        hash=None if head is None else head.hash,
+        unchained=found.unchained,
+        flaw_position=None if flaw is None else flaw.position,
+        flaw_number=None if flaw is None else flaw.number,
+        reason="" if flaw is None else flaw.reason,
+        next_after=found.next_after,
+    )
 
 
 def key_shape(key: ApiKey, now: int) -> KeyShape:

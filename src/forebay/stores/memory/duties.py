@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.domain.history import EventKind
+from forebay.domain.history import AUDIT_KEPT_MS, EventKind
 from forebay.domain.job import DAY_MS, Job, QueueName
 from forebay.domain.lifecycle import LIVE, WAITING, JobState
 from forebay.domain.pressure import FULL_AFTER_MS, is_rate
@@ -18,10 +18,10 @@ from forebay.domain.query import Archived
 from forebay.domain.queue import Queue, QueueState, stagger_duty
 from forebay.domain.worker import COMMANDS_KEPT_MS, WorkerInfo
 from forebay.stores.clock_reading import NAMES, ClockReading, earlier_of, is_recorded, slot_name
+from forebay.stores.memory import audit_log
 from forebay.stores.memory.order import Order, Record
 from forebay.stores.memory.state import State, check_writable
 
-AUDIT_KEPT_MS: Final = 90 * DAY_MS
 WORKERS_KEPT_MS: Final = DAY_MS
 _EXCERPT: Final = 200
 
@@ -212,6 +212,7 @@ def _prune_rest(state: State) -> None:
     for number, event in list(state.events.items()):
         if event.at <= state.now - AUDIT_KEPT_MS:
             state.forget_event(number)
+    audit_log.prune(state, state.now - AUDIT_KEPT_MS)
     for scope, bucket in list(state.buckets.items()):
         if is_rate(scope) and bucket.at <= state.now - 2 * FULL_AFTER_MS:
             state.write(state.buckets, scope, None)

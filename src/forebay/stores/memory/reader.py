@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from forebay.domain.audit_chain import ChainLine
 from forebay.domain.document import Document
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
@@ -41,7 +42,7 @@ from forebay.domain.workflow import Edge, by_parent
 from forebay.errors import StoreError
 from forebay.stores.matching import fits, summary_of
 from forebay.stores.measuring import ROWS_AT_ONCE
-from forebay.stores.memory import measuring
+from forebay.stores.memory import audit_log, measuring
 from forebay.stores.memory.checking import problems
 from forebay.stores.memory.inserting import pace
 from forebay.stores.memory.leasing import handed_out
@@ -216,8 +217,16 @@ class MemoryReader(GathersWholes):
     def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
         check_limit(limit)
         with self._looking() as state:
-            numbers = [number for number in state.events if after is None or number < after]
-            return [(number, state.events[number]) for number in nlargest(limit, numbers)]
+            return audit_log.newest(state, limit, after)
+
+    def audit_chain(self, *, limit: int = 100, after: int = 0) -> list[ChainLine]:
+        check_limit(limit)
+        with self._looking() as state:
+            return audit_log.chained(state, limit, after)
+
+    def unchained(self) -> int:
+        with self._looking() as state:
+            return audit_log.unchained(state)
 
     def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
         check_limit(limit)

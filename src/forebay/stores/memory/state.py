@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from forebay.domain.audit_chain import ChainLine
 from forebay.domain.document import Document
 from forebay.domain.history import MAX_EVENTS, Attempt, Changes, Event, EventKind
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
@@ -53,6 +54,8 @@ class State:
     closed: dict[tuple[QueueName, str], int]
     # Shares with jobs behind a limit: queue, scope, share -> turn behind the limit, last turn in the queue.
     lanes: dict[tuple[QueueName, str, str], tuple[int, int]]
+    audit: dict[int, Event]  # lines of the audit log by number
+    audit_chain: dict[int, ChainLine]  # those of them that are chained, by position
 
     def __init__(self, new_id: Callable[[], JobId]) -> None:
         self.new_id = new_id
@@ -82,7 +85,7 @@ class State:
         self.limits: dict[str, Kept] = {}
         self.buckets: dict[str, Bucket] = {}  # of keys, and of rates at which queues take jobs
         self.shares: dict[tuple[QueueName, str], int] = {}  # those that have jobs waiting, and their turns
-        self.closed, self.lanes = {}, {}
+        self.closed, self.lanes, self.audit, self.audit_chain = {}, {}, {}, {}
         self.schedules: dict[str, Schedule] = {}
         self.firings: dict[str, tuple[Firing, ...]] = {}
         self.documents: dict[tuple[str, str], Document] = {}
@@ -307,11 +310,17 @@ class State:
         )
 
     def record(self, event: Event) -> None:
-        """Add an event, or count it if its job has as many as it may have."""
+        """Add an event to the history, or count it if its job has as many as it may have, and an action to
+        the audit log."""
         check_writable(event.job_id, event.queue, event.actor, event.detail)
         event = replace(event, at=event.at or self.now)
-        # A deletion is told about a job that is gone: it belongs to the audit log alone.
-        if event.job_id is None or event.kind is EventKind.DELETED:
+        if event.is_history:
+            self._record_history(event)
+        if event.is_action:
+            self.write(self.audit, self.number("event"), event)
+
+    def _record_history(self, event: Event) -> None:
+        if event.job_id is None:
             self.write(self.events, self.number("event"), event)
         elif len(self.events_of.get(event.job_id, ())) < MAX_EVENTS:
             self._record_of(event.job_id, event)

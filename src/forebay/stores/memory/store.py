@@ -28,6 +28,7 @@ from forebay.stores.clock_reading import ClockReading
 from forebay.stores.measuring import ROWS_AT_ONCE
 from forebay.stores.memory import (
     adopting,
+    audit_log,
     commanding,
     documents,
     duties,
@@ -344,6 +345,10 @@ class MemoryStore:
         with self._changing() as state:
             for event in events:
                 state.record(event)
+
+    def chain_audit(self, limit: int = BATCH) -> int:
+        with self._changing() as state:
+            return audit_log.chain(state, limit)
 
     def migrate(self) -> int:
         with self._changing():

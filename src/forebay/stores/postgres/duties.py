@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from forebay.domain.history import Event, EventKind
+from forebay.domain.history import AUDIT_KEPT_MS, Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.pressure import FULL_AFTER_MS
@@ -40,7 +40,6 @@ from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.rows import STATES, Row, queue_from_row, share_in
 
-AUDIT_MS: Final = 90 * DAY_MS
 WORKERS_MS: Final = DAY_MS
 EXCERPT: Final = 200
 CAP_WALK: Final = "look at old jobs"
@@ -303,7 +302,8 @@ def prune(tx: Transaction, limit: int) -> int:
             before = tx.now - settings.keep_archive_ms
             _prune_lines(tx, floors, f"archive:{queue.name}", before, limit, {"queue": queue.name})
     _prune_lines(tx, floors, KEYS, tx.now, limit)
-    _prune_lines(tx, floors, EVENTS, tx.now - AUDIT_MS, limit)
+    _prune_lines(tx, floors, EVENTS, tx.now - AUDIT_KEPT_MS, limit)
+    tx.run("audit_prune", {"before": tx.now - AUDIT_KEPT_MS, "most": limit})
     tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
     tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})
     if tx.has_limits:

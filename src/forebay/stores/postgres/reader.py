@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from forebay.domain.history import Event, Timeline
+from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Notes
@@ -30,6 +30,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge
 from forebay.errors import StoreError
+from forebay.stores.audit_log import LooksAtAuditRows
 from forebay.stores.postgres.adopting import ShowsPostgresWholes
 from forebay.stores.postgres.connection import Connection, Raw, Statements, Values
 from forebay.stores.postgres.documents import LooksAtPostgresDocuments
@@ -94,6 +95,7 @@ class PostgresReader(
     LooksAtPostgresDocuments,
     LooksAtPostgresMetrics,
     ShowsPostgresWholes,
+    LooksAtAuditRows,
 ):
     """A handle to look at one store."""
 
@@ -221,12 +223,6 @@ class PostgresReader(
                 events=tuple(event_from_row(row) for row in look.all("events", of_job)),
                 notes=notes_from_rows(look.all("notes", of_job)),
             )
-
-    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
-        check_limit(limit)
-        with self._looking() as look:
-            rows = look.all("audit", {"after": after, "limit": limit})
-        return [(row[0], event_from_row(row[1:])) for row in rows]
 
     def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
         check_limit(limit)

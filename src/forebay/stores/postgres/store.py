@@ -17,6 +17,7 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable
+from forebay.stores.audit_log import chain_rows
 from forebay.stores.clock_reading import ClockReading
 from forebay.stores.following import StillListed
 from forebay.stores.parts import as_lost_answer, none_if_failed
@@ -420,6 +421,13 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
 
     def record(self, events: Sequence[Event]) -> None:
         self._write(lambda tx: tx.record_all(events))
+
+    def chain_audit(self, limit: int = BATCH) -> int:
+        def chain(tx: Transaction) -> int:
+            # The lock is released after the commit is visible: whoever gets it sees the head that was left.
+            return chain_rows(tx, limit) if tx.one("audit_lock") == (True,) else 0
+
+        return self._write(chain)
 
     def migrate(self) -> int:
         number = migrate(self._connection, self._statements)

@@ -401,7 +401,10 @@ class Transaction:
             "changes": changes_text(event.changes),
             "most": MAX_EVENTS,
         }
-        self.run("event", values)
+        if event.is_history:
+            self.run("event", values)
+        if event.is_action:
+            self.run("audit_add", values)
 
 
 def _columns(keys: Sequence[Key]) -> dict[str, list[str]]:

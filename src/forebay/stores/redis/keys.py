@@ -50,9 +50,11 @@ What is remembered
   unstarted                hash    id -> how many attempts were claimed and never began. Not in the head: few
                            jobs have any, and scripts of an older program refuse a longer head
   notes:<id>, lines:<id>, steps:<id>   the latest progress, the last log lines, the steps done
-  events, event_number     hash and counter: all events
-  event_order, event_times sorted sets of their numbers: by number, and by time
+  events, event_number     hash of events; counter of these and of lines of the audit log
+  event_order, event_times sorted sets of their numbers: those that are no actions by number, and all by time
   events_of:<id>           list    numbers of a job's events
+  audit, audit_order       hash of the lines of the audit log; sorted set of their numbers
+  audit_chain              list    its chain of hashes: position, hash before, hash, number
 
 The rest
   queues                   hash    name -> state and settings

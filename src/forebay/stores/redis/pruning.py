@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from forebay.domain.history import AUDIT_KEPT_MS
 from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.worker import COMMANDS_KEPT_MS
 from forebay.stores.redis.connection import Connection
 
-AUDIT_KEPT_MS: Final = 90 * DAY_MS
 WORKERS_KEPT_MS: Final = DAY_MS
 # How much one script does. A job goes with its body, its places and its history: some 10 us of the server's.
 JOBS_AT_ONCE: Final = 100

@@ -9,7 +9,7 @@ from heapq import merge, nsmallest
 from itertools import islice
 from typing import Any, Final
 
-from forebay.domain.history import Event, Timeline
+from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.note import Notes
 from forebay.domain.pressure import PACE_MS, Pace
@@ -32,6 +32,7 @@ from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge, by_parent
 from forebay.stores.matching import fits, summary_of
 from forebay.stores.redis.adopting import ShowsRedisWholes
+from forebay.stores.redis.audit_log import LooksAtRedisAuditLog
 from forebay.stores.redis.commanding import workers_of
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.documents import LooksAtRedisDocuments
@@ -81,6 +82,7 @@ class RedisReader(
     LooksAtRedisSchedules,
     LooksAtRedisLimits,
     LooksAtRedisDocuments,
+    LooksAtRedisAuditLog,
     LooksAtRedisMetrics,
     ShowsRedisWholes,
 ):
@@ -217,15 +219,6 @@ class RedisReader(
             events=tuple(event_from_packed(packed) for packed in events if packed is not None),
             notes=notes_from_stored(*notes),
         )
-
-    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
-        check_limit(limit)
-        numbers, events = self._run("audit", {"limit": limit, "after": after})
-        return [
-            (int(number), event_from_packed(packed))
-            for number, packed in zip(numbers, events, strict=True)
-            if packed is not None
-        ]
 
     def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
         check_limit(limit)

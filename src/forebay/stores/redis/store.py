@@ -44,6 +44,7 @@ from forebay.stores.protocol import (
 )
 from forebay.stores.redis import commanding, operating
 from forebay.stores.redis.adopting import RedisAdopting
+from forebay.stores.redis.audit_log import RedisAuditLog
 from forebay.stores.redis.breaker import Breaker, Sight
 from forebay.stores.redis.connection import Address, Connection, is_full
 from forebay.stores.redis.documents import RedisDocuments
@@ -153,7 +154,7 @@ class RedisEngine:
         return connection
 
 
-class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics, RedisAdopting):
+class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisAuditLog, RedisMetrics, RedisAdopting):
     """A handle to write to one namespace."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:

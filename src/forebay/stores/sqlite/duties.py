@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.domain.history import Event, EventKind
+from forebay.domain.history import AUDIT_KEPT_MS, Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.pressure import FULL_AFTER_MS
@@ -20,7 +20,6 @@ from forebay.stores.sqlite import limiting, sharing
 from forebay.stores.sqlite.noting import forget_notes
 from forebay.stores.sqlite.transaction import Transaction
 
-AUDIT_MS: Final = 90 * DAY_MS
 WORKERS_MS: Final = DAY_MS
 EXCERPT: Final = 200
 CAP_WALK: Final = "look at old jobs"
@@ -171,7 +170,8 @@ def prune(tx: Transaction, limit: int) -> int:
     if tx.has_shares:
         sharing.prune(tx)
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
-    tx.run("events_prune", {"before": tx.now - AUDIT_MS, "limit": limit})
+    tx.run("events_prune", {"before": tx.now - AUDIT_KEPT_MS, "limit": limit})
+    tx.run("audit_prune", {"before": tx.now - AUDIT_KEPT_MS, "most": limit})
     tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
     tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})
     return pruned

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.clock import Clock
-from forebay.domain.history import Event, Timeline
+from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.note import Notes
@@ -33,6 +33,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge, EdgeState
 from forebay.errors import StoreError
+from forebay.stores.audit_log import LooksAtAuditRows
 from forebay.stores.ids import seq_in_id
 from forebay.stores.pressure import pace_from_row, pace_values
 from forebay.stores.rows import (
@@ -74,6 +75,7 @@ class SqliteReader(
     LooksAtSqliteDocuments,
     LooksAtSqliteMetrics,
     ShowsSqliteWholes,
+    LooksAtAuditRows,
 ):
     """A handle to look at one database file."""
 
@@ -275,12 +277,6 @@ class SqliteReader(
             events = tuple(event_from_row(row) for row in self._all("events", {"job_id": job_id}))
             notes = self._notes(job.seq)
         return Timeline(job=job, attempts=attempts, events=events, notes=notes)
-
-    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
-        check_limit(limit)
-        with self._looking():
-            rows = self._all("audit", {"after": after, "limit": limit})
-        return [(row[0], event_from_row(row[1:])) for row in rows]
 
     def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
         check_limit(limit)

@@ -19,6 +19,7 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
 from forebay.errors import ConfigError, StoreError
+from forebay.stores.audit_log import chain_rows
 from forebay.stores.clock_reading import ClockReading
 from forebay.stores.completing import check_completed
 from forebay.stores.following import StillListed
@@ -398,6 +399,10 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
 
     def record(self, events: Sequence[Event]) -> None:
         self._write(lambda tx: tx.record_all(events), moves=False)
+
+    def chain_audit(self, limit: int = BATCH) -> int:
+        # Under the write lock of the file: the lines are looked for after every earlier commit.
+        return self._write(lambda tx: chain_rows(tx, limit), moves=False)
 
     def migrate(self) -> int:
         return migrate(self._connection, self._statements, self._clock.now_ms())

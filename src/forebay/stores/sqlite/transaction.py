@@ -351,7 +351,9 @@ class Transaction:
             "detail": event.detail,
             "changes": changes_text(event.changes),
         }
-        if self.run("event", {**values, "most": MAX_EVENTS}).rowcount == 0:
+        if event.is_history and self.run("event", {**values, "most": MAX_EVENTS}).rowcount == 0:
             more = {"at": values["at"], "job_id": event.job_id, "queue": event.queue}
             if self.run("event_more", more).rowcount == 0:
                 self.run("event_first_more", more)
+        if event.is_action:
+            self.run("audit_add", values)

@@ -1,4 +1,4 @@
--- day_history_remove: what is remembered about the jobs of a day goes with them.
+-- day_history_remove: what is remembered about the jobs of a day goes with them. The audit log stays.
 with gone as materialized (
   select id from forebay.finished where finished_at >= %(start)s and finished_at < %(end)s
 ),
@@ -11,4 +11,4 @@ e as (
 n as (
   delete from forebay.notes h using gone where h.job_id = gone.id
 )
-delete from forebay.events h using gone where h.job_id = gone.id and h.kind <> 'deleted';
+delete from forebay.events h using gone where h.job_id = gone.id;

@@ -6,7 +6,7 @@ with kept as (
   select %(kind)s::text, %(at)s, %(job_id)s::text, %(queue)s::text, %(attempt)s::bigint, %(actor)s::text,
     %(detail)s::text, %(changes)s::text
   where %(job_id)s::text is null
-     or (select count(*) from forebay.events where job_id = %(job_id)s::text and kind <> 'deleted') < %(most)s
+     or (select count(*) from forebay.events where job_id = %(job_id)s::text) < %(most)s
   returning 1
 ),
 more as (

@@ -1,4 +1,4 @@
--- events_prune: the audit log is kept for 90 days. Relies on index events_at, from the floor on.
+-- events_prune: events are kept for 90 days. Relies on index events_at, from the floor on.
 delete from forebay.events
 where number = any(array(
   select number

@@ -1,4 +1,4 @@
--- history_remove: what is remembered about jobs goes with them. That one was deleted stays in the audit log.
+-- history_remove: what is remembered about jobs goes with them. The audit log stays.
 with a as (
   delete from forebay.attempts where job_id = any(%(ids)b::text[])
 ),
@@ -8,4 +8,4 @@ e as (
 n as (
   delete from forebay.notes where job_id = any(%(ids)b::text[])
 )
-delete from forebay.events where job_id = any(%(ids)b::text[]) and kind <> 'deleted';
+delete from forebay.events where job_id = any(%(ids)b::text[]);

@@ -1,10 +1,13 @@
 #!lua flags=no-writes
--- Events of all jobs and queues, newest first.
+-- The audit log, and events that are no actions, newest first.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit, after (a number, false for the newest)
--- Returns their numbers and the events.
+-- Returns numbers and lines of the audit log, numbers and events; the two have one series of numbers.
 local below = ask.after and '(' .. string.format('%.0f', ask.after) or '+inf'
-local numbers = redis.call(
-  'ZRANGE', prefix .. 'event_order', below, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, ask.limit
-)
-return {numbers, fetch('HMGET', numbers, prefix .. 'events')}
+
+local function newest(key)
+  return redis.call('ZRANGE', prefix .. key, below, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, ask.limit)
+end
+
+local lines, events = newest('audit_order'), newest('event_order')
+return {lines, fetch('HMGET', lines, prefix .. 'audit'), events, fetch('HMGET', events, prefix .. 'events')}

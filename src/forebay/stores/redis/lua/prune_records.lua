@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Forget events, commands and workers that are old, and rates by key that nobody has used for long.
+-- Forget events, lines of the audit log, commands and workers that are old, and rates by key that nobody has used for long.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit, audit_kept_ms, commands_kept_ms, workers_kept_ms
--- Returns how many events and commands went, and how many rates were looked at; as many as `limit` means that there may be more.
+-- Returns how many events, lines and commands went, and how many rates were looked at; as many as `limit` means that there may be more.
 local function prune_events()
   local until_at = now - ask.audit_kept_ms
   local old = redis.call('ZRANGEBYSCORE', prefix .. 'event_times', '-inf', until_at, 'LIMIT', 0, ask.limit)
@@ -14,6 +14,25 @@ local function prune_events()
     end
   end
   forget_events(old)
+  return #old
+end
+
+-- The oldest links of the chain, up to the last one that is old: it stays as the anchor.
+local function prune_audit(most)
+  local until_at = now - ask.audit_kept_ms
+  local old = {}
+  for i, link in ipairs(redis.call('LRANGE', prefix .. 'audit_chain', 0, most)) do
+    local number = string.format('%.0f', cmsgpack.unpack(link)[4])
+    local packed = redis.call('HGET', prefix .. 'audit', number)
+    if packed and cmsgpack.unpack(packed)[2] > until_at then
+      break
+    end
+    old[i] = number
+  end
+  table.remove(old)
+  send('HDEL', prefix .. 'audit', old)
+  send('ZREM', prefix .. 'audit_order', old)
+  redis.call('LTRIM', prefix .. 'audit_chain', #old, -1)
   return #old
 end
 
@@ -62,5 +81,6 @@ end
 
 prune_workers()
 local events = prune_events()
-local commands = prune_commands(ask.limit - events)
-return events + commands + prune_buckets(ask.limit - events - commands)
+local lines = prune_audit(ask.limit - events)
+local commands = prune_commands(ask.limit - events - lines)
+return events + lines + commands + prune_buckets(ask.limit - events - lines - commands)

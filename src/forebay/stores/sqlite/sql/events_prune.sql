@@ -1,4 +1,4 @@
--- events_prune: the audit log is kept for 90 days. Relies on index forebay_events_at.
+-- events_prune: events are kept for 90 days. Relies on index forebay_events_at.
 delete from forebay_events
 where number in (
   select number

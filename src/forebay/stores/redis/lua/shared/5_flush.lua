@@ -1,12 +1,26 @@
 -- Writing what a script has decided.
 local MAX_EVENTS = 100
 
+-- Whether an event is an action of an operator. A text costs nothing in scripts that tell no event.
+local function is_action(event)
+  local kinds = ' cancel forced revived replayed amended deleted queue limit schedule command key alert ramp '
+  return string.find(kinds, ' ' .. event[1] .. ' ', 1, true)
+end
+
+-- The order lists what is no action: the audit log lists those.
 local function write_event(event)
   local number = redis.call('INCR', prefix .. 'event_number')
   redis.call('HSET', prefix .. 'events', number, cmsgpack.pack(event))
-  redis.call('ZADD', prefix .. 'event_order', number, number)
+  if not is_action(event) then
+    redis.call('ZADD', prefix .. 'event_order', number, number)
+  end
   redis.call('ZADD', prefix .. 'event_times', event[2], number)
   return number
+end
+
+local function write_action(event, number)
+  redis.call('HSET', prefix .. 'audit', number, cmsgpack.pack(event))
+  redis.call('ZADD', prefix .. 'audit_order', number, number)
 end
 
 local function count_more(list, event)
@@ -23,10 +37,9 @@ local function count_more(list, event)
   redis.call('RPUSH', list, write_event({'more', event[2], event[3], event[4], false, false, '1'}))
 end
 
--- An event of a job, or a count of it where the job has as many as it may have. A deletion is told about a
--- job that is gone: it belongs to the audit log alone.
-local function record(event)
-  if not event[3] or event[1] == 'deleted' then
+-- An event of a job, or a count of it where the job has as many as it may have.
+local function record_history(event)
+  if not event[3] then
     return write_event(event)
   end
   local list = prefix .. 'events_of:' .. event[3]
@@ -34,6 +47,17 @@ local function record(event)
     return count_more(list, event)
   end
   redis.call('RPUSH', list, write_event(event))
+end
+
+-- A deletion is told about a job that is gone, and some actions are about no job: these have no history.
+local function record(event)
+  local acts = is_action(event)
+  if not acts or event[3] and event[1] ~= 'deleted' then
+    record_history(event)
+  end
+  if acts then
+    write_action(event, redis.call('INCR', prefix .. 'event_number'))
+  end
 end
 
 local function forget_events(numbers)

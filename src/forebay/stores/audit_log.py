@@ -1,0 +1,97 @@
+"""The part of the seam that keeps the audit log: actions of operators, linked to a chain of hashes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Final, Protocol
+
+from forebay.domain.audit_chain import START, ChainLine, Link, extend_chain
+from forebay.domain.history import DEEDS, Event
+from forebay.domain.query import check_limit
+from forebay.stores.rows import Row, event_from_row, json_text
+
+
+class KeepsAuditLog(Protocol):
+    """The write side of the audit log. Its lines are written by the calls that they are about."""
+
+    def chain_audit(self, limit: int = 1_000) -> int:
+        """Append up to `limit` committed lines to the chain; return how many. Lines are written without a
+        lock of the log, so that one action never waits for another one: the order of the chain is the order
+        in which this call finds them. One call at a time appends; a second one returns 0 or goes on behind
+        the first."""
+        ...
+
+
+class LooksAtAuditLog(Protocol):
+    """The read side of the audit log."""
+
+    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
+        """The audit log, and events of jobs and queues that are no actions, with their numbers, newest first,
+        below number `after`. The former stays when its job goes, the latter do not."""
+        ...
+
+    def audit_chain(self, *, limit: int = 100, after: int = 0) -> list[ChainLine]:
+        """Lines of the chain from behind position `after` on. The first one that is left may be older than
+        the log is kept: it is the anchor of those behind it."""
+        ...
+
+    def unchained(self) -> int:
+        """How many lines are not part of the chain yet."""
+        ...
+
+
+# Engines with statements of SQL
+
+
+class RunsStatements(Protocol):
+    """A transaction of one of these engines."""
+
+    def run(self, name: str, values: Any, /) -> object: ...
+
+    def one(self, name: str, values: Any, /) -> Row | None: ...
+
+    def all(self, name: str, values: Any, /) -> list[Row]: ...
+
+
+class LooksAtAuditRows(ABC):
+    """The part of a handle to look that shows the audit log."""
+
+    @abstractmethod
+    def _looked(self, name: str, values: dict[str, object]) -> list[Row]: ...
+
+    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
+        check_limit(limit)
+        rows = self._looked("audit", {"after": after, "limit": limit, "actions": _ACTIONS})
+        return [(row[0], event_from_row(row[1:])) for row in rows]
+
+    def audit_chain(self, *, limit: int = 100, after: int = 0) -> list[ChainLine]:
+        check_limit(limit)
+        rows = self._looked("audit_chain", {"after": after, "limit": limit})
+        return [_chain_line_from_row(row) for row in rows]
+
+    def unchained(self) -> int:
+        [(lines,)] = self._looked("audit_rest", {})
+        return int(lines)
+
+
+def chain_rows(tx: RunsStatements, limit: int) -> int:
+    """Append lines to the chain; the caller holds the lock of the chain, or of the whole store."""
+    rows = tx.all("audit_unchained", {"limit": limit})
+    if not rows:
+        return 0
+    head = tx.one("audit_head", {})
+    lines = [(row[0], event_from_row(row[1:])) for row in rows]
+    for line in extend_chain(START if head is None else Link(*head), lines):
+        values = {"position": line.position, "previous": line.previous, "hash": line.hash}
+        tx.run("audit_link", {**values, "number": line.number})
+    return len(rows)
+
+
+_ACTIONS: Final = json_text(sorted(DEEDS))
+
+
+def _chain_line_from_row(row: Row) -> ChainLine:
+    position, previous, digest, number, *event = row
+    return ChainLine(
+        position=position, previous=previous, hash=digest, number=number, event=event_from_row(tuple(event))
+    )

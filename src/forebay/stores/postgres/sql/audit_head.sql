@@ -1,0 +1,6 @@
+-- audit_head: the newest line of the chain.
+select position, hash
+from forebay.audit
+where position is not null
+order by position desc
+limit 1;

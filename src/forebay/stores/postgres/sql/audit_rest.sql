@@ -1,0 +1,2 @@
+-- audit_rest: how many lines are not part of the chain. Index: audit_unchained.
+select count(*) from forebay.audit where position is null;

@@ -1,0 +1,79 @@
+"""The audit log of the Redis engine. Scripts know no SHA-256, so hashes are worked out here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import nlargest
+from typing import Any, Final
+
+import msgspec
+
+from forebay.domain.audit_chain import START, ChainLine, Link, extend_chain
+from forebay.domain.history import Event
+from forebay.domain.query import check_limit
+from forebay.stores.redis.connection import Connection
+from forebay.stores.redis.rows import event_from_packed
+
+_decode: Final = msgspec.msgpack.Decoder(tuple[int, str, str, int]).decode
+
+
+class RedisAuditLog:
+    """The part of a handle to write that keeps the audit log."""
+
+    _connection: Connection
+
+    def chain_audit(self, limit: int = 1_000) -> int:
+        # Optimistic: the script appends only behind the head that was seen here.
+        last, _, numbers, packed = self._connection.run("audit_rest", {"limit": limit})
+        head = START if last is None else _link(last)
+        links = [
+            (line.position, line.previous, line.hash, line.number)
+            for line in extend_chain(head, _events(numbers, packed))
+        ]
+        return (
+            int(self._connection.run("chain_audit", {"head": head.position, "links": links})) if links else 0
+        )
+
+
+class LooksAtRedisAuditLog:
+    """The part of a handle to look that shows the audit log."""
+
+    _connection: Connection
+
+    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
+        check_limit(limit)
+        lines, actions, numbers, events = self._connection.run("audit", {"limit": limit, "after": after})
+        found = [*_events(lines, actions), *_events(numbers, events)]
+        return nlargest(limit, found, key=lambda line: line[0])
+
+    def audit_chain(self, *, limit: int = 100, after: int = 0) -> list[ChainLine]:
+        check_limit(limit)
+        links, packed = self._connection.run("audit_chain", {"limit": limit, "after": after})
+        lines = zip(map(_decode, links), packed, strict=True)
+        return [
+            ChainLine(
+                position=position,
+                previous=previous,
+                hash=digest,
+                number=number,
+                event=event_from_packed(event),
+            )
+            for (position, previous, digest, number), event in lines
+            if event is not None
+        ]
+
+    def unchained(self) -> int:
+        return int(self._connection.run("audit_rest", {"limit": 0})[1])
+
+
+def _link(packed: bytes) -> Link:
+    position, _, digest, _ = _decode(packed)
+    return Link(position, digest)
+
+
+def _events(numbers: Sequence[Any], packed: Sequence[bytes | None]) -> list[tuple[int, Event]]:
+    return [
+        (int(number), event_from_packed(event))
+        for number, event in zip(numbers, packed, strict=True)
+        if event is not None
+    ]
