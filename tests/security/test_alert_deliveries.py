@@ -19,7 +19,7 @@ from forebay.errors import Forbidden
 from forebay.scheduler.alerting import deliver_due
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Want
-from tests.app.receiving import Calls, served
+from tests.app.receiving import LOCAL, Calls, served
 from tests.security.grants import Guarded, KeyHolder, guarded
 
 MINE = QueueName("mine")
@@ -134,7 +134,7 @@ def test_a_step_is_sent_only_of_an_alert_that_is_at_it(is_active: bool) -> None:
         CHANNELS.save(store, "ops", channel)
         store.insert([delivery(ALERT, step, channel) for step in Step])
 
-        assert deliver_due(engine) == 2
+        assert deliver_due(engine, policy=LOCAL) == 2
 
         sent = [headers[DELIVERY] for _, headers, _ in calls.seen]
     assert sent == ["01A.fired" if is_active else "01A.resolved"]

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from forebay.app.audit import DEEDS
 from forebay.domain.access import Grant
-from forebay.domain.history import Event, EventKind
+from forebay.domain.history import DEEDS, Event, EventKind
 from forebay.domain.job import QueueName
 from forebay.service.keys import Keys
 from forebay.service.schema.watching import happening
