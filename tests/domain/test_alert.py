@@ -157,6 +157,7 @@ def test_an_alert_says_what_was_seen_and_where() -> None:
     assert (alert.condition, alert.triggered_at) == ("queue_depth > 10", 5)
     assert alert.metadata == {"values": {"queue_depth": 11.0}, "window_seconds": 300.0, "queue": "mail"}
     assert alert.is_active
+    assert (alert.step, replace(alert, resolved_at=6).step) == (Step.FIRED, Step.RESOLVED)
     assert (alert.acknowledged_at, alert.resolved_at) == (None, None)
 
 

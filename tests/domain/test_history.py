@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import MAX_MESSAGE, MAX_TRACEBACK, Event, EventKind, cut
+from forebay.domain.history import MAX_MESSAGE, MAX_TRACEBACK, Event, EventKind, check_actor, cut
+from forebay.domain.job import JobId
 from forebay.domain.outcome import AttemptError
+from forebay.errors import ConfigError
 
 
 def test_a_short_error_stays_as_it_is() -> None:
@@ -44,3 +46,26 @@ def test_an_event_needs_only_its_kind() -> None:
     event = Event(kind=EventKind.NOTE)
 
     assert (event.at, event.job_id, event.queue, event.detail) == (0, None, None, "")
+
+
+def test_an_actor_is_not_named_like_an_actor_with_a_request() -> None:
+    check_actor("root")
+    with pytest.raises(ConfigError, match="'root#1' cannot be an actor of the audit log"):
+        check_actor("root#1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "job_id", "is_action", "is_history"),
+    [
+        (EventKind.CANCEL, JobId("j"), True, True),
+        (EventKind.DELETED, JobId("j"), True, False),
+        (EventKind.QUEUE, None, True, False),
+        (EventKind.SWEPT, JobId("j"), False, True),
+    ],
+)
+def test_an_event_stands_in_the_audit_log_in_the_history_or_in_both(
+    kind: EventKind, job_id: JobId | None, is_action: bool, is_history: bool
+) -> None:
+    event = Event(kind=kind, job_id=job_id)
+
+    assert (event.is_action, event.is_history) == (is_action, is_history)
