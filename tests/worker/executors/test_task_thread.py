@@ -279,6 +279,27 @@ def test_a_task_that_has_forked_can_be_interrupted_as_before(events: tuple[Event
         assert isinstance(rig.inbox.of(assignment), Interrupted)
 
 
+def test_an_interrupt_that_hits_a_finalizer_is_raised_again(events: tuple[Event, Event]) -> None:
+    inside, go = events
+
+    class Finalized:
+        def __del__(self) -> None:
+            inside.set()
+            go.wait(DEADLINE)
+
+    def work() -> None:
+        Finalized()
+        while True:
+            pass
+
+    with no_thread_stays(), Rig(work) as rig:
+        assignment = rig.start()
+        assert inside.wait(DEADLINE)
+        rig.interrupt(assignment)
+        go.set()
+        assert isinstance(rig.inbox.of(assignment), Interrupted)
+
+
 @pytest.fixture
 def asked() -> Iterator[list[BaseException]]:
     """This thread as that of an isolated process, and what the next look for an interrupt raises."""

@@ -6,10 +6,11 @@ import ctypes
 import logging
 import os
 import sys
+from _thread import start_new_thread
 from contextvars import Context
 from itertools import count
 from queue import SimpleQueue
-from threading import Thread, get_ident
+from threading import Thread, get_ident, local
 from time import sleep
 from typing import Any, Final
 from weakref import WeakSet
@@ -53,13 +54,65 @@ class Seat:
     being raised and waits until it has been. The thread takes nothing, so it can leave nothing taken.
     """
 
-    __slots__ = ("assignment", "hiding", "raising", "thread")
+    __slots__ = ("assignment", "hiding", "is_in_hook", "raising", "thread")
 
     def __init__(self) -> None:
         self.thread: int = get_ident()
         self.assignment: Assignment | None = None
         self.raising: list[None] = []
         self.hiding: TaskThread = TaskThread(_raise_in)
+        self.is_in_hook = False  # see `_repeat_swallowed_interrupts`
+
+    def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
+        """Raise in the thread while it runs this assignment. To be called by another thread."""
+        self.raising.append(None)
+        try:
+            # The thread may just be leaving this job for the next one, which must not be hit.
+            if self.assignment is assignment:
+                if assignment.stopped_by is None:
+                    assignment.stopped_by = reason
+                self.hiding.interrupt(type(reason))  # not while it is in code of ours
+        finally:
+            self.raising.pop()
+
+    def repeat(self, assignment: Assignment, reason: BaseException) -> None:
+        """Interrupt again, as soon as the thread has left the hook."""
+        while self.is_in_hook:
+            sleep(RAISING_SECONDS)
+        self.interrupt(assignment, reason)
+
+
+class _Here(local):
+    seat: Seat | None = None
+
+
+_here: Final = _Here()
+
+
+def _repeat_swallowed_interrupts() -> None:
+    """Raise an interrupt again that hit a finalizer or a callback of the garbage collector.
+
+    Python reports such an exception to `sys.unraisablehook` and goes on, so the task would never hear of it.
+    A thread of its own raises it anew, once this one has left the hook: an exception there is lost as well.
+    """
+    others = sys.unraisablehook
+    if getattr(others, "repeats_interrupts", False):
+        return
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        seat = _here.seat
+        assignment = None if seat is None else seat.assignment
+        reason = None if assignment is None else assignment.stopped_by
+        if seat is None or reason is None or unraisable.exc_type is not type(reason):
+            others(unraisable)
+            return
+        seat.is_in_hook = True
+        start_new_thread(seat.repeat, (assignment, reason))  # a `Thread` would wait here until it runs
+        # CPython does not check between this line and the end of the hook.
+        seat.is_in_hook = False
+
+    hook.repeats_interrupts = True  # type: ignore[attr-defined]
+    sys.unraisablehook = hook
 
 
 class ThreadExecutor:
@@ -84,6 +137,7 @@ class ThreadExecutor:
     def start(self) -> None:
         _started.add(self)
         defer_interrupts_in_logging()
+        _repeat_swallowed_interrupts()
         while self._missing:
             self._start_one()
 
@@ -95,17 +149,8 @@ class ThreadExecutor:
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
         """Raise at the thread's next bytecode. Code that waits in C hears of it when it comes back."""
         seat = assignment.seat
-        if not isinstance(seat, Seat):
-            return
-        seat.raising.append(None)
-        try:
-            # The thread may just be leaving this job for the next one, which must not be hit: see `Seat`.
-            if seat.assignment is assignment:
-                if assignment.stopped_by is None:
-                    assignment.stopped_by = reason
-                seat.hiding.interrupt(type(reason))  # not while it is in code of ours
-        finally:
-            seat.raising.pop()
+        if isinstance(seat, Seat):
+            seat.interrupt(assignment, reason)
 
     def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
         """The outcome of an attempt that is settled without its thread; None if the thread has one itself."""
@@ -137,7 +182,7 @@ class ThreadExecutor:
         self._missing -= 1
 
     def _work(self) -> None:
-        seat = Seat()
+        _here.seat = seat = Seat()
         be_interruptible(seat.hiding)
         # What a job sets in context variables (fields for its logs, a decimal precision) is its own affair:
         # the next job must not see it. Few do, so a context is left only after one that did: the look costs
