@@ -103,7 +103,7 @@ def _repeat_swallowed_interrupts() -> None:
         seat = _here.seat
         assignment = None if seat is None else seat.assignment
         reason = None if assignment is None else assignment.stopped_by
-        if seat is None or reason is None or unraisable.exc_type is not type(reason):
+        if seat is None or assignment is None or reason is None or unraisable.exc_type is not type(reason):
             others(unraisable)
             return
         seat.is_in_hook = True
