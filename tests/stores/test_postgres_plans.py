@@ -19,7 +19,7 @@ ROWS: Final = 100_000
 HOT: Final = (
     "jobs", "ready", "leases", "due", "gated", "finished", "dead", "keys", "events", "attempts", "archive",
     "notes", "count_deltas", "commands", "edges", "blocked", "aftermaths",
-    "sequences",
+    "sequences", "audit",
 )  # fmt: skip
 MOST_READ: Final = 5_000
 BAD_NODES: Final = ("Seq Scan", "Bitmap Heap Scan", "Hash Join", "Merge Join")
@@ -49,6 +49,8 @@ from generate_series(1, {n}) i;
 insert into {s}.keys select 'default', 'unique', 'k' || i, 'r' || i, null from generate_series(1, {n}) i;
 insert into {s}.events (kind, at, job_id, detail)
 select 'note', i, 'r' || i, '' from generate_series(1, {n}) i;
+insert into {s}.audit (kind, at, job_id, detail, position, previous, hash)
+select 'key', i, 'r' || i, '', case when i <= {n} - 10 then i end, '', '' from generate_series(1, {n}) i;
 insert into {s}.attempts select 'r' || i, 1, 'failed', 'w', 'w', 0, 0, '' from generate_series(1, {n}) i;
 insert into {s}.archive (id, queue, task, state, created_at, finished_at, day, attempt, failures, excerpt)
 select 'a' || i, 'default', 't' || i % 1000, 'completed', i, i, 'd' || i % 1000, 1, 0, ''
@@ -134,6 +136,8 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "sequences_first": {"names": ["s1", "s2"]},
     "aftermaths_remove": {"states": ["open"]},
     "dependants": {"after": "l1"},
+    "audit": {"after": 150_000, "actions": '["key"]'},
+    "audit_link": {"position": 100_000, "previous": "", "hash": "", "number": 200_000},
     "insert_one": {"id": "new"},
     "insert_alike": {"ids": NEW, "options": [None] * 100},
     "insert_graph": {"ids": NEW, "options": [None] * 100, "tasks": ["t"] * 100, "children": NEW,
