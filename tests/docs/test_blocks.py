@@ -44,6 +44,7 @@ PROGRAMS: Final = (
 )
 # Run by a test below.
 HERE: Final = {
+    ("guide/security.md", "python"),
     ("reference/payloads.md", "javascript"),
     ("reference/payloads.md", "python"),
     ("reference/payloads.md", "sql"),
@@ -231,6 +232,12 @@ def test_the_examples_of_a_page_are_a_program_and_its_commands_work_after_it(
 
 def test_the_example_of_the_page_about_payloads_runs(tmp_path: Path) -> None:
     answer = run_page(tmp_path, "reference/payloads.md")
+
+    assert (answer.stdout, answer.stderr, answer.returncode) == ("", "", 0)
+
+
+def test_the_example_of_the_page_about_security_runs(tmp_path: Path) -> None:
+    answer = run_page(tmp_path, "guide/security.md")
 
     assert (answer.stdout, answer.stderr, answer.returncode) == ("", "", 0)
 
