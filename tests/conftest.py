@@ -15,6 +15,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.clocks import FollowedClock
 
+TESTS: Final = Path(__file__).parent
+# Every test of these folders is left to `make test-all`.
+EXTENDED: Final = {TESTS / name for name in ("benchmarks", "browser", "deploy", "evidence", "packaging")}
 PACKAGE: Final = Path(__file__).parents[1] / "src" / "forebay"
 # What would lead a program to a store or a server that is somebody's.
 FOREIGN: Final = (
@@ -47,6 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
         # Tests start hundreds of processes, and one that has to compile the package takes twice as long. By
         # hash, so that what was compiled is never older than its source.
         compile_dir(PACKAGE, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if EXTENDED.intersection(item.path.parents):
+            item.add_marker(pytest.mark.extended)
 
 
 @pytest.fixture

@@ -20,7 +20,12 @@ SETS: Final = 2
 EVERY_SET: Final = ("test_a_legal_move_is_made",)
 
 
-@pytest.fixture(params=list(dict.fromkeys([*ENGINES, *engines(*WAYS)])))
+EXTENDED: Final = [
+    pytest.param(way, marks=pytest.mark.extended) for way in engines(*WAYS) if way not in ENGINES
+]
+
+
+@pytest.fixture(params=[*ENGINES, *EXTENDED])
 def make_engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> MakeEngine:
     return maker(request, clock, tmp_path)
 

@@ -1,0 +1,39 @@
+"""Tests of `make test` and of `make test-all` are told apart by a marker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import TESTS
+
+EXTENDED = ("benchmarks", "browser", "deploy", "evidence", "packaging")
+CONTRACT = TESTS / "stores" / "contract" / "test_vitals.py"
+
+
+@pytest.fixture(scope="module")
+def first_tier() -> list[str]:
+    """What `make test` would run of the extended folders and of one file of the contract."""
+    files = [path for folder in EXTENDED for path in (TESTS / folder).glob("*_*.py")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not extended", *files, CONTRACT],
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_no_test_of_an_extended_folder_is_in_the_first_tier(first_tier: list[str]) -> None:
+    assert [name for name in first_tier if "stores/contract" not in name] == []
+
+
+def test_the_contract_runs_in_the_first_tier_on_every_engine_and_no_other_way(first_tier: list[str]) -> None:
+    ways = {name.rpartition("[")[2].rstrip("]") for name in first_tier if "stores/contract" in name}
+
+    assert ways == {"memory", "sqlite", "postgresql", "redis"}
