@@ -1,4 +1,4 @@
-"""Jobs that depend on others, on one store: `make bench-flow URL=sqlite:////tmp/flow.db`.
+"""Jobs that depend on others, on one store: `make bench WHAT=flow URL=sqlite:////tmp/flow.db`.
 
 - A fan-out: one job, 10,000 that depend on it, and one that depends on all of these, inserted by one call
   and run to the end by a loop that completes a hundred and claims the next hundred; beside as many jobs that

@@ -1,4 +1,4 @@
-"""How settling and claiming fare when something grows: `make growth [ENGINE=...] [PART=...] [QUICK=1]`.
+"""How settling and claiming fare when something grows: `make bench WHAT=growth [ENGINE=...] [PART=...]`.
 
 What grows is the backlog, the history, the number of processes or the payload. Each process settles the
 hundred jobs that it has and claims the next hundred in one call, and then inserts as many again, so that the

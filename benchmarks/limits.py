@@ -1,4 +1,4 @@
-"""What limits cost: a drain under a global one and one by key, beside the same without: `make bench-limits`.
+"""What a global limit and one by key cost, beside a drain without limits: `make bench WHAT=limits`.
 
 The jobs have one of a thousand keys each. One handle completes the last hundred and claims the next hundred
 in one call. Neither limit is ever reached for long: what is measured is the counting. Runs with and without

@@ -1,4 +1,4 @@
-"""Ten thousand clients that wait for jobs at one server: `make bench-polls`.
+"""Ten thousand clients that wait for jobs at one server: `make bench WHAT=polls`.
 
 Each holds a connection on which a claim waits for 20 s, and asks again when it is over. Shown are the memory
 of the server for each of them, the processor time that it takes while nothing happens, and how many

@@ -1,4 +1,4 @@
-"""What the PostgreSQL store costs, beside a bare job table on the same server: `make bench-postgres`.
+"""What the PostgreSQL store costs, beside a bare job table on the same server: `make bench WHAT=postgres`.
 
 A server of its own is started, with fsync and synchronous_commit on. Each pair is measured alternately and
 the median of the rounds counts. The bare table has a state column, one index and no promises; its rows carry

@@ -1,4 +1,4 @@
-"""How soon a job on PostgreSQL starts, beside NOTIFY, LISTEN and a bare table: part of `make bench-postgres`.
+"""How soon a job on PostgreSQL starts, beside NOTIFY and a bare table: part of `make bench WHAT=postgres`.
 
 As in `latency.py`: one process enqueues a job every 20 ms, a worker in another process runs it. Raw is a row
 and a NOTIFY in one commit, a process that listens, and one statement that claims the row.

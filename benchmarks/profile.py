@@ -1,4 +1,4 @@
-"""Where the time of one job goes: `make profile ENGINE=sqlite|postgres|redis`.
+"""Where the time of one job goes: `make bench WHAT=profile ENGINE=sqlite|postgres|redis`.
 
 py-spy looks at a program that enqueues one job after the other, and at a worker process that drains, from
 outside and 500 times a second. What every thread is doing then is sorted into stages by the functions on its

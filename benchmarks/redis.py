@@ -1,4 +1,4 @@
-"""What the Redis store costs, beside bare keys on the same server: `make bench-redis`.
+"""What the Redis store costs, beside bare keys on the same server: `make bench WHAT=redis`.
 
 A server of its own is started, with an append-only file that is synced every second. Each pair is measured
 alternately and the median of the rounds counts. The bare keys are a hash of payloads, a sorted set of what

@@ -1,5 +1,5 @@
 """How soon a job on Redis starts, what a long backlog costs, and a restart of the server: part of
-`make bench-redis`.
+`make bench WHAT=redis`.
 
 Pick-up as in `latency.py`: one process enqueues a job every 20 ms, a worker in another process runs it. Raw
 is LPUSH, and a process that waits with BLPOP. Claims beside a backlog are measured by the time that the

@@ -1,4 +1,4 @@
-"""Schedules, and jobs that have a time, on one store: `make bench-schedules URL=sqlite:////tmp/schedules.db`.
+"""Schedules, and jobs that have a time, on one store: `make bench WHAT=schedules URL=sqlite:////tmp/schedules.db`.
 
 - Many at once: 10,000 schedules that are due at the same time, and three schedulers, each a process of its
   own as `forebay scheduler` is one. The time from that second until the last of them is fired; each once. The

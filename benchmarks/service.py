@@ -1,4 +1,4 @@
-"""The service over HTTP, one server process and its clients on this machine: `make bench-service`.
+"""The service over HTTP, one server process and its clients on this machine: `make bench WHAT=service`.
 
 - Batches: four connections, each of which enqueues 100 jobs, claims as many and settles them, and so on.
 - Single enqueues: as many as 32 connections get answered; then 750 a second, each sent at its time whatever

@@ -1,4 +1,4 @@
-"""Several processes insert, claim and settle on one store under full load: `make crowd`.
+"""Several processes insert, claim and settle on one store under full load: `make evidence WHAT=crowd`.
 
 Each process writes down which jobs were accepted, claimed and completed, and how long each of its store
 calls took. When the time is over they drain the store, and the papers are compared with it. The run fails

@@ -1,4 +1,4 @@
-"""Thousands of lives of a small system on a simulated clock: `make simulate`.
+"""Thousands of lives of a small system on a simulated clock: `make evidence WHAT=simulate`.
 
 Each run is a world of its own, made from one number: some workers with their coordinators, renewals and
 duties, producers, operators and schedules on one memory store, and faults at every call to it; workers are

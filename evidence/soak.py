@@ -1,4 +1,4 @@
-"""Worker programs under a mixed load and under fire, for as long as you like: `make soak`.
+"""Worker programs under a mixed load and under fire, for as long as you like: `make evidence WHAT=soak`.
 
 Several `forebay worker` programs, one of them with a supervisor and two worker processes, run jobs on one
 store: short and long ones, some that fail, are tried again, snooze, die, expire or are due later, chains and

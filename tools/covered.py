@@ -1,4 +1,4 @@
-"""How much of each part of Forebay its tests reach, beside what we ask for: `make covered`.
+"""How much of each part of Forebay its tests reach, beside what we ask for: `make evidence WHAT=covered`.
 
     python tools/covered.py                    run the tests of all parts, then say it: twenty minutes
     python tools/covered.py --part worker      one part

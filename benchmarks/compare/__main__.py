@@ -1,4 +1,4 @@
-"""Forebay, its peers and the engine alone, in turns, in one run: `make compare ENGINE=sqlite|postgres|redis`.
+"""Forebay, its peers and the engine alone, in turns, in one run: `make bench WHAT=compare ENGINE=redis`.
 
 Every system gets the same jobs from a program of its own and runs them in worker processes that are started
 as its users start them. The table says the median of the rounds and between what they lay, how many times

@@ -1,4 +1,4 @@
-"""`make compare` can be trusted to measure, to judge and to name what failed; here without peers."""
+"""`make bench WHAT=compare` measures, judges and names what failed; here without peers."""
 
 from __future__ import annotations
 

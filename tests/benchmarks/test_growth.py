@@ -1,4 +1,4 @@
-"""`make growth` measures, goes on where it was stopped, and draws what browsers can read."""
+"""`make bench WHAT=growth` measures, goes on where it was stopped, and draws what browsers can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make profile` sorts what it sees into the right stages."""
+"""`make bench WHAT=profile` sorts what it sees into the right stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes on one store: the run of `make crowd`, for a few seconds."""
+"""Several processes on one store: the run of `make evidence WHAT=crowd`, for a few seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker programs under a mixed load and under fire: the run of `make soak`, for twenty seconds.
+"""Worker programs under load and under fire: the run of `make evidence WHAT=soak`, for twenty seconds.
 
 On PostgreSQL and Redis the server and the network are hit too. It goes on until every kind of hit was played.
 """

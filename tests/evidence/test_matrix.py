@@ -33,7 +33,7 @@ def test_a_method_without_a_row_is_an_error() -> None:
 @pytest.mark.shows("R-SWEEP-19", "R-SWEEP-20", "R-SWEEP-28", "R-EDGE-08", "R-EDGE-38", "R-ENQ-15")
 @pytest.mark.parametrize("engine", engines(*(name for name in ALL if name != "hybrid")))
 def test_a_kill_in_each_operation_leaves_all_of_it_or_nothing(engine: str, tmp_path: Path) -> None:
-    """Once in each; `make crash-matrix` plays every point. In a process that has no threads to fork."""
+    """Once in each, in a process without threads; `make evidence WHAT=crash-matrix` plays every point."""
     words = ["-m", "evidence.matrix", "--quick", "--engine", engine, "--json", str(tmp_path / "found")]
     subprocess.run([sys.executable, *words], cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
 

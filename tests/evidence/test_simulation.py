@@ -22,7 +22,7 @@ from forebay.stores.memory.order import Record
 from forebay.stores.protocol import Store
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-# Enough for every kind of strike; `make simulate` plays more.
+# Enough for every kind of strike; `make evidence WHAT=simulate` plays more.
 SEEDS: Final = range(40)
 
 

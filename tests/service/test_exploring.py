@@ -51,7 +51,7 @@ def test_cp5_4_search_returns_only_matches_and_pages(served: Served) -> None:
 
 
 def test_a_search_among_ten_thousand_jobs_is_answered(tmp_path: Path) -> None:
-    # Within half a second where nobody else uses the machine: `make bench-explorer` measures it.
+    # Within half a second where nobody else uses the machine: `make bench WHAT=explorer` measures it.
     with serving(open_engine(f"sqlite:///{tmp_path}/jobs.db")) as served:
         queue = served.queue()
         with closing(served.service.desk.engine.store()) as store:

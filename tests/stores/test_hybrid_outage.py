@@ -126,7 +126,7 @@ def test_without_redis_the_order_is_kept_and_nobody_waits_for_it(
 def test_a_claim_takes_milliseconds_by_what_redis_names_and_by_the_database_alone(
     clock: ManualClock, postgres: object, beside: Redis, is_up: bool, promised_seconds: float
 ) -> None:
-    """Of many claims the one in the middle, within ten times of what is promised: `make compare` measures."""
+    """The median of many claims, within ten times the promise: `make bench WHAT=compare` measures."""
     engine = make_engine(clock, server=beside)
     with closing(engine.store()) as store:
         store.insert([new_job()] * 120)
