@@ -130,7 +130,7 @@ reference: $(READY) #: write the pages of docs/reference that are made from the 
 	$(BIN)/python tools/proto.py $(ARGS)
 	$(BIN)/python -m tools.reference_pages $(ARGS)
 
-requirements: $(READY) #: what tests show, what waits and what was decided against: [ARGS="--section 4"]
+requirements: $(READY) #: lines shown, partly shown, not built and decided against: [ARGS="--section 4"]
 	@$(BIN)/python tools/requirements.py $(ARGS)
 
 package: $(READY) #: build the sdist and the wheel twice, compare them, install the wheel and try it

@@ -1,12 +1,12 @@
-"""What of docs/requirements.md is shown by tests, what waits, and what was decided against.
+"""State of each line of docs/internals/requirements.md: shown, partly shown, not built, or decided against.
 
-    python tools/requirements.py               a table by section
+    python tools/requirements.py               the four counts, and a table by section
     python tools/requirements.py --section 4   the lines of one section, with the tests that show them
     python tools/requirements.py --json        everything, for programs
-    python tools/requirements.py --check       fail on ids, steps and notes that do not make sense
+    python tools/requirements.py --check       fail on ids and notes that do not make sense
 
 A test says what it shows with `pytest.mark.shows("R-JOB-01", ...)`, as a decorator of a function or a
-class, or as `pytestmark`. The tests are read, not run.
+class, or as `pytestmark`. The tests are read, not run. A note behind a line says what the tests do not show.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 SECTION = re.compile(r"^## (\d+)\. (.+)$")
-STEPS_HEADING = "## Steps"
-STEP = re.compile(r"^\d+\. (.+)$")
-DEFAULT = re.compile(r"^Waits for: (.+)$")
 LINE = re.compile(
     r"^- \*\*(?P<id>R-[A-Z]+-\d+)\*\* (?P<text>.+?)"
     r" \[(?P<sources>\d{3}(?: \d{3})*)\]"
     r"(?: \{(?P<note>[^{}]*)\})?$"
 )
 LINE_START = "- **R-"
-NOTE = re.compile(r"^(waits|against): (.+)$")
+NOTE = re.compile(r"^(?P<state>partly|missing|against): (?P<reason>.+)$")
+# Each state with its words in the printed table. A line without a note counts as shown.
+STATES = {"shown": "shown", "partly": "partly shown", "missing": "not built", "against": "decided against"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,25 +49,28 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One line of the catalogue."""
+    """One line of the catalogue. `reason` says what is missing, or why it was decided against."""
 
     id: str
     text: str
     sources: tuple[str, ...]
     section: int
     line: int
-    waits_for: str
-    against: str | None
+    state: str
+    reason: str
 
 
 @dataclass(slots=True, kw_only=True)
 class Catalogue:
     """The catalogue as read, with what was wrong in it."""
 
-    steps: list[str] = field(default_factory=list)
+    path: Path
     sections: dict[int, str] = field(default_factory=dict)
     requirements: dict[str, Requirement] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+
+    def complain(self, line: int, message: str) -> None:
+        self.problems.append(Problem(path=self.path, line=line, message=message))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,95 +85,53 @@ class Showing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Where a requirement stands: shown, waiting or against."""
+    """A requirement with the tests that are marked with it."""
 
     requirement: Requirement
     tests: tuple[str, ...]
-
-    @property
-    def word(self) -> str:
-        if self.requirement.against is not None:
-            return "against"
-        return "shown" if self.tests else "waiting"
 
 
 # ------------------------------------------------------------------ the catalogue
 
 
-class CatalogueReader:
-    """Reads the catalogue line by line; what it cannot understand becomes a problem."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._found = Catalogue()
-        self._section = 0
-        self._default = ""
-        self._in_steps = False
-
-    def read(self) -> Catalogue:
-        for number, text in enumerate(self._path.read_text(encoding="utf-8").splitlines(), start=1):
-            self._take(number, text)
-        return self._found
-
-    def _take(self, number: int, text: str) -> None:
-        if text.startswith("## "):
-            self._open_section(text)
-        elif self._in_steps and (step := STEP.match(text)):
-            self._found.steps.append(step[1])
-        elif default := DEFAULT.match(text):
-            self._default = self._known_step(number, default[1])
-        elif text.startswith(LINE_START):
-            self._take_requirement(number, text)
-
-    def _open_section(self, text: str) -> None:
-        self._in_steps = text == STEPS_HEADING
-        self._default = ""
+def read_catalogue(path: Path) -> Catalogue:
+    """Read the catalogue line by line. A line that cannot be understood becomes a problem."""
+    catalogue = Catalogue(path=path)
+    section = 0
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if match := SECTION.match(text):
-            self._section = int(match[1])
-            self._found.sections[self._section] = match[2]
+            section = int(match[1])
+            catalogue.sections[section] = match[2]
+        elif text.startswith(LINE_START):
+            _read_line(catalogue, section, number, text)
+    return catalogue
 
-    def _take_requirement(self, number: int, text: str) -> None:
-        match = LINE.match(text)
-        if match is None:
-            self._complain(
-                number, "expected `- **R-XXX-nn** text [sources] {waits: step}` or `{against: reason}`"
-            )
-            return
-        if match["id"] in self._found.requirements:
-            self._complain(number, f"{match['id']} stands here for the second time")
-        waits_for, against = self._read_note(number, match["note"])
-        self._found.requirements[match["id"]] = Requirement(
-            id=match["id"],
-            text=match["text"],
-            sources=tuple(match["sources"].split()),
-            section=self._section,
-            line=number,
-            waits_for=waits_for,
-            against=against,
+
+def _read_line(catalogue: Catalogue, section: int, number: int, text: str) -> None:
+    match = LINE.match(text)
+    if match is None:
+        catalogue.complain(
+            number, "expected `- **R-XXX-nn** text [sources]`, then nothing or `{state: reason}`"
         )
-
-    def _read_note(self, number: int, note: str | None) -> tuple[str, str | None]:
-        if note is None:
-            if not self._default:
-                self._complain(number, "the section has no line `Waits for: step` before this one")
-            return self._default, None
-        match = NOTE.match(note)
-        if match is None:
-            self._complain(number, f"{{{note}}} is neither {{waits: step}} nor {{against: reason}}")
-            return self._default, None
-        if match[1] == "against":
-            return "", match[2]
-        return self._known_step(number, match[2]), None
-
-    def _known_step(self, number: int, step: str) -> str:
-        if step not in self._found.steps:
-            self._complain(
-                number, f"no step is called {step!r}; the steps are listed under {STEPS_HEADING!r}"
-            )
-        return step
-
-    def _complain(self, number: int, message: str) -> None:
-        self._found.problems.append(Problem(path=self._path, line=number, message=message))
+        return
+    if match["id"] in catalogue.requirements:
+        catalogue.complain(number, f"{match['id']} stands here for the second time")
+    state, reason = "shown", ""
+    if match["note"] is not None:
+        if note := NOTE.match(match["note"]):
+            state, reason = note["state"], note["reason"]
+        else:
+            known = "{partly: what is missing}, {missing: what} or {against: reason}"
+            catalogue.complain(number, f"{{{match['note']}}} is none of {known}")
+    catalogue.requirements[match["id"]] = Requirement(
+        id=match["id"],
+        text=match["text"],
+        sources=tuple(match["sources"].split()),
+        section=section,
+        line=number,
+        state=state,
+        reason=reason,
+    )
 
 
 # ------------------------------------------------------------------ the tests
@@ -242,20 +202,26 @@ def statuses(catalogue: Catalogue, shown: Sequence[Showing]) -> list[Status]:
 
 
 def contradictions(catalogue: Catalogue, shown: Sequence[Showing]) -> list[Problem]:
-    """Markers that name an id which is unknown or decided against."""
-    return [
+    """Markers and states that do not fit together."""
+    problems = [
         Problem(path=showing.path, line=showing.line, message=message)
         for showing in shown
-        if (message := _contradiction(catalogue, showing.id))
+        if (message := _wrong_marker(catalogue, showing.id))
     ]
+    marked = {showing.id for showing in shown}
+    for requirement in catalogue.requirements.values():
+        if requirement.state in {"shown", "partly"} and requirement.id not in marked:
+            message = f"no test shows {requirement.id}: mark one, or say {{missing: ...}} or {{against: ...}}"
+            problems.append(Problem(path=catalogue.path, line=requirement.line, message=message))
+    return problems
 
 
-def _contradiction(catalogue: Catalogue, name: str) -> str | None:
+def _wrong_marker(catalogue: Catalogue, name: str) -> str | None:
     requirement = catalogue.requirements.get(name)
     if requirement is None:
         return f"{name} is not in the catalogue"
-    if requirement.against is not None:
-        return f"{name} was decided against, so a test cannot show it"
+    if requirement.state in {"missing", "against"}:
+        return f"{name} was {STATES[requirement.state]}, so a test cannot show it"
     return None
 
 
@@ -263,54 +229,33 @@ def _contradiction(catalogue: Catalogue, name: str) -> str | None:
 
 
 def print_table(catalogue: Catalogue, rows: Sequence[Status]) -> None:
-    """Counts by section; the last column says how many lines wait for which step."""
-    print(f"{'':>3} {'section':<62} {'total':>5} {'shown':>5} {'against':>7} {'waits':>5}  by step")
+    """The four counts, in all and by section."""
+    print(f"{'':>3} {'section':<62} {'total':>6}" + "".join(f" {words:>15}" for words in STATES.values()))
     for number, title in catalogue.sections.items():
         part = [row for row in rows if row.requirement.section == number]
         if part:
-            print(f"{number:>3} {title:<62} {_counts(part)}  {_by_step(catalogue, part)}")
+            print(f"{number:>3} {title:<62} {_counts(part)}")
     print(f"{'':>3} {'all':<62} {_counts(rows)}")
-    print("\nwaiting, by step")
-    waiting = waiting_by_step(rows)
-    for number, step in enumerate(catalogue.steps, start=1):
-        print(f"  {number:>2}  {waiting.get(step, 0):>5}  {step}")
 
 
 def _counts(rows: Sequence[Status]) -> str:
-    words = Counter(row.word for row in rows)
-    return f"{len(rows):>5} {words['shown']:>5} {words['against']:>7} {words['waiting']:>5}"
-
-
-def _by_step(catalogue: Catalogue, rows: Sequence[Status]) -> str:
-    waiting = waiting_by_step(rows)
-    steps = enumerate(catalogue.steps, start=1)
-    return " ".join(f"{number}:{waiting[step]}" for number, step in steps if step in waiting)
-
-
-def waiting_by_step(rows: Sequence[Status]) -> dict[str, int]:
-    return dict(Counter(row.requirement.waits_for for row in rows if row.word == "waiting"))
+    counts = Counter(row.requirement.state for row in rows)
+    return f"{len(rows):>6}" + "".join(f" {counts[state]:>15}" for state in STATES)
 
 
 def print_lines(rows: Sequence[Status]) -> None:
     for row in rows:
-        print(f"{row.requirement.id}  {row.requirement.text}\n    {_story(row)}")
-
-
-def _story(row: Status) -> str:
-    match row.word:
-        case "shown":
-            return "shown by " + "\n             ".join(row.tests)
-        case "against":
-            return f"decided against: {row.requirement.against}"
-        case _:
-            return f"waits for: {row.requirement.waits_for}"
+        requirement = row.requirement
+        reason = f": {requirement.reason}" if requirement.reason else ""
+        print(f"{requirement.id}  {requirement.text}\n    {STATES[requirement.state]}{reason}")
+        for test in row.tests:
+            print(f"        {test}")
 
 
 def as_json(catalogue: Catalogue, rows: Sequence[Status]) -> str:
     return json.dumps(
         {
-            "totals": {"total": len(rows), **Counter(row.word for row in rows)},
-            "waiting": waiting_by_step(rows),
+            "totals": {"total": len(rows), **Counter(row.requirement.state for row in rows)},
             "sections": [{"number": n, "title": title} for n, title in catalogue.sections.items()],
             "requirements": [_as_dict(row) for row in rows],
         },
@@ -326,9 +271,8 @@ def _as_dict(row: Status) -> dict[str, object]:
         "section": requirement.section,
         "text": requirement.text,
         "sources": requirement.sources,
-        "status": row.word,
-        "waits_for": requirement.waits_for if row.word == "waiting" else None,
-        "against": requirement.against,
+        "state": requirement.state,
+        "reason": requirement.reason or None,
         "tests": row.tests,
     }
 
@@ -338,7 +282,7 @@ def _as_dict(row: Status) -> dict[str, object]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    catalogue = CatalogueReader(options.catalogue).read()
+    catalogue = read_catalogue(options.catalogue)
     shown, unreadable = showings(options.tests)
     if options.check:
         return _check([*catalogue.problems, *unreadable, *contradictions(catalogue, shown)])
@@ -359,11 +303,13 @@ def _check(problems: Sequence[Problem]) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="What of docs/requirements.md is shown by tests.")
+    parser = argparse.ArgumentParser(
+        description="State of each requirement: shown, partly shown, not built, or decided against."
+    )
     parser.add_argument("--section", type=int, metavar="N", help="list the lines of one section")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument("--check", action="store_true", help="fail on ids, steps and notes that are wrong")
-    parser.add_argument("--catalogue", type=Path, default=ROOT / "docs" / "requirements.md")
+    parser.add_argument("--check", action="store_true", help="fail on ids and notes that are wrong")
+    parser.add_argument("--catalogue", type=Path, default=ROOT / "docs" / "internals" / "requirements.md")
     parser.add_argument("--tests", type=Path, default=ROOT / "tests")
     return parser.parse_args(arguments)
 

@@ -119,7 +119,7 @@ def test_a_usual_rule_can_be_changed_and_removing_it_takes_that_back(app: Foreba
     assert events[1].changes == {"enabled": (True, False)}
 
 
-@pytest.mark.shows("R-ALERT-21", "R-ALERT-34")
+@pytest.mark.shows("R-ALERT-21", "R-ALERT-34", "R-DLQ-17")
 def test_one_failing_job_is_an_alert_that_can_be_seen(live_app: Forebay) -> None:
     @live_app.task(name="broken", retries=0)
     def broken() -> None:
@@ -218,9 +218,9 @@ def unwell(app: Forebay, clock: ManualClock) -> None:
 
 
 @pytest.mark.shows("R-ALERT-12", "R-ALERT-13", "R-ALERT-16", "R-ALERT-17", "R-ALERT-18", "R-ALERT-19")
-@pytest.mark.shows("R-ALERT-20", "R-ALERT-21", "R-ALERT-22", "R-ALERT-23", "R-ALERT-27")
+@pytest.mark.shows("R-ALERT-20", "R-ALERT-21", "R-ALERT-22", "R-ALERT-23", "R-ALERT-27", "R-SCHED-38")
 @pytest.mark.shows("R-ALERT-28", "R-ALERT-30", "R-ALERT-31", "R-ALERT-32", "R-DLQ-17", "R-RATE-16")
-@pytest.mark.shows("R-EDGE-64", "R-MET-48")
+@pytest.mark.shows("R-EDGE-64", "R-MET-48", "R-EDGE-62")
 @pytest.mark.parametrize(
     ("rule_id", "severity", "arrange"),
     [
@@ -279,7 +279,8 @@ class Ailing:
         return (lambda: self._vitals) if name == "vitals" else getattr(self._reader, name)
 
 
-@pytest.mark.shows("R-ALERT-15", "R-STORE-63", "R-EDGE-70", "R-MET-49")
+@pytest.mark.shows("R-ALERT-15", "R-STORE-63", "R-EDGE-70", "R-MET-49", "R-STORE-31")
+@pytest.mark.shows("R-ALERT-14", "R-ALERT-24", "R-ALERT-26")
 @pytest.mark.parametrize(
     ("rule_id", "severity", "well", "ill"),
     [
@@ -403,6 +404,7 @@ def test_an_alert_that_others_write_again_and_again_is_left_to_the_next_look(pla
     assert [alert.rule for alert in plain.alerts.list()] == ["deep"]
 
 
+@pytest.mark.shows("R-DLQ-17")
 def test_who_is_told_is_up_to_the_severity(plain: Forebay) -> None:
     plain.alerts.save_webhook("all", HOOK)
     plain.alerts.save_webhook("bad", HOOK, severity="critical")

@@ -124,7 +124,7 @@ def test_an_app_is_closed_at_the_end_of_its_block(url: str) -> None:
         task.enqueue(2)
 
 
-@pytest.mark.shows("R-ENQ-18")
+@pytest.mark.shows("R-ENQ-18", "R-ENQ-19")
 def test_what_was_enqueued_outlives_the_program(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     with Forebay(url) as app:

@@ -163,6 +163,7 @@ def test_only_jobs_that_fit_are_touched(store: Store, reader: Reader) -> None:
     assert [(job.queue, job.priority) for job in everything(reader)] == [("other", 5)] * 4 + [("mail", 1)] * 2
 
 
+@pytest.mark.shows("R-HIST-30")
 def test_revived_jobs_can_go_elsewhere_and_later(store: Store, reader: Reader) -> None:
     [job_id] = put(store, 1, queue=MAIL)
     store.cancel([job_id])

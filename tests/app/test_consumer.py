@@ -100,6 +100,7 @@ def test_a_job_may_end_otherwise(
     assert (record.state, record.failures) == (state, failures)
 
 
+@pytest.mark.shows("R-DONE-02")
 @pytest.mark.parametrize(("end", "state", "failures"), ENDINGS)
 def test_an_end_that_contradicts_an_earlier_one_is_answered_with_false(
     app: Forebay,

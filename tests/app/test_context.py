@@ -51,6 +51,7 @@ def test_of_two_tokens_of_a_job_the_later_attempt_is_greater() -> None:
     assert Token(2, WORKER) > Token(1, WORKER)
 
 
+@pytest.mark.shows("R-CANCEL-09")
 def test_a_context_hears_of_cancelling_and_of_a_lost_lease(context: JobContext) -> None:
     before = (context.is_cancelled, context.cancel_reason, context.is_lost)
 
@@ -84,7 +85,7 @@ def test_the_current_job_is_the_one_that_was_entered(context: JobContext) -> Non
     assert copy_context().run(run) is context
 
 
-@pytest.mark.shows("R-JOB-33")
+@pytest.mark.shows("R-JOB-33", "R-IDEM-07")
 def test_a_running_task_sees_its_own_job(live_app: Forebay) -> None:
     def who() -> list[object]:
         job = current_job()

@@ -32,6 +32,7 @@ QUICK = RetryPolicy(curve=Curve.FIXED, base_ms=10, max_retries=9)
 # ------------------------------------------------------------------ which one wins
 
 
+@pytest.mark.shows("R-RETRY-03")
 def test_a_default_holds_for_every_job(url: str) -> None:
     options: TaskOptions = {"queue": "mail", "priority": 3, "timeout": 5, "tags": ["a"], "retries": 1}
     with Forebay(url, defaults=options) as app:
@@ -83,6 +84,7 @@ def test_base_factor_ceiling_floor_and_jitter_are_set_for_the_app_and_for_a_task
     assert app.task(name="two")(nothing).using(retry=QUICK).job().policy == QUICK
 
 
+@pytest.mark.shows("R-RETRY-03")
 @pytest.mark.parametrize(
     ("defaults", "on_task", "on_call", "policy"),
     [

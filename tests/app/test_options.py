@@ -93,6 +93,7 @@ def fields_of(job: NewJob, names: dict[str, Any]) -> dict[str, Any]:
     return {name: getattr(job, name) for name in names}
 
 
+@pytest.mark.shows("R-RETRY-19")
 @pytest.mark.shows("R-JOB-11", "R-JOB-12", "R-JOB-13", "R-JOB-14", "R-JOB-19", "R-JOB-20", "R-RETRY-03")
 @pytest.mark.parametrize(("options", "fields"), OF_TASKS)
 def test_an_option_of_a_task_arrives_in_its_jobs(
@@ -101,7 +102,7 @@ def test_an_option_of_a_task_arrives_in_its_jobs(
     assert fields_of(made(app, **options), fields) == fields
 
 
-@pytest.mark.shows("R-JOB-05", "R-JOB-15", "R-JOB-21", "R-JOB-22")
+@pytest.mark.shows("R-JOB-05", "R-JOB-15", "R-JOB-21", "R-JOB-22", "R-RETRY-03")
 @pytest.mark.parametrize(("options", "fields"), OF_TASKS + OF_CALLS)
 def test_an_option_of_a_call_arrives_in_its_job(
     app: Forebay, options: dict[str, Any], fields: dict[str, Any]

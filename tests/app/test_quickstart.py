@@ -44,6 +44,7 @@ def test_the_first_program_prints_what_the_page_promises(folder: Path) -> None:
     assert (answer.stdout, answer.stderr) == (promised, "")
 
 
+@pytest.mark.shows("R-SDK-16")
 def test_the_example_of_the_readme_prints_what_it_promises(tmp_path: Path) -> None:
     [promised] = blocks("../README.md", "")
 

@@ -62,7 +62,7 @@ def test_a_saved_schedule_makes_jobs_with_its_arguments_and_the_options_of_its_t
     assert (line.status, line.job_id) == (FiringStatus.ENQUEUED, job.id)
 
 
-@pytest.mark.shows("R-TEST-26", "R-SCHED-01")
+@pytest.mark.shows("R-TEST-26", "R-SCHED-01", "R-SCHED-28")
 def test_cp4_1_a_schedule_for_one_time_makes_its_job_then_and_not_before(
     app: Forebay, clock: ManualClock
 ) -> None:
@@ -181,7 +181,7 @@ def test_saving_again_changes_what_is_said_and_keeps_what_was_done(
     assert (saved.fired, saved.is_paused, saved.next_at, saved.due_at) == (1, True, T0 + 2 * MINUTE, None)
 
 
-@pytest.mark.shows("R-SCHED-26", "R-SCHED-23")
+@pytest.mark.shows("R-SCHED-26", "R-SCHED-23", "R-CFG-59")
 def test_schedules_are_listed_and_removed(plain: Forebay) -> None:
     plain.task(name="other")(tidy)
     for name in ("b", "a"):

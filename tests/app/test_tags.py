@@ -127,6 +127,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.shows("R-TEST-61", "R-TEST-62")
 @pytest.mark.shows(
     "R-SER-06", "R-SER-07", "R-SER-08", "R-SER-09", "R-SER-10", "R-SER-12", "R-SER-13", "R-BUG-25"
 )

@@ -95,7 +95,7 @@ def test_a_job_may_depend_on_stored_jobs_by_handle_or_id(app: Forebay, tasks: Ta
     assert [edge.state for edge in join.parents()] == [EdgeState.MET, EdgeState.MET]
 
 
-@pytest.mark.shows("R-DEP-07", "R-DEP-19")
+@pytest.mark.shows("R-DEP-07", "R-DEP-19", "R-DEP-18")
 def test_a_callback_runs_at_the_end_of_a_batch_whatever_became_of_it(app: Forebay, tasks: Tasks) -> None:
     flow = app.workflow()
     batch = flow.add(group(tasks.say.job(1), tasks.fail.job(2), chain(tasks.fail.job(3), tasks.say.job(4))))

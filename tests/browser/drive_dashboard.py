@@ -338,7 +338,7 @@ def test_the_page_polls_while_the_stream_is_down_and_comes_back_to_it(browser: B
 
 
 @pytest.mark.parametrize("engine", SHARED)
-@pytest.mark.shows("R-DASH-12", "R-NFR-13")
+@pytest.mark.shows("R-DASH-12", "R-NFR-13", "R-DASH-04")
 def test_a_history_of_ten_thousand_jobs_is_searched(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory, engine: str
 ) -> None:
@@ -361,7 +361,6 @@ def test_a_history_of_ten_thousand_jobs_is_searched(
     assert sight.complaints == []
 
 
-@pytest.mark.shows("R-DASH-22")
 def test_a_viewer_logs_in_looks_and_is_offered_nothing_else(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -62,7 +62,7 @@ def test_a_ramp_is_paused_resumed_and_stopped(scene: Scene, sight: Sight) -> Non
         expect(ramp.locator(".badge")).to_have_text(state)
 
 
-@pytest.mark.shows("R-DASH-05", "R-DLQ-12")
+@pytest.mark.shows("R-DASH-05", "R-DLQ-12", "R-DASH-21")
 def test_dead_letters_are_deleted_by_group_and_by_hand(scene: Scene, sight: Sight) -> None:
     scene.strand(2)
     page = sight.open(VIEW)

@@ -133,6 +133,7 @@ def test_a_deleted_queue_with_jobs_is_worth_a_note(store: Store) -> None:
     assert message == "it was deleted, and 1 job waits; the sweep moves them to the dead letters"
 
 
+@pytest.mark.shows("R-CLI-20")
 def test_a_job_that_runs_for_hours_is_a_problem(store: Store) -> None:
     clock = ManualClock(now_ms=SystemClock().now_ms() - 2 * HOUR_MS)
     past = open_engine("sqlite:///jobs.db", clock=clock).store()

@@ -45,7 +45,7 @@ def test_a_worker_runs_what_was_enqueued_by_hand(app_folder: Path) -> None:
     assert json_of(app_folder, "stats")["workers"] == []
 
 
-@pytest.mark.shows("R-CFG-68", "R-CLI-17", "R-CLI-18")
+@pytest.mark.shows("R-CFG-68", "R-CLI-17", "R-CLI-18", "R-HIST-28")
 def test_a_worker_takes_its_app_and_its_queues_from_the_settings(app_folder: Path) -> None:
     job = json_of(app_folder, "enqueue", "tasks.greet", "Ada")
 
@@ -162,6 +162,7 @@ def test_every_command_about_jobs(app_folder: Path) -> None:
     assert program(app_folder, "jobs", "wait", made[1], "--timeout", "0").returncode == 6
 
 
+@pytest.mark.shows("R-TEST-69")
 def test_every_command_about_queues(app_folder: Path) -> None:
     assert json_of(app_folder, "queues", "create", "mail", "weight=2")["settings"]["weight"] == 2
     assert json_of(app_folder, "queues", "configure", "mail", "lease=1m")["settings"]["lease_ms"] == 60_000

@@ -126,7 +126,7 @@ def test_a_schedule_is_fired_by_hand_and_its_history_told(store: Store, reader: 
     assert reader.jobs([fired["id"]])[0] is not None
 
 
-@pytest.mark.shows("R-MET-50")
+@pytest.mark.shows("R-MET-50", "R-ALERT-25", "R-SCHED-52")
 def test_the_share_of_runs_that_were_missed_in_the_last_hour_is_told(store: Store) -> None:
     call("migrate")
     assert answer("schedules", "missed")["rate"] is None

@@ -29,6 +29,7 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_project(
     }
 
 
+@pytest.mark.shows("R-STORE-02")
 @pytest.mark.parametrize(
     ("flags", "variables", "chosen"),
     [

@@ -88,6 +88,7 @@ def test_the_compose_file_fits_its_schema() -> None:
     lint("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
 
 
+@pytest.mark.shows("R-SDK-17")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_manifests_fit_the_schemas_of_kubernetes(version: str) -> None:
     checked = 0
@@ -115,6 +116,7 @@ def test_kustomize_names_files_that_are_there_and_leaves_the_secret_out() -> Non
     assert [one["name"] for one in found["images"]] == [pods()[0][1]["containers"][0]["image"]]
 
 
+@pytest.mark.shows("R-SDK-17")
 @pytest.mark.parametrize("path", units(), ids=lambda path: path.name)
 def test_the_units_are_right_for_systemd(path: Path, tmp_path: Path) -> None:
     service = unit(path)["Service"]
@@ -183,6 +185,7 @@ def test_who_is_stopped_has_longer_than_it_takes() -> None:
     assert checked == 6
 
 
+@pytest.mark.shows("R-SDK-16")
 def test_every_variable_is_a_setting() -> None:
     known = {CONFIG, OUTBOX_DATABASE, DJANGO_BACKEND, *(PREFIX + name.upper() for name in KINDS)}
     files = [path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc"]

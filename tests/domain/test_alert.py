@@ -90,6 +90,7 @@ def test_a_rule_holds_fires_is_silent_while_active_resolves_and_cools_down() -> 
     ]
 
 
+@pytest.mark.shows("R-ALERT-04")
 def test_a_disabled_rule_never_fires_and_ends_what_it_has_raised() -> None:
     rule = replace(RULE, enabled=False)
 

@@ -31,6 +31,7 @@ def runs(line: str, start: str, number: int, zone: tzinfo = UTC) -> list[str]:
     return found
 
 
+@pytest.mark.shows("R-TEST-61")
 @pytest.mark.shows(
     "R-TEST-27", "R-SCHED-08", "R-SCHED-09", "R-SCHED-10", "R-SCHED-14", "R-EDGE-33", "R-BUG-24"
 )  # fmt: skip
@@ -78,7 +79,7 @@ def test_cp4_2_the_next_times_of_a_line(line: str, start: str, expected: list[st
         assert runs(line, start, len(expected)) == expected
 
 
-@pytest.mark.shows("R-SCHED-11", "R-SCHED-12", "R-EDGE-34")
+@pytest.mark.shows("R-SCHED-11", "R-SCHED-12", "R-EDGE-34", "R-SCHED-09", "R-TEST-61")
 @pytest.mark.parametrize(
     ("line", "word"),
     [
@@ -231,6 +232,7 @@ def test_cp4_4_named_times_run_once_each_through_a_whole_year(name: str, year: i
     assert all_runs(cron, zone, year) == by_the_calendar(cron, zone, year)
 
 
+@pytest.mark.shows("R-SCHED-13")
 @given(
     st.sampled_from(["* * * * *", "*/7 3 * * *", "30 2 * * *", "0 0 L * *", "5 4 * * 2#1", "*/20 0 1 * * *"]),
     st.sampled_from([UTC, NEW_YORK, ZoneInfo("Australia/Lord_Howe")]),

@@ -68,13 +68,13 @@ def test_a_task_name_is_enough() -> None:
     assert (job.timeout_ms, job.lease_ms, job.id, job.metadata, job.tags) == (1_800_000, None, None, {}, ())
 
 
-@pytest.mark.shows("R-ENQ-26", "R-JOB-19", "R-JOB-20", "R-JOB-21")
+@pytest.mark.shows("R-ENQ-26", "R-JOB-19", "R-JOB-20", "R-JOB-21", "R-PRI-04")
 @pytest.mark.parametrize(("field", "value"), ENDS)
 def test_a_number_at_its_limit_passes(field: str, value: int) -> None:
     assert getattr(new_job(**{field: value}), field) == value
 
 
-@pytest.mark.shows("R-ENQ-26", "R-ENQ-28", "R-ENQ-31")
+@pytest.mark.shows("R-ENQ-26", "R-ENQ-28", "R-ENQ-31", "R-PRI-04")
 @pytest.mark.parametrize(("field", "value"), BEYOND)
 def test_a_number_beyond_its_limit_is_refused_by_name(field: str, value: int) -> None:
     assert refused_field(**{field: value}) == field
@@ -307,6 +307,7 @@ def test_an_amendment_beyond_the_limits_is_refused_by_name(field: str, value: An
 # ------------------------------------------------------------------ stored jobs
 
 
+@pytest.mark.shows("R-JOB-30")
 def test_records_of_one_job_are_equal() -> None:
     one, other = a_job(state=JobState.PENDING), a_job(state=JobState.DEAD)
 
@@ -314,6 +315,7 @@ def test_records_of_one_job_are_equal() -> None:
     assert len({one, other}) == 1
 
 
+@pytest.mark.shows("R-JOB-30")
 def test_records_of_two_jobs_differ() -> None:
     assert a_job(id=JobId("a")) != a_job(id=JobId("b"))
     assert a_job(id=JobId("a")) != "a"

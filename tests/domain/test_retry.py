@@ -106,7 +106,7 @@ def test_a_curve_grows_as_it_is_called(curve: Curve, seconds: list[int]) -> None
     assert delays(policy, 6) == [one * 1_000 for one in seconds]
 
 
-@pytest.mark.shows("R-RETRY-23", "R-TEST-24")
+@pytest.mark.shows("R-RETRY-23", "R-TEST-24", "R-CFG-54", "R-TEST-18")
 @pytest.mark.parametrize("name", ["default", "table_queue", "job_processor", "task_service"])
 @pytest.mark.parametrize("failures", [1, 3, 7])
 def test_a_thousand_rolls_stay_inside_the_band_and_differ(name: str, failures: int) -> None:
@@ -161,11 +161,13 @@ def test_a_delay_never_shrinks_with_another_failure(policy: RetryPolicy, failure
     assert policy.delay_ms(failures, roll) <= policy.delay_ms(failures + 1, roll)
 
 
+@pytest.mark.shows("R-RETRY-17", "R-CFG-54")
 @pytest.mark.parametrize("failures", [20, 61, 62, 100])
 def test_far_above_the_ceiling_chance_no_longer_shortens_the_wait(failures: int) -> None:
     assert PRESETS["job_processor"].delay_ms(failures, 0.0) == 3_600_000
 
 
+@pytest.mark.shows("R-RETRY-17", "R-CFG-54")
 @pytest.mark.parametrize("failures", [1, 60, 61, 62, 100, 10**6])
 def test_a_base_of_nothing_stays_at_the_floor(failures: int) -> None:
     assert RetryPolicy(base_ms=0).delay_ms(failures, 1.0) == 100

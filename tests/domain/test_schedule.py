@@ -109,7 +109,7 @@ def test_the_times_of_a_schedule_can_be_read(changes: dict[str, Any], words: str
     assert define(**changes).when() == words
 
 
-@pytest.mark.shows("R-CFG-59", "R-SCHED-58")
+@pytest.mark.shows("R-CFG-59", "R-SCHED-58", "R-SCHED-16", "R-CFG-58")
 def test_what_is_not_said_about_a_schedule_has_a_usual_value() -> None:
     usual = define()
 

@@ -93,7 +93,7 @@ def test_cp2_3_after_sigterm_the_current_job_finishes_and_the_others_stay_queued
     assert crew.workers() == []
 
 
-@pytest.mark.shows("R-TEST-13", "R-WORK-39")
+@pytest.mark.shows("R-TEST-13", "R-WORK-39", "R-TEST-69")
 def test_cp2_4_the_heartbeat_of_a_killed_worker_expires_and_that_is_seen(crew: Crew) -> None:
     worker = crew.worker("--beat", "5")
     assert pulse(crew) is Pulse.ALIVE

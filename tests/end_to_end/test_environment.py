@@ -32,7 +32,7 @@ def serving(crew: Crew) -> str:
     return found[0]
 
 
-@pytest.mark.shows("R-TEST-49")
+@pytest.mark.shows("R-TEST-49", "R-EDGE-46", "R-SDK-13")
 def test_two_workers_a_scheduler_and_a_dashboard_on_one_store(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     with a_crew(tmp_path, url) as crew:

@@ -30,7 +30,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'app.db'}"
 
 
-@pytest.mark.shows("R-TEST-08")
+@pytest.mark.shows("R-TEST-08", "R-TEST-04", "R-TEST-61")
 def test_a_hundred_jobs_are_stored_seen_in_order_and_counted(url: str) -> None:
     with Forebay(url) as app:
         echo = app.task(name="echo")(lambda value: value)

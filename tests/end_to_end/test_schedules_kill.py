@@ -55,7 +55,8 @@ def save_overdue(app: Forebay) -> int:
     return first
 
 
-@pytest.mark.shows("R-SCHED-37", "R-EDGE-36", "R-EDGE-38", "R-SCHED-55")
+@pytest.mark.shows("R-TEST-31", "R-TEST-46")
+@pytest.mark.shows("R-SCHED-37", "R-EDGE-36", "R-EDGE-38", "R-SCHED-55", "R-SCHED-48")
 @pytest.mark.parametrize("engine", SHARED)
 def test_each_run_is_enqueued_once_whoever_is_killed(engine: str, tmp_path: Path) -> None:
     url = url_of(engine, tmp_path)

@@ -74,7 +74,7 @@ def pause(process: subprocess.Popen[str], file: Path) -> None:
                 process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.shows("R-LEASE-27", "R-LEASE-45", "R-LEASE-47")
+@pytest.mark.shows("R-LEASE-27", "R-LEASE-45")
 @pytest.mark.shows("R-EDGE-03", "R-EDGE-04", "R-SWEEP-04", "R-SWEEP-05")
 def test_the_result_of_a_paused_worker_is_refused_and_the_history_says_so(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"

@@ -58,7 +58,7 @@ def settings_of(file: Path) -> QueueSettings:
 # Submit, look, wait
 
 
-@pytest.mark.shows("R-SDK-05", "R-ENQ-01", "R-DONE-09")
+@pytest.mark.shows("R-SDK-05", "R-ENQ-01", "R-DONE-09", "R-JOB-06")
 def test_a_function_is_submitted_run_and_answered(queue: TaskQueue) -> None:
     job_id = queue.submit(calls.add, 2, b=3)
 
@@ -85,7 +85,7 @@ def test_submit_has_the_signature_that_its_users_know() -> None:
     ]
 
 
-@pytest.mark.shows("R-CFG-13", "R-PRI-01", "R-JOB-34")
+@pytest.mark.shows("R-CFG-13", "R-PRI-01", "R-JOB-34", "R-JOB-18")
 def test_a_job_that_waits_is_shown_under_the_names_of_the_table(idle: TaskQueue) -> None:
     status = idle.get_status(idle.submit(calls.add, 1, task_name="sum", job_id="first"))
 
@@ -100,7 +100,7 @@ def test_a_job_that_waits_is_shown_under_the_names_of_the_table(idle: TaskQueue)
     assert (status.is_done, status.is_terminal, status.will_retry) == (False, False, False)
 
 
-@pytest.mark.shows("R-JOB-34")
+@pytest.mark.shows("R-JOB-34", "R-JOB-26", "R-LEASE-06", "R-LEASE-18")
 def test_a_job_that_runs_shows_its_lease(queue: TaskQueue, key: str) -> None:
     job_id = queue.submit(calls.hold, key, timeout_seconds=50)
     assert calls.reached[key].wait(DEADLINE)
@@ -233,7 +233,7 @@ def test_a_result_that_is_there_is_given_without_time(queue: TaskQueue) -> None:
 # Errors and retries
 
 
-@pytest.mark.shows("R-JOB-58", "R-JOB-59", "R-CFG-15")
+@pytest.mark.shows("R-JOB-58", "R-JOB-59", "R-CFG-15", "R-RETRY-07")
 def test_a_failure_is_tried_again_after_a_growing_delay(
     make_queue: MakeQueue, clock: ManualClock, key: str
 ) -> None:
@@ -256,7 +256,7 @@ def test_a_failure_is_tried_again_after_a_growing_delay(
     assert (done.retry_count, done.is_done, done.is_terminal, done.will_retry) == (2, True, True, False)
 
 
-@pytest.mark.shows("R-DONE-11", "R-JOB-58")
+@pytest.mark.shows("R-DONE-11", "R-JOB-58", "R-JOB-50", "R-JOB-59")
 def test_a_job_whose_retries_are_used_up_is_a_dead_letter(
     make_queue: MakeQueue, clock: ManualClock, key: str, file: Path
 ) -> None:
@@ -326,7 +326,7 @@ def test_the_errors_have_the_names_of_the_table_and_are_ours_too() -> None:
 # Cancel and count
 
 
-@pytest.mark.shows("R-CANCEL-11", "R-JOB-58")
+@pytest.mark.shows("R-CANCEL-11", "R-JOB-58", "R-CANCEL-01")
 def test_a_job_that_waits_is_cancelled(idle: TaskQueue) -> None:
     job_id = idle.submit(calls.add, 1)
 
@@ -375,7 +375,7 @@ def test_the_statistics_count_every_status_those_without_jobs_too(queue: TaskQue
 # Workers that die or come too late
 
 
-@pytest.mark.shows("R-CFG-07")
+@pytest.mark.shows("R-CFG-07", "R-TEST-51")
 def test_a_stale_worker_is_rejected(make_queue: MakeQueue, file: Path, clock: ManualClock) -> None:
     idle = make_queue(num_workers=0, clock=clock)
     job_id = idle.submit(calls.add, 1)
@@ -395,7 +395,7 @@ def test_a_stale_worker_is_rejected(make_queue: MakeQueue, file: Path, clock: Ma
     assert idle.get_status(job_id).lease_version == 2
 
 
-@pytest.mark.shows("R-CFG-04", "R-CFG-07")
+@pytest.mark.shows("R-CFG-04", "R-CFG-07", "R-SWEEP-04")
 def test_jobs_of_a_program_that_died_run_again_at_the_next_start(
     make_queue: MakeQueue, file: Path, key: str
 ) -> None:
@@ -594,7 +594,7 @@ def test_threads_that_close_a_queue_at_once_do_not_disturb_each_other(file: Path
 
 
 @pytest.mark.shows("R-CFG-01", "R-CFG-02", "R-CFG-03", "R-CFG-04", "R-CFG-05", "R-CFG-06", "R-CFG-07")
-@pytest.mark.shows("R-CFG-08", "R-CFG-09", "R-CFG-10", "R-CFG-11", "R-STORE-24")
+@pytest.mark.shows("R-CFG-08", "R-CFG-09", "R-CFG-10", "R-CFG-11", "R-STORE-24", "R-CONC-09")
 def test_the_settings_have_the_names_and_defaults_that_its_users_know() -> None:
     parameters = list(inspect.signature(TaskQueue).parameters.values())[:11]
 
@@ -667,7 +667,7 @@ def test_retention_and_the_archive_are_settings_of_the_queue(make_queue: MakeQue
     assert (endless.keep_finished_ms, endless.keep_dead_ms) == (0, 0)
 
 
-@pytest.mark.shows("R-HIST-14", "R-HIST-15")
+@pytest.mark.shows("R-HIST-14", "R-HIST-15", "R-HIST-09")
 def test_what_is_forgotten_leaves_a_line_under_its_day(
     make_queue: MakeQueue, file: Path, clock: ManualClock
 ) -> None:

@@ -57,7 +57,7 @@ def at(clock: ManualClock) -> datetime:
     return datetime.fromtimestamp(clock.now_ms() / 1_000, UTC)
 
 
-@pytest.mark.shows("R-JOB-35", "R-CFG-26")
+@pytest.mark.shows("R-JOB-35", "R-CFG-26", "R-JOB-23", "R-ENQ-04", "R-LEASE-08")
 def test_a_task_has_the_fields_of_the_service(service: TaskService, clock: ManualClock) -> None:
     parent = service.enqueue("mail", None).task_id
     begun, later = at(clock), at(clock) + timedelta(hours=1)
@@ -86,7 +86,7 @@ def test_a_task_has_the_fields_of_the_service(service: TaskService, clock: Manua
     assert (done.completed_at, done.last_heartbeat, done.token) == (at(clock), None, None)
 
 
-@pytest.mark.shows("R-JOB-39")
+@pytest.mark.shows("R-JOB-39", "R-ENQ-04")
 def test_a_task_is_in_one_of_the_states_of_the_service(service: TaskService, clock: ManualClock) -> None:
     first = taken(service)
     waits = service.enqueue("mail", 1, depends_on=[first.id]).task_id
@@ -104,7 +104,7 @@ def test_a_task_is_in_one_of_the_states_of_the_service(service: TaskService, clo
     assert set(STATUSES.values()) == set(TaskStatus)
 
 
-@pytest.mark.shows("R-PRI-02", "R-CFG-26")
+@pytest.mark.shows("R-PRI-02", "R-CFG-26", "R-ENQ-28")
 def test_priorities_go_from_0_to_100_and_a_queue_may_allow_less(service: TaskService) -> None:
     service.create_queue("slow", max_priority=40)
     usual, urgent, lazy = (

@@ -86,7 +86,7 @@ def test_one_bad_task_leaves_nothing_behind(queue: WorkQueue) -> None:
     assert queue.get("a") is None
 
 
-@pytest.mark.shows("R-JOB-10", "R-JOB-37", "R-JOB-42")
+@pytest.mark.shows("R-JOB-10", "R-JOB-37", "R-JOB-42", "R-JOB-36")
 def test_a_new_task_is_shown_under_the_names_of_the_table(queue: WorkQueue, clock: ManualClock) -> None:
     items = ["a.png", {"width": 5, "tags": [None, True]}, 2.5]
 
@@ -114,7 +114,7 @@ def test_a_task_is_also_a_row_of_a_work_queue(queue: WorkQueue, clock: ManualClo
     assert running.lease_expires_at == clock.now_ms() + VISIBLE * 1_000
 
 
-@pytest.mark.shows("R-PRI-09", "R-CFG-78", "R-CFG-73")
+@pytest.mark.shows("R-PRI-09", "R-CFG-78", "R-CFG-73", "R-LEASE-12", "R-LEASE-18")
 def test_five_tasks_are_dequeued_for_an_hour_the_oldest_first(queue: WorkQueue, clock: ManualClock) -> None:
     for name in "gfedcba":
         queue.enqueue(tasks(name))
@@ -129,6 +129,7 @@ def test_five_tasks_are_dequeued_for_an_hour_the_oldest_first(queue: WorkQueue, 
     assert queue.dequeue() == []
 
 
+@pytest.mark.shows("R-PRI-09")
 def test_a_point_of_priority_counts_like_an_hour_of_waiting(
     queue: WorkQueue, url: str, clock: ManualClock
 ) -> None:
@@ -183,6 +184,7 @@ def test_a_mark_that_contradicts_an_earlier_one_is_refused(queue: WorkQueue, mar
     assert [one(queue, task, "text") for one in marks] == [one is mark for one in marks]
 
 
+@pytest.mark.shows("R-DONE-04", "R-RETRY-12", "R-DLQ-14")
 @pytest.mark.parametrize(
     "mark", [WorkQueue.mark_as_complete, WorkQueue.mark_as_retry, WorkQueue.mark_as_discarded]
 )
@@ -195,7 +197,7 @@ def test_only_a_task_that_is_processed_can_be_marked_so(queue: WorkQueue, mark: 
     assert state(queue, "a") is TaskState.PENDING
 
 
-@pytest.mark.shows("R-RETRY-12", "R-CFG-75", "R-CFG-74", "R-CFG-76")
+@pytest.mark.shows("R-RETRY-12", "R-CFG-75", "R-CFG-74", "R-CFG-76", "R-RETRY-07")
 def test_a_failed_task_waits_longer_each_time_and_keeps_its_errors(url: str, clock: ManualClock) -> None:
     with WorkQueue(url, clock=clock, default_max_attempts=20) as queue:
         task = taken(queue)

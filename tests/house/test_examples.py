@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path("examples").resolve()
 DEADLINE_SECONDS = 120
 
@@ -42,6 +44,7 @@ def is_alone(program: subprocess.Popen[str]) -> bool:
     return False
 
 
+@pytest.mark.shows("R-SDK-16")
 def test_every_example_has_a_test() -> None:
     assert {path.parent.name for path in EXAMPLES.glob("*/main.py")} == {
         "cron",
@@ -51,6 +54,7 @@ def test_every_example_has_a_test() -> None:
     }
 
 
+@pytest.mark.shows("R-SDK-13")
 def test_the_store_by_itself(tmp_path: Path) -> None:
     with started("hello", folder=tmp_path) as program:
         output, _ = program.communicate(timeout=DEADLINE_SECONDS)

@@ -33,6 +33,7 @@ def test_no_test_of_an_extended_folder_is_in_the_first_tier(first_tier: list[str
     assert [name for name in first_tier if "stores/contract" not in name] == []
 
 
+@pytest.mark.shows("R-TEST-63")
 def test_the_contract_runs_in_the_first_tier_on_every_engine_and_no_other_way(first_tier: list[str]) -> None:
     ways = {name.rpartition("[")[2].rstrip("]") for name in first_tier if "stores/contract" in name}
 

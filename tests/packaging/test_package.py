@@ -118,6 +118,7 @@ def test_a_worker_of_the_installed_wheel_runs_a_job(programs: Path, tmp_path: Pa
     assert (done.stdout, done.stderr) == ("42\n", "")
 
 
+@pytest.mark.shows("R-SDK-16")
 def test_what_the_wheel_says_of_itself(made: Made) -> None:
     with zipfile.ZipFile(made.wheel) as wheel:
         text = wheel.read(f"forebay-{__version__}.dist-info/METADATA").decode()

@@ -54,7 +54,7 @@ def completed(reader: LooksAtMetrics, tier: int) -> list[int]:
     return [one.tasks["t"].counts["completed"] for one in rows(reader, tier) if one.tasks]
 
 
-@pytest.mark.shows("R-MET-34", "R-BUG-26")
+@pytest.mark.shows("R-MET-34", "R-BUG-26", "R-HIST-22", "R-BUG-14")
 def test_what_workers_have_seen_is_rolled_up_to_minutes_hours_and_days(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:

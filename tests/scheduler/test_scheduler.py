@@ -108,7 +108,7 @@ def test_it_fires_all_that_is_due_in_batches(memory: MemoryEngine, clock: Manual
     assert (batches, one.fired) == ([3, 3, 1], 7)
 
 
-@pytest.mark.shows("R-SCHED-30")
+@pytest.mark.shows("R-SCHED-30", "R-SCHED-39")
 def test_it_starts_fires_is_woken_and_stops(engine: Engine, store: Store, reader: Reader) -> None:
     # By its own clock it would sleep for a minute; the store's clock stands still, and what is due is due.
     declared = Definition(name="declared", job=NewJob(task="t"), cron="* * * * *", is_declared=True)

@@ -220,7 +220,7 @@ def test_a_payload_that_was_moved_to_another_task_is_dead(url: str) -> None:
             moved.result(timeout=120)
 
 
-@pytest.mark.shows("R-SER-18")
+@pytest.mark.shows("R-SER-18", "R-DONE-06")
 def test_large_ones_are_kept_as_blobs_and_go_with_their_job(url: str, folder: Path) -> None:
     with with_tasks(Forebay(url, encryption_keys=OLD, blobs=folder)) as app, app.working(threads=1):
         job = app.enqueue("echo", [LARGE])

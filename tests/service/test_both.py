@@ -58,6 +58,7 @@ def test_the_same_requests_get_the_same_answers(role: str) -> None:
     assert len({code for code, _ in by_http.values()}) > 3
 
 
+@pytest.mark.shows("R-GRPC-01")
 def test_the_walk_goes_through_every_operation_and_every_method() -> None:
     routes = {
         operation["operationId"]

@@ -75,7 +75,7 @@ def test_a_store_that_is_away_is_tried_once_a_second_until_it_is_back(
     assert [record.levelname for record in caplog.records] == ["CRITICAL", "WARNING", "CRITICAL"]
 
 
-@pytest.mark.shows("R-EDGE-55", "R-STORE-32")
+@pytest.mark.shows("R-EDGE-55", "R-STORE-32", "R-HTTP-26")
 def test_a_store_that_goes_away_is_noticed_before_anybody_asks_and_takes_nothing_half(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,7 +21,7 @@ def seconds_between(earlier: str, later: str) -> float:
     return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
 
 
-@pytest.mark.shows("R-HTTP-08", "R-HTTP-10", "R-DONE-03")
+@pytest.mark.shows("R-HTTP-08", "R-HTTP-10", "R-DONE-03", "R-LEASE-08")
 def test_a_job_is_claimed_and_acknowledged(served: Served) -> None:
     queue = served.queue()
     job_id = served.enqueue(queue, args=[7], kwargs={"to": "ada"}, correlation_id="c")
@@ -73,7 +73,7 @@ def test_a_claim_can_be_for_some_tasks_only(served: Served) -> None:
     assert [one["task"] for one in served.claim(queue, most=5)] == ["other"]
 
 
-@pytest.mark.shows("R-HTTP-11")
+@pytest.mark.shows("R-HTTP-11", "R-HTTP-05", "R-DONE-13")
 def test_a_failed_attempt_is_tried_again_after_its_own_time_or_never(served: Served) -> None:
     queue = served.queue()
     soon, never = served.claimed(queue), served.claimed(queue)
@@ -136,7 +136,7 @@ def test_what_somebody_else_says_takes_nothing_from_the_holder(served: Served) -
     assert served.job(job["id"])["state"] == "completed"
 
 
-@pytest.mark.shows("R-HTTP-12", "R-HTTP-13", "R-LEASE-38", "R-LEASE-40", "R-LEASE-41")
+@pytest.mark.shows("R-HTTP-12", "R-HTTP-13", "R-LEASE-38", "R-LEASE-40", "R-LEASE-41", "R-LEASE-08")
 def test_a_lease_is_kept_by_heartbeats_and_can_be_extended(served: Served) -> None:
     job = served.claimed(served.queue(lease_ms=60_000))
     path = f"/v1/jobs/{job['id']}"

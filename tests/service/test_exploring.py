@@ -50,6 +50,7 @@ def test_cp5_4_search_returns_only_matches_and_pages(served: Served) -> None:
     assert page(None, created_before="2001-01-01T00:00:00Z")["jobs"] == []
 
 
+@pytest.mark.shows("R-NFR-14")
 def test_a_search_among_ten_thousand_jobs_is_answered(tmp_path: Path) -> None:
     # Within half a second where nobody else uses the machine: `make bench WHAT=explorer` measures it.
     with serving(open_engine(f"sqlite:///{tmp_path}/jobs.db")) as served:
@@ -144,7 +145,7 @@ def live_for_a_minute(app: Forebay, clock: ManualClock, failing: bool) -> None:
     clock.advance(seconds=54)
 
 
-@pytest.mark.shows("R-TEST-48")
+@pytest.mark.shows("R-TEST-48", "R-TEST-28")
 def test_five_minutes_of_a_schedule_are_shown_with_failures_and_retries() -> None:
     clock = ManualClock(1_800_000_000_000)
     with Forebay("memory://", clock=clock) as app:

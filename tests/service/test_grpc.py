@@ -149,7 +149,7 @@ def test_nobody_waits_for_longer_than_the_deadline_of_the_call_leaves() -> None:
     assert [getattr(one, "wait_seconds", None) for one in waits] == [10, 10, 5 - MARGIN_SECONDS, 0]
 
 
-@pytest.mark.shows("R-GRPC-04", "R-LEASE-14")
+@pytest.mark.shows("R-GRPC-04", "R-LEASE-14", "R-HTTP-06", "R-DONE-06", "R-DONE-12")
 def test_a_claim_and_a_wait_are_answered_when_something_comes(spoken: Spoken) -> None:
     queue = spoken.queue("long")
     claiming = spoken.consumer.Dequeue.future(pb.DequeueRequest(queues=[queue]), timeout=PATIENCE)

@@ -151,7 +151,7 @@ def test_what_cannot_be_shown_is_refused(plain: Served, path: str, status: int, 
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-@pytest.mark.shows("R-PRI-11", "R-MET-08", "R-MET-19", "R-MET-20", "R-MET-52")
+@pytest.mark.shows("R-PRI-11", "R-MET-08", "R-MET-19", "R-MET-20", "R-MET-52", "R-MET-22")
 def test_a_queue_that_is_asked_for_shows_who_waits_by_priority_and_the_oldest(
     plain: Served, store: Store
 ) -> None:
@@ -250,7 +250,7 @@ def test_workers_and_runs_of_schedules_are_shown_to_prometheus() -> None:
 MISS_RATE = 'sum(delta(schedule_runs{status!="enqueued"}[1h])) / sum(delta(schedule_runs[1h]))'
 
 
-@pytest.mark.shows("R-MET-50")
+@pytest.mark.shows("R-MET-50", "R-ALERT-25", "R-SCHED-52")
 def test_the_share_of_missed_runs_is_worked_out_from_two_readings_as_the_guide_says() -> None:
     job = NewJob(task="t")
 

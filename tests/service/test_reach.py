@@ -117,7 +117,7 @@ def test_a_sequence_holds_over_all_queues_so_it_takes_a_key_for_all(holders: dic
     assert holders["admin"].code("POST", "/v1/jobs", job)[0] == 201
 
 
-@pytest.mark.shows("R-SEC-13")
+@pytest.mark.shows("R-SEC-13", "R-HTTP-05")
 @pytest.mark.parametrize("path", ["", "/wait?timeout_seconds=0"])
 def test_a_job_lists_only_neighbours_that_the_key_may_see(holders: dict[str, Holder], path: str) -> None:
     admin = holders["admin"]

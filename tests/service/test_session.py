@@ -49,7 +49,6 @@ def browser(guarded: tuple[Served, str]) -> Iterator[httpx2.Client]:
         yield client
 
 
-@pytest.mark.shows("R-DASH-22")
 def test_a_key_begins_a_session_whose_cookie_scripts_cannot_read(guarded: tuple[Served, str]) -> None:
     served, token = guarded
 

@@ -113,6 +113,7 @@ def test_the_end_of_a_job_is_told_to_who_looks_on(served: Served) -> None:
     assert [one["counts"]["completed"] for one in told.body["queues"]] == [1]
 
 
+@pytest.mark.shows("R-HTTP-43")
 def test_what_somebody_does_is_told_and_told_again_to_who_comes_back(served: Served) -> None:
     queue = served.queue()
     job_id = served.enqueue(queue)
@@ -133,6 +134,7 @@ def test_what_somebody_does_is_told_and_told_again_to_who_comes_back(served: Ser
     assert int(again.number) >= line["number"]
 
 
+@pytest.mark.shows("R-HTTP-43")
 def test_only_the_queues_that_were_named_are_told(served: Served) -> None:
     mine, other = served.queue(), served.queue()
 
@@ -258,6 +260,7 @@ def test_a_client_that_does_not_read_is_let_go() -> None:
     assert asyncio.run(scene()) == 0
 
 
+@pytest.mark.shows("R-HTTP-43")
 def test_a_silent_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch, plain: Served) -> None:
     assert streaming.COMMENT_SECONDS == 30
     monkeypatch.setattr(streaming, "COMMENT_SECONDS", 0.01)
@@ -281,6 +284,7 @@ def test_who_was_away_for_too_long_is_told_so() -> None:
     assert asyncio.run(scene()) == ["queues", "workers", "missed", "log"]
 
 
+@pytest.mark.shows("R-HTTP-43")
 def test_a_store_that_is_away_is_told_and_looked_for_again(
     monkeypatch: pytest.MonkeyPatch, plain: Served
 ) -> None:

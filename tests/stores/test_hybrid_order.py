@@ -306,7 +306,7 @@ def test_handles_that_claim_at_once_never_get_the_same_job(usual: HybridEngine) 
     store.close()
 
 
-@pytest.mark.shows("R-STORE-55", "R-STORE-56", "R-CFG-34")
+@pytest.mark.shows("R-STORE-55")
 def test_every_key_is_documented_and_expires(engine: HybridEngine, store: HybridStore) -> None:
     filled(store, 3)
     store._order.named(DEFAULT, 1)

@@ -148,7 +148,7 @@ def test_a_claim_takes_milliseconds_by_what_redis_names_and_by_the_database_alon
     assert problems(engine) == ()
 
 
-@pytest.mark.shows("R-STORE-60", "R-SWEEP-25", "R-TEST-56")
+@pytest.mark.shows("R-STORE-60", "R-SWEEP-25", "R-TEST-56", "R-EDGE-67")
 def test_when_redis_is_back_its_part_of_the_order_is_built_in_parts(
     store: HybridStore, engine: HybridEngine, beside: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

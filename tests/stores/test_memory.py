@@ -321,6 +321,7 @@ def test_text_that_cannot_be_written_as_utf_8_is_refused(store: Store, reader: R
     assert [job.state for job in everything(reader)] == ["pending"]
 
 
+@pytest.mark.shows("R-STORE-66")
 def test_an_order_does_not_grow_with_what_has_left_it(store: Store, reader: Reader) -> None:
     store.insert([new_job(id="mine")])
     [job] = reader.jobs([JobId("mine")])
@@ -395,7 +396,7 @@ def change(state: State, job_id: str, **changes: object) -> None:
     state.put(Record(replace(state.jobs[JobId(job_id)].job, **changes)))
 
 
-@pytest.mark.shows("R-SWEEP-24")
+@pytest.mark.shows("R-SWEEP-24", "R-SWEEP-23")
 @pytest.mark.parametrize(
     ("damage", "said"),
     [

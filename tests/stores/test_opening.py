@@ -66,6 +66,7 @@ def test_there_are_these_engines_and_no_brokers() -> None:
             open_engine(url)
 
 
+@pytest.mark.shows("R-CFG-41")
 def test_how_long_an_answer_is_waited_for_is_up_to_the_address() -> None:
     postgres = [open_engine(f"postgresql://host/jobs{rest}") for rest in ("", "?answer_wait=4")]
     redis = [open_engine(f"redis://host/0{rest}") for rest in ("", "?answer_wait=2.5")]

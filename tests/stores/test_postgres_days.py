@@ -141,7 +141,7 @@ def test_a_day_of_which_the_default_has_jobs_stays_there(
     assert "finished_20270116" in days(engine)
 
 
-@pytest.mark.shows("R-EXT-06")
+@pytest.mark.shows("R-EXT-06", "R-STORE-31")
 def test_a_day_that_nobody_keeps_is_dropped_with_all_that_is_left_of_it(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock
 ) -> None:

@@ -77,6 +77,7 @@ def counts(engine: PostgresEngine) -> Counts:
         reader.close()
 
 
+@pytest.mark.shows("R-STORE-25")
 def test_the_common_exchange_does_all_that_it_has_to_in_one_statement(
     store: PostgresStore, other: PostgresStore, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

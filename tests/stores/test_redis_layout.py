@@ -115,7 +115,7 @@ def test_an_insert_is_one_script_that_writes_all_of_it(store: Store, admin: driv
     assert admin.exists("{forebay}:body:2") == 1
 
 
-@pytest.mark.shows("R-STORE-35", "R-STORE-38", "R-BUG-28")
+@pytest.mark.shows("R-STORE-35", "R-STORE-38", "R-BUG-28", "R-LEASE-51")
 def test_a_claim_is_one_script_that_names_its_holder_and_its_end(store: Store, admin: driver.Redis) -> None:
     store.insert([new_job(lease_ms=60_000)])
     before = now_of(admin)
@@ -218,7 +218,7 @@ def test_nobody_waits_inside_the_server() -> None:
     assert POLL_SECONDS <= 5
 
 
-@pytest.mark.shows("R-NFR-10", "R-STORE-47")
+@pytest.mark.shows("R-NFR-10", "R-STORE-47", "R-STORE-08")
 def test_a_program_with_a_worker_needs_few_connections(own_server: RedisServer, admin: driver.Redis) -> None:
     with Forebay(f"{own_server.url()}?persistence=none") as app:
 

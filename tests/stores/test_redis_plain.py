@@ -215,6 +215,7 @@ def test_a_result_comes_back_whatever_its_size(engine: Engine, store: Store, siz
     assert found.result == b"\xff" * size
 
 
+@pytest.mark.shows("R-CLI-20")
 @pytest.mark.parametrize("place", [3, 30])  # among what alike jobs share; in the number
 def test_a_head_with_a_damaged_part_is_skipped_and_the_batch_goes_on(
     engine: Engine, store: Store, admin: driver.Redis, place: int

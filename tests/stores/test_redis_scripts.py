@@ -47,7 +47,7 @@ def test_what_ends_jobs_works_without_memory_and_what_brings_them_does_not() -> 
     assert flags["insert"] == flags["insert_plain"] == "#!lua"
 
 
-@pytest.mark.shows("R-STORE-39", "R-STORE-52")
+@pytest.mark.shows("R-STORE-39", "R-STORE-52", "R-STORE-44")
 def test_every_key_is_documented_and_no_script_scans_the_server() -> None:
     text = "\n".join([*FILES.values(), *SHARED])
     page = keys.__doc__ or ""

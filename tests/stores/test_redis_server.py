@@ -265,7 +265,7 @@ def test_a_full_server_forgets_its_oldest_history_before_it_refuses_a_job(
     assert problems(engine) == ()
 
 
-@pytest.mark.shows("R-STORE-49", "R-SWEEP-22", "R-NFR-08")
+@pytest.mark.shows("R-STORE-49", "R-SWEEP-22", "R-NFR-08", "R-ENQ-17")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_no_accepted_job_is_lost_when_the_server_is_started_again(
     own_server: RedisServer, engine: Engine, store: Store, how: int

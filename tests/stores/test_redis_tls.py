@@ -35,7 +35,7 @@ def url_of(front: TlsFront, *options: str, password: str = "secret") -> str:  # 
     return f"rediss://:{password}@127.0.0.1:{front.port}/0?{'&'.join(('persistence=none', *options))}"
 
 
-@pytest.mark.shows("R-STORE-48")
+@pytest.mark.shows("R-STORE-48", "R-SEC-07")
 def test_a_store_behind_tls(front: TlsFront) -> None:
     engine = open_engine(url_of(front, AUTHORITY))
 

@@ -99,7 +99,7 @@ def nobody() -> Iterator[str]:
 # Servers that are away
 
 
-@pytest.mark.shows("R-SDK-02")
+@pytest.mark.shows("R-SDK-02", "R-EDGE-74")
 def test_another_server_is_asked_where_one_is_away(served: Served) -> None:
     here = served.address.removeprefix("http://")
     with nobody() as away, closing(open_engine(f"http://{away},{here}").store()) as store:

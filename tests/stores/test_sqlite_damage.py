@@ -348,7 +348,7 @@ def without_entry(path: Path, index: str, write: Callable[[], object]) -> None:
             step()
 
 
-@pytest.mark.shows("R-SWEEP-24")
+@pytest.mark.shows("R-SWEEP-24", "R-SWEEP-23")
 @pytest.mark.parametrize(
     ("index", "wish", "said"),
     [

@@ -93,6 +93,7 @@ def test_a_lock_held_for_longer_than_the_limit_is_reported_and_the_call_works_la
     assert counts == {"default": Counts(pending=10)}
 
 
+@pytest.mark.shows("R-LEASE-15")
 @pytest.mark.parametrize("call", ["exchange", "renew", "sweep", "promote", "prune", "rescore", "record"])
 def test_every_call_reports_a_lock_that_lasts(path: Path, call: str) -> None:
     arguments: dict[str, tuple[object, ...]] = {

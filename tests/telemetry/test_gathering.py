@@ -33,7 +33,7 @@ def only(rows: list[MetricRow]) -> MetricRow:
     return row
 
 
-@pytest.mark.shows("R-MET-27", "R-MET-34")
+@pytest.mark.shows("R-MET-27", "R-MET-34", "R-MET-28", "R-MET-29")
 def test_claims_and_ends_of_ten_seconds_become_a_row_for_each_queue() -> None:
     gathering = Gathering("w")
     gathering.claimed([job(wait_ms=5), job(wait_ms=15), job("sort", queue="a")], 100.0)

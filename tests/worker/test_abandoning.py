@@ -33,7 +33,7 @@ def overrun(rig: Rig, coordinator: Coordinator, seconds: float = 1.0) -> None:
     coordinator.turn()
 
 
-@pytest.mark.shows("R-WORK-18", "R-EDGE-78")
+@pytest.mark.shows("R-WORK-18", "R-EDGE-78", "R-WORK-19", "R-BUG-03")
 def test_an_attempt_that_does_not_stop_is_settled_as_timed_out_half_a_second_after_its_limit(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -234,7 +234,7 @@ def test_the_heavier_queue_is_asked_first_and_more_often(clock: ManualClock) -> 
     assert order == ["high", "high", "low", "high"] * 2
 
 
-@pytest.mark.shows("R-PRI-28", "R-PRI-30")
+@pytest.mark.shows("R-PRI-28", "R-PRI-30", "R-WORK-23", "R-PRI-26", "R-PRI-29")
 def test_each_queue_has_its_share_of_the_visits(clock: ManualClock) -> None:
     slots = Slots(threads=1)
 

@@ -149,7 +149,7 @@ def test_a_snoozed_job_counts_no_failure(rig: Rig) -> None:
     assert (rig.job(job).state, rig.job(job).failures) == (JobState.SCHEDULED, 0)
 
 
-@pytest.mark.shows("R-LEASE-24", "R-LEASE-26", "R-LEASE-45", "R-LEASE-47")
+@pytest.mark.shows("R-LEASE-24", "R-LEASE-26", "R-LEASE-45", "R-EDGE-03")
 @pytest.mark.parametrize("outcome", [Completed(b"mine"), Failed(BOOM)])
 def test_a_settlement_of_a_lost_lease_is_dropped_and_reported(
     rig: Rig, other_store: Store, caplog: pytest.LogCaptureFixture, outcome: Completed | Failed

@@ -42,6 +42,7 @@ def worked(rig: Rig) -> None:
     Measuring(rig.clock).run(rig.store)
 
 
+@pytest.mark.shows("R-MET-22", "R-TEST-42")
 @pytest.mark.shows("R-MET-16", "R-MET-17", "R-MET-18", "R-MET-45", "R-MET-46", "R-MET-53", "R-TEST-35")
 def test_what_a_worker_does_is_told_by_the_figures_of_its_queue(rig: Rig) -> None:
     worked(rig)

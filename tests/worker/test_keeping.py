@@ -101,7 +101,7 @@ def test_a_look_for_commands_that_fails_is_counted_too(kept: Kept, clock: Manual
     assert (failed, kept.renewal.renewals.failures) == (1, 0)
 
 
-@pytest.mark.shows("R-LEASE-29", "R-EDGE-05", "R-LEASE-42")
+@pytest.mark.shows("R-LEASE-29", "R-EDGE-05", "R-LEASE-42", "R-LEASE-39")
 def test_a_job_is_told_that_its_lease_is_in_doubt_and_when_it_is_not_any_more(
     kept: Kept, store: Store, clock: ManualClock
 ) -> None:
@@ -119,7 +119,7 @@ def test_a_job_is_told_that_its_lease_is_in_doubt_and_when_it_is_not_any_more(
     assert not one.context.is_lost
 
 
-@pytest.mark.shows("R-LEASE-29")
+@pytest.mark.shows("R-LEASE-29", "R-WORK-26")
 def test_a_job_knows_who_holds_it_since_when_and_why_it_is_lost(
     kept: Kept, store: Store, other_store: Store, clock: ManualClock
 ) -> None:

@@ -38,7 +38,7 @@ def test_one_worker_process_completes_thousands_of_jobs_in_a_second(app: Forebay
         eventually(lambda: not app.counts()[DEFAULT_QUEUE].live, TEN_TIMES * jobs / per_second)
 
 
-@pytest.mark.shows("R-NFR-01", "R-NFR-26")
+@pytest.mark.shows("R-NFR-01", "R-NFR-26", "R-ENQ-19")
 def test_a_call_that_enqueues_is_quick_also_while_a_worker_is_busy(app: Forebay) -> None:
     calls: list[float] = []
 

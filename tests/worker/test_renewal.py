@@ -69,7 +69,7 @@ def lease_end(reader: Reader, one: Assignment) -> int:
 # ------------------------------------------------------------------ renewing
 
 
-@pytest.mark.shows("R-LEASE-35", "R-LEASE-36", "R-LEASE-18")
+@pytest.mark.shows("R-LEASE-35", "R-LEASE-36", "R-LEASE-18", "R-CFG-70")
 def test_a_lease_is_renewed_after_a_third_of_its_length_and_not_before(
     kept: Kept, store: Store, reader: Reader, clock: ManualClock
 ) -> None:

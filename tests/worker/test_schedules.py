@@ -6,11 +6,14 @@ from datetime import datetime
 from socket import gethostname
 from threading import Event
 
+import pytest
+
 from forebay import Forebay, current_job
 from forebay.domain.history import EventKind
 from tests.worker.support import DEADLINE
 
 
+@pytest.mark.shows("R-TEST-28")
 def test_a_worker_runs_what_its_program_has_scheduled(app: Forebay) -> None:
     ran = Event()
     seen: list[str] = []

@@ -53,7 +53,7 @@ def abandoned(app: Forebay) -> list[int]:
     return [one.abandoned for one in app.client.read(lambda reader: reader.workers())]
 
 
-@pytest.mark.shows("R-WORK-18", "R-EDGE-78")
+@pytest.mark.shows("R-WORK-18", "R-EDGE-78", "R-WORK-19")
 def test_four_hung_sockets_do_not_stop_an_embedded_worker_of_four_threads(
     app: Forebay, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -112,6 +112,7 @@ def test_a_worker_stops_in_order_while_abandoned_threads_still_wait(
         assert abandoned(app) == []
 
 
+@pytest.mark.shows("R-SWEEP-16")
 def test_an_attempt_that_was_abandoned_is_tried_again_while_its_code_still_runs(app: Forebay) -> None:
     with hanging(app), app.working(threads=2):
         job = app.enqueue("hang", retries=1, retry=RetryPolicy(base_ms=10))

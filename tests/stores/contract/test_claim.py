@@ -79,7 +79,9 @@ def test_a_claim_that_ends_before_all_large_jobs_were_taken_says_so(store: Store
     assert taken == ids
 
 
-@pytest.mark.shows("R-LEASE-06", "R-JOB-26", "R-JOB-55", "R-LEASE-18", "R-CFG-24", "R-CFG-70", "R-JOB-16")
+@pytest.mark.shows(
+    "R-LEASE-06", "R-JOB-26", "R-JOB-55", "R-LEASE-18", "R-CFG-24", "R-CFG-70", "R-JOB-16", "R-JOB-46"
+)
 def test_a_claim_leases_the_job_to_the_worker(store: Store, reader: Reader, clock: ManualClock) -> None:
     job_id = put(store)
     clock.advance(ms=7)

@@ -83,7 +83,7 @@ def test_eight_workers_claim_each_of_200_jobs_exactly_once(
     assert {job.attempt for job in reader.jobs(ids) if job} == {1}
 
 
-@pytest.mark.shows("R-LEASE-16", "R-TEST-51")
+@pytest.mark.shows("R-LEASE-16", "R-TEST-51", "R-LEASE-02")
 @pytest.mark.parametrize("_", ROUNDS)
 def test_of_ten_workers_and_two_jobs_two_get_one(
     engine: Engine, store: Store, reader: Reader, _: int
@@ -96,7 +96,7 @@ def test_of_ten_workers_and_two_jobs_two_get_one(
     assert sorted(job_id for batch in taken for job_id in batch) == ids
 
 
-@pytest.mark.shows("R-TEST-52", "R-DONE-17")
+@pytest.mark.shows("R-TEST-52", "R-DONE-17", "R-STORE-66")
 def test_workers_that_settle_and_claim_at_once_end_each_job_once(
     engine: Engine, store: Store, reader: Reader
 ) -> None:
@@ -121,7 +121,7 @@ def test_a_thousand_concurrent_inserts_give_a_thousand_ids(
     assert len(set(seqs)) == 1_000
 
 
-@pytest.mark.shows("R-IDEM-04")
+@pytest.mark.shows("R-IDEM-04", "R-SCHED-55")
 @pytest.mark.parametrize("kind", ["unique_key", "once_key"])
 @pytest.mark.parametrize("_", range(4))
 def test_concurrent_inserts_with_one_key_make_one_job(

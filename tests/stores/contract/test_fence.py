@@ -231,7 +231,7 @@ def test_another_worker_is_refused_for_the_state_when_the_attempt_is_over(
     assert record(reader, job.id) == before
 
 
-@pytest.mark.shows("R-LEASE-24", "R-HIST-04", "R-BUG-02", "R-HIST-02", "R-LEASE-47")
+@pytest.mark.shows("R-LEASE-24", "R-HIST-04", "R-BUG-02", "R-HIST-02")
 def test_a_refused_settlement_leaves_an_event_that_says_who_and_why(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:

@@ -132,6 +132,7 @@ def test_jobs_that_a_dead_worker_gave_back_do_not_crowd_out_those_it_held(
     assert [job.id for job in swept] == ([held.id] if engine.features.notices_death else [])
 
 
+@pytest.mark.shows("R-JOB-46")
 def test_a_takeover_is_a_change_of_the_job(store: Store, clock: ManualClock, reader: Reader) -> None:
     job = started(store)
     clock.advance(ms=HOUR)

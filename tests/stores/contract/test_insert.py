@@ -192,7 +192,7 @@ def test_a_batch_larger_than_any_chunk_is_stored_whole(store: Store, reader: Rea
     assert counts_of(reader).pending == 2_345
 
 
-@pytest.mark.shows("R-ENQ-22", "R-EDGE-19", "R-TEST-04", "R-ENQ-23")
+@pytest.mark.shows("R-ENQ-22", "R-EDGE-19", "R-TEST-04", "R-ENQ-23", "R-TEST-09")
 def test_a_payload_at_the_limit_is_kept_and_one_byte_more_is_refused(store: Store, reader: Reader) -> None:
     job_id = put(store, payload=b"\x00" * MAX_PAYLOAD)
 

@@ -118,7 +118,7 @@ def test_a_once_key_answers_with_its_holder_even_when_that_is_gone(store: Store)
     assert (receipt.id, receipt.is_new, receipt.state) == (holder, False, None)
 
 
-@pytest.mark.shows("R-IDEM-01", "R-EDGE-29", "R-CFG-29", "R-IDEM-03")
+@pytest.mark.shows("R-IDEM-01", "R-EDGE-29", "R-CFG-29", "R-IDEM-03", "R-EDGE-84")
 def test_a_once_key_is_held_for_24_hours_and_then_makes_a_new_job(store: Store, clock: ManualClock) -> None:
     holder = put(store, once_key="k")
 

@@ -92,7 +92,7 @@ def test_a_renewal_never_moves_the_end_back(store: Store, reader: Reader, clock:
     assert look(reader, job.id).lease_expires_at == T0 + 60_000
 
 
-@pytest.mark.shows("R-LEASE-33", "R-CFG-30")
+@pytest.mark.shows("R-LEASE-33", "R-CFG-30", "R-EDGE-14")
 def test_a_renewal_goes_no_further_than_the_extension_of_the_attempt(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:

@@ -56,7 +56,7 @@ def took(store: Store, n: int, worker: WorkerId = W1) -> list[Job]:
     return list(store.exchange(worker, wants=both(n), room=n).jobs)
 
 
-@pytest.mark.shows("R-CONC-01", "R-CONC-08", "R-CONC-10")
+@pytest.mark.shows("R-CONC-01", "R-CONC-08", "R-CONC-10", "R-CFG-70")
 def test_the_global_limit_bounds_the_jobs_of_all_queues(store: Store, other_store: Store) -> None:
     store.save_limit(Limit(scope=GLOBAL, concurrency=3))
     put_many(store, 5)
@@ -69,7 +69,7 @@ def test_the_global_limit_bounds_the_jobs_of_all_queues(store: Store, other_stor
     assert took(store, 10) == []
 
 
-@pytest.mark.shows("R-CONC-05", "R-QUEUE-13")
+@pytest.mark.shows("R-CONC-05", "R-QUEUE-13", "R-LEASE-12")
 def test_the_limit_of_a_queue_leaves_other_queues_alone(store: Store) -> None:
     store.save_limit(Limit(scope=HERE, concurrency=2))
     put_many(store, 5)

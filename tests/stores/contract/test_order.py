@@ -239,7 +239,7 @@ def test_in_strict_mode_priority_alone_decides(store: Store, clock: ManualClock)
     assert claimed(store, 2) == [new, old]
 
 
-@pytest.mark.shows("R-PRI-21")
+@pytest.mark.shows("R-PRI-21", "R-PRI-06")
 def test_in_fifo_mode_a_retry_keeps_its_place(store: Store, clock: ManualClock) -> None:
     store.save_queue(DEFAULT, {"mode": QueueMode.FIFO})
     failed = started(store)
@@ -292,7 +292,7 @@ def wanted_order(reader: Reader, ids: list[JobId], now: int) -> list[JobId]:
     return [job.id for job in sorted((job for job in reader.jobs(ids) if job), key=turn)]
 
 
-@pytest.mark.shows("R-PRI-12", "R-PRI-13", "R-PRI-15", "R-PRI-16")
+@pytest.mark.shows("R-PRI-12", "R-PRI-13", "R-PRI-15", "R-PRI-16", "R-PRI-24")
 @pytest.mark.parametrize("seed", range(12))
 def test_an_engine_ranks_and_claims_any_jobs_as_the_domain_does(
     store: Store, reader: Reader, clock: ManualClock, seed: int

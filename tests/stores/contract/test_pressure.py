@@ -204,7 +204,7 @@ def test_a_clock_that_is_set_back_gives_no_tokens_and_holds_nobody_up_for_long(
     assert refused(store).retry_after == 1
 
 
-@pytest.mark.shows("R-RATE-09")
+@pytest.mark.shows("R-RATE-09", "R-EDGE-84")
 def test_a_bucket_that_is_pruned_is_a_full_one(store: Store, clock: ManualClock) -> None:
     store.save_queue(MAIL, {"client_rate": 1, "client_burst": 9})
     put_many(store, 9, queue=MAIL, client="web")

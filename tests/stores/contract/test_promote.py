@@ -55,6 +55,7 @@ def test_a_job_becomes_pending_when_it_is_due_and_not_before(
     assert counts_of(reader) == Counts(pending=1)
 
 
+@pytest.mark.shows("R-JOB-46")
 def test_a_promotion_leaves_the_rest_of_the_job_as_it_was(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:

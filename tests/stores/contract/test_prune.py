@@ -41,6 +41,7 @@ LIVE_STATES = [state for state in STATES if state not in FINAL_STATES]
 ARCHIVED = {"archive": True, "keep_finished_ms": MINUTE, "keep_dead_ms": MINUTE}
 
 
+@pytest.mark.shows("R-EDGE-84")
 @pytest.mark.shows(
     "R-DONE-08",
     "R-HIST-09",
@@ -142,7 +143,7 @@ def test_jobs_of_a_dropped_queue_are_pruned_too(store: Store, reader: Reader, cl
     assert record(reader, job_id) is None
 
 
-@pytest.mark.shows("R-HIST-11", "R-EDGE-85", "R-BUG-06")
+@pytest.mark.shows("R-HIST-11", "R-EDGE-85", "R-BUG-06", "R-SWEEP-18")
 def test_pruning_goes_in_batches_and_begins_with_the_oldest(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
@@ -194,7 +195,7 @@ def test_a_job_with_an_id_used_before_does_not_inherit_a_history(
 # Archive.
 
 
-@pytest.mark.shows("R-HIST-13", "R-HIST-14", "R-HIST-09", "R-BUG-01", "R-BUG-08")
+@pytest.mark.shows("R-HIST-13", "R-HIST-14", "R-HIST-09", "R-BUG-01", "R-BUG-08", "R-CFG-17")
 def test_a_line_about_each_pruned_job_stays_in_the_archive(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
@@ -345,7 +346,7 @@ def test_a_job_revived_and_pruned_again_has_a_line_of_each_end(
 # Events and workers.
 
 
-@pytest.mark.shows("R-HIST-05")
+@pytest.mark.shows("R-HIST-05", "R-HIST-29")
 def test_an_event_is_kept_for_90_days(store: Store, reader: Reader, clock: ManualClock) -> None:
     store.record([Event(kind=EventKind.NOTE, detail="hello")])
     job_id = put(store)
@@ -361,7 +362,7 @@ def test_an_event_is_kept_for_90_days(store: Store, reader: Reader, clock: Manua
     assert kinds_of(reader, job_id) == []
 
 
-@pytest.mark.shows("R-SWEEP-17")
+@pytest.mark.shows("R-SWEEP-17", "R-EDGE-84")
 def test_a_worker_that_has_been_silent_for_a_day_is_forgotten(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:

@@ -305,6 +305,7 @@ def test_a_position_promises_no_start_without_a_pace(store: Store, reader: Reade
     assert reader.position(put(store)) == Position(ahead=1, is_exact=True, starts_in_ms=None)
 
 
+@pytest.mark.shows("R-ENQ-05")
 def test_a_position_promises_a_start_by_the_pace_of_the_last_minute(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
@@ -424,6 +425,7 @@ def test_the_audit_log_holds_events_of_jobs_and_of_queues(store: Store, reader: 
     ]
 
 
+@pytest.mark.shows("R-CLI-21")
 def test_a_sound_store_has_no_problems(store: Store, reader: Reader) -> None:
     [make(store, state, unique_key=f"k-{state}") for state in STATES if state is not JobState.PENDING]
 

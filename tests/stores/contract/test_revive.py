@@ -43,7 +43,7 @@ REVIVABLE = [JobState.DEAD, JobState.CANCELLED]
 NOT_REVIVABLE = [state for state in STATES if state not in REVIVABLE]
 
 
-@pytest.mark.shows("R-JOB-51", "R-DLQ-07", "R-DLQ-04")
+@pytest.mark.shows("R-JOB-51", "R-DLQ-07", "R-DLQ-04", "R-JOB-46")
 @pytest.mark.parametrize("state", REVIVABLE)
 def test_a_dead_or_cancelled_job_becomes_pending_again(
     store: Store, reader: Reader, clock: ManualClock, state: JobState
@@ -99,7 +99,7 @@ def test_an_unknown_job_cannot_be_revived(store: Store) -> None:
     assert (verdict.job_id, verdict.done, verdict.state) == (UNKNOWN, False, None)
 
 
-@pytest.mark.shows("R-DLQ-07", "R-TEST-23", "R-LEASE-20")
+@pytest.mark.shows("R-DLQ-07", "R-TEST-23", "R-LEASE-20", "R-JOB-51")
 def test_a_revived_job_starts_with_fresh_failures_and_its_attempts_go_on(
     store: Store, reader: Reader
 ) -> None:

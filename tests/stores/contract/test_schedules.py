@@ -63,6 +63,7 @@ def lines(reader: Reader, name: str = "tidy") -> list[tuple[int, FiringStatus, i
     return [(one.at - T0, one.status, one.count) for one in reversed(reader.firings(name))]
 
 
+@pytest.mark.shows("R-SCHED-16")
 def test_a_saved_schedule_is_read_as_it_was_written(store: Store, reader: Reader, clock: ManualClock) -> None:
     definition = define(
         name="füll/ß",
@@ -135,6 +136,7 @@ def test_a_removed_schedule_is_gone_with_its_history_and_its_jobs_stay(
     assert [(event.actor, event.detail) for event in events] == [("ada", "removed tidy"), ("", "saved tidy")]
 
 
+@pytest.mark.shows("R-TEST-69")
 @pytest.mark.shows("R-SCHED-13", "R-SCHED-17", "R-SCHED-19", "R-SCHED-20", "R-SCHED-57", "R-IDEM-08")
 def test_a_run_becomes_a_job_when_it_is_due_and_not_before(
     store: Store, reader: Reader, clock: ManualClock
@@ -250,6 +252,7 @@ def test_schedules_are_due_in_the_order_of_their_times(
     assert [one.name for one in store.due_schedules(1).schedules] == ["b"]
 
 
+@pytest.mark.shows("R-SCHED-19", "R-SCHED-53", "R-TEST-46")
 @pytest.mark.shows("R-SCHED-48", "R-SCHED-49", "R-SCHED-51", "R-EDGE-35", "R-TEST-31")
 def test_cp4_6_runs_that_were_missed_are_caught_up_within_a_bound(
     store: Store, reader: Reader, clock: ManualClock
@@ -335,7 +338,7 @@ def test_one_run_waits_until_the_job_of_the_one_before_has_ended(
     assert kept(reader).next_at == T0 + 5 * MINUTE
 
 
-@pytest.mark.shows("R-SCHED-33")
+@pytest.mark.shows("R-SCHED-33", "R-SCHED-19")
 def test_a_job_that_is_refused_is_told_and_stops_no_other_schedule(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
@@ -409,6 +412,7 @@ def test_firing_by_hand_changes_nothing_about_what_comes_next(
     assert lines(reader) == [(5, FiringStatus.ENQUEUED, 1)]
 
 
+@pytest.mark.shows("R-SCHED-20")
 def test_the_last_hundred_lines_of_the_history_are_kept(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:

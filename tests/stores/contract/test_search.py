@@ -127,7 +127,7 @@ def test_jobs_are_found_by_task(store: Store, reader: Reader) -> None:
     assert found(reader, tasks=("a", "b")) == {a, b}
 
 
-@pytest.mark.shows("R-QUEUE-09", "R-DLQ-13")
+@pytest.mark.shows("R-QUEUE-09", "R-DLQ-13", "R-ENQ-45")
 def test_jobs_are_found_by_a_range_of_priorities(store: Store, reader: Reader) -> None:
     low, zero, high = (put(store, priority=priority) for priority in (-5, 0, 5))
 
@@ -136,7 +136,7 @@ def test_jobs_are_found_by_a_range_of_priorities(store: Store, reader: Reader) -
     assert found(reader, priority_from=0, priority_to=0) == {zero}
 
 
-@pytest.mark.shows("R-QUEUE-09", "R-ENQ-46", "R-DLQ-13")
+@pytest.mark.shows("R-QUEUE-09", "R-ENQ-46", "R-DLQ-13", "R-ENQ-45")
 def test_jobs_are_found_by_a_range_of_creation_times(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
@@ -163,7 +163,7 @@ def test_jobs_are_found_by_the_time_of_their_end(store: Store, reader: Reader, c
     assert found(reader, finished_before=T0 + 2) == {first, second}
 
 
-@pytest.mark.shows("R-IDEM-05", "R-ENQ-46")
+@pytest.mark.shows("R-IDEM-05", "R-ENQ-46", "R-ENQ-45")
 @pytest.mark.parametrize("state", STATES)
 def test_jobs_are_found_by_their_keys_even_after_their_end(
     store: Store, reader: Reader, state: JobState
@@ -230,6 +230,7 @@ def test_a_key_of_the_metadata_may_be_any_text(store: Store, reader: Reader, key
     assert found(reader, metadata={key: 1}) == {job_id}
 
 
+@pytest.mark.shows("R-ENQ-45")
 @pytest.mark.parametrize("text", ["ann@example.org", "größe", "100%", "a_b", "back\\slash", "it's"])
 def test_jobs_are_found_by_a_text_in_their_payload(store: Store, reader: Reader, text: str) -> None:
     job_id = put(store, payload=f'{{"to": {text}}}'.encode())
@@ -238,6 +239,7 @@ def test_jobs_are_found_by_a_text_in_their_payload(store: Store, reader: Reader,
     assert found(reader, text=text) == {job_id}
 
 
+@pytest.mark.shows("R-ENQ-45")
 def test_jobs_are_found_by_a_text_in_the_reason_they_ended(store: Store, reader: Reader) -> None:
     dead = started(store)
     settle(store, dead, Discarded(AttemptError(type="Boom", message="disk full on node-7")))
@@ -276,6 +278,7 @@ def test_a_rare_job_is_found_among_many(store: Store, reader: Reader) -> None:
     assert found(reader, metadata={"rare": True}) == {first}
 
 
+@pytest.mark.shows("R-JOB-32")
 def test_a_line_tells_how_the_job_ended(store: Store, reader: Reader, clock: ManualClock) -> None:
     job = started(store)
     clock.advance(ms=250)

@@ -82,7 +82,7 @@ def test_a_result_may_be_anything_or_nothing(store: Store, reader: Reader, resul
     assert look(reader, job.id).result == result
 
 
-@pytest.mark.shows("R-DONE-17", "R-SWEEP-19", "R-DLQ-03", "R-JOB-50")
+@pytest.mark.shows("R-DONE-17", "R-SWEEP-19", "R-DLQ-03", "R-JOB-50", "R-DONE-01")
 @pytest.mark.parametrize(("outcome", "state", "reason"), FINAL_ENDS)
 def test_a_job_that_ends_leaves_the_live_ones_in_the_same_step(
     store: Store, reader: Reader, outcome: Outcome, state: JobState, reason: str | None
@@ -118,7 +118,9 @@ def test_ending_leaves_the_rest_of_the_job_as_it_was(
     }
 
 
-@pytest.mark.shows("R-JOB-49", "R-RETRY-07", "R-RETRY-08", "R-TEST-19", "R-RETRY-25")
+@pytest.mark.shows(
+    "R-JOB-49", "R-RETRY-07", "R-RETRY-08", "R-TEST-19", "R-RETRY-25", "R-RETRY-09", "R-JOB-46"
+)
 @pytest.mark.parametrize(("outcome", "state", "delay"), WAITING_ENDS)
 def test_a_job_that_goes_back_waits_for_its_delay_and_keeps_its_ready_time(
     store: Store, reader: Reader, clock: ManualClock, outcome: Outcome, state: JobState, delay: int
@@ -273,7 +275,10 @@ def test_without_retries_the_first_failure_is_the_last(store: Store, reader: Rea
     assert (dead.state, dead.reason, dead.failures) == (JobState.DEAD, "Boom: it broke", 1)
 
 
-@pytest.mark.shows("R-RETRY-02", "R-RETRY-05", "R-RETRY-06", "R-TEST-20", "R-CFG-53", "R-MET-29")
+@pytest.mark.shows("R-TEST-69")
+@pytest.mark.shows(
+    "R-RETRY-02", "R-RETRY-05", "R-RETRY-06", "R-TEST-20", "R-CFG-53", "R-MET-29", "R-DLQ-01", "R-JOB-50"
+)
 def test_with_three_retries_a_job_runs_four_times_with_doubling_delays(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
@@ -299,7 +304,7 @@ def wait_after_failure(store: Store, reader: Reader, clock: ManualClock) -> int 
     return wait
 
 
-@pytest.mark.shows("R-DLQ-01", "R-DLQ-02", "R-DLQ-23", "R-TEST-22", "R-JOB-57", "R-BUG-07")
+@pytest.mark.shows("R-DLQ-01", "R-DLQ-02", "R-DLQ-23", "R-TEST-22", "R-JOB-57", "R-BUG-07", "R-JOB-55")
 def test_a_dead_letter_shows_all_that_is_known_about_the_job(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:

@@ -250,7 +250,7 @@ def test_a_missing_parent_may_be_allowed_if_it_can_have_been_forgotten(
 # Failure
 
 
-@pytest.mark.shows("R-DEP-06", "R-DEP-07", "R-DEP-08", "R-EDGE-49", "R-TEST-59")
+@pytest.mark.shows("R-DEP-06", "R-DEP-07", "R-DEP-08", "R-EDGE-49", "R-TEST-59", "R-EDGE-48")
 @pytest.mark.parametrize(
     ("on_failure", "state"),
     [
@@ -334,6 +334,7 @@ def test_a_held_job_is_cancelled_when_its_parent_is_forgotten(
     assert look(reader, child).state is CANCELLED
 
 
+@pytest.mark.shows("R-EDGE-51")
 def test_a_completed_parent_that_is_forgotten_stays_met(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
