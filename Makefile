@@ -82,25 +82,13 @@ clean: ## Maintain: remove .venv, caches and build results
 
 # ---------------------------------------------------------------- for maintainers: `make tools` lists these
 
-.PHONY: dashboard test-stores test-hybrid test-extended test-browser test-page pictures site reference requirements package types pythons lowest-versions audit sbom lock
+.PHONY: dashboard test-stores test-extended test-browser test-page pictures site reference requirements package types pythons lowest-versions audit sbom lock
 
 dashboard: $(READY) #: build the page of the dashboard, if its source has changed
 	@$(BIN)/python tools/dashboard.py
 
 test-stores: $(READY) #: the store contract, the model test and what one engine alone can do
 	$(BIN)/pytest -n 3 --dist worksteal tests/stores $(ARGS)
-
-# What goes by engines, but for what needs one of them by name.
-BY_ENGINE := $(addprefix tests/,stores/contract stores/test_model.py stores/test_model_schedules.py stores/test_limits_waking.py \
-	worker app scheduler testing/test_trial.py end_to_end/test_supervisor.py end_to_end/test_schedules_kill.py \
-	end_to_end/test_sequence_kill.py end_to_end/test_steps_kill.py end_to_end/test_worker_waits.py \
-	end_to_end/test_isolated_processes.py end_to_end/test_cp2.py end_to_end/test_limits_kill.py \
-	end_to_end/test_workflow_kill.py end_to_end/test_workflow_race.py evidence/test_matrix.py)
-BESIDE ?= up killed flushed stopped
-
-test-hybrid: $(READY) #: all that goes by engines on PostgreSQL accelerated by a Redis that fails: [BESIDE=killed]
-	@for what in $(BESIDE); do echo "Redis is $$what:"; \
-	FOREBAY_TEST_ENGINE=hybrid FOREBAY_TEST_BESIDE=$$what $(BIN)/pytest -n 3 --dist worksteal $(BY_ENGINE) $(ARGS) || exit 1; done
 
 # Status 69: no browser can be installed here, or the packages of the page cannot be fetched, so there is nothing to
 # drive. Each other failure is a fault of our own.
@@ -181,14 +169,14 @@ bench.explorer   = $(BIN)/python -m benchmarks.explorer $(ARGS) # searches with 
 bench.scale      = $(BIN)/python -m benchmarks.scale $(ARGS) # drains by number of workers, a long history: [ARGS='--engine redis']
 bench.limits     = $(BIN)/python -m benchmarks.limits $(ARGS) # a drain under limits beside the same without, on every engine
 bench.workers    = $(BIN)/python -m benchmarks.workers $(ARGS) # isolated processes, time limits, deaths, idle workers, unknown tasks
-bench.compare    = $(BIN)/python -m benchmarks.compare --engine $(or $(ENGINE),sqlite) $(QUICKLY) $(ARGS) # peers and the engine alone: ENGINE=sqlite|postgres|redis|hybrid [QUICK=1]
+bench.compare    = $(BIN)/python -m benchmarks.compare --engine $(or $(ENGINE),sqlite) $(QUICKLY) $(ARGS) # peers and the engine alone: ENGINE=sqlite|postgres|redis [QUICK=1]
 bench.profile    = $(BIN)/python -m benchmarks.profile --engine $(or $(ENGINE),sqlite) $(ARGS) # the time of one job, stage by stage: ENGINE=sqlite|postgres|redis
 bench.growth     = $(BIN)/python -m benchmarks.growth $(if $(ENGINE),--engine $(ENGINE)) $(if $(PART),--part $(PART)) $(QUICKLY) $(ARGS) # plots of speed against backlog, history, processes, payload: [ENGINE=] [PART=] [QUICK=1]
 
 evidence.crash-matrix = $(BIN)/python -m evidence.matrix $(ARGS) # a process killed at every point of every operation: [ARGS='--engine redis --operation fire']
 evidence.simulate     = $(BIN)/python -m evidence.simulate $(ARGS) # a small system on a simulated clock, faults at every store call: [ARGS='--runs 0']
-evidence.soak         = $(BIN)/python -m evidence.soak --minutes $(or $(MINUTES),5) --engine $(or $(ENGINE),sqlite) $(ARGS) # worker programs under load and fire: [MINUTES=30] [ENGINE=sqlite|postgres|redis|hybrid]
-evidence.crowd        = $(BIN)/python -m evidence.crowd --engine $(or $(ENGINE),sqlite) $(ARGS) # processes on one store at full load: [ENGINE=sqlite|postgres|redis|hybrid]
+evidence.soak         = $(BIN)/python -m evidence.soak --minutes $(or $(MINUTES),5) --engine $(or $(ENGINE),sqlite) $(ARGS) # worker programs under load and fire: [MINUTES=30] [ENGINE=sqlite|postgres|redis]
+evidence.crowd        = $(BIN)/python -m evidence.crowd --engine $(or $(ENGINE),sqlite) $(ARGS) # processes on one store at full load: [ENGINE=sqlite|postgres|redis]
 evidence.incidents    = $(BIN)/python -m evidence.incidents $(ARGS) # a fork with the clock set back, a move while workers run: [ARGS='--engine redis']
 evidence.fence        = $(BIN)/python tools/fence.py $(ARGS) # the attempt taken out of the fence, one statement at a time: a test must fail
 evidence.mutate       = $(BIN)/python tools/mutate.py $(ARGS) # each guard of each statement removed in turn: the suite must fail

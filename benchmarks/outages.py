@@ -21,24 +21,11 @@ from forebay.errors import StoreUnavailable
 from tests.redis_server import RedisServer
 from tests.servers import Postgres
 
-
-class Accelerated(Postgres):
-    """PostgreSQL with a Redis beside it."""
-
-    def __init__(self, **settings: str) -> None:
-        self.beside = RedisServer()
-        super().__init__(**settings)
-
-    def close(self) -> None:
-        super().close()
-        self.beside.close()
-
-
 Server = Postgres | RedisServer
 T = TypeVar("T")
 
 # What `server_of_our_own` takes for each engine.
-ENGINES: Final = {"sqlite": None, "postgres": "postgres", "redis": "redis", "hybrid": "hybrid"}
+ENGINES: Final = {"sqlite": None, "postgres": "postgres", "redis": "redis"}
 # Nothing that was accepted may be lost to a crash.
 DURABLE: Final = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 DURABLE_REDIS: Final = {"appendonly": "yes", "appendfsync": "always"}
@@ -59,7 +46,6 @@ class Outages:
         self._server = server
         self._dice = dice
         self._back_at: float | None = None
-        self._beside = Harm(server.beside, dice) if isinstance(server, Accelerated) else None
 
     def strike(self, kind: str) -> None:
         """Let this happen now, unless the server is away already."""
@@ -74,44 +60,9 @@ class Outages:
     def look(self, *, is_over: bool = False) -> None:
         """Start the server again when its time has come. From the thread that has started it first: it
         ends with that one."""
-        if self._beside is not None:
-            self._beside.look(is_over=is_over)
         if self._back_at is not None and (is_over or time.monotonic() >= self._back_at):
             self._server.start()
             self._back_at = None
-
-
-class Harm:
-    """What becomes of a Redis beside PostgreSQL, again and again: it is killed, flushed, or stopped."""
-
-    def __init__(self, server: RedisServer, dice: random.Random) -> None:
-        self._server = server
-        self._dice = dice
-        self._mend: Callable[[], None] | None = None
-        self._next = time.monotonic() + LONGEST_SECONDS
-
-    def look(self, *, is_over: bool = False) -> None:
-        """Do what is due; when it is over the server is there."""
-        if self._mend is not None and (is_over or time.monotonic() >= self._next):
-            self._mend()
-            self._mend = None
-            self._wait()
-        elif self._mend is None and not is_over and time.monotonic() >= self._next:
-            self._strike()
-            self._wait()
-
-    def _strike(self) -> None:
-        strike, self._mend = self._dice.choice(
-            (
-                (self._server.kill, self._server.start),
-                (self._server.freeze, self._server.thaw),
-                (self._server.flush, None),
-            )
-        )
-        strike()
-
-    def _wait(self) -> None:
-        self._next = time.monotonic() + self._dice.uniform(SHORTEST_SECONDS, LONGEST_SECONDS)
 
 
 def add_servers(options: argparse._ActionsContainer) -> None:
@@ -132,11 +83,7 @@ def server_of_our_own(name: str | None) -> Iterator[Server | None]:
     if name is None:
         yield None
         return
-    server: Server
-    if name == "redis":
-        server = RedisServer(**DURABLE_REDIS)
-    else:
-        server = Postgres(**DURABLE) if name == "postgres" else Accelerated(**DURABLE)
+    server = Postgres(**DURABLE) if name == "postgres" else RedisServer(**DURABLE_REDIS)
     try:
         yield server
     finally:
@@ -145,8 +92,6 @@ def server_of_our_own(name: str | None) -> Iterator[Server | None]:
 
 def url_of(server: Server) -> str:
     """The address of a store there that keeps every job for the comparison."""
-    if isinstance(server, Accelerated):
-        return f"{server.url()}?redis={server.beside.url()}"
     return server.url() if isinstance(server, Postgres) else f"{server.url()}?keep=0"
 
 
@@ -193,7 +138,6 @@ def sessions(server: Server) -> int:
 
 def deadlocks(url: str) -> int:
     """How many there were in this database."""
-    url = url.partition("?redis=")[0]
     return int(ask(url, "select deadlocks from pg_stat_database where datname = current_database()")[0][0])
 
 

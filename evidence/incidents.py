@@ -44,7 +44,7 @@ from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Want
 from tests.urls import url_of
 
-SHARED: Final = ("sqlite", "postgresql", "redis", "hybrid")
+SHARED: Final = ("sqlite", "postgresql", "redis")
 CHILDREN: Final = 4
 ROUNDS: Final = 5
 BATCH: Final = 20

@@ -105,9 +105,7 @@ def insert_within(stage: Stage) -> Act:
     return lambda process: process.insert_within(jobs)
 
 
-@ROWS.add(
-    "insert in the caller's transaction, awaited", "insert_within_async", engines=("postgresql", "hybrid")
-)
+@ROWS.add("insert in the caller's transaction, awaited", "insert_within_async", engines=("postgresql",))
 def insert_within_async(stage: Stage) -> Act:
     stage.put(job())
     jobs = [job(unique_key="u"), job(unique_key="v")]
@@ -283,9 +281,7 @@ def complete_within(stage: Stage) -> Act:
     return lambda process: _once(process.complete_within, end)
 
 
-@ROWS.add(
-    "complete in the caller's transaction, awaited", "complete_within_async", engines=("postgresql", "hybrid")
-)
+@ROWS.add("complete in the caller's transaction, awaited", "complete_within_async", engines=("postgresql",))
 def complete_within_async(stage: Stage) -> Act:
     end = _completion(stage)
     return lambda process: _once(process.complete_within_async, end)

@@ -19,7 +19,6 @@ from evidence.faults import Faults
 from evidence.points import die_at
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
-from forebay.stores.hybrid.engine import HybridEngine
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.postgres.connection import Address as PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
@@ -29,7 +28,7 @@ from forebay.stores.redis.store import RedisEngine
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.faults import Fault, FaultyStore, Killed
 from tests.clocks import FollowedClock
-from tests.stores import hybrid_support, postgres_support, redis_support, sqlite_support
+from tests.stores import postgres_support, redis_support, sqlite_support
 from tests.stores.postgres_sessions import KeepingEngine
 
 T0: Final = 1_800_000_000_000
@@ -216,22 +215,6 @@ class PostgresPlace(_Forking):
         return {pid for (pid,) in found.fetchall()}
 
 
-class HybridPlace(PostgresPlace):
-    """The same store, of which Redis names the order wherever it can."""
-
-    def __init__(self, *, is_new: bool = False) -> None:
-        super().__init__(is_new=is_new)
-        self._beside = hybrid_support.beside(hybrid_support.new_namespace())
-
-    def engine(self) -> Engine:
-        return HybridEngine(self._address, self._beside, is_eager=True)
-
-    def ours(self) -> Engine:
-        if self._is_new:
-            return self.engine()
-        return hybrid_support.KeepingHybrid(self._address, self._beside, is_eager=True)
-
-
 class RedisPlace(_Forking):
     def __init__(self) -> None:
         self.clock = FollowedClock(T0)
@@ -260,8 +243,8 @@ def placed(engine: str, *, is_new: bool = False) -> Iterator[Place]:
             prefix="forebay-matrix-", dir=memory if memory.is_dir() else None
         ) as folder:
             yield SqlitePlace(Path(folder), is_new=is_new)
-    elif engine in ("postgresql", "hybrid"):
-        yield (PostgresPlace if engine == "postgresql" else HybridPlace)(is_new=is_new)
+    elif engine == "postgresql":
+        yield PostgresPlace(is_new=is_new)
         postgres_support.release()
     else:
         yield RedisPlace()

@@ -18,8 +18,8 @@ from forebay.domain.outcome import AttemptError
 from forebay.domain.retry import RetryPolicy
 from forebay.stores.protocol import Engine, Store
 
-ALL: Final = ("memory", "sqlite", "postgresql", "redis", "hybrid")
-JOINING: Final = ("sqlite", "postgresql", "hybrid")
+ALL: Final = ("memory", "sqlite", "postgresql", "redis")
+JOINING: Final = ("sqlite", "postgresql")
 # Who is killed.
 DYING: Final = WorkerId("the dying worker")
 MINUTE: Final = 60_000

@@ -80,25 +80,6 @@ class RedisServer:
             self._process.send_signal(how)
             self._process.wait(STARTING)
 
-    def kill(self) -> None:
-        self.stop(signal.SIGKILL)
-
-    def flush(self) -> None:
-        """Let it forget everything."""
-        with redis.Redis(port=self.port) as client:
-            client.flushall()
-
-    def freeze(self) -> None:
-        """Stop it where it is: it takes what it is sent, and answers nothing."""
-        self._signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, which: int) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(which)
-
     def close(self) -> None:
         self.stop(signal.SIGKILL)
         shutil.rmtree(self._base, ignore_errors=True)

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-
-def engines(*usual: str) -> tuple[str, ...]:
-    """On which engines tests run. `make test-hybrid` names another one: what all of them do takes too long to
-    do it on one more each time."""
-    named = os.environ.get("FOREBAY_TEST_ENGINE")
-    return (named,) if named else usual
-
-
-ENGINES: Final = engines("memory", "sqlite", "postgresql", "redis")
-SHARED: Final = engines("sqlite", "postgresql", "redis")  # those that several processes can open
-JOINING: Final = engines("sqlite", "postgresql")  # those that can be part of a caller's own transaction
-_SUPPORT: Final = {
-    "postgresql": "postgres_support",
-    "redis": "redis_support",
-    "hybrid": "hybrid_support",
-}
+ENGINES: Final = ("memory", "sqlite", "postgresql", "redis")
+SHARED: Final = ("sqlite", "postgresql", "redis")  # those that several processes can open
+JOINING: Final = ("sqlite", "postgresql")  # those that can be part of a caller's own transaction
+_SUPPORT: Final = {"postgresql": "postgres_support", "redis": "redis_support"}
 
 
 def url_of(engine: str, folder: Path) -> str:

@@ -41,7 +41,7 @@ OWN: Final = {
     "redis": ("tests/stores/test_redis_short.py",),
 }
 # Names of tests that are for an engine.
-NAMED: Final = {"memory": "memory or simulation", "postgresql": "postgres or hybrid"}
+NAMED: Final = {"memory": "memory or simulation", "postgresql": "postgres"}
 
 
 class Guard(NamedTuple):

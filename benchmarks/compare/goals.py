@@ -89,17 +89,6 @@ GOALS: Final[Mapping[str, Sequence[Goal]]] = {
         Goal(measure="drain, 1,000,000 waiting", beside="forebay", beside_measure="drain", least=0.9),
         *_process(),
     ],
-    "hybrid": [
-        # Not worse than PostgreSQL alone; of two times the shorter one is better.
-        Goal(measure="pick-up p50", ours="postgres alone", beside="forebay", least=1),
-        Goal(measure="drain, 1,000,000 waiting", beside="postgres alone", least=1),
-        Goal(
-            measure="drain, 1,000,000 waiting",
-            ours="forebay, 6 workers",
-            beside="postgres alone, 6 workers",
-            least=1,
-        ),
-    ],
     "redis": [
         *_beside("drain", "dramatiq", 8, 0.35),
         *_beside("enqueue one by one", "huey", 1.05, 0.85),

@@ -3,7 +3,6 @@ file synced every second, SQLite in a folder on disk. Everything else is the ser
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -25,7 +24,6 @@ DURABLE_POSTGRES: Final[dict[str, Any]] = {
     "shared_buffers": "128MB",
 }
 DURABLE_REDIS: Final[dict[str, Any]] = {"appendonly": "yes", "appendfsync": "everysec"}
-BESIDE: Final = "COMPARE_BESIDE"
 EMPTY: Final = """
 drop schema if exists forebay cascade;
 drop schema public cascade;
@@ -45,7 +43,7 @@ class Server(NamedTuple):
 @contextmanager
 def server(engine: str) -> Iterator[Server]:
     """One that lives as long as the block."""
-    with {"sqlite": _sqlite, "postgres": _postgres, "redis": _redis, "hybrid": _hybrid}[engine]() as made:
+    with {"sqlite": _sqlite, "postgres": _postgres, "redis": _redis}[engine]() as made:
         yield made
 
 
@@ -80,26 +78,6 @@ def _postgres() -> Iterator[Server]:
         yield Server(started.url(), words, lambda: run(EMPTY), lambda: run("analyze"), pid)
     finally:
         started.close()
-
-
-@contextmanager
-def _hybrid() -> Iterator[Server]:
-    """The address is PostgreSQL's alone; who is accelerated adds that of a Redis without a disk."""
-    beside = RedisServer()
-    try:
-        with _postgres() as made, redis.Redis.from_url(beside.url()) as client:
-            info: Any = client.info("server")
-            version = info.get("valkey_version") or info["redis_version"]
-
-            def empty() -> None:
-                made.empty()
-                client.flushall()
-
-            os.environ[BESIDE] = beside.url()
-            yield made._replace(version=f"{made.version}; Redis or Valkey {version} beside it", empty=empty)
-    finally:
-        os.environ.pop(BESIDE, None)
-        beside.close()
 
 
 @contextmanager

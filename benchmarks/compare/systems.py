@@ -117,24 +117,6 @@ SYSTEMS: Final[Mapping[str, Sequence[System]]] = {
         System(name="django-tasks-db", driver="django_tasks", workers=2, drained=300, is_quick=False),
         System(name="raw", driver="raw_postgres", workers=2, drained=100_000, can="bulk backlog"),
     ),
-    "hybrid": (
-        System(
-            name="forebay", driver="forebay", command=WORKER, workers=2, drained=60_000, can=ALL_ROWS,
-            options="?redis={beside}",
-        ),
-        System(
-            name="postgres alone", driver="forebay", command=WORKER, workers=2, drained=60_000, can=ALL_ROWS
-        ),
-        System(
-            name="forebay, 6 workers", driver="forebay", command=WORKER, workers=6, drained=60_000,
-            options="?redis={beside}", only="drain backlog",
-        ),
-        System(
-            name="postgres alone, 6 workers", driver="forebay", command=WORKER, workers=6, drained=60_000,
-            only="drain backlog",
-        ),
-        System(name="raw", driver="raw_postgres", workers=2, drained=100_000, can="bulk backlog"),
-    ),
     "redis": (
         System(name="forebay", driver="forebay", command=WORKER, workers=2, drained=60_000, can=ALL_ROWS),
         System(

@@ -90,8 +90,7 @@ def place(system: System, url: str) -> Iterator[Place]:
     # Modules are compiled once, as an installation does it, and not into the sources.
     path = os.pathsep.join([str(TOP), *filter(None, [os.environ.get("PYTHONPATH")])])
     ours = {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(TOP / "build" / "compare" / "compiled")}
-    options = system.options.format(beside=os.environ.get("COMPARE_BESIDE", ""))
-    store = {"COMPARE_URL": url + options, NAME: str(notes)}
+    store = {"COMPARE_URL": url + system.options, NAME: str(notes)}
     try:
         yield Place({**kept, **ours, **store, **system.settings}, notes)
     finally:

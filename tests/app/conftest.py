@@ -9,7 +9,7 @@ import pytest
 
 from forebay import Forebay
 from tests.clocks import FollowedClock
-from tests.stores import hybrid_support, postgres_support, redis_support
+from tests.stores import postgres_support, redis_support
 from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, redis, store
 from tests.urls import ENGINES, lent_url
 
@@ -37,9 +37,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def app(url: str, clock: FollowedClock) -> Iterator[Forebay]:
     """An app whose time stands still: nothing is run, only stored."""
-    if "&redis=" in url:
-        hybrid_support.follow(clock, url)
-    elif url.startswith("postgresql"):
+    if url.startswith("postgresql"):
         postgres_support.follow(clock, url)
     elif url.startswith("redis"):
         redis_support.follow(clock, url)

@@ -296,7 +296,7 @@ def test_a_server_at_its_limits_is_found(
 ) -> None:
     plain.alerts.change_rule(rule_id, enabled=True)
 
-    def look(seen: dict[str, Any]) -> list[str]:
+    def look(seen: dict[str, int]) -> list[str]:
         vitals = Vitals(**{"connection_limit": 100, "memory_limit": 1_000, **seen})
 
         def work(store: Store, reader: Reader) -> Looked:

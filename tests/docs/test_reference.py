@@ -96,7 +96,6 @@ ENGINES = {
     "memory": "memory://",
     "sqlite": "sqlite:///jobs.db",
     "postgresql": "postgresql://localhost/jobs",
-    "postgresql+redis": "postgresql://localhost/jobs?redis=redis://localhost",
     "redis": "redis://localhost",
     "remote": "https://localhost",
 }

@@ -13,7 +13,6 @@ import pytest
 
 from evidence.matrix import HALFWAY, NEITHER, NOTHING, ROWS, WHOLE, Played, Reference, as_table
 from evidence.matrix_rows import ALL, WITHOUT_ROW, check_rows, writing
-from tests.urls import engines
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -31,7 +30,7 @@ def test_a_method_without_a_row_is_an_error() -> None:
 
 
 @pytest.mark.shows("R-SWEEP-19", "R-SWEEP-20", "R-SWEEP-28", "R-EDGE-08", "R-EDGE-38", "R-ENQ-15")
-@pytest.mark.parametrize("engine", engines(*(name for name in ALL if name != "hybrid")))
+@pytest.mark.parametrize("engine", ALL)
 def test_a_kill_in_each_operation_leaves_all_of_it_or_nothing(engine: str, tmp_path: Path) -> None:
     """Once in each, in a process without threads; `make evidence WHAT=crash-matrix` plays every point."""
     words = ["-m", "evidence.matrix", "--quick", "--engine", engine, "--json", str(tmp_path / "found")]

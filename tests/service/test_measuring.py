@@ -18,7 +18,7 @@ from forebay.domain.query import Counts, Vitals
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
-from forebay.service.operations.exposing import crew_exposed, store_exposed
+from forebay.service.operations.exposing import crew_exposed
 from forebay.service.schema.metrics import store_use
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Store
@@ -321,16 +321,6 @@ def test_all_metrics_are_shown_as_prometheus_reads_them(plain: Served, store: St
         assert line in lines
     assert any(line.startswith(f'queue_next_pending_task_age_seconds{{queue="{queue}"}} ') for line in lines)
     assert "# TYPE task_wait_time_seconds histogram" in answer.text.splitlines()
-
-
-@pytest.mark.shows("R-MET-11")
-@pytest.mark.parametrize(("is_away", "value"), [(True, 1), (False, 0)])
-def test_a_store_that_does_without_redis_says_so(is_away: bool, value: int) -> None:
-    assert f"redis_fallback_mode {value}" in store_exposed(Vitals(redis_fallback=is_away)).splitlines()
-
-
-def test_a_store_that_never_had_redis_says_nothing_of_it() -> None:
-    assert store_exposed(Vitals(connections=1)) == ""
 
 
 def test_a_check_of_the_address_that_prometheus_reads_is_answered(plain: Served) -> None:

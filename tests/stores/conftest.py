@@ -15,10 +15,9 @@ from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Engine, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.support import counting_ids
-from tests.urls import engines
 
 MakeEngine = Callable[[], Engine]
-ENGINES: Final = engines("memory", "sqlite", "postgresql", "redis")
+ENGINES: Final = ["memory", "sqlite", "postgresql", "redis"]
 
 
 @pytest.fixture
@@ -72,8 +71,6 @@ def maker(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) ->
         if name.startswith(support):
             # Before the stores that are made on it, so that it ends after them.
             request.getfixturevalue(support)
-    if name == "hybrid":
-        request.getfixturevalue("postgres")
     made = iter(range(1_000))
     return lambda: _made(request, name, clock, tmp_path / f"jobs-{next(made)}.db")
 
@@ -88,8 +85,6 @@ def _made(request: pytest.FixtureRequest, name: str, clock: ManualClock, path: P
     elif name.startswith("redis"):
         is_clustered = name.endswith("cluster")
         engine = request.getfixturevalue("redis").make_engine(clock, is_clustered=is_clustered)
-    elif name == "hybrid":
-        engine = import_module("tests.stores.hybrid_support").make_engine(clock)
     elif name == "remote":
         engine = request.getfixturevalue("remote").make_engine(clock)
     else:
@@ -107,7 +102,7 @@ def engine(make_engine: MakeEngine) -> Iterator[Engine]:
 
 
 def problems_left(engine: Engine) -> tuple[str, ...]:
-    if engine.features.name.startswith("postgresql"):
+    if engine.features.name == "postgresql":
         found: tuple[str, ...] = import_module("tests.stores.postgres_support").problems_left(engine)
         return found
     reader = engine.reader()
@@ -137,9 +132,3 @@ def reader(engine: Engine) -> Iterator[Reader]:
     reader = engine.reader()
     yield reader
     reader.close()
-
-
-@pytest.fixture
-def patience_with_redis(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a Redis beside PostgreSQL may take its time, and be well."""
-    monkeypatch.setattr("forebay.stores.hybrid.link.ANSWER_SECONDS", 60.0)

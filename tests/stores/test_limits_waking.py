@@ -24,7 +24,7 @@ def listening(engine: Engine) -> Iterator[Semaphore]:
     listener.start(poked.release)
     try:
         # Those that listen over a connection say once that it is there, since hints may have been missed.
-        for _ in {"postgresql", "redis"} & {*engine.features.name.split("+")}:
+        if engine.features.name in ("postgresql", "redis"):
             assert poked.acquire(timeout=DEADLINE)
         yield poked
     finally:

@@ -70,10 +70,9 @@ from forebay.stores.protocol import Engine, OnConflict, Want
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
-from tests.stores import hybrid_support, redis_support
+from tests.stores import redis_support
 from tests.stores.postgres_support import make_engine, release
 from tests.stores.support import counting_ids, everything
-from tests.urls import engines
 
 SECOND: Final = 1_000
 HOUR: Final = 3_600_000
@@ -108,19 +107,13 @@ def redis(folder: str, clock: ManualClock) -> Engine:
     return redis_support.make_engine(clock)
 
 
-def hybrid(folder: str, clock: ManualClock) -> Engine:
-    return hybrid_support.make_engine(clock)
-
-
-ALL: Final[dict[str, MakeEngine]] = {
+ENGINES: Final[dict[str, MakeEngine]] = {
     "sqlite": sqlite_with_its_own_ids,
     "sqlite-given-ids": sqlite_with_given_ids,
     "postgresql": postgresql,
     "postgresql-given-ids": postgresql_with_given_ids,
     "redis": redis,
-    "hybrid": hybrid,
 }
-ENGINES: Final = {name: ALL[name] for name in engines(*(name for name in ALL if name != "hybrid"))}
 
 # ------------------------------------------------------------------ what is played: few names, so they meet
 

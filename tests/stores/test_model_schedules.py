@@ -28,10 +28,9 @@ from forebay.stores.scheduling import Fired
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
-from tests.stores import hybrid_support, postgres_support, redis_support
+from tests.stores import postgres_support, redis_support
 from tests.stores.contract.steps import T0
 from tests.stores.support import WORKER
-from tests.urls import engines
 
 SECOND: Final = 1_000
 NAMES: Final = ("a", "b", "c")
@@ -72,17 +71,11 @@ def redis(folder: str, clock: ManualClock) -> Engine:
     return redis_support.make_engine(clock)
 
 
-def hybrid(folder: str, clock: ManualClock) -> Engine:
-    return hybrid_support.make_engine(clock)
-
-
-ALL: Final[dict[str, Callable[[str, ManualClock], Engine]]] = {
+ENGINES: Final[dict[str, Callable[[str, ManualClock], Engine]]] = {
     "sqlite": sqlite,
     "postgresql": postgresql,
     "redis": redis,
-    "hybrid": hybrid,
 }
-ENGINES: Final = {name: ALL[name] for name in engines(*(name for name in ALL if name != "hybrid"))}
 
 
 class Player:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import ConfigError, StoreUnusable
-from forebay.stores.opening import open_engine
+from forebay.stores.opening import open_engine, without_password
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.redis.store import RedisEngine
 from forebay.testing.clock import ManualClock
@@ -125,7 +126,6 @@ def test_naming_a_file_does_not_open_it(tmp_path: Path) -> None:
         ("unix:///run/", "names no socket; write unix:///run/redis.sock?db=0"),
         ("http:host", "lacks // behind http:; write https://host:8080"),
         ("https:host:8443", "lacks // behind https:; write https://host:8080"),
-        ("postgresql://host/jobs?redis=redis:host", "redis://user:password@host:6379/0"),
         ("sqlite:///jobs.db?timeout=3", "unknown option timeout; known are: durability, lock_wait"),
         ("sqlite:///jobs.db?durability=some", "one of default, relaxed, full"),
         ("sqlite:///jobs.db?durability=", "one of default, relaxed, full"),
@@ -144,6 +144,51 @@ def test_a_url_that_makes_no_sense_is_refused_with_the_way_out(url: str, said: s
         open_engine(url)
 
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options", ["redis={}", "schema=s&redis={}", "redis=", "redis={}&redis={}", "redis={}&hot=500"]
+)
+def test_redis_beside_postgresql_is_refused_before_anything_connects(options: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        host = f"127.0.0.1:{server.getsockname()[1]}"
+        redis = f"redis://me:word@{host}/0"
+
+        with pytest.raises(ConfigError) as refused:
+            open_engine(f"postgresql://jobs:secret@{host}/shop?{options.format(redis, redis)}")
+
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    said = str(refused.value)
+    assert said.endswith(
+        ": a PostgreSQL store takes no redis= parameter; leave it out, PostgreSQL alone does everything, "
+        "or use a Redis store, redis://user:password@host:6379/0"
+    )
+    assert "secret" not in said
+    assert "word@127" not in said
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (
+            "postgresql://jobs:secret@db:5432/shop?redis=redis://me:word@cache/0&schema=s",
+            "postgresql://jobs:***@db:5432/shop?redis=redis://me:***@cache/0&schema=s",
+        ),
+        (
+            "postgresql://db/shop?redis=redis%3A%2F%2Fme%3Aword%40cache%2F0",
+            "postgresql://db/shop?redis=redis://me:***@cache/0",
+        ),
+        ("postgresql://u:123?redis=x@db/shop", "postgresql://u:***@db/shop"),
+        (
+            "postgresql://db/shop?password=word&redis=redis://:word@c",
+            "postgresql://db/shop?password=***&redis=redis://:***@c",
+        ),
+    ],
+)
+def test_the_password_in_a_refused_redis_parameter_is_not_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown
 
 
 def test_an_engine_that_is_not_asked_for_is_not_loaded() -> None:

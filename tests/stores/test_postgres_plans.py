@@ -9,7 +9,6 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from forebay.stores.hybrid.statements import statements_beside
 from forebay.stores.postgres.connection import Address, Connection
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import statements_for
@@ -102,7 +101,7 @@ SOME: Final[dict[str, Any]] = {
     "after_numbers": [0] * 100, "busy": IDS, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
     "shares": [f"s{number}" for number in HUNDRED], "changes": None,
     "marks": ["tags a"], "cancelled": False, "moment": 50_000, "updated_at": 1, "cancel_reason": None,
-    "key": "k1", "named": True, "meets": True, "parent": "l1", "created_after": 0,
+    "key": "k1", "meets": True, "parent": "l1", "created_after": 0,
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
@@ -145,11 +144,6 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "seqs": {"jobs": 100},
     "claim": {"ids": NEW},
     "exchange": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1, "ids": sorted(IDS)},
-    "exchange_named": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1,
-                       "ids": sorted(IDS), "ranks": [1_000 + number for number in HUNDRED],
-                       "seqs": [1_001_000 + number for number in HUNDRED]},
-    "order_among": {"ranks": [1_000 + number for number in HUNDRED],
-                    "seqs": [1_001_000 + number for number in HUNDRED]},
     "claim_within": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1},
     "settle_first": {"ids": sorted(IDS)},
     "shares_join": {"names": ["default"], "step": 1},
@@ -218,7 +212,7 @@ def test_no_statement_reads_more_than_it_must_whatever_the_planner_knows(knowled
         (name, mode): trouble
         for name in looked_at(schema)
         for mode in ("force_generic_plan", "force_custom_plan")
-        if (trouble := trouble_with(connection, all_statements(schema)[name].decode(), name, mode))
+        if (trouble := trouble_with(connection, statements_for(schema)[name].decode(), name, mode))
     }
 
     assert found == {}
@@ -227,15 +221,10 @@ def test_no_statement_reads_more_than_it_must_whatever_the_planner_knows(knowled
         admin.execute(f"drop schema {schema} cascade")
 
 
-def all_statements(schema: str) -> dict[str, bytes]:
-    """With those for whoever keeps the order in Redis too."""
-    return {**statements_for(schema), **statements_beside(schema)}
-
-
 def looked_at(schema: str) -> list[str]:
     """The statements that read or change a hot table, but for those that go through all of it."""
     hot = re.compile(rf'"{schema}"\.({"|".join((*HOT, "live_jobs", "all_jobs"))})\b')
-    statements = all_statements(schema)
+    statements = statements_for(schema)
     return [
         name for name, text in statements.items() if hot.search(text.decode()) and name not in THROUGH_ALL
     ]

@@ -16,7 +16,6 @@ from forebay.stores.opening import open_engine
 from forebay.stores.redis.breaker import (
     FAILURES,
     LONGEST_PAUSE_SECONDS,
-    MISSED_SECONDS,
     SHORTEST_PAUSE_SECONDS,
     Breaker,
     Sight,
@@ -242,13 +241,3 @@ def test_every_wait_has_an_end_and_nothing_is_sent_twice() -> None:
         assert LOOK_SECONDS == 30
     finally:
         server.close()
-
-
-def test_what_was_missed_long_ago_says_nothing_any_more(time: Time) -> None:
-    sight = Sight(time)
-    sight.is_missed()
-    was_away = sight.is_away
-
-    time.now += MISSED_SECONDS
-
-    assert (was_away, sight.is_away) == (True, False)

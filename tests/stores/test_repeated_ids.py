@@ -24,7 +24,7 @@ from forebay.stores.ids import new_id
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Reader, Store
 from tests.stores.support import WORKER, claim, everything, new_job
-from tests.urls import engines, lent_url
+from tests.urls import lent_url
 
 DEADLINE: Final = 120
 # The operating system's clock cannot be set back, so uuid-utils answers as it would with such a clock: with
@@ -78,7 +78,7 @@ class Ids:
         return self.repeats.pop(0) if self.repeats else new_id()
 
 
-@pytest.fixture(params=engines("postgresql", "redis"))
+@pytest.fixture(params=["postgresql", "redis"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     with lent_url(request.param, tmp_path) as url:
         yield open_engine(url)

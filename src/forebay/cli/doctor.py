@@ -184,10 +184,7 @@ def of_engine(desk: Desk) -> Iterator[Finding]:
 def of_contents(desk: Desk, *, quick: bool) -> Iterator[Finding]:
     """What is wrong with what the store holds."""
     if not quick:
-        health = desk.reader.health()
-        yield from of_health(health.problems)
-        for note in health.notes:
-            yield Finding(about="consistency", message=note, level="note")
+        yield from of_health(desk.reader.health().problems)
     now, workers = desk.reader.now(), desk.reader.workers()
     alive = [worker for worker in workers if worker.pulse(now) is not Pulse.DEAD]
     yield from of_workers(workers, now)

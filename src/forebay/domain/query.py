@@ -145,27 +145,23 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the store itself found; `problems` is empty when all is well. `notes` are what is not as
-    it should be and costs no more than time."""
+    """What a look at the store itself found; `problems` is empty when all is well."""
 
     engine: str
     schema: int
     problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     """How much of what its server has a store uses; None where there is no such thing, or nobody says.
     Without a limit of its own a server has the memory of its machine. `evicted` counts keys that it has
-    thrown away since it was started. `redis_fallback` is for a store that Redis accelerates: whether it does
-    without, because Redis is away."""
+    thrown away since it was started."""
 
     memory: int | None = None
     memory_limit: int | None = None
     evicted: int | None = None
     connections: int | None = None
     connection_limit: int | None = None
-    redis_fallback: bool | None = None
 
 
 def share(part: int | None, whole: int | None) -> float | None:

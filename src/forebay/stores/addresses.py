@@ -50,8 +50,6 @@ URL_OPTIONS: Final[Mapping[EngineName, tuple[UrlOption, ...]]] = {
             "notify", "`on`", "`off`: workers are not woken by the server and look for jobs by themselves"
         ),
         UrlOption("answer_wait", "35", _ANSWER_WAIT),
-        UrlOption("redis", "none", "the address of a Redis server that makes it quicker"),
-        UrlOption("hot", "100000", "how many jobs of each queue's order that server holds"),
     ),
     "redis": (
         UrlOption("namespace", "`forebay`", "what all of our keys begin with"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from forebay.clock import Clock
@@ -13,14 +13,10 @@ from forebay.errors import ConfigError
 from forebay.stores.addresses import option_names
 from forebay.stores.protocol import Engine
 
-if TYPE_CHECKING:
-    from forebay.stores.redis.connection import Address as RedisAddress
-
 Durability = Literal["default", "relaxed", "full"]
 
 _SERVICE: Final = ("http", "https")
 _REDIS: Final = ("redis", "rediss", "valkey", "valkeys", "redis+sentinel", "rediss+sentinel", "unix")
-_BESIDE: Final = "postgresql://user@host/database?redis=redis://host:6379/0"
 _DURABILITIES: Final[dict[str, Durability]] = {
     "default": "default",
     "relaxed": "relaxed",
@@ -69,9 +65,7 @@ def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None)
     `sqlite:////var/lib/jobs.db` one from the root; its options are `durability` (default, relaxed, full),
     `lock_wait` (seconds) and `file_mode` (600, or 660 for its group). `postgresql://user@host/database` is a
     server; its options are `schema` (forebay), `pooler` (session, transaction), `notify` (on, off) and
-    `answer_wait` (35: seconds without a word after which it is given up), and all others are libpq's. With
-    `redis`, the address of a Redis server, that one holds the hottest part of each queue's order (`hot`:
-    100000 jobs) and hints, to be quicker; & and ? in that address are written as %26 and %3F.
+    `answer_wait` (35: seconds without a word after which it is given up), and all others are libpq's.
     `redis://user:password@host:6379/0` is a Redis or Valkey server, or a cluster with some of its nodes
     (`redis://one:7000,two:7000/0`), `redis+sentinel://one,two/master/0` one that Sentinels name, `rediss://`
     one behind TLS (with the options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...),
@@ -172,9 +166,12 @@ def _sqlite(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
 def _postgres(url: str, parts: SplitResult) -> Engine:
     """A server has a clock of its own, so none is given to it."""
     _check_server(url, parts)
-    beside, parts = _taken_out(url, parts, "redis", "hot")
-    if "hot" in beside and "redis" not in beside:
-        raise ConfigError(f"{url!r}: hot is how much of an order Redis holds, and there is no redis=")
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    if "redis" in dict(given):
+        raise ConfigError(
+            f"{url!r}: a PostgreSQL store takes no redis= parameter; leave it out, PostgreSQL alone does "
+            "everything, or use a Redis store, redis://user:password@host:6379/0"
+        )
     try:
         from forebay.stores.postgres.connection import ANSWER_SECONDS, address_of
         from forebay.stores.postgres.engine import PostgresEngine
@@ -182,7 +179,6 @@ def _postgres(url: str, parts: SplitResult) -> Engine:
         if exc.name is None or not exc.name.startswith("psycopg"):
             raise
         raise ConfigError(f"{url!r} needs psycopg: pip install 'forebay[postgres]'") from exc
-    given = parse_qsl(parts.query, keep_blank_values=True)
     own = {name: value for name, value in given if name in option_names("postgresql")}
     others = [(name, value) for name, value in given if name not in own]
     if len(own) + len(others) < len(given):
@@ -190,49 +186,11 @@ def _postgres(url: str, parts: SplitResult) -> Engine:
     query = f"?{urlencode(others, quote_via=quote)}" if others else ""
     wait = _answer_wait(url, own.pop("answer_wait", None), ANSWER_SECONDS)
     dsn = f"postgresql://{parts.netloc}{parts.path}{query}"
-    address = address_of(dsn, url, **own, answer_wait=wait)
-    if "redis" not in beside:
-        return PostgresEngine(address)
-    redis = _redis_beside(url, beside["redis"])
-    from forebay.stores.hybrid.engine import HOT, HybridEngine
-
-    return HybridEngine(address, redis, hot=_hot(url, beside.get("hot", str(HOT))))
-
-
-def _taken_out(url: str, parts: SplitResult, *names: str) -> tuple[Mapping[str, str], SplitResult]:
-    """Options of ours, and the address without them."""
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    own = [(name, value) for name, value in given if name in names]
-    if len(dict(own)) < len(own):
-        raise ConfigError(f"{url!r}: an option is given twice")
-    others = [pair for pair in given if pair not in own]
-    return dict(own), parts._replace(query=urlencode(others, quote_via=quote)) if own else parts
-
-
-def _hot(url: str, text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,7}", text):
-        raise ConfigError(f"{url!r}: hot must be a number of jobs from 1 to 99999999")
-    return int(text)
+    return PostgresEngine(address_of(dsn, url, **own, answer_wait=wait))
 
 
 def _redis(url: str, parts: SplitResult) -> Engine:
     """A server has a clock of its own, so none is given to it."""
-    address = _redis_address(url, parts, option_names("redis"))
-    from forebay.stores.redis.store import RedisEngine
-
-    return RedisEngine(address)
-
-
-def _redis_beside(url: str, given: str) -> RedisAddress:
-    """The server that accelerates another store: it keeps nothing of its own."""
-    parts = _split(given)
-    if parts.scheme not in _REDIS:
-        raise ConfigError(f"{url!r}: redis= is the address of a Redis server, as in {_BESIDE}")
-    kept = ("keep", "keep_bytes", "persistence", "answer_wait")
-    return _redis_address(url, parts, tuple(name for name in option_names("redis") if name not in kept))
-
-
-def _redis_address(url: str, parts: SplitResult, known: tuple[str, ...]) -> RedisAddress:
     scheme, _, way = parts.scheme.replace("valkey", "redis").partition("+")
     master, path = None, parts.path
     if way:
@@ -245,11 +203,12 @@ def _redis_address(url: str, parts: SplitResult, known: tuple[str, ...]) -> Redi
             f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, or "
             f"redis+sentinel://host:26379/master/0, {_ESCAPED}"
         )
-    options = dict(_options(url, parts, known=known))
+    options = dict(_options(url, parts, known=option_names("redis")))
     _check_redis(url, options)
     try:
         from forebay.stores.redis.connection import ANSWER_SECONDS, MOST_KEPT, Address
         from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
+        from forebay.stores.redis.store import RedisEngine
     except ModuleNotFoundError as exc:
         if exc.name is None or not exc.name.startswith("redis"):
             raise
@@ -261,14 +220,16 @@ def _redis_address(url: str, parts: SplitResult, known: tuple[str, ...]) -> Redi
     bytes_kept = int(options.pop("keep_bytes", 0))
     answer_wait = _answer_wait(url, options.pop("answer_wait", None), ANSWER_SECONDS)
     query = f"?{urlencode(options, quote_via=quote)}" if options else ""
-    return Address(
-        url=f"{scheme}://{parts.netloc}{path}{query}",
-        master=master,
-        namespace=namespace,
-        accepts_loss=accepts_loss,
-        most_kept=most_kept,
-        bytes_kept=bytes_kept,
-        answer_wait=answer_wait,
+    return RedisEngine(
+        Address(
+            url=f"{scheme}://{parts.netloc}{path}{query}",
+            master=master,
+            namespace=namespace,
+            accepts_loss=accepts_loss,
+            most_kept=most_kept,
+            bytes_kept=bytes_kept,
+            answer_wait=answer_wait,
+        )
     )
 
 

@@ -10,19 +10,16 @@ import pytest
 
 from forebay.testing.clock import ManualClock
 from tests.stores.conftest import ENGINES, MakeEngine, maker
-from tests.urls import engines
 
 # Other ways to the same engines: they change how statements travel, and not what they are given. So a test
 # with many sets of values goes there with the first of them only, unless they are what makes it take every
 # way there is.
-WAYS: Final = ("postgresql-pooled", "redis-cluster", "remote", "hybrid")
+WAYS: Final = ("postgresql-pooled", "redis-cluster", "remote")
 SETS: Final = 2
 EVERY_SET: Final = ("test_a_legal_move_is_made",)
 
 
-EXTENDED: Final = [
-    pytest.param(way, marks=pytest.mark.extended) for way in engines(*WAYS) if way not in ENGINES
-]
+EXTENDED: Final = [pytest.param(way, marks=pytest.mark.extended) for way in WAYS]
 
 
 @pytest.fixture(params=[*ENGINES, *EXTENDED])
@@ -40,7 +37,7 @@ def _is_one_too_many(item: pytest.Item, seen: Counter[tuple[Path, str, str]]) ->
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return False
     way = item.callspec.params.get("make_engine")
-    if way not in WAYS or way in ENGINES or item.originalname in EVERY_SET:
+    if way not in WAYS or item.originalname in EVERY_SET:
         return False
     kind = (item.path, item.originalname, str(way))
     seen[kind] += 1

@@ -12,7 +12,7 @@ def test_what_is_told_of_a_server_is_within_its_limits(
 ) -> None:
     found = reader.vitals()
 
-    if request.node.callspec.params["make_engine"].startswith(("postgresql", "redis", "hybrid")):
+    if request.node.callspec.params["make_engine"].startswith(("postgresql", "redis")):
         assert 0 < (found.connections or 0) <= (found.connection_limit or 0)
     if request.node.callspec.params["make_engine"].startswith("redis"):
         assert (found.memory or 0) > 0

@@ -10,7 +10,6 @@ from forebay.domain.histogram import Histogram
 from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import Happened
-from forebay.domain.query import Vitals
 from forebay.domain.schedule import Schedule
 from forebay.domain.worker import Pulse, WorkerInfo
 from forebay.service.operations.requests import Requests, Took
@@ -35,11 +34,6 @@ def exposition(figures: Iterable[QueueFigures], totals: Mapping[QueueName, Total
 def crew_exposed(workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: int) -> str:
     """How workers and schedules do."""
     return _written(_of_crew(workers, schedules, now))
-
-
-def store_exposed(vitals: Vitals) -> str:
-    """How the store does, where it has something to say."""
-    return "" if vitals.redis_fallback is None else _written(_of_store(vitals.redis_fallback))
 
 
 def requests_exposed(requests: Requests, sees: Callable[[QueueName], bool]) -> str:
@@ -162,13 +156,6 @@ def _took(labels: Mapping[str, str], took: Took) -> Iterator[Sample]:
         yield "_bucket", {**labels, "le": bound}, count
     yield "_sum", labels, took.seconds
     yield "_count", labels, sum(took.counts)
-
-
-def _of_store(is_without_redis: bool) -> Iterator[Family]:
-    yield (
-        *("redis_fallback_mode", "gauge", "1 while a store that Redis accelerates does without it."),
-        iter([("", {}, float(is_without_redis))]),
-    )
 
 
 def _of_crew(workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: int) -> Iterator[Family]:

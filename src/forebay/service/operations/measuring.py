@@ -14,7 +14,7 @@ from forebay.domain.series import METRICS, Steps, steps_between
 from forebay.domain.worker import Pulse
 from forebay.errors import ConfigError, QueueNotFound
 from forebay.service.operations.desk import Desk
-from forebay.service.operations.exposing import crew_exposed, exposition, requests_exposed, store_exposed
+from forebay.service.operations.exposing import crew_exposed, exposition, requests_exposed
 from forebay.service.operations.requests import Requests
 from forebay.service.schema.metrics import (
     QueueMetrics,
@@ -63,8 +63,7 @@ class Measuring:
             seen = {name: one for name, one in totals(reader).items() if sees(name)}
             schedules = [one for one in reader.schedules() if sees(one.definition.job.queue)]
             workers = [one for one in reader.workers() if any(map(sees, one.queues))]
-            crew = crew_exposed(workers, schedules, reader.now())
-            return exposition(figures, seen) + crew + store_exposed(reader.vitals())
+            return exposition(figures, seen) + crew_exposed(workers, schedules, reader.now())
 
         return await self._desk.read(look) + requests_exposed(self._requests, sees)
 

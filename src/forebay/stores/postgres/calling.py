@@ -42,14 +42,6 @@ class Call:
         value = answer.get_value(0, 0) if answer.ntuples else None
         return None if value is None else int(_whole(value)[0])
 
-    def with_words(self, raw: Raw, values: Mapping[str, Packed]) -> tuple[int | None, str]:
-        """The same, and the text in its last column."""
-        answer = self._called(raw, values)
-        if not answer.ntuples:
-            return None, ""
-        number, words = answer.get_value(0, 0), answer.get_value(0, answer.nfields - 1)
-        return None if number is None else int(_whole(number)[0]), (words or b"").decode()
-
     def rows(self, raw: Raw, values: Mapping[str, Packed]) -> list[Row]:
         """All that it answers with."""
         return _rows(raw, self._called(raw, values))

@@ -29,7 +29,6 @@ from forebay.stores.protocol import (
     Features,
     OnConflict,
     Receipt,
-    Wakeups,
 )
 
 
@@ -62,7 +61,7 @@ class PostgresEngine:
     def reader(self) -> PostgresReader:
         return PostgresReader(self._opened(reads=True), self._statements)
 
-    def wakeups(self) -> Wakeups:
+    def wakeups(self) -> PostgresWakeups:
         return PostgresWakeups(self.address)
 
     def check_schema(self) -> None:

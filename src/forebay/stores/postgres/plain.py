@@ -11,12 +11,11 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.rank import place
 from forebay.domain.share import SHARE
 from forebay.stores.ids import several_ids
-from forebay.stores.postgres.beside import Beside
 from forebay.stores.postgres.calling import Call
 from forebay.stores.postgres.connection import Connection, Statements, TryAgain
 from forebay.stores.postgres.graphs import Graph, graph_of
 from forebay.stores.postgres.inserting import LOT_BYTES
-from forebay.stores.postgres.packing import Packed, alike, bigint, blobs, boolean, integer, text, texts
+from forebay.stores.postgres.packing import Packed, alike, bigint, blobs, integer, text, texts
 from forebay.stores.postgres.transaction import Memory
 from forebay.stores.postgres.wakeups import Pokes
 from forebay.stores.protocol import Receipt
@@ -68,10 +67,8 @@ class PlainInsert:
         memory: Memory,
         pokes: Pokes,
         new_id: Callable[[], JobId],
-        beside: Beside | None = None,
     ) -> None:
         self._connection = connection
-        self._beside = beside
         self._one = Call("insert_one", statements["insert_one"])
         self._alike = Call("insert_alike", statements["insert_alike"])
         self._graph = Call("insert_graph", statements["insert_graph"])
@@ -135,14 +132,7 @@ class PlainInsert:
             call = self._graph
             values["tasks"] = alike([job.task for job in jobs])
             values |= graph.values(ids)
-        values["named"] = boolean(self._beside is not None)
-        if self._beside is None:
-            return self._connection.call(lambda raw: call(raw, values))
-        written, words = self._connection.call(lambda raw: call.with_words(raw, values))
-        rank, *seqs = map(int, words.split() or (0,))
-        if seqs:
-            self._beside.came(jobs[0].queue, rank, seqs)
-        return written
+        return self._connection.call(lambda raw: call(raw, values))
 
 
 def _values(job: NewJob, terms: Terms, channel: bytes | None) -> dict[str, Packed]:

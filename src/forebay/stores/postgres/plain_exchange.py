@@ -18,19 +18,9 @@ from forebay.domain.limits import scopes_of
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreBusy
 from forebay.stores.parts import as_lost_answer
-from forebay.stores.postgres.beside import Beside
 from forebay.stores.postgres.calling import Call, together
 from forebay.stores.postgres.connection import PASSING, Connection, Raw, Statements, TryAgain
-from forebay.stores.postgres.cursor import (
-    HEAD,
-    LATE_MS,
-    Cursor,
-    Passed,
-    Place,
-    Snapshot,
-    most_arrivals,
-    moved,
-)
+from forebay.stores.postgres.cursor import HEAD, LATE_MS, Cursor, Passed, Snapshot, most_arrivals, moved
 from forebay.stores.postgres.meaning import DRIVER_ERRORS
 from forebay.stores.postgres.packing import Packed, alike, bigint, bigints, blobs, boolean, text, texts
 from forebay.stores.postgres.settling import is_plain
@@ -92,7 +82,6 @@ class Asked(NamedTuple):
     meets: bool = False  # whether others may depend on what has ended
     start: Cursor = HEAD
     is_again: bool = False
-    named: Sequence[Place] = ()  # by somebody beside the store; then these are looked at, and nothing else
 
     @property
     def queue(self) -> QueueName:
@@ -175,13 +164,9 @@ class PlainExchange:
     the exchange: what ended with the last one says what to expect of the next.
     """
 
-    def __init__(
-        self, connection: Connection, statements: Statements, memory: Memory, beside: Beside | None = None
-    ) -> None:
+    def __init__(self, connection: Connection, statements: Statements, memory: Memory) -> None:
         self._connection = connection
-        self._beside = beside
         self._call = Call("exchange", statements["exchange"])
-        self._call_named = Call("exchange_named", statements["exchange_named"])
         self._settle_first = Call("settle_first", statements["settle_first"])
         self._lock_limits = Call("limits_lock", statements["limits_lock"])
         self._claim_within = Call("claim_within", statements["claim_within"])
@@ -269,7 +254,7 @@ class PlainExchange:
     def _done(self, raw: Raw, asked: Asked) -> Part | None:
         cursors = self._memory.cursors
         cursors.keep_for(self._connection.generation)
-        asked = asked._replace(start=cursors.start(asked.queue), named=self._named(asked))
+        asked = asked._replace(start=cursors.start(asked.queue))
         answer, jobs = self._asked(raw, asked)
         settled, left = _sorted_out(asked.settlements, answer)
         self.listed += answer.listed or ()
@@ -284,25 +269,14 @@ class PlainExchange:
         if self._should_look_again(asked, answer, len(jobs)):
             more, wants = self._looked_again(raw, asked, asked.room - len(jobs))
             jobs += more
-        if asked.named:
-            jobs.sort(key=lambda job: (job.rank, job.seq))  # what nobody has named may come before
         cancels = tuple(sorted(map(Cancel, answer.cancels or (), answer.cancel_reasons or ())))
         done = Exchange(settled=settled, jobs=tuple(jobs), cancels=cancels, next_due_ms=answer.next_due_ms)
         return Part(done, left, wants)
-
-    def _named(self, asked: Asked) -> Sequence[Place]:
-        if self._beside is None or asked.is_limited or asked.meets or not asked.room:
-            return ()
-        return self._beside.named(asked.queue, asked.room)
 
     def _looked_again(self, raw: Raw, asked: Asked, room: int) -> tuple[list[Job], Sequence[Want]]:
         """What is found from the head, and what is left for the long way. The first look is committed:
         whatever becomes of this one, what that one has settled and leased must be answered."""
         again = asked._replace(settlements=(), meets=False, room=room, start=HEAD, is_again=True)
-        if asked.named:
-            # The order itself was not looked at yet: begin where the cursor is, and go on from there.
-            start = self._memory.cursors.start(asked.queue)
-            again = again._replace(start=start, is_again=False, named=())
         try:
             answer, jobs = self._asked(raw, again)
             is_done = not answer.is_undone
@@ -310,9 +284,6 @@ class PlainExchange:
             is_done = False
         except DRIVER_ERRORS:
             return [], ()  # a store that is away says so at the next call
-        if is_done and self._should_look_again(again, answer, len(jobs)):
-            more, wants = self._looked_again(raw, again, room - len(jobs))
-            return jobs + more, wants
         if is_done:
             return jobs, ()
         self._put_off[asked.queue] = PUT_OFF, bool(self._memory.limited)
@@ -321,19 +292,13 @@ class PlainExchange:
     def _should_look_again(self, asked: Asked, answer: Answer, found: int) -> bool:
         """What no arrival tells is found from the head, where it matters: when there is too little else. So
         are arrivals, where others have in hand all that were looked at."""
-        if found == asked.room:
-            return False
-        if asked.named:
-            return True
-        if asked.start.is_at_head:
+        if found == asked.room or asked.start.is_at_head:
             return False
         return self._memory.cursors.may_look(asked.queue) or (found == 0 and answer.came > 0)
 
     def _asked(self, raw: Raw, asked: Asked) -> tuple[Answer, list[Job]]:
         ask = self._asked_freely
-        if asked.named:
-            ask = self._asked_by_name
-        elif asked.is_limited:
+        if asked.is_limited:
             ask = self._asked_within
         elif asked.meets:
             ask = self._asked_and_met
@@ -341,7 +306,7 @@ class PlainExchange:
         if asked.settlements:
             self._had_dependants = answer.has_dependants or bool(answer.listed)
         lease_ms = asked.lease_ms
-        if answer.room_within(asked.room) and not (answer.is_undone or asked.named):
+        if answer.room_within(asked.room) and not answer.is_undone:
             self._pass(asked, answer, rows)
         jobs = [claimed_job(row[:CLAIMED], asked.worker, answer.now, lease_ms, lease_ms) for row in rows]
         jobs.sort(key=lambda job: (job.rank, job.seq))
@@ -361,20 +326,6 @@ class PlainExchange:
             self.looked_at.update(listed or ())
         answer = Answer(*last[_COLUMNS:_ANSWERS])
         return rows, answer._replace(listed=listed, has_dependants=parents > 0)
-
-    def _asked_by_name(self, raw: Raw, asked: Asked) -> tuple[list[Row], Answer]:
-        """The cursor stays where it is: others are told other places, and may die on the way to them."""
-        ranks, seqs = zip(*asked.named, strict=True)
-        values = {**self._values(asked), "ranks": bigints(ranks), "seqs": bigints(seqs)}
-        is_over = False
-        try:
-            *rows, last = self._call_named.rows(raw, values)
-            answer = Answer(*last[_COLUMNS:_ANSWERS])
-            is_over = not answer.is_undone
-        finally:
-            if self._beside is not None:
-                self._beside.tried(asked.queue, asked.named, is_over=is_over)
-        return rows, answer
 
     def _asked_within(self, raw: Raw, asked: Asked) -> tuple[list[Row], Answer]:
         calls = [self._settle_first] if asked.settlements else []
@@ -401,11 +352,8 @@ class PlainExchange:
             cursors.looked(queue, answer.seconds)
         late = [(row[13], row[1]) for row in rows if row[19]]
         is_enough = len(rows) == answer.room_within(asked.room)
-        gone = [(row[13], row[1]) for row in rows]
-        if self._beside is not None:
-            self._beside.looked(queue, gone, is_enough=is_enough)
         passed = Passed(
-            gone,
+            [(row[13], row[1]) for row in rows],
             late,
             is_left=answer.came > len(late),
             is_much=answer.came == most_arrivals(asked.room),

@@ -23,7 +23,6 @@ from forebay.stores.following import StillListed
 from forebay.stores.parts import as_lost_answer, none_if_failed
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
 from forebay.stores.postgres.adopting import PostgresAdopting
-from forebay.stores.postgres.beside import Beside
 from forebay.stores.postgres.by_hand import ByHand
 from forebay.stores.postgres.connection import TRIES, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
@@ -66,23 +65,15 @@ def tell(tx: Transaction) -> None:
 class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, PostgresMetrics, PostgresAdopting):
     """A handle to write to one store."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        new_id: Callable[[], JobId],
-        *,
-        pokes: Pokes | None = None,
-        beside: Beside | None = None,
-    ) -> None:
+    def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
         self._connection = connection
         self._address = connection.address
         self._statements = statements_for(connection.address.schema)
         self._new_id = new_id
         self._memory = Memory()
-        self._pokes = pokes or Pokes(connection.address)
-        self._beside = beside
-        self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id, beside)
-        self._plain_exchange = PlainExchange(connection, self._statements, self._memory, beside)
+        self._pokes = Pokes(connection.address)
+        self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
+        self._plain_exchange = PlainExchange(connection, self._statements, self._memory)
         # Lines of the list of what the ends of jobs mean for others; and those that `meet` need not look at.
         self._unfinished: list[int] = []
         self._looked_at: set[int] = set()
@@ -255,8 +246,6 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
                 # StoreBusy says that nothing has happened. Here a part has, as when an answer is lost.
                 raise StoreUnavailable(str(exc)) from exc
             whole = part.joined(rest)
-            if self._beside is not None:
-                self._beside.gone(rest.jobs)
         if part.done is not None and plain.leaves_places(whole.jobs):
             self._tell()
         return whole

@@ -292,11 +292,6 @@ class Transaction:
             now=self.now,
         )
 
-    @property
-    def placed(self) -> list[str]:
-        """The queues that this transaction has looked at: it has put jobs into the order of no other one."""
-        return sorted(self._queues.keys() | self._scorings.keys())
-
     # Keys
 
     def key_holders(self, keys: Iterable[Key]) -> dict[Key, JobId]:

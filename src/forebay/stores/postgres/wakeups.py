@@ -39,7 +39,6 @@ class Pokes:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._can_tell = address.notifies
         self._sent_at = -inf
         self._sending_at: float | None = None
         self._is_held_back = False
@@ -48,15 +47,12 @@ class Pokes:
         """Tell with this transaction what it has changed; the last thing it does. Made again, told again."""
         now = time.monotonic()
         is_recent = now - self._sent_at < HELD_BACK_SECONDS
-        has_to_tell = self._can_tell and (tx.has_news or tx.has_new_jobs)
+        has_to_tell = self._address.notifies and (tx.has_news or tx.has_new_jobs)
         self._is_held_back = has_to_tell and not tx.has_news and is_recent
         self._sending_at = None
         if has_to_tell and not self._is_held_back:
-            self._say(tx)
+            tx.notify(self._address.channel)
             self._sending_at = now  # before the commit, so that nobody has heard it earlier
-
-    def _say(self, tx: News) -> None:
-        tx.notify(self._address.channel)
 
     def committed(self) -> bool:
         """The transaction is kept. Answers whether a word has to follow, since it was held back and those who

@@ -16,29 +16,17 @@ FAILURES: Final = 5
 # that lets everybody wait is asked once a second.
 SHORTEST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 1.0
-MISSED_SECONDS: Final = 5.0
 
 
 class Sight:
-    """When anybody in this program has last reached the server, or tried in vain: whoever was held back may
-    try again after the one, and need not wait after the other."""
+    """When anybody in this program has last reached the server: whoever was held back may try again."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
         self.seen_at: float = -inf
-        self.missed_at: float = -inf
-
-    @property
-    def is_away(self) -> bool:
-        """Whether somebody has just tried in vain. Who uses a connection that is there tells nobody, so what
-        was missed long ago says nothing any more."""
-        return self.missed_at > self.seen_at and self.clock() - self.missed_at < MISSED_SECONDS
 
     def is_there(self) -> None:
         self.seen_at = self.clock()
-
-    def is_missed(self) -> None:
-        self.missed_at = self.clock()
 
 
 class Breaker:
@@ -68,7 +56,6 @@ class Breaker:
             self._failures += 1
             self._failed_at = now = self._clock()
             self._next_at = now + _between(now - started)
-            self.sight.is_missed()
             raise
         self._failures = 0
         self.sight.is_there()

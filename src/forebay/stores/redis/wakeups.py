@@ -26,12 +26,10 @@ _PATIENCE: Final = 5.0
 
 class RedisWakeups:
     """Listens on a connection of its own. While there is none, hints are lost, and polling finds the jobs;
-    when it is back, there is one poke for all that may have been missed. What it listens on may have to be
-    asked for, on its thread."""
+    when it is back, there is one poke for all that may have been missed."""
 
-    def __init__(self, address: Address, sight: Sight, channel: Callable[[], str] | None = None) -> None:
+    def __init__(self, address: Address, sight: Sight) -> None:
         self._address = address
-        self._channel = channel or (lambda: f"{address.tag}:news")
         self._sight = sight
         self._stopping = Event()
         self._thread: Thread | None = None
@@ -74,13 +72,12 @@ class RedisWakeups:
     @contextmanager
     def _subscribed(self) -> Iterator[Any]:
         """A connection that listens. Any node of a cluster will do: all hear what is published on one."""
-        channel = self._channel()
         raw = opened(self._address, answer_seconds=_PATIENCE)
         try:
             # A server that still loads its data lets everybody listen, and refuses this.
             raw.send_command("PING")
             raw.read_response()
-            raw.send_command("SUBSCRIBE", channel)
+            raw.send_command("SUBSCRIBE", f"{self._address.tag}:news")
             raw.read_response()
             yield raw
         finally:

@@ -27,6 +27,5 @@ counted as (
   having count(*) > 0
   returning jobs
 )
-select jobs, case when %(channel)s::text is not null then pg_notify(%(channel)s, '')::text end,
-  case when %(named)s::boolean then (select concat_ws(' ', min(rank), string_agg(seq::text, ' ')) from new) end
+select jobs, case when %(channel)s::text is not null then pg_notify(%(channel)s, '')::text end
 from counted;

@@ -55,11 +55,5 @@ counted as (
   cross join (values ('pending', %(pending)s::bigint), ('blocked', %(blocked)s::bigint)) as v (state, jobs)
   where v.jobs > 0
 )
-select now, case when %(channel)s::text is not null then pg_notify(%(channel)s, '')::text end,
-  case when %(named)s::boolean then (
-    select concat_ws(' ', now + %(rank)s, string_agg(n.seq::text, ' '))
-    from numbers as s
-    cross join lateral unnest(s.seqs, %(unmet)s) as n (seq, unmet)
-    where n.unmet = 0
-  ) end
+select now, case when %(channel)s::text is not null then pg_notify(%(channel)s, '')::text end
 from queue;

@@ -28,7 +28,5 @@ counted as (
   from new
   returning jobs
 )
-select jobs, case when %(channel)s::text is not null then pg_notify(%(channel)s, '')::text end,
-  -- Its place, for those who keep the order beside this store, too; for others nothing of it is run.
-  case when %(named)s::boolean then (select concat_ws(' ', rank, seq) from new) end
+select jobs, case when %(channel)s::text is not null then pg_notify(%(channel)s, '')::text end
 from counted;
