@@ -29,7 +29,7 @@ def test_a_method_without_a_row_is_an_error() -> None:
         check_rows(row for row in ROWS if row.method not in ("fire", "renew"))
 
 
-@pytest.mark.shows("R-SWEEP-19", "R-SWEEP-20", "R-SWEEP-28", "R-EDGE-08", "R-EDGE-38", "R-ENQ-15")
+@pytest.mark.shows("R-SWEEP-19", "R-SWEEP-20", "R-SWEEP-28", "R-EDGE-08", "R-EDGE-38", "R-ENQ-15", "R-BUG-17")
 @pytest.mark.parametrize("engine", ALL)
 def test_a_kill_in_each_operation_leaves_all_of_it_or_nothing(engine: str, tmp_path: Path) -> None:
     """Once in each, in a process without threads; `make evidence WHAT=crash-matrix` plays every point."""

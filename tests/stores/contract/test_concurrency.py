@@ -69,7 +69,7 @@ def workers(n: int) -> list[WorkerId]:
     return [WorkerId(f"w{number}") for number in range(n)]
 
 
-@pytest.mark.shows("R-LEASE-01", "R-JOB-47", "R-EDGE-01", "R-TEST-52")
+@pytest.mark.shows("R-LEASE-01", "R-JOB-47", "R-EDGE-01", "R-TEST-52", "R-STORE-57", "R-STORE-58")
 @pytest.mark.parametrize("n", [1, 7])
 def test_eight_workers_claim_each_of_200_jobs_exactly_once(
     engine: Engine, store: Store, reader: Reader, n: int
