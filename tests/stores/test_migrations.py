@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.errors import SchemaNewer
+from forebay.errors import SchemaNewer, SchemaOutdated
 from forebay.stores import migrations as module
-from forebay.stores.migrations import Migration, load_migrations, missing
-from forebay.stores.sqlite.schema import PACKAGE
+from forebay.stores.migrations import NOTHING_APPLIED, Applied, Migration, load_migrations, missing
+from forebay.stores.postgres.schema import PACKAGE as POSTGRES
+from forebay.stores.sqlite.schema import PACKAGE as SQLITE
 
 SCRIPT = "-- oldest: 1\ncreate table t (x);\n"
 
@@ -57,29 +58,46 @@ def test_a_wrong_name_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> 
         load(monkeypatch, {name: SCRIPT})
 
 
-def test_no_migration_asks_for_more_than_it_brings() -> None:
-    known = load_migrations(PACKAGE)
+@pytest.mark.parametrize("package", [SQLITE, POSTGRES])
+def test_no_migration_asks_for_more_than_it_brings(package: str) -> None:
+    known = load_migrations(package)
 
-    assert known
+    assert known[0].name == "baseline"
     assert all(one.oldest <= one.number for one in known)
 
 
 @pytest.mark.parametrize(("number", "left"), [(0, [1, 2, 3]), (1, [2, 3]), (3, []), (4, []), (9, [])])
 def test_what_a_schema_still_needs(number: int, left: list[int]) -> None:
     known = [migration(1), migration(2), migration(3)]
+    applied = Applied(number, 1, "step1") if number else NOTHING_APPLIED
 
-    assert [one.number for one in missing(known, number, 1)] == left
+    assert [one.number for one in missing(known, applied, "here")] == left
 
 
 def test_a_newer_schema_that_bears_us_needs_nothing() -> None:
-    assert missing([migration(1), migration(2)], 7, 2) == []
+    assert missing([migration(1), migration(2)], Applied(7, 2, "step1"), "here") == []
 
 
 @pytest.mark.parametrize(("number", "oldest"), [(3, 3), (7, 3), (7, 7)])
 def test_a_schema_that_has_outgrown_us_is_refused(number: int, oldest: int) -> None:
     with pytest.raises(SchemaNewer, match="upgrade Forebay") as refused:
-        missing([migration(1), migration(2)], number, oldest)
+        missing([migration(1), migration(2)], Applied(number, oldest, "step1"), "here")
 
+    assert str(refused.value).startswith("here: ")
     assert f"number {number}" in str(refused.value)
     assert f"schema {oldest} or newer" in str(refused.value)
     assert "up to 2" in str(refused.value)
+
+
+@pytest.mark.parametrize(("number", "oldest", "first"), [(1, 1, "jobs"), (13, 13, "jobs"), (13, 13, None)])
+def test_a_store_from_before_the_baseline_is_refused_with_the_way_out(
+    number: int, oldest: int, first: str | None
+) -> None:
+    with pytest.raises(SchemaOutdated) as refused:
+        missing([migration(1)], Applied(number, oldest, first), "jobs.db")
+
+    assert str(refused.value) == (
+        "jobs.db was made by an unreleased commit of Forebay, which this version does not migrate: start "
+        "`forebay server` of this version on a new store, and move the jobs there from that commit with "
+        "`forebay move --from OLD_STORE_URL --to http://127.0.0.1:8080`"
+    )

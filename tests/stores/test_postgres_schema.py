@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import Event, EventKind
-from forebay.domain.job import JobId, NewJob, QueueName
-from forebay.domain.workflow import needs_of
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnavailable, StoreUnusable
 from forebay.stores.migrations import Migration, load_migrations
 from forebay.stores.postgres import connection, schema
@@ -14,7 +11,6 @@ from forebay.stores.postgres import engine as opening
 from forebay.stores.postgres.connection import Address, Connection
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import check_version, statements_for
-from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, new_schema, problems, raw, server
 from tests.stores.sqlite_support import in_thread
@@ -26,10 +22,6 @@ NEWEST = len(load_migrations(schema.PACKAGE))
 @pytest.fixture
 def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
     return make_engine(clock)
-
-
-def ids(store: PostgresStore, *jobs: NewJob) -> list[JobId]:
-    return [JobId(receipt.id or "") for receipt in store.insert(jobs)]
 
 
 @pytest.mark.shows("R-STORE-06")
@@ -175,106 +167,78 @@ def test_an_older_schema_waits_for_the_migration(
     store.close()
 
 
-def test_what_came_later_is_added_to_a_store_of_the_first_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = PostgresEngine(Address(dsn=server().url(), schema=new_schema()))
-    with monkeypatch.context() as before:
-        first = load_migrations(schema.PACKAGE)[:1]
-        before.setattr(schema, "load_migrations", lambda package: first)
-        store = engine.store()
-
-    with pytest.raises(SchemaOutdated, match="forebay migrate"):
-        engine.store()
-    assert store.migrate() == NEWEST
-
-    store.insert([new_job(), new_job(depends_on=needs_of([1]))])
-    assert store.due_schedules().schedules == ()
-    assert len(claim(store, 2)) == 1
-    store.close()
-
-
-def test_edges_of_a_callers_transaction_that_nobody_has_looked_at_are_unsure_after_a_migration(
-    monkeypatch: pytest.MonkeyPatch,
+def test_steps_are_added_to_a_store_that_has_jobs(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = PostgresEngine(Address(dsn=server().url(), schema=(name := new_schema())))
-    with monkeypatch.context() as before:
-        older = load_migrations(schema.PACKAGE)[:9]
-        before.setattr(schema, "load_migrations", lambda package: older)
-        store = engine.store()
+    store = engine.store()
+    store.insert([new_job(), new_job()])
+    [done] = claim(store)
+    table = Migration(NEWEST + 1, "sizes", 1, "create table forebay.sizes (id text, size bigint);")
+    copied = "insert into forebay.sizes select id, length(payload) from forebay.jobs;"
+    steps = (*load_migrations(schema.PACKAGE), table, Migration(NEWEST + 2, "copied", 1, copied))
+    monkeypatch.setattr(schema, "load_migrations", lambda package: steps)
+
+    assert store.migrate() == NEWEST + 2
+
+    assert store.exchange(WORKER, [complete(done)]).settled == (done.id,)
+    assert len(claim(store, 2)) == 1
     with raw() as connection:
-        connection.execute(
-            f"insert into {name}.edges (child, number, parent, on_failure, state) values"
-            " ('a', 0, 'p', 'hold', 'open'), ('a', 1, 'q', 'hold', 'met'), ('b', 0, 'p', 'hold', 'open')"
-        )
-        connection.execute(f"insert into {name}.aftermaths (parent, aftermath) values ('a', 'check')")
-
-        store.migrate()
-
-        rows = connection.execute(f"select child, number, state from {name}.edges order by child, number")
-        assert rows.fetchall() == [("a", 0, "unsure"), ("a", 1, "met"), ("b", 0, "open")]
-    store.close()
-
-
-def test_actions_of_an_older_schema_are_in_the_audit_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = PostgresEngine(Address(dsn=server().url(), schema=(name := new_schema())))
-    with monkeypatch.context() as before:
-        older = load_migrations(schema.PACKAGE)[:12]
-        before.setattr(schema, "load_migrations", lambda package: older)
-        store = engine.store()
-    with raw() as connection:
-        connection.execute(
-            f"insert into {name}.events (kind, at, job_id, actor, detail) values"
-            " ('cancel', 1, 'j', 'ann', 'why'), ('swept', 1, 'j', 'w1', ''),"
-            " ('deleted', 2, 'k', 'bob', 'dead'),"
-            " ('queue', 3, null, 'ann', 'paused'), ('note', 4, null, 'w1', 'hello')"
-        )
-
-        store.migrate()
-
-        rows = connection.execute(f"select number from {name}.events order by number").fetchall()
-    assert rows == [(1,), (2,), (5,)]
-    reader = engine.reader()
-    assert [number for number, _ in reader.audit()] == [5, 4, 3, 2, 1]
-    assert (reader.unchained(), store.chain_audit()) == (3, 3)
-    chained = [(line.number, line.event.who) for line in reader.audit_chain()]
-    assert chained == [(1, "ann"), (3, "bob"), (4, "ann")]
-    store.record([Event(kind=EventKind.KEY, detail="next"), Event(kind=EventKind.NOTE, detail="last")])
-    assert [number for number, _ in reader.audit(limit=2)] == [7, 6]
-    store.close()
-    reader.close()
-
-
-def test_jobs_that_wait_for_others_go_on_after_a_migration(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = PostgresEngine(Address(dsn=server().url(), schema=(name := new_schema())))
-    mail = QueueName("mail")
-    with monkeypatch.context() as before:
-        older = load_migrations(schema.PACKAGE)[:9]
-        before.setattr(schema, "load_migrations", lambda package: older)
-        before.setattr(PostgresStore, "_follow", lambda _: False)
-        store = engine.store()
-        first, _, join = ids(store, new_job(), new_job(queue=mail), new_job(depends_on=needs_of([1, 2])))
-        _, listed = ids(store, new_job(), new_job(depends_on=needs_of([1])))
-        _, unseen = ids(store, new_job(queue=mail), new_job(depends_on=needs_of([1])))
-        store.exchange(WORKER, [complete(job) for job in claim(store, 2)])
-    with raw() as connection:
-        # As programs from before have left them: one edge of the join is met and written.
-        connection.execute(f"update {name}.edges set state = 'met' where parent = %s", [first])
-        connection.execute(f"update {name}.blocked set unmet = 1 where id = %s", [join])
-        connection.execute(f"delete from {name}.aftermaths where parent = %s", [first])
-        connection.execute(
-            f"insert into {name}.aftermaths (parent, aftermath) values (%s, 'check')", [unseen]
-        )
-    store.migrate()
-
-    store.promote()
-
-    released = claim(store, 3)
-    parents = claim(store, 3, queue=mail)
-    store.exchange(WORKER, [complete(job) for job in (*released, *parents)])
-    last = claim(store, 3)
-    store.exchange(WORKER, [complete(job) for job in last])
-    assert [job.id for job in released] == [listed]
-    assert {job.id for job in last} == {join, unseen}
+        name = engine.address.schema
+        rows = connection.execute(f"select count(*) from {name}.sizes where size > 0").fetchall()
+        known = connection.execute(f"select number, name from {name}.schema order by number").fetchall()
+    assert rows == [(2,)]
+    assert known[NEWEST:] == [(NEWEST + 1, "sizes"), (NEWEST + 2, "copied")]
     assert problems(engine) == ()
+    store.close()
+
+
+# As the last commit before the baseline left it.
+UNRELEASED = """
+create schema {schema};
+create table {schema}.schema (
+  number integer primary key,
+  name text not null,
+  oldest integer not null,
+  applied_at bigint not null
+);
+insert into {schema}.schema values (1, 'jobs', 1, 5), (12, 'lanes', 12, 5), (13, 'audit', 13, 5);
+"""
+
+
+def test_a_store_from_before_the_baseline_is_refused_and_left_alone() -> None:
+    engine = PostgresEngine(Address(dsn=server().url(), schema=(name := new_schema())))
+    with raw() as connection:
+        connection.execute(UNRELEASED.format(schema=name))
+
+        with raw(engine.address.dsn) as caller:
+            for call in (
+                engine.store,
+                engine.reader,
+                engine.check_schema,
+                lambda: engine.insert_within(caller, [new_job()]),
+            ):
+                with (
+                    pytest.raises(SchemaOutdated, match="forebay move --from") as refused,
+                    caller.transaction(),
+                ):
+                    call()
+                assert engine.place in str(refused.value)
+        tables = connection.execute(
+            "select tablename from pg_tables where schemaname = %s", [name]
+        ).fetchall()
+    assert tables == [("schema",)]
+
+
+def test_an_open_handle_is_refused_where_an_unreleased_commit_has_made_the_store_anew() -> None:
+    engine = PostgresEngine(Address(dsn=server().url(), schema=new_schema()))
+    store = engine.store()
+    store.insert([new_job()])
+    with raw() as connection:
+        connection.execute(f"update {engine.address.schema}.schema set name = 'jobs' where number = 1")
+    store._connection.drop()
+
+    with pytest.raises(SchemaOutdated, match="forebay move --from"):
+        store.insert([new_job()])
     store.close()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from forebay.domain.history import Event, EventKind
@@ -74,42 +73,42 @@ def test_a_layout_that_bears_the_program_or_was_emptied_is_used(
     store.close()
 
 
-OLD_EVENTS: tuple[tuple[str, list[Any]], ...] = (
-    ("3", ["cancel", 1, "j", "mail", False, "ann", "why", False]),
-    ("4", ["swept", 1, "j", "mail", 1, "w1", "", False]),
-    ("7", ["deleted", 2, "k", "mail", False, "bob", "dead", False]),
-    ("9", ["queue", 3, False, "mail", False, "ann", "paused", False]),
-    ("10", ["note", 4, False, False, False, "w1", "hello"]),
-)
-
-
-def test_actions_of_an_older_layout_are_in_the_audit_log(engine: RedisEngine) -> None:
-    tag, server = engine.address.tag, admin()
-    engine.store().close()
-    for number, event in OLD_EVENTS:
-        server.hset(f"{tag}:events", number, msgspec.msgpack.encode(event))
-        server.zadd(f"{tag}:event_order", {number: int(number)})
-        server.zadd(f"{tag}:event_times", {number: event[1]})
-    server.set(f"{tag}:event_number", 10)
-    server.hset(f"{tag}:schema", mapping={"number": 4, "readable_from": 4})
-    with pytest.raises(SchemaOutdated, match="forebay migrate"):
-        engine.check_schema()
-    with pytest.raises(SchemaOutdated, match="forebay migrate"):
-        engine.reader()
-
+def test_a_new_namespace_notes_its_layout(engine: RedisEngine) -> None:
     store = engine.store()
-    reader = engine.reader()
 
     assert store.migrate() == SCHEMA
-    assert [number for number, _ in reader.audit()] == [10, 9, 7, 4, 3]
-    assert (reader.unchained(), store.chain_audit()) == (3, 3)
-    chained = [(line.number, line.event.who) for line in reader.audit_chain()]
-    assert chained == [(3, "ann"), (7, "bob"), (9, "ann")]
-    store.record([Event(kind=EventKind.KEY, detail="next"), Event(kind=EventKind.NOTE, detail="last")])
-    assert [number for number, _ in reader.audit(limit=2)] == [12, 11]
-    assert sorted(map(int, server.hkeys(f"{tag}:events"))) == [3, 4, 10, 12]
+    found = admin().hgetall(f"{engine.address.tag}:schema")
+    assert found == {b"number": b"1", b"readable_from": b"1", b"name": b"baseline"}
     store.close()
-    reader.close()
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_namespace_from_before_the_baseline_is_refused_and_left_alone(
+    engine: RedisEngine, number: int
+) -> None:
+    key, server = f"{engine.address.tag}:schema", admin()
+    server.hset(key, mapping={"number": number, "readable_from": number})
+    before = server.keys(f"{engine.address.tag}:*")
+
+    for call in (engine.store, engine.reader, engine.check_schema):
+        with pytest.raises(SchemaOutdated, match="forebay move --from") as refused:
+            call()
+        assert engine.place in str(refused.value)
+    assert server.hgetall(key) == {b"number": b"%d" % number, b"readable_from": b"%d" % number}
+    assert server.keys(f"{engine.address.tag}:*") == before
+
+
+def test_an_open_handle_is_refused_where_an_unreleased_commit_has_made_the_namespace_anew(
+    engine: RedisEngine,
+) -> None:
+    store = engine.store()
+    release()
+    admin().hset(f"{engine.address.tag}:schema", mapping={"number": 5, "readable_from": 5})
+    store._connection._let_go()
+
+    with pytest.raises(SchemaOutdated, match="forebay move --from"):
+        store.insert([new_job()])
+    store.close()
 
 
 def test_two_chainers_that_look_at_once_append_each_line_once(

@@ -10,19 +10,14 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.history import Event, EventKind
-from forebay.domain.job import DEFAULT_QUEUE, JobId, Need, WorkerId
-from forebay.domain.lease import Lease
-from forebay.domain.note import Note, Step
+from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.query import Counts
-from forebay.domain.worker import CommandKind, WorkerInfo
-from forebay.errors import SchemaNewer, StoreError
+from forebay.errors import SchemaNewer, SchemaOutdated, StoreError
 from forebay.stores.migrations import Migration, load_migrations
 from forebay.stores.protocol import Want
 from forebay.stores.sqlite import schema
 from forebay.stores.sqlite.schema import PACKAGE, split_statements
 from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
-from forebay.stores.sqlite.transaction import Transaction
 from tests.stores.sqlite_support import problems, program, raw
 from tests.stores.support import WORKER, claim, complete, new_job
 
@@ -180,173 +175,114 @@ def test_a_newer_schema_that_bears_us_works(store: SqliteStore, path: Path) -> N
     other.close()
 
 
-# From the first schema on
+# Steps forward
 
 
-WORKFLOWS: Final = 5  # the schema with which jobs may depend on others
+def with_steps(monkeypatch: pytest.MonkeyPatch, *scripts: str, oldest: int = 1) -> None:
+    """Let the program know these steps too, of which the last works only for programs that know `oldest`."""
+    known = [*load_migrations(PACKAGE)]
+    for script in scripts:
+        known.append(Migration(len(known) + 1, f"step{len(known) + 1}", 1, script))
+    known[-1] = known[-1]._replace(oldest=oldest)
+    monkeypatch.setattr(schema, "load_migrations", lambda package: tuple(known))
 
 
-def as_before(monkeypatch: pytest.MonkeyPatch, known: int = 1) -> None:
-    """Let the program know the first migrations only, and nothing of workflows. It is ours still, which names
-    a column that came later whenever it inserts; `forget_column` takes that away."""
-    first, *others = load_migrations(PACKAGE)[:known]
-    script = first.script.replace("errors text,", "errors text,\n  unmet integer not null default 0,")
-    monkeypatch.setattr(schema, "load_migrations", lambda package: (first._replace(script=script), *others))
-    monkeypatch.setattr(Transaction, "has_edges", lambda self: False)
-    monkeypatch.setattr(Transaction, "may_have_aftermaths", lambda self: False)
-    monkeypatch.setattr(Transaction, "has_limits", False)  # of which it knows nothing
-    monkeypatch.setattr(Transaction, "has_shares", False)
-
-
-def forget_column(path: Path) -> None:
-    with raw(path) as connection:
-        connection.execute("alter table forebay_jobs drop column unmet")
-
-
-OLD_BEAT: Final = """
-insert into forebay_workers (id, host, pid, queues, state, started_at, beat_at)
-values ('old', 'h', 1, '["default"]', 'running', 5, 6)
-"""
+# A column with what is known of the jobs that are there, and an index of it.
+MORE: Final = (
+    "alter table forebay_jobs add column size integer not null default 0;\n"
+    "update forebay_jobs set size = length(payload);\n",
+    "create index forebay_jobs_size on forebay_jobs (size);\n",
+)
 
 
 @pytest.mark.shows("R-STORE-06")
 def test_a_file_of_the_first_schema_goes_on_where_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as before:
-        as_before(before)
-        old = SqliteEngine(str(path)).store()
-        old.insert([new_job(), new_job(), new_job(id="waits", delay_ms=3_600_000)])
-        done, running = claim(old, 2)
-        old.exchange(WORKER, [complete(done)])
-        with raw(path) as connection:
-            connection.execute(OLD_BEAT)
-        assert applied(path) == [(1, "jobs")]
-        old.close()
-    forget_column(path)
+    old = SqliteEngine(str(path)).store()
+    old.insert([new_job(payload=b"{}"), new_job(), new_job(id="waits", delay_ms=3_600_000)])
+    done, running = claim(old, 2)
+    old.exchange(WORKER, [complete(done)])
+    old.close()
+    with_steps(monkeypatch, *MORE)
 
     engine = SqliteEngine(str(path))
     store, reader = engine.store(), engine.reader()
-    note = Note(lease=Lease(running.id, running.attempt), steps=(Step(name="fetch", result=b"1"),))
-    answer = store.exchange(WORKER, [complete(running)], notes=[note])
+    answer = store.exchange(WORKER, [complete(running)])
 
     assert answer.settled == (running.id,)
-    assert [step.name for step in reader.notes(running.id).steps] == ["fetch"]
     assert reader.counts() == {"default": Counts(completed=2, scheduled=1)}
-    assert reader.workers() == [
-        WorkerInfo(id=WorkerId("old"), host="h", pid=1, queues=(DEFAULT_QUEUE,), started_at=5, beat_at=6)
-    ]
-    assert [command.worker for command in store.send(CommandKind.STOP)] == ["old"]
     assert reader.health().problems == ()
-    assert applied(path)[-1][0] == NEWEST
+    assert reader.health().schema == NEWEST + 2
+    assert applied(path)[NEWEST:] == [(NEWEST + 1, f"step{NEWEST + 1}"), (NEWEST + 2, f"step{NEWEST + 2}")]
+    with raw(path) as connection:
+        rows = connection.execute("select size = length(payload) from forebay_jobs").fetchall()
+    assert rows == [(1,)]
     store.close()
     reader.close()
 
 
 @pytest.mark.shows("R-EXT-15")
 def test_a_program_of_the_first_schema_works_on_beside_a_newer_one(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as before:
-        as_before(before)
-        old = SqliteEngine(str(path)).store()
-    with monkeypatch.context() as before:
-        as_before(before, WORKFLOWS - 1)
+    with monkeypatch.context() as newer:
+        with_steps(newer, *MORE)
         new = SqliteEngine(str(path)).store()
-    with monkeypatch.context() as before:
-        as_before(before)
-        late = SqliteEngine(str(path)).store()
+    late = SqliteEngine(str(path)).store()
 
-        for store in (old, late):
-            store.insert([new_job()])
-            answer = store.exchange(WORKER, [complete(job) for job in claim(store)])
-            assert len(answer.settled) == 1
-            store.close()
-    with raw(path) as connection:
-        connection.execute(OLD_BEAT)
-
+    for one in (store, late, new):
+        one.insert([new_job()])
+        answer = one.exchange(WORKER, [complete(job) for job in claim(one)])
+        assert len(answer.settled) == 1
     new.close()
-    forget_column(path)
-    newest = SqliteEngine(str(path)).store()
-    assert newest.send(CommandKind.STOP, [WorkerId("old")])
-    newest.close()
+    late.close()
     assert problems(SqliteEngine(str(path))) == ()
 
 
-# As schema 9 left it: every edge was written when it was met.
-OLD_EDGES: Final = """
-update forebay_edges set state = 'met' where number = 0;
-alter table forebay_jobs drop column unmet;
-alter table forebay_aftermaths drop column after_child;
-alter table forebay_aftermaths drop column after_number;
-create index forebay_edges_unmet on forebay_edges (child) where state = 'open' or state = 'held';
-drop table forebay_lanes;
-drop table forebay_audit;
-delete from forebay_schema where number > 9;
-"""
-# As schema 11 left it: the audit log was what is left of the events of jobs.
-OLD_AUDIT: Final = """
-drop table forebay_audit;
-delete from forebay_events;
-insert into forebay_events (number, kind, at, job_id, actor, detail, changes) values
-  (3, 'cancel', 1, 'j', 'ann', 'why', '{"state":["pending","cancelled"]}'),
-  (4, 'swept', 1, 'j', 'w1', '', null),
-  (7, 'deleted', 2, 'gone', 'bob', 'dead', null),
-  (9, 'queue', 3, null, 'ann', 'paused', null),
-  (10, 'note', 4, null, 'w1', 'hello', null);
-delete from forebay_schema where number > 11;
-"""
-
-
-def test_a_graph_of_a_schema_that_wrote_met_edges_goes_on_where_it_was(
-    store: SqliteStore, path: Path
-) -> None:
-    store.insert([new_job(id="first"), new_job(id="second")])
-    store.insert([new_job(id="join", depends_on=(Need(JobId("first")), Need(JobId("second"))))])
-    jobs = {job.id: job for job in claim(store, 2)}
-    store.exchange(WORKER, [complete(jobs[JobId("first")])])
-    store.close()
-    with raw(path) as connection:
-        connection.executescript(OLD_EDGES)
-
-    engine = SqliteEngine(str(path))
-    store = engine.store()
-    assert problems(engine) == ()
-    store.exchange(WORKER, [complete(jobs[JobId("second")])])
-
-    assert [job.id for job in claim(store, 2)] == ["join"]
-    assert problems(engine) == ()
-    store.close()
-
-
-def test_actions_of_an_older_schema_are_in_the_audit_log(store: SqliteStore, path: Path) -> None:
-    store.close()
-    with raw(path) as connection:
-        connection.executescript(OLD_AUDIT)
-
-    store, reader = SqliteEngine(str(path)).store(), SqliteEngine(str(path)).reader()
-
-    assert [number for number, _ in reader.audit()] == [10, 9, 7, 4, 3]
-    assert (reader.unchained(), store.chain_audit()) == (3, 3)
-    assert [(line.number, line.event.who) for line in reader.audit_chain()] == [
-        (3, "ann"),
-        (7, "bob"),
-        (9, "ann"),
-    ]
-    store.record([Event(kind=EventKind.KEY, detail="next"), Event(kind=EventKind.NOTE, detail="last")])
-    assert [number for number, _ in reader.audit(limit=2)] == [12, 11]
-    with raw(path) as connection:
-        rows = connection.execute("select number from forebay_events order by number").fetchall()
-    assert rows == [(3,), (4,), (10,), (12,)]
-    store.close()
-    reader.close()
-
-
-def test_a_program_that_knows_nothing_of_workflows_is_refused_where_there_may_be_some(
+def test_a_program_is_refused_where_a_step_needs_newer_ones(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_before(monkeypatch, WORKFLOWS - 1)
+    with monkeypatch.context() as newer:
+        with_steps(newer, *MORE, oldest=NEWEST + 2)
+        SqliteEngine(str(path)).store().close()
 
-    with pytest.raises(SchemaNewer, match=f"this one knows up to {WORKFLOWS - 1}"):
+    with pytest.raises(SchemaNewer, match=f"this one knows up to {NEWEST}"):
         SqliteEngine(str(path)).store()
+    with pytest.raises(SchemaNewer, match=f"this one knows up to {NEWEST}"):
+        store.insert([new_job()])
+
+
+# As the last commit before the baseline left it.
+UNRELEASED: Final = """
+create table forebay_schema (
+  number integer primary key,
+  name text not null,
+  oldest integer not null,
+  applied_at integer not null
+) strict;
+insert into forebay_schema values (1, 'jobs', 1, 5), (11, 'lanes', 11, 5), (12, 'audit', 12, 5);
+create table forebay_jobs (seq integer primary key, id text not null) strict;
+"""
+
+
+def test_a_file_from_before_the_baseline_is_refused_and_left_alone(path: Path) -> None:
+    with raw(path) as connection:
+        connection.execute("pragma journal_mode = wal")
+        connection.executescript(UNRELEASED)
+        before = list(connection.iterdump())
+    engine = SqliteEngine(str(path))
+
+    with raw(path) as caller:
+        caller.execute("begin")
+        for call in (
+            engine.store,
+            engine.reader,
+            engine.check_schema,
+            lambda: engine.insert_within(caller, [new_job()]),
+        ):
+            with pytest.raises(SchemaOutdated, match="forebay move --from") as refused:
+                call()
+            assert str(path) in str(refused.value)
+        assert list(caller.iterdump()) == before
 
 
 # Migrations that fail

@@ -1,4 +1,4 @@
-"""Numbered schema files, forward only: which there are, and whether this program may work with a schema."""
+"""Load numbered schema files, forward only; decide whether this program may work with a store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-from forebay.errors import SchemaNewer
+from forebay.errors import SchemaNewer, SchemaOutdated
 from forebay.stores.statements import load_statements
 
 _FILE: Final = re.compile(r"(\d{4})_(\w+)")
@@ -21,6 +21,17 @@ class Migration(NamedTuple):
     name: str
     oldest: int
     script: str
+
+
+class Applied(NamedTuple):
+    """Steps that a store has: its number, the fewest steps that a program must know, the name of step 1."""
+
+    number: int
+    oldest: int
+    first: str | None
+
+
+NOTHING_APPLIED: Final = Applied(0, 0, None)
 
 
 @cache
@@ -39,12 +50,29 @@ def _parse(name: str, text: str) -> Migration:
     return Migration(int(file[1]), file[2], int(head[1]), text)
 
 
-def missing(known: Sequence[Migration], number: int, oldest: int) -> Sequence[Migration]:
-    """The migrations that a schema of this number still needs; raises SchemaNewer if it has outgrown us."""
+def missing(known: Sequence[Migration], applied: Applied, place: str) -> Sequence[Migration]:
+    """Return the migrations that the store at `place` still needs.
+
+    Raises SchemaNewer if the store needs a newer program, and SchemaOutdated if its first step is not ours.
+    """
+    if applied.number and applied.first != known[0].name:
+        raise unreleased(place)
     newest = len(known)
-    if oldest > newest:
+    if applied.oldest > newest:
         raise SchemaNewer(
-            f"the store's schema is number {number} and needs a Forebay that knows schema {oldest} or newer; "
-            f"this one knows up to {newest}: upgrade Forebay"
+            f"{place}: the store's schema is number {applied.number} and needs a Forebay that knows schema "
+            f"{applied.oldest} or newer; this one knows up to {newest}: upgrade Forebay"
         )
-    return known[number:]
+    return known[applied.number :]
+
+
+def unreleased(place: str) -> SchemaOutdated:
+    """Return the refusal of a store from before the baseline.
+
+    Neither program opens the other's store, so the way out leads through a service of this version.
+    """
+    return SchemaOutdated(
+        f"{place} was made by an unreleased commit of Forebay, which this version does not migrate: start "
+        "`forebay server` of this version on a new store, and move the jobs there from that commit with "
+        "`forebay move --from OLD_STORE_URL --to http://127.0.0.1:8080`"
+    )

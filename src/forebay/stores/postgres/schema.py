@@ -10,8 +10,8 @@ from typing import Final
 
 from psycopg import errors
 
-from forebay.errors import ConfigError, SchemaNewer, SchemaOutdated, StoreUnusable
-from forebay.stores.migrations import Migration, load_migrations, missing
+from forebay.errors import ConfigError, SchemaOutdated, StoreUnusable
+from forebay.stores.migrations import NOTHING_APPLIED, Applied, Migration, load_migrations, missing
 from forebay.stores.postgres.connection import (
     TRIES,
     Connection,
@@ -58,11 +58,11 @@ def check_schema(connection: Connection, statements: Statements) -> None:
 
 def check_borrowed(raw: Runs, place: str, statements: Statements) -> None:
     """Raise unless the database of a caller's connection has the tables that this program writes."""
-    number, oldest = _present(raw, statements)
-    if number == 0:
+    applied = _applied(raw, statements)
+    if applied.number == 0:
         raise ConfigError(f"{place} has no tables for jobs yet: open its store once before")
-    if missing(load_migrations(PACKAGE), number, oldest):
-        raise SchemaOutdated(f"{place} has schema {number}, which is too old; run `forebay migrate`")
+    if missing(load_migrations(PACKAGE), applied, place):
+        raise SchemaOutdated(f"{place} has schema {applied.number}, which is too old; run `forebay migrate`")
 
 
 def watch_schema(connection: Connection, statements: Statements) -> None:
@@ -70,16 +70,14 @@ def watch_schema(connection: Connection, statements: Statements) -> None:
     known = load_migrations(PACKAGE)
 
     def check(raw: Raw) -> None:
-        number, oldest = raw.execute(statements["schema_number"]).fetchone() or (0, 0)
-        if oldest > len(known):
-            _missing(connection, known, number, oldest)
+        missing(known, _recorded(raw, statements), connection.place)
 
     connection.watch_schema(check)
 
 
 def schema_number(raw: Runs, statements: Statements) -> int:
     """How far a schema is."""
-    return _present(raw, statements)[0]
+    return _applied(raw, statements).number
 
 
 def migrate(connection: Connection, statements: Statements) -> int:
@@ -157,24 +155,18 @@ def _steps(
     connection: Connection, raw: Raw, statements: Statements, known: Sequence[Migration]
 ) -> tuple[int, Sequence[Migration]]:
     """The schema's number and the migrations it still needs."""
-    number, oldest = _present(raw, statements)
-    return number, _missing(connection, known, number, oldest)
+    applied = _applied(raw, statements)
+    return applied.number, missing(known, applied, connection.place)
 
 
-def _missing(
-    connection: Connection, known: Sequence[Migration], number: int, oldest: int
-) -> Sequence[Migration]:
-    try:
-        return missing(known, number, oldest)
-    except SchemaNewer as exc:
-        raise SchemaNewer(f"{connection.place}: {exc}") from exc
-
-
-def _present(raw: Runs, statements: Statements) -> tuple[int, int]:
+def _applied(raw: Runs, statements: Statements) -> Applied:
     if raw.execute(statements["schema_exists"]).fetchone() != (True,):
-        return 0, 0
-    number, oldest = raw.execute(statements["schema_number"]).fetchone() or (0, 0)
-    return number, oldest
+        return NOTHING_APPLIED
+    return _recorded(raw, statements)
+
+
+def _recorded(raw: Runs, statements: Statements) -> Applied:
+    return Applied(*(raw.execute(statements["schema_number"]).fetchone() or NOTHING_APPLIED))
 
 
 def _outdated(connection: Connection, number: int) -> SchemaOutdated:

@@ -48,7 +48,7 @@ Jobs that depend on others
 What is remembered
   attempts:<id>            list    attempts that ended badly, oldest first
   unstarted                hash    id -> how many attempts were claimed and never began. Not in the head: few
-                           jobs have any, and scripts of an older program refuse a longer head
+                           jobs have any
   notes:<id>, lines:<id>, steps:<id>   the latest progress, the last log lines, the steps done
   events, event_number     hash of events; counter of these and of lines of the audit log
   event_order, event_times sorted sets of their numbers: those that are no actions by number, and all by time
@@ -84,7 +84,8 @@ The rest
   lane_turns:<queue>       hash    share with lanes -> its last turn in the queue
   has_shares               string  there once a job had a share
   duties                   hash    name -> when it is next due
-  schema                   hash    number of this layout, and the oldest program that can work with it
+  schema                   hash    number of this layout, the oldest one that programs must know to work with
+                           it, and the name of the first
   news                     channel hints that work may have come
 """
 

@@ -6,28 +6,26 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnusable
+from forebay.errors import SchemaNewer, StoreUnusable
+from forebay.stores.migrations import unreleased
 from forebay.stores.redis.connection import Connection
 
-# 1 to 3 were never released. A program of 4 would forget lines of the audit log with their jobs.
-SCHEMA: Final = 5
+SCHEMA: Final = 1
 # The oldest layout that programs must know to work with what this one writes.
-READABLE_FROM: Final = 5
-_UNRELEASED: Final = 3
-_STEP: Final = {"number": SCHEMA, "readable_from": READABLE_FROM}
+READABLE_FROM: Final = 1
+# Commits from before the baseline numbered their layouts 1 to 5, and wrote no name.
+BASELINE: Final = "baseline"
+_LAYOUT: Final = {"number": SCHEMA, "readable_from": READABLE_FROM, "name": BASELINE}
+_FIELDS: Final = ("number", "readable_from", "name")
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 def prepare(connection: Connection) -> None:
-    """Note our number in a namespace that is new, bring an older one up to date, and refuse one that this
-    program cannot work with."""
-    found = connection.run("prepare", _STEP)
-    if _UNRELEASED < int(found[0]) < SCHEMA:
-        connection.run("migrate_audit", _STEP)
-        found = [SCHEMA, READABLE_FROM, False]
+    """Write our layout into a namespace that is new, and refuse one that this program cannot work with."""
+    *found, is_new = connection.run("prepare", _LAYOUT)
     _check(connection.address.place, found)
-    if found[2]:
+    if is_new:
         logger.info("created a new, empty store at %s", connection.address.place)
 
 
@@ -56,20 +54,13 @@ def refuse_newer(connection: Connection) -> None:
 
 
 def _stored(connection: Connection) -> list[Any]:
-    found: list[Any] = connection.ask("HMGET", f"{connection.address.tag}:schema", "number", "readable_from")
+    found: list[Any] = connection.ask("HMGET", f"{connection.address.tag}:schema", *_FIELDS)
     return found
 
 
 def _check(place: str, found: Sequence[Any]) -> None:
-    number, readable_from = int(found[0]), int(found[1] or found[0])
-    if readable_from > SCHEMA:
+    _, readable_from, name = found
+    if name != BASELINE.encode():
+        raise unreleased(place)
+    if int(readable_from) > SCHEMA:
         raise SchemaNewer(f"{place} is of a newer Forebay: upgrade this program")
-    if _UNRELEASED < number < READABLE_FROM:
-        raise SchemaOutdated(
-            f"{place} has layout {number}, which is too old; `forebay migrate` brings it up to date"
-        )
-    if number < READABLE_FROM:
-        raise SchemaOutdated(
-            f"{place} was written by a Forebay before the first release, in a layout that cannot be read: "
-            "use another namespace (?namespace=...), or remove its keys"
-        )

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from forebay.errors import ConfigError, SchemaNewer, SchemaOutdated, StoreUnusable
-from forebay.stores.migrations import Migration, load_migrations, missing
+from forebay.errors import ConfigError, SchemaOutdated, StoreUnusable
+from forebay.stores.migrations import NOTHING_APPLIED, Applied, Migration, load_migrations, missing
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, check_fork, translated
 from forebay.stores.sqlite.transaction import Runs
 
@@ -47,11 +47,13 @@ def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> 
 
 def check_schema(connection: Runs, statements: Mapping[str, str], path: Path) -> None:
     """Raise unless a file has the tables that this program writes; nothing is created."""
-    number, oldest = _present(connection, statements)
-    if number == 0:
+    applied = _applied(connection, statements)
+    if applied.number == 0:
         raise ConfigError(f"{path} has no tables for jobs yet: open its store once before")
-    if missing(load_migrations(PACKAGE), number, oldest):
-        raise SchemaOutdated(f"{path} has schema {number}, which is too old: open its store once before")
+    if missing(load_migrations(PACKAGE), applied, str(path)):
+        raise SchemaOutdated(
+            f"{path} has schema {applied.number}, which is too old: open its store once before"
+        )
 
 
 def look_at_schema(path: Path, statements: Mapping[str, str]) -> None:
@@ -67,14 +69,14 @@ def look_at_schema(path: Path, statements: Mapping[str, str]) -> None:
         address = f"file:{quote(str(path))}?mode=rw"
         with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=5)) as raw:
             raw.execute("pragma query_only = on")
-            number, oldest = _present(raw, statements)
+            applied = _applied(raw, statements)
     except DRIVER_ERRORS as exc:
         raise translated(str(path), exc) from exc
-    if number == 0:
+    if applied.number == 0:
         raise StoreUnusable(f"{path} has no Forebay tables; `forebay migrate` makes them")
-    if missing(load_migrations(PACKAGE), number, oldest):
+    if missing(load_migrations(PACKAGE), applied, str(path)):
         raise SchemaOutdated(
-            f"{path} has schema {number}, which is too old; `forebay migrate` brings it up to date"
+            f"{path} has schema {applied.number}, which is too old; `forebay migrate` brings it up to date"
         )
 
 
@@ -92,11 +94,7 @@ class SchemaGuard:
         commit of another connection, so no transaction of ours comes after a step that it does not know."""
         (number,) = raw.execute(self._statements["schema_newest"]).fetchone()
         if number > len(self._known):
-            _, oldest = raw.execute(self._statements["schema_number"]).fetchone()
-            try:
-                missing(self._known, number, oldest)
-            except SchemaNewer as exc:
-                raise SchemaNewer(f"{self._path}: {exc}") from exc
+            missing(self._known, _recorded(raw, self._statements), self._path)
 
     def check_if_moved(self, raw: Runs) -> None:
         """The same for a handle that only reads, if another connection has committed since."""
@@ -108,25 +106,25 @@ class SchemaGuard:
 
 def schema_number(connection: Runs, statements: Mapping[str, str]) -> int:
     """How far the schema of a file is."""
-    return _present(connection, statements)[0]
+    return _applied(connection, statements).number
 
 
 def _steps(
     connection: Connection, statements: Mapping[str, str], known: Sequence[Migration]
 ) -> tuple[int, Sequence[Migration]]:
     """The schema's number and the migrations it still needs."""
-    number, oldest = _present(connection, statements)
-    try:
-        return number, missing(known, number, oldest)
-    except SchemaNewer as exc:
-        raise SchemaNewer(f"{connection.path}: {exc}") from exc
+    applied = _applied(connection, statements)
+    return applied.number, missing(known, applied, connection.path)
 
 
-def _present(connection: Runs, statements: Mapping[str, str]) -> tuple[int, int]:
+def _applied(connection: Runs, statements: Mapping[str, str]) -> Applied:
     if connection.execute(statements["schema_exists"]).fetchone() is None:
-        return 0, 0
-    number, oldest = connection.execute(statements["schema_number"]).fetchone()
-    return number, oldest
+        return NOTHING_APPLIED
+    return _recorded(connection, statements)
+
+
+def _recorded(connection: Runs, statements: Mapping[str, str]) -> Applied:
+    return Applied(*connection.execute(statements["schema_number"]).fetchone())
 
 
 def _apply(raw: sqlite3.Connection, statements: Mapping[str, str], migration: Migration, now: int) -> None:

@@ -1,9 +1,13 @@
 #!lua flags=allow-oom
--- Note the number of this layout in a namespace that is new.
+-- Write this layout into a namespace that is new. Nothing is written into one that has a layout.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: number, readable_from
--- Returns the number that the namespace has, the oldest one that programs must know to work with it, and 1 if it is new.
-local is_new = redis.call('HSETNX', prefix .. 'schema', 'number', ask.number)
-redis.call('HSETNX', prefix .. 'schema', 'readable_from', ask.readable_from)
-local known = redis.call('HMGET', prefix .. 'schema', 'number', 'readable_from')
-return {known[1], known[2], is_new}
+-- ARGV: 1 the request: number, readable_from, name
+-- Returns the number of the namespace, the oldest layout that programs must know to work with it, the name of its first
+-- layout, and 1 if it is new.
+local key = prefix .. 'schema'
+local is_new = redis.call('HSETNX', key, 'number', ask.number)
+if is_new == 1 then
+  redis.call('HSET', key, 'readable_from', ask.readable_from, 'name', ask.name)
+end
+local known = redis.call('HMGET', key, 'number', 'readable_from', 'name')
+return {known[1], known[2], known[3], is_new}

@@ -1,5 +1,5 @@
 -- oldest: 1
--- The first schema. `forebay_jobs` holds live jobs only; final ones move to `forebay_finished` (completed,
+-- The schema of the first release. `forebay_jobs` holds live jobs only; final ones move to `forebay_finished` (completed,
 -- cancelled) or `forebay_dead` in the transaction that ends them, so that history never slows a claim.
 -- Tables carry a prefix because they may live in the user's own database file.
 
@@ -52,8 +52,10 @@ create table forebay_jobs (
   unique_key text,
   cancel_reason text,
   errors text,
-  -- Last, so that whoever looks at another column need not step over a large one.
-  payload blob not null
+  -- Behind nearly all others, so that a query of another column need not step over a large one.
+  payload blob not null,
+  -- How many of the jobs that a blocked one depends on it still waits for.
+  unmet integer not null default 0
 ) strict;
 
 create unique index forebay_jobs_id on forebay_jobs (id) where by_id = 1;
@@ -74,6 +76,8 @@ create index forebay_jobs_expires on forebay_jobs (expires_at)
   where expires_at is not null and state <> 'running';
 create index forebay_jobs_cancel on forebay_jobs (worker)
   where cancel_reason is not null and state = 'running';
+-- Blocked jobs of a queue, for when it is dropped.
+create index forebay_jobs_blocked on forebay_jobs (queue, run_at) where state = 'blocked';
 
 create table forebay_finished (
   seq integer primary key,
@@ -196,7 +200,9 @@ create table forebay_events (
   queue text,
   attempt integer,
   actor text,
-  detail text not null
+  detail text not null,
+  -- As JSON: by name what was before and what is after.
+  changes text
 ) strict;
 
 create index forebay_events_job on forebay_events (job_id) where job_id is not null;
@@ -239,7 +245,9 @@ create table forebay_workers (
   queues text not null,
   state text not null,
   started_at integer not null,
-  beat_at integer not null
+  beat_at integer not null,
+  -- What else a worker says, as JSON: a reader takes what it knows, and defaults for the rest.
+  said text not null default '{}'
 ) strict, without rowid;
 
 create table forebay_duties (
@@ -248,3 +256,217 @@ create table forebay_duties (
   -- How far a duty that goes through the jobs by seq has come.
   walked_to integer not null default 0
 ) strict, without rowid;
+
+-- What attempts say about themselves: the latest progress, log lines, steps that are done.
+create table forebay_notes (
+  seq integer not null,
+  kind text not null check (kind = 'progress' or kind = 'line' or kind = 'step'),
+  -- The order among notes of one kind; the one progress has 0.
+  number integer not null,
+  -- Steps have one.
+  name text,
+  attempt integer not null,
+  at integer not null,
+  -- JSON of a progress or a line; the result of a step as it was given.
+  body any not null,
+  -- All notes of a job stand together, in order: they are read and removed by one range.
+  primary key (seq, kind, number)
+) strict, without rowid;
+
+create unique index forebay_notes_step on forebay_notes (seq, name) where kind = 'step';
+
+create table forebay_commands (
+  number integer primary key,
+  id text not null,
+  worker text not null,
+  kind text not null,
+  queue text,
+  actor text not null,
+  sent_at integer not null,
+  expires_at integer not null,
+  taken_at integer,
+  answer text
+) strict;
+
+create unique index forebay_commands_id on forebay_commands (id);
+-- Every worker looks here once a second, and it is nearly always empty.
+create index forebay_commands_waiting on forebay_commands (worker) where taken_at is null;
+
+-- Schedules and what became of their runs.
+create table forebay_schedules (
+  name text primary key,
+  -- What it shall do, as JSON.
+  definition text not null,
+  -- Grows with every change: who has worked out a move from an older one makes none.
+  revision integer not null,
+  is_paused integer not null,
+  -- The time of the next run, and when it is worth a look; none if there is no other, or it is paused.
+  next_at integer,
+  due_at integer,
+  last_at integer,
+  last_job_id text,
+  fired integer not null,
+  skipped integer not null,
+  failed integer not null,
+  created_at integer not null,
+  updated_at integer not null
+) strict;
+
+create index forebay_schedules_due on forebay_schedules (due_at, name) where due_at is not null;
+
+create table forebay_firings (
+  number integer primary key,
+  name text not null,
+  at integer not null,
+  status text not null,
+  recorded_at integer not null,
+  job_id text,
+  reason text not null,
+  until_at integer,
+  count integer not null
+) strict;
+
+create index forebay_firings_of on forebay_firings (name, number);
+
+-- Limits, each with what is left of its rate.
+create table forebay_limits (
+  scope text primary key,
+  concurrency integer,
+  rate integer,
+  per_ms integer not null,
+  burst integer,
+  -- What was left at that time, in parts of a token, of which a token has `per_ms`.
+  parts integer not null,
+  at integer not null
+) strict, without rowid;
+
+-- What is left of rates by key, for each value.
+create table forebay_buckets (
+  scope text primary key,
+  parts integer not null,
+  at integer not null
+) strict, without rowid;
+
+-- Which running jobs have a place under limits of tasks and keys. A row of a job that does not run any more counts
+-- for nothing, so none has to be removed in time.
+create table forebay_places (
+  scope text not null,
+  seq integer not null,
+  id text not null,
+  primary key (scope, seq)
+) strict, without rowid;
+
+create index forebay_places_id on forebay_places (id);
+
+-- Gates of limits with jobs behind them, and when a claim of the queue shall look there.
+create table forebay_closed (
+  queue text not null,
+  scope text not null,
+  look_at integer not null,
+  primary key (queue, scope)
+) strict, without rowid;
+
+create index forebay_closed_look on forebay_closed (queue, look_at);
+
+-- Jobs that depend on others. An edge goes with its child; one to a parent that is gone stays as it was. A parent that
+-- completes lowers `unmet` of its child and leaves the edge as it is: an open one is met if its parent has completed, or had
+-- and is gone since, and the list has nothing to do for it any more.
+create table forebay_edges (
+  child text not null,
+  -- Its place among the parents that the child named.
+  number integer not null,
+  parent text not null,
+  on_failure text not null check (on_failure in ('cancel', 'fail', 'ignore', 'hold')),
+  state text not null check (state in ('open', 'met', 'held', 'failed')),
+  primary key (child, number)
+) strict, without rowid;
+
+-- What depends on a job: all of it, and what its end concerns.
+create index forebay_edges_parent on forebay_edges (parent, state, child, number);
+
+-- The list: jobs that others depend on and that have ended, or were revived, and what that means is not done yet.
+create table forebay_aftermaths (
+  number integer primary key,
+  parent text not null,
+  aftermath text not null,
+  -- The last edge that was looked at, where a job that has completed has more of them than one transaction takes.
+  after_child text not null default '',
+  after_number integer not null default 0
+) strict;
+
+-- The live jobs of each sequence. The one with the lowest number may run, the others are blocked.
+create table forebay_sequences (
+  name text not null,
+  number integer not null,
+  id text not null,
+  primary key (name, number)
+) strict, without rowid;
+
+create index forebay_sequences_id on forebay_sequences (id);
+
+-- Shares that have jobs waiting, and where their turns are.
+create table forebay_shares (
+  queue text not null,
+  share text not null,
+  turn integer not null,
+  primary key (queue, share)
+) strict, without rowid;
+
+create index forebay_shares_turn on forebay_shares (queue, turn, share);
+
+-- Shares with jobs behind the limit of a scope: one lane for each, its turn there, and the turn of its share in the queue.
+create table forebay_lanes (
+  queue text not null,
+  scope text not null,
+  share text not null,
+  turn integer not null,
+  resume integer not null,
+  primary key (queue, scope, share)
+) strict, without rowid;
+
+create index forebay_lanes_turn on forebay_lanes (queue, scope, turn, share);
+create index forebay_lanes_share on forebay_lanes (queue, share);
+
+-- Documents that are kept for others, such as API keys.
+create table forebay_documents (
+  kind text not null,
+  name text not null,
+  body text not null,
+  revision integer not null,
+  created_at integer not null,
+  updated_at integer not null,
+  primary key (kind, name)
+) strict, without rowid;
+
+-- Metrics, and how many jobs of a queue were removed.
+create table forebay_metrics (
+  tier integer not null,
+  start integer not null,
+  queue text not null,
+  worker text not null,
+  -- What happened in that time, packed: see domain/metrics.py.
+  body blob not null,
+  primary key (tier, start, queue, worker)
+) strict, without rowid;
+
+create table forebay_removed (
+  queue text primary key,
+  jobs integer not null
+) strict, without rowid;
+
+-- The audit log by itself: actions of operators, which stay when the job of an action goes. `position`, `previous` and
+-- `hash` are written when a line joins the chain of hashes. Numbers are from one series with those of events.
+create table forebay_audit (
+  number integer primary key,
+  kind text not null,
+  at integer not null,
+  job_id text,
+  queue text,
+  attempt integer,
+  actor text,
+  detail text not null,
+  changes text,
+  position integer unique,
+  previous text,
+  hash text
+) strict;
