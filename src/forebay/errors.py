@@ -38,7 +38,7 @@ ForebayError
       StoreLocked          end the transaction of the program that locks the whole store
     StoreRefused           change the value: it can never be stored here
     StoreUnusable          mend the file, the server or the address; the message says what is wrong
-    SchemaOutdated         run `forebay migrate`
+    SchemaOutdated         run `forebay migrate`, or move the jobs as the message says
     SchemaNewer            upgrade this program
 
 Raised by task code to say how its attempt shall end:
