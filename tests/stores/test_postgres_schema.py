@@ -153,18 +153,16 @@ def test_an_older_schema_waits_for_the_migration(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = Migration(NEWEST + 1, "later", 1, "create table forebay.later ();")
-    store = engine.store()
     monkeypatch.setattr(schema, "load_migrations", lambda package: (*load_migrations(package), later))
 
     with pytest.raises(SchemaOutdated, match="forebay migrate"):
         engine.store()
     with pytest.raises(SchemaOutdated, match="forebay migrate"):
         engine.check_schema()
-    assert store.migrate() == NEWEST + 1
+    assert engine.migrate() == NEWEST + 1
 
     engine.check_schema()
     engine.store().close()
-    store.close()
 
 
 def test_steps_are_added_to_a_store_that_has_jobs(

@@ -17,6 +17,6 @@ def migrate(desk: Desk, out: Output) -> None:
     Safe to repeat, and safe when several programs do it at once.
     """
     with waiting(f"bringing {desk.name} up to date"):
-        schema = desk.store.migrate()
+        schema = desk.engine.migrate()
     engine = desk.engine.features.name
     out.say({"engine": engine, "schema": schema, "store": desk.name}, f"{desk.name} has schema {schema}")

@@ -507,6 +507,11 @@ class Engine(Protocol):
         """A listener for hints; `start` makes it listen."""
         ...
 
+    def migrate(self) -> int:
+        """Create the schema or apply the steps that it needs, and answer its number; also where `store()`
+        refuses an older schema."""
+        ...
+
     def check_schema(self) -> None:
         """Look whether the store is there and has what this program needs; nothing is created or changed.
         Raises StoreUnusable where there is nothing of ours, SchemaOutdated and SchemaNewer where it is of

@@ -35,7 +35,7 @@ def _migrate(url: str) -> None:
     if url in _migrated:
         return
     with Forebay(url) as app:  # closed again: a clone of the database is made next
-        app.client.write(lambda store: store.migrate())
+        app.engine.migrate()
     if url.startswith("postgresql"):  # the file of SQLite may be another one next time, and a look is cheap
         _migrated.add(url)
 

@@ -88,6 +88,9 @@ class MemoryEngine:
     def place(self) -> str:
         return f"memory of this program at {id(self):#x}"
 
+    def migrate(self) -> int:
+        return self.store().migrate()
+
     def check_schema(self) -> None:
         pass  # it has none
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from math import inf
 from time import monotonic
 
@@ -17,6 +18,7 @@ from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import (
     check_borrowed,
     check_schema,
+    migrate,
     open_schema,
     statements_for,
     watch_schema,
@@ -63,6 +65,15 @@ class PostgresEngine:
 
     def wakeups(self) -> PostgresWakeups:
         return PostgresWakeups(self.address)
+
+    def migrate(self) -> int:
+        connection = Connection(self.address)
+        try:
+            migrate(connection, self._statements)
+        finally:
+            connection.close()
+        with closing(self.store()) as store:
+            return store.migrate()  # which also makes the days to come
 
     def check_schema(self) -> None:
         connection = Connection(self.address)

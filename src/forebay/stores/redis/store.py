@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -116,6 +117,10 @@ class RedisEngine:
 
     def wakeups(self) -> RedisWakeups:
         return RedisWakeups(self.address, self._breaker.sight)
+
+    def migrate(self) -> int:
+        with closing(self.store()) as store:
+            return store.migrate()
 
     def check_schema(self) -> None:
         connection = Connection(self.address, self._breaker)

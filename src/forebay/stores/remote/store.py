@@ -56,6 +56,10 @@ class RemoteEngine:
     def place(self) -> str:
         return ",".join(sorted(self._asking.address.urls))
 
+    def migrate(self) -> int:
+        with closing(self.store()) as store:
+            return store.migrate()
+
     def check_schema(self) -> None:
         with closing(self.reader()) as reader:
             reader.now()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final, TypeVar
 
 from forebay.clock import Clock, SystemClock
@@ -107,6 +107,10 @@ class SqliteEngine:
 
     def wakeups(self) -> SqliteWakeups:
         return SqliteWakeups(self._places)
+
+    def migrate(self) -> int:
+        with closing(self.store()) as store:
+            return store.migrate()
 
     def check_schema(self) -> None:
         self._places.check_disk()
