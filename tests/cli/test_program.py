@@ -130,6 +130,12 @@ def test_every_command_about_keys(app_folder: Path) -> None:
     assert json_of(app_folder, "audit", "verify", "--against", "audit.jsonl")["lines"] == sent
 
 
+def test_every_command_about_sessions(app_folder: Path) -> None:
+    json_of(app_folder, "migrate")
+    assert json_of(app_folder, "sessions", "list") == {"sessions": []}
+    assert json_of(app_folder, "sessions", "revoke", "--all", "--yes") == {"revoked": []}
+
+
 def test_every_command_about_schedules(app_folder: Path) -> None:
     added = json_of(app_folder, "schedules", "add", "hello", "tasks.greet", "Ada", "--cron", "0 9 * * MON")
 
@@ -364,6 +370,8 @@ SHOWN: dict[str, Callable[..., object]] = {
     "workers drain": test_every_command_about_workers,
     "workers halt": test_every_command_about_workers,
     "workers stacks": test_every_command_about_workers,
+    "sessions list": test_every_command_about_sessions,
+    "sessions revoke": test_every_command_about_sessions,
     "stats": test_every_other_command,
     "top": test_every_other_command,
     "inspect": test_every_command_about_queues,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import MAX_MESSAGE, MAX_TRACEBACK, Event, EventKind, check_actor, cut
+from forebay.domain.history import MAX_MESSAGE, MAX_TRACEBACK, Event, EventKind, cut
 from forebay.domain.job import JobId
 from forebay.domain.outcome import AttemptError
+from forebay.domain.text import check_actor
 from forebay.errors import ConfigError
 
 

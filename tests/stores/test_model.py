@@ -215,6 +215,7 @@ wants = st.lists(
         st.sampled_from([1, 2, 10, 0]),
         st.sampled_from([None, SECOND, HOUR]),
         st.sampled_from([None, gates_of(["t", "u"], 2), gates_of(["t"], 1), gates_of(["u"], 2)]),
+        max_payload=st.none(),
     ),
     max_size=3,
 )
@@ -608,6 +609,8 @@ class SideBySide(RuleBasedStateMachine):
         wished=st.lists(ends, max_size=2),
         wants=wants,
         room=st.sampled_from([0, 1, 2, 10]),
+        # One for all claims of a call. A small one lets an engine end a claim early, each at its own place.
+        max_payload=st.sampled_from([None, 2**70]),
         known=st.one_of(st.none(), st.lists(picks, max_size=2)),
         said=st.lists(sayings, max_size=2),
     )
@@ -616,10 +619,12 @@ class SideBySide(RuleBasedStateMachine):
         worker: WorkerId,
         wished: list[Any],
         wants: list[Want],
+        max_payload: int | None,
         room: int,
         known: list[int] | None,
         said: list[Any],
     ) -> None:
+        wants = [want._replace(max_payload=max_payload) for want in wants]
         leases = [Lease(job.id, job.attempt) for job in self.leases_of(worker)]
         knows = None if known is None else [leases[number % len(leases)] for number in known if leases]
         self._exchange(worker, self.endings(worker, wished), wants, room, knows, self.notes(worker, said))

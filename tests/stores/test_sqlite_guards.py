@@ -222,7 +222,15 @@ def test_heads_are_pending_jobs_of_one_class_by_rank(
             " where seq = ?",
             (*kind, rank, seq),
         )
-    values = {"queue": "default", "gate": gate, "capped": capped, "zero": 7, "now": bench.now, "room": room}
+    values = {
+        "queue": "default",
+        "gate": gate,
+        "capped": capped,
+        "zero": 7,
+        "now": bench.now,
+        "room": room,
+        "max_payload": 0,
+    }
 
     heads = bench.database.execute(load_statements(PACKAGE)["heads"], values).fetchall()
 

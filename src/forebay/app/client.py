@@ -16,8 +16,8 @@ from forebay.app.looking import Looks
 from forebay.app.offload import Offload
 from forebay.app.patience import call_again, call_again_async
 from forebay.clock import Clock
-from forebay.domain.history import check_actor
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.text import check_actor
 from forebay.domain.workflow import arranged
 from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import locked, uninterrupted

@@ -18,7 +18,7 @@ import msgspec
 
 from forebay.cli.guessing import perhaps
 from forebay.domain.channel import VARIABLES
-from forebay.domain.history import check_actor
+from forebay.domain.text import check_actor
 from forebay.errors import ConfigError
 from forebay.telemetry.logs import LogFormat
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import sha256
 from typing import Final, NamedTuple
 
 import msgspec
@@ -53,6 +52,9 @@ def hash_line(previous: Link, number: int, event: Event) -> str:
         words,
         event.changes,
     )
+    # Late, because it loads OpenSSL: a supervisor, which opens a store, stays small without it.
+    from hashlib import sha256  # noqa: PLC0415
+
     return sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
 
 

@@ -12,7 +12,6 @@ from forebay.domain.note import Notes
 from forebay.domain.outcome import AttemptError
 from forebay.domain.settlement import Ending
 from forebay.domain.text import without_nul
-from forebay.errors import ConfigError
 
 MAX_EVENTS: Final = 100
 MAX_TRACEBACK: Final = 16_384
@@ -69,14 +68,6 @@ DEEDS: Final = frozenset(
         EventKind.RAMP,
     }
 )
-
-
-def check_actor(name: str) -> None:
-    """Raise ConfigError for a name that the audit log would show as another one."""
-    if "#" in name:
-        raise ConfigError(
-            f"{name!r:.100} cannot be an actor of the audit log: leave out the #, which begins a request id"
-        )
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

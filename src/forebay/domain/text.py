@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from forebay.errors import ConfigError
+
 
 def clean(text: str) -> str:
     """The text without NUL, and with a question mark for what cannot be written as UTF-8.
@@ -21,3 +23,11 @@ def without_nul(text: str) -> str:
 def cut_bytes(text: str, most: int) -> str:
     """The longest beginning of a clean text that takes at most so many bytes."""
     return text if len(text) * 4 <= most else text.encode()[:most].decode(errors="ignore")
+
+
+def check_actor(name: str) -> None:
+    """Raise ConfigError for a name that the audit log would show as another one."""
+    if "#" in name:
+        raise ConfigError(
+            f"{name!r:.100} cannot be an actor of the audit log: leave out the #, which begins a request id"
+        )

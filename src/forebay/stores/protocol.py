@@ -87,7 +87,8 @@ class Want(NamedTuple):
 
     `gates` are those that the caller may pass (see `domain.gate`); None is for a caller that takes any job.
     With `max_payload` a claimed job with more bytes comes with an empty payload, which is not read:
-    `Reader.jobs` has it. So a caller with bounded memory can claim many jobs. An engine may end such a claim
+    `Reader.jobs` has it. So a caller with bounded memory can claim many jobs. All claims of one call carry
+    the same bound. An engine may end such a claim
     before there are no more, and then `next_due_ms` is 0.
     """
 
@@ -105,7 +106,7 @@ class Want(NamedTuple):
     @property
     def largest_payload(self) -> int:
         """The number that statements compare with."""
-        return MAX_BYTES if self.max_payload is None else self.max_payload
+        return MAX_BYTES if self.max_payload is None else min(self.max_payload, MAX_BYTES)
 
     @property
     def most_held(self) -> int:

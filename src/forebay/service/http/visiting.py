@@ -12,7 +12,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from forebay.domain.access import ApiKey, Grant, Role
-from forebay.domain.history import check_actor
+from forebay.domain.text import check_actor
 from forebay.errors import ConfigError, ForebayError, Unauthenticated
 from forebay.service.auth import Caller, request_id
 from forebay.service.http.admitting import CALLER, OPEN, REQUEST_ID, check_page, refuse, telling

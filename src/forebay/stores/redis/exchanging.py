@@ -132,7 +132,7 @@ class _Calls:
         self._wants = [(want, want.most) for want in wants]
         self._is_one_for_each_queue = len({want.queue for want in wants}) == len(wants)
         self._room = room
-        bounds = [want.max_payload for want in wants if want.max_payload is not None]
+        bounds = [want.largest_payload for want in wants if want.max_payload is not None]
         self._max_payload: int | bool = min(bounds, default=False)
         self._said: dict[int, bytes] = {}  # by number of the settlement, unless it was settled
         self._noted: Sequence[bytes] = ()
