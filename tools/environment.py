@@ -84,8 +84,8 @@ def main() -> int:
         except progress.Failed as exc:
             print(
                 f"The packages of {_extra(name)} cannot be installed: {exc}; its last lines are above. "
-                "If they name a connection or no matching package, connect to the network or set PIP_INDEX_URL to a "
-                "package index. Then repeat the command.",
+                "If they name a connection or no matching package, connect to the network or set "
+                "PIP_INDEX_URL to a package index. Then repeat the command.",
                 file=sys.stderr,
             )
             return os.EX_UNAVAILABLE
