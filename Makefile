@@ -10,13 +10,16 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+# ready,SETS: a stamp for each set of packages that a target needs; tools/environment.py installs them.
+ready = $(addprefix $(VENV)/.ready-,$1)
 # What is linted and typed; a folder that is not there yet is left out.
 CODE := $(wildcard src tests tools benchmarks evidence examples deploy)
 # Tests that run the blocks of pages beside what else they know of them; tests/docs/test_blocks.py lists them.
 PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades/test_pages.py \
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py docs/test_commands.py docs/test_first_app.py docs/test_troubleshooting.py docs/test_tutorials.py moving_in/test_guide.py)
 ARGS ?=
+
+evidence_needs = $(call ready,test $(if $(filter covered,$1),check) $(if $(filter fuzz-service,$1),fuzz))
 
 # Two targets may not install packages into .venv at once.
 .NOTPARALLEL:
@@ -28,27 +31,28 @@ help:
 	if (sub("WHAT: ", "")) what = " WHAT=name"; sub("[^ ]+ ", ""); sub(":", "", group); \
 	printf "%-9s make %-19s %s\n", group, name what, $$0 }' $(firstword $(MAKEFILE_LIST))
 
-$(READY): pyproject.toml
+# A set is an extra dev-... of pyproject.toml; `all` is the extra dev.
+.PRECIOUS: $(VENV)/.ready-%
+$(VENV)/.ready-%: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Forebay needs Python 3.11 or newer; name yours with PYTHON=..." >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	FOREBAY_SKIP_DASHBOARD=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@
+	@$(PYTHON) -m tools.environment $*
 
 # ---------------------------------------------------------------- what a contributor needs
 
-run: $(READY) dashboard ## Try: sample tasks, a worker, the service and its dashboard, until Ctrl-C
+run: $(call ready,run) ## Try: sample tasks, a worker, the service and its dashboard, until Ctrl-C
+	@$(BIN)/python -m tools.dashboard --optional
 	@$(BIN)/python examples/sample/main.py $(ARGS)
 
-demo: $(READY) ## Try: a tour of half a minute: thousands of jobs, a killed worker, a proof
+demo: $(call ready,run) ## Try: a tour of half a minute: thousands of jobs, a killed worker, a proof
 	@$(BIN)/python examples/tour/main.py $(ARGS)
 
-setup: $(READY) dashboard ## Change: install all that the other targets need, and build the dashboard
+setup: $(call ready,all) dashboard ## Change: install all that the other targets need, and build the dashboard
 
-format: $(READY) ## Change: format the code, and mend what ruff can mend
+format: $(call ready,format) ## Change: format the code, and mend what ruff can mend
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
-check: $(READY) ## Change: format, lint, types, imports, requirement ids and the fast tests
+check: $(call ready,check) ## Change: format, lint, types, imports, requirement ids and the fast tests
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy $(CODE)
@@ -57,19 +61,19 @@ check: $(READY) ## Change: format, lint, types, imports, requirement ids and the
 	$(BIN)/pytest tests/house tests/domain --quiet --cov=forebay.domain --cov-branch --cov-fail-under=100
 
 # On three processes: many tests wait.
-test: $(READY) dashboard ## Change: the tests that tell whether a change is right
+test: $(call ready,test) dashboard ## Change: the tests that tell whether a change is right
 	$(BIN)/pytest -n 3 --dist worksteal -m "not extended" tests $(ARGS)
 
 test-all: test test-extended ## Change: all tests: other ways of the engines, evidence, packaging, browser too
 
-docs: $(READY) ## Change: links in the documents lead somewhere, and code in them runs
+docs: $(call ready,test site) ## Change: links in the documents lead somewhere, and code in them runs
 	$(BIN)/python tools/check_links.py
 	$(BIN)/pytest --quiet tests/docs tests/house/test_docs.py $(PAGE_TESTS) $(ARGS)
 
-bench: $(READY) ## Measure WHAT: benchmarks, with ENGINE=... or QUICK=1; WHAT=list names them
+bench: $(call ready,test) ## Measure WHAT: benchmarks, with ENGINE=... or QUICK=1; WHAT=list names them
 	@$(call start,bench,$(or $(WHAT),store throughput latency))
 
-evidence: $(READY) ## Measure WHAT: a proof by crashes, faults and load; WHAT=list names them
+evidence: $(call evidence_needs,$(WHAT)) ## Measure WHAT: a proof by crashes, faults and load; WHAT=list names them
 	@$(call start,evidence,$(or $(WHAT),list))
 
 tools: ## Maintain: list the targets for the site, the reference, packages, audits, versions
@@ -84,62 +88,62 @@ clean: ## Maintain: remove .venv, caches and build results
 
 .PHONY: dashboard test-stores test-extended test-browser test-page pictures site reference requirements package types pythons lowest-versions audit sbom lock
 
-dashboard: $(READY) #: build the page of the dashboard, if its source has changed
-	@$(BIN)/python tools/dashboard.py
+dashboard: $(call ready,run) #: build the page of the dashboard, if its source has changed
+	@$(BIN)/python -m tools.dashboard
 
-test-stores: $(READY) #: the store contract, the model test and what one engine alone can do
+test-stores: $(call ready,test) #: the store contract, the model test and what one engine alone can do
 	$(BIN)/pytest -n 3 --dist worksteal tests/stores $(ARGS)
 
 # Status 69: no browser can be installed here, or the packages of the page cannot be fetched, so there is nothing to
 # drive. Each other failure is a fault of our own.
-test-extended: $(READY) dashboard #: what test-all runs beyond test
+test-extended: $(call ready,extended) dashboard #: what test-all runs beyond test
 	$(BIN)/pytest -n 3 --dist worksteal -m extended tests $(ARGS)
-	@$(BIN)/python tools/chromium.py > /dev/null && $(BIN)/python tools/dashboard.py --fetch; missing=$$?; \
+	@$(BIN)/python tools/chromium.py > /dev/null && $(BIN)/python -m tools.dashboard --fetch; missing=$$?; \
 	case $$missing in \
 	0) $(MAKE) --no-print-directory test-browser ARGS= ;; \
 	69) echo "make test-browser was left out: see above for what is missing" ;; \
 	*) exit $$missing ;; \
 	esac
 
-test-browser: $(READY) dashboard #: a real browser drives every view of the dashboard; installs Chromium where it may
+test-browser: $(call ready,test browser site) dashboard #: a real browser drives every view of the dashboard; installs Chromium where it may
 	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/pytest --quiet tests/browser/drive_*.py $(ARGS)
 
 test-page: dashboard #: types and tests of the page's own logic
-	@$(BIN)/python tools/dashboard.py --test
+	@$(BIN)/python -m tools.dashboard --test
 
-pictures: $(READY) dashboard #: take the pictures of the dashboard in docs/images again; some minutes
+pictures: $(call ready,test browser) dashboard #: take the pictures of the dashboard in docs/images again; some minutes
 	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/python -m tests.browser.pictures $(ARGS)
 
-site: $(READY) #: build the documents as static pages with a search, offline: build/site
+site: $(call ready,site) #: build the documents as static pages with a search, offline: build/site
 	@$(BIN)/python -m tools.build_site $(ARGS)
 
-reference: $(READY) #: write the pages of docs/reference that are made from the code, the .proto file and its code
+reference: $(call ready,test) #: write the pages of docs/reference that are made from the code, the .proto file and its code
 	$(BIN)/python tools/reference.py $(ARGS)
 	$(BIN)/python tools/proto.py $(ARGS)
 	$(BIN)/python -m tools.reference_pages $(ARGS)
 
-requirements: $(READY) #: lines shown, partly shown, not built and decided against: [ARGS="--section 4"]
+requirements: $(call ready,run) #: lines shown, partly shown, not built and decided against: [ARGS="--section 4"]
 	@$(BIN)/python tools/requirements.py $(ARGS)
 
-package: $(READY) #: build the sdist and the wheel twice, compare them, install the wheel and try it
+package: $(call ready,run release) #: build the sdist and the wheel twice, compare them, install the wheel and try it
 	@$(BIN)/python tools/package.py $(ARGS)
 
-types: $(READY) #: see that every name a user can import is typed, as pyright --verifytypes judges it
+types: $(call ready,test release) #: see that every name a user can import is typed, as pyright --verifytypes judges it
 	@$(BIN)/python tools/typed.py $(ARGS)
 
-pythons: $(READY) #: say which Pythons are here, and run the tests on each: [ARGS=--list] [ARGS='tests/app']
+pythons: $(call ready,run) #: say which Pythons are here, and run the tests on each: [ARGS=--list] [ARGS='tests/app']
 	@$(BIN)/python tools/pythons.py $(ARGS)
 
-lowest-versions: $(READY) #: run tests with the lowest version of every dependency: [ARGS=--list] [ARGS='tests/cli']
+lowest-versions: $(call ready,run) #: run tests with the lowest version of every dependency: [ARGS=--list] [ARGS='tests/cli']
 	@$(BIN)/python tools/lowest_versions.py $(ARGS)
 
-audit: $(READY) #: look up known vulnerabilities of Python and npm packages; status 69 without the network
+audit: $(call ready,all) #: look up known vulnerabilities of Python and npm packages; status 69 without the network
 	@$(BIN)/python -m tools.audit
 
-sbom: $(READY) #: list the packages of an installation with all extras as CycloneDX JSON: build/forebay.cdx.json
+sbom: $(call ready,test release) #: list the packages of an installation with all extras as CycloneDX JSON: build/forebay.cdx.json
 	@$(BIN)/python -m tools.sbom $(ARGS)
 
-lock: $(READY) #: write the hashes of what the image of deploy installs; needs the network
+lock: $(call ready,release) #: write the hashes of what the image of deploy installs; needs the network
 	@$(BIN)/uv pip compile pyproject.toml --extra postgres --extra redis --extra server --python-version 3.13 \
 	--python-platform linux --generate-hashes --no-annotate --custom-compile-command 'make lock' \
 	--quiet --output-file deploy/app/requirements.txt $(ARGS)
@@ -185,9 +189,10 @@ evidence.covered      = $(BIN)/python tools/covered.py $(ARGS) # how much of que
 evidence.flaky        = $(BIN)/python tools/flaky.py --times $(or $(TIMES),20) $(or $(ARGS),tests) # tests that fail now and then: [TIMES=20] [ARGS=tests/worker]
 
 # The names as targets: make bench-service, make compare, make crash-matrix.
-bench-%: $(READY)
+bench-%: $(call ready,test)
 	@$(call start,bench,$*)
-compare profile growth: $(READY)
+compare profile growth: $(call ready,test)
 	@$(call start,bench,$@)
-$(patsubst evidence.%,%,$(filter evidence.%,$(.VARIABLES))): $(READY)
+.SECONDEXPANSION:
+$(patsubst evidence.%,%,$(filter evidence.%,$(.VARIABLES))): $$(call evidence_needs,$$@)
 	@$(call start,evidence,$@)

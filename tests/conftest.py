@@ -16,8 +16,10 @@ from hypothesis import HealthCheck, settings
 from tests.clocks import FollowedClock
 
 TESTS: Final = Path(__file__).parent
-# Every test of these folders is left to `make test-all`.
-EXTENDED: Final = {TESTS / name for name in ("benchmarks", "browser", "deploy", "evidence", "packaging")}
+# Every test of these folders and files is left to `make test-all`.
+EXTENDED: Final = {
+    TESTS / name for name in ("benchmarks", "browser", "deploy", "docs/test_site.py", "evidence", "packaging")
+}
 PACKAGE: Final = Path(__file__).parents[1] / "src" / "forebay"
 # What would lead a program to a store or a server that is somebody's.
 FOREIGN: Final = (
@@ -52,10 +54,16 @@ def pytest_configure(config: pytest.Config) -> None:
         compile_dir(PACKAGE, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave those folders and files unread in `make test`: they import packages that it does not install."""
+    is_left_out = config.getoption("markexpr") == "not extended" and collection_path in EXTENDED
+    return True if is_left_out else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if EXTENDED.intersection(item.path.parents):
+        if EXTENDED.intersection((item.path, *item.path.parents)):
             item.add_marker(pytest.mark.extended)
 
 

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 HOME: Final = ROOT / ".venv-lowest"
-# Extras without requirements of their own kind: `dev` has exact versions, `all` names the others.
-NO_FLOORS: Final = frozenset({"dev", "all"})
+# Extras without lowest versions: `dev` and `dev-...` have exact ones, `all` names the others.
+NO_FLOORS: Final = re.compile(r"all|dev(-.*)?")
 # The development dependencies that these tests import. Others would ask for newer versions of what is tested.
 TEST_TOOLS: Final = (
     "asyncpg",
@@ -54,7 +54,7 @@ def floors(project: dict[str, Any]) -> list[str]:
     optional = project["optional-dependencies"]
     wanted = [
         *project["dependencies"],
-        *(one for name in optional if name not in NO_FLOORS for one in optional[name]),
+        *(one for name in optional if not NO_FLOORS.fullmatch(name) for one in optional[name]),
     ]
     return [_at_floor(one) for one in wanted if not one.startswith(f"{project['name']}[")]
 
@@ -68,7 +68,8 @@ def _at_floor(requirement: str) -> str:
 
 def test_tools(project: dict[str, Any]) -> list[str]:
     """What runs the tests, in the versions of the development environment."""
-    pinned = {re.split(r"[\[=]", one, maxsplit=1)[0]: one for one in project["optional-dependencies"]["dev"]}
+    sets = [wanted for name, wanted in project["optional-dependencies"].items() if name.startswith("dev-")]
+    pinned = {re.split(r"[\[=]", one, maxsplit=1)[0]: one for wanted in sets for one in wanted}
     return [pinned[name] for name in TEST_TOOLS]
 
 

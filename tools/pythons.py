@@ -24,6 +24,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 HOMES: Final = ROOT / ".venv-pythons"
 USUAL: Final = ("tests/domain", "tests/app", "tests/house", "tests/packaging", "tests/cli/test_main.py")
+NEEDED: Final = ".[dev-extended,dev-page]"  # whatever tests it is given
 ASK: Final = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
@@ -72,7 +73,7 @@ def environment(version: str, python: str) -> Path:
     stamp = home / ".made-from"
     if not stamp.exists() or stamp.read_bytes() != made_from:
         subprocess.run([python, "-m", "venv", "--clear", str(home)], check=True)
-        words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", ".[dev]"]
+        words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", NEEDED]
         subprocess.run([str(home / "bin" / "python"), *words], cwd=ROOT, check=True)
         stamp.write_bytes(made_from)
     return home / "bin" / "python"

@@ -16,18 +16,25 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from threading import RLock
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 from forebay import Forebay, RetryPolicy, chain, current_job, group
+from forebay.app.context import JobContext
+from forebay.domain.job import Job, NewJob
+from forebay.domain.outcome import AttemptError
 
 FILE = Path(".forebay-sample/jobs.db")
 URL = f"sqlite:///{FILE}"
 PEOPLE = ("ada", "grace", "edsger", "barbara", "tony", "margaret")
 JOBS_A_SECOND = 4
 PORT = 8_080
+LINES_BETWEEN = 20  # less than a terminal shows: the address of the dashboard stays in sight
+SHORT_ID = slice(6, 15)  # the part in which ids of one SQLite file differ within a quarter of an hour
 
 app = Forebay(URL)
 
@@ -36,7 +43,6 @@ app = Forebay(URL)
 def greet(name: str) -> str:
     """A blocking task: it runs on a thread."""
     time.sleep(random.uniform(0.01, 0.2))
-    tell(f"hello, {name}")
     return f"hello, {name}"
 
 
@@ -44,7 +50,6 @@ def greet(name: str) -> str:
 async def fetch(url: str) -> int:
     """A coroutine task: it runs on an event loop with the others of its kind."""
     await asyncio.sleep(random.uniform(0.05, 0.4))
-    tell(f"fetched {url}")
     return 200
 
 
@@ -53,9 +58,7 @@ def charge(name: str, cents: int, card_token: str) -> None:
     """Fails in one of three attempts, and is tried again."""
     time.sleep(0.05)
     if random.random() < 1 / 3:
-        tell(f"charging {name} fails, to be tried again")
         raise ConnectionError("the bank does not answer")
-    tell(f"charged {name} {cents / 100:.2f}")
 
 
 @app.task(queue="mail", retry=RetryPolicy(base_ms=300, max_retries=1))
@@ -63,7 +66,6 @@ def deliver(address: str) -> None:
     """Fails twice for some, and goes to the dead letters: look for them in the dashboard."""
     if address.startswith("tony"):
         raise ValueError(f"no mailbox is called {address}")
-    tell(f"delivered to {address}")
 
 
 @app.task(queue="reports")
@@ -79,7 +81,6 @@ async def count_words(page: str) -> int:
 def total() -> int:
     """The end of a workflow: all pages have been counted."""
     found: int = sum(current_job().results())
-    tell(f"{found} words")
     return found
 
 
@@ -87,41 +88,80 @@ def total() -> int:
 @app.task
 def tidy() -> None:
     """By the clock: once a minute."""
-    tell("tidy")
 
 
-def tell(text: str) -> None:
-    job = current_job()
-    print(f"  ran      {job.id}  attempt {job.attempt}  {text}", flush=True)
+class Screen:
+    """One line for each event; the address of the dashboard comes again before it scrolls away."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self._lines = 0
+        self.reminder = ""
+
+    def event(self, what: str, task: str, job_id: str, detail: str = "") -> None:
+        line = f"  {what:9}  {task.rpartition('.')[2]:11}  {job_id[SHORT_ID]}  {detail}"
+        with self.lock:
+            print(line.rstrip(), flush=True)
+            self._lines += 1
+            if self.reminder and self._lines % LINES_BETWEEN == 0:
+                print(self.reminder, flush=True)
 
 
-def enqueue_one() -> str:
-    name = random.choice(PEOPLE)
-    choices: tuple[Callable[[], Any], ...] = (
-        lambda: greet.enqueue(name),
-        lambda: greet.using(delay=2, priority=5, tags=["later"]).enqueue(f"{name}, two seconds later"),
-        lambda: fetch.enqueue(f"https://example.com/{name}"),
-        lambda: charge.enqueue(
-            name, cents=random.randrange(100, 9_900), card_token=f"{random.randrange(10_000):04}"
-        ),
-        lambda: deliver.using(tags=["newsletter"]).enqueue(f"{name}@example.com"),
+screen = Screen()
+
+
+@app.middleware
+@contextmanager
+def report(context: JobContext) -> Iterator[None]:
+    """Say how each attempt ends."""
+    job, began = context.job, time.monotonic()
+    try:
+        yield
+    except Exception as exc:
+        screen.event("failed", job.task, job.id, f"attempt {job.attempt}: {exc}")
+        raise
+    screen.event(
+        "completed", job.task, job.id, f"attempt {job.attempt}, {(time.monotonic() - began) * 1_000:.0f} ms"
     )
-    return str(random.choice(choices)().id)
+
+
+@app.on_error
+def report_dead(job: Job | None, error: AttemptError) -> None:
+    if job is not None:
+        screen.event("dead", job.task, job.id, "revive it in the dashboard")
+
+
+def enqueue_one() -> None:
+    job = random.choice(jobs_for(random.choice(PEOPLE)))
+    with screen.lock:  # a worker may be quicker than this thread, and its line comes second
+        screen.event("enqueued", job.task, app.enqueue_many([job])[0].id)
+
+
+def jobs_for(name: str) -> list[NewJob]:
+    return [
+        greet.job(name),
+        greet.using(delay=2, priority=5, tags=["later"]).job(f"{name}, two seconds later"),
+        fetch.job(f"https://example.com/{name}"),
+        charge.job(name, cents=random.randrange(100, 9_900), card_token=f"{random.randrange(10_000):04}"),
+        deliver.using(tags=["newsletter"]).job(f"{name}@example.com"),
+    ]
 
 
 def enqueue_report() -> None:
     pages = [count_words.job(f"page {number}") for number in range(1, random.randrange(3, 7))]
-    app.workflow(chain(group(*pages), total.job())).enqueue()
+    end = total.job()
+    [last] = app.workflow(chain(group(*pages), end)).enqueue().last
+    screen.event("enqueued", end.task, last.id, f"a workflow, after {len(pages)} times count_words")
 
 
 def run(seconds: float | None, asked: list[int]) -> None:
-    """Enqueue until somebody asks for a stop, or the time is over."""
+    """Enqueue until a signal asks for a stop, or the time is over."""
     ends = None if seconds is None else time.monotonic() + seconds
     with app.working(threads=4):
         enqueue_report()
         while not asked and (ends is None or time.monotonic() < ends):
             time.sleep(1 / JOBS_A_SECOND)
-            print(f"  enqueued {enqueue_one()}", flush=True)
+            enqueue_one()
             if random.random() < 1 / 40:
                 enqueue_report()
         print("stopping: what runs may end", flush=True)
@@ -129,7 +169,7 @@ def run(seconds: float | None, asked: list[int]) -> None:
 
 @contextmanager
 def serving(port: int) -> Iterator[str]:
-    """The service beside this program, as somebody would start it; its address."""
+    """Start the service beside this program; give its address, or nothing if it does not start."""
     command = [sys.executable, "-m", "forebay", "server", "--url", URL, "--port", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603 - ours
     with server:
@@ -141,10 +181,24 @@ def serving(port: int) -> Iterator[str]:
 
 
 def free(port: int) -> int:
-    """This port, or 0 for any if somebody has it."""
+    """This port, or 0 for any if another program has it."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         return port if trial.connect_ex(("127.0.0.1", port)) else 0
+
+
+def greeting(address: str) -> str:
+    """Where the dashboard is, or why there is none and how to get it."""
+    if not address:
+        return "there is no dashboard, because the service did not start: pip install 'forebay[server]'"
+    page = f"{address}/dashboard/"
+    try:
+        urlopen(page).close()  # noqa: S310 - our own service
+    except HTTPError as exc:
+        return f"there is no dashboard. {exc.read().decode().strip()} The API is at {address}"
+    except URLError as exc:
+        return f"there is no dashboard: {address} does not answer ({exc.reason})"
+    return f"the dashboard is at {page}"
 
 
 def count(what: str) -> int:
@@ -166,8 +220,10 @@ def main() -> int:
         app.schedules.save("weekly-digest", deliver, ["all@example.com"], cron="30 6 * * 1")
         print(f"jobs are kept in {FILE}, {count('live')} wait from the last time; Ctrl-C stops", flush=True)
         with serving(free(options.port)) as address:
-            where = f"{address}/dashboard/" if address else "not there: pip install 'forebay[server]'"
-            print(f"the dashboard is {where}", flush=True)
+            where = greeting(address)
+            if "/dashboard/" in where:
+                screen.reminder = where
+            print(where, flush=True)
             run(options.seconds, asked)
         print(
             f"stopped; {count('completed') - completed} completed, {count('dead') - dead} dead, "

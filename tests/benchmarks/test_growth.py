@@ -79,7 +79,7 @@ def test_numbers_on_axes_are_short() -> None:
 
 def test_make_leaves_no_engine_out_that_nobody_has_left_out() -> None:
     def printed(*words: str) -> str:
-        asked = ["make", "--dry-run", "--old-file=.venv/.ready", "growth", *words]
+        asked = ["make", "--dry-run", "--old-file=.venv/.ready-test", "growth", *words]
         return subprocess.run(asked, cwd=TOP, capture_output=True, text=True, check=True).stdout
 
     assert "--engine" not in printed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import ssl
 import subprocess
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+import forebay
 from forebay.service.generated import forebay_pb2, forebay_pb2_grpc
 from forebay.service.server import Address
 from tests.cli.calling import DEADLINE, answer, command, environment, refusal
@@ -314,3 +316,32 @@ def test_a_port_that_is_taken_is_named(folder: Path) -> None:
         error = refusal("server", "--port", str(port), "--url", "sqlite:///jobs.db")
 
     assert f"port {port}" in error["message"]
+
+
+def test_without_the_page_it_serves_and_says_how_to_get_it(folder: Path, tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    package = Path(forebay.__file__).parent
+    ignored = shutil.ignore_patterns("static", "__pycache__")
+    shutil.copytree(package, source / "forebay", ignore=ignored)  # as it is installed where there is no Node
+    process = subprocess.Popen(
+        command("server", "--port", "0", "--url", "sqlite:///jobs.db"),
+        cwd=folder,
+        env={**environment(), "PYTHONPATH": str(source)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        page = httpx2.get(f"{address}/dashboard/", timeout=DEADLINE)
+        is_alive = httpx2.get(f"{address}/health/ready", timeout=DEADLINE).status_code
+    finally:
+        process.terminate()
+        _, said = process.communicate(timeout=DEADLINE)
+
+    way_out = "In a checkout `make dashboard` builds it; elsewhere install Node 22.12 or newer"
+    assert (page.status_code, is_alive) == (503, 200)
+    assert way_out in page.text
+    assert way_out in said
+    assert "Traceback" not in said

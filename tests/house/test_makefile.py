@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ NAMED = (
     *("audit", "bench-service", "compare", "crash-matrix", "fence", "fuzz-service ARGS=--each", "incidents"),
     *("requirements", "sbom", "simulate ARGS='--runs 3'", "soak MINUTES=10"),
 )
+# Stamps of all sets of packages, and that of all together.
+SETS = {
+    one.removeprefix("dev-")
+    for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    if one.startswith("dev-")
+} | {"all"}
+FRESH = [f"--assume-old=.venv/.ready-{name}" for name in SETS]
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
@@ -21,10 +29,17 @@ def make(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def commands(*words: str) -> str:
-    """The commands that make would run, with a .venv that is fresh."""
-    done = make("--dry-run", "--assume-old=.venv/.ready", *words)
+    """The commands that make would run, with a .venv that has all sets of packages."""
+    done = make("--dry-run", *FRESH, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def installed(*words: str, venv: Path) -> set[str]:
+    """The sets of packages that make would install into an empty .venv."""
+    done = make("--dry-run", f"VENV={venv}", *words)
+    assert done.returncode == 0, done.stderr
+    return {*re.findall(r"-m tools.environment (\S+)", done.stdout)}
 
 
 def test_make_lists_at_most_twelve_targets_on_fifteen_lines() -> None:
@@ -64,7 +79,39 @@ def test_a_name_behind_what_is_a_target_by_itself(command: str) -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_way_out() -> None:
-    done = make("--assume-old=.venv/.ready", "bench", "WHAT=redix")
+    done = make(*FRESH, "bench", "WHAT=redix")
 
     assert done.returncode == 2
     assert "make bench has no WHAT=redix; make bench WHAT=list names them all" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        ("run", {"run"}),
+        ("demo", {"run"}),
+        ("format", {"format"}),
+        ("test", {"run", "test"}),
+        ("check", {"check"}),
+        ("site", {"site"}),
+        ("lock", {"release"}),
+        ("audit", {"all"}),
+        ("fuzz-service", {"fuzz", "test"}),
+        ("covered", {"check", "test"}),
+        ("compare", {"test"}),
+    ],
+)
+def test_a_target_installs_the_packages_that_it_needs(target: str, wanted: set[str], tmp_path: Path) -> None:
+    assert installed(target, venv=tmp_path / "none") == wanted
+
+
+def test_every_set_that_a_target_installs_is_an_extra(tmp_path: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):.*##? *", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    # A dry run runs the line with $(MAKE) in test-extended all the same.
+    sets = installed(*({*targets} - {"test-all", "test-extended"}), venv=tmp_path / "none")
+
+    assert {"run", "test", "check", "all"} <= sets <= SETS
+
+
+def test_no_target_asks_for_packages_that_are_there() -> None:
+    assert "tools.environment" not in commands("run", "test", "check", "docs", "setup")

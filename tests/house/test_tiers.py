@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import TESTS
 
 EXTENDED = ("benchmarks", "browser", "deploy", "evidence", "packaging")
+SITE = TESTS / "docs" / "test_site.py"
 CONTRACT = TESTS / "stores" / "contract" / "test_vitals.py"
 
 
@@ -18,7 +19,18 @@ def first_tier() -> list[str]:
     """What `make test` would run of the extended folders and of one file of the contract."""
     files = [path for folder in EXTENDED for path in (TESTS / folder).glob("*_*.py")]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not extended", *files, CONTRACT],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            "-m",
+            "not extended",
+            *files,
+            SITE,
+            CONTRACT,
+        ],
         cwd=TESTS.parent,
         capture_output=True,
         text=True,

@@ -15,7 +15,7 @@ import click
 from forebay.cli.loading import load_app
 from forebay.cli.parts import Part, Screen
 from forebay.cli.system import not_on_windows
-from forebay.dashboard.pages import ROOT, STATIC
+from forebay.dashboard.pages import ROOT, is_built
 from forebay.errors import ConfigError
 from forebay.worker.inbox import Bell
 
@@ -137,8 +137,8 @@ class Crew:
 
     def _greet(self) -> None:
         page = f"{self._address}{ROOT}"
-        if not (STATIC / "index.html").exists():
-            page += " (not built with this installation: in a checkout, `make dashboard` builds it)"
+        if not is_built():
+            page += " (not built, see the line of the server above)"
         self._screen.show("dev", f"the dashboard is at {page}")
         if "--reload" in self._words["worker"]:
             self._screen.show("dev", f"code below {Path.cwd()} is watched")

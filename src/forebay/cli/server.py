@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -14,7 +15,7 @@ from forebay.cli.opening import Desk
 from forebay.cli.options import Length, at_store, quota_options
 from forebay.cli.output import Output
 from forebay.cli.system import not_on_windows
-from forebay.dashboard.pages import Pages
+from forebay.dashboard.pages import NOT_BUILT, Pages, is_built
 from forebay.domain.access import USUAL_QUOTA, Quota
 from forebay.domain.limits import Limit
 from forebay.domain.session import SessionLimits
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from forebay.domain.delivery import DeliveryPolicy
     from forebay.telemetry.logs import LogFormat
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_PORT: Final = 65_535
 MAX_GRACE_SECONDS: Final = 3_600
@@ -133,6 +136,8 @@ def server(
     """
     set_up_logs(log_format, log_level, desk.settings)
     serving = _loaded()
+    if options["dashboard"] and not is_built():
+        logger.warning(NOT_BUILT)
 
     def tell(address: str) -> None:
         place = desk.engine.place

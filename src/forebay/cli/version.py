@@ -13,12 +13,13 @@ import click
 
 from forebay import __version__
 from forebay.cli.output import Output, record, table
-from forebay.dashboard.pages import STATIC
+from forebay.dashboard.pages import is_built
 from forebay.stores.versions import sqlite_version
 
 # `psycopg[binary]>=3.3.6; extra == 'postgres'`: what is needed, and the extra that brings it.
 _NEEDED: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+).*?(?:extra == ['\"](?P<extra>[\w-]+)['\"])?\Z")
-_NOT_FOR_USERS: Final = ("dev", "all")
+# `all` and the sets for development: `dev`, `dev-test` and so on.
+_NOT_FOR_USERS: Final = re.compile(r"all|dev(-.*)?")
 
 
 class Package(NamedTuple):
@@ -46,7 +47,7 @@ def version(as_json: bool) -> None:
         "platform": platform.platform(),
         "sqlite": sqlite_version(),
     }
-    has_dashboard = (STATIC / "index.html").exists()
+    has_dashboard = is_built()
 
     def people() -> None:
         record({**about, "dashboard": "built" if has_dashboard else "not built"})
@@ -72,7 +73,7 @@ def _needed(lines: Iterable[str]) -> list[tuple[str, str | None]]:
     # An extra may bring another one along; whoever wants a package is told of the smallest that has it.
     chosen: dict[str, str | None] = {}
     for name, extra in sorted(found, key=lambda pair: sizes[pair[1]]):
-        if extra not in _NOT_FOR_USERS and name != "forebay":
+        if not _NOT_FOR_USERS.fullmatch(extra or "") and name != "forebay":
             chosen.setdefault(name, extra)
     return sorted(chosen.items(), key=lambda pair: (pair[1] or "", pair[0]))
 

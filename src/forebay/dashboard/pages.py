@@ -20,7 +20,8 @@ from forebay.service.mounted import BASE
 ROOT: Final = "/dashboard/"
 STATIC: Final = Path(__file__).parent / "static"
 NOT_BUILT: Final = (
-    b"The dashboard was not built with this installation. In a checkout, `make dashboard` builds it.\n"
+    "The dashboard was not built with this installation. In a checkout `make dashboard` builds it; elsewhere "
+    "install Node 22.12 or newer with npm and repeat `pip install --force-reinstall`."
 )
 
 # Nothing comes from another host and nothing is written into the page as code, so a text that somebody has
@@ -72,6 +73,11 @@ class Answer(NamedTuple):
     body: bytes = b""
 
 
+def is_built() -> bool:
+    """Return whether this installation has the page."""
+    return (STATIC / "index.html").exists()
+
+
 def is_page(path: str) -> bool:
     """Whether a path is of the page, or leads to it."""
     return path in ("/", ROOT[:-1]) or path.startswith(ROOT)
@@ -119,7 +125,11 @@ class Pages:
         file = self._files.get(name) or (self._page(base) if is_view else None)
         if file is None:
             text = {"Content-Type": "text/plain; charset=utf-8"}
-            return Answer(404, text, b"not found\n") if self._files else Answer(503, text, NOT_BUILT)
+            return (
+                Answer(404, text, b"not found\n")
+                if self._files
+                else Answer(503, text, f"{NOT_BUILT}\n".encode())
+            )
         headers = {"ETag": file.tag, "Cache-Control": file.keep, "Vary": "Accept-Encoding"}
         if asked.get("if-none-match") == file.tag:
             return Answer(304, headers)
