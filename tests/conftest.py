@@ -56,8 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave those folders and files unread in `make test`: they import packages that it does not install."""
-    is_left_out = config.getoption("markexpr") == "not extended" and collection_path in EXTENDED
-    return True if is_left_out else None
+    if config.getoption("markexpr") != "not extended":
+        return None
+    return True if EXTENDED.intersection((collection_path, *collection_path.parents)) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
