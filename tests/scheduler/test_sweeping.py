@@ -19,6 +19,7 @@ from forebay.scheduler.sweeping import Sweeping
 from forebay.stores.clock_reading import ClockReading
 from forebay.stores.protocol import Reader, Store, Want
 from forebay.testing.clock import ManualClock
+from forebay.worker.slots import Assignment
 from tests.app.watching import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, complete, new_job
 
@@ -245,6 +246,23 @@ def test_a_sweeper_that_starts_after_a_step_ahead_leaves_a_job_to_a_holder_that_
     assert look(reader, job).worker == WORKER
 
 
+@pytest.mark.shows("R-EDGE-31")
+@pytest.mark.parametrize("seconds", [36, 90, 3_600])
+def test_a_sweeper_that_starts_after_a_step_ahead_leaves_a_long_lease_to_its_holder_until_it_renews(
+    store: Store, reader: Reader, clock: ManualClock, seconds: int
+) -> None:
+    store.insert([new_job()])
+    [job] = store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1, seconds * 1_000)], room=1).jobs
+    interval = Assignment(job, clock.monotonic()).renew_at - clock.monotonic()
+    clock.set(clock.now_ms() + 4_000_000)
+    fresh = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
+
+    fresh.run(store)
+    run_each_second(store, fresh, (clock,), interval)
+
+    assert look(reader, job).worker == WORKER
+
+
 def test_it_waits_again_when_its_owner_has_connected_again(store: Store, clock: ManualClock) -> None:
     duty = sweeping(store, clock)
 
@@ -389,9 +407,9 @@ def test_after_a_step_ahead_a_job_whose_worker_died_before_it_is_put_back_after_
 
 
 @pytest.mark.shows("R-EDGE-31")
-@pytest.mark.parametrize("steps", [(400_000,), (400_000, 400_000), (-60_000, 400_000)])
-@pytest.mark.parametrize("seconds", [36, 60, 90])
-def test_after_a_step_ahead_a_lease_of_up_to_90_seconds_is_left_to_its_holder_until_it_renews(
+@pytest.mark.parametrize("steps", [(4_000_000,), (4_000_000, 4_000_000), (-60_000, 4_000_000)])
+@pytest.mark.parametrize("seconds", [12, 36, 90, 3_600])
+def test_after_a_step_ahead_a_lease_is_left_to_its_holder_until_it_renews(
     store: Store, reader: Reader, clock: ManualClock, seconds: int, steps: tuple[int, ...]
 ) -> None:
     own = ManualClock()
@@ -399,10 +417,11 @@ def test_after_a_step_ahead_a_lease_of_up_to_90_seconds_is_left_to_its_holder_un
     store.insert([new_job()])
     [job] = store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1, seconds * 1_000)], room=1).jobs
 
-    # The holder renews after a third of its lease, and the sweeper has a turn each second before that.
+    # The sweeper has a turn each second until the holder renews.
+    interval = Assignment(job, own.monotonic()).renew_at - own.monotonic()
     for step in steps:
         clock.set(clock.now_ms() + step)
-        run_each_second(store, duty, (clock, own), seconds / 3 / len(steps))
+        run_each_second(store, duty, (clock, own), interval / len(steps))
 
     assert look(reader, job).worker == WORKER
     renewed = store.renew(WORKER, [Lease(job.id, job.attempt)], seconds * 1_000)

@@ -42,6 +42,17 @@ def test_a_lease_is_due_for_renewal_after_a_third_of_its_length() -> None:
     assert one.renew_at == pytest.approx(210.0)
 
 
+@pytest.mark.shows("R-EDGE-31")
+def test_a_long_lease_is_renewed_as_often_as_one_of_thirty_seconds() -> None:
+    """A step of the store's clock may end it, and sweepers wait for its renewal for twelve seconds."""
+    one = Assignment(a_job(started_at=NOW, lease_expires_at=NOW + 3_600_000), claimed_at=100.0)
+    assert one.renew_at == pytest.approx(110.0)
+
+    one.renewed(200.0)
+
+    assert one.renew_at == pytest.approx(210.0)
+
+
 def test_a_job_is_not_started_with_less_than_a_third_of_its_lease_left() -> None:
     job = a_job(started_at=NOW, lease_expires_at=NOW + 30_000)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from forebay.domain.job import JobId
+
+# Workers renew no later than this, however long the lease is. After a step of the store's clock, sweepers
+# leave leases alone for that long, so a lease that is renewed less often could be taken from a living worker.
+LONGEST_RENEWAL_MS: Final = 10_000
 
 
 class Lease(NamedTuple):
@@ -12,3 +16,8 @@ class Lease(NamedTuple):
 
     job_id: JobId
     attempt: int
+
+
+def renewal_ms(lease_ms: float) -> float:
+    """How long after a renewal a worker renews again: a third of the lease, and at most ten seconds."""
+    return min(lease_ms / 3, LONGEST_RENEWAL_MS)

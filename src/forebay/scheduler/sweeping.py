@@ -30,7 +30,7 @@ class Sweeping:
     """Sweeps under a worker id of its own, and holds back where it could do harm.
 
     A sweeper trusts the store's clock while it moves as its own monotonic clock does. It holds back for one
-    renewal interval (a third of a lease) after its first reading and after each outage, so that the holders
+    renewal interval (ten seconds) after its first reading and after each outage, so that the holders
     of leases come first. After a step of the store's clock by more than a second it holds back for a whole
     lease. In both cases it adds two seconds for renewals that come late.
 
@@ -38,8 +38,10 @@ class Sweeping:
     seconds ago, and before the step: see `_ended_by`. So programs that live for a moment take over what their
     dead predecessors held.
 
-    Holders of leases up to 30 s renew within twelve seconds, and those of leases up to 90 s within 32. So a
-    step that this sweeper has seen ends no living lease up to 90 s, and one before its start none up to 30 s.
+    Workers renew each lease within twelve seconds, however long it is. So a step ahead takes no lease from a
+    living worker, whether this sweeper has seen it or not. Consumers renew as they like: a step that this
+    sweeper has seen takes none of their leases that they renew within 32 s, and one before its start none
+    that they renew within twelve.
 
     `tell` is called with the attempts that it has settled; without it, the program's observers are.
 
@@ -124,8 +126,8 @@ class Sweeping:
         renew. One after it does not matter: a holder in order renews long before its lease ends,
         so at that reading its lease had not ended.
 
-        12 s are enough for leases of 30 s. Longer ones are renewed less often. So after a step that
-        this program has seen, it also goes no further than the clock stood before the step. A lease that
+        12 s are enough for workers. Consumers may renew long leases less often. So after a step that this
+        program has seen, it also goes no further than the clock stood before the step. A lease that
         lasted longer is left to its holder until the hold-back is over.
         """
         is_quiet = self.quiet_seconds > 0

@@ -6,11 +6,13 @@ from typing import Final, Protocol
 
 import msgspec
 
-# An old reading shows its reader that every living holder has had time to renew since: a lease of 30 s is
-# renewed every 10 s. A renewal comes up to 0.3 s late, because workers look at their leases in intervals, and
-# later on a busy machine: hence two more seconds.
+from forebay.domain.lease import LONGEST_RENEWAL_MS
+
+# An old reading shows its reader that every living worker has had time to renew since: each lease is renewed
+# every 10 s or more often. A renewal comes up to 0.3 s late, because workers look at their leases in
+# intervals, and later on a busy machine: hence two more seconds.
 LATE_MS: Final = 2_000
-EARLIER_MS: Final = 10_000 + LATE_MS
+EARLIER_MS: Final = LONGEST_RENEWAL_MS + LATE_MS
 # The first reading of each period is kept. The slots cover EARLIER_MS and two periods.
 PERIOD_MS: Final = 2_000
 SLOTS: Final = 8

@@ -30,7 +30,7 @@ left_open: Final[list[Store]] = []
 
 
 class Renewal:
-    """Renews each lease after a third of its length, and says that the worker is alive.
+    """Renews each lease after a third of its length or ten seconds, and says that the worker is alive.
 
     A store call cannot be called off, and a store that is locked may hold one for long. So a second thread
     looks at the first: what hangs is seen, counted and said.
@@ -144,7 +144,7 @@ class Renewal:
             self._also_watch()
 
     def renew_due(self) -> None:
-        """Renew what is past a third of its lease; beat if it is time."""
+        """Renew what is due; beat if it is time."""
         if self._store is None:
             return
         now = self._clock.monotonic()

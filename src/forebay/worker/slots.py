@@ -8,7 +8,7 @@ from math import inf
 
 from forebay.app.context import JobContext
 from forebay.domain.job import Job, JobId
-from forebay.domain.lease import Lease
+from forebay.domain.lease import Lease, renewal_ms
 from forebay.worker.page import Line, Page
 
 
@@ -151,12 +151,12 @@ class Assignment:
         return self.started_at is not None and self.ended_at is None
 
     def renewed(self, now: float) -> None:
-        """The lease is fresh at this time. A third of its length later it should be renewed, and with less
-        than a third left the job is not started any more."""
+        """The lease is fresh at this time. It should be renewed a third of its length later, or sooner: see
+        `renewal_ms`. With less than a third left the job is not started any more."""
         job = self.job
         length_ms = max((job.lease_expires_at or 0) - (job.started_at or 0), 0)
         self.start_by = now + length_ms / 1_500
-        self.renew_at = now + length_ms / 3_000
+        self.renew_at = now + renewal_ms(length_ms) / 1_000
 
     def lost(self) -> None:
         """The lease is gone for good. It is not renewed again, and if the job has not started it never is."""

@@ -31,8 +31,8 @@ class Standby:
     """Renews leases and beats from the worker process while its supervisor is stopped or without a store.
 
     A lease counts as neglected when two thirds of it have passed without a renewal. The supervisor renews at
-    one third, so a healthy one never lets that happen. The thread and its store handle exist only while they
-    are needed: a store pays for each connection.
+    one third or before, so a healthy one never lets that happen. The thread and its store handle exist only
+    while they are needed: a store pays for each connection.
 
     The supervisor may come back at any moment, and then both renew. A renewal is guarded by job id, attempt
     and worker, and sets the lease's end to a length from now. So the order of two renewals does not matter,
@@ -121,7 +121,7 @@ class Standby:
         return True
 
     def renew_due(self) -> None:
-        """Renew what is past a third of its lease: the supervisor is known to be late. Beat if it is time."""
+        """Renew what is due: the supervisor is known to be late. Beat if it is time."""
         now = self._clock.monotonic()
         due = [one for one in self._slots if now >= one.renew_at]
         if due:

@@ -242,6 +242,22 @@ def test_leases_on_the_page_are_renewed_after_a_third_of_their_length_and_no_oth
     assert scene.job(unknown.id).lease_expires_at == unknown.lease_expires_at
 
 
+@pytest.mark.shows("R-EDGE-31")
+def test_a_long_lease_is_renewed_every_ten_seconds(scene: Scene) -> None:
+    scene.welcomed()
+    scene.store.insert([new_job()])
+    [one] = scene.store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1, 3_600_000)], room=1).jobs
+    scene.write(one, is_begun=True)
+
+    for _ in range(2):
+        scene.clock.advance(9_000)
+        scene.keeper.play()
+        assert scene.heard() == []
+        scene.clock.advance(2_000)
+        scene.keeper.play()
+        assert [news.renewed for news in scene.heard() if isinstance(news, Kept)] == [(lease(one),)]
+
+
 def test_a_lease_that_is_lost_is_told_once(scene: Scene) -> None:
     scene.welcomed()
     (one,) = scene.claim(1)

@@ -19,7 +19,7 @@ from forebay.app.settling import Instead, exchange_all
 from forebay.clock import Clock
 from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId, WorkerId
-from forebay.domain.lease import Lease
+from forebay.domain.lease import Lease, renewal_ms
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Interrupted, Lost
 from forebay.domain.settlement import Settlement, decide
@@ -239,7 +239,7 @@ class Keeper:
         # By the time of the lease too: one that was lost may be given again after a failover.
         child.renew_at = {
             (one.lease, one.leased_at): child.renew_at.get(
-                (one.lease, one.leased_at), one.leased_at + one.lease_seconds / 3
+                (one.lease, one.leased_at), one.leased_at + _renewal_seconds(one)
             )
             for one in entries
         }
@@ -255,7 +255,7 @@ class Keeper:
             raise
         lost = {refusal.lease for refusal in answer.refused}
         child.renew_at.update(
-            ((one.lease, one.leased_at), inf if one.lease in lost else now + one.lease_seconds / 3)
+            ((one.lease, one.leased_at), inf if one.lease in lost else now + _renewal_seconds(one))
             for one in due
         )
         self._tell(
@@ -458,6 +458,10 @@ class Keeper:
             # A worker that hangs reads this when it comes back, perhaps when nobody waits for it any more.
             left = (command.expires_at - (command.taken_at or command.sent_at)) / 1_000
             child.channel.send(Order(command=command, until=self._clock.monotonic() + left))
+
+
+def _renewal_seconds(entry: Entry) -> float:
+    return renewal_ms(entry.lease_seconds * 1_000) / 1_000
 
 
 def _given_up(ends: Sequence[Settlement], answer: Exchange) -> Iterator[GivenUp]:
