@@ -29,6 +29,7 @@ from forebay.domain.settlement import (
     decide,
     is_ready_early,
     is_same_end,
+    promoted_at,
 )
 from tests.domain.making import a_job
 
@@ -404,4 +405,14 @@ def test_without_a_row_in_the_history_the_state_of_the_job_tells_an_end(ending: 
 def test_a_job_is_ready_early_if_a_snooze_from_its_start_would_last_longer(
     run_at: int, started_at: int | None, is_early: bool
 ) -> None:
-    assert is_ready_early(decide(a_job(), Snoozed(5), 0.0), run_at, started_at) is is_early
+    assert is_ready_early(decide(a_job(), Snoozed(5), 0.0), run_at, started_at, 100) is is_early
+
+
+@pytest.mark.parametrize(("updated_at", "is_early"), [(100, True), (101, False)])
+def test_a_job_is_ready_early_if_its_last_change_made_it_so(updated_at: int, is_early: bool) -> None:
+    assert is_ready_early(decide(a_job(), Snoozed(5), 0.0), 100, 3, updated_at) is is_early
+
+
+@pytest.mark.parametrize(("now", "changed"), [(100, 101), (101, 101), (200, 200)])
+def test_a_promoted_job_has_changed_after_its_time(now: int, changed: int) -> None:
+    assert promoted_at(now, 100) == changed

@@ -57,8 +57,8 @@ def is_same_end(
 
     `recorded` is the ending in its row of the history. `state` is that of the job now; None while it runs,
     and when a later attempt has begun. A snoozed job whose time has come and one that was handed back look
-    alike: both wait, and either may have been cancelled since. But a pending job `is_early` if a snooze could
-    not have ended by the time at which it became ready (`is_ready_early`): it was handed back.
+    alike: both wait, and either may have been cancelled since. But a pending job `is_early` if it did not
+    wait for the end of a snooze (`is_ready_early`): it was handed back.
     """
     if recorded is not None or ending in _RECORDED:
         return ending is recorded
@@ -106,11 +106,21 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queue: QueueName | None = None
 
 
-def is_ready_early(end: Settlement, run_at: int, started_at: int | None) -> bool:
-    """Whether a job became ready before the delay of this settlement can have passed: it began to wait after
-    the start of its attempt. A step back of the store's clock, or an update that moves the job up, may refuse
-    a true repetition; the job is as that wanted it."""
-    return run_at < (started_at or 0) + end.delay_ms
+def is_ready_early(end: Settlement, run_at: int, started_at: int | None, updated_at: int) -> bool:
+    """Whether a pending job did not wait for the delay of this settlement.
+
+    A job that was handed back was ready in the moment of its last change, and one that was promoted before
+    that: see `promoted_at`. What another change has hidden may show in the times: a delay begins after the
+    start of the attempt. A step back of the store's clock, or an update that moves the job up, may refuse a
+    true repetition; the job is as that wanted it.
+    """
+    return run_at >= updated_at or run_at < (started_at or 0) + end.delay_ms
+
+
+def promoted_at(now: int, run_at: int) -> int:
+    """The time of change of a job that becomes pending because its time has come: always after that time.
+    So it differs from a job that was pending at once, though both may happen in one millisecond."""
+    return max(now, run_at + 1)
 
 
 def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:

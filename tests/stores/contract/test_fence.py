@@ -293,6 +293,21 @@ def test_an_end_that_contradicts_the_stored_one_is_refused(
     assert kinds_of(reader, job.id) == [EventKind.REFUSED]
 
 
+def test_a_snooze_after_the_job_was_handed_back_is_refused_however_long_the_attempt_ran(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    job = started(store)
+    clock.advance(ms=60_000)
+    settle(store, job, Interrupted())
+    before = record(reader, job.id)
+
+    answer = settle(store, job, Snoozed(5))
+
+    assert (answer.settled, answer.repeated) == ((), ())
+    assert answer.refused == (Refusal(lease=Lease(job.id, 1), reason="other state"),)
+    assert record(reader, job.id) == before
+
+
 @pytest.mark.parametrize("second", [Completed(b"1"), Discarded(BOOM), Snoozed(5), Interrupted()])
 def test_an_end_that_contradicts_a_stored_failure_is_refused_after_the_next_attempt_has_begun(
     store: Store, reader: Reader, second: Outcome
@@ -313,6 +328,7 @@ def test_the_same_settlement_is_known_again_after_its_time_to_wait_is_over(
     store: Store, reader: Reader, clock: ManualClock, outcome: Outcome
 ) -> None:
     job = started(store)
+    clock.advance(ms=60_000)
     settle(store, job, outcome)
     clock.advance(ms=5)
     store.promote()

@@ -16,6 +16,7 @@ from forebay.domain.lifecycle import LIVE, WAITING, JobState
 from forebay.domain.pressure import FULL_AFTER_MS, is_rate
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue, QueueState, stagger_duty
+from forebay.domain.settlement import promoted_at
 from forebay.domain.worker import COMMANDS_KEPT_MS, WorkerInfo
 from forebay.stores.clock_reading import NAMES, ClockReading, earlier_of, is_recorded, slot_name
 from forebay.stores.memory import audit_log
@@ -137,7 +138,7 @@ def _promote_from(state: State, orders: list[Order], limit: int) -> int:
         first = min(heads, key=lambda head: (head.job.run_at, head.job.seq), default=None)
         if first is None or first.job.run_at > state.now:
             return count
-        state.put_due(replace(first.job, updated_at=state.now))
+        state.put_due(replace(first.job, updated_at=promoted_at(state.now, first.job.run_at)))
     return limit
 
 

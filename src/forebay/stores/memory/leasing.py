@@ -164,7 +164,7 @@ def _is_repeated(state: State, job: Job, end: Settlement, worker: WorkerId) -> b
     # The worker that settled it, not the one that ran it: a holder whose lease was swept has ended nothing.
     rows = [bad.ending for bad, by in bad_attempts if (bad.attempt, by) == (attempt, worker)]
     is_newest = (job.attempt, job.worker) == (attempt, worker) and job.state is not JobState.RUNNING
-    is_early = is_ready_early(end, job.run_at, job.started_at)
+    is_early = is_ready_early(end, job.run_at, job.started_at, job.updated_at)
     return is_same_end(
         end.ending, next(iter(rows), None), job.state if is_newest else None, is_early=is_early
     )

@@ -308,14 +308,14 @@ def _refuse(tx: Transaction, worker: WorkerId, settlement: Settlement) -> str:
 
 def _is_repeated(tx: Transaction, row: Row, worker: WorkerId, settlement: Settlement) -> bool:
     """Whether this worker has already ended this very attempt in this way, and only the answer was lost."""
-    _, stored, last, holder, run_at, started_at = row
+    _, stored, last, holder, run_at, started_at, updated_at = row
     state, attempt = STATES[stored], settlement.attempt
     is_newest = (last, holder) == (attempt, worker) and state is not JobState.RUNNING
     token = {"job_id": settlement.job_id, "attempt": attempt, "worker": worker}
     # Nearly always a success is told again, and has no row.
     bad = None if is_newest and state is JobState.COMPLETED else tx.one("attempt_of", token)
     recorded = None if bad is None else Ending(bad[0])
-    is_early = is_ready_early(settlement, run_at, started_at)
+    is_early = is_ready_early(settlement, run_at, started_at, updated_at)
     return is_same_end(settlement.ending, recorded, state if is_newest else None, is_early=is_early)
 
 

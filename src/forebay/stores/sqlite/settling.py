@@ -295,13 +295,13 @@ def _refuse(tx: Transaction, token: Token, settlement: Settlement) -> str:
 
 def _is_repeated(tx: Transaction, row: Row, token: Token, settlement: Settlement) -> bool:
     """Whether this worker has already ended this very attempt in this way, and only the answer was lost."""
-    _, stored, attempt, holder, run_at, started_at = row
+    _, stored, attempt, holder, run_at, started_at, updated_at = row
     state = STATES[stored]
     is_newest = attempt == token["attempt"] and holder == token["worker"] and state is not JobState.RUNNING
     # Nearly always a success is told again, and has no row.
     bad = None if is_newest and state is _COMPLETED else tx.one("attempt_of", token)
     recorded = None if bad is None else Ending(bad[0])
-    is_early = is_ready_early(settlement, run_at, started_at)
+    is_early = is_ready_early(settlement, run_at, started_at, updated_at)
     return is_same_end(settlement.ending, recorded, state if is_newest else None, is_early=is_early)
 
 

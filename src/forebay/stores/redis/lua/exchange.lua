@@ -116,7 +116,7 @@ local function is_repeated(job, attempt, ending, delay_ms)
     return ending == state
   end
   if state == 'pending' and ending == 'snoozed' then
-    return head[RUN_AT] >= head[STARTED_AT] + delay_ms
+    return head[RUN_AT] < head[UPDATED_AT] and head[RUN_AT] >= head[STARTED_AT] + delay_ms
   end
   return state ~= 'scheduled' or ending == 'snoozed'
 end

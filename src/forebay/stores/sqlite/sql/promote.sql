@@ -4,7 +4,7 @@ set state = 'pending',
     rank = :rank,
     capped = :capped,
     rescore_at = :rescore_at,
-    updated_at = :now
+    updated_at = max(:now, run_at + 1) -- `promoted_at` in domain/settlement.py says why
 where seq = :seq
   and (state = 'scheduled' or state = 'retrying')
   and run_at <= :now;

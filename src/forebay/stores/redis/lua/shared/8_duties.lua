@@ -37,7 +37,8 @@ end
 local function promote_all(jobs)
   for _, job in ipairs(jobs) do
     lift(job)
-    job.head[UPDATED_AT], job.head[GATE] = now, gate_when_due(job)
+    -- `promoted_at` in domain/settlement.py says why.
+    job.head[UPDATED_AT], job.head[GATE] = math.max(now, job.head[RUN_AT] + 1), gate_when_due(job)
     put_pending(job)
   end
   if #jobs > 0 then
