@@ -417,6 +417,7 @@ def test_dependants_of_a_job_that_an_open_transaction_completes_hide_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(following, "LINES", 2)
+    monkeypatch.setattr(following, "PAGES", 2)  # so the other children have to be passed by
     put_many(store, 3)
     held, free, other = claim(store, 3)
     with open_caller() as first:
