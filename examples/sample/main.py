@@ -33,6 +33,7 @@ URL = f"sqlite:///{FILE}"
 PEOPLE = ("ada", "grace", "edsger", "barbara", "tony", "margaret")
 JOBS_A_SECOND = 4
 PORT = 8_080
+ANSWER_SECONDS = 10  # Ctrl-C is not heard while the program waits for the service
 LINES_BETWEEN = 20  # less than a terminal shows: the address of the dashboard stays in sight
 SHORT_ID = slice(6, 15)  # the part in which ids of one SQLite file differ within a quarter of an hour
 
@@ -193,11 +194,11 @@ def greeting(address: str) -> str:
         return "there is no dashboard, because the service did not start: pip install 'forebay[server]'"
     page = f"{address}/dashboard/"
     try:
-        urlopen(page).close()  # noqa: S310 - our own service
+        urlopen(page, timeout=ANSWER_SECONDS).close()  # noqa: S310 - our own service
     except HTTPError as exc:
         return f"there is no dashboard. {exc.read().decode().strip()} The API is at {address}"
-    except URLError as exc:
-        return f"there is no dashboard: {address} does not answer ({exc.reason})"
+    except (URLError, TimeoutError) as exc:
+        return f"there is no dashboard: {address} does not answer ({getattr(exc, 'reason', exc)})"
     return f"the dashboard is at {page}"
 
 
