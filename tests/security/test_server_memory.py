@@ -126,3 +126,15 @@ def test_an_exchange_of_many_large_jobs_is_answered_in_parts(measured: Measured)
     assert claimed == ids
     with closing(measured.engine.reader()) as reader:
         assert {job.state for job in reader.jobs(ids, with_payload=False) if job} == {JobState.RUNNING}
+
+
+def test_a_look_at_many_large_jobs_is_answered_in_parts(measured: Measured) -> None:
+    ids = insert(measured.engine, 70)
+    engine = open_engine(f"http://{measured.host}:{measured.port}", key=measured.token)
+    asked = [*ids, JobId("unknown"), *ids]
+
+    with measured.within(), closing(engine.reader()) as remote:
+        found = remote.jobs(asked)
+
+    assert [job and job.id for job in found] == [*ids, None, *ids]
+    assert all(len(job.payload) > 900_000 for job in found if job)
