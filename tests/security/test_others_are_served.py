@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPResponse
 from pathlib import Path
 from socket import create_connection, socket
@@ -33,6 +33,7 @@ SOON: Final = 0.1
 RATE: Final = 100  # starts a second of all queues
 MODULUS: Final = 2**61 - 1  # of the hashes of all numbers
 STRANGERS: Final = 200
+SLOW: Final = 30
 
 
 class World:
@@ -124,6 +125,24 @@ def test_large_jobs_take_no_memory_from_others(world: World) -> None:
     assert refused["problem"]["code"] == "payload"
 
     with world.attacker.within(), world.under(lambda: world.attacker.ask("POST", "/v1/settle", endings)):
+        eventually(world.is_answering)
+        assert world.serves_other()
+    eventually(world.is_well)
+
+
+def test_bodies_that_never_end_take_no_memory_from_others(world: World) -> None:
+    """H2: a key has a bound on the bytes of its requests that are under way."""
+    head = (
+        f"POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {world.attacker.token}\r\n"
+        "Content-Length: 16000000\r\n\r\n"
+    )
+    where = (world.other.host, world.other.port)
+    with ExitStack() as stack, world.attacker.within():
+        slow = [stack.enter_context(create_connection(where, DEADLINE)) for _ in range(SLOW)]
+        for one in slow:
+            with suppress(ConnectionError):  # of one that is refused meanwhile
+                one.sendall(head.encode() + b" " * 8_000_000)
+
         eventually(world.is_answering)
         assert world.serves_other()
     eventually(world.is_well)

@@ -5,8 +5,9 @@ What each call needs stands in `service.permitting.reaching`, and a call that is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -41,10 +42,9 @@ async def call_store(permit: Permit, operation: str, body: bytes) -> bytes:
     bounded(operation, asked)
     narrow = await NEEDS[operation](Reach(permit.service, permit.caller), asked)
     desk = permit.service.desk
+    make: Callable[[Any], Any] = partial(call.do, asked=asked)
     if operation == "jobs" and asked.with_payload:
         make = partial(read_jobs, ids=asked.ids)
-    else:
-        make = partial(call.do, asked=asked)
     answer = await (desk.write(make) if call.writes else desk.read(make))
     if isinstance(answer, Exchange) and not is_bounded:  # else the caller reads large payloads apart
         answer = await _with_payloads(permit.service, answer)
