@@ -105,3 +105,16 @@ def test_a_revoked_key_is_believed_as_long_as_the_page_says(page: str) -> None:
     assert SEEN_SECONDS == 5
     assert "opens nothing any more after five seconds" in page
     assert "after five seconds at most on other servers" in page
+
+
+def test_the_threat_model_names_tests_that_are_there() -> None:
+    root = PAGE.parents[2]
+    rows = (root / "docs/internals/threat-model.md").read_text(encoding="utf-8")
+    defended = rows[rows.index("## What is defended") : rows.index("## What is not defended")]
+    lines = [line for line in defended.splitlines() if line.startswith("| ")][1:]
+
+    assert lines
+    for line in lines:
+        named = re.findall(r"`(tests/[\w./]+)`", line.split("|")[-2])
+        assert named, line
+        assert all((root / one).exists() for one in named), line
