@@ -54,7 +54,7 @@ def page() -> str:
             (Connecting.age_seconds / 3_600, streaming.LONGEST_SECONDS / 60),
         ),
         (
-            "counted where one has more than # KiB | # MiB of bodies",
+            "counted where one has more than # KiB | # MiB; over gRPC",
             (LARGE / 1_024, rates.MOST_BODY_BYTES / MIB),
         ),
         ("takes nothing of its answer, after the connection is closed | # s |", (Connecting.head_seconds,)),

@@ -153,10 +153,18 @@ def test_a_key_has_so_many_bytes_of_bodies_under_way(
                     "bodies has 300,000 bytes of requests under way, and no more are allowed: end some, or "
                     "come again later"
                 )
+                message = pb.EnqueueRequest(
+                    job=pb.NewJob(task="t", queue="mail", args_json="[]" + " " * 200_000)
+                )
+                shown = (("authorization", headers["Authorization"]),)
+                with pytest.raises(grpc.RpcError) as failed:
+                    spoken.producer.Enqueue(message, timeout=PATIENCE, metadata=shown)
+                assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
                 assert spoken.client.post("/v1/jobs", json=large, headers=others).status_code == 201
 
             eventually(lambda: "bodies" not in held)
             assert spoken.client.post("/v1/jobs", json=large, headers=headers).status_code == 201
+            assert spoken.producer.Enqueue(message, timeout=PATIENCE, metadata=shown).state == "pending"
 
 
 def test_leases_that_differ_by_a_little_are_one_group() -> None:
