@@ -114,6 +114,8 @@ def test_with_keys_and_a_certificate_a_server_may_be_reached_from_anywhere(folde
         (["--public-url", "https://["], "--public-url takes the address"),
         (["--host", "192.0.2.1", "--keys"], "--behind-tls-proxy"),
         (["--grpc", "0.0.0.0:0", "--keys"], "API keys would be sent unencrypted"),
+        (["--session-idle", "13h"], "--session-idle"),
+        (["--session-lasts", "10m"], "--session-lasts"),
         (["--burst", "5"], "--burst goes with --rate"),
         (["--rate", "0"], "rate must be"),
         (["--grpc", "9090"], "--grpc takes HOST:PORT"),
@@ -216,6 +218,16 @@ def test_nobody_listens_beyond_this_machine_without_authentication(folder: Path,
 
     assert error["status"] == 2
     assert "127.0.0.1" in error["message"]
+
+
+def test_without_keys_a_server_is_known_by_the_names_that_it_was_given(folder: Path) -> None:
+    def status(address: str, host: str) -> int:
+        return httpx2.get(f"{address}/v1/queues", headers={"Host": host}, timeout=DEADLINE).status_code
+
+    with running(folder, "--trust-host", "jobs.example.org") as address:
+        statuses = [status(address, host) for host in ("jobs.example.org", "localhost", "other.example.org")]
+
+    assert statuses == [200, 200, 403]
 
 
 @pytest.mark.shows("R-SEC-04")

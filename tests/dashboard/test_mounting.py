@@ -117,6 +117,24 @@ def test_a_session_is_shown_under_the_path_alone_and_changes_nothing_for_other_s
     assert client.get(f"{PATH}/v1/session").status_code == 401
 
 
+def test_over_tls_the_cookie_is_for_the_path_alone_and_for_tls_alone(
+    client: httpx2.Client, queue: Forebay
+) -> None:
+    # The server around believes a proxy on loopback, as uvicorn does by default.
+    over_tls = {"X-Forwarded-Proto": "https"}
+    bearer = {"Authorization": f"Bearer {key_for(queue, 'operate')}"}
+
+    begun = client.post(f"{PATH}/v1/session", headers={**bearer, **over_tls})
+    client.cookies.clear()
+
+    name, _, rest = begun.headers["Set-Cookie"].partition("=")
+    value, _, flags = rest.partition(";")
+    assert (name, flags) == ("__Secure-forebay", f" HttpOnly; SameSite=Strict; Path={PATH}/; Secure")
+    for shown, status in ((name, 200), ("forebay", 401)):
+        headers = {"Cookie": f"{shown}={value}", **over_tls}
+        assert client.get(f"{PATH}/v1/session", headers=headers).status_code == status
+
+
 def test_events_are_told_under_the_path(client: httpx2.Client, queue: Forebay) -> None:
     bearer = {"Authorization": f"Bearer {key_for(queue, 'view')}"}
 

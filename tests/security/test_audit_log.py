@@ -10,19 +10,25 @@ from typing import Any, Final
 
 import pytest
 
-from forebay.app.ramping import start_ramp
+from forebay.app.ramping import advance_ramps, start_ramp
 from forebay.domain.access import Grant
-from forebay.domain.job import DAY_MS, JobId, QueueName
+from forebay.domain.job import DAY_MS, QueueName, WorkerId
+from forebay.domain.outcome import Discarded
 from forebay.domain.query import JobQuery
+from forebay.domain.settlement import decide
 from forebay.service.keys import Keys
 from forebay.service.server import Security
+from forebay.stores.protocol import Want
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.service.serving import Holder, Served, serving
+from tests.stores.contract.steps import BOOM
+from tests.worker.support import eventually
 
 pytestmark = pytest.mark.shows("R-SEC-12", "R-HIST-27")
 
 QUEUE: Final = QueueName("a")
+WORKER: Final = WorkerId("w")
 HOLDERS: Final = {"admin": "admin", "mallory": "operate", "shop": "produce:a"}
 
 
@@ -114,13 +120,20 @@ def test_the_retention_of_a_queue_does_not_end_the_lines_of_its_jobs(
     assert log_of(holders, job_id=job_id) == [("cancel", "mallory")]
 
 
-def test_a_mass_revival_is_in_the_log(served: Served, holders: dict[str, Holder], job_id: str) -> None:
+def test_a_mass_revival_is_in_the_log(
+    served: Served, holders: dict[str, Holder], job_id: str, clock: ManualClock
+) -> None:
     engine = served.service.desk.engine
     with closing(engine.store()) as store, closing(engine.reader()) as reader:
-        store.cancel([JobId(job_id)])
+        [job] = store.exchange(WORKER, wants=[Want(QUEUE, 1)], room=1).jobs
+        store.exchange(WORKER, [decide(job, Discarded(BOOM), 0)])
         start_ramp(store, reader, JobQuery(), actor="mallory")
+        clock.advance(ms=1)
+        advance_ramps(store, reader)
 
     assert ("ramp", "mallory") in log_of(holders)
+    # The server's own duties may have taken this turn.
+    eventually(lambda: ("revived", "mallory") in log_of(holders, job_id=job_id))
 
 
 @pytest.mark.parametrize("name", ["mallory", "shop"])
@@ -171,4 +184,5 @@ def test_lines_that_are_not_chained_yet_are_counted(holders: dict[str, Holder], 
 
     found = verified(holders)
 
-    assert (found["is_sound"], found["lines"], found["unchained"]) == (True, 0, 5)
+    # The server's own duties may have chained the first ones meanwhile.
+    assert (found["is_sound"], found["lines"] + found["unchained"]) == (True, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
@@ -193,6 +194,16 @@ def test_addresses_are_counted_where_they_are_those_of_clients(
 
     assert taken == (MOST_CONNECTIONS_EACH + 1 if each is None else each)
     assert budget.enter("192.0.2.2")
+
+
+def test_connections_leave_files_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (300, 300))
+    budget = Security().budget(Address())
+    taken = 0
+    while taken < 300 and budget.enter("192.0.2.1"):
+        taken += 1
+
+    assert taken == 300 - 256
 
 
 def test_an_ipv6_network_is_one_address() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, Final
 
 import grpc
+import httpx2
 import pytest
 
 from forebay.domain.access import Grant, Quota
@@ -128,6 +130,41 @@ def test_a_key_moves_so_many_bytes_a_second(spoken: Spoken, make_key: Callable[.
     with pytest.raises(grpc.RpcError) as failed:
         spoken.admin.ListWorkers(pb.ListWorkersRequest(), metadata=shown, timeout=PATIENCE)
     assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_key_has_so_many_bytes_of_bodies_under_way(
+    spoken: Spoken, make_key: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rates, "MOST_BODY_BYTES", 300_000)
+    headers, others = make_key("bodies"), make_key("no-bodies")
+    large = {"task": "t", "queue": "mail", "args": ["x" * 200_000]}
+    held = spoken.server._guard._rates._bodies  # type: ignore[attr-defined]  # it asks for keys
+    url = httpx2.URL(spoken.address)
+    token = headers["Authorization"].encode()
+    beginnings = [b"Content-Length: 500000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n7a120\r\n"]
+    for path in (b"/v1/jobs", b"/v1/jobs?x=1", b"/v1/store/insert"):
+        for begin in beginnings:
+            with socket.create_connection((url.host, url.port or 0), timeout=PATIENCE) as slow:
+                slow.sendall(b"POST %b HTTP/1.1\r\nHost: x\r\nAuthorization: %b\r\n" % (path, token))
+                slow.sendall(begin + b" " * 200_000)
+                eventually(lambda: held["bodies"] == 200_000)
+
+                assert refused(spoken, "/v1/jobs", headers, large) == (
+                    "bodies has 300,000 bytes of requests under way, and no more are allowed: end some, or "
+                    "come again later"
+                )
+                message = pb.EnqueueRequest(
+                    job=pb.NewJob(task="t", queue="mail", args_json="[]" + " " * 200_000)
+                )
+                shown = (("authorization", headers["Authorization"]),)
+                with pytest.raises(grpc.RpcError) as failed:
+                    spoken.producer.Enqueue(message, timeout=PATIENCE, metadata=shown)
+                assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert spoken.client.post("/v1/jobs", json=large, headers=others).status_code == 201
+
+            eventually(lambda: "bodies" not in held)
+            assert spoken.client.post("/v1/jobs", json=large, headers=headers).status_code == 201
+            assert spoken.producer.Enqueue(message, timeout=PATIENCE, metadata=shown).state == "pending"
 
 
 def test_leases_that_differ_by_a_little_are_one_group() -> None:

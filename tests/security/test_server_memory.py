@@ -3,115 +3,40 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from select import select
-from socket import create_connection, socket
 from typing import Any, Final
 
-import httpx2
 import pytest
 
 from forebay.app.codec import encode_call
 from forebay.domain.access import Grant, Quota
-from forebay.domain.job import JobId, Need, NewJob, QueueName, WorkerId
+from forebay.domain.job import JobId, Need, NewJob, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.service.keys import Keys
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Want
-from tests.cli.calling import DEADLINE, command, environment
+from tests.cli.calling import DEADLINE
+from tests.security.measured import ALLOWED, MIB, QUEUE, Measured, random_text, server_process
 from tests.urls import SHARED, url_of
 
-MIB: Final = 1_048_576
-ALLOWED: Final = 64 * MIB
 MOST_WAITS: Final = 200
-QUEUE: Final = QueueName("a")
-
-
-class Measured:
-    """A server as a program of its own, with a client that may use one queue."""
-
-    def __init__(self, pid: int, address: str, token: str, engine: Engine) -> None:
-        self._proc = Path(f"/proc/{pid}")
-        self.token = token
-        self.engine = engine
-        self.host, _, port = address.removeprefix("http://").rpartition(":")
-        self.port = int(port)
-        headers = {"Authorization": f"Bearer {token}"}
-        self.client = httpx2.Client(base_url=address, headers=headers, timeout=DEADLINE)
-
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        answer = self.client.request(method, path, json=body)
-        assert answer.is_success, answer.text
-        return answer.json()
-
-    def connect(self, path: str) -> socket:
-        """A connection on which this was asked for."""
-        head = f"GET {path} HTTP/1.1\r\nHost: {self.host}\r\nAuthorization: Bearer {self.token}\r\n\r\n"
-        connection = create_connection((self.host, self.port), DEADLINE)
-        connection.sendall(head.encode())
-        return connection
-
-    def enqueue(self, jobs: int) -> list[JobId]:
-        """Large jobs that came through this server, so that its page cache is as full as it gets."""
-        body = {"task": "t", "queue": QUEUE}
-        return [
-            JobId(self.ask("POST", "/v1/jobs", body | {"args": [random_text(1_000_000)]})["id"])
-            for _ in range(jobs)
-        ]
-
-    @contextmanager
-    def within(self, allowed: int = ALLOWED) -> Iterator[None]:
-        """Fail if the server has taken more than this at any moment of the block."""
-        self.ask("GET", f"/v1/queues/{QUEUE}")  # what is loaded at the first request is loaded
-        (self._proc / "clear_refs").write_text("5")  # the peak is what is used now
-        before = self._peak()
-        yield
-        assert self._peak() - before < allowed
-
-    def _peak(self) -> int:
-        found = re.search(r"VmHWM:\s+(\d+) kB", (self._proc / "status").read_text())
-        assert found is not None
-        return int(found[1]) * 1_024
 
 
 @pytest.fixture(params=SHARED)
 def measured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Measured]:
     url = url_of(request.param, tmp_path)
     engine = open_engine(url)
-    store, reader = engine.store(), engine.reader()
-    store.save_queue(QUEUE, {})
-    grants = [Grant.parse(f"{role}:{QUEUE}") for role in ("produce", "consume", "view")]
-    quota = Quota(max_waits=MOST_WAITS)
-    token = Keys(store, reader, actor="test").create("a", grants, quota=quota).token
-    reader.close()
-    store.close()
-    process = subprocess.Popen(
-        command("server", "--port", "0", "--url", url, "--keys"),
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().split()[-1]
-        found = Measured(process.pid, address, token, engine)
+    with closing(engine.store()) as store, closing(engine.reader()) as reader:
+        store.save_queue(QUEUE, {})
+        grants = [Grant.parse(f"{role}:{QUEUE}") for role in ("produce", "consume", "view")]
+        token = Keys(store, reader, actor="test").create("a", grants, quota=Quota(max_waits=MOST_WAITS)).token
+    with server_process(url, tmp_path) as address:
+        found = Measured(address.pid, address.http, token, engine)
         yield found
         found.client.close()
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def random_text(size: int) -> str:
-    return b64encode(os.urandom(size * 3 // 4)).decode()
 
 
 def insert(engine: Engine, jobs: int, size: int = 1_000_000, **fields: Any) -> list[JobId]:
@@ -201,3 +126,15 @@ def test_an_exchange_of_many_large_jobs_is_answered_in_parts(measured: Measured)
     assert claimed == ids
     with closing(measured.engine.reader()) as reader:
         assert {job.state for job in reader.jobs(ids, with_payload=False) if job} == {JobState.RUNNING}
+
+
+def test_a_look_at_many_large_jobs_is_answered_in_parts(measured: Measured) -> None:
+    ids = insert(measured.engine, 70)
+    engine = open_engine(f"http://{measured.host}:{measured.port}", key=measured.token)
+    asked = [*ids, JobId("unknown"), *ids]
+
+    with measured.within(), closing(engine.reader()) as remote:
+        found = remote.jobs(asked)
+
+    assert [job and job.id for job in found] == [*ids, None, *ids]
+    assert all(len(job.payload) > 900_000 for job in found if job)

@@ -17,8 +17,8 @@ import asyncio
 import hmac
 import logging
 import re
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
@@ -207,6 +207,18 @@ class Caller:
     def streaming(self, group: Hashable = None) -> AbstractContextManager[None]:
         """The same for a stream."""
         return nullcontext() if self.usage is None else self.usage.streaming(group)
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """Count a large request as under way while the block lasts; raises TooManyRequests."""
+        if self.usage is None:
+            yield
+            return
+        self.usage.hold_bytes(size)
+        try:
+            yield
+        finally:
+            self.usage.release_bytes(size)
 
     def spend(self, sent: bytes) -> None:
         """Count a request or an answer."""

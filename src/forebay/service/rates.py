@@ -30,6 +30,9 @@ from forebay.errors import TooManyRequests
 MOST_CLIENTS: Final = 10_000
 # Of one client: each group of waiting claims has an exchange of its own once a second.
 MOST_GROUPS: Final = 100
+# Of one client, in memory at a time: two of the largest requests. A body has 30 s to arrive, and one key must
+# not fill the memory of a server with bodies that never end.
+MOST_BODY_BYTES: Final = 32 * 1_048_576
 NETWORK_BITS: Final = 64
 # A place is free when another request of the client ends, and that is not known before.
 RETRY_SECONDS: Final = 1
@@ -98,6 +101,7 @@ class Rates:
         self._bytes: Buckets[ByteBucket] = Buckets()
         self._waits: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
+        self._bodies: Counter[str] = Counter()
         self._groups: dict[str, Counter[Hashable]] = {}
 
     def take(self, client: str, own: Limit | None = None) -> Allowance | None:
@@ -146,6 +150,18 @@ class Rates:
     def _byte_bucket(self, name: str, rate: int) -> ByteBucket:
         now = self._clock.monotonic()
         return self._bytes.get(name, ByteBucket(rate, now)).filled(rate, now)
+
+    def hold_bytes(self, client: str, size: int) -> None:
+        """Count bytes of a large request of this client, which is under way; raises TooManyRequests."""
+        name = bucket_name(client)
+        if self._bodies[name] + size > MOST_BODY_BYTES:
+            raise _all_taken(client, MOST_BODY_BYTES, "bytes of requests under way")
+        self._bodies[name] += size
+
+    def release_bytes(self, client: str, size: int) -> None:
+        """Forget these bytes: the request was answered."""
+        if size:
+            _leave(self._bodies, bucket_name(client), size)
 
     def waiting(self, client: str, most: int | None, group: Hashable) -> AbstractContextManager[None]:
         """Count a request of this client that waits; raises TooManyRequests."""
@@ -197,6 +213,14 @@ class Usage:
         if self._quota.bytes_rate is not None:
             self._rates.spend_bytes(self._client, self._quota.bytes_rate, size)
 
+    def hold_bytes(self, size: int) -> None:
+        """Count so many bytes of a large request that is under way; raises TooManyRequests."""
+        self._rates.hold_bytes(self._client, size)
+
+    def release_bytes(self, size: int) -> None:
+        """Forget these bytes: the request was answered."""
+        self._rates.release_bytes(self._client, size)
+
     def waiting(self, group: Hashable = None) -> AbstractContextManager[None]:
         """A place for a request that waits; raises TooManyRequests. Claims of one group share their looks."""
         return self._rates.waiting(self._client, self._quota.max_waits, group)
@@ -223,8 +247,8 @@ def bucket_name(client: str) -> str:
     return f"{kind}{at}{network}"
 
 
-def _leave(held: Counter[H], key: H) -> None:
-    held[key] -= 1
+def _leave(held: Counter[H], key: H, count: int = 1) -> None:
+    held[key] -= count
     if not held[key]:
         del held[key]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
@@ -27,7 +27,7 @@ from forebay.service.certificates import common_name
 from forebay.service.generated import forebay_pb2
 from forebay.service.grpc.forms import form_of, message_name
 from forebay.service.grpc.methods import SERVICES, Method
-from forebay.service.operations.converter import BODY_SIZE
+from forebay.service.operations.converter import BODY_SIZE, LARGE
 from forebay.service.operations.requests import Requests, Route
 from forebay.service.operations.service import Service
 from forebay.service.operations.telling import made, problem_of
@@ -93,10 +93,12 @@ class Answering:
             call = self._begun(method)
             try:
                 permit = await self._admitted(context, told, call)
-                asked = await self._read(method, await message_of(context), permit)
-                request = within(method, asked, context.time_remaining())
-                assert method.call is not None  # noqa: S101 - it has no stream
-                answered = rendered(await method.call(permit, request))
+                body = await message_of(context)
+                with permit.caller.holding(len(body)) if len(body) > LARGE else nullcontext():
+                    asked = await self._read(method, body, permit)
+                    request = within(method, asked, context.time_remaining())
+                    assert method.call is not None  # noqa: S101 - it has no stream
+                    answered = rendered(await method.call(permit, request))
                 permit.caller.spend(answered)
             except Exception as exc:  # the request boundary: whatever it is, the caller is told
                 await self._refuse(context, exc, told, call)

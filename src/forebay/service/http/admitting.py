@@ -25,6 +25,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
 from forebay.service.auth import Admits, Caller, bearer, request_id
 from forebay.service.http.cookies import SESSION, Cookie
+from forebay.service.operations.converter import LARGE
 from forebay.service.operations.telling import problem_of
 from forebay.service.rates import Allowance, Usage
 from forebay.service.request_log import name_in
@@ -73,7 +74,15 @@ class Admitting:
         cast("dict[str, Any]", scope)[CALLER] = caller
         if caller.usage is not None and caller.usage.counts_bytes:
             receive, send = counting_received(receive, caller.usage), counting_sent(send, caller.usage)
-        await self._app(scope, receive, telling(send, {**caller.headers, REQUEST_ID: asked}))
+        send = telling(send, {**caller.headers, REQUEST_ID: asked})
+        if caller.usage is None or not may_be_large(headers):
+            await self._app(scope, receive, send)
+            return
+        held = HeldBody(receive, caller.usage)
+        try:
+            await self._app(scope, held.receive, send)
+        finally:
+            caller.usage.release_bytes(held.size)
 
     async def _caller(self, scope: HTTPScope, headers: Headers, asked: str) -> Caller | None:
         """The caller of a request; None where the answer is for everybody."""
@@ -174,6 +183,31 @@ def _is_ours(host: str, hosts: frozenset[str]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def may_be_large(headers: Headers) -> bool:
+    """Whether a request brings more than a few bytes, or does not say how many."""
+    length = headers.get("content-length", "")
+    # The server has checked that it is a number.
+    return int(length) > LARGE if length else "transfer-encoding" in headers
+
+
+class HeldBody:
+    """The body of a request, whose bytes are counted as under way for its client."""
+
+    def __init__(self, receive: Receive, usage: Usage) -> None:
+        self._receive = receive
+        self._usage = usage
+        self.size = 0
+
+    async def receive(self) -> Any:
+        """The next part; raises TooManyRequests if the client has too much under way with it."""
+        message = await self._receive()
+        if message["type"] == "http.request":
+            size = len(message.get("body", b""))
+            self._usage.hold_bytes(size)
+            self.size += size
+        return message
 
 
 def counting_received(receive: Receive, usage: Usage) -> Receive:

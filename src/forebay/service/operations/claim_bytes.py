@@ -1,7 +1,8 @@
-"""Bytes of a claim: how much the payloads of jobs that are claimed together may have.
+"""Bytes of an answer: how much the payloads of jobs that are claimed or read together may have.
 
 A claim is bounded in jobs, and one job may have a megabyte. So the store leaves out payloads above an equal
 share of the budget, and these are read afterwards, a few at a time. Jobs beyond the budget are handed back.
+A caller that reads jobs by their ids asks again for those beyond the budget.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ CLAIM_BYTES: Final = 4 * 1_048_576
 # Most payloads are smaller, and to read one apart takes a round trip. With the largest claims it is 20 MiB.
 LEAST_SHARE: Final = 1_024
 READ_TOGETHER: Final = CLAIM_BYTES // (MAX_PAYLOAD + MAX_SEAL)
+# Whole jobs that one look of the store brings: each may have a payload and a result. 1,000 small ones take
+# 125 looks.
+LOOKED_AT_TOGETHER: Final = 8
 
 
 def payload_share(room: int) -> int:
@@ -42,6 +46,17 @@ def read_payloads(
             return ready, list(jobs[place:])
         ready.append(whole)
     return ready, []
+
+
+def read_jobs(reader: Reader, ids: Sequence[JobId], budget: int = CLAIM_BYTES) -> list[Job | None]:
+    """The first of these jobs with payloads and results, as many as the budget allows and at least one."""
+    found: list[Job | None] = []
+    used = 0
+    while len(found) < len(ids) and used < budget:
+        part = reader.jobs(ids[len(found) : len(found) + LOOKED_AT_TOGETHER])
+        used += sum(len(job.payload) + len(job.result or b"") for job in part if job is not None)
+        found += part
+    return found
 
 
 def _read(reader: Reader, jobs: Sequence[Job]) -> dict[JobId, Job]:

@@ -5,13 +5,14 @@ What each call needs stands in `service.permitting.reaching`, and a call that is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from forebay.errors import ConfigError
-from forebay.service.operations.claim_bytes import read_payloads
+from forebay.service.operations.claim_bytes import read_jobs, read_payloads
 from forebay.service.operations.service import Service
 from forebay.service.permitting.bounds import bounded
 from forebay.service.permitting.permit import Permit
@@ -41,7 +42,9 @@ async def call_store(permit: Permit, operation: str, body: bytes) -> bytes:
     bounded(operation, asked)
     narrow = await NEEDS[operation](Reach(permit.service, permit.caller), asked)
     desk = permit.service.desk
-    make = partial(call.do, asked=asked)
+    make: Callable[[Any], Any] = partial(call.do, asked=asked)
+    if operation == "jobs" and asked.with_payload:
+        make = partial(read_jobs, ids=asked.ids)
     answer = await (desk.write(make) if call.writes else desk.read(make))
     if isinstance(answer, Exchange) and not is_bounded:  # else the caller reads large payloads apart
         answer = await _with_payloads(permit.service, answer)

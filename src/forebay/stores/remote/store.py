@@ -16,7 +16,7 @@ from forebay.domain.note import Note
 from forebay.domain.query import Fate
 from forebay.domain.settlement import Settlement
 from forebay.domain.text import clean
-from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreError, StoreUnavailable
+from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreError, StoreRefused, StoreUnavailable
 from forebay.stores.ids import new_id, several_ids
 from forebay.stores.protocol import Exchange, Features, OnConflict, Reader, Receipt, Store, Wakeups, Want
 from forebay.stores.remote.asking import Address, Asking, TimedOut, Unheard
@@ -116,11 +116,15 @@ class Handle:
         return self._each("wholes", ids)
 
     def _each(self, name: str, ids: Sequence[JobId], **options: Any) -> list[Any]:
+        """The answers for these jobs. A service answers for the first ones where all are too large."""
         wanted = list(dict.fromkeys(ids))
         found = dict[JobId, Any]()
-        for first in range(0, len(wanted), JOBS_AT_ONCE):
-            part = wanted[first : first + JOBS_AT_ONCE]
-            found |= zip(part, self._call(name, part, **options), strict=True)
+        while len(found) < len(wanted):
+            part = wanted[len(found) : len(found) + JOBS_AT_ONCE]
+            answers = self._call(name, part, **options)
+            if not 0 < len(answers) <= len(part):
+                raise StoreRefused(f"the service told of {len(answers)} jobs, and was asked for {len(part)}")
+            found |= zip(part, answers, strict=False)
         return [found[job_id] for job_id in ids]
 
     def close(self) -> None:

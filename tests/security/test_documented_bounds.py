@@ -1,0 +1,120 @@
+"""The page about security names the bounds that the server has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from forebay.domain.access import USUAL_QUOTA
+from forebay.domain.session import MINUTE_MS, SessionLimits
+from forebay.service import rates, sessions
+from forebay.service.auth import OPEN_RATE, SEEN_SECONDS
+from forebay.service.grpc import answering, health
+from forebay.service.grpc import server as grpc_server
+from forebay.service.http import arriving, streaming
+from forebay.service.http.connecting import Connecting
+from forebay.service.operations.claim_bytes import CLAIM_BYTES
+from forebay.service.operations.converter import LARGE
+from forebay.service.request_log import LINES
+from forebay.service.schema.keeping import MOST_CHECKED
+from forebay.service.server import MOST_CONNECTIONS, MOST_CONNECTIONS_EACH
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "guide" / "security.md"
+MIB: Final = 1_048_576
+SECOND: Final = 1_000
+GRPC: Final[dict[str, Any]] = dict(grpc_server.OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return " ".join(PAGE.read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "values"),
+    [
+        (
+            "| a connection until the head of its request is there | # s |",
+            (Connecting.head_seconds,),
+        ),
+        (
+            "| the body of a request, the message of a call over gRPC | # s |",
+            (arriving.ARRIVES_WITHIN_SECONDS,),
+        ),
+        (
+            "the message of a call over gRPC | # s |",
+            (answering.ARRIVES_WITHIN_SECONDS,),
+        ),
+        ("| the rest of a body that was refused | # s, then", (Connecting.rest_seconds,)),
+        (
+            "| a request as a whole | # h; a stream of events # min |",
+            (Connecting.age_seconds / 3_600, streaming.LONGEST_SECONDS / 60),
+        ),
+        (
+            "counted where one has more than # KiB | # MiB; over gRPC",
+            (LARGE / 1_024, rates.MOST_BODY_BYTES / MIB),
+        ),
+        ("takes nothing of its answer, after the connection is closed | # s |", (Connecting.head_seconds,)),
+        ("`--max-connections` (#)", (MOST_CONNECTIONS,)),
+        ("`--max-connections-each`; # beyond loopback", (MOST_CONNECTIONS_EACH,)),
+        ("| calls on one connection over gRPC | # |", (GRPC["grpc.max_concurrent_streams"],)),
+        (
+            "gRPC without a key (health) | # at a time, # of one address",
+            (health.MOST_OPEN_CALLS, health.MOST_OPEN_CALLS_EACH),
+        ),
+        (
+            "| # min without a call; after # h it is asked to end, with # min for its calls |",
+            (
+                GRPC["grpc.max_connection_idle_ms"] / 60 / SECOND,
+                GRPC["grpc.max_connection_age_ms"] / 3_600 / SECOND,
+                GRPC["grpc.max_connection_age_grace_ms"] / 60 / SECOND,
+            ),
+        ),
+        ("An IPv6 network of # bits counts as one address", (rates.NETWORK_BITS,)),
+        ("address may ask for them # times a second", (OPEN_RATE.rate,)),
+        (
+            "| requests that wait at a time: claims, `wait`, and workers that listen for hints | # |",
+            (USUAL_QUOTA.max_waits,),
+        ),
+        ("server-sent events and streams of gRPC | # |", (USUAL_QUOTA.max_streams,)),
+        ("may be of at most # kinds, by queues", (rates.MOST_GROUPS,)),
+        ("An answer to a claim has about # MiB of payloads", (CLAIM_BYTES / MIB,)),
+        (
+            "After # lines at once there are at most # a second of each status",
+            (LINES.most_at_once, LINES.rate),
+        ),
+        ("after # minutes without use", (SessionLimits().idle_ms / MINUTE_MS,)),
+        ("after # hours in any case", (SessionLimits().lasts_ms / 60 / MINUTE_MS,)),
+        ("A name has at most # sessions", (sessions.MOST_EACH,)),
+        ("One request checks at most # lines", (MOST_CHECKED,)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_bound_is_what_the_page_says(page: str, sentence: str, values: tuple[float, ...]) -> None:
+    pattern = re.escape(sentence).replace(r"\#", r"([\d,]+)")
+    found = re.search(pattern, page)
+
+    assert found is not None
+    assert tuple(float(one.replace(",", "")) for one in found.groups()) == values
+
+
+def test_a_revoked_key_is_believed_as_long_as_the_page_says(page: str) -> None:
+    assert SEEN_SECONDS == 5
+    assert "opens nothing any more after five seconds" in page
+    assert "after five seconds at most on other servers" in page
+
+
+def test_the_threat_model_names_tests_that_are_there() -> None:
+    root = PAGE.parents[2]
+    rows = (root / "docs/internals/threat-model.md").read_text(encoding="utf-8")
+    defended = rows[rows.index("## What is defended") : rows.index("## What is not defended")]
+    lines = [line for line in defended.splitlines() if line.startswith("| ")][1:]
+
+    assert lines
+    for line in lines:
+        named = re.findall(r"`(tests/[\w./]+)`", line.split("|")[-2])
+        assert named, line
+        assert all((root / one).exists() for one in named), line
