@@ -17,7 +17,7 @@ from forebay.app.task import Task
 from forebay.domain.history import Timeline
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.settlement import Ending
+from forebay.domain.settlement import OutcomeKind
 
 SECONDS: Final = 300.0
 
@@ -36,7 +36,7 @@ def make_app(url: str, log: int, **options: Any) -> tuple[Forebay, Task[[int], i
     @app.task(name="sleep", **options)
     def sleep(ms: int) -> int:
         context = current_job()
-        token = f"{context.id} {context.attempt} {context.token.worker} {os.getpid()}"
+        token = f"{context.id} {context.attempt} {context.fencing_token.worker} {os.getpid()}"
         try:
             os.write(log, f"start {token} {now_ms()}\n".encode())
             time.sleep(ms / 1_000)
@@ -140,7 +140,7 @@ def check_job(timeline: Timeline, started_attempts: set[int], log: Log) -> Itera
         yield f"{job.id}: attempts {sorted(missing)} were started and are not in the history"
     if job.attempt in rows:
         yield f"{job.id}: attempt {job.attempt} is in the history as lost and has finished the job"
-    if strange := [row.attempt for row in timeline.attempts if row.ending is not Ending.LOST]:
+    if strange := [row.attempt for row in timeline.attempts if row.outcome is not OutcomeKind.LOST]:
         yield f"{job.id}: attempts {strange} did not end as lost"
 
 

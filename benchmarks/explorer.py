@@ -26,14 +26,14 @@ from typing import Final
 from benchmarks.figures import Figure, at_most, machine, parser, show, write
 from benchmarks.places import Place, progress
 from benchmarks.postgres import DURABLE
-from forebay.app.searching import counted, listed
+from forebay.app.searching import count_jobs, search_jobs
 from forebay.domain.job import DAY_MS, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Cancelled, Completed
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from tests.redis_server import RedisServer
 from tests.servers import Postgres
 
@@ -107,12 +107,14 @@ def live_through(store: Store, jobs: int) -> None:
     for first in range(1, jobs + 1, BATCH):
         numbers = range(first, min(first + BATCH, jobs + 1))
         store.insert([new_job(number, jobs, few) for number in numbers])
-        wants = [Want(QueueName(name), BATCH) for name in QUEUES]
-        claimed = store.exchange(WORKER, wants=wants, room=BATCH).jobs
+        wants = [QueueClaim(QueueName(name), BATCH) for name in QUEUES]
+        claimed = store.settle_and_claim(WORKER, claims=wants, room=BATCH).jobs
         ends = [
             Cancelled("not wanted any more") if job.seq % 100 == 3 else Completed(b"1") for job in claimed
         ]
-        store.exchange(WORKER, [decide(job, end, 0.0) for job, end in zip(claimed, ends, strict=True)])
+        store.settle_and_claim(
+            WORKER, [decide(job, end, 0.0) for job, end in zip(claimed, ends, strict=True)]
+        )
         progress("finished", numbers[-1], jobs)
 
 
@@ -126,7 +128,7 @@ def new_job(number: int, jobs: int, few: int) -> NewJob:
         queue=QueueName(queue),
         payload=f'{{"args":["someone{number}@example.com",{number}]}}'.encode(),
         tags=("special",) if number % few == 5 else tags,
-        once_key=f"once-{number}" if number % few == 5 else None,
+        idempotency_key=f"once-{number}" if number % few == 5 else None,
         unique_key=f"order-{number}" if number % 10 == 1 else None,
     )
 
@@ -152,7 +154,7 @@ def questions(now: int, jobs: int) -> Iterator[tuple[str, JobQuery]]:
     yield "a tag that nobody has", JobQuery(tags=("nobody",))
     yield "a unique key", JobQuery(unique_key=f"order-{jobs // 20 * 10 + 1}")
     yield "a unique key that nobody has", JobQuery(unique_key="order-none")
-    yield "a once key", JobQuery(once_key=f"once-{few * 50 + 5}")
+    yield "a once key", JobQuery(idempotency_key=f"once-{few * 50 + 5}")
     yield "since a quarter of an hour", JobQuery(created_from=now - 900_000)
     yield "since a day", JobQuery(created_from=now - DAY_MS)
     yield "before three days", JobQuery(created_before=now - 3 * DAY_MS)
@@ -176,12 +178,12 @@ def searches(reader: Reader, jobs: int) -> Iterator[Figure]:
 
 
 def page_words(reader: Reader, query: JobQuery) -> str:
-    page = listed(reader, query, PAGE, None)
+    page = search_jobs(reader, query, PAGE, None)
     return f"{len(page.jobs)}{'' if page.after is None else ', goes on'}"
 
 
 def total_words(reader: Reader, query: JobQuery) -> str:
-    count, is_exact = counted(reader, query)
+    count, is_exact = count_jobs(reader, query)
     return f"{'' if is_exact else 'more than '}{count:,}"
 
 

@@ -28,9 +28,9 @@ from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.query import Counts
 from forebay.domain.settlement import decide
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Receipt, Store, Want
+from forebay.stores.protocol import InsertResult, QueueClaim, Store
 
 QUEUE: Final = QueueName("flow")
 WORKER: Final = WorkerId("bench")
@@ -49,10 +49,12 @@ def fan(size: int) -> list[NewJob]:
     """A root, `size` jobs that depend on it, and one that depends on them all."""
     root = NewJob(task="noop", payload=b"x" * 100, queue=QUEUE)
     middle = [
-        NewJob(task="noop", payload=b"x" * 100, queue=QUEUE, depends_on=needs_of([at]))
+        NewJob(task="noop", payload=b"x" * 100, queue=QUEUE, depends_on=dependencies_of([at]))
         for at in range(1, size + 1)
     ]
-    join = NewJob(task="noop", payload=b"x" * 100, queue=QUEUE, depends_on=needs_of(range(size, 0, -1)))
+    join = NewJob(
+        task="noop", payload=b"x" * 100, queue=QUEUE, depends_on=dependencies_of(range(size, 0, -1))
+    )
     return [root, *middle, join]
 
 
@@ -70,11 +72,11 @@ def timed(store: Store, jobs: Sequence[NewJob], cpu: Seconds) -> Run:
     left = len(jobs)
     while left:
         ends = [decide(job, Completed(b"1"), 0.0) for job in done]
-        done = store.exchange(WORKER, ends, [Want(QUEUE, BATCH)], BATCH).jobs
+        done = store.settle_and_claim(WORKER, ends, [QueueClaim(QUEUE, BATCH)], BATCH).jobs
         if not done:
             store.promote()
         left -= len(done)
-    store.exchange(WORKER, [decide(job, Completed(b"1"), 0.0) for job in done])
+    store.settle_and_claim(WORKER, [decide(job, Completed(b"1"), 0.0) for job in done])
     return Run(len(jobs) / (time.perf_counter() - start), (cpu() - had) / len(jobs) * 1e6)
 
 
@@ -122,8 +124,8 @@ def produce(url: str, times: int, is_over: Event) -> None:
     is_over.set()
 
 
-def child_of(parent: Receipt) -> NewJob:
-    return NewJob(task="child", queue=QUEUE, depends_on=needs_of([parent.id or 0]))
+def child_of(parent: InsertResult) -> NewJob:
+    return NewJob(task="child", queue=QUEUE, depends_on=dependencies_of([parent.id or 0]))
 
 
 def consume(url: str, is_over: Event) -> int:
@@ -134,7 +136,7 @@ def consume(url: str, is_over: Event) -> int:
         while time.monotonic() - last < PATIENCE_SECONDS:
             was_over = is_over.is_set()
             ends = [decide(job, Completed(), 0.0) for job in done]
-            done = store.exchange(WORKER, ends, [Want(QUEUE, 3)], 3).jobs
+            done = store.settle_and_claim(WORKER, ends, [QueueClaim(QUEUE, 3)], 3).jobs
             children += sum(job.task == "child" for job in done)
             if done:
                 last = time.monotonic()

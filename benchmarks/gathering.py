@@ -33,11 +33,11 @@ from forebay.clock import SystemClock
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
-from forebay.service.operations.desk import Desk
-from forebay.service.operations.watching import View, Watching
+from forebay.service.operations.desk import StorePool
+from forebay.service.operations.watching import EventFeed, FeedFilter
 from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Engine, Want
-from forebay.telemetry.gathering import Gathering
+from forebay.stores.protocol import Engine, QueueClaim
+from forebay.telemetry.gathering import MetricsCollector
 from tests.redis_server import RedisServer
 from tests.servers import Postgres
 
@@ -47,24 +47,24 @@ BATCHES = 200
 ROUNDS = 20
 BULK = 1_000
 DEADLINE_SECONDS = 300.0
-ALL = View(queue=lambda _: True, workers=True, log=True, others=True)
+ALL = FeedFilter(queue=lambda _: True, workers=True, audit=True, names_other_jobs=True)
 
 
 def gathering_us() -> float:
     """Microseconds for the metrics of a job."""
     store, queue, worker = MemoryEngine().store(), QueueName("q"), WorkerId("w")
     store.insert([NewJob(task="t", queue=queue, payload=b"{}") for _ in range(BATCH)])
-    jobs = store.exchange(worker, wants=[Want(queue, BATCH)], room=BATCH).jobs
+    jobs = store.settle_and_claim(worker, claims=[QueueClaim(queue, BATCH)], room=BATCH).jobs
     dice = Random(1)
     ends = [(job, decide(job, Completed(b"1"), 0.0), dice.random() / 1_000) for job in jobs]
     now = SystemClock().monotonic()
     took = []
     for _ in range(ROUNDS):
-        gathering, began = Gathering(worker), time.process_time()
+        gathering, began = MetricsCollector(worker), time.process_time()
         for _ in range(BATCHES):
-            gathering.claimed(jobs, now)
-            gathering.ended(ends, now)
-        gathering.take_all()
+            gathering.on_claimed(jobs, now)
+            gathering.on_settled(ends, now)
+        gathering.take_all_rows()
         took.append(time.process_time() - began)
     return min(took) / BATCH / BATCHES * 1e6
 
@@ -75,9 +75,9 @@ def looked_on(engine: Engine) -> Iterator[None]:
     is_over, looks = Event(), Event()
 
     async def look_on() -> None:
-        desk = Desk(engine, SystemClock())
-        watching = Watching(desk)
-        with watching.listening(ALL) as listener:
+        desk = StorePool(engine, SystemClock())
+        watching = EventFeed(desk)
+        with watching.listen(ALL) as listener:
             while not is_over.is_set():
                 if await listener.next(0.1) is not None:
                     looks.set()
@@ -118,7 +118,7 @@ class Draining:
         self._left = self._jobs
         self._last.clear()
         looking = looked_on(self._app.engine) if watched else nullcontext()
-        with looking, self._app.working(threads=1, metrics=watched):
+        with looking, self._app.run_worker(threads=1, metrics=watched):
             seconds = taken(self._url)
             began = seconds()
             if not self._last.wait(DEADLINE_SECONDS):

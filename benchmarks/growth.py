@@ -34,7 +34,7 @@ from benchmarks.plots import Panel, svg
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 
 ENGINES: Final = ("sqlite", "postgres", "redis")
 KEPT: Final = TOP / "build" / "growth"
@@ -78,18 +78,18 @@ def turns(url: str, seconds: float, payload: int, process: int) -> Turned:
     """In a process of its own: settle, claim, and let as many again wait."""
     store = open_engine(url).store()
     worker, job = WorkerId(f"growth-{process}"), NewJob(task="send", payload=b"x" * payload)
-    wants, done, calls, jobs = [Want(QUEUE, BATCH, None, GATES)], list[Settlement](), list[float](), 0
+    wants, done, calls, jobs = [QueueClaim(QUEUE, BATCH, None, GATES)], list[Settlement](), list[float](), 0
     started, cpu = time.perf_counter(), time.process_time()
     while (took := time.perf_counter() - started) < seconds or len(calls) < FEWEST:
         began = time.perf_counter()
-        answer = store.exchange(worker, done, wants, BATCH)
+        answer = store.settle_and_claim(worker, done, wants, BATCH)
         calls.append(time.perf_counter() - began)
         jobs += len(answer.settled)
         done = settled(answer.jobs)
         if done:
             store.insert([job] * len(done))
     cpu = time.process_time() - cpu
-    store.exchange(worker, done)
+    store.settle_and_claim(worker, done)
     store.close()
     return Turned(jobs, took, cpu, calls[1:])  # the first one connects
 
@@ -132,8 +132,8 @@ def finish(url: str, jobs: int) -> None:
     job, worker = NewJob(task="send", payload=b"x" * PAYLOAD), WorkerId("past")
     for start in range(0, jobs, CHUNK):
         store.insert([job] * min(CHUNK, jobs - start))
-        claimed = store.exchange(worker, (), [Want(QUEUE, CHUNK, None, GATES)], CHUNK).jobs
-        store.exchange(worker, settled(claimed))
+        claimed = store.settle_and_claim(worker, (), [QueueClaim(QUEUE, CHUNK, None, GATES)], CHUNK).jobs
+        store.settle_and_claim(worker, settled(claimed))
     store.close()
 
 

@@ -87,7 +87,7 @@ class Findings:
 def work(url: str, log: str, threads: int) -> None:
     """Be a worker until the parent closes our standard input."""
     app, _ = make_app(url, opened(Path(log)), **options(url))
-    with app, app.working(threads=threads):
+    with app, app.run_worker(threads=threads):
         print("ready", flush=True)
         sys.stdin.read()
 

@@ -95,7 +95,7 @@ def pick_up_here(url: str, jobs: int) -> Starts:
 
     with Forebay(url) as app:
         app.task(name="bench.probe")(probe)
-        with app.working(threads=4):
+        with app.run_worker(threads=4):
             is_over.wait(DEADLINE_SECONDS)
     return starts
 
@@ -331,7 +331,7 @@ def longest_wait(seed: int) -> float:
     with folder() as where, Forebay(f"sqlite:///{where}/jobs.db") as app, ExitStack() as workers:
         task = app.task(name="bench.mixed")(mixed)
         for _ in range(2):
-            workers.enter_context(app.working(threads=4))
+            workers.enter_context(app.run_worker(threads=4))
         workers.callback(over.set)
         # Both know the task as a short one, and claim it in great numbers.
         for job in app.enqueue_many([task.job(False) for _ in range(600)]):

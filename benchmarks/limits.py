@@ -20,11 +20,11 @@ from typing import Final, NamedTuple
 from benchmarks.cpu import Seconds, taken
 from benchmarks.figures import Figure, at_least, machine, parser, show, write
 from benchmarks.places import settled
-from forebay.domain.gate import gates_of
+from forebay.domain.gate import lanes_for_program
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.limits import GLOBAL, Limit, key_scope
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import QueueClaim, Store
 from tests.urls import ENGINES, lent_url
 
 QUEUE: Final = QueueName("default")
@@ -33,7 +33,7 @@ KEYS: Final = 1_000
 BATCH: Final = 100
 FEW: Final = 10 * BATCH
 GOAL: Final = 0.7
-GATES: Final = gates_of(["send"], 1)
+GATES: Final = lanes_for_program(["send"], 1)
 
 
 class Drain(NamedTuple):
@@ -63,7 +63,9 @@ def fill(store: Store, jobs: int) -> None:
 def drain(store: Store, jobs: int) -> None:
     done, left = list[Job](), jobs
     while left:
-        answer = store.exchange(WORKER, settled(done), [Want(QUEUE, BATCH, gates=GATES)], room=BATCH)
+        answer = store.settle_and_claim(
+            WORKER, settled(done), [QueueClaim(QUEUE, BATCH, lanes=GATES)], room=BATCH
+        )
         left -= len(answer.settled)
         done = list(answer.jobs)
 

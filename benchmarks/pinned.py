@@ -101,7 +101,7 @@ def turn_of(place: Place) -> Iterator[tuple[str, float]]:
     jobs = claimed(place.store, WorkerId("w"))
     yield "claim", time.monotonic() - began
     done = settled(jobs)
-    yield "settle", timed(lambda: place.store.exchange(WorkerId("w"), done))
+    yield "settle", timed(lambda: place.store.settle_and_claim(WorkerId("w"), done))
     place.store.insert([JOB] * BATCH)
 
 
@@ -134,7 +134,7 @@ def drain(place: Place, jobs: int) -> float:
     while count < jobs:
         done = settled(claimed(place.store, WorkerId("w"), done))
         count += len(done)
-    place.store.exchange(WorkerId("w"), done)
+    place.store.settle_and_claim(WorkerId("w"), done)
     return time.monotonic() - began
 
 
@@ -165,7 +165,7 @@ def work(url: str, name: str, began: float, until: float) -> Seen:
     while (now := time.monotonic()) < until:
         turns += 1
         if turns % APART_EVERY == 0:
-            store.exchange(worker, done)
+            store.settle_and_claim(worker, done)
             between = time.monotonic()
             jobs = claimed(store, worker)
             seen.settle.append((now - began, between - now))
@@ -176,7 +176,7 @@ def work(url: str, name: str, began: float, until: float) -> Seen:
         seen.jobs.append((now - began, len(done)))
         seen.urgent_out |= {job.id: time.monotonic() for job in jobs if job.task == URGENT.task}
         done = settled(jobs)
-    store.exchange(worker, done)
+    store.settle_and_claim(worker, done)
     store.close()
     return seen
 

@@ -14,7 +14,7 @@ from forebay.domain.job import DAY_MS, Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import QueueClaim, Store
 
 QUEUE: Final = QueueName("default")
 JOB: Final = NewJob(task="send", payload=b"x" * 109)
@@ -126,7 +126,7 @@ def settled(jobs: Sequence[Job]) -> list[Settlement]:
 
 
 def claimed(store: Store, worker: WorkerId, done: Sequence[Settlement] = ()) -> list[Job]:
-    return list(store.exchange(worker, done, [Want(QUEUE, BATCH, None, GATES)], BATCH).jobs)
+    return list(store.settle_and_claim(worker, done, [QueueClaim(QUEUE, BATCH, None, GATES)], BATCH).jobs)
 
 
 def timed(call: Callable[[], object]) -> float:

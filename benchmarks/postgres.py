@@ -28,7 +28,7 @@ from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from tests.servers import Postgres
 
 QUEUE: Final = QueueName("default")
@@ -186,10 +186,10 @@ def speed_of_ours(url: str, jobs: int, processes: int, batch: int) -> float:
 
 def span_of_ours(url: str, batch: int, number: int) -> Span:
     store = open_engine(url).store()
-    wants = [Want(QUEUE, batch, None, GATES)]
+    wants = [QueueClaim(QUEUE, batch, None, GATES)]
     done: list[Settlement] = []
     jobs, began = 0, time.monotonic()
-    while (answer := store.exchange(WorkerId(f"w{number}"), done, wants, batch)).jobs or done:
+    while (answer := store.settle_and_claim(WorkerId(f"w{number}"), done, wants, batch)).jobs or done:
         jobs += len(answer.settled)
         done = [decide(job, Completed(b"1"), 0.0) for job in answer.jobs]
     ended = time.monotonic()

@@ -175,7 +175,7 @@ def span_of_worker(url: str, _: int) -> Span:
 
     with Forebay(url) as app:
         app.task(name="bench.noop")(noop)
-        with app.working(threads=4):
+        with app.run_worker(threads=4):
             while any(counts.pending or counts.running for counts in app.client.counts().values()):
                 time.sleep(LOOK_SECONDS)
             ended = time.monotonic()

@@ -39,7 +39,7 @@ from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import QueueClaim, Store
 from tests.redis_server import RedisServer
 
 GOALS: Final = {50: 1.2, 99: 2.4}
@@ -105,9 +105,11 @@ def turns(store: Store) -> None:
     """Claim a hundred and settle the hundred before, some times."""
     ended: list[Settlement] = []
     for _ in range(CLAIMS):
-        answer = store.exchange(WorkerId("bench"), ended, [Want(QUEUE, BATCH, None, GATES)], BATCH)
+        answer = store.settle_and_claim(
+            WorkerId("bench"), ended, [QueueClaim(QUEUE, BATCH, None, GATES)], BATCH
+        )
         ended = [decide(job, Completed(b"1"), 0.0) for job in answer.jobs]
-    store.exchange(WorkerId("bench"), ended)
+    store.settle_and_claim(WorkerId("bench"), ended)
 
 
 def scripted_us(admin: redis.Redis, work: Callable[[], object]) -> float:
@@ -136,7 +138,9 @@ def backlog(url: str, admin: redis.Redis, jobs: int, rounds: int) -> Iterator[Fi
     for number in range(rounds):
         filled(short, FEW + moved)
         pairs.append((scripted_us(admin, lambda: turns(long)), scripted_us(admin, lambda: turns(short))))
-        while short.exchange(WorkerId("rest"), (), [Want(QUEUE, BATCH, None, GATES)], BATCH).jobs:
+        while short.settle_and_claim(
+            WorkerId("rest"), (), [QueueClaim(QUEUE, BATCH, None, GATES)], BATCH
+        ).jobs:
             pass
         progress("claims", number + 1, rounds)
     ratio = median(many / few for many, few in pairs)
@@ -161,7 +165,7 @@ def work_here(url: str) -> None:
     """In a process of its own: run jobs until none is left."""
     with Forebay(url) as app:
         app.task(name="bench.nap")(nap)
-        with app.working(threads=4):
+        with app.run_worker(threads=4):
             while counted(app, "completed") < LOAD:
                 time.sleep(0.1)
 

@@ -30,7 +30,7 @@ from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import QueueClaim, Store
 from forebay.stores.redis import pruning
 from forebay.stores.redis.scripts import load_scripts
 from tests.redis_server import RedisServer
@@ -137,8 +137,8 @@ def finish(store: Store, jobs: int) -> None:
 
 
 def complete_some(store: Store, most: int) -> int:
-    claimed = store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, most)], room=most).jobs
-    return len(store.exchange(WORKER, [decide(job, Completed(b"1"), 0.0) for job in claimed]).settled)
+    claimed = store.settle_and_claim(WORKER, claims=[QueueClaim(DEFAULT_QUEUE, most)], room=most).jobs
+    return len(store.settle_and_claim(WORKER, [decide(job, Completed(b"1"), 0.0) for job in claimed]).settled)
 
 
 @contextmanager
@@ -202,7 +202,7 @@ def returns(outages: tuple[float, ...]) -> Iterator[Figure]:
                         continue
 
             producer = threading.Thread(target=produce)
-            with app.working(threads=2):
+            with app.run_worker(threads=2):
                 producer.start()
                 waits = [after_return(server, seconds, done) for seconds in outages]
                 is_over.set()

@@ -49,7 +49,7 @@ def work(url: str, ready: ProcessEvent, go: ProcessEvent, over: ProcessEvent) ->
         app.counts()  # whatever is loaded late is loaded now
         ready.set()
         go.wait(PATIENCE_SECONDS)
-        with app.working(threads=4):
+        with app.run_worker(threads=4):
             over.wait(PATIENCE_SECONDS)
 
 
@@ -114,7 +114,7 @@ def size_of(engine: str, url: str) -> int:
             [found] = connection.execute("select pg_database_size(current_database())").fetchone() or (0,)
             return int(found)
     with closing(open_engine(url).reader()) as reader:
-        return reader.vitals().memory or 0
+        return reader.server_usage().memory or 0
 
 
 def history(engine: str, url: str, jobs: int) -> tuple[float, list[int]]:

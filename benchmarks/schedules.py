@@ -26,7 +26,7 @@ from typing import Final
 from benchmarks.figures import Figure, at_most, show
 from forebay import Forebay
 from forebay.domain.job import JobId, NewJob
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.scheduler.scheduler import Scheduler
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader
@@ -45,7 +45,8 @@ LOOK_SECONDS: Final = 0.02
 def saved(url: str, size: int) -> int:
     """Save schedules that are due together, when all of them are saved; when that is."""
     definitions = [
-        Definition(name=f"s{number}", job=NewJob(task="noop"), every_ms=EVERY_MS) for number in range(size)
+        ScheduleDefinition(name=f"s{number}", job=NewJob(task="noop"), every_ms=EVERY_MS)
+        for number in range(size)
     ]
     with closing(open_engine(url).store()) as store:
         began = time.monotonic()
@@ -55,7 +56,7 @@ def saved(url: str, size: int) -> int:
         due_at = store.due_schedules(1).now + all_ms + AHEAD_MS
         for number, definition in enumerate(definitions):
             revision = int(number < FIRST)
-            one = Schedule(definition=definition, revision=revision, next_at=due_at, due_at=due_at)
+            one = Schedule(definition=definition, revision=revision, next_run_at=due_at, check_at=due_at)
             if not store.save_schedule(one):
                 raise AssertionError(f"{one.name} is not as it was saved")
         if store.due_schedules(1).schedules:
@@ -99,7 +100,7 @@ def many_at_once(url: str, size: int) -> tuple[Figure, Figure]:
             waiting_until(reader, due_at)
             seconds = fired_within(reader, size, due_at)
             jobs = sum(counts.live for counts in reader.counts().values())
-            fired = sum(one.fired for one in every_schedule(reader))
+            fired = sum(one.enqueued_runs for one in every_schedule(reader))
     finally:
         before = cpu_of_children()
         is_over.set()
@@ -141,7 +142,7 @@ def drift(url: str, jobs: int) -> Figure:
     def noop() -> None: ...
 
     late = []
-    with app.working(), closing(app.engine.reader()) as reader:
+    with app.run_worker(), closing(app.engine.reader()) as reader:
         noop.enqueue().result(timeout=PATIENCE_SECONDS)
         for number in range(jobs):
             at = reader.now() + 300 + 37 * number % 100

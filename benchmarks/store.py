@@ -24,7 +24,7 @@ from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import QueueClaim, Store
 
 PAYLOAD = b'{"v":1,"args":["' + b"x" * 80 + b'"],"kwargs":{}}'
 WORKER = WorkerId("bench")
@@ -87,7 +87,7 @@ def drain(store: Store, at_a_time: int = 100) -> int:
     done = 0
     settlements: list[Settlement] = []
     while True:
-        answer = store.exchange(WORKER, settlements, [Want(QUEUE, at_a_time)], at_a_time)
+        answer = store.settle_and_claim(WORKER, settlements, [QueueClaim(QUEUE, at_a_time)], at_a_time)
         done += len(settlements)
         if not answer.jobs:
             return done
@@ -130,7 +130,7 @@ def claim_ms(store: Store, rounds: int) -> float:
     settlements: list[Settlement] = []
     for _ in range(rounds):
         began = time.perf_counter()
-        answer = store.exchange(WORKER, settlements, [Want(QUEUE, 100)], 100)
+        answer = store.settle_and_claim(WORKER, settlements, [QueueClaim(QUEUE, 100)], 100)
         times.append((time.perf_counter() - began) * 1_000)
         settlements = completed(answer.jobs)
         if len(answer.jobs) != 100:

@@ -140,7 +140,7 @@ def drain_here(url: str, jobs: int, seconds: float) -> float:
     with opened(url, noop) as (app, _):
         before = completed(app)
         began = time.perf_counter()
-        with app.working(threads=4):
+        with app.run_worker(threads=4):
             if last.wait(seconds):
                 # The last one has run; it counts when its completion can be read from the store.
                 while completed(app) - before < jobs:

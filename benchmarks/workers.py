@@ -23,12 +23,12 @@ from typing import Any, Final
 from benchmarks.figures import Figure, at_least, at_most, machine, parser, show, write
 from forebay import Forebay
 from forebay.app.codec import encode_call
-from forebay.domain.gate import gates_of
+from forebay.domain.gate import lanes_for_program
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import QueueClaim, Store
 
 PATIENCE_SECONDS: Final = 120.0
 LEASE_SECONDS: Final = 2.0
@@ -300,9 +300,11 @@ def claim(store: Store) -> tuple[float, int]:
     """How long a claim takes and how many jobs it gives; they are handed back."""
     worker = WorkerId("bench")
     began = time.perf_counter()
-    jobs = store.exchange(worker, [], [Want(QUEUE, ROOM, gates=gates_of(["known"], 1))], ROOM).jobs
+    jobs = store.settle_and_claim(
+        worker, [], [QueueClaim(QUEUE, ROOM, lanes=lanes_for_program(["known"], 1))], ROOM
+    ).jobs
     took = time.perf_counter() - began
-    store.exchange(worker, [decide(job, Interrupted(), 0.0) for job in jobs], [], 0)
+    store.settle_and_claim(worker, [decide(job, Interrupted(), 0.0) for job in jobs], [], 0)
     return took, len(jobs)
 
 

@@ -18,12 +18,12 @@ from forebay.domain.history import Timeline
 from forebay.domain.job import DEFAULT_QUEUE, JobId, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
-from forebay.domain.schedule import Firing, FiringStatus
+from forebay.domain.schedule import ScheduleRun, ScheduleRunStatus
 
 # The store notes the time of a claim a moment before or after it takes the token, if it waits for a lock.
 SLACK_SECONDS: Final = 1
 
-Firings = Mapping[str, Mapping[tuple[int, str], Firing]]
+Firings = Mapping[str, Mapping[tuple[int, str], ScheduleRun]]
 
 
 @dataclass
@@ -42,7 +42,7 @@ def compare(app: Forebay, folder: Path, firings: Firings) -> Account:
     """Hold what was told and done against what the store says."""
     lines = {name: list(known.values()) for name, known in firings.items()}
     fired = [
-        line.job_id for known in lines.values() for line in known if line.status is FiringStatus.ENQUEUED
+        line.job_id for known in lines.values() for line in known if line.status is ScheduleRunStatus.ENQUEUED
     ]
     told = told_of(folder / "told.jsonl")
     lives = {job_id: app.client.history(job_id) for job_id in (*told, *fired) if job_id is not None}
@@ -52,7 +52,7 @@ def compare(app: Forebay, folder: Path, firings: Firings) -> Account:
     account = Account(accepted=len(lives), attempts=len(done.history.starts), firings=len(fired))
     for life in (one for one in lives.values() if one is not None):
         account.states["expired" if life.job.reason == "expired" else life.job.state.value] += 1
-        account.bad_attempts.update(row.ending.value for row in life.attempts)
+        account.bad_attempts.update(row.outcome.value for row in life.attempts)
     account.problems += [*problems(done.history, lives, firings=lines), *done.beyond_limits()]
     account.problems += app.client.read(lambda reader: reader.health()).problems
     return account
@@ -113,7 +113,7 @@ class Done:
 def _with_slack(limit: Limit) -> Limit:
     if limit.rate is None:
         return limit
-    return structs.replace(limit, burst=limit.most_at_once + limit.rate * SLACK_SECONDS)
+    return structs.replace(limit, burst=limit.burst_size + limit.rate * SLACK_SECONDS)
 
 
 def done_of(file: Path) -> Done:

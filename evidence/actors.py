@@ -25,17 +25,17 @@ from forebay.domain.outcome import (
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.scheduler.scheduler import PACE_SECONDS, Scheduler
-from forebay.scheduler.standard import standard_duties
+from forebay.scheduler.scheduler import MIN_PAUSE_SECONDS, Scheduler
+from forebay.scheduler.standard import standard_tasks
 from forebay.stores.protocol import Engine
 from forebay.testing.clock import ManualClock
 from forebay.testing.faults import Killed
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.executors.protocol import Executor, Sorts
+from forebay.worker.executors.protocol import Executor, ExecutorKinds
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import JobInterrupted, JobTimeout
-from forebay.worker.renewal import Renewal
-from forebay.worker.slots import Assignment, Kind, Slots
+from forebay.worker.renewal import LeaseRenewal
+from forebay.worker.slots import Assignment, ExecutorKind, Slots
 
 TICK_SECONDS: Final = 1.0
 LISTENS: Final = 0.8
@@ -71,18 +71,18 @@ class OwnClock:
         return self._world.monotonic()
 
 
-class TickedRenewal(Renewal):
+class TickedRenewal(LeaseRenewal):
     """Renews when it is told to, without threads of its own."""
 
     def start(self) -> None:
         self._store = self._engine.store()
-        self._beat(self._store)
+        self._send_heartbeat(self._store)
 
 
 class SimulatedWorker:
     """One process: it takes turns, renews, runs tasks for a while, and may be frozen, stopped or killed."""
 
-    kind = Kind.CALLS
+    kind = ExecutorKind.CALLS
 
     def __init__(self, name: str, stage: Stage, engine: Engine, queues: tuple[QueueName, ...]) -> None:
         self.id = WorkerId(name)
@@ -101,7 +101,11 @@ class SimulatedWorker:
         """Start the process; it tries again while the store is away."""
         info = WorkerInfo(id=self.id, queues=self._queues)
         self._renewal = TickedRenewal(
-            engine=self._engine, worker=info, slots=self._slots, clock=self.clock, tell=self._inbox.ask
+            engine=self._engine,
+            worker=info,
+            slots=self._slots,
+            clock=self.clock,
+            on_cancels=self._inbox.add_cancels,
         )
         try:
             self._renewal.start()
@@ -114,7 +118,7 @@ class SimulatedWorker:
             slots=self._slots,
             inbox=self._inbox,
             executors=self,
-            duties=standard_duties(
+            maintenance_tasks=standard_tasks(
                 sweeper=WorkerId(f"{self.id}-sweeper"),
                 clock=self.clock,
                 roll=self._dice.random,
@@ -146,7 +150,7 @@ class SimulatedWorker:
 
     def poke(self) -> None:
         """A hint that something may have come."""
-        self._inbox.poke()
+        self._inbox.wake()
         self._stage.later(0.0, lambda: self._guarded(self._turn))
 
     def _guarded(self, act: Callable[[], None]) -> None:
@@ -165,10 +169,10 @@ class SimulatedWorker:
     def _turn(self) -> None:
         if not hasattr(self, "_coordinator"):
             return
-        self._inbox.unpoke()
-        pause = self._coordinator.turn()
+        self._inbox.clear_wake()
+        pause = self._coordinator.tick()
         if not self._coordinator.is_claiming and self._coordinator.is_idle:
-            self._renewal._leave()
+            self._renewal._deregister()
             self.kill()
             return
         at = self._turn_at = self.clock.monotonic() + pause
@@ -191,10 +195,10 @@ class SimulatedWorker:
     def executor(self, task: str) -> Executor:
         return cast("Executor", self)
 
-    def sorts(self, queue: QueueName) -> Sorts:
-        return frozenset([Kind.CALLS])
+    def queue_kinds(self, queue: QueueName) -> ExecutorKinds:
+        return frozenset([ExecutorKind.CALLS])
 
-    def gates(self) -> frozenset[str] | None:
+    def known_lanes(self) -> frozenset[str] | None:
         return None
 
     def start(self) -> None:
@@ -229,10 +233,10 @@ class SimulatedWorker:
         return True
 
     def _run(self, one: Assignment) -> None:
-        if not one.take():
+        if not one.acquire():
             return
         now = self.clock.monotonic()
-        if now > one.start_by or not one.began(now):
+        if now > one.start_by or not one.mark_started(now):
             self._inbox.put(one, Interrupted())
             self.poke()
             return
@@ -272,7 +276,7 @@ class SimulatedWorker:
         would have to."""
         self._stage.strikes[LATE] += 1
         with suppress(StoreUnavailable):
-            self._engine.store().exchange(self.id, [decide(one.job, outcome, self._dice.random())])
+            self._engine.store().settle_and_claim(self.id, [decide(one.job, outcome, self._dice.random())])
 
 
 class SimulatedScheduler:
@@ -286,8 +290,8 @@ class SimulatedScheduler:
 
     def begin(self) -> None:
         try:
-            pause = self._scheduler._turned(self._store)
+            pause = self._scheduler._tick_safely(self._store)
         except Killed:
             self.is_alive = False
             return
-        self._stage.later(max(pause, PACE_SECONDS), self.begin)
+        self._stage.later(max(pause, MIN_PAUSE_SECONDS), self.begin)

@@ -35,7 +35,7 @@ from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class Player:
 
     def play(self, seconds: float) -> None:
         """Full load for some time, then work off what is left."""
-        self._timed("beat", lambda: self._store.beat(WorkerInfo(id=self._worker)))
+        self._timed("beat", lambda: self._store.heartbeat(WorkerInfo(id=self._worker)))
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if self.figures.accepted - self.figures.completed < BACKLOG:
@@ -136,8 +136,10 @@ class Player:
         if self._held and self._dice.random() < 0.1:
             self._renew()
         ends = [self._ended(job) for job in self._held]
-        wants = [Want(queue, BATCH) for queue in self._dice.sample(QUEUES, len(QUEUES))]
-        answer = self._timed("exchange", lambda: self._store.exchange(self._worker, ends, wants, BATCH))
+        wants = [QueueClaim(queue, BATCH) for queue in self._dice.sample(QUEUES, len(QUEUES))]
+        answer = self._timed(
+            "exchange", lambda: self._store.settle_and_claim(self._worker, ends, wants, BATCH)
+        )
         if answer is None:
             return 0
         self._count(ends, {*answer.settled})
@@ -181,13 +183,15 @@ class Player:
             "prune": store.prune,
         }
         name = self._dice.choice(tuple(duties))
-        if self._dice.random() < 0.05 and self._timed("take_duty", lambda: store.take_duty(name, 100)):
+        if self._dice.random() < 0.05 and self._timed(
+            "take_duty", lambda: store.acquire_maintenance(name, 100)
+        ):
             self._timed(name, duties[name])
 
     def _sweep(self) -> None:
         jobs = self._store.sweep(self._worker)
         self.figures.swept += len(jobs)
-        self._store.exchange(self._worker, [decide(job, Lost("swept"), 0.0) for job in jobs])
+        self._store.settle_and_claim(self._worker, [decide(job, Lost("swept"), 0.0) for job in jobs])
 
     def _drain(self, until: float) -> None:
         while time.monotonic() < until:

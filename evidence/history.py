@@ -17,7 +17,7 @@ from forebay.domain.job import Job, JobId, OnFailure, QueueName, UniqueUntil, Wo
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import FINAL, JobState
 from forebay.domain.limits import Limit, narrow_scopes, scopes_of
-from forebay.domain.schedule import Firing, FiringStatus
+from forebay.domain.schedule import ScheduleRun, ScheduleRunStatus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def problems(
     lives: Lives,
     *,
     limits: Sequence[Limit] = (),
-    firings: Mapping[str, Sequence[Firing]] | None = None,
+    firings: Mapping[str, Sequence[ScheduleRun]] | None = None,
     is_ordered: bool = True,
 ) -> Iterator[str]:
     """What is wrong; nothing where every promise was kept. `lives` has what the store says of each accepted
@@ -302,12 +302,12 @@ def _too_fast(limit: Limit, scope: str, claims: Sequence[int], returns: Sequence
         if used <= afresh:
             used, count, began_at = afresh, 1, at
         used += limit.per_ms
-        if used > limit.most_at_once * limit.per_ms:
+        if used > limit.burst_size * limit.per_ms:
             yield f"{count} jobs of {scope} were started within {at - began_at} ms"
             return
 
 
-def fired_twice(name: str, lines: Sequence[Firing]) -> Iterator[str]:
+def fired_twice(name: str, lines: Sequence[ScheduleRun]) -> Iterator[str]:
     """Each time of a schedule gives one job."""
-    times = Counter(line.at for line in lines if line.status is FiringStatus.ENQUEUED)
+    times = Counter(line.planned_at for line in lines if line.status is ScheduleRunStatus.ENQUEUED)
     yield from (f"{name} was fired {count} times for {at}" for at, count in times.items() if count > 1)

@@ -34,14 +34,14 @@ import uuid_utils
 from forebay import Forebay
 from forebay.app import sealed
 from forebay.app.blobs import FolderBlobs
-from forebay.app.moving import Mover, Place
+from forebay.app.moving import MoveEndpoint, StoreMover
 from forebay.clock import SystemClock
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.stores.ids import new_id
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from tests.urls import url_of
 
 SHARED: Final = ("sqlite", "postgresql", "redis")
@@ -113,11 +113,11 @@ def _forked(work: Callable[[], Iterator[str]]) -> list[str]:
 
 
 def _run_all(url: str) -> Iterator[str]:
-    worker, want = WorkerId("w"), Want(QueueName("default"), 500)
+    worker, want = WorkerId("w"), QueueClaim(QueueName("default"), 500)
     with closing(open_engine(url).store()) as store:
-        while jobs := store.exchange(worker, wants=[want], room=500).jobs:
+        while jobs := store.settle_and_claim(worker, claims=[want], room=500).jobs:
             yield from (bytes(job.payload).decode() for job in jobs)
-            store.exchange(worker, [decide(job, Completed(b"1"), 0.0) for job in jobs])
+            store.settle_and_claim(worker, [decide(job, Completed(b"1"), 0.0) for job in jobs])
 
 
 def move_with_blobs(engine: str, folder: Path) -> Problems:
@@ -126,13 +126,13 @@ def move_with_blobs(engine: str, folder: Path) -> Problems:
     blobs.mkdir()
     old, new = f"sqlite:///{folder}/old.db", url_of(engine, folder)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(sealed, "WITHOUT_ROW_MS", -60_000))
+        stack.enter_context(patch.object(sealed, "ORPHAN_AGE_MS", -60_000))
         yield from _moved(stack, old, new, blobs)
 
 
 def _moved(stack: ExitStack, old: str, new: str, folder: Path) -> Problems:
     blobs, ran, guard = FolderBlobs(folder), Counter[str](), Lock()
-    app = stack.enter_context(Forebay(new, blobs=blobs))
+    app = stack.enter_context(Forebay(new, blob_store=blobs))
 
     @app.task(name="take", retries=0)
     def take(number: int, text: str) -> int:
@@ -140,12 +140,12 @@ def _moved(stack: ExitStack, old: str, new: str, folder: Path) -> Problems:
             ran[f"{number} {len(text)}"] += 1
         return number
 
-    with Forebay(old, blobs=blobs) as producer:
+    with Forebay(old, blob_store=blobs) as producer:
         jobs = [producer.enqueue("take", [number, "x" * (SIZE + number)]) for number in range(MOVED)]
     source, target = _place(stack, old), _place(stack, new)
     # From the first job on: the documents have come, and with them the id that both stores' blobs have.
     busy = _Busy(target.store, lambda: stack.enter_context(_working(app, blobs)))
-    mover = Mover(source, target._replace(store=busy), SystemClock(), blobs=blobs, settle=lambda: None)
+    mover = StoreMover(source, target._replace(store=busy), SystemClock(), blobs=blobs, settle=lambda: None)
     mover.move()
     if not (compared := mover.compare()).agrees:
         yield f"the stores do not agree: {compared}"
@@ -183,24 +183,24 @@ def _working(app: Forebay, blobs: FolderBlobs) -> Iterator[None]:
     thread.start()
     try:
         has_looked.wait(DEADLINE)
-        with app.working(threads=2):
+        with app.run_worker(threads=2):
             yield
     finally:
         is_over.set()
         thread.join()
 
 
-def _sealed(store: Any) -> sealed.SealedStore:
-    found: sealed.SealedStore = store
+def _sealed(store: Any) -> sealed.PayloadStore:
+    found: sealed.PayloadStore = store
     return found
 
 
-def _place(stack: ExitStack, url: str) -> Place:
+def _place(stack: ExitStack, url: str) -> MoveEndpoint:
     engine = open_engine(url)
     store, reader = engine.store(), engine.reader()
     stack.callback(store.close)
     stack.callback(reader.close)
-    return Place(url, engine.place, store, reader)
+    return MoveEndpoint(url, engine.location, store, reader)
 
 
 def _uneven(expected: set[str], ran: Counter[str]) -> Problems:

@@ -24,10 +24,10 @@ from msgspec.structs import replace
 from evidence.history import Accepted
 from forebay import Forebay, Snooze, current_job
 from forebay.clock import SystemClock
-from forebay.domain.job import JobId, Need, NewJob, OnFailure, QueueName
+from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.limits import Limit
 from forebay.domain.retry import MAX_RETRIES, Curve, RetryPolicy
-from forebay.domain.schedule import Firing
+from forebay.domain.schedule import ScheduleRun
 from forebay.errors import StoreUnavailable
 
 LEASE_MS: Final = 2_000  # short, so that some who are stopped lose theirs
@@ -77,7 +77,7 @@ now_ms: Final = SystemClock().now_ms
 def noted(log: int) -> Iterator[None]:
     """Write down that a task starts, and whether it returns, fails by itself or is stopped."""
     context = current_job()
-    token = f"{context.id} {context.attempt} {context.token.worker} {context.claimed_at}"
+    token = f"{context.id} {context.attempt} {context.fencing_token.worker} {context.claimed_at}"
 
     def note(word: str) -> None:
         os.write(log, f"{word} {token} {now_ms()}\n".encode())
@@ -172,7 +172,7 @@ class Feed:
         self._asked: list[Asked] = []
         self._recent: deque[JobId] = deque(maxlen=RECENT)
         self._told = (folder / "told.jsonl").open("wb")
-        self.firings: dict[str, dict[tuple[int, str], Firing]] = {name: {} for name in SCHEDULES}
+        self.firings: dict[str, dict[tuple[int, str], ScheduleRun]] = {name: {} for name in SCHEDULES}
         self.kinds: Counter[str] = Counter()
         self.refusals = 0
         self.live = 0
@@ -252,7 +252,7 @@ class Feed:
         made = []
         for job in KINDS[kind](self):
             keys = {"tenant": str(self._dice.randrange(TENANTS)), **job.limit_keys}
-            made.append((kind, replace(job, once_key=f"feed {self._numbers}", limit_keys=keys)))
+            made.append((kind, replace(job, idempotency_key=f"feed {self._numbers}", limit_keys=keys)))
             self._numbers += 1
         return made
 
@@ -295,15 +295,15 @@ class Feed:
         on_failure = self._dice.choice((OnFailure.CANCEL, OnFailure.FAIL, OnFailure.IGNORE))
         return [
             self._job("work", 20),
-            self._job("work", 30, depends_on=(Need(1),)),
-            self._job("wait", 5, failing, depends_on=(Need(2),), policy=replace(POLICY, max_retries=0)),
-            self._job("work", 10, depends_on=(Need(3),)),
-            self._job("work", 5, depends_on=tuple(Need(place, on_failure) for place in (3, 2, 1))),
+            self._job("work", 30, depends_on=(Dependency(1),)),
+            self._job("wait", 5, failing, depends_on=(Dependency(2),), policy=replace(POLICY, max_retries=0)),
+            self._job("work", 10, depends_on=(Dependency(3),)),
+            self._job("work", 5, depends_on=tuple(Dependency(place, on_failure) for place in (3, 2, 1))),
         ]
 
     def _join(self) -> list[NewJob]:
         """Behind what was accepted before, whatever has become of it."""
-        needs = tuple(Need(one, OnFailure.IGNORE) for one in dict.fromkeys(list(self._recent)[-10:]))
+        needs = tuple(Dependency(one, OnFailure.IGNORE) for one in dict.fromkeys(list(self._recent)[-10:]))
         return [self._job("work", 5, depends_on=needs)]
 
     def _unique(self) -> list[NewJob]:
@@ -335,7 +335,7 @@ class Feed:
     def _look_at_firings(self) -> None:
         for name, known in self.firings.items():
             for line in self._app.schedules.history(name):
-                known[line.at, line.job_id or ""] = line
+                known[line.planned_at, line.job_id or ""] = line
 
 
 KINDS: Final = {

@@ -10,7 +10,7 @@ import msgspec
 
 from evidence.history import Accepted, End, History, Lives, Start, problems
 from evidence.matrix_places import Place
-from forebay.domain.firing import advance
+from forebay.domain.firing import plan_advance
 from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
@@ -19,8 +19,8 @@ from forebay.domain.outcome import Completed, Lost
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide
-from forebay.stores.measuring import every_row
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.measuring import iter_rows
+from forebay.stores.protocol import QueueClaim, Reader, Store
 
 HOUR: Final = 3_600_000
 MOST_ROUNDS: Final = 30
@@ -74,8 +74,8 @@ class Stage:
 
     def run(self, n: int = 1, worker: WorkerId = OTHER) -> list[Job]:
         """Claim jobs of all queues, and begin with them."""
-        wants = [Want(queue, n) for queue in QUEUES]
-        jobs = self.store.exchange(worker, wants=wants, room=n).jobs
+        wants = [QueueClaim(queue, n) for queue in QUEUES]
+        jobs = self.store.settle_and_claim(worker, claims=wants, room=n).jobs
         now = self.clock.now_ms()
         for job in jobs:
             lease = Lease(job.id, job.attempt)
@@ -91,7 +91,7 @@ class Stage:
     def completed(self, *jobs: Job, worker: WorkerId = OTHER) -> None:
         """Their handlers have come to an end, and the store knows."""
         self.returned(*jobs)
-        self.store.exchange(worker, [decide(job, Completed(b"1"), 0.0) for job in jobs])
+        self.store.settle_and_claim(worker, [decide(job, Completed(b"1"), 0.0) for job in jobs])
         for job in jobs:
             self.history.over(Lease(job.id, job.attempt), self.clock.now_ms())
 
@@ -114,15 +114,15 @@ def shown(stage: Stage) -> dict[str, Any]:
         "edges": reader.parents(ids),
         "counts": reader.counts(),
         "queues": reader.queues(),
-        "held": reader.held(),
+        "held": reader.lanes(),
         "order": {queue: [job.id for job in reader.peek(queue, 100)] for queue in QUEUES},
         "workers": reader.workers(),
         "commands": [msgspec.structs.replace(one, id="") for one in commands],
         "limits": reader.limits(),
         "documents": reader.documents("key"),
-        "metrics": list(every_row(reader, TEN_SECONDS, 0, 1)),
+        "metrics": list(iter_rows(reader, TEN_SECONDS, 0, 1)),
         "schedules": reader.schedules(),
-        "firings": {name: reader.firings(name) for name in names},
+        "firings": {name: reader.schedule_runs(name) for name in names},
         "audit": [event for _, event in reader.audit(limit=1_000)],
         "chain": [line.position for line in reader.audit_chain(limit=1_000)],
         "archive": reader.archive(),
@@ -175,10 +175,10 @@ def _do_duties(stage: Stage) -> None:
     store = stage.store
     store.promote()
     lost = store.sweep(SWEEPER)
-    store.exchange(SWEEPER, [decide(job, Lost("its worker died"), 0.0) for job in lost])
+    store.settle_and_claim(SWEEPER, [decide(job, Lost("its worker died"), 0.0) for job in lost])
     due = store.due_schedules()
-    for fired in store.fire([advance(schedule, due.now, 0.0) for schedule in due.schedules]):
-        for firing in fired.firings:
+    for fired in store.fire_schedules([plan_advance(schedule, due.now, 0.0) for schedule in due.schedules]):
+        for firing in fired.runs:
             [job] = stage.reader.jobs([firing.job_id]) if firing.job_id else [None]
             if job is not None and job.id not in stage.history.accepted:
                 stage.accept(job.id, NewJob(task=job.task, queue=job.queue))
@@ -189,6 +189,6 @@ def broken(stage: Stage) -> list[str]:
     """What does not hold in the end: what the checker finds, and what the store says of itself."""
     reader = stage.reader
     lives: Lives = {job_id: reader.history(job_id) for job_id in stage.history.accepted}
-    firings = {schedule.name: reader.firings(schedule.name) for schedule in reader.schedules()}
+    firings = {schedule.name: reader.schedule_runs(schedule.name) for schedule in reader.schedules()}
     found = list(problems(stage.history, lives, limits=stage.limits, firings=firings))
     return [*found, *reader.health().problems]

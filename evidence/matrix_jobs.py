@@ -11,29 +11,29 @@ from evidence.matrix_rows import BOOM, DYING, JOINING, MAIL, MINUTE, Rows, Scene
 from forebay.domain.job import Job, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import GLOBAL, Limit, key_scope
-from forebay.domain.note import LogLine, Note, Progress, Step
+from forebay.domain.note import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
     Completed,
     Discarded,
     Failed,
-    Held,
     Interrupted,
     Lost,
     Outcome,
+    Parked,
     Snoozed,
 )
 from forebay.domain.queue import QueueState
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.errors import LeaseLost
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 
 ROWS: Final = Rows()
 TIMEOUT: Final = AttemptError(type="Timeout", message="ran longer than 1 s")
-WANTS: Final = [Want(queue, 10) for queue in QUEUES]
+WANTS: Final = [QueueClaim(queue, 10) for queue in QUEUES]
 
 
 def lease(one: Job) -> Lease:
@@ -58,7 +58,7 @@ def insert_batch(stage: Stage) -> Act:
 @ROWS.add("insert: jobs that depend on each other", "insert", repeatable=False)
 def insert_graph(stage: Stage) -> Act:
     stage.put(job())
-    jobs = [job(), job(depends_on=needs_of([1])), job(depends_on=needs_of([1, 2]))]
+    jobs = [job(), job(depends_on=dependencies_of([1])), job(depends_on=dependencies_of([1, 2]))]
     return lambda process: process.store.insert(jobs)
 
 
@@ -83,8 +83,8 @@ def insert_with_keys(stage: Stage) -> Act:
 def insert_workflow(stage: Stage) -> Act:
     [parent] = stage.put(job())
     jobs = [
-        job(unique_key="a", depends_on=needs_of([parent])),
-        job(unique_key="b", depends_on=needs_of([1])),
+        job(unique_key="a", depends_on=dependencies_of([parent])),
+        job(unique_key="b", depends_on=dependencies_of([1])),
         job(unique_key="c", sequence="s"),
         job(unique_key="d", sequence="s"),
     ]
@@ -118,14 +118,14 @@ def insert_within_async(stage: Stage) -> Act:
 @ROWS.add("exchange: claim", "exchange")
 def claim(stage: Stage) -> Act:
     stage.put(job(), job(), job(queue=MAIL))
-    return lambda process: process.store.exchange(DYING, wants=WANTS, room=10)
+    return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10)
 
 
 @ROWS.add("exchange: claim what has come due", "exchange")
 def claim_due(stage: Stage) -> Act:
     stage.put(job(delay_ms=1_000), job(expires_at=stage.clock.now_ms() + 500))
     stage.clock.advance(2_000)
-    return lambda process: process.store.exchange(DYING, wants=WANTS, room=10)
+    return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10)
 
 
 @ROWS.add("exchange: claim at limits", "exchange")
@@ -134,14 +134,14 @@ def claim_limited(stage: Stage) -> Act:
     for limit in stage.limits:
         stage.store.save_limit(limit)
     stage.put(*[job(limit_keys={"tenant": "a"}), job(limit_keys={"tenant": "a"}), job(), job()])
-    return lambda process: process.store.exchange(DYING, wants=WANTS, room=10)
+    return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10)
 
 
 @ROWS.add("exchange: claim with unknown leases", "exchange")
 def claim_adopting(stage: Stage) -> Act:
     held(stage)
     stage.put(job())
-    return lambda process: process.store.exchange(DYING, wants=WANTS, room=10, known=[])
+    return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10, known=[])
 
 
 def settling(outcome: Outcome, *, is_good: bool = False, **changes: Any) -> Scene:
@@ -150,7 +150,7 @@ def settling(outcome: Outcome, *, is_good: bool = False, **changes: Any) -> Scen
         if is_good:
             stage.returned(*jobs)
         ends = [decide(each, outcome, 0.0) for each in jobs]
-        return lambda process: process.store.exchange(DYING, ends)
+        return lambda process: process.store.settle_and_claim(DYING, ends)
 
     return scene
 
@@ -167,7 +167,7 @@ for _how, _scene in {
     "discarded": settling(Discarded(BOOM)),
     "cancelled": settling(Cancelled("enough")),
     "handed back": settling(Interrupted(started=False)),
-    "held behind a gate": settling(Held("task:t", "not here")),
+    "held behind a gate": settling(Parked("task:t", "not here")),
     "lost": settling(Lost("its worker died")),
 }.items():
     ROWS.add(f"exchange: settle as {_how}", "exchange")(_scene)
@@ -179,8 +179,8 @@ def settle_refused(stage: Stage) -> Act:
     stage.returned(one)
     stage.clock.advance(HOUR)
     [swept] = stage.store.sweep(OTHER)
-    stage.store.exchange(OTHER, [decide(swept, Lost("its worker died"), 0.0)])
-    return lambda process: process.store.exchange(DYING, [decide(one, Completed(b"1"), 0.0)])
+    stage.store.settle_and_claim(OTHER, [decide(swept, Lost("its worker died"), 0.0)])
+    return lambda process: process.store.settle_and_claim(DYING, [decide(one, Completed(b"1"), 0.0)])
 
 
 def settling_late(*, is_claimed: bool) -> Scene:
@@ -188,12 +188,12 @@ def settling_late(*, is_claimed: bool) -> Scene:
 
     def scene(stage: Stage) -> Act:
         [one] = held(stage)
-        stage.store.exchange(DYING, [decide(one, Failed(TIMEOUT), 0.0)])
+        stage.store.settle_and_claim(DYING, [decide(one, Failed(TIMEOUT), 0.0)])
         if is_claimed:
             stage.clock.advance(MINUTE)
             stage.run(1, DYING)
         stage.returned(one)
-        return lambda process: process.store.exchange(DYING, [decide(one, Completed(b"1"), 0.0)])
+        return lambda process: process.store.settle_and_claim(DYING, [decide(one, Completed(b"1"), 0.0)])
 
     return scene
 
@@ -208,16 +208,19 @@ def settle_and_claim(stage: Stage) -> Act:
     stage.returned(jobs[0])
     stage.put(job(), job(queue=MAIL))
     ends = [decide(jobs[0], Completed(b"1"), 0.0), decide(jobs[1], Failed(BOOM), 0.0)]
-    return lambda process: process.store.exchange(DYING, ends, WANTS, 10)
+    return lambda process: process.store.settle_and_claim(DYING, ends, WANTS, 10)
 
 
-def settling_parents(wants: Sequence[Want]) -> Scene:
+def settling_parents(wants: Sequence[QueueClaim]) -> Scene:
     def scene(stage: Stage) -> Act:
         [parent, other] = held(stage, 2)
-        stage.put(job(depends_on=needs_of([parent.id])), job(depends_on=needs_of([parent.id, other.id])))
+        stage.put(
+            job(depends_on=dependencies_of([parent.id])),
+            job(depends_on=dependencies_of([parent.id, other.id])),
+        )
         stage.returned(parent)
         ends = [decide(parent, Completed(b"1"), 0.0), decide(other, Discarded(BOOM), 0.0)]
-        return lambda process: process.store.exchange(DYING, ends, wants, 10)
+        return lambda process: process.store.settle_and_claim(DYING, ends, wants, 10)
 
     return scene
 
@@ -235,10 +238,10 @@ def settling_of_a_join(parents: int) -> Scene:
 
     def scene(stage: Stage) -> Act:
         jobs = held(stage, 3)
-        stage.put(job(depends_on=needs_of([one.id for one in jobs])))
+        stage.put(job(depends_on=dependencies_of([one.id for one in jobs])))
         stage.returned(*jobs[:2])
         ends = [[], *([decide(one, Completed(b"1"), 0.0)] for one in jobs[:parents])]
-        return lambda process: [process.store.exchange(DYING, end, WANTS[:1], 0) for end in ends]
+        return lambda process: [process.store.settle_and_claim(DYING, end, WANTS[:1], 0) for end in ends]
 
     return scene
 
@@ -256,9 +259,9 @@ ROWS.add(
 def keep_notes(stage: Stage) -> Act:
     [one] = held(stage)
     said = LogLine(at=stage.clock.now_ms(), level="info", text="well", attempt=1, number=1)
-    step = Step(name="half", result=b"1", attempt=1)
-    note = Note(lease=lease(one), progress=Progress(done=1, total=2), lines=(said,), steps=(step,))
-    return lambda process: process.store.exchange(DYING, notes=[note])
+    step = StepResult(name="half", result=b"1", attempt=1)
+    note = ProgressUpdate(lease=lease(one), progress=Progress(done=1, total=2), lines=(said,), steps=(step,))
+    return lambda process: process.store.settle_and_claim(DYING, updates=[note])
 
 
 def _completion(stage: Stage) -> Settlement:
@@ -290,7 +293,7 @@ def complete_within_async(stage: Stage) -> Act:
 @ROWS.add("standing", "standing")
 def standing(stage: Stage) -> Act:
     [one] = held(stage)
-    return lambda process: process.store.standing(DYING, [lease(one)])
+    return lambda process: process.store.lease_status(DYING, [lease(one)])
 
 
 @ROWS.add("renew", "renew")

@@ -9,19 +9,19 @@ from evidence.matrix_checks import HOUR, QUEUES, Stage
 from evidence.matrix_places import Act
 from evidence.matrix_rows import BOOM, DEFAULT, DYING, MAIL, MINUTE, Rows, held, job
 from forebay.domain.document import Document
-from forebay.domain.firing import advance, planned
+from forebay.domain.firing import plan_advance, plan_runs
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Amendment, Job, JobId
+from forebay.domain.job import Job, JobId, JobUpdate
 from forebay.domain.limits import GLOBAL, Limit, key_scope
-from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally
+from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats
 from forebay.domain.outcome import Discarded
 from forebay.domain.queue import QueueState
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import decide
 from forebay.domain.worker import CommandKind, WorkerInfo
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 
 ROWS: Final = Rows()
 INFO: Final = WorkerInfo(id=DYING, host="here", queues=QUEUES)
@@ -62,19 +62,21 @@ def read_clock(stage: Stage) -> Act:
 
 @ROWS.add("take a duty", "take_duty")
 def take_duty(stage: Stage) -> Act:
-    return lambda process: process.store.take_duty("sweep", 1_000)
+    return lambda process: process.store.acquire_maintenance("sweep", 1_000)
 
 
 @ROWS.add("record events", "record")
 def record(stage: Stage) -> Act:
     [one] = stage.put(job())
-    event = Event(kind=EventKind.NOTE, job_id=one, detail="seen", at=stage.clock.now_ms())
-    return lambda process: process.store.record([event])
+    event = Event(kind=EventKind.COMMENT, job_id=one, detail="seen", occurred_at=stage.clock.now_ms())
+    return lambda process: process.store.record_events([event])
 
 
 @ROWS.add("chain the audit log", "chain_audit")
 def chain_audit(stage: Stage) -> Act:
-    stage.store.record([Event(kind=EventKind.KEY, actor="ann", at=stage.clock.now_ms())] * 3)
+    stage.store.record_events(
+        [Event(kind=EventKind.API_KEY_CHANGED, actor="ann", occurred_at=stage.clock.now_ms())] * 3
+    )
     return lambda process: process.store.chain_audit()
 
 
@@ -97,27 +99,27 @@ def cancel_by_force(stage: Stage) -> Act:
 @ROWS.add("cancel with dependants", "cancel", continues=True)
 def cancel_with_dependants(stage: Stage) -> Act:
     [parent] = stage.put(job())
-    [child] = stage.put(job(depends_on=needs_of([parent])))
-    stage.put(job(depends_on=needs_of([child])))
+    [child] = stage.put(job(depends_on=dependencies_of([parent])))
+    stage.put(job(depends_on=dependencies_of([child])))
     return lambda process: process.store.cancel([parent], dependants=True)
 
 
 @ROWS.add("amend", "amend")
 def amend(stage: Stage) -> Act:
     [one] = stage.put(job(delay_ms=HOUR))
-    change = Amendment(priority=7, delay_ms=0, metadata={"why": "now"})
-    return lambda process: process.store.amend(one, change, actor="ada")
+    change = JobUpdate(priority=7, delay_ms=0, metadata={"why": "now"})
+    return lambda process: process.store.update_job(one, change, actor="ada")
 
 
 @ROWS.add("amend to another queue", "amend")
 def amend_to_another_queue(stage: Stage) -> Act:
     [one] = stage.put(job(unique_key="u"))
-    return lambda process: process.store.amend(one, Amendment(queue=MAIL), actor="ada")
+    return lambda process: process.store.update_job(one, JobUpdate(queue=MAIL), actor="ada")
 
 
 def _dead(stage: Stage, **changes: Any) -> list[Job]:
     jobs = held(stage, 2, **changes)
-    stage.store.exchange(DYING, [decide(each, Discarded(BOOM), 0.0) for each in jobs])
+    stage.store.settle_and_claim(DYING, [decide(each, Discarded(BOOM), 0.0) for each in jobs])
     return jobs
 
 
@@ -131,7 +133,7 @@ def revive(stage: Stage) -> Act:
 @ROWS.add("revive with dependants", "revive", continues=True)
 def revive_with_dependants(stage: Stage) -> Act:
     [parent] = stage.put(job())
-    stage.put(job(depends_on=needs_of([parent])))
+    stage.put(job(depends_on=dependencies_of([parent])))
     stage.store.cancel([parent])
     stage.store.promote()
     stage.clock.advance(MINUTE)
@@ -141,7 +143,7 @@ def revive_with_dependants(stage: Stage) -> Act:
 @ROWS.add("delete", "delete", continues=True)
 def delete(stage: Stage) -> Act:
     ids = stage.put(job(unique_key="u"), job())
-    stage.put(job(depends_on=needs_of([ids[0]])))
+    stage.put(job(depends_on=dependencies_of([ids[0]])))
     stage.may_go(*ids)
     return lambda process: process.store.delete(ids, actor="ada")
 
@@ -183,15 +185,15 @@ def adopt(stage: Stage) -> Act:
         brought = (
             job(queue=MAIL, unique_key="u"),
             job(unique_key="taken", once_key="o", limit_keys={"share": "a"}),
-            job(delay_ms=HOUR, depends_on=needs_of([1])),
+            job(delay_ms=HOUR, depends_on=dependencies_of([1])),
             job(sequence="s"),
             job(sequence="s"),
         )
         ids = [JobId(str(receipt.id)) for receipt in store.insert(brought)]
-        [parent] = store.exchange(DYING, wants=[Want(MAIL, 1)], room=1).jobs
-        store.exchange(DYING, [decide(parent, Discarded(BOOM), 0.0)])
-        wholes = [whole for whole in reader.wholes(ids) if whole is not None]
-    return lambda process: process.store.adopt(wholes)
+        [parent] = store.settle_and_claim(DYING, claims=[QueueClaim(MAIL, 1)], room=1).jobs
+        store.settle_and_claim(DYING, [decide(parent, Discarded(BOOM), 0.0)])
+        wholes = [whole for whole in reader.export_jobs(ids) if whole is not None]
+    return lambda process: process.store.import_jobs(wholes)
 
 
 # Documents
@@ -201,7 +203,7 @@ def _document(body: str, revision: int = 0) -> Document:
     return Document(kind="key", name="ada", body=body, revision=revision)
 
 
-NOTED: Final = Event(kind=EventKind.NOTE, actor="ada", detail="a key was changed")
+NOTED: Final = Event(kind=EventKind.COMMENT, actor="ada", detail="a key was changed")
 
 
 @ROWS.add("save a document", "save_document")
@@ -221,8 +223,8 @@ def drop_document(stage: Stage) -> Act:
 
 
 def _metrics(worker: str = "ada") -> MetricRow:
-    tasks = {"t": Tally({"completed": 1}, {"Boom": 2})}
-    return MetricRow(tier=TEN_SECONDS, start=0, queue=DEFAULT, worker=worker, tasks=tasks)
+    tasks = {"t": TaskStats({"completed": 1}, {"Boom": 2})}
+    return MetricRow(resolution_ms=TEN_SECONDS, starts_at=0, queue=DEFAULT, worker=worker, tasks=tasks)
 
 
 @ROWS.add("record metrics in the place of others", "record_metrics")
@@ -236,15 +238,15 @@ def record_metrics(stage: Stage) -> Act:
 @ROWS.add("forget metrics", "forget_metrics")
 def forget_metrics(stage: Stage) -> Act:
     stage.store.record_metrics([_metrics(), _metrics("bob")])
-    return lambda process: process.store.forget_metrics(TEN_SECONDS, MINUTE)
+    return lambda process: process.store.prune_metrics(TEN_SECONDS, MINUTE)
 
 
 # Schedules
 
 
 def _schedule(stage: Stage) -> Schedule:
-    definition = Definition(name="often", job=job(), every_ms=MINUTE, max_firings=3)
-    return planned(Schedule(definition=definition), stage.clock.now_ms(), 0.0)
+    definition = ScheduleDefinition(name="often", job=job(), every_ms=MINUTE, max_runs=3)
+    return plan_runs(Schedule(definition=definition), stage.clock.now_ms(), 0.0)
 
 
 @ROWS.add("save a schedule", "save_schedule")
@@ -264,8 +266,8 @@ def fire(stage: Stage) -> Act:
     stage.store.save_schedule(_schedule(stage))
     stage.clock.advance(MINUTE)
     due = stage.store.due_schedules()
-    moves = [advance(schedule, due.now, 0.0) for schedule in due.schedules]
-    return lambda process: process.store.fire(moves)
+    moves = [plan_advance(schedule, due.now, 0.0) for schedule in due.schedules]
+    return lambda process: process.store.fire_schedules(moves)
 
 
 # Workers and commands
@@ -274,31 +276,31 @@ def fire(stage: Stage) -> Act:
 @ROWS.add("beat for the first time", "beat")
 def first_beat(stage: Stage) -> Act:
     held(stage)
-    return lambda process: process.store.beat(INFO)
+    return lambda process: process.store.heartbeat(INFO)
 
 
 @ROWS.add("beat again", "beat")
 def beat_again(stage: Stage) -> Act:
-    stage.store.beat(INFO)
+    stage.store.heartbeat(INFO)
     stage.clock.advance(10_000)
-    return lambda process: process.store.beat(INFO)
+    return lambda process: process.store.heartbeat(INFO)
 
 
 @ROWS.add("forget a worker", "forget_worker")
 def forget_worker(stage: Stage) -> Act:
-    stage.store.beat(INFO)
-    return lambda process: process.store.forget_worker(DYING)
+    stage.store.heartbeat(INFO)
+    return lambda process: process.store.remove_worker(DYING)
 
 
 @ROWS.add("send a command", "send")
 def send(stage: Stage) -> Act:
-    stage.store.beat(INFO)
-    return lambda process: process.store.send(CommandKind.PAUSE, [DYING], actor="ada")
+    stage.store.heartbeat(INFO)
+    return lambda process: process.store.send_command(CommandKind.PAUSE, [DYING], actor="ada")
 
 
 def _command(stage: Stage) -> str:
-    stage.store.beat(INFO)
-    [command] = stage.store.send(CommandKind.STACKS, [DYING])
+    stage.store.heartbeat(INFO)
+    [command] = stage.store.send_command(CommandKind.STACKS, [DYING])
     stage.commands.append(command.id)
     return command.id
 
@@ -313,4 +315,4 @@ def take_commands(stage: Stage) -> Act:
 def answer(stage: Stage) -> Act:
     command = _command(stage)
     stage.store.take_commands([DYING])
-    return lambda process: process.store.answer(command, "here they are")
+    return lambda process: process.store.answer_command(command, "here they are")

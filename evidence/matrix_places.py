@@ -20,10 +20,10 @@ from evidence.points import die_at
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.postgres.connection import Address as PostgresAddress
+from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.protocol import Engine, Store
-from forebay.stores.redis.connection import Address as RedisAddress
+from forebay.stores.redis.connection import RedisAddress
 from forebay.stores.redis.store import RedisEngine
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.faults import Fault, FaultyStore, Killed
@@ -51,17 +51,17 @@ class Process:
 
     def insert_within(self, jobs: list[NewJob]) -> None:
         with self._place.caller() as connection:
-            self.engine.insert_within(connection, jobs)
+            self.engine.insert_tx(connection, jobs)
 
     def complete_within(self, worker: WorkerId, settlement: Settlement) -> None:
         with self._place.caller() as connection:
-            self.engine.complete_within(connection, worker, settlement)
+            self.engine.complete_tx(connection, worker, settlement)
 
     def insert_within_async(self, jobs: list[NewJob]) -> None:
-        asyncio.run(self._on_loop(lambda one: self.engine.insert_within_async(one, jobs)))
+        asyncio.run(self._on_loop(lambda one: self.engine.insert_tx_async(one, jobs)))
 
     def complete_within_async(self, worker: WorkerId, settlement: Settlement) -> None:
-        asyncio.run(self._on_loop(lambda one: self.engine.complete_within_async(one, worker, settlement)))
+        asyncio.run(self._on_loop(lambda one: self.engine.complete_tx_async(one, worker, settlement)))
 
     async def _on_loop(self, work: Callable[[Any], Any]) -> None:
         async with await psycopg.AsyncConnection.connect(self._place.dsn) as connection:
@@ -176,7 +176,7 @@ class SqlitePlace(_Forking):
             sqlite_support.put_empty(Path(self.dsn))
 
     def engine(self) -> Engine:
-        return SqliteEngine(self.dsn, clock=self.clock, lock_wait_ms=NO_WAIT_MS)
+        return SqliteEngine(self.dsn, clock=self.clock, lock_timeout_ms=NO_WAIT_MS)
 
     @contextmanager
     def caller(self) -> Iterator[Any]:

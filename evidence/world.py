@@ -15,19 +15,19 @@ from typing import Any, Final
 from evidence.actors import SimulatedScheduler, SimulatedWorker
 from evidence.faults import Faults
 from evidence.history import Accepted, History, problems
-from forebay.app.schedules import declare
-from forebay.domain.job import Amendment, JobId, Need, NewJob, OnFailure, QueueName
+from forebay.app.schedules import save_declared
+from forebay.domain.job import Dependency, JobId, JobUpdate, NewJob, OnFailure, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import FINAL, JobState
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.queue import QueueState
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.schedule import Definition
+from forebay.domain.schedule import ScheduleDefinition
 from forebay.domain.workflow import Edge, EdgeState
 from forebay.errors import ForebayError, StoreUnavailable
 from forebay.stores.memory.store import MemoryEngine
 from forebay.testing.clock import ManualClock
-from forebay.testing.faults import FaultyStore, faulty
+from forebay.testing.faults import FaultyStore, inject_faults
 
 BEGAN: Final = 1_800_000_000_000 - 10_000  # a little before the full minute
 QUEUES: Final = (QueueName("a"), QueueName("b"), QueueName("c"))
@@ -96,7 +96,7 @@ class World:
         store = self._engine.store()
         for limit in self._limits:
             store.save_limit(limit)
-        declare(store, self._reader, self._schedules(), self.dice.random)
+        save_declared(store, self._reader, self._schedules(), self.dice.random)
         for _ in range(self.dice.choice((1, 2))):
             self.later(self.dice.random(), self._new_worker)
         if self.dice.random() < SCHEDULED_ALONE:
@@ -126,7 +126,7 @@ class World:
             if job_id not in self.history.accepted:
                 self._accept(record.job.created_at, record.job.created_at, record.job, ())
         lives = {job_id: self._reader.history(job_id) for job_id in self.history.accepted}
-        firings = {one.name: self._reader.firings(one.name) for one in self._reader.schedules()}
+        firings = {one.name: self._reader.schedule_runs(one.name) for one in self._reader.schedules()}
         is_ordered = not self.strikes["store clock back"]
         found = list(
             problems(self.history, lives, limits=self._limits, firings=firings, is_ordered=is_ordered)
@@ -181,12 +181,12 @@ class World:
 
     # Producers and operators
 
-    def _schedules(self) -> list[Definition]:
+    def _schedules(self) -> list[ScheduleDefinition]:
         job = NewJob(task="tick", queue=QUEUES[0], lease_ms=LEASE_MS)
         return [
-            Definition(name="often", job=job, every_ms=4_000, max_firings=4),
-            Definition(name="seldom", job=job, every_ms=10_000, max_firings=2, jitter_ms=1_000),
-            Definition(name="by cron", job=job, cron="*/5 * * * * *", max_firings=2),
+            ScheduleDefinition(name="often", job=job, every_ms=4_000, max_runs=4),
+            ScheduleDefinition(name="seldom", job=job, every_ms=10_000, max_runs=2, jitter_ms=1_000),
+            ScheduleDefinition(name="by cron", job=job, cron="*/5 * * * * *", max_runs=2),
         ]
 
     def _new_job(self) -> NewJob:
@@ -207,7 +207,7 @@ class World:
             limit_keys=dice.choice(KEYS),
             sequence=sequence,
             expires_at=dice.choice((None, None, None, self.clock.now_ms() + 12_000)),
-            depends_on=tuple(Need(parent, dice.choice(FAILURES)) for parent in parents),
+            depends_on=tuple(Dependency(parent, dice.choice(FAILURES)) for parent in parents),
             allow_missing=True,
         )
 
@@ -229,7 +229,7 @@ class World:
                 worker.poke()
 
     def _accept(
-        self, at: int, due_at: int, job: Any, needs: tuple[Need, ...], job_id: JobId | None = None
+        self, at: int, due_at: int, job: Any, needs: tuple[Dependency, ...], job_id: JobId | None = None
     ) -> None:
         job_id = job_id or job.id
         self.history.accepted[job_id] = Accepted(
@@ -289,7 +289,7 @@ class World:
         store.delete(ids)
 
     def _amend(self, store: Any, ids: list[JobId]) -> None:
-        store.amend(ids[0], Amendment(priority=self.dice.choice((-50, 50))))
+        store.update(ids[0], JobUpdate(priority=self.dice.choice((-50, 50))))
 
     def _pause(self, store: Any, ids: list[JobId]) -> None:
         queue = self.dice.choice(QUEUES)
@@ -310,13 +310,13 @@ class World:
     # Workers and what strikes them
 
     def _new_worker(self) -> None:
-        engine = faulty(self._engine, lambda store: FaultyStore(store, self.faults, self._note))
+        engine = inject_faults(self._engine, lambda store: FaultyStore(store, self.faults, self._note))
         worker = SimulatedWorker(f"w{next(self._numbers)}", self, engine, QUEUES)
         self._workers.append(worker)
         worker._guarded(worker.begin)
 
     def _new_scheduler(self) -> None:
-        engine = faulty(self._engine, lambda store: FaultyStore(store, self.faults, self._note))
+        engine = inject_faults(self._engine, lambda store: FaultyStore(store, self.faults, self._note))
         self._scheduler = SimulatedScheduler(self, engine)
         self._scheduler.begin()
 

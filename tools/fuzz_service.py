@@ -40,7 +40,7 @@ from typing import Any, Final, TypedDict
 from urllib.request import urlopen
 
 from forebay.domain.job import NewJob, QueueName
-from forebay.service.server import Address, Server, listening
+from forebay.service.server import ListenAddress, Server, open_listener
 from forebay.stores.opening import open_engine
 
 EXAMPLES: Final = 500
@@ -77,7 +77,7 @@ def served() -> Iterator[str]:
         store.save_queue(QueueName(name))
         store.insert([NewJob(task="t", queue=QueueName(name)) for _ in range(5)])
     server = Server(engine, version="fuzzed", longest_wait=LONGEST_WAIT_SECONDS)
-    with listening(Address(port=0)) as listener:
+    with open_listener(ListenAddress(port=0)) as listener:
         thread = Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         while thread.is_alive() and not server.started:

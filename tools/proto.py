@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 import msgspec
 from grpc_tools import protoc
 
-from forebay.service.grpc.forms import WITHOUT, Field, Kind, form_of, message_name
-from forebay.service.grpc.methods import SERVICES, Method
+from forebay.service.grpc.forms import WITHOUT, FieldKind, MessageField, mapping_of, message_name
+from forebay.service.grpc.methods import SERVICES, MethodSpec
 from forebay.service.problems import codes
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -48,12 +48,12 @@ package forebay.v1;
 import "google/protobuf/timestamp.proto";
 """
 TYPES: Final = {
-    Kind.TEXT: "string",
-    Kind.JSON: "string",
-    Kind.WHOLE: "int64",
-    Kind.NUMBER: "double",
-    Kind.TRUTH: "bool",
-    Kind.MOMENT: "google.protobuf.Timestamp",
+    FieldKind.TEXT: "string",
+    FieldKind.JSON: "string",
+    FieldKind.INTEGER: "int64",
+    FieldKind.NUMBER: "double",
+    FieldKind.BOOLEAN: "bool",
+    FieldKind.TIMESTAMP: "google.protobuf.Timestamp",
 }
 WIDTH: Final = 105
 
@@ -95,32 +95,32 @@ def shapes() -> list[type[msgspec.Struct]]:
     found: dict[type[msgspec.Struct], None] = {}
     for methods in SERVICES.values():
         for method in methods:
-            _gather(method.asked, found)
-            _gather(method.answer, found)
+            _gather(method.request_type, found)
+            _gather(method.response_type, found)
     return list(found)
 
 
 def _gather(shape: type[msgspec.Struct], found: dict[type[msgspec.Struct], None]) -> None:
     if shape not in found:
         found[shape] = None
-        for field in form_of(shape).fields:
-            if field.shape is not None:
-                _gather(field.shape, found)
+        for field in mapping_of(shape).fields:
+            if field.struct_type is not None:
+                _gather(field.struct_type, found)
 
 
-def _service(name: str, methods: Sequence[Method]) -> str:
+def _service(name: str, methods: Sequence[MethodSpec]) -> str:
     lines = [f"service {name} {{"]
     for method in methods:
-        answer = f"{'stream ' if method.stream else ''}{message_name(method.answer)}"
+        answer = f"{'stream ' if method.stream else ''}{message_name(method.response_type)}"
         lines += [
-            *_comment(method.asked, "  "),
-            f"  rpc {method.name}({method.asked.__name__}) returns ({answer});",
+            *_comment(method.request_type, "  "),
+            f"  rpc {method.name}({method.request_type.__name__}) returns ({answer});",
         ]
     return "\n".join([*lines, "}\n"])
 
 
 def _message(shape: type[msgspec.Struct], known: Numbers) -> str:
-    form = form_of(shape)
+    form = mapping_of(shape)
     lines = {field.wire: _line(field) for field in form.fields}
     if form.nullable:
         lines[WITHOUT] = (
@@ -139,15 +139,15 @@ def _message(shape: type[msgspec.Struct], known: Numbers) -> str:
     return "\n".join([*_comment(shape, ""), f"message {message_name(shape)} {{", *body, "}\n"])
 
 
-def _line(field: Field) -> tuple[str, str]:
+def _line(field: MessageField) -> tuple[str, str]:
     """How a field is declared, and what there is to say about it."""
-    kind = TYPES.get(field.kind) or message_name(field.shape or msgspec.Struct)
+    kind = TYPES.get(field.kind) or message_name(field.struct_type or msgspec.Struct)
     declared = f"{kind} {field.wire}"
     if field.is_map:
         declared = f"map<string, {kind}> {field.wire}"
     elif field.is_list:
         declared = f"repeated {declared}"
-    elif field.is_optional and field.kind not in (Kind.MESSAGE, Kind.MOMENT):
+    elif field.is_optional and field.kind not in (FieldKind.MESSAGE, FieldKind.TIMESTAMP):
         declared = f"optional {declared}"
     default = "" if field.default is None else f"default {_spelt(field.default)}"
     return declared, "; ".join(words for words in (", ".join(field.values), default) if words)
@@ -229,11 +229,11 @@ def types() -> str:
     return "\n".join([TYPES_HEAD.replace("OPTIONS", OPTIONS), *made])
 
 
-def _typed_service(name: str, methods: Sequence[Method]) -> str:
+def _typed_service(name: str, methods: Sequence[MethodSpec]) -> str:
     stub, servicer, alone = [], [], []
     for method in methods:
-        request = f"request: pb.{method.asked.__name__}"
-        stub.append(f"    {method.name}: _Call[pb.{method.asked.__name__}]")
+        request = f"request: pb.{method.request_type.__name__}"
+        stub.append(f"    {method.name}: _Call[pb.{method.request_type.__name__}]")
         servicer.append(f"    def {method.name}(self, {request}, context: Any) -> Any: ...")
         ways = f"options: Any = ..., channel_credentials: Any = ..., insecure: bool = ..., {OPTIONS}"
         alone += [
@@ -271,15 +271,16 @@ def _services() -> Iterator[str]:
     for name, methods in SERVICES.items():
         yield f"## {name}\n\n| method | asked with | answers | |\n|---|---|---|---|"
         for method in methods:
-            answer = f"{'stream of ' if method.stream else ''}{_link(message_name(method.answer))}"
-            yield f"| `{method.name}` | {_link(method.asked.__name__)} | {answer} | {_words(method.asked)} |"
+            answer = f"{'stream of ' if method.stream else ''}{_link(message_name(method.response_type))}"
+            yield f"| `{method.name}` | {_link(method.request_type.__name__)} | {answer} | "
+            f"{_words(method.request_type)} |"
         yield ""
 
 
 def _messages(known: dict[str, Numbers]) -> Iterator[str]:
     yield "## Messages\n"
     for shape in sorted(shapes(), key=message_name):
-        form = form_of(shape)
+        form = mapping_of(shape)
         yield f"### {message_name(shape)}\n\n{_words(shape)}\n"
         numbers = known[message_name(shape)].used
         if form.fields:
@@ -289,8 +290,8 @@ def _messages(known: dict[str, Numbers]) -> Iterator[str]:
             kind = declared.rpartition(" ")[0].removeprefix("optional ")
             kind = (
                 kind
-                if field.shape is None
-                else f"{'list of ' if field.is_list else ''}{_link(message_name(field.shape))}"
+                if field.struct_type is None
+                else f"{'list of ' if field.is_list else ''}{_link(message_name(field.struct_type))}"
             )
             mark = "?" if declared.startswith("optional") else ""
             yield f"| `{field.wire}`{mark} | {numbers[field.wire]} | {kind} | {words} |"

@@ -32,13 +32,15 @@ def main() -> None:
     seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'jobs.db'}"
-        with scheduled(url) as app, scheduled(url) as other, app.working(), other.working():
+        with scheduled(url) as app, scheduled(url) as other, app.run_worker(), other.run_worker():
             app.schedules.save("tock", "tell", ["tock"], every=2)
             sleep(seconds)
         with Forebay(url) as after:
             for schedule in after.schedules.list():
                 runs = [
-                    line.at for line in after.schedules.history(schedule.name) if line.status == "enqueued"
+                    line.planned_at
+                    for line in after.schedules.history(schedule.name)
+                    if line.status == "enqueued"
                 ]
                 twice = [at for at, times in Counter(runs).items() if times > 1]
                 print(f"{schedule.name}: {len(runs)} runs, {len(twice)} of them twice")

@@ -21,7 +21,7 @@ from forebay.domain.query import JobQuery
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 
 QUEUE = QueueName("mail")
 WORKER = WorkerId("hello")
@@ -52,7 +52,7 @@ def work(store: Store) -> None:
     """Settle what has ended, claim what may run, wait as long as the store says, until nothing is left."""
     settlements: list[Settlement] = []
     while True:
-        answer = store.exchange(WORKER, settlements, [Want(QUEUE, 4)], room=4)
+        answer = store.settle_and_claim(WORKER, settlements, [QueueClaim(QUEUE, 4)], room=4)
         settlements = []
         for job in answer.jobs:
             outcome = greet(job)

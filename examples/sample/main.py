@@ -54,7 +54,7 @@ async def fetch(url: str) -> int:
     return 200
 
 
-@app.task(queue="money", retry=RetryPolicy(base_ms=500, ceiling_ms=2_000, max_retries=5))
+@app.task(queue="money", retry_policy=RetryPolicy(base_ms=500, ceiling_ms=2_000, max_retries=5))
 def charge(name: str, cents: int, card_token: str) -> None:
     """Fails in one of three attempts, and is tried again."""
     time.sleep(0.05)
@@ -62,7 +62,7 @@ def charge(name: str, cents: int, card_token: str) -> None:
         raise ConnectionError("the bank does not answer")
 
 
-@app.task(queue="mail", retry=RetryPolicy(base_ms=300, max_retries=1))
+@app.task(queue="mail", retry_policy=RetryPolicy(base_ms=300, max_retries=1))
 def deliver(address: str) -> None:
     """Fails twice for some, and goes to the dead letters: look for them in the dashboard."""
     if address.startswith("tony"):
@@ -81,7 +81,7 @@ async def count_words(page: str) -> int:
 @app.task(queue="reports")
 def total() -> int:
     """The end of a workflow: all pages have been counted."""
-    found: int = sum(current_job().results())
+    found: int = sum(current_job().parent_results())
     return found
 
 
@@ -158,7 +158,7 @@ def enqueue_report() -> None:
 def run(seconds: float | None, asked: list[int]) -> None:
     """Enqueue until a signal asks for a stop, or the time is over."""
     ends = None if seconds is None else time.monotonic() + seconds
-    with app.working(threads=4):
+    with app.run_worker(threads=4):
         enqueue_report()
         while not asked and (ends is None or time.monotonic() < ends):
             time.sleep(1 / JOBS_A_SECOND)

@@ -32,7 +32,7 @@ from forebay.domain.history import Attempt
 from forebay.domain.job import JobId, JobSummary, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts, JobQuery
-from forebay.domain.settlement import Ending
+from forebay.domain.settlement import OutcomeKind
 
 HERE: Final = Path(__file__).resolve().parent
 LONGEST_SECONDS: Final = 55.0
@@ -237,13 +237,13 @@ class Proof:
 
     def judge(self, job: JobSummary, bad: tuple[Attempt, ...], effects: dict[int, list[str]]) -> None:
         """One job: is there one attempt that finished it, and does the world know of the same one?"""
-        lost = {one.attempt for one in bad if one.ending is Ending.LOST}
+        lost = {one.attempt for one in bad if one.outcome is OutcomeKind.LOST}
         ends = [attempt for attempt, lines in effects.items() if "end" in lines]
         # A worker that dies between the end of a task and the settlement leaves an effect behind, and the
         # job is run again: that is what "at least once" means. The lost attempt can finish nothing.
         finishers = [attempt for attempt in ends if attempt not in lost]
         self.states[job.state] += 1
-        self.retried += any(one.ending is Ending.FAILED for one in bad)
+        self.retried += any(one.outcome is OutcomeKind.FAILED for one in bad)
         self.lost |= {(job.id, attempt) for attempt in lost}
         self.run_again += len(ends) > len(finishers)
         self.faults["attempts started twice"] += sum(lines.count("start") > 1 for lines in effects.values())

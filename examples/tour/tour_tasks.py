@@ -43,7 +43,7 @@ def report(pages: int, ms: int) -> int:
         return pages
 
 
-@app.task(queue="reports", retry=SOON)
+@app.task(queue="reports", retry_policy=SOON)
 def flaky(ms: int) -> str:
     """Fails twice, then works."""
     with in_the_effects():
@@ -53,7 +53,7 @@ def flaky(ms: int) -> str:
         return "at last"
 
 
-@app.task(queue="mail", retries=2, retry=SOON)
+@app.task(queue="mail", retries=2, retry_policy=SOON)
 def hopeless() -> None:
     """Fails whenever it is tried, and dies for good after its second retry."""
     with in_the_effects():

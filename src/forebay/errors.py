@@ -7,17 +7,17 @@ ForebayError
       CorruptPayload       enqueue a new job: stored bytes are not what was written
         BlobGone           put back what was kept beside the store; the job is tried again
       NewerPayload         upgrade this program: the bytes are whole, but made for a later version
-        UnknownKey         give this program the encryption key that `key` names
+        UnknownEncryptionKey         give this program the encryption key that `key` names
   UnknownTask              deploy the code, or mend the name
   JobNotFound              check the id; the job may have been pruned or deleted
   QueueNotFound            check the name: `forebay queues list`
   WorkerNotFound           check the id: `forebay workers list`; it may have stopped
   ScheduleNotFound         check the name: `forebay schedules list`
-  KeyNotFound              check the name: `forebay keys list`
+  ApiKeyNotFound              check the name: `forebay keys list`
   SessionNotFound          check the id: `forebay sessions list`
   AlertNotFound            check the id: `forebay alerts list`; the oldest are forgotten
-  RuleNotFound             check the id: `forebay alerts rules`
-  RampNotFound             check the name: `forebay ramps list`
+  AlertRuleNotFound             check the id: `forebay alerts rules`
+  GradualReviveNotFound             check the name: `forebay ramps list`
   WorkersDied              look at the log of the workers: they die as soon as they are started
   DuplicateJob             use the job that `holder` names, or another key
   QueueFull                try later, or raise the queue's max_length
@@ -83,16 +83,16 @@ class NewerPayload(PayloadError):
     """The stored bytes are whole, but made for a later version or a setting that is missing here; `needs` is
     what a program must have been given to read them, None where it must be a later one."""
 
-    def __init__(self, message: str, *, field: str | None = None, needs: str | None = None) -> None:
+    def __init__(self, message: str, *, field: str | None = None, requires: str | None = None) -> None:
         super().__init__(message, field=field)
-        self.needs = needs
+        self.requires = requires
 
 
-class UnknownKey(NewerPayload):
+class UnknownEncryptionKey(NewerPayload):
     """The stored bytes are encrypted with a key that this program was not given; `key` names it."""
 
     def __init__(self, message: str, *, key: str, field: str | None = None) -> None:
-        super().__init__(message, field=field, needs=f"key {key}")
+        super().__init__(message, field=field, requires=f"key {key}")
         self.key = key
 
 
@@ -116,11 +116,11 @@ class ScheduleNotFound(ForebayError, LookupError):
     """No schedule has this name."""
 
 
-class RampNotFound(ForebayError, LookupError):
+class GradualReviveNotFound(ForebayError, LookupError):
     """No ramp has this name."""
 
 
-class KeyNotFound(ForebayError, LookupError):
+class ApiKeyNotFound(ForebayError, LookupError):
     """There is no API key of this name."""
 
 
@@ -132,7 +132,7 @@ class AlertNotFound(ForebayError, LookupError):
     """There is no alert of this id; the oldest ones are forgotten."""
 
 
-class RuleNotFound(ForebayError, LookupError):
+class AlertRuleNotFound(ForebayError, LookupError):
     """There is no rule of alerts with this id."""
 
 

@@ -64,28 +64,28 @@ class Interruptible(Protocol):
         ...
 
 
-class _Here(local):
+class _CurrentThread(local):
     thread: Interruptible | None = None
 
 
-_here: Final = _Here()
+_current: Final = _CurrentThread()
 
 
-class Uninterrupted:
+class UninterruptedRegion:
     """A region in which the current thread is not interrupted. It may be entered again inside itself.
 
     Use `uninterrupted`, before the lock: `with uninterrupted, self._lock:`. Never across an `await`.
     """
 
     def __enter__(self) -> None:
-        thread = _here.thread
+        thread = _current.thread
         if thread is not None:
             if thread.depth == 0:
                 thread.hold()
             thread.depth += 1
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        thread = _here.thread
+        thread = _current.thread
         if thread is not None:
             thread.depth -= 1
             if thread.depth == 0:
@@ -103,23 +103,23 @@ class Uninterrupted:
 
     def check(self) -> None:
         """Raise an interrupt that has come, as an ordinary exception, except in a region inside another."""
-        thread = _here.thread
+        thread = _current.thread
         if thread is not None and thread.depth == 1:
             thread.check()
 
     def leave_quietly(self) -> None:
         """End a region where an exception would be lost, as in a function that Python calls at a fork."""
-        thread = _here.thread
+        thread = _current.thread
         if thread is not None:
             thread.depth -= 1
             if thread.depth == 0:
                 thread.listen_later()
 
 
-uninterrupted: Final = Uninterrupted()
+uninterrupted: Final = UninterruptedRegion()
 
 
-class _Locked:
+class _LockRegion:
     __slots__ = ("_lock",)
 
     def __init__(self, lock: Lock) -> None:
@@ -135,13 +135,13 @@ class _Locked:
         uninterrupted.__exit__(kind, error, trace)
 
 
-def locked(lock: Lock) -> AbstractContextManager[object]:
+def hold_lock(lock: Lock) -> AbstractContextManager[object]:
     """The same as `with uninterrupted, lock:` where every tenth of a microsecond counts: a thread that is no
     task thread takes the bare lock."""
-    return lock if _here.thread is None else _Locked(lock)
+    return lock if _current.thread is None else _LockRegion(lock)
 
 
-class _HeardBetween:
+class _CheckingHandle:
     def __init__(self, handle: object) -> None:
         self._handle = handle
 
@@ -156,27 +156,27 @@ class _HeardBetween:
         return call
 
 
-def heard_between(handle: T) -> T:
+def check_between_calls(handle: T) -> T:
     """A store handle that hears interrupts after each call, for a region that makes many calls."""
-    return cast(T, _HeardBetween(handle))
+    return cast(T, _CheckingHandle(handle))
 
 
-def wait_for(change: Condition, is_so: Callable[[], bool], seconds: float | None) -> None:
+def wait_for(condition: Condition, predicate: Callable[[], bool], seconds: float | None) -> None:
     """Wait for something under a condition that the caller does not hold, at most this long.
 
     In slices on a task thread, each in a region of its own: an interrupt is heard between two of them.
     """
     ends = inf if seconds is None else monotonic() + seconds
-    most = inf if _here.thread is None else SLICE_SECONDS
+    most = inf if _current.thread is None else SLICE_SECONDS
     while True:
         left = min(ends - monotonic(), most)
-        with uninterrupted, change:
-            if change.wait_for(is_so, None if left == inf else left):
+        with uninterrupted, condition:
+            if condition.wait_for(predicate, None if left == inf else left):
                 return
         if monotonic() >= ends:
             return
 
 
-def be_interruptible(thread: Interruptible | None) -> None:
+def set_interruptible(thread: Interruptible | None) -> None:
     """Called by an executor on a thread of its own, before the first task. None: no longer."""
-    _here.thread = thread
+    _current.thread = thread

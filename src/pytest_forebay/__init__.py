@@ -34,13 +34,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "forebay_store" not in metafunc.fixturenames or len(stores) < 2:  # noqa: PLR2004 - one needs no name
         return
     marks = metafunc.definition.iter_markers("parametrize")
-    if not any("forebay_store" in _named(mark) for mark in marks):
+    if not any("forebay_store" in _argument_names(mark) for mark in marks):
         # By the engine alone: an address may hold a password.
         engines = [store.partition(":")[0] for store in stores]
         metafunc.parametrize("forebay_store", stores, indirect=True, ids=engines)
 
 
-def _named(mark: pytest.Mark) -> list[str]:
+def _argument_names(mark: pytest.Mark) -> list[str]:
     """The names in a mark, which may be given in all the ways that pytest allows."""
     names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
     return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from forebay import Forebay
 from forebay.clock import Clock
-from forebay.domain.alert import Step
+from forebay.domain.alert import AlertTransition
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.query import JobQuery
-from forebay.domain.usual_rules import USUAL_RULES
+from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
 
 HOOK = "http://127.0.0.1:9/"
 
@@ -15,8 +15,8 @@ HOOK = "http://127.0.0.1:9/"
 def without_rules(clock: Clock) -> Forebay:
     """An app in memory, with no rule but those of a test: what is not about stores is tried on one."""
     app = Forebay("memory://", clock=clock)
-    for rule_id in USUAL_RULES:
-        app.alerts.change_rule(rule_id, enabled=False)
+    for rule_id in DEFAULT_ALERT_RULES:
+        app.alerts.update_rule(rule_id, enabled=False)
     return app
 
 
@@ -29,6 +29,6 @@ def take_away(app: Forebay, queue: str = "default") -> None:
     app.client.write(lambda store: store.cancel([job.id for job in page.jobs]))
 
 
-def steps(app: Forebay) -> list[Step]:
+def steps(app: Forebay) -> list[AlertTransition]:
     """What a look at all rules brings."""
     return [one.step for one in app.alerts.evaluate().notices]

@@ -9,11 +9,11 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
 from typing import Any, Final, TypeVar
 
-from forebay.domain.delivery import policy_of
+from forebay.domain.delivery import parse_policy
 
 LOOPBACK: Final = "127.0.0.1"
 # Deliveries to these receivers need it.
-LOCAL: Final = policy_of("127.0.0.0/8")
+LOCAL: Final = parse_policy("127.0.0.0/8")
 
 
 class Calls(ThreadingHTTPServer):

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from forebay.app.advice import advice_on
+from forebay.app.advice import diagnose
 from forebay.app.codec import encode_call
-from forebay.domain.job import DEFAULT_QUEUE, JobId, Need, OnFailure, QueueName, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, Dependency, JobId, OnFailure, QueueName, WorkerId
 from forebay.domain.limits import Limit, key_scope
 from forebay.domain.queue import QueueState
-from forebay.domain.share import SHARE
-from forebay.domain.worker import DEFAULT_BEAT_MS, WorkerInfo
+from forebay.domain.share import FAIRNESS
+from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
@@ -34,12 +34,12 @@ class Bench:
         return receipt.id
 
     def beat(self, worker: WorkerId = WORKER, **fields: Any) -> None:
-        self.store.beat(WorkerInfo(id=worker, queues=(DEFAULT_QUEUE,), **fields))
+        self.store.heartbeat(WorkerInfo(id=worker, queues=(DEFAULT_QUEUE,), **fields))
 
     def told(self, job_id: JobId) -> list[tuple[str, str]]:
         [job] = self.reader.jobs([job_id])
         assert job is not None
-        return [tuple(one) for one in advice_on(self.reader, job)]  # type: ignore[misc]  # of two texts
+        return [tuple(one) for one in diagnose(self.reader, job)]  # type: ignore[misc]  # of two texts
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_job_that_is_well_needs_nothing(bench: Bench) -> None:
     assert bench.told(pending) == []
     [running] = claim(bench.store)
     assert bench.told(running.id) == []
-    bench.store.exchange(WORKER, [complete(running)])
+    bench.store.settle_and_claim(WORKER, [complete(running)])
 
     assert bench.told(running.id) == []
 
@@ -79,7 +79,7 @@ def test_a_job_at_a_limit_waits_for_room_and_one_with_a_share_for_its_turn(bench
     bench.store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
     limited = [bench.put(limit_keys={"tenant": "a"}) for _ in range(2)]
     claim(bench.store, 2)
-    shared = bench.put(limit_keys={SHARE: "a"})
+    shared = bench.put(limit_keys={FAIRNESS: "a"})
 
     [(what, todo)] = bench.told(limited[1])
     assert ("tenant" in what, todo) == (True, "wait for room, or raise the limit")
@@ -91,7 +91,7 @@ def test_what_keeps_a_job_that_runs(bench: Bench) -> None:
     job_id = bench.put(timeout_ms=1_000)
     claim(bench.store)
     bench.store.cancel([job_id], "enough")
-    bench.clock.advance(seconds=4 * DEFAULT_BEAT_MS / 1_000)
+    bench.clock.advance(seconds=4 * DEFAULT_HEARTBEAT_MS / 1_000)
 
     assert bench.told(job_id) == [
         ("its lease ended 10 s ago", "run a sweep"),
@@ -103,7 +103,7 @@ def test_what_keeps_a_job_that_runs(bench: Bench) -> None:
 
 def test_what_keeps_a_job_that_runs_later(bench: Bench) -> None:
     scheduled, retrying = bench.put(delay_ms=60_000), bench.put()
-    bench.store.exchange(WORKER, [fail(job, after_ms=60_000) for job in claim(bench.store)])
+    bench.store.settle_and_claim(WORKER, [fail(job, after_ms=60_000) for job in claim(bench.store)])
     due = ("it is due in 60 s", "amend it with delay_seconds 0 to run it now")
 
     assert bench.told(scheduled) == bench.told(retrying) == [due]
@@ -114,7 +114,7 @@ def test_what_keeps_a_job_that_runs_later(bench: Bench) -> None:
 
 def test_what_keeps_a_job_that_waits_for_others(bench: Bench) -> None:
     open_, failed = bench.put(), bench.put()
-    needs = (Need(open_), Need(failed, OnFailure.HOLD))
+    needs = (Dependency(open_), Dependency(failed, OnFailure.HOLD))
     blocked = bench.put(depends_on=needs)
     bench.store.cancel([failed])
 

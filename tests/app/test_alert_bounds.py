@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from forebay import Forebay
 from forebay.app.alert_records import ALERTS, BOARD, RULES
-from forebay.app.alerting import HISTORY, MOST_NOTICES, MOST_OF_RULE
+from forebay.app.alerting import HISTORY_LIMIT, MAX_NOTICES, MAX_SCOPES_PER_RULE
 from forebay.app.alerts import MAX_CHANNELS, MAX_RULES
-from forebay.domain.alert import Alert, Severity, Step
+from forebay.domain.alert import Alert, AlertTransition, Severity
 from forebay.domain.document import Document
 from forebay.domain.job import NewJob, QueueName
-from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally, start_of
-from forebay.domain.usual_rules import USUAL_RULES
+from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats, start_of
+from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
 from forebay.errors import ConfigError, IllegalTransition
 from forebay.testing.clock import ManualClock
 from tests.app.alarming import HOOK, put, steps, without_rules
@@ -29,32 +29,32 @@ def plain(clock: FollowedClock) -> Forebay:
 
 
 def test_many_alerts_come_in_portions(plain: Forebay) -> None:
-    plain.alerts.add_rule("Deep", "pending > 0", id="deep", each="queue", cooldown=0)
-    for number in range(MOST_NOTICES + 2):
+    plain.alerts.add_rule("Deep", "pending > 0", id="deep", per="queue", cooldown=0)
+    for number in range(MAX_NOTICES + 2):
         put(plain, 1, f"q{number}")
 
-    assert (len(steps(plain)), len(steps(plain)), len(steps(plain))) == (MOST_NOTICES, 2, 0)
+    assert (len(steps(plain)), len(steps(plain)), len(steps(plain))) == (MAX_NOTICES, 2, 0)
     plain.alerts.remove_rule("deep")
-    assert (len(steps(plain)), len(steps(plain)), len(steps(plain))) == (MOST_NOTICES, 2, 0)
-    assert len(plain.alerts.list(active=False)) == MOST_NOTICES + 2
+    assert (len(steps(plain)), len(steps(plain)), len(steps(plain))) == (MAX_NOTICES, 2, 0)
+    assert len(plain.alerts.list(active=False)) == MAX_NOTICES + 2
 
 
 def test_hundreds_of_queues_take_no_place_from_what_is_critical(plain: Forebay) -> None:
     for number in range(3):
-        plain.alerts.add_rule("Deep", "pending > 0", id=f"deep{number}", each="queue")
+        plain.alerts.add_rule("Deep", "pending > 0", id=f"deep{number}", per="queue")
     names = [QueueName(f"{number:03}" + "q" * 47) for number in range(300)]
     plain.enqueue_many([NewJob(task="t", queue=name) for name in names])
     for _ in range(7):
         plain.alerts.evaluate()
 
-    plain.alerts.add_rule("Unserved", "pending > 1", id="unserved", each="queue", severity="critical")
+    plain.alerts.add_rule("Unserved", "pending > 1", id="unserved", per="queue", severity="critical")
     plain.alerts.add_rule("All", "pending > 300", id="whole")
     put(plain, 1, names[-1])
 
-    assert steps(plain) == [Step.FIRED, Step.FIRED]
+    assert steps(plain) == [AlertTransition.FIRED, AlertTransition.FIRED]
     active = plain.alerts.list(active=True, limit=1_000)
     assert {"unserved", "whole"} < {alert.rule for alert in active}
-    assert sum(alert.rule == "deep0" for alert in active) == MOST_OF_RULE
+    assert sum(alert.rule == "deep0" for alert in active) == MAX_SCOPES_PER_RULE
     assert steps(plain) == []
 
 
@@ -63,14 +63,14 @@ def test_names_that_do_not_fit_into_a_document_come_one_by_one(
 ) -> None:
     condition = " or ".join(["dead > 0"] * 40)
     for number in range(4):
-        plain.alerts.add_rule("n" * 100, condition, id=f"{number}" * 50, each="task", severity="critical")
+        plain.alerts.add_rule("n" * 100, condition, id=f"{number}" * 50, per="task", severity="critical")
     for number in range(60):
         plain.alerts.add_rule("Any", condition, id=f"r{number:049}", severity="critical")
     names = [f"{number:03}" + "\U0001f600" * 97 for number in range(30)]
-    tasks = {name: Tally({"dead": 1}) for name in names}
+    tasks = {name: TaskStats({"dead": 1}) for name in names}
     row = MetricRow(
-        tier=TEN_SECONDS,
-        start=start_of(plain.clock.now_ms(), TEN_SECONDS),
+        resolution_ms=TEN_SECONDS,
+        starts_at=start_of(plain.clock.now_ms(), TEN_SECONDS),
         queue=plain.default_queue,
         worker="w",
         tasks=tasks,
@@ -80,7 +80,7 @@ def test_names_that_do_not_fit_into_a_document_come_one_by_one(
     with caplog.at_level(logging.WARNING):
         seen = [len(steps(plain)) for _ in range(20)]
 
-    assert seen[0] == MOST_NOTICES
+    assert seen[0] == MAX_NOTICES
     assert 1 in seen
     assert "alerts come one by one" in caplog.text
 
@@ -89,7 +89,7 @@ def test_the_history_is_bounded(plain: Forebay, clock: ManualClock) -> None:
     old = Alert(id="", severity=Severity.INFO, source="", message="m", triggered_at=0, resolved_at=1)
 
     def fill(store: Any) -> None:
-        for number in range(HISTORY):
+        for number in range(HISTORY_LIMIT):
             name = f"00{number:05}"
             ALERTS.save(store, name, replace(old, id=name))
 
@@ -99,7 +99,7 @@ def test_the_history_is_bounded(plain: Forebay, clock: ManualClock) -> None:
     plain.alerts.evaluate()
 
     known = plain.alerts.list(limit=1_000)
-    assert HISTORY * 0.8 < len(known) < HISTORY
+    assert HISTORY_LIMIT * 0.8 < len(known) < HISTORY_LIMIT
     assert known[0].rule == "deep"
     assert known[-1].id > old.id
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_left_out(
     put(plain, 1)
 
     with caplog.at_level(logging.WARNING):
-        assert steps(plain) == [Step.FIRED]
+        assert steps(plain) == [AlertTransition.FIRED]
         assert len(plain.alerts.list()) == 1
 
     assert f"{kind} {name} cannot be read" in caplog.text
@@ -144,7 +144,7 @@ def test_alerts_by_hand_are_bounded(plain: Forebay, monkeypatch: pytest.MonkeyPa
 
 
 def test_rules_and_channels_are_bounded(plain: Forebay) -> None:
-    for number in range(MAX_RULES - len(USUAL_RULES)):
+    for number in range(MAX_RULES - len(DEFAULT_ALERT_RULES)):
         plain.alerts.add_rule("Deep", "queue_depth > 0", id=f"r{number}")
     with pytest.raises(ConfigError, match="there are 100 rules"):
         plain.alerts.add_rule("Deep", "queue_depth > 0")

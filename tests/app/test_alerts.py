@@ -11,19 +11,19 @@ import pytest
 
 from forebay import Forebay
 from forebay.app.alert_records import ALERT, RULES
-from forebay.app.alerting import Looked, evaluate
+from forebay.app.alerting import EvaluationResult, evaluate
 from forebay.app.alerts import Alerts
-from forebay.domain.alert import Severity, Step
+from forebay.domain.alert import AlertTransition, Severity
 from forebay.domain.document import Document
 from forebay.domain.histogram import histogram_of
 from forebay.domain.history import EventKind
-from forebay.domain.job import NOTICES, QueueName, WorkerId
-from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, Tally, start_of
-from forebay.domain.query import JobQuery, Vitals
+from forebay.domain.job import ALERT_QUEUE, QueueName, WorkerId
+from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, TaskStats, start_of
+from forebay.domain.query import JobQuery, ServerUsage
 from forebay.domain.queue import QueueState
-from forebay.domain.usual_rules import USUAL_RULES
+from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
 from forebay.domain.worker import WorkerInfo
-from forebay.errors import AlertNotFound, ConfigError, RuleNotFound, StoreUnavailable
+from forebay.errors import AlertNotFound, AlertRuleNotFound, ConfigError, StoreUnavailable
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.app.alarming import HOOK, put, steps, take_away, without_rules
@@ -37,7 +37,7 @@ def plain(clock: FollowedClock) -> Forebay:
 
 
 def deliveries(app: Forebay) -> list[dict[str, Any]]:
-    page = app.search(JobQuery(queues=(NOTICES,)))
+    page = app.search(JobQuery(queues=(ALERT_QUEUE,)))
     jobs = [app.client.job(one.id) for one in reversed(page.jobs)]
     return [job.metadata for job in jobs if job is not None]
 
@@ -48,11 +48,11 @@ def happened(app: Forebay, now: int, tier: int = TEN_SECONDS, **counts: Any) -> 
     runs = histogram_of(counts.pop("runs_us", [1_000]))
     waits = histogram_of(counts.pop("waits_us", [1_000]))
     row = MetricRow(
-        tier=tier,
-        start=start_of(now, tier),
+        resolution_ms=tier,
+        starts_at=start_of(now, tier),
         queue=app.default_queue,
         worker="w",
-        tasks={"t": Tally(counts, errors, waits, runs)},
+        tasks={"t": TaskStats(counts, errors, waits, runs)},
     )
     app.client.write(lambda store: store.record_metrics([row]))
 
@@ -66,7 +66,7 @@ def test_cp5_3_an_alert_fires_at_its_threshold_and_respects_its_cooldown(
     assert steps(app) == []
 
     put(app, 1)
-    assert steps(app) == [Step.FIRED]
+    assert steps(app) == [AlertTransition.FIRED]
     assert steps(app) == []  # it is active
     [alert] = app.alerts.list()
     assert (alert.rule, alert.severity, alert.is_active) == ("deep", "critical", True)
@@ -76,14 +76,14 @@ def test_cp5_3_an_alert_fires_at_its_threshold_and_respects_its_cooldown(
     assert app.alerts.list(acknowledged=True, severity="critical") == [acknowledged]
 
     take_away(app)
-    assert steps(app) == [Step.RESOLVED]
+    assert steps(app) == [AlertTransition.RESOLVED]
     assert app.alerts.get(alert.id).resolved_at == clock.now_ms()
     put(app, 11)
     assert steps(app) == []  # too soon
     clock.advance(ms=MINUTE - 1)
     assert steps(app) == []
     clock.advance(ms=1)
-    assert Step.FIRED in steps(app)
+    assert AlertTransition.FIRED in steps(app)
     assert [one.is_active for one in app.alerts.list() if one.rule == "deep"] == [True, False]
 
 
@@ -94,27 +94,27 @@ def test_a_condition_that_cannot_be_read_is_refused_before_anything_is_stored(cl
     with pytest.raises(ConfigError, match="there is no metric 'depth'; there are"):
         app.alerts.add_rule("Deep", "depth > 10")
     with pytest.raises(ConfigError, match="there is no metric 'depth'; there are"):
-        app.alerts.change_rule("queue-deep", condition="depth > 10")
+        app.alerts.update_rule("queue-deep", condition="depth > 10")
 
     assert app.client.read(RULES.all) == {}
 
 
 @pytest.mark.shows("R-ALERT-11")
 def test_a_usual_rule_can_be_changed_and_removing_it_takes_that_back(app: Forebay) -> None:
-    changed = app.alerts.change_rule("queue-deep", condition="queue_depth > 2", hold=10)
-    app.alerts.change_rule("no-workers", enabled=False)
+    changed = app.alerts.update_rule("queue-deep", condition="queue_depth > 2", hold_for=10)
+    app.alerts.update_rule("no-workers", enabled=False)
 
-    assert (changed.condition, changed.hold_ms) == ("queue_depth > 2", 10_000)
+    assert (changed.condition, changed.hold_for_ms) == ("queue_depth > 2", 10_000)
     assert app.alerts.rule("queue-deep") == changed
     assert [rule.id for rule in app.alerts.rules() if not rule.enabled] == ["no-workers"]
     assert app.alerts.remove_rule("queue-deep")
     assert not app.alerts.remove_rule("queue-deep")
-    assert app.alerts.rule("queue-deep") == USUAL_RULES["queue-deep"]
+    assert app.alerts.rule("queue-deep") == DEFAULT_ALERT_RULES["queue-deep"]
     events = [event for _, event in app.client.read(lambda reader: reader.audit())]
     assert [(event.kind, event.detail) for event in events] == [
-        (EventKind.ALERT, "removed rule queue-deep"),
-        (EventKind.ALERT, "changed rule no-workers"),
-        (EventKind.ALERT, "changed rule queue-deep"),
+        (EventKind.ALERT_CHANGED, "removed rule queue-deep"),
+        (EventKind.ALERT_CHANGED, "changed rule no-workers"),
+        (EventKind.ALERT_CHANGED, "changed rule queue-deep"),
     ]
     assert events[1].changes == {"enabled": (True, False)}
 
@@ -126,7 +126,7 @@ def test_one_failing_job_is_an_alert_that_can_be_seen(live_app: Forebay) -> None
         raise ValueError("no")
 
     live_app.alerts.add_rule("Errors", "error_rate > 0", id="errors", window=60)
-    with live_app.working():
+    with live_app.run_worker():
         assert broken.enqueue().wait(60).state == "dead"
 
     live_app.alerts.evaluate()
@@ -137,22 +137,22 @@ def test_one_failing_job_is_an_alert_that_can_be_seen(live_app: Forebay) -> None
 
 
 def test_a_rule_for_each_queue_has_an_alert_for_each_that_ends_with_it(plain: Forebay) -> None:
-    plain.alerts.add_rule("Deep", "pending > 1", id="deep", each="queue", cooldown=0)
+    plain.alerts.add_rule("Deep", "pending > 1", id="deep", per="queue", cooldown=0)
     put(plain, 2, "a")
     put(plain, 2, "b")
     put(plain, 1, "c")
 
-    assert steps(plain) == [Step.FIRED, Step.FIRED]
+    assert steps(plain) == [AlertTransition.FIRED, AlertTransition.FIRED]
     assert sorted(alert.source for alert in plain.alerts.list()) == ["a", "b"]
     take_away(plain, "a")
-    assert steps(plain) == [Step.RESOLVED]
+    assert steps(plain) == [AlertTransition.RESOLVED]
     assert [alert.source for alert in plain.alerts.list(active=True)] == ["b"]
-    plain.alerts.change_rule("deep", each=None, queue="a")
-    assert steps(plain) == [Step.RESOLVED]
-    plain.alerts.change_rule("deep", queue="b")
-    assert steps(plain) == [Step.FIRED]
+    plain.alerts.update_rule("deep", per=None, queue="a")
+    assert steps(plain) == [AlertTransition.RESOLVED]
+    plain.alerts.update_rule("deep", queue="b")
+    assert steps(plain) == [AlertTransition.FIRED]
     assert plain.alerts.remove_rule("deep")
-    assert steps(plain) == [Step.RESOLVED]
+    assert steps(plain) == [AlertTransition.RESOLVED]
 
 
 @pytest.mark.shows("R-ALERT-03")
@@ -164,15 +164,15 @@ def test_labels_restrict_a_rule_to_a_queue_or_a_task(plain: Forebay, clock: Manu
     assert steps(plain) == []
 
     put(plain, 2, "mail")
-    plain.alerts.change_rule("other", task="t")
+    plain.alerts.update_rule("other", task="t")
 
-    assert steps(plain) == [Step.FIRED, Step.FIRED]
+    assert steps(plain) == [AlertTransition.FIRED, AlertTransition.FIRED]
     assert {alert.source for alert in plain.alerts.list()} == {"mail", "t"}
 
 
 def beat(app: Forebay, name: str, queue: str = "default", *, at: int | None = None, stuck: int = 0) -> None:
-    info = WorkerInfo(id=WorkerId(name), queues=(QueueName(queue),), beat_at=at or 0, stuck=stuck)
-    app.client.write(lambda store: store.beat(info))
+    info = WorkerInfo(id=WorkerId(name), queues=(QueueName(queue),), heartbeat_at=at or 0, stuck=stuck)
+    app.client.write(lambda store: store.heartbeat(info))
 
 
 def unserved(app: Forebay, clock: ManualClock) -> None:
@@ -199,7 +199,7 @@ def slower(app: Forebay, clock: ManualClock) -> None:
 def test_short_runs_that_take_twice_as_long_are_not_worth_an_alert(
     plain: Forebay, clock: ManualClock
 ) -> None:
-    plain.alerts.change_rule("runs-slow", enabled=True)
+    plain.alerts.update_rule("runs-slow", enabled=True)
     happened(plain, clock.now_ms() - HOUR, HOUR, completed=9_000, runs_us=[1_000] * 9_000)
     happened(plain, clock.now_ms(), completed=20, runs_us=[90_000] * 20)
 
@@ -244,22 +244,22 @@ def unwell(app: Forebay, clock: ManualClock) -> None:
 def test_the_usual_rules_find_what_they_are_for(
     plain: Forebay, clock: ManualClock, rule_id: str, severity: str, arrange: Any
 ) -> None:
-    rule = plain.alerts.change_rule(rule_id, enabled=True)
+    rule = plain.alerts.update_rule(rule_id, enabled=True)
     assert steps(plain) == []
 
     arrange(plain, clock)
-    if rule.hold_ms:
+    if rule.hold_for_ms:
         assert steps(plain) == []  # not at once
-        plain.alerts.change_rule(rule_id, hold=0)
+        plain.alerts.update_rule(rule_id, hold_for=0)
 
-    assert steps(plain) == [Step.FIRED]
+    assert steps(plain) == [AlertTransition.FIRED]
     [alert] = plain.alerts.list()
     assert (alert.rule, alert.severity) == (rule_id, severity)
 
 
 @pytest.mark.shows("R-ALERT-32", "R-EDGE-62")
 def test_a_clock_that_is_not_the_stores_is_found(plain: Forebay, clock: ManualClock) -> None:
-    plain.alerts.change_rule("clock-skew", enabled=True)
+    plain.alerts.update_rule("clock-skew", enabled=True)
     wrong = ManualClock(now_ms=clock.now_ms() - 6_000)
 
     assert steps(plain) == []
@@ -271,7 +271,7 @@ def test_a_clock_that_is_not_the_stores_is_found(plain: Forebay, clock: ManualCl
 class Ailing:
     """A store whose server is at its limits."""
 
-    def __init__(self, reader: Reader, vitals: Vitals) -> None:
+    def __init__(self, reader: Reader, vitals: ServerUsage) -> None:
         self._reader = reader
         self._vitals = vitals
 
@@ -294,12 +294,12 @@ class Ailing:
 def test_a_server_at_its_limits_is_found(
     plain: Forebay, rule_id: str, severity: str, well: dict[str, int], ill: dict[str, int]
 ) -> None:
-    plain.alerts.change_rule(rule_id, enabled=True)
+    plain.alerts.update_rule(rule_id, enabled=True)
 
     def look(seen: dict[str, int]) -> list[str]:
-        vitals = Vitals(**{"connection_limit": 100, "memory_limit": 1_000, **seen})
+        vitals = ServerUsage(**{"connection_limit": 100, "memory_limit": 1_000, **seen})
 
-        def work(store: Store, reader: Reader) -> Looked:
+        def work(store: Store, reader: Reader) -> EvaluationResult:
             ailing: Any = Ailing(reader, vitals)
             return evaluate(store, ailing, plain.clock)
 
@@ -313,10 +313,10 @@ def test_a_server_at_its_limits_is_found(
 
 @pytest.mark.shows("R-ALERT-14", "R-ALERT-24", "R-ALERT-26")
 def test_what_a_server_says_of_itself_is_what_rules_see(app: Forebay) -> None:
-    app.alerts.change_rule("store-connections", condition="store_connections_share > 0")
-    app.alerts.change_rule("store-memory", condition="store_memory_share > 0")
-    app.alerts.change_rule("store-large", condition="store_memory > 0")
-    vitals = app.client.read(lambda reader: reader.vitals())
+    app.alerts.update_rule("store-connections", condition="store_connections_share > 0")
+    app.alerts.update_rule("store-memory", condition="store_memory_share > 0")
+    app.alerts.update_rule("store-large", condition="store_memory > 0")
+    vitals = app.client.read(lambda reader: reader.server_usage())
 
     app.alerts.evaluate()
 
@@ -426,7 +426,7 @@ def test_a_closed_queue_of_deliveries_stops_no_alert(
     plain: Forebay, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain.alerts.save_webhook("ops", HOOK)
-    plain.client.write(lambda store: store.save_queue(NOTICES, state=QueueState.DRAINING))
+    plain.client.write(lambda store: store.save_queue(ALERT_QUEUE, state=QueueState.DRAINING))
 
     with caplog.at_level(logging.WARNING):
         plain.alerts.trigger("deploy", "It is late")
@@ -459,7 +459,7 @@ def test_what_is_resolved_by_hand_and_still_holds_comes_again_after_the_cooldown
 
     assert steps(plain) == []
     clock.advance(ms=MINUTE)
-    assert steps(plain) == [Step.FIRED]
+    assert steps(plain) == [AlertTransition.FIRED]
 
 
 @pytest.mark.parametrize(
@@ -481,10 +481,10 @@ def test_what_is_not_there_is_said_to_be_missing(plain: Forebay) -> None:
         plain.alerts.acknowledge("x")
     with pytest.raises(AlertNotFound, match="there is no alert 'x'"):
         plain.alerts.get("x")
-    with pytest.raises(RuleNotFound, match="there is no rule 'x'"):
+    with pytest.raises(AlertRuleNotFound, match="there is no rule 'x'"):
         plain.alerts.rule("x")
-    with pytest.raises(RuleNotFound, match="there is no rule 'x'"):
-        plain.alerts.change_rule("x", enabled=False)
+    with pytest.raises(AlertRuleNotFound, match="there is no rule 'x'"):
+        plain.alerts.update_rule("x", enabled=False)
     assert not plain.alerts.remove_channel("x")
 
 

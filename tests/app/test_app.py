@@ -132,7 +132,7 @@ def test_what_was_enqueued_outlives_the_program(tmp_path: Path) -> None:
 
     with Forebay(url) as app:
         app.task(name="double")(double)
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             assert app.job(job_id).result(timeout=120) == 8
 
 
@@ -181,7 +181,7 @@ def test_a_job_that_has_not_started_in_time_is_cancelled(app: Forebay, clock: Ma
 def test_jobs_are_run_while_the_block_lasts(live_app: Forebay) -> None:
     plain, coroutine = live_app.task(double), live_app.task(double_async)
 
-    with live_app.working(threads=2):
+    with live_app.run_worker(threads=2):
         handles = [task.enqueue(n) for n in range(20) for task in (plain, coroutine)]
         results = [handle.result(timeout=120) for handle in handles]
 
@@ -191,7 +191,7 @@ def test_jobs_are_run_while_the_block_lasts(live_app: Forebay) -> None:
 def test_tasks_are_run_in_other_threads_and_nothing_is_run_after_the_block(live_app: Forebay) -> None:
     task = live_app.task(name="where")(where)
 
-    with live_app.working(threads=1):
+    with live_app.run_worker(threads=1):
         there = task.enqueue().result(timeout=120)
     after = task.enqueue()
 
@@ -204,14 +204,14 @@ def test_a_worker_takes_the_queues_of_the_apps_tasks(live_app: Forebay) -> None:
     post = live_app.task(name="post", queue="post")(double)
 
     assert live_app.queues() == ["mail", "post"]
-    with live_app.working(threads=1):
+    with live_app.run_worker(threads=1):
         assert (mail.enqueue(1).result(120), post.enqueue(2).result(120)) == (2, 4)
 
 
 def test_a_worker_may_be_told_which_queues_to_take(live_app: Forebay) -> None:
     task = live_app.task(double)
 
-    with live_app.working(threads=1, queues=["urgent"]):
+    with live_app.run_worker(threads=1, queues=["urgent"]):
         left, run = task.enqueue(1), task.using(queue="urgent").enqueue(2)
         assert run.result(timeout=120) == 4
 
@@ -225,7 +225,7 @@ def test_an_app_without_tasks_takes_the_default_queue() -> None:
 def test_one_text_is_not_a_list_of_queues(live_app: Forebay) -> None:
     with (
         pytest.raises(ConfigError, match=r"write queues=\['mail'\]"),
-        live_app.working(queues="mail"),
+        live_app.run_worker(queues="mail"),
     ):
         pytest.fail("it was started")
 
@@ -235,7 +235,7 @@ def test_a_block_may_come_again(live_app: Forebay) -> None:
 
     results = []
     for number in range(3):
-        with live_app.working(threads=1):
+        with live_app.run_worker(threads=1):
             results.append(task.enqueue(number).result(timeout=120))
 
     assert results == [0, 2, 4]
@@ -244,7 +244,7 @@ def test_a_block_may_come_again(live_app: Forebay) -> None:
 def test_an_error_in_the_block_stops_the_worker_and_is_raised(live_app: Forebay) -> None:
     task = live_app.task(double)
 
-    with pytest.raises(ZeroDivisionError), live_app.working(threads=1):
+    with pytest.raises(ZeroDivisionError), live_app.run_worker(threads=1):
         raise ZeroDivisionError
 
     assert task.enqueue(1).refresh().state is JobState.PENDING

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.app.audit_check import AuditFlaw, check_audit
-from forebay.domain.history import AUDIT_KEPT_MS, Event, EventKind
+from forebay.domain.history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job import DAY_MS
 from forebay.stores.memory.state import State
 from forebay.stores.memory.store import MemoryEngine
@@ -25,7 +25,9 @@ class Log:
         self.write(*"abcde")
 
     def write(self, *details: str) -> None:
-        self.store.record([Event(kind=EventKind.KEY, actor="ann", detail=detail) for detail in details])
+        self.store.record_events(
+            [Event(kind=EventKind.API_KEY_CHANGED, actor="ann", detail=detail) for detail in details]
+        )
         self.store.chain_audit()
 
     def flaw(self, **how: object) -> tuple[int, str] | None:
@@ -39,7 +41,7 @@ def log(clock: ManualClock) -> Log:
 
 
 def test_a_sound_log_fits_up_to_its_head(log: Log) -> None:
-    log.store.record([Event(kind=EventKind.KEY, detail="new")])
+    log.store.record_events([Event(kind=EventKind.API_KEY_CHANGED, detail="new")])
 
     found = check_audit(log.reader)
 
@@ -76,12 +78,12 @@ def test_a_beginning_that_is_gone_and_was_not_old_is_found(log: Log, clock: Manu
     del log.state.audit_chain[1]
 
     assert log.flaw() == (2, "the lines before it are gone, and it is not old enough to be the anchor")
-    clock.advance(ms=AUDIT_KEPT_MS - DAY_MS)
+    clock.advance(ms=AUDIT_RETENTION_MS - DAY_MS)
     assert log.flaw() is None
 
 
 def test_what_was_pruned_is_no_flaw(log: Log, clock: ManualClock) -> None:
-    clock.advance(ms=AUDIT_KEPT_MS)
+    clock.advance(ms=AUDIT_RETENTION_MS)
     log.write("f")
     log.store.prune()
 

@@ -13,10 +13,10 @@ from forebay import Forebay, InvalidJob
 from forebay.app import buffering
 from forebay.app.buffering import Buffer
 from forebay.app.handle import JobHandle
-from forebay.domain.job import Need, NewJob, QueueName
+from forebay.domain.job import Dependency, NewJob, QueueName
 from forebay.errors import Forbidden, JobNotFound, StoreError, StoreUnavailable
 from forebay.stores.memory.store import MemoryStore
-from forebay.stores.protocol import Receipt
+from forebay.stores.protocol import InsertResult
 from tests.worker.support import DEADLINE, eventually
 
 
@@ -27,9 +27,9 @@ class Outage:
         self.error: Exception | None = None
         self.poison = ""
         self.is_done = False
-        real: Callable[..., list[Receipt]] = MemoryStore.insert
+        real: Callable[..., list[InsertResult]] = MemoryStore.insert
 
-        def insert(store: MemoryStore, jobs: Sequence[NewJob], **more: Any) -> list[Receipt]:
+        def insert(store: MemoryStore, jobs: Sequence[NewJob], **more: Any) -> list[InsertResult]:
             if any(job.task == self.poison for job in jobs):
                 raise Forbidden("not with this key")
             receipts = real(store, jobs, **more) if self.error is None or self.is_done else []
@@ -48,7 +48,7 @@ class Outage:
 
 @pytest.fixture
 def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
-    monkeypatch.setattr(buffering, "LONGEST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(buffering, "MAX_PAUSE_SECONDS", 0.1)
     return Outage(monkeypatch)
 
 
@@ -97,7 +97,7 @@ def test_what_was_stored_without_an_answer_is_not_stored_twice(app: Forebay, out
 def test_it_is_bounded_and_says_what_is_lost(
     app: Forebay, outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    buffer = Buffer(app, most=2)
+    buffer = Buffer(app, max_jobs=2)
     outage.begin()
     for _ in range(2):
         buffer.enqueue(job())
@@ -113,14 +113,14 @@ def test_it_is_bounded_and_says_what_is_lost(
     outage.end()
     assert buffer.enqueue(job()).is_new
     with pytest.raises(InvalidJob, match="most"):
-        Buffer(app, most=0)
+        Buffer(app, max_jobs=0)
 
 
 def test_what_is_refused_meanwhile_goes_to_the_log_and_what_is_only_full_waits_on(
     app: Forebay, outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app.configure("small", max_length=1)
-    app.configure("low", max_priority=0)
+    app.configure_queue("small", max_length=1)
+    app.configure_queue("low", max_priority=0)
     with Buffer(app) as buffer:
         outage.error = StoreUnavailable("away")
         first, second = (buffer.enqueue(job(queue=QueueName("small"))) for _ in range(2))
@@ -130,7 +130,7 @@ def test_what_is_refused_meanwhile_goes_to_the_log_and_what_is_only_full_waits_o
             eventually(lambda: "cannot be sent" in caplog.text)
             outage.end()
             eventually(lambda: len(buffer) == 1)
-        app.configure("small", max_length=2)
+        app.configure_queue("small", max_length=2)
         eventually(lambda: len(buffer) == 0)
 
     assert [one.id for one in app.peek("small")] == [first.id, second.id]
@@ -156,7 +156,7 @@ def test_a_job_that_names_another_by_its_place_is_refused_at_once(app: Forebay, 
     with Buffer(app) as buffer:
         outage.begin()
         with pytest.raises(InvalidJob, match="by their ids"):
-            buffer.enqueue(job(depends_on=(Need(1),)))
+            buffer.enqueue(job(depends_on=(Dependency(1),)))
         with pytest.raises(InvalidJob, match="only jobs"):
             buffer.enqueue("t")  # type: ignore[arg-type]
 
@@ -167,7 +167,7 @@ def test_what_the_store_is_asked_for_while_it_is_closed_is_not_called_lost(
     app: Forebay, outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, answered = Event(), Event()
-    monkeypatch.setattr(buffering, "AT_ONCE", 1)
+    monkeypatch.setattr(buffering, "BATCH_SIZE", 1)
     buffer = Buffer(app)
     outage.begin()
     sent, _ = buffer.enqueue(job()), buffer.enqueue(job())

@@ -15,7 +15,7 @@ from forebay.domain.query import Counts, JobQuery, Page
 from forebay.domain.queue import QueueState
 from forebay.errors import QueueClosed, QueueNotEmpty, QueueNotFound, StoreRefused
 from forebay.stores.protocol import Reader, Store
-from forebay.stores.reviving import Revival
+from forebay.stores.reviving import ReviveOptions
 from forebay.testing.clock import ManualClock
 from tests.app.watching import Watched
 from tests.stores.support import SWEEPER, WORKER, claim, complete, everything, fail, new_job
@@ -37,7 +37,7 @@ def one_of_each(store: Store) -> dict[JobState, JobId]:
     """A job in every state but blocked, which nothing leads to yet."""
     put(store, 4)
     running, done, retrying, dead = claim(store, 4)
-    store.exchange(WORKER, [complete(done), fail(retrying)])
+    store.settle_and_claim(WORKER, [complete(done), fail(retrying)])
     store.cancel([dead.id], force=True)
     [cancelled, pending], [scheduled] = put(store, 2), put(store, 1, delay_ms=60_000)
     store.cancel([cancelled])
@@ -168,8 +168,8 @@ def test_revived_jobs_can_go_elsewhere_and_later(store: Store, reader: Reader) -
     [job_id] = put(store, 1, queue=MAIL)
     store.cancel([job_id])
 
-    how = Revival(queue=OTHER, delay_ms=5_000, actor="ada")
-    assert revive_matching(store, reader, EVERY_JOB, how=how) == 1
+    how = ReviveOptions(queue=OTHER, delay_ms=5_000, actor="ada")
+    assert revive_matching(store, reader, EVERY_JOB, options=how) == 1
 
     [job] = reader.jobs([job_id])
     assert job is not None
@@ -278,7 +278,7 @@ def test_a_queue_dropped_by_force_is_empty_in_the_end(store: Store, reader: Read
     assert heard == [1_499, 499, 0]
     assert reader.counts([MAIL])[MAIL] == Counts(running=1, dead=2_499)
     assert [queue.state for queue in reader.queues([MAIL])] == [QueueState.DROPPED]
-    assert store.exchange(WORKER, [complete(running)]).settled == (running.id,)
+    assert store.settle_and_claim(WORKER, [complete(running)]).settled == (running.id,)
     with pytest.raises(QueueClosed):
         store.insert([new_job(queue=MAIL)])
 

@@ -47,7 +47,7 @@ def test_another_program_runs_what_was_asked_for_by_name(live_app: Forebay) -> N
     handle = live_app.enqueue("mail.send", ["ada"], {"subject": "Hello"})
     live_app.task(name="mail.send")(send)
 
-    with live_app.working(threads=1):
+    with live_app.run_worker(threads=1):
         assert handle.result(timeout=120) == "Hello to ada"
 
 
@@ -106,11 +106,11 @@ def test_an_unknown_option_is_named(app: Forebay) -> None:
 
 
 def test_a_taken_key_is_an_answer_or_an_error_as_asked(app: Forebay) -> None:
-    first = app.enqueue("t", unique="daily")
+    first = app.enqueue("t", unique_key="daily")
 
-    assert app.enqueue("t", unique="daily") == first
+    assert app.enqueue("t", unique_key="daily") == first
     with pytest.raises(DuplicateJob):
-        app.enqueue("t", unique="daily", on_conflict="raise")
+        app.enqueue("t", unique_key="daily", on_conflict="raise")
 
 
 def test_times_count_from_the_call(app: Forebay, clock: ManualClock) -> None:
@@ -137,7 +137,7 @@ def test_the_one_object_of_a_job_reaches_its_task(live_app: Forebay) -> None:
         return sum(line["count"] for line in order["lines"])
 
     order = {"lines": [{"count": 2}, {"count": 5}], **{f"more {n}": n for n in range(100)}}
-    with live_app.working(threads=1):
+    with live_app.run_worker(threads=1):
         assert live_app.enqueue("orders.handle", [order]).result(timeout=120) == 7
         assert total.enqueue(order).result(timeout=120) == 7
 
@@ -164,7 +164,7 @@ def test_a_job_made_by_its_task_is_stored(app: Forebay) -> None:
 
 
 def test_a_made_job_may_meet_a_taken_key(app: Forebay) -> None:
-    job = app.task(name="send")(send).using(unique="daily").job("ada")
+    job = app.task(name="send")(send).using(unique_key="daily").job("ada")
     app.enqueue(job)
 
     assert app.enqueue(job).is_new is False

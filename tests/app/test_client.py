@@ -12,7 +12,7 @@ from forebay import DuplicateJob, Forebay, InvalidJob, QueueClosed, QueueFull, S
 from forebay.app.client import Client
 from forebay.app.handle import JobHandle
 from forebay.domain.history import EventKind
-from forebay.domain.job import Amendment, JobId, Need, NewJob, QueueName
+from forebay.domain.job import Dependency, JobId, JobUpdate, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
@@ -53,7 +53,7 @@ def behind_the_gate(client: Client, gate: Gate, *batches: list[NewJob], **option
     answers: list[Answer] = []
     for number, batch in enumerate(batches, start=1):
         answers.append(in_thread(lambda batch=batch: client.enqueue(batch, **options)))  # type: ignore[misc]  # a lambda's default
-        probe(lambda number=number: len(client._waiting) == number, "the thread left its jobs")  # type: ignore[misc]
+        probe(lambda number=number: len(client._pending_inserts) == number, "the thread left its jobs")  # type: ignore[misc]
     gate.open()
     first()
     return answers
@@ -168,7 +168,7 @@ def test_something_that_is_no_job_is_refused_before_it_can_hurt_others(client: C
     with pytest.raises(InvalidJob, match=r"only jobs made by task\.job"):
         client.enqueue(wrong)
 
-    assert not client._waiting
+    assert not client._pending_inserts
 
 
 def test_jobs_may_come_from_a_generator_and_a_list_that_changes_later(
@@ -261,7 +261,7 @@ def test_jobs_are_enqueued_even_if_those_they_wait_for_cannot_be_raised(
     client = Client(watched.seam, clock)
     [parent] = client.enqueue([new_job()])
 
-    [child] = client.enqueue([new_job(priority=5, depends_on=(Need(parent.id),))])
+    [child] = client.enqueue([new_job(priority=5, depends_on=(Dependency(parent.id),))])
 
     assert child.refresh().state is JobState.BLOCKED
     assert parent.refresh().priority < 5
@@ -272,10 +272,10 @@ def test_the_audit_log_says_who_has_raised_a_job(engine: Engine, clock: ManualCl
     client = Client(engine, clock, actor="billing")
     [parent] = client.enqueue([new_job()])
 
-    client.enqueue([new_job(priority=5, depends_on=(Need(parent.id),))])
+    client.enqueue([new_job(priority=5, depends_on=(Dependency(parent.id),))])
 
     events = [event for _, event in client.read(lambda reader: reader.audit())]
-    assert [event.actor for event in events if event.kind is EventKind.AMENDED] == ["billing"]
+    assert [event.actor for event in events if event.kind is EventKind.UPDATED] == ["billing"]
     client.close()
 
 
@@ -308,7 +308,7 @@ def test_when_the_thread_that_stores_is_interrupted_the_others_are_told(
     outcomes = {type(_error_of(answer)) for answer in answers}
     assert outcomes == {type(error), StoreUnavailable}
     assert watched.inserts == [1, 2]
-    assert not client._waiting
+    assert not client._pending_inserts
     client.close()
 
 
@@ -406,7 +406,7 @@ def test_a_taken_key_is_an_error_for_who_asks_for_it(app: Forebay, key: str) -> 
 
 
 def test_a_unique_key_is_free_again_when_its_job_is_final(app: Forebay) -> None:
-    call = app.task(name="t")(lambda: None).using(unique="k")
+    call = app.task(name="t")(lambda: None).using(unique_key="k")
     call.enqueue().cancel()
 
     assert call.enqueue().is_new
@@ -415,7 +415,7 @@ def test_a_unique_key_is_free_again_when_its_job_is_final(app: Forebay) -> None:
 def test_a_once_key_is_held_for_its_time_whatever_becomes_of_the_job(
     app: Forebay, clock: ManualClock
 ) -> None:
-    call = app.task(name="t")(lambda: None).using(once="k", once_for=60)
+    call = app.task(name="t")(lambda: None).using(idempotency_key="k", idempotency_ttl=60)
     call.enqueue().cancel()
 
     clock.advance(seconds=59)
@@ -458,9 +458,9 @@ def test_jobs_can_be_amended_cancelled_and_revived(app: Forebay) -> None:
     handle = app.task(name="t")(lambda: None).enqueue()
     client = app.client
 
-    assert client.amend(handle.id, Amendment(priority=7)).done
-    assert [verdict.done for verdict in client.cancel([handle.id], "no")] == [True]
-    assert [verdict.done for verdict in client.revive([handle.id])] == [True]
+    assert client.update(handle.id, JobUpdate(priority=7)).applied
+    assert [verdict.applied for verdict in client.cancel([handle.id], "no")] == [True]
+    assert [verdict.applied for verdict in client.revive([handle.id])] == [True]
 
     job = handle.refresh()
     assert (job.state, job.priority) == (JobState.PENDING, 7)

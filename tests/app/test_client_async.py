@@ -11,7 +11,7 @@ import pytest
 
 from forebay import DuplicateJob, Forebay, PayloadError, StoreError
 from forebay.app.client import Client
-from forebay.app.offload import Offload
+from forebay.app.offload import OffloadThread
 from forebay.domain.job import JobId, QueueName
 from forebay.stores.protocol import Engine
 from forebay.testing.clock import ManualClock
@@ -85,7 +85,7 @@ def test_coroutines_and_threads_are_merged_into_one_call(
         threads = [asyncio.to_thread(client.enqueue, [new_job()]) for _ in range(3)]
         coroutines = [client.enqueue_async([new_job()]) for _ in range(3)]
         both = asyncio.gather(*threads, *coroutines)
-        await asyncio.to_thread(probe, lambda: len(client._waiting) == 6, "all have left their jobs")
+        await asyncio.to_thread(probe, lambda: len(client._pending_inserts) == 6, "all have left their jobs")
         gate.open()
         return [await first, *await both]
 
@@ -202,7 +202,7 @@ def test_after_the_end_coroutines_are_refused_too(url: str) -> None:
 
 
 def test_blocking_calls_run_on_one_thread_that_bears_a_name() -> None:
-    offload = Offload("somebody")
+    offload = OffloadThread("somebody")
 
     async def scene() -> list[str]:
         names = [offload(lambda: threading.current_thread().name) for _ in range(5)]
@@ -216,7 +216,7 @@ def test_blocking_calls_run_on_one_thread_that_bears_a_name() -> None:
 
 @pytest.mark.parametrize("is_used", [True, False])
 def test_calls_after_the_end_answer_at_once_and_start_no_thread(is_used: bool) -> None:
-    offload = Offload("somebody else")
+    offload = OffloadThread("somebody else")
     if is_used:
         play(offload(threading.get_ident))
     offload.close()

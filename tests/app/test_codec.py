@@ -17,14 +17,14 @@ import msgspec
 import pytest
 
 from forebay.app.codec import (
-    LEAST_LIMIT,
+    MIN_LIMIT,
     check_limit,
     decode_call,
     decode_result,
     encode_call,
     encode_result,
 )
-from forebay.app.fitting import Fitting, fit_call
+from forebay.app.fitting import Coercion, coerce_call
 from forebay.domain.job import MAX_PAYLOAD, NewJob
 from forebay.errors import ConfigError, CorruptPayload, InvalidJob, NewerPayload, PayloadError
 
@@ -239,7 +239,7 @@ def test_a_call_has_at_most_100_positional_and_50_keyword_arguments() -> None:
 
 
 @pytest.mark.shows("R-ENQ-22", "R-ENQ-23", "R-SER-17", "R-EDGE-19")
-@pytest.mark.parametrize("limit", [LEAST_LIMIT, 5_000, MAX_PAYLOAD])
+@pytest.mark.parametrize("limit", [MIN_LIMIT, 5_000, MAX_PAYLOAD])
 def test_a_payload_may_be_as_large_as_the_limit_and_not_a_byte_larger(limit: int) -> None:
     room = limit - len(encode_call(("",), {}))
 
@@ -265,11 +265,11 @@ def test_a_payload_that_is_too_large_names_its_largest_part() -> None:
 
 
 def test_a_result_has_the_same_limit() -> None:
-    room = LEAST_LIMIT - len(encode_result(""))
+    room = MIN_LIMIT - len(encode_result(""))
 
-    assert len(encode_result("x" * room, limit=LEAST_LIMIT)) == LEAST_LIMIT
+    assert len(encode_result("x" * room, limit=MIN_LIMIT)) == MIN_LIMIT
     with pytest.raises(PayloadError, match="the result has 1,025 bytes") as caught:
-        encode_result("x" * (room + 1), limit=LEAST_LIMIT)
+        encode_result("x" * (room + 1), limit=MIN_LIMIT)
     assert caught.value.field == "result"
 
 
@@ -393,7 +393,7 @@ def paint(
 
 def through(func: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What a task with the signature of this function is called with."""
-    return fit_call(Fitting(func), *decode_call(encode_call(args, kwargs)))
+    return coerce_call(Coercion(func), *decode_call(encode_call(args, kwargs)))
 
 
 def taking(hint: Any) -> Any:
@@ -505,14 +505,14 @@ def test_a_wrapped_function_is_read_through_its_wrapper() -> None:
 def test_a_result_gets_the_class_that_the_function_says_it_returns() -> None:
     stored = decode_result(encode_result(SHAPE))
 
-    assert Fitting(paint).result(stored) == SHAPE
+    assert Coercion(paint).coerce_result(stored) == SHAPE
 
 
 def test_a_value_that_has_its_class_already_stays_itself() -> None:
     point, spot = Point(1), Spot(Point(1))
 
-    assert fit_call(Fitting(taking(Point)), (point,), {})[0][0] is point
-    assert fit_call(Fitting(taking(Spot)), (spot,), {})[0][0] is spot
+    assert coerce_call(Coercion(taking(Point)), (point,), {})[0][0] is point
+    assert coerce_call(Coercion(taking(Spot)), (spot,), {})[0][0] is spot
 
 
 @pytest.mark.shows("R-SER-24")
@@ -549,7 +549,7 @@ def test_a_keyword_or_a_result_that_does_not_fit_is_named_too() -> None:
     with pytest.raises(PayloadError, match=r'^kwargs\["value"\]: '):
         through(taking(Color), value="blue")
     with pytest.raises(PayloadError, match=r"^result: "):
-        Fitting(paint).result(5)
+        Coercion(paint).coerce_result(5)
 
 
 def test_an_exact_length_of_time_survives_inside_a_dataclass() -> None:

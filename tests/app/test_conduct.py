@@ -14,11 +14,11 @@ MB = 2**20
 
 def isolated(**options: Any) -> Any:
     app = Forebay("memory://")
-    return app.task(name="t", **options)(lambda: None).conduct
+    return app.task(name="t", **options)(lambda: None).execution_policy
 
 
 def test_a_task_is_not_isolated_unless_it_says_so() -> None:
-    assert (isolated().isolated, isolated().memory) == (False, None)
+    assert (isolated().isolated, isolated().memory_limit) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_task_is_not_isolated_unless_it_says_so() -> None:
     ],
 )
 def test_memory_is_a_number_of_bytes_or_a_text(memory: int | str, count: int) -> None:
-    assert isolated(isolated=True, memory=memory).memory == count
+    assert isolated(isolated=True, memory=memory).memory_limit == count
 
 
 @pytest.mark.parametrize("memory", ["much", "", "-1GB", "1 MB more", "\uff11GB", True, 1.5, b"1GB", [1]])

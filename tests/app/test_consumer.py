@@ -16,18 +16,18 @@ from msgspec.structs import replace
 
 from forebay import ConfigError, Forebay, InvalidJob, JobFailed, PayloadError, StoreError, StoreUnavailable
 from forebay.app.consumer import Consumer, arguments
-from forebay.app.duty import Duty
-from forebay.app.figures import USUAL_WINDOW_MS, QueueFigures, queue_figures
+from forebay.app.duty import MaintenanceTask
+from forebay.app.figures import DEFAULT_WINDOW_MS, QueueStats, queue_stats
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import HOUR
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed
 from forebay.errors import StoreBusy, StoreRefused
-from forebay.scheduler.promoting import Promoting
-from forebay.scheduler.standard import standard_duties
-from forebay.scheduler.sweeping import Sweeping
-from forebay.stores.protocol import BATCH, Store, Want
-from forebay.telemetry.observing import End
+from forebay.scheduler.promoting import Promoter
+from forebay.scheduler.standard import standard_tasks
+from forebay.scheduler.sweeping import Sweeper
+from forebay.stores.protocol import BATCH, QueueClaim, Store
+from forebay.telemetry.observing import SettledAttempt
 from forebay.testing.clock import ManualClock
 from tests.app.alarming import put
 from tests.app.making import DEADLINE, WatchedEngine
@@ -142,7 +142,7 @@ def test_an_attempt_that_failed_is_tried_again_after_a_time_of_ones_own(
     [
         lambda consumer, job: consumer.claim(),
         lambda consumer, job: consumer.renew([job]),
-        lambda consumer, job: consumer.holds([job]),
+        lambda consumer, job: consumer.check_leases([job]),
         lambda consumer, job: consumer.complete(job),
         lambda consumer, job: consumer.cancel("waits"),
         lambda consumer, job: consumer.revive("waits"),
@@ -237,7 +237,7 @@ def test_what_is_claimed_reaches_the_caller_though_a_duty_goes_wrong(
 
     handle = app.task(name="send")(send).enqueue("ada")
     watched = WatchedEngine(app.engine, trouble)
-    with closing(Consumer(watched.seam, lambda **_: [Promoting()])) as consumer:
+    with closing(Consumer(watched.seam, lambda **_: [Promoter()])) as consumer:
         [job] = consumer.claim()
         assert consumer.complete(job, 5) is True
 
@@ -259,7 +259,7 @@ def test_a_bug_in_a_duty_costs_neither_what_was_claimed_nor_the_other_duties(
     handle = app.task(name="send")(send).enqueue("ada")
     later = app.task(name="later")(send).using(delay=60, queue="elsewhere").enqueue("ada")
     clock.advance(seconds=61)
-    with closing(Consumer(app.engine, lambda **_: [Broken(), Promoting()])) as consumer:
+    with closing(Consumer(app.engine, lambda **_: [Broken(), Promoter()])) as consumer:
         assert [job.id for job in consumer.claim()] == [handle.id]
 
     assert later.refresh().state is JobState.PENDING
@@ -276,8 +276,8 @@ def test_after_an_outage_a_consumer_sweeps_only_when_holders_had_time_to_renew(
         if is_away and name == what:
             raise StoreUnavailable("nobody is at home")
 
-    def duties(**_: Any) -> Sequence[Duty]:
-        return standard_duties(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.0)
+    def duties(**_: Any) -> Sequence[MaintenanceTask]:
+        return standard_tasks(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.0)
 
     watched = WatchedEngine(app.engine, trouble)
     with closing(Consumer(watched.seam, duties)) as other:
@@ -309,11 +309,11 @@ def test_a_transaction_that_holds_up_a_consumer_is_no_outage_and_hides_none(
         if left and name == what:
             raise left.pop(0)("not now")
 
-    sweepings: list[Sweeping] = []
+    sweepings: list[Sweeper] = []
 
-    def duties(**_: Any) -> Sequence[Duty]:
-        found = standard_duties(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.0)
-        sweepings.extend(one for one in found if isinstance(one, Sweeping) and one.name != "sweep dead")
+    def duties(**_: Any) -> Sequence[MaintenanceTask]:
+        found = standard_tasks(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.0)
+        sweepings.extend(one for one in found if isinstance(one, Sweeper) and one.name != "sweep dead")
         return found
 
     watched = WatchedEngine(app.engine, trouble)
@@ -337,19 +337,19 @@ class Asking:
         self.consumer: Consumer | None = None
         self.told: list[str] = []
 
-    def claimed(self, jobs: Sequence[Job]) -> None:
+    def on_claimed(self, jobs: Sequence[Job]) -> None:
         self._ask("claimed", jobs)
 
-    def ended(self, ends: Sequence[End]) -> None:
+    def on_settled(self, ends: Sequence[SettledAttempt]) -> None:
         self._ask("ended", [job for job, _, _ in ends])
 
-    def lost(self, jobs: Sequence[Job]) -> None:
+    def on_lease_lost(self, jobs: Sequence[Job]) -> None:
         self._ask("lost", jobs)
 
     def _ask(self, what: str, jobs: Sequence[Job]) -> None:
         assert self.consumer is not None
-        self.consumer.holds(jobs)
-        thread = Thread(target=self.consumer.holds, args=(jobs,), daemon=True)
+        self.consumer.check_leases(jobs)
+        thread = Thread(target=self.consumer.check_leases, args=(jobs,), daemon=True)
         thread.start()
         thread.join()
         self.told.append(what)
@@ -363,7 +363,7 @@ def ends_in_time(call: Callable[[], object]) -> bool:
     return not thread.is_alive()
 
 
-@pytest.mark.parametrize("call", [Consumer.claim, Consumer.do_duties], ids=["claim", "do_duties"])
+@pytest.mark.parametrize("call", [Consumer.claim, Consumer.run_maintenance], ids=["claim", "do_duties"])
 def test_an_observer_may_call_the_consumer(
     app: Forebay, clock: ManualClock, call: Callable[[Consumer], object]
 ) -> None:
@@ -373,7 +373,9 @@ def test_an_observer_may_call_the_consumer(
     task = app.task(name="send")(send)
     task.enqueue("ada")
     dead = WorkerId("dead")
-    app.client.write(lambda store: store.exchange(dead, wants=[Want(QueueName(DEFAULT_QUEUE), 1)], room=1))
+    app.client.write(
+        lambda store: store.settle_and_claim(dead, claims=[QueueClaim(QueueName(DEFAULT_QUEUE), 1)], room=1)
+    )
     task.enqueue("bob")
 
     assert ends_in_time(consumer.claim)
@@ -424,7 +426,7 @@ def test_a_lease_that_is_held_is_seen_without_being_changed(
     before = app.job(job.id).refresh()
     clock.advance(seconds=5)
 
-    assert consumer.holds([job]) == [True]
+    assert consumer.check_leases([job]) == [True]
 
     after = app.job(job.id).refresh()
     assert (after.lease_expires_at, after.updated_at) == (before.lease_expires_at, before.updated_at)
@@ -436,10 +438,10 @@ def test_a_lease_is_not_held_from_the_moment_it_ends(
 ) -> None:
     assert job.lease_expires_at is not None
     clock.advance(ms=job.lease_expires_at - clock.now_ms() - 1)
-    held = consumer.holds([job])
+    held = consumer.check_leases([job])
     clock.advance(ms=1)
 
-    assert (held, consumer.holds([job])) == ([True], [False])
+    assert (held, consumer.check_leases([job])) == ([True], [False])
 
 
 @pytest.mark.shows("R-LEASE-28")
@@ -447,15 +449,15 @@ def test_a_job_of_another_attempt_another_worker_or_another_state_is_not_held(
     app: Forebay, consumer: Consumer, job: Job
 ) -> None:
     with closing(app.consumer()) as other:
-        assert other.holds([job]) == [False]
-    assert consumer.holds([replace(job, attempt=2), replace(job, id=JobId("gone"))]) == [False, False]
+        assert other.check_leases([job]) == [False]
+    assert consumer.check_leases([replace(job, attempt=2), replace(job, id=JobId("gone"))]) == [False, False]
 
     consumer.release(job)
-    assert consumer.holds([job]) == [False]
+    assert consumer.check_leases([job]) == [False]
     [again] = consumer.claim()
     assert (again.attempt, again.run_number) == (2, 1)
-    assert consumer.holds([job, again]) == [False, True]
-    assert consumer.holds([]) == []
+    assert consumer.check_leases([job, again]) == [False, True]
+    assert consumer.check_leases([]) == []
 
 
 # ------------------------------------------------------------------ cancelling and reviving
@@ -568,9 +570,9 @@ def test_a_job_comes_true_with_the_callers_transaction_or_not_at_all(tmp_path: P
         with connection:
             connection.execute("create table orders (name text)")
             connection.execute("insert into orders values ('tea')")
-            [kept] = app.enqueue_within(connection, [task.job("ada")])
+            [kept] = app.enqueue_tx(connection, [task.job("ada")])
         connection.execute("insert into orders values ('milk')")
-        [dropped] = app.enqueue_within(connection, [task.job("grace")])
+        [dropped] = app.enqueue_tx(connection, [task.job("grace")])
         connection.rollback()
 
         assert kept.refresh().state is JobState.PENDING
@@ -586,18 +588,18 @@ def test_a_task_is_enqueued_within_the_callers_transaction(tmp_path: Path) -> No
 
         with connection:
             connection.execute("begin")
-            kept = task.enqueue_within(connection, "ada", copies=2)
-            again = task.using(priority=9, unique="daily").enqueue_within(connection, "ada")
-            taken = task.using(unique="daily").enqueue_within(connection, "ada")
+            kept = task.enqueue_tx(connection, "ada", copies=2)
+            again = task.using(priority=9, unique_key="daily").enqueue_tx(connection, "ada")
+            taken = task.using(unique_key="daily").enqueue_tx(connection, "ada")
         connection.execute("begin")
-        dropped = task.enqueue_within(connection, "grace")
+        dropped = task.enqueue_tx(connection, "grace")
         connection.rollback()
 
         assert arguments(kept.refresh()) == (("ada",), {"copies": 2})
         assert (again.refresh().priority, taken.is_new, taken) == (9, False, again)
         assert app.client.job(dropped.id) is None
         with pytest.raises(PayloadError, match="'colour'"):
-            task.enqueue_within(connection, "ada", colour="red")  # type: ignore[call-arg]  # that is the point
+            task.enqueue_tx(connection, "ada", colour="red")  # type: ignore[call-arg]  # that is the point
     connection.close()
 
 
@@ -605,7 +607,7 @@ def test_a_store_that_has_no_transactions_of_ones_own_says_so() -> None:
     app = Forebay("memory://")
 
     with pytest.raises(ConfigError):
-        app.enqueue_within(object(), [app.task(name="send")(send).job("ada")])
+        app.enqueue_tx(object(), [app.task(name="send")(send).job("ada")])
 
 
 @pytest.mark.shows("R-LEASE-38")
@@ -634,8 +636,8 @@ def test_progress_of_a_consumer_that_is_no_number_is_refused(consumer: Consumer,
         consumer.progress(job, float("nan"))
 
 
-def figures(app: Forebay, window_ms: int = USUAL_WINDOW_MS) -> QueueFigures:
-    [found] = app.client.read(lambda reader: queue_figures(reader, [DEFAULT_QUEUE], window_ms))
+def figures(app: Forebay, window_ms: int = DEFAULT_WINDOW_MS) -> QueueStats:
+    [found] = app.client.read(lambda reader: queue_stats(reader, [DEFAULT_QUEUE], window_ms))
     return found
 
 
@@ -650,16 +652,16 @@ def test_what_a_consumer_claims_and_settles_is_in_the_metrics_once_ten_seconds_a
     consumer.complete(done)
     consumer.fail(failed, ValueError("it broke"))
     consumer.release(released)
-    assert figures(app).span.tally.counts == {}
+    assert figures(app).span.stats.counts == {}
 
     clock.advance(seconds=10)
     consumer.claim(queue="other")
 
     found = figures(app)
-    assert found.span.tally.counts == {"claimed": 4, "completed": 1, "failed": 1, "retried": 1}
-    assert found.span.tally.errors == {"ValueError": 1}
-    assert (found.wait.count, found.wait.least_ms, found.run.count) == (4, 2_000, 2)
-    assert found.run.least_ms == pytest.approx(3_000, rel=0.05)
+    assert found.span.stats.counts == {"claimed": 4, "completed": 1, "failed": 1, "retried": 1}
+    assert found.span.stats.errors == {"ValueError": 1}
+    assert (found.wait.count, found.wait.min_ms, found.run.count) == (4, 2_000, 2)
+    assert found.run.min_ms == pytest.approx(3_000, rel=0.05)
     assert found.consumers == 1
 
 
@@ -669,7 +671,7 @@ def test_a_consumer_that_is_closed_writes_its_metrics(app: Forebay) -> None:
         [job] = consumer.claim()
         consumer.complete(job)
 
-    assert figures(app).span.tally.counts == {"claimed": 1, "completed": 1}
+    assert figures(app).span.stats.counts == {"claimed": 1, "completed": 1}
 
 
 def test_a_program_that_ends_without_closing_its_consumer_writes_its_metrics(tmp_path: Path) -> None:
@@ -685,7 +687,7 @@ consumer.complete(job)
     subprocess.run([sys.executable, "-c", program], check=True)
 
     with Forebay(url) as app:
-        assert figures(app).span.tally.counts == {"claimed": 1, "completed": 1}
+        assert figures(app).span.stats.counts == {"claimed": 1, "completed": 1}
 
 
 @pytest.mark.parametrize("renewals", [0, 40])
@@ -702,7 +704,7 @@ def test_a_job_that_takes_ten_minutes_is_counted_with_and_without_renewals(
             clock.advance(seconds=600)
         assert consumer.complete(job)
 
-    assert figures(app, HOUR).span.tally.counts == {"claimed": 1, "completed": 1}
+    assert figures(app, HOUR).span.stats.counts == {"claimed": 1, "completed": 1}
 
 
 def test_few_lost_attempts_beside_many_completed_ones_raise_no_alert(
@@ -718,7 +720,7 @@ def test_few_lost_attempts_beside_many_completed_ones_raise_no_alert(
         consumer.claim(queue="other")
     consumer.close()
 
-    counts = figures(app).span.tally.counts
+    counts = figures(app).span.stats.counts
     assert (counts["completed"], counts["failed"], counts["lost"]) == (200, 6, 6)
     assert app.alerts.evaluate().notices == ()
 
@@ -726,8 +728,8 @@ def test_few_lost_attempts_beside_many_completed_ones_raise_no_alert(
 def test_a_queue_that_a_consumer_asks_has_a_consumer_until_it_asks_no_more(
     app: Forebay, consumer: Consumer, clock: ManualClock
 ) -> None:
-    app.configure(DEFAULT_QUEUE)
-    app.alerts.add_rule("No consumer asks", "consumers == 0", id="unserved", each="queue")
+    app.configure_queue(DEFAULT_QUEUE)
+    app.alerts.add_rule("No consumer asks", "consumers == 0", id="unserved", per="queue")
     consumer.claim()
     clock.advance(seconds=10)
     consumer.claim()

@@ -22,10 +22,10 @@ from forebay import (
     current_job,
 )
 from forebay.app.codec import encode_result
-from forebay.app.context import JobContext, Token
-from forebay.app.current import enter
-from forebay.app.saying import Pending
-from forebay.domain.note import LogLine, Progress, Step
+from forebay.app.context import FencingToken, JobContext
+from forebay.app.current import set_current_job
+from forebay.app.saying import PendingStep
+from forebay.domain.note import LogLine, Progress, StepResult
 from forebay.stores.protocol import Store
 from tests.stores.support import WORKER, claim, new_job
 
@@ -44,22 +44,26 @@ def context(store: Store) -> JobContext:
 
 @pytest.mark.shows("R-JOB-33", "R-IDEM-07")
 def test_a_context_tells_job_attempt_and_token(context: JobContext) -> None:
-    assert (context.id, context.attempt, context.token) == (context.job.id, 1, Token(1, WORKER))
+    assert (context.id, context.attempt, context.fencing_token) == (
+        context.job.id,
+        1,
+        FencingToken(1, WORKER),
+    )
 
 
 def test_of_two_tokens_of_a_job_the_later_attempt_is_greater() -> None:
-    assert Token(2, WORKER) > Token(1, WORKER)
+    assert FencingToken(2, WORKER) > FencingToken(1, WORKER)
 
 
 @pytest.mark.shows("R-CANCEL-09")
 def test_a_context_hears_of_cancelling_and_of_a_lost_lease(context: JobContext) -> None:
-    before = (context.is_cancelled, context.cancel_reason, context.is_lost)
+    before = (context.is_cancelled, context.cancel_reason, context.is_lease_lost)
 
-    context.tell_cancelled("not needed")
-    context.tell_lost()
+    context.mark_cancelled("not needed")
+    context.mark_lease_lost()
 
     assert before == (False, None, False)
-    assert (context.is_cancelled, context.cancel_reason, context.is_lost) == (True, "not needed", True)
+    assert (context.is_cancelled, context.cancel_reason, context.is_lease_lost) == (True, "not needed", True)
 
 
 def test_lines_of_the_jobs_logger_carry_its_fields(
@@ -79,7 +83,7 @@ def test_outside_of_a_task_there_is_no_current_job() -> None:
 
 def test_the_current_job_is_the_one_that_was_entered(context: JobContext) -> None:
     def run() -> JobContext:
-        enter(context)
+        set_current_job(context)
         return current_job()
 
     assert copy_context().run(run) is context
@@ -89,13 +93,13 @@ def test_the_current_job_is_the_one_that_was_entered(context: JobContext) -> Non
 def test_a_running_task_sees_its_own_job(live_app: Forebay) -> None:
     def who() -> list[object]:
         job = current_job()
-        return [job.id, job.attempt, job.is_cancelled, job.is_lost]
+        return [job.id, job.attempt, job.is_cancelled, job.is_lease_lost]
 
     async def who_async() -> list[object]:
         return who()
 
     tasks = [live_app.task(name="who")(who), live_app.task(name="who_async")(who_async)]
-    with live_app.working(threads=1):
+    with live_app.run_worker(threads=1):
         handles = [task.enqueue() for task in tasks]
         answers = [handle.result(timeout=120) for handle in handles]
 
@@ -109,16 +113,18 @@ class Heard:
         self.done = done
         self.refuse = refuse
         self.words: list[Progress | LogLine] = []
-        self.steps_kept: list[Step] = []
+        self.steps_kept: list[StepResult] = []
         self.looks = 0
         self.absences = 0
 
-    def say(self, context: JobContext, what: Progress | LogLine) -> None:
+    def add(self, context: JobContext, what: Progress | LogLine) -> None:
         self.words.append(what)
 
-    def keep(self, context: JobContext, step: Step, tell: Callable[[], object] | None = None) -> Pending:
+    def save_step(
+        self, context: JobContext, step: StepResult, tell: Callable[[], object] | None = None
+    ) -> PendingStep:
         self.steps_kept.append(step)
-        pending = Pending(tell)
+        pending = PendingStep(tell)
         pending.answer(self.refuse)
         pending.answer("the second answer does not count")
         return pending
@@ -208,7 +214,7 @@ def test_a_heartbeat_before_any_progress_is_a_sign_of_life(context: JobContext) 
 
 
 def test_a_heartbeat_hears_that_the_job_was_cancelled(context: JobContext) -> None:
-    context.tell_cancelled("not needed")
+    context.mark_cancelled("not needed")
 
     with pytest.raises(Cancel, match="not needed"):
         context.heartbeat()
@@ -216,7 +222,7 @@ def test_a_heartbeat_hears_that_the_job_was_cancelled(context: JobContext) -> No
 
 @pytest.mark.shows("R-CANCEL-09")
 def test_a_heartbeat_hears_that_the_lease_is_lost(context: JobContext) -> None:
-    context.tell_lost("swept")
+    context.mark_lease_lost("swept")
 
     with pytest.raises(LeaseLost, match=r"the lease of job \w+, attempt 1, is lost: swept; .* so stop"):
         context.heartbeat()
@@ -227,7 +233,7 @@ def test_a_step_is_stored_with_its_result(context: JobContext, stepping: Steppin
 
     assert stepping(context, "add", lambda a, b: a + b, 1, b=2) == 3
 
-    assert heard.steps_kept == [Step(name="add", result=encode_result(3), attempt=1)]
+    assert heard.steps_kept == [StepResult(name="add", result=encode_result(3), attempt=1)]
 
 
 @pytest.mark.shows("R-IDEM-06")
@@ -323,7 +329,7 @@ def test_a_step_that_is_refused_raises_that_the_lease_is_lost(
 
 def test_with_a_lost_lease_no_step_is_begun(context: JobContext, stepping: Stepping) -> None:
     context, _ = speaking(context)
-    context.tell_lost("swept")
+    context.mark_lease_lost("swept")
     calls: list[int] = []
 
     with pytest.raises(LeaseLost, match="is lost: swept"):
@@ -405,7 +411,7 @@ def test_coroutines_that_ask_for_earlier_steps_at_one_moment_share_one_look(cont
 def test_an_answer_to_a_loop_that_is_gone_hurts_nobody() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
-    pending = Pending(lambda: loop.call_soon_threadsafe(print))
+    pending = PendingStep(lambda: loop.call_soon_threadsafe(print))
 
     pending.answer()
 

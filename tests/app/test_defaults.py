@@ -80,8 +80,8 @@ def test_base_factor_ceiling_floor_and_jitter_are_set_for_the_app_and_for_a_task
     app = app_with(retry=SLOW)
 
     assert app.task(name="all")(nothing).job().policy == SLOW
-    assert app.task(name="one", retry=QUICK)(nothing).job().policy == QUICK
-    assert app.task(name="two")(nothing).using(retry=QUICK).job().policy == QUICK
+    assert app.task(name="one", retry_policy=QUICK)(nothing).job().policy == QUICK
+    assert app.task(name="two")(nothing).using(retry_policy=QUICK).job().policy == QUICK
 
 
 @pytest.mark.shows("R-RETRY-03")
@@ -161,7 +161,7 @@ def test_a_made_job_is_held_to_the_apps_limit_too(url: str) -> None:
         for enqueue in (
             lambda: app.enqueue(large),
             lambda: app.enqueue_many([NewJob(task="t"), large]),
-            lambda: app.enqueue_within(object(), [large]),
+            lambda: app.enqueue_tx(object(), [large]),
         ):
             with pytest.raises(
                 PayloadError, match=r"2,001 bytes, the limit \(max_payload\) is 2,000"
@@ -193,7 +193,7 @@ def test_a_limit_that_is_none_is_refused(limit: Any) -> None:
 
 
 @pytest.mark.shows("R-NFR-15")
-@pytest.mark.parametrize("call", [Forebay, Forebay.working, Forebay.consumer, open_engine])
+@pytest.mark.parametrize("call", [Forebay, Forebay.run_worker, Forebay.consumer, open_engine])
 def test_no_more_than_an_address_must_be_said(call: Any) -> None:
     parameters = signature(call).parameters.values()
 

@@ -29,7 +29,7 @@ from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.settlement import decide
-from forebay.stores.protocol import Receipt
+from forebay.stores.protocol import InsertResult
 from forebay.testing.clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, fail
 
@@ -54,13 +54,13 @@ def claimed(app: Forebay) -> Job:
 def completed(app: Forebay, value: Any) -> None:
     """The next job is run and returns this."""
     job = claimed(app)
-    app.client.write(lambda store: store.exchange(WORKER, [complete(job, encode_result(value))]))
+    app.client.write(lambda store: store.settle_and_claim(WORKER, [complete(job, encode_result(value))]))
 
 
 def discarded(app: Forebay, message: str) -> None:
     job = claimed(app)
     outcome = Discarded(AttemptError(type="Boom", message=message))
-    app.client.write(lambda store: store.exchange(WORKER, [decide(job, outcome, 0.0)]))
+    app.client.write(lambda store: store.settle_and_claim(WORKER, [decide(job, outcome, 0.0)]))
 
 
 class Pauses:
@@ -231,7 +231,7 @@ def test_a_result_has_the_class_that_its_task_promises(live_app: Forebay) -> Non
     one = live_app.task(name="one")(write_one)
     many = live_app.task(name="many")(write_many)
 
-    with live_app.working(threads=1):
+    with live_app.run_worker(threads=1):
         letter = one.enqueue().result(timeout=120)
         [handle] = live_app.enqueue_many([many.job(2)])
         letters = handle.result(timeout=120)
@@ -243,7 +243,7 @@ def test_a_result_has_the_class_that_its_task_promises(live_app: Forebay) -> Non
 
 def test_a_program_that_does_not_know_the_task_gets_what_was_stored(live_app: Forebay) -> None:
     task = live_app.task(name="one")(write_one)
-    with live_app.working(threads=1):
+    with live_app.run_worker(threads=1):
         handle = task.enqueue()
         handle.wait(timeout=120)
     live_app.registry._tasks.clear()
@@ -260,7 +260,7 @@ def test_a_job_that_failed_for_good_has_no_result(app: Forebay, handle: JobHandl
 
 def test_a_job_that_will_be_tried_again_is_waited_for(app: Forebay, handle: JobHandle[Any]) -> None:
     job = claimed(app)
-    app.client.write(lambda store: store.exchange(WORKER, [fail(job)]))
+    app.client.write(lambda store: store.settle_and_claim(WORKER, [fail(job)]))
 
     with pytest.raises(TimeoutError, match="is retrying"):
         handle.result(timeout=0)
@@ -316,7 +316,7 @@ def test_history_tells_what_happened_to_the_job(
     app: Forebay, handle: JobHandle[Any], clock: ManualClock
 ) -> None:
     job = claimed(app)
-    app.client.write(lambda store: store.exchange(WORKER, [fail(job, "it broke")]))
+    app.client.write(lambda store: store.settle_and_claim(WORKER, [fail(job, "it broke")]))
     handle.cancel("enough")
 
     history = handle.history()
@@ -360,7 +360,9 @@ def test_handles_of_one_job_are_equal_and_others_are_not(app: Forebay, handle: J
 
 def test_jobs_that_were_refused_are_not_one_job(app: Forebay) -> None:
     error = DuplicateJob("taken", holder="x")
-    first, second = (JobHandle[Any](app.client, Receipt(id=None, is_new=False, error=error)) for _ in "12")
+    first, second = (
+        JobHandle[Any](app.client, InsertResult(id=None, is_new=False, error=error)) for _ in "12"
+    )
 
     assert first == first  # noqa: PLR0124 - that is the point
     assert first != second
@@ -369,7 +371,7 @@ def test_jobs_that_were_refused_are_not_one_job(app: Forebay) -> None:
 
 
 def test_a_handle_without_a_job_and_without_an_error_says_so(app: Forebay) -> None:
-    handle = JobHandle[Any](app.client, Receipt(id=None, is_new=False))
+    handle = JobHandle[Any](app.client, InsertResult(id=None, is_new=False))
 
     with pytest.raises(JobNotFound, match="this job was not stored"):
         _ = handle.id

@@ -54,7 +54,7 @@ def claimed(app: Forebay) -> Job:
 
 
 def settled(app: Forebay, settlement: Settlement) -> None:
-    app.client.write(lambda store: store.exchange(WORKER, [settlement]))
+    app.client.write(lambda store: store.settle_and_claim(WORKER, [settlement]))
 
 
 def client_threads() -> list[str]:
@@ -147,9 +147,9 @@ def test_a_thousand_coroutines_wait_for_their_jobs_on_one_thread(live_app: Foreb
         waiting = [asyncio.create_task(handle.result_async()) for handle in handles]
         await asyncio.sleep(0)  # lets each of them run up to its hop
         # Behind all of them on the store thread: when it is answered, each of them has looked once.
-        await live_app.client.offloaded(threading.get_ident)
+        await live_app.client.run_in_thread(threading.get_ident)
         assert client_threads() == ["forebay-client_0"]
-        with live_app.working(threads=2):
+        with live_app.run_worker(threads=2):
             return await asyncio.gather(*waiting)
 
     assert play(scene()) == [2 * number for number in range(1_000)]

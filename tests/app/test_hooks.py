@@ -13,7 +13,7 @@ from forebay.app.hooks import Hooks
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded
 from forebay.domain.settlement import decide
-from forebay.stores.protocol import Exchange, Refusal
+from forebay.stores.protocol import LeaseRefusal, SettleAndClaimResult
 from tests.domain.making import a_job
 
 ERROR = AttemptError(type="Trouble")
@@ -50,12 +50,12 @@ def test_an_end_that_was_refused_is_not_told_where_another_attempt_was_settled()
     heard: list[Any] = []
     hooks = Hooks()
     hooks.on_error.append(lambda *told: heard.append(told))
-    refusal = Refusal(lease=Lease(job.id, 1), reason="another attempt")
+    refusal = LeaseRefusal(lease=Lease(job.id, 1), reason="another attempt")
 
     hooks.report_dead(
         [job, later],
         [decide(job, Discarded(ERROR), 0.0), decide(later, Completed(b"1"), 0.0)],
-        Exchange(settled=(job.id,), refused=(refusal,)),
+        SettleAndClaimResult(settled=(job.id,), refused=(refusal,)),
     )
 
     assert heard == []

@@ -47,7 +47,7 @@ def test_workers_run_no_more_than_a_limit_allows_and_all_in_the_end(live_app: Fo
     def count(n: int) -> int:
         return n
 
-    with live_app.working(threads=3), live_app.working(threads=3):
+    with live_app.run_worker(threads=3), live_app.run_worker(threads=3):
         jobs = live_app.enqueue_many([count.job(n) for n in range(40)])
         results = [job.result(timeout=120) for job in jobs]
 
@@ -93,9 +93,9 @@ def test_a_task_says_what_it_has_cost_and_is_charged_for_it(live_app: Forebay) -
 
     @live_app.task(cost=2)
     def spend(tokens: int) -> None:
-        current_job().cost(tokens)
+        current_job().set_cost(tokens)
 
-    with live_app.working(threads=1):
+    with live_app.run_worker(threads=1):
         first = spend.enqueue(100)
         first.wait(timeout=120)
         second = spend.enqueue(2)
@@ -115,7 +115,7 @@ def test_workers_keep_limits_by_key_and_forget_no_job(live_app: Forebay) -> None
     def count(tenant: str, n: int) -> int:
         return n
 
-    with live_app.working(threads=3), live_app.working(threads=3):
+    with live_app.run_worker(threads=3), live_app.run_worker(threads=3):
         jobs = live_app.enqueue_many([count.job("abcd"[n % 4], n) for n in range(60)])
         results = [job.result(timeout=120) for job in jobs]
 

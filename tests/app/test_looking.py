@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from forebay.app.looking import Looks
-from forebay.app.offload import Offload
+from forebay.app.looking import ReadBatcher
+from forebay.app.offload import OffloadThread
 from forebay.domain.job import Job, JobId
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Reader, Store
@@ -19,8 +19,8 @@ from tests.stores.support import new_job
 
 
 @pytest.fixture
-def offload() -> Iterator[Offload]:
-    offload = Offload("looking")
+def offload() -> Iterator[OffloadThread]:
+    offload = OffloadThread("looking")
     yield offload
     offload.close()
 
@@ -50,9 +50,11 @@ def stored(store: Store, count: int) -> list[JobId]:
     return [receipt.id for receipt in receipts if receipt.id]
 
 
-def test_looks_that_come_meanwhile_are_one_question(store: Store, reader: Reader, offload: Offload) -> None:
+def test_looks_that_come_meanwhile_are_one_question(
+    store: Store, reader: Reader, offload: OffloadThread
+) -> None:
     ids = stored(store, 50)
-    desk, looks = Desk(reader), Looks(offload)
+    desk, looks = Desk(reader), ReadBatcher(offload)
 
     async def scene() -> list[Job | None]:
         first = asyncio.create_task(looks(ids[0], desk))
@@ -69,10 +71,10 @@ def test_looks_that_come_meanwhile_are_one_question(store: Store, reader: Reader
 
 
 def test_an_error_is_heard_by_the_look_that_met_it_and_the_others_ask_again(
-    store: Store, reader: Reader, offload: Offload
+    store: Store, reader: Reader, offload: OffloadThread
 ) -> None:
     ids = stored(store, 4)
-    desk, looks = Desk(reader), Looks(offload)
+    desk, looks = Desk(reader), ReadBatcher(offload)
 
     async def scene() -> list[Job | BaseException | None]:
         first = asyncio.create_task(looks(ids[0], desk))
@@ -89,9 +91,9 @@ def test_an_error_is_heard_by_the_look_that_met_it_and_the_others_ask_again(
     assert [answer.id for answer in answers[2:]] == ids[2:]
 
 
-def test_two_event_loops_use_one_thread(store: Store, reader: Reader, offload: Offload) -> None:
+def test_two_event_loops_use_one_thread(store: Store, reader: Reader, offload: OffloadThread) -> None:
     [job_id] = stored(store, 1)
-    desk, looks = Desk(reader), Looks(offload)
+    desk, looks = Desk(reader), ReadBatcher(offload)
     desk.is_open.set()
     found: list[Job | None] = []
 

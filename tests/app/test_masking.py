@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from forebay.app import masking
-from forebay.app.masking import holds_mask, is_secret, mask_names, masked, masked_text
+from forebay.app.masking import contains_mask, is_secret, mask, mask_names, mask_text
 from forebay.errors import ConfigError
 
 NAMES = "password user_password PassWord passwd passphrase token accessToken refresh_token tokens secret "
@@ -43,7 +43,7 @@ def test_a_name_that_does_not(name: object) -> None:
     ],
 )
 def test_what_is_under_such_a_name_is_masked_however_deep(value: Any, shown: Any) -> None:
-    assert masked(value) == shown
+    assert mask(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_is_under_such_a_name_is_masked_however_deep(value: Any, shown: Any
     ],
 )
 def test_what_was_shown_with_a_mask_is_known_by_it(value: Any, is_masked: bool) -> None:
-    assert holds_mask(value) is is_masked
+    assert contains_mask(value) is is_masked
 
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 101])
@@ -71,10 +71,10 @@ def test_names_of_ones_own_are_masked_as_well(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(masking, "_own_names", set())
     value = {"customerIBAN": "DE1", "ssn": "2", "password": "3", "city": "Ulm"}
 
-    assert masked(value) == {**value, "password": "***"}
+    assert mask(value) == {**value, "password": "***"}
     mask_names("iban", " SSN ")
-    assert masked(value) == {"customerIBAN": "***", "ssn": "***", "password": "***", "city": "Ulm"}
-    assert masked_text("iban=DE1 city=Ulm") == "iban=*** city=Ulm"
+    assert mask(value) == {"customerIBAN": "***", "ssn": "***", "password": "***", "city": "Ulm"}
+    assert mask_text("iban=DE1 city=Ulm") == "iban=*** city=Ulm"
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_names_of_ones_own_are_masked_as_well(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_a_line_of_text_is_masked_behind_such_a_name(text: str, shown: str) -> None:
-    assert masked_text(text) == shown
+    assert mask_text(text) == shown

@@ -12,8 +12,8 @@ import pytest
 
 from forebay import ConfigError, Discard, Forebay, current_job
 from forebay.app.context import JobContext
-from forebay.app.current import enter
-from forebay.app.middleware import JobFields, keep_logs, wrapped
+from forebay.app.current import set_current_job
+from forebay.app.middleware import JobLogFilter, capture_logs, wrap_call
 from forebay.stores.protocol import Store
 from tests.stores.support import claim, new_job
 
@@ -41,7 +41,9 @@ def layer(name: str, said: list[str]) -> Callable[[JobContext], Any]:
 
 def test_the_first_layer_is_the_outermost(context: JobContext) -> None:
     said: list[str] = []
-    call = wrapped(lambda: said.append("task"), [layer("a", said), layer("b", said)], context, is_async=False)
+    call = wrap_call(
+        lambda: said.append("task"), [layer("a", said), layer("b", said)], context, is_async=False
+    )
 
     call()
 
@@ -57,7 +59,7 @@ def run(request: pytest.FixtureRequest, live_app: Forebay) -> Callable[[Callable
             return func()
 
         task = live_app.task(name="t", retries=0)(func_async if request.param == "loop" else func)
-        with live_app.working(threads=1):
+        with live_app.run_worker(threads=1):
             return task.enqueue().wait(timeout=120)
 
     return run
@@ -116,7 +118,7 @@ def test_without_layers_a_task_is_called_as_it_is(live_app: Forebay, run: Run) -
 
 def test_what_a_task_logs_is_kept_with_its_job(live_app: Forebay, run: Run) -> None:
     logger = logging.getLogger("tests.kept")
-    live_app.middleware(keep_logs("warning"))
+    live_app.middleware(capture_logs("warning"))
 
     def speak() -> None:
         logger.warning("%s is low", "oil")
@@ -132,17 +134,17 @@ def test_what_a_task_logs_is_kept_with_its_job(live_app: Forebay, run: Run) -> N
 @pytest.mark.parametrize("level", ["loud", None, True, 1.5])
 def test_a_level_that_logging_does_not_know_is_refused(level: Any) -> None:
     with pytest.raises(ConfigError, match="level must be one of logging's, by name or number, not "):
-        keep_logs(level)
+        capture_logs(level)
 
 
 def test_lines_that_are_logged_in_a_job_say_in_which(context: JobContext) -> None:
     def fields() -> list[object]:
         record = logging.makeLogRecord({"msg": "hi"})
-        assert JobFields().filter(record)
+        assert JobLogFilter().filter(record)
         return [getattr(record, name) for name in ("job_id", "task", "queue", "attempt", "in_job")]
 
     def in_job() -> list[object]:
-        enter(context)
+        set_current_job(context)
         return fields()
 
     assert copy_context().run(fields) == [None, None, None, None, ""]
@@ -152,6 +154,6 @@ def test_lines_that_are_logged_in_a_job_say_in_which(context: JobContext) -> Non
 def test_fields_that_a_line_has_already_are_left_alone() -> None:
     record = logging.makeLogRecord({"msg": "hi", "task": "mine"})
 
-    JobFields().filter(record)
+    JobLogFilter().filter(record)
 
     assert record.__dict__["task"] == "mine"

@@ -13,28 +13,28 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from forebay.app.move_records import COPIED, KIND
-from forebay.app.moving import KINDS, Mover, Place
+from forebay.app.move_records import COPIED_KIND, KIND
+from forebay.app.moving import DOCUMENT_KINDS, MoveEndpoint, StoreMover
 from forebay.app.ramping import KIND as RAMPS
-from forebay.app.store_identity import BLOBS
+from forebay.app.store_identity import BLOB_PREFIX_KIND
 from forebay.clock import SystemClock
 from forebay.domain.document import Document
-from forebay.domain.job import Amendment, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit
-from forebay.domain.moving import Whole
+from forebay.domain.moving import JobExport
 from forebay.domain.outcome import Completed
 from forebay.domain.queue import QueueState
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.errors import ConfigError, IllegalTransition, QueueClosed
 from forebay.service.keys import KIND as KEYS
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres import connection
-from forebay.stores.protocol import Engine, Want
+from forebay.stores.protocol import Engine, QueueClaim
 from forebay.stores.sqlite.store import SqliteEngine
 from tests.stores.support import new_job
 from tests.urls import url_of
@@ -50,60 +50,64 @@ class Killed(Exception):
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Iterator[list[Place]]:
+def places(tmp_path: Path) -> Iterator[list[MoveEndpoint]]:
     """An old store and a new one."""
     with ExitStack() as stack:
         yield [opened(stack, engine) for engine in (SqliteEngine(str(tmp_path / "old.db")), MemoryEngine())]
 
 
-def opened(stack: ExitStack, engine: Engine) -> Place:
+def opened(stack: ExitStack, engine: Engine) -> MoveEndpoint:
     store, reader = engine.store(), engine.reader()
     stack.callback(store.close)
     stack.callback(reader.close)
-    return Place(engine.features.name, engine.place, store, reader)
+    return MoveEndpoint(engine.features.name, engine.location, store, reader)
 
 
-def mover(old: Place, new: Place) -> Mover:
-    return Mover(old, new, SystemClock(), actor="ada", settle=lambda: None)
+def mover(old: MoveEndpoint, new: MoveEndpoint) -> StoreMover:
+    return StoreMover(old, new, SystemClock(), actor="ada", settle=lambda: None)
 
 
-def move_all(one: Mover) -> None:
+def move_all(one: StoreMover) -> None:
     one.move()
     one.finish(one.compare())
 
 
-def put(place: Place, *jobs: NewJob) -> list[JobId]:
+def put(place: MoveEndpoint, *jobs: NewJob) -> list[JobId]:
     return [JobId(str(receipt.id)) for receipt in place.store.insert(jobs)]
 
 
-def claimed(place: Place, queue: QueueName = MAIL) -> list[JobId]:
-    return [job.id for job in place.store.exchange(W1, wants=[Want(queue, 100)], room=100).jobs]
+def claimed(place: MoveEndpoint, queue: QueueName = MAIL) -> list[JobId]:
+    return [
+        job.id for job in place.store.settle_and_claim(W1, claims=[QueueClaim(queue, 100)], room=100).jobs
+    ]
 
 
-def done(place: Place, queue: QueueName = MAIL) -> JobId:
-    [job] = place.store.exchange(W1, wants=[Want(queue, 1)], room=1).jobs
-    place.store.exchange(W1, [decide(job, Completed(b"1"), 0.0)])
+def done(place: MoveEndpoint, queue: QueueName = MAIL) -> JobId:
+    [job] = place.store.settle_and_claim(W1, claims=[QueueClaim(queue, 1)], room=1).jobs
+    place.store.settle_and_claim(W1, [decide(job, Completed(b"1"), 0.0)])
     return job.id
 
 
 @pytest.mark.shows("R-STORE-05")
-def test_everything_goes_to_the_other_store_and_none_of_it_twice(places: list[Place]) -> None:
+def test_everything_goes_to_the_other_store_and_none_of_it_twice(places: list[MoveEndpoint]) -> None:
     old, new = places
     put(old, new_job(queue=MAIL))
     ended = done(old)
-    ids = put(old, new_job(queue=MAIL), new_job(queue=MAIL, depends_on=needs_of([1])), new_job(delay_ms=HOUR))
+    ids = put(
+        old, new_job(queue=MAIL), new_job(queue=MAIL, depends_on=dependencies_of([1])), new_job(delay_ms=HOUR)
+    )
     old.store.save_queue(MAIL, {"weight": 3, "mode": "fifo"})
     old.store.save_queue(QueueName("idle"), state=QueueState.PAUSED)
     old.store.save_limit(Limit(scope=GLOBAL, concurrency=7))
     for name in ("on", "off"):
-        definition = Definition(name=name, job=new_job(), cron="0 0 1 1 *")
+        definition = ScheduleDefinition(name=name, job=new_job(), cron="0 0 1 1 *")
         at = old.reader.now() + HOUR
         old.store.save_schedule(
             Schedule(
                 definition=definition,
                 is_paused=name == "off",
-                next_at=at,
-                due_at=None if name == "off" else at,
+                next_run_at=at,
+                check_at=None if name == "off" else at,
             )
         )
     old.store.save_document(Document(kind="key", name="ada", body="{}"))
@@ -123,18 +127,25 @@ def test_everything_goes_to_the_other_store_and_none_of_it_twice(places: list[Pl
     assert new.reader.queues([QueueName("idle")])[0].state is QueueState.PAUSED
     assert new.reader.limits() == [Limit(scope=GLOBAL, concurrency=7)]
     off, on = new.reader.schedules()
-    assert (off.is_paused, off.due_at, on.is_paused, on.due_at == on.next_at) == (True, None, False, True)
+    assert (off.is_paused, off.check_at, on.is_paused, on.check_at == on.next_run_at) == (
+        True,
+        None,
+        False,
+        True,
+    )
     assert [schedule.is_paused for schedule in old.reader.schedules()] == [True, True]
     assert [document.name for document in new.reader.documents("key")] == ["ada"]
 
 
 def test_what_came_meanwhile_comes_with_the_next_move_and_the_old_store_is_empty_in_the_end(
-    places: list[Place],
+    places: list[MoveEndpoint],
 ) -> None:
     old, new = places
     first = put(old, new_job(queue=MAIL))
     mover(old, new).move()
-    later = put(old, new_job(queue=MAIL), new_job(queue=QueueName("fresh"), depends_on=needs_of(first)))
+    later = put(
+        old, new_job(queue=MAIL), new_job(queue=QueueName("fresh"), depends_on=dependencies_of(first))
+    )
     assert not mover(old, new).compare().agrees
 
     last = mover(old, new)
@@ -148,7 +159,7 @@ def test_what_came_meanwhile_comes_with_the_next_move_and_the_old_store_is_empty
     assert new.reader.health().problems == old.reader.health().problems == ()
 
 
-def test_the_new_store_forgets_nothing_before_the_move_is_finished(places: list[Place]) -> None:
+def test_the_new_store_forgets_nothing_before_the_move_is_finished(places: list[MoveEndpoint]) -> None:
     """What has been done there and is not known any more would be copied once more."""
     old, new = places
     old.store.save_queue(MAIL, {"keep_finished_ms": 1})
@@ -175,10 +186,10 @@ def test_a_mover_that_comes_to_an_end_is_begun_again() -> None:
     assert after > len(("mark", "expected", "paused", "made", "adopted", "noted", "deleted", "closed"))
 
 
-def killed_and_begun_again(places: list[Place], after: int) -> bool:
+def killed_and_begun_again(places: list[MoveEndpoint], after: int) -> bool:
     """Whether a move that ends at this writing call was, and another one has done all of it."""
     old, new = places
-    ids = put(old, new_job(queue=MAIL, unique_key="u"), new_job(queue=MAIL, depends_on=needs_of([1])))
+    ids = put(old, new_job(queue=MAIL, unique_key="u"), new_job(queue=MAIL, depends_on=dependencies_of([1])))
     old.store.save_limit(Limit(scope=GLOBAL, concurrency=7))
     calls = iter(range(after))
 
@@ -206,20 +217,20 @@ def killed_and_begun_again(places: list[Place], after: int) -> bool:
     return was_killed
 
 
-def test_jobs_that_run_are_waited_for_and_else_it_is_said_what_to_do(places: list[Place]) -> None:
+def test_jobs_that_run_are_waited_for_and_else_it_is_said_what_to_do(places: list[MoveEndpoint]) -> None:
     old, new = places
     put(old, new_job(queue=MAIL), new_job(queue=MAIL))
-    [job] = old.store.exchange(W1, wants=[Want(MAIL, 1)], room=1).jobs
+    [job] = old.store.settle_and_claim(W1, claims=[QueueClaim(MAIL, 1)], room=1).jobs
 
     with pytest.raises(IllegalTransition, match="1 job is running in sqlite; its queues are paused"):
         mover(old, new).move()
     assert claimed(old) == []
 
-    old.store.exchange(W1, [decide(job, Completed(b"1"), 0.0)])
+    old.store.settle_and_claim(W1, [decide(job, Completed(b"1"), 0.0)])
     assert mover(old, new).move(1_000).jobs == 2
 
 
-def test_nothing_is_taken_out_while_the_stores_differ(places: list[Place]) -> None:
+def test_nothing_is_taken_out_while_the_stores_differ(places: list[MoveEndpoint]) -> None:
     old, new = places
     [job_id] = put(old, new_job(queue=MAIL))
     one = mover(old, new)
@@ -233,12 +244,12 @@ def test_nothing_is_taken_out_while_the_stores_differ(places: list[Place]) -> No
     assert old.reader.counts()[MAIL].pending == 1
 
 
-def test_a_store_goes_back_once_its_move_is_finished(places: list[Place]) -> None:
+def test_a_store_goes_back_once_its_move_is_finished(places: list[MoveEndpoint]) -> None:
     old, new = places
     put(old, new_job(queue=MAIL))
     old.store.save_limit(Limit(scope=GLOBAL, concurrency=7))
-    definition = Definition(name="on", job=new_job(), cron="0 0 1 1 *")
-    old.store.save_schedule(Schedule(definition=definition, next_at=1, due_at=1))
+    definition = ScheduleDefinition(name="on", job=new_job(), cron="0 0 1 1 *")
+    old.store.save_schedule(Schedule(definition=definition, next_run_at=1, check_at=1))
     there = mover(old, new)
     there.move()
     with pytest.raises(ConfigError, match="is not finished: jobs in it may have been done there"):
@@ -256,7 +267,7 @@ def test_a_store_goes_back_once_its_move_is_finished(places: list[Place]) -> Non
     assert mover(old, new).move().jobs == 3
 
 
-def test_a_store_goes_to_one_place_at_a_time(places: list[Place]) -> None:
+def test_a_store_goes_to_one_place_at_a_time(places: list[MoveEndpoint]) -> None:
     old, new = places
     put(old, new_job())
     mover(old, new).move()
@@ -267,11 +278,11 @@ def test_a_store_goes_to_one_place_at_a_time(places: list[Place]) -> None:
         mover(old, old)
 
 
-def test_one_store_under_two_names_is_not_moved(places: list[Place]) -> None:
+def test_one_store_under_two_names_is_not_moved(places: list[MoveEndpoint]) -> None:
     """A host name and its number, a pooler, a service before its own database: the addresses do not tell."""
     old, _ = places
     put(old, new_job(queue=MAIL))
-    other_name = old._replace(name="other", place="other")
+    other_name = old._replace(name="other", location="other")
 
     for _ in range(2):
         with pytest.raises(ConfigError, match="sqlite and other are the same store"):
@@ -301,13 +312,13 @@ def test_what_was_done_and_forgotten_in_the_new_store_does_not_come_again(tmp_pa
         assert [job and job.id for job in new.reader.jobs([last])] == [last]
 
 
-def test_what_was_deleted_or_dropped_in_the_new_store_does_not_come_again(places: list[Place]) -> None:
+def test_what_was_deleted_or_dropped_in_the_new_store_does_not_come_again(places: list[MoveEndpoint]) -> None:
     old, new = places
     new.store.save_queue(MAIL, {"keep_finished_ms": 0})
     [job_id] = put(old, new_job(queue=MAIL))
     old.store.save_limit(Limit(scope=GLOBAL, concurrency=7))
-    definition = Definition(name="on", job=new_job(), cron="0 0 1 1 *")
-    old.store.save_schedule(Schedule(definition=definition, next_at=HOUR, due_at=HOUR))
+    definition = ScheduleDefinition(name="on", job=new_job(), cron="0 0 1 1 *")
+    old.store.save_schedule(Schedule(definition=definition, next_run_at=HOUR, check_at=HOUR))
     old.store.save_document(Document(kind="key", name="ada", body="{}"))
     mover(old, new).move()
     new.store.delete([job_id])
@@ -323,14 +334,14 @@ def test_what_was_deleted_or_dropped_in_the_new_store_does_not_come_again(places
 
 
 def test_a_new_store_that_was_emptied_meanwhile_is_told_from_one_that_has_forgotten(
-    places: list[Place],
+    places: list[MoveEndpoint],
 ) -> None:
     old, new = places
     put(old, new_job(queue=MAIL))
     mover(old, new).move()
 
     with ExitStack() as stack:
-        empty = opened(stack, MemoryEngine())._replace(place=new.place)
+        empty = opened(stack, MemoryEngine())._replace(location=new.location)
         with pytest.raises(ConfigError, match="as if it had been emptied"):
             mover(old, empty).move()
 
@@ -366,7 +377,7 @@ def test_a_new_store_that_was_restored_from_a_backup_is_noticed(
         assert old.reader.counts()[MAIL].total == 4
 
 
-def test_a_move_that_a_former_release_has_begun_goes_on(places: list[Place]) -> None:
+def test_a_move_that_a_former_release_has_begun_goes_on(places: list[MoveEndpoint]) -> None:
     old, new = places
     put(old, *[new_job(queue=MAIL)] * 2)
     mover(old, new).move()
@@ -382,7 +393,7 @@ def test_a_claim_that_is_on_its_way_when_queues_are_paused_runs_in_one_store_onl
 ) -> None:
     """By a consumer, which is in no list of workers: its claim has read that the queue is open, and is
     committed after the pause."""
-    monkeypatch.setitem(connection._PATIENCE, "lock_timeout", "60s")  # this machine may be slow
+    monkeypatch.setitem(connection._TIMEOUTS, "lock_timeout", "60s")  # this machine may be slow
     with ExitStack() as stack:
         engine: Any = open_engine(url_of("postgresql", tmp_path))
         old, new = opened(stack, engine), opened(stack, MemoryEngine())
@@ -406,56 +417,56 @@ def test_a_claim_that_is_on_its_way_when_queues_are_paused_runs_in_one_store_onl
             claiming.join()
 
         with pytest.raises(IllegalTransition, match="1 job is running"):
-            Mover(old, new, SystemClock(), settle=settle).move()
+            StoreMover(old, new, SystemClock(), settle=settle).move()
 
         assert [len(ids) for ids in claims] == [1]
         assert new.reader.counts() == {}
 
 
-def test_ordinary_work_in_the_new_store_is_not_in_the_way(places: list[Place]) -> None:
+def test_ordinary_work_in_the_new_store_is_not_in_the_way(places: list[MoveEndpoint]) -> None:
     old, new = places
     revived, amended = put(old, new_job(queue=MAIL), new_job(delay_ms=HOUR))
-    assert old.store.cancel([revived])[0].done
+    assert old.store.cancel([revived])[0].applied
     one = mover(old, new)
     one.move()
-    assert new.store.revive([revived])[0].done
+    assert new.store.revive([revived])[0].applied
     assert done(new) == revived
-    change = Amendment(priority=7, metadata={"a": 1}, queue=QueueName("other"))
-    assert new.store.amend(amended, change).done
+    change = JobUpdate(priority=7, metadata={"a": 1}, queue=QueueName("other"))
+    assert new.store.update_job(amended, change).applied
 
     assert one.finish(one.compare()) == 2
 
 
-def test_workers_of_the_old_store_are_waited_for(places: list[Place]) -> None:
+def test_workers_of_the_old_store_are_waited_for(places: list[MoveEndpoint]) -> None:
     """One that lives might be given a job by a queue that a producer makes meanwhile."""
     old, new = places
     put(old, new_job(queue=MAIL))
     alive = WorkerInfo(id=W1, queues=(MAIL,))
-    old.store.beat(alive)
+    old.store.heartbeat(alive)
     one = mover(old, new)
     with pytest.raises(IllegalTransition, match="1 worker lives on sqlite; its queues are paused"):
         one.move()
     assert new.reader.counts() == {}
 
-    old.store.forget_worker(W1)
+    old.store.remove_worker(W1)
     one.move()
     compared = one.compare()
-    old.store.beat(alive)
+    old.store.heartbeat(alive)
     with pytest.raises(IllegalTransition, match="1 worker lives on sqlite"):
         one.finish(compared)
     assert old.reader.counts()[MAIL].pending == 1
 
 
-def test_an_attempt_whose_worker_has_crashed_is_settled(places: list[Place]) -> None:
+def test_an_attempt_whose_worker_has_crashed_is_settled(places: list[MoveEndpoint]) -> None:
     """There may be no worker left that would sweep it."""
     old, new = places
     put(old, new_job(queue=MAIL))
-    assert old.store.exchange(W1, wants=[Want(MAIL, 1, lease_ms=1_000)], room=1).jobs
+    assert old.store.settle_and_claim(W1, claims=[QueueClaim(MAIL, 1, lease_ms=1_000)], room=1).jobs
 
     assert mover(old, new).move(30_000).jobs == 1
 
 
-def test_a_queue_is_not_opened_while_there_is_a_job_in_it(places: list[Place]) -> None:
+def test_a_queue_is_not_opened_while_there_is_a_job_in_it(places: list[MoveEndpoint]) -> None:
     """A producer that writes until the end: what comes between emptying and closing is held back and taken
     along too."""
     old, new = places
@@ -478,7 +489,9 @@ def test_a_queue_is_not_opened_while_there_is_a_job_in_it(places: list[Place]) -
     assert late[0] in claimed(new)
 
 
-def test_heavy_jobs_are_written_a_few_at_once(places: list[Place], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heavy_jobs_are_written_a_few_at_once(
+    places: list[MoveEndpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
     old, new = places
     monkeypatch.setattr("forebay.app.moving.MOST_BYTES", 10)
     put(old, *(new_job(queue=MAIL, payload=b"x" * size) for size in (4, 6, 1, 20, 1)))
@@ -488,14 +501,14 @@ def test_heavy_jobs_are_written_a_few_at_once(places: list[Place], monkeypatch: 
         def __getattr__(self, name: str) -> object:
             return getattr(new.store, name)
 
-        def adopt(self, wholes: list[Whole]) -> list[bool]:
+        def import_jobs(self, wholes: list[JobExport]) -> list[bool]:
             sizes.append(len(wholes))
-            return new.store.adopt(wholes)
+            return new.store.import_jobs(wholes)
 
     assert mover(old, new._replace(store=Weighing())).move().jobs == 5  # type: ignore[arg-type]
     assert sizes == [2, 1, 1, 1]
 
 
 def test_every_kind_of_document_comes_along() -> None:
-    assert {BLOBS, KEYS, RAMPS} < set(KINDS)
-    assert not {KIND, COPIED} & set(KINDS)
+    assert {BLOB_PREFIX_KIND, KEYS, RAMPS} < set(DOCUMENT_KINDS)
+    assert not {KIND, COPIED_KIND} & set(DOCUMENT_KINDS)

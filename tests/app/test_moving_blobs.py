@@ -14,7 +14,7 @@ from forebay.app import move_records, sealed
 from forebay.app.blobs import FolderBlobs
 from forebay.app.codec import decode_call
 from forebay.app.move_records import KIND
-from forebay.app.moving import Mover, Place
+from forebay.app.moving import MoveEndpoint, StoreMover
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.errors import IllegalTransition
@@ -30,22 +30,22 @@ class Stores:
     def __init__(self, stack: ExitStack, old: str, new: str, blobs: Path) -> None:
         self.blobs = FolderBlobs(blobs)
         self.folder = blobs
-        self.old = stack.enter_context(Forebay(old, blobs=blobs))
-        self.new = stack.enter_context(Forebay(new, blobs=blobs))
+        self.old = stack.enter_context(Forebay(old, blob_store=blobs))
+        self.new = stack.enter_context(Forebay(new, blob_store=blobs))
         self.places = [self._place(stack, url) for url in (old, new)]
 
-    def _place(self, stack: ExitStack, url: str) -> Place:
+    def _place(self, stack: ExitStack, url: str) -> MoveEndpoint:
         engine = open_engine(url)  # without blobs, as the command opens it
         store, reader = engine.store(), engine.reader()
         stack.callback(store.close)
         stack.callback(reader.close)
-        return Place(url, engine.place, store, reader)
+        return MoveEndpoint(url, engine.location, store, reader)
 
-    def mover(self, **stores: Any) -> Mover:
+    def mover(self, **stores: Any) -> StoreMover:
         old, new = self.places
         if "new" in stores:
             new = new._replace(store=stores["new"])
-        return Mover(old, new, SystemClock(), settle=lambda: None, blobs=self.blobs)
+        return StoreMover(old, new, SystemClock(), settle=lambda: None, blobs=self.blobs)
 
     def names(self) -> list[Path]:
         return sorted(path for path in self.folder.rglob("*") if path.is_file())
@@ -57,8 +57,8 @@ class Stores:
             app.client.write(lambda store: sealed_store(store).collect(self.blobs))
 
 
-def sealed_store(store: Any) -> sealed.SealedStore:
-    assert isinstance(store, sealed.SealedStore)
+def sealed_store(store: Any) -> sealed.PayloadStore:
+    assert isinstance(store, sealed.PayloadStore)
     return store
 
 
@@ -66,7 +66,7 @@ def sealed_store(store: Any) -> sealed.SealedStore:
 def stores(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stores]:
-    monkeypatch.setattr(sealed, "WITHOUT_ROW_MS", -60_000)  # as if all blobs were a week old
+    monkeypatch.setattr(sealed, "ORPHAN_AGE_MS", -60_000)  # as if all blobs were a week old
     blobs = tmp_path / "blobs"
     blobs.mkdir()
     with ExitStack() as stack:
@@ -156,7 +156,7 @@ def test_a_job_whose_blob_is_gone_does_not_agree_and_nothing_is_taken_out(stores
 def test_a_comparison_without_a_place_for_blobs_says_how_many_it_has_not_looked_for(stores: Stores) -> None:
     stores.old.enqueue("echo", [LARGE])
     old, new = stores.places
-    mover = Mover(old, new, SystemClock(), settle=lambda: None)
+    mover = StoreMover(old, new, SystemClock(), settle=lambda: None)
     mover.move()
 
     compared = mover.compare()
@@ -176,7 +176,7 @@ def test_a_mover_that_is_killed_at_the_end_leaves_no_move_that_never_ends(stores
             return getattr(stores.places[0].store, name)
 
     old = stores.places[0]._replace(store=Dying())
-    mover = Mover(old, stores.places[1], SystemClock(), settle=lambda: None)
+    mover = StoreMover(old, stores.places[1], SystemClock(), settle=lambda: None)
     with pytest.raises(InterruptedError):
         mover.finish(mover.compare())
     again = stores.mover()

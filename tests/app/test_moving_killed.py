@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from forebay.app.move_witness import KIND, TASK
-from forebay.app.moving import Mover, Place
+from forebay.app.moving import MoveEndpoint, StoreMover
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.outcome import Completed
@@ -66,12 +66,12 @@ class Stores:
             self.new.store.save_queue(MAIL, {"keep_finished_ms": 1})
         self.ids = [JobId(str(one.id)) for one in self.old.store.insert([new_job(queue=MAIL)] * 3)]
 
-    def _open(self, stack: ExitStack, url: str) -> Place:
+    def _open(self, stack: ExitStack, url: str) -> MoveEndpoint:
         engine = open_engine(url)
         store, reader = engine.store(), engine.reader()
         stack.callback(store.close)
         stack.callback(reader.close)
-        return Place(engine.features.name, engine.place, store, reader)
+        return MoveEndpoint(engine.features.name, engine.location, store, reader)
 
     def kill_a_mover(self, moment: str, operation: str) -> None:
         command = [sys.executable, "-c", DYING, *self._urls, moment, operation]
@@ -81,7 +81,7 @@ class Stores:
     def run_and_forget(self) -> list[JobId]:
         """Run what is in the new store, and wait until its retention has removed all that has ended."""
         jobs = claim(self.new.store, 10, MAIL)
-        self.new.store.exchange(WORKER, [decide(job, Completed(b"1"), 0.0) for job in jobs])
+        self.new.store.settle_and_claim(WORKER, [decide(job, Completed(b"1"), 0.0) for job in jobs])
 
         def is_forgotten() -> bool:
             self.new.store.prune()
@@ -92,7 +92,7 @@ class Stores:
         return [job.id for job in jobs]
 
     def move(self) -> int:
-        mover = Mover(self.old, self.new, SystemClock(), settle=lambda: None)
+        mover = StoreMover(self.old, self.new, SystemClock(), settle=lambda: None)
         jobs = mover.move().jobs
         mover.finish(mover.compare())
         return jobs

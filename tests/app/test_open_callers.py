@@ -16,13 +16,13 @@ from forebay import Forebay
 from forebay.app import buffering, patience
 from forebay.app.blobs import FolderBlobs
 from forebay.app.buffering import Buffer
-from forebay.app.task import Call, Task
+from forebay.app.task import ConfiguredTask, Task
 from forebay.domain.job import JobId
 from forebay.errors import JobNotFound, StoreBusy
 from forebay.integrations.outbox import Outbox
-from forebay.integrations.relaying import Carried, carry, waiting
+from forebay.integrations.relaying import RelayResult, outbox_stats, relay_batch
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.testing.faults import Fault, FaultyStore, PlannedFaults, faulty
+from forebay.testing.faults import Fault, FaultyStore, PlannedFaults, inject_faults
 from tests.urls import url_of
 from tests.worker.support import eventually
 
@@ -36,10 +36,12 @@ def faults() -> PlannedFaults:
 
 @pytest.fixture
 def app(tmp_path: Path, faults: PlannedFaults, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forebay]:
-    monkeypatch.setattr(buffering, "LONGEST_PAUSE_SECONDS", 0.1)
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(buffering, "MAX_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(patience, "BUSY_RETRY_SECONDS", 0.05)
     with Forebay(url_of("postgresql", tmp_path)) as app:
-        app.client.move(faulty(app.engine, lambda store: FaultyStore(store, faults)), app.clock)
+        app.client.switch_store(
+            inject_faults(app.engine, lambda store: FaultyStore(store, faults)), app.clock
+        )
         app.counts()
         yield app
         assert app.client.read(lambda reader: reader.health()).problems == ()
@@ -51,17 +53,17 @@ def work(app: Forebay) -> Task[[], None]:
 
 
 @pytest.fixture
-def keyed(work: Task[[], None]) -> Call[[], None]:
-    return work.using(unique="daily")
+def keyed(work: Task[[], None]) -> ConfiguredTask[[], None]:
+    return work.using(unique_key="daily")
 
 
 @pytest.fixture
-def caller(app: Forebay, keyed: Call[[], None]) -> Iterator[psycopg.Connection[Any]]:
+def caller(app: Forebay, keyed: ConfiguredTask[[], None]) -> Iterator[psycopg.Connection[Any]]:
     """A transaction that has taken the key, and is open."""
     engine = app.engine
     assert isinstance(engine, PostgresEngine)
     with closing(psycopg.connect(engine.address.dsn)) as connection:
-        engine.insert_within(connection, [keyed.job()])
+        engine.insert_tx(connection, [keyed.job()])
         yield connection
 
 
@@ -77,7 +79,7 @@ def is_stored(app: Forebay, job_id: JobId) -> bool:
 
 
 def test_a_buffer_raises_at_once_for_a_held_key_and_keeps_nothing(
-    app: Forebay, work: Task[[], None], keyed: Call[[], None], caller: psycopg.Connection[Any]
+    app: Forebay, work: Task[[], None], keyed: ConfiguredTask[[], None], caller: psycopg.Connection[Any]
 ) -> None:
     with Buffer(app) as buffer:
         with pytest.raises(StoreBusy, match="unique key 'daily'"):
@@ -90,7 +92,7 @@ def test_a_buffer_raises_at_once_for_a_held_key_and_keeps_nothing(
 def test_of_the_jobs_in_a_buffer_only_the_one_whose_key_is_held_waits(
     app: Forebay,
     work: Task[[], None],
-    keyed: Call[[], None],
+    keyed: ConfiguredTask[[], None],
     caller: psycopg.Connection[Any],
     faults: PlannedFaults,
 ) -> None:
@@ -113,7 +115,7 @@ def test_of_the_jobs_in_a_buffer_only_the_one_whose_key_is_held_waits(
 def test_a_buffer_that_is_closed_counts_the_job_whose_key_is_held_as_lost(
     app: Forebay,
     work: Task[[], None],
-    keyed: Call[[], None],
+    keyed: ConfiguredTask[[], None],
     caller: psycopg.Connection[Any],
     faults: PlannedFaults,
 ) -> None:
@@ -138,15 +140,15 @@ class Shop:
         self._outbox = Outbox(app)
         self._outbox.create(self._engine)
 
-    def write(self, *tasks: Task[[], None] | Call[[], None]) -> list[JobId]:
+    def write(self, *tasks: Task[[], None] | ConfiguredTask[[], None]) -> list[JobId]:
         with Session(self._engine) as session, session.begin():
             return [job.id for job in self._outbox.enqueue(session, [task.job() for task in tasks])]
 
-    def carry(self) -> Carried:
-        return carry(self._outbox.table, self._engine, self._app.client)
+    def carry(self) -> RelayResult:
+        return relay_batch(self._outbox.table, self._engine, self._app.client)
 
     def rows(self) -> int:
-        return waiting(self._outbox.table, self._engine).rows
+        return outbox_stats(self._outbox.table, self._engine).rows
 
     def close(self) -> None:
         self._engine.dispose()
@@ -161,7 +163,7 @@ def shop(app: Forebay, tmp_path: Path) -> Iterator[Shop]:
 def test_of_the_jobs_in_an_outbox_only_the_one_whose_key_is_held_waits(
     app: Forebay,
     work: Task[[], None],
-    keyed: Call[[], None],
+    keyed: ConfiguredTask[[], None],
     caller: psycopg.Connection[Any],
     shop: Shop,
 ) -> None:
@@ -194,20 +196,20 @@ def test_a_lock_time_out_of_a_whole_carry_does_not_keep_the_rows(
 def test_an_enqueue_that_is_refused_as_busy_leaves_no_blob(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(patience, "BUSY_RETRY_SECONDS", 0.05)
     folder = tmp_path / "blobs"
     folder.mkdir()
     url = url_of("postgresql", tmp_path)
-    with Forebay(url, blobs=FolderBlobs(folder)) as app:
+    with Forebay(url, blob_store=FolderBlobs(folder)) as app:
 
         @app.task
         def report(text: str) -> None: ...
 
         report.enqueue("a")
         with psycopg.connect(url.partition("?")[0]) as caller:
-            app.client.enqueue_within(caller, [report.using(unique="daily").job("b")])
+            app.client.enqueue_tx(caller, [report.using(unique_key="daily").job("b")])
             with pytest.raises(StoreBusy):
-                report.using(unique="daily").enqueue("x" * 500_000)
+                report.using(unique_key="daily").enqueue("x" * 500_000)
             caller.rollback()
 
     assert [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size > 100_000] == []

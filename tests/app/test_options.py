@@ -11,7 +11,7 @@ import pytest
 from forebay import ConfigError, Forebay, ForebayError, InvalidJob, RetryPolicy
 from forebay.app.options import CallOptions, TaskOptions
 from forebay.app.task import Task
-from forebay.domain.job import DEFAULT_TIMEOUT_MS, JobId, Need, NewJob, OnFailure, UniqueUntil
+from forebay.domain.job import DEFAULT_TIMEOUT_MS, Dependency, JobId, NewJob, OnFailure, UniqueUntil
 from forebay.domain.retry import PRESETS
 from forebay.testing.clock import ManualClock
 
@@ -84,7 +84,7 @@ OF_CALLS: list[Any] = [
     ({"correlation_id": "req-1"}, {"correlation_id": "req-1"}),
     (
         {"depends_on": ["a"], "on_failure": "hold", "allow_missing": True},
-        {"depends_on": (Need(JobId("a"), OnFailure.HOLD),), "allow_missing": True},
+        {"depends_on": (Dependency(JobId("a"), OnFailure.HOLD),), "allow_missing": True},
     ),
 ]
 
@@ -367,4 +367,4 @@ def test_a_wrong_value_of_a_task_is_named_when_the_task_is_made(
 
 def test_the_error_of_a_preset_names_those_that_there_are(app: Forebay) -> None:
     with pytest.raises(ConfigError, match=r"no retry preset 'fast'; there are default, .*work_table"):
-        app.task(retry="fast")(nothing)
+        app.task(retry_policy="fast")(nothing)

@@ -11,13 +11,13 @@ import pytest
 
 from forebay.app.grouping import failure_groups
 from forebay.app.ramping import (
-    advance_ramps,
-    all_ramps,
-    find_ramp,
-    pause_ramp,
-    resume_ramp,
-    start_ramp,
-    stop_ramp,
+    advance_gradual_revives,
+    find_gradual_revive,
+    list_gradual_revives,
+    pause_gradual_revive,
+    resume_gradual_revive,
+    start_gradual_revive,
+    stop_gradual_revive,
 )
 from forebay.domain.document import Document
 from forebay.domain.history import EventKind
@@ -25,10 +25,10 @@ from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Outcome
 from forebay.domain.query import JobQuery
-from forebay.domain.ramp import Pace, Ramp, RampState
-from forebay.errors import ConfigError, IllegalTransition, RampNotFound, StoreRefused
-from forebay.scheduler.ramping import Ramping
-from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.domain.ramp import GradualRevive, GradualRevivePlan, GradualReviveState
+from forebay.errors import ConfigError, GradualReviveNotFound, IllegalTransition, StoreRefused
+from forebay.scheduler.ramping import GradualReviver
+from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, W1, ended, events_of, put_many, states, together
 from tests.stores.support import new_job
@@ -37,13 +37,13 @@ BOOM = Discarded(AttemptError(type="Boom", message="order 17", traceback='File "
 BANG = Discarded(AttemptError(type="Bang", message="order 17"))
 DONE = Completed(b"1")
 ALL = JobQuery()
-QUICK = Pace(first=2, factor=2, every_ms=1_000, stop_percent=50)
+QUICK = GradualRevivePlan(initial_batch=2, growth_factor=2, every_ms=1_000, max_failure_percent=50)
 
 
 def run_all(store: Store, outcome: Outcome = DONE) -> int:
     """Claim all that waits and end it; how many that were."""
-    jobs = store.exchange(W1, wants=[Want(DEFAULT, 100)], room=100).jobs
-    store.exchange(W1, [ended(job, outcome) for job in jobs])
+    jobs = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 100)], room=100).jobs
+    store.settle_and_claim(W1, [ended(job, outcome) for job in jobs])
     return len(jobs)
 
 
@@ -53,16 +53,16 @@ def dead_jobs(store: Store, count: int, outcome: Outcome = BOOM) -> list[JobId]:
     return ids
 
 
-def started(store: Store, reader: Reader, clock: ManualClock, **options: Any) -> Ramp:
+def started(store: Store, reader: Reader, clock: ManualClock, **options: Any) -> GradualRevive:
     clock.advance(ms=1)
-    return start_ramp(store, reader, ALL, **{"pace": QUICK, "actor": "ann#r1", **options})
+    return start_gradual_revive(store, reader, ALL, **{"pace": QUICK, "actor": "ann#r1", **options})
 
 
-def turn(store: Store, reader: Reader, clock: ManualClock) -> Ramp:
+def turn(store: Store, reader: Reader, clock: ManualClock) -> GradualRevive:
     """One turn, a second later."""
     clock.advance(seconds=1)
-    advance_ramps(store, reader)
-    return all_ramps(reader)[0]
+    advance_gradual_revives(store, reader)
+    return list_gradual_revives(reader)[0]
 
 
 def pending(reader: Reader, ids: Sequence[JobId]) -> int:
@@ -83,12 +83,12 @@ def test_a_ramp_revives_more_and_more_while_the_jobs_do_well(
     ramp = turn(store, reader, clock)
 
     assert sizes == [2, 4, 2]
-    assert (ramp.name, ramp.state, ramp.batches) == (name, RampState.COMPLETED, 3)
+    assert (ramp.name, ramp.state, ramp.batches) == (name, GradualReviveState.COMPLETED, 3)
     assert (ramp.revived, ramp.completed_jobs, ramp.dead_jobs, ramp.watched) == (8, 8, 0, ())
     assert set(states(reader, ids)) == {JobState.COMPLETED}
     [revived] = [event for event in events_of(reader, ids[0]) if event.kind is EventKind.REVIVED]
-    assert (revived.who, revived.request) == ("ann", f"ramp-{name}")
-    assert [event.detail for _, event in reader.audit() if event.kind is EventKind.RAMP] == [
+    assert (revived.actor_name, revived.request_id) == ("ann", f"ramp-{name}")
+    assert [event.detail for _, event in reader.audit() if event.kind is EventKind.GRADUAL_REVIVE] == [
         f"completed {name}",
         f"started {name}",
     ]
@@ -105,11 +105,11 @@ def test_a_ramp_stops_when_the_jobs_die_again_and_leaves_the_others_alone(
     ramp = turn(store, reader, clock)
     turn(store, reader, clock)
 
-    assert (ramp.state, ramp.dead_jobs, ramp.revived) == (RampState.STOPPED, 2, 2)
+    assert (ramp.state, ramp.dead_jobs, ramp.revived) == (GradualReviveState.STOPPED, 2, 2)
     assert ramp.reason == "2 jobs died again, 2 were in the last batch"
     assert set(states(reader, ids)) == {JobState.DEAD}
     assert sum(job.attempt for job in reader.jobs(ids) if job is not None) == 10
-    resume_ramp(store, reader, ramp.name)
+    resume_gradual_revive(store, reader, ramp.name)
     assert turn(store, reader, clock).revived == 6
 
 
@@ -117,7 +117,9 @@ def test_a_job_that_died_again_is_not_revived_once_more_by_the_same_ramp(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     ids = dead_jobs(store, 3)
-    started(store, reader, clock, pace=Pace(first=2, every_ms=1_000, stop_percent=100))
+    started(
+        store, reader, clock, pace=GradualRevivePlan(initial_batch=2, every_ms=1_000, max_failure_percent=100)
+    )
 
     ran = []
     for _ in range(4):
@@ -126,7 +128,7 @@ def test_a_job_that_died_again_is_not_revived_once_more_by_the_same_ramp(
 
     assert ran == [2, 1, 0, 0]
     assert [job.attempt for job in reader.jobs(ids) if job is not None] == [2, 2, 2]
-    assert all_ramps(reader)[0].state is RampState.COMPLETED
+    assert list_gradual_revives(reader)[0].state is GradualReviveState.COMPLETED
 
 
 def test_the_next_batch_waits_until_half_of_the_last_one_has_ended(
@@ -136,8 +138,8 @@ def test_the_next_batch_waits_until_half_of_the_last_one_has_ended(
     started(store, reader, clock)
 
     waits = [turn(store, reader, clock).batches for _ in range(3)]
-    [job] = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1).jobs
-    store.exchange(W1, [ended(job, DONE)])
+    [job] = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs
+    store.settle_and_claim(W1, [ended(job, DONE)])
     goes_on = turn(store, reader, clock)
 
     assert waits == [1, 1, 1]
@@ -151,11 +153,11 @@ def test_jobs_that_have_not_ended_are_waited_for_when_there_is_nothing_left_to_r
     started(store, reader, clock)
 
     turn(store, reader, clock)
-    [job] = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1).jobs
-    store.exchange(W1, [ended(job, DONE)])
+    [job] = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs
+    store.settle_and_claim(W1, [ended(job, DONE)])
     ramp = turn(store, reader, clock)
-    assert (ramp.state, ramp.is_searched, ramp.gone_jobs, len(ramp.watched)) == (
-        RampState.RUNNING,
+    assert (ramp.state, ramp.is_searched, ramp.removed_jobs, len(ramp.watched)) == (
+        GradualReviveState.RUNNING,
         True,
         0,
         1,
@@ -163,7 +165,7 @@ def test_jobs_that_have_not_ended_are_waited_for_when_there_is_nothing_left_to_r
     run_all(store)
 
     assert turn(store, reader, clock).completed_jobs == 2
-    assert all_ramps(reader)[0].state is RampState.COMPLETED
+    assert list_gradual_revives(reader)[0].state is GradualReviveState.COMPLETED
 
 
 @pytest.mark.shows("R-DLQ-21")
@@ -179,7 +181,7 @@ def test_a_group_alone_is_revived_and_the_others_stay(
         ("Boom: order #", 3),
     ]
     assert (second.frames, second.example in boom) == (("t.py:pay",), True)
-    started(store, reader, clock, group=first.id, pace=Pace(first=3, every_ms=1_000))
+    started(store, reader, clock, group=first.id, pace=GradualRevivePlan(initial_batch=3, every_ms=1_000))
 
     ramp = turn(store, reader, clock)
     assert (ramp.batches, ramp.size) == (1, 3)
@@ -188,7 +190,7 @@ def test_a_group_alone_is_revived_and_the_others_stay(
     run_all(store)
     ramp = turn(store, reader, clock)
 
-    assert (ramp.state, ramp.revived) == (RampState.COMPLETED, 4)
+    assert (ramp.state, ramp.revived) == (GradualReviveState.COMPLETED, 4)
     assert set(states(reader, [*bang, *more])) == {JobState.COMPLETED}
     assert set(states(reader, boom)) == {JobState.DEAD}
 
@@ -201,8 +203,8 @@ def test_groups_say_when_there_are_more_dead_letters_than_they_are_made_of(
 
     part, whole = failure_groups(reader, ALL, newest=2), failure_groups(reader, ALL, newest=100)
 
-    assert (part.jobs, part.is_whole, [group.jobs for group in part.groups]) == (2, False, [1, 1])
-    assert (whole.jobs, whole.is_whole, [group.jobs for group in whole.groups]) == (4, True, [3, 1])
+    assert (part.jobs, part.is_complete, [group.jobs for group in part.groups]) == (2, False, [1, 1])
+    assert (whole.jobs, whole.is_complete, [group.jobs for group in whole.groups]) == (4, True, [3, 1])
     assert failure_groups(reader, JobQuery(tasks=("other",))).groups == ()
     for wrong in (0, 100_001):
         with pytest.raises(ConfigError, match="newest 1 to 100,000 jobs"):
@@ -215,23 +217,27 @@ def test_a_paused_ramp_revives_nothing_until_it_is_resumed(
     ids = dead_jobs(store, 3)
     name = started(store, reader, clock).name
 
-    pause_ramp(store, reader, name, actor="bob")
+    pause_gradual_revive(store, reader, name, actor="bob")
     turn(store, reader, clock)
     assert pending(reader, ids) == 0
-    resume_ramp(store, reader, name, actor="bob")
+    resume_gradual_revive(store, reader, name, actor="bob")
     turn(store, reader, clock)
     assert pending(reader, ids) == 2
-    stopped = stop_ramp(store, reader, name, actor="bob")
+    stopped = stop_gradual_revive(store, reader, name, actor="bob")
     run_all(store)
     turn(store, reader, clock)
 
-    assert (stopped.state, stopped.reason) == (RampState.STOPPED, "by hand")
+    assert (stopped.state, stopped.reason) == (GradualReviveState.STOPPED, "by hand")
     assert pending(reader, ids) == 0
     with pytest.raises(IllegalTransition):
-        pause_ramp(store, reader, name)
-    with pytest.raises(RampNotFound):
-        find_ramp(reader, "nobody")
-    done = [(event.who, event.detail) for _, event in reader.audit() if event.kind is EventKind.RAMP]
+        pause_gradual_revive(store, reader, name)
+    with pytest.raises(GradualReviveNotFound):
+        find_gradual_revive(reader, "nobody")
+    done = [
+        (event.actor_name, event.detail)
+        for _, event in reader.audit()
+        if event.kind is EventKind.GRADUAL_REVIVE
+    ]
     assert done[:3] == [("bob", f"stopped {name}"), ("bob", f"resumed {name}"), ("bob", f"paused {name}")]
 
 
@@ -241,15 +247,15 @@ def test_jobs_that_die_again_during_a_pause_stop_the_ramp_that_is_resumed(
     dead_jobs(store, 5)
     name = started(store, reader, clock).name
     turn(store, reader, clock)
-    pause_ramp(store, reader, name)
+    pause_gradual_revive(store, reader, name)
     run_all(store, BOOM)
 
     paused = turn(store, reader, clock)
-    resume_ramp(store, reader, name)
+    resume_gradual_revive(store, reader, name)
     ramp = turn(store, reader, clock)
 
-    assert (paused.state, paused.dead_jobs) == (RampState.PAUSED, 0)  # nobody looks
-    assert (ramp.state, ramp.dead_jobs) == (RampState.STOPPED, 2)
+    assert (paused.state, paused.dead_jobs) == (GradualReviveState.PAUSED, 0)  # nobody looks
+    assert (ramp.state, ramp.dead_jobs) == (GradualReviveState.STOPPED, 2)
 
 
 class Dies(BaseException):
@@ -284,7 +290,7 @@ def test_who_was_held_up_after_the_write_puts_no_job_back_that_has_run_and_died_
     store: Store, other_store: Store, reader: Reader, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = dead_jobs(store, 2)
-    started(store, reader, clock, pace=Pace(every_ms=1_000, stop_percent=100))
+    started(store, reader, clock, pace=GradualRevivePlan(every_ms=1_000, max_failure_percent=100))
     revive = store.revive
 
     def held_up(*args: Any, **options: Any) -> Any:
@@ -308,10 +314,10 @@ def test_two_schedulers_that_take_every_turn_at_once_revive_each_job_once(
     engine: Engine, store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     ids = dead_jobs(store, 12)
-    started(store, reader, clock, pace=Pace(first=3, factor=1, every_ms=1_000))
+    started(store, reader, clock, pace=GradualRevivePlan(initial_batch=3, growth_factor=1, every_ms=1_000))
 
     def at_once(handle: Store) -> None:
-        with closing(Ramping(engine.reader, clock)) as duty:
+        with closing(GradualReviver(engine.reader, clock)) as duty:
             duty.run(handle)
 
     for _ in range(6):
@@ -320,8 +326,8 @@ def test_two_schedulers_that_take_every_turn_at_once_revive_each_job_once(
         assert pending(reader, ids) <= 3
         run_all(store)
 
-    ramp = all_ramps(reader)[0]
-    assert (ramp.state, ramp.batches, ramp.revived) == (RampState.COMPLETED, 4, 12)
+    ramp = list_gradual_revives(reader)[0]
+    assert (ramp.state, ramp.batches, ramp.revived) == (GradualReviveState.COMPLETED, 4, 12)
     assert [job.attempt for job in reader.jobs(ids) if job is not None] == [2] * 12
     for job_id in ids:
         kinds = [event.kind for event in events_of(reader, job_id)]
@@ -342,7 +348,7 @@ def test_a_job_that_cannot_be_put_back_is_counted_and_left(
     turn(store, reader, clock)
     ramp = turn(store, reader, clock)
 
-    assert (ramp.state, ramp.revived, ramp.refused) == (RampState.COMPLETED, 1, 1)
+    assert (ramp.state, ramp.revived, ramp.refused) == (GradualReviveState.COMPLETED, 1, 1)
 
 
 def test_where_nothing_is_dead_a_ramp_is_completed_at_once(
@@ -353,7 +359,7 @@ def test_where_nothing_is_dead_a_ramp_is_completed_at_once(
 
     ramp = turn(store, reader, clock)
 
-    assert (ramp.state, ramp.looked, ramp.revived) == (RampState.COMPLETED, 1, 0)
+    assert (ramp.state, ramp.scanned, ramp.revived) == (GradualReviveState.COMPLETED, 1, 0)
 
 
 def test_two_ramps_for_the_same_jobs_are_one_too_many(
@@ -365,11 +371,11 @@ def test_two_ramps_for_the_same_jobs_are_one_too_many(
     with pytest.raises(IllegalTransition, match=f"ramp {first.name} is running"):
         started(store, reader, clock)
 
-    stop_ramp(store, reader, first.name)
+    stop_gradual_revive(store, reader, first.name)
     second = started(store, reader, clock)
     with pytest.raises(IllegalTransition, match=f"ramp {second.name} is running"):
-        resume_ramp(store, reader, first.name)
-    assert [ramp.name for ramp in all_ramps(reader)] == [second.name, first.name]
+        resume_gradual_revive(store, reader, first.name)
+    assert [ramp.name for ramp in list_gradual_revives(reader)] == [second.name, first.name]
 
 
 def test_few_ramps_that_have_ended_are_kept_and_only_so_many_are_open(
@@ -380,7 +386,7 @@ def test_few_ramps_that_have_ended_are_kept_and_only_so_many_are_open(
     names = []
     for _ in range(4):
         names.append(started(store, reader, clock).name)
-        stop_ramp(store, reader, names[-1])
+        stop_gradual_revive(store, reader, names[-1])
 
     start_group = partial(started, store, reader, clock)
     start_group(group="0" * 16)
@@ -388,14 +394,14 @@ def test_few_ramps_that_have_ended_are_kept_and_only_so_many_are_open(
     with pytest.raises(IllegalTransition, match="2 ramps already"):
         start_group(group="2" * 16)
 
-    assert [one.name for one in all_ramps(reader) if not one.is_open] == [names[3]]
+    assert [one.name for one in list_gradual_revives(reader) if not one.is_open] == [names[3]]
 
 
 def test_conditions_that_cannot_be_written_down_are_refused(store: Store, reader: Reader) -> None:
     with pytest.raises(ConfigError, match="at most 16,000 bytes"):
-        start_ramp(store, reader, JobQuery(text="x" * 16_000))
+        start_gradual_revive(store, reader, JobQuery(text="x" * 16_000))
     with pytest.raises(ConfigError, match="no failure group"):
-        start_ramp(store, reader, ALL, group="nonsense")
+        start_gradual_revive(store, reader, ALL, group="nonsense")
 
 
 def test_a_ramp_that_cannot_be_read_holds_up_no_other(

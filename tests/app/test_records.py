@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forebay import Forebay, InvalidJob, RetryPolicy
-from forebay.app.records import as_dict, as_json, from_dict, from_json
+from forebay.app.records import job_from_dict, job_from_json, job_to_dict, job_to_json
 from forebay.domain.job import Job, NewJob
 from forebay.domain.retry import Curve
 from forebay.domain.settlement import Settlement
@@ -23,15 +23,15 @@ Way = Callable[[Any], Any]
 
 
 def by_dict(job: Any) -> Any:
-    return from_dict(type(job), as_dict(job))
+    return job_from_dict(type(job), job_to_dict(job))
 
 
 def by_json(job: Any) -> Any:
-    return from_json(type(job), as_json(job))
+    return job_from_json(type(job), job_to_json(job))
 
 
 def by_text_of_another_library(job: Any) -> Any:
-    return from_json(type(job), json.dumps(as_dict(job)))
+    return job_from_json(type(job), json.dumps(job_to_dict(job)))
 
 
 WAYS = pytest.mark.parametrize("way", [by_dict, by_json, by_text_of_another_library])
@@ -43,7 +43,7 @@ def fields_of(job: Any) -> dict[str, Any]:
 
 
 def settled(end: Settlement, store: Store) -> None:
-    store.exchange(WORKER, [end])
+    store.settle_and_claim(WORKER, [end])
 
 
 def send(to: str = "ada") -> None: ...
@@ -57,7 +57,7 @@ def made(app: Forebay) -> NewJob:
         queue="mail",
         timeout=None,
         lease=60,
-        retry=RetryPolicy(curve=Curve.FIBONACCI, max_retries=7, jitter_low=-0.5),
+        retry_policy=RetryPolicy(curve=Curve.FIBONACCI, max_retries=7, jitter_low=-0.5),
         tags=["a", "ü"],
         metadata={"tenant": 7, "deep": [{"x": None}, 1.5, True]},
     )(send)
@@ -67,9 +67,9 @@ def made(app: Forebay) -> NewJob:
         run_at=datetime(2030, 1, 1, tzinfo=UTC),
         deadline=datetime(2030, 1, 2, tzinfo=UTC),
         expires=datetime(2030, 1, 3, tzinfo=UTC),
-        unique="daily",
+        unique_key="daily",
         unique_until="started",
-        once="pay-1",
+        idempotency_key="pay-1",
         correlation_id="req-1",
     )
     return call.job("\x00 ~ ñ")
@@ -111,9 +111,9 @@ def test_a_record_comes_back_with_all_its_fields_at_every_point_of_its_life(
 
 @pytest.mark.shows("R-JOB-31")
 def test_a_dictionary_holds_only_what_json_knows(app: Forebay, made: NewJob) -> None:
-    fields = as_dict(app.enqueue(made).refresh())
+    fields = job_to_dict(app.enqueue(made).refresh())
 
-    assert json.loads(json.dumps(fields)) == json.loads(as_json(app.job("own").refresh()))
+    assert json.loads(json.dumps(fields)) == json.loads(job_to_json(app.job("own").refresh()))
     assert (fields["id"], fields["state"], fields["metadata"]) == ("own", "scheduled", made.metadata)
 
 
@@ -123,7 +123,7 @@ def test_a_field_that_there_is_not_is_refused(app: Forebay, made: NewJob, kind: 
     job = made if kind is NewJob else app.enqueue(made).refresh()
 
     with pytest.raises(InvalidJob, match=f"a {kind.__name__} has no field 'colour'") as caught:
-        from_dict(kind, {**as_dict(job), "colour": "red"})
+        job_from_dict(kind, {**job_to_dict(job), "colour": "red"})
 
     assert caught.value.field == "colour"
 
@@ -143,17 +143,17 @@ def test_a_field_that_there_is_not_is_refused(app: Forebay, made: NewJob, kind: 
 )
 def test_a_wrong_value_is_named(made: NewJob, changes: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidJob) as caught:
-        from_dict(NewJob, {**as_dict(made), **changes})
+        job_from_dict(NewJob, {**job_to_dict(made), **changes})
 
     assert caught.value.field == field
 
 
 def test_a_field_that_is_missing_is_named() -> None:
     with pytest.raises(InvalidJob, match=r"a NewJob cannot be made of this: .*'task'"):
-        from_dict(NewJob, {"priority": 1})
+        job_from_dict(NewJob, {"priority": 1})
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"task": ', b"\xff", "[" * 100_000])
 def test_what_is_no_job_as_json_is_refused(data: Any) -> None:
     with pytest.raises(InvalidJob, match="this is not a job as JSON"):
-        from_json(NewJob, data)
+        job_from_json(NewJob, data)

@@ -41,11 +41,11 @@ def test_a_task_that_nobody_registered_is_named(app: Forebay) -> None:
 
 
 def test_a_result_gets_the_class_that_its_task_names(app: Forebay) -> None:
-    assert app.registry.returned("sell", {"total": 3}) == Receipt(3)
+    assert app.registry.coerce_result("sell", {"total": 3}) == Receipt(3)
 
 
 def test_the_result_of_an_unknown_task_stays_as_it_was_stored(app: Forebay) -> None:
-    assert app.registry.returned("buy", {"total": 3}) == {"total": 3}
+    assert app.registry.coerce_result("buy", {"total": 3}) == {"total": 3}
 
 
 def test_a_task_is_found_by_its_old_names_too(app: Forebay) -> None:
@@ -89,7 +89,7 @@ def test_jobs_of_an_old_name_are_run_by_the_task_of_today(live_app: Forebay) -> 
     old = live_app.enqueue("old.double", [4])  # before the deploy: nobody here knows it
     double = live_app.task(name="double", aliases=["old.double"])(lambda number: number * 2)
 
-    with live_app.working(threads=1):
+    with live_app.run_worker(threads=1):
         assert old.result(timeout=120) == 8
         by_alias = live_app.enqueue("old.double", [5])
         assert by_alias.result(timeout=120) == 10

@@ -13,10 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from forebay import ConfigError, Forebay, InvalidJob, PayloadError, QueueClosed
-from forebay.app.schedules import TRIES, Schedules, declare
-from forebay.domain.firing import planned
+from forebay.app.schedules import MAX_TRIES, Schedules, save_declared
+from forebay.domain.firing import plan_runs
 from forebay.domain.queue import QueueState
-from forebay.domain.schedule import CatchUp, FiringStatus, Overlap, Schedule
+from forebay.domain.schedule import CatchUp, Overlap, Schedule, ScheduleRunStatus
 from forebay.errors import ScheduleNotFound, StoreUnavailable, UnknownTask
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
@@ -57,9 +57,9 @@ def test_a_saved_schedule_makes_jobs_with_its_arguments_and_the_options_of_its_t
     assert (job.task, job.priority, job.policy.max_retries) == ("tidy", 9, 7)
     schedule = app.schedules.get("t")
     assert schedule is not None
-    assert (schedule.last_job_id, schedule.next_at) == (job.id, T0 + 10 * MINUTE)
+    assert (schedule.last_job_id, schedule.next_run_at) == (job.id, T0 + 10 * MINUTE)
     [line] = app.schedules.history("t")
-    assert (line.status, line.job_id) == (FiringStatus.ENQUEUED, job.id)
+    assert (line.status, line.job_id) == (ScheduleRunStatus.ENQUEUED, job.id)
 
 
 @pytest.mark.shows("R-TEST-26", "R-SCHED-01", "R-SCHED-28")
@@ -137,7 +137,7 @@ def test_a_time_without_a_zone_is_meant_in_that_of_the_schedule(plain: Forebay) 
 
     saved = plain.schedules.save("t", "tidy", at=nine, timezone="America/New_York")
 
-    assert saved.next_at == round(nine.replace(tzinfo=ZoneInfo("America/New_York")).timestamp() * 1_000)
+    assert saved.next_run_at == round(nine.replace(tzinfo=ZoneInfo("America/New_York")).timestamp() * 1_000)
     with pytest.raises(InvalidJob, match="no time zone"):
         plain.schedules.save("u", "tidy", at=nine)
 
@@ -161,8 +161,8 @@ def test_a_change_of_the_times_counts_from_now_and_any_other_leaves_them(
     same = plain.schedules.update("t", jitter=5, overlap="skip", catch_up="latest")
     other = plain.schedules.update("t", every=90)
 
-    assert (same.next_at, same.definition.overlap) == (T0 + HOUR, Overlap.SKIP)
-    assert (other.next_at, other.definition.cron) == (T0 + 2 * HOUR + 90_000, None)
+    assert (same.next_run_at, same.definition.overlap) == (T0 + HOUR, Overlap.SKIP)
+    assert (other.next_run_at, other.definition.cron) == (T0 + 2 * HOUR + 90_000, None)
     assert other.definition.catch_up is CatchUp.LATEST
     with pytest.raises(ScheduleNotFound, match="no schedule 'nobody'"):
         plain.schedules.update("nobody", every=90)
@@ -178,7 +178,12 @@ def test_saving_again_changes_what_is_said_and_keeps_what_was_done(
 
     saved = plain.schedules.save("t", "tidy", ["logs"], cron="* * * * *")
 
-    assert (saved.fired, saved.is_paused, saved.next_at, saved.due_at) == (1, True, T0 + 2 * MINUTE, None)
+    assert (saved.enqueued_runs, saved.is_paused, saved.next_run_at, saved.check_at) == (
+        1,
+        True,
+        T0 + 2 * MINUTE,
+        None,
+    )
 
 
 @pytest.mark.shows("R-SCHED-26", "R-SCHED-23", "R-CFG-59")
@@ -215,7 +220,7 @@ def test_a_schedule_can_be_fired_by_hand(plain: Forebay) -> None:
     assert (first.is_new, second.is_new, first.id == second.id) == (True, False, True)
     after = plain.schedules.get("t")
     assert after is not None
-    assert (after.next_at, after.fired, after.skipped) == (before.next_at, 1, 1)
+    assert (after.next_run_at, after.enqueued_runs, after.skipped_runs) == (before.next_run_at, 1, 1)
     with pytest.raises(ScheduleNotFound):
         plain.schedules.fire("nobody")
 
@@ -236,13 +241,13 @@ def test_next_runs_are_worked_out_again_on_request(plain: Forebay) -> None:
     plain.schedules.pause("paused")
     wrong = plain.schedules.get("t")
     assert wrong is not None
-    plain.client.write(lambda store: store.save_schedule(replace(wrong, next_at=T0 + 5, due_at=T0 + 5)))
+    plain.client.write(lambda store: store.save_schedule(replace(wrong, next_run_at=T0 + 5, check_at=T0 + 5)))
 
     assert plain.schedules.recompute() == 1
 
     after = plain.schedules.get("t")
     assert after is not None
-    assert after.next_at == T0 + 16 * HOUR
+    assert after.next_run_at == T0 + 16 * HOUR
 
 
 def test_a_run_that_waits_is_not_lost_when_next_runs_are_worked_out_again(
@@ -255,8 +260,8 @@ def test_a_run_that_waits_is_not_lost_when_next_runs_are_worked_out_again(
     assert plain.schedules.fire_due() == 0
     waiting = plain.schedules.get("queued")
     assert waiting is not None
-    assert waiting.next_at == T0 + 2 * MINUTE
-    assert (waiting.due_at or 0) > T0 + 2 * MINUTE
+    assert waiting.next_run_at == T0 + 2 * MINUTE
+    assert (waiting.check_at or 0) > T0 + 2 * MINUTE
 
     assert plain.schedules.recompute() == 0
 
@@ -271,12 +276,12 @@ def test_one_who_is_always_too_late_says_so(plain: Forebay, monkeypatch: pytest.
         tries.append(schedule)
         return False
 
-    monkeypatch.setattr(schedules, "_saved", refused)
+    monkeypatch.setattr(schedules, "_save", refused)
 
     with pytest.raises(StoreUnavailable, match="changed by others"):
         schedules.save("t", "tidy", cron="@daily")
 
-    assert len(tries) == TRIES
+    assert len(tries) == MAX_TRIES
 
 
 # ------------------------------------------------------------------ for coroutines
@@ -299,7 +304,7 @@ def test_coroutines_save_look_at_and_change_schedules(app: Forebay, clock: Manua
     async def use() -> None:
         schedules = app.schedules
         saved = await schedules.save_async("t", task, ["cache"], cron="* * * * *")
-        assert (await schedules.keep_async(saved.definition)).revision == saved.revision
+        assert (await schedules.save_definition_async(saved.definition)).revision == saved.revision
         assert (await schedules.update_async("t", jitter=5)).definition.jitter_ms == 5_000
         assert await schedules.pause_async("t")
         assert await schedules.list_async(enabled_only=True) == []
@@ -323,7 +328,7 @@ def declared(app: Forebay) -> int:
     """What a worker does when it starts."""
     return app.client.write(
         lambda store: app.client.read(
-            lambda reader: declare(store, reader, app.registry.schedules.values(), lambda: 0.0)
+            lambda reader: save_declared(store, reader, app.registry.schedules.values(), lambda: 0.0)
         )
     )
 
@@ -360,7 +365,7 @@ def test_the_code_decides_what_a_schedule_does_and_the_operator_whether(
 
     [schedule] = plain.schedules.list()
     assert (schedule.is_paused, schedule.definition.cron) == (True, "30 * * * *")
-    assert (schedule.next_at, schedule.due_at) == (T0 + HOUR // 2, None)
+    assert (schedule.next_run_at, schedule.check_at) == (T0 + HOUR // 2, None)
 
 
 def test_two_programs_that_declare_at_once_agree(plain: Forebay) -> None:
@@ -376,7 +381,7 @@ def test_two_programs_that_declare_at_once_agree(plain: Forebay) -> None:
             self.looks += 1
             found = plain.schedules.list()
             if self.looks == 1:
-                other.save_schedule(planned(Schedule(definition=plain.registry.schedules["t"]), T0, 0.0))
+                other.save_schedule(plan_runs(Schedule(definition=plain.registry.schedules["t"]), T0, 0.0))
             return found
 
         def now(self) -> int:
@@ -385,7 +390,7 @@ def test_two_programs_that_declare_at_once_agree(plain: Forebay) -> None:
     late: Any = Late()
     other = plain.engine.store()
     saved = plain.client.write(
-        lambda store: declare(store, late, plain.registry.schedules.values(), lambda: 0.0)
+        lambda store: save_declared(store, late, plain.registry.schedules.values(), lambda: 0.0)
     )
 
     assert (saved, late.looks) == (0, 2)

@@ -16,7 +16,7 @@ from forebay.app.consumer import arguments
 from forebay.domain.job import NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.errors import CorruptPayload
-from forebay.stores.opening import without_password
+from forebay.stores.opening import redact_url
 
 SOURCE = Path(__file__).parents[2] / "src" / "forebay"
 
@@ -73,7 +73,7 @@ def test_an_address_is_shown_without_its_password_and_otherwise_as_it_is() -> No
         "memory://": "memory://",
     }
 
-    assert {url: without_password(url) for url in shown} == shown
+    assert {url: redact_url(url) for url in shown} == shown
 
 
 @pytest.mark.shows("R-SEC-08")
@@ -113,7 +113,7 @@ def test_a_pickle_in_the_place_of_a_payload_is_never_read(live_app: Forebay, tmp
     live_app.task(name="t")(lambda value: None)
     trap = NewJob(task="t", payload=pickle.dumps(((Spring(tmp_path / "sprung"),), {})))
 
-    with live_app.working(threads=1):
+    with live_app.run_worker(threads=1):
         job = live_app.enqueue(trap).wait(timeout=120)
 
     assert (job.state, job.failures) == (JobState.DEAD, 1)

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.app.settling import as_failed, exchange_all
+from forebay.app.settling import failed_settlement, settle_and_claim_isolating
 from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import LogLine, Note, Progress
+from forebay.domain.note import LogLine, Progress, ProgressUpdate
 from forebay.domain.outcome import AttemptError, Completed, Failed
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreError, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.stores.protocol import Exchange, Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, SettleAndClaimResult, Store
 from tests.app.watching import Trouble, Watched
 from tests.domain.making import a_job
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
@@ -40,13 +40,15 @@ def ended(jobs: Sequence[Job], culprits: set[int]) -> list[Settlement]:
     return [bad(job) if number in culprits else complete(job) for number, job in enumerate(jobs)]
 
 
-def exchanged(store: Store, jobs: Sequence[Job], settlements: Sequence[Settlement], **more: Any) -> Exchange:
+def exchanged(
+    store: Store, jobs: Sequence[Job], settlements: Sequence[Settlement], **more: Any
+) -> SettleAndClaimResult:
     by_id = {job.id: job for job in jobs}
-    return exchange_all(
+    return settle_and_claim_isolating(
         store,
         WORKER,
         settlements,
-        fallback=lambda end, error: as_failed(by_id[end.job_id], end, error, 0.0),
+        fallback=lambda end, error: failed_settlement(by_id[end.job_id], end, error, 0.0),
         **more,
     )
 
@@ -103,7 +105,7 @@ def test_the_failed_attempt_is_in_the_history(store: Store, reader: Reader) -> N
 
     timeline = reader.history(job.id)
     assert timeline is not None
-    assert [(one.attempt, one.ending, one.worker) for one in timeline.attempts] == [(1, "failed", WORKER)]
+    assert [(one.attempt, one.outcome, one.worker) for one in timeline.attempts] == [(1, "failed", WORKER)]
 
 
 def test_without_retries_the_culprit_is_dead(store: Store, reader: Reader) -> None:
@@ -139,7 +141,7 @@ def test_the_claim_happens_once(store: Store, culprits: set[int]) -> None:
     jobs = running(store, 5)
     store.insert([new_job()] * 10)
 
-    answer = exchanged(store, jobs, ended(jobs, culprits), wants=[Want(jobs[0].queue, 10)], room=4)
+    answer = exchanged(store, jobs, ended(jobs, culprits), wants=[QueueClaim(jobs[0].queue, 10)], room=4)
 
     assert len(answer.settled) == 5
     assert [job.attempt for job in answer.jobs] == [1, 1, 1, 1]
@@ -152,7 +154,7 @@ def test_nobody_is_blamed_for_a_claim_that_is_refused(store: Store, reader: Read
             raise StoreRefused("a job that waits cannot be read")
 
     jobs = running(store, count)
-    wants = [Want(jobs[0].queue, 1)]
+    wants = [QueueClaim(jobs[0].queue, 1)]
 
     with pytest.raises(StoreRefused):
         exchanged(Watched(store, refuse_claims).seam, jobs, ended(jobs, set()), wants=wants, room=1)
@@ -188,7 +190,7 @@ def test_a_follow_up_whose_key_is_taken_fails_nobody(store: Store, reader: Reade
     assert answer.settled == (job.id,)
     timeline = reader.history(job.id)
     assert timeline is not None
-    assert [event.kind for event in timeline.events] == [EventKind.UNFOLLOWED]
+    assert [event.kind for event in timeline.events] == [EventKind.FOLLOW_UP_SKIPPED]
 
 
 # ------------------------------------------------------------------ what else may happen
@@ -220,7 +222,7 @@ def test_a_culprit_whose_lease_was_lost_is_refused(store: Store, other_store: St
 def test_a_fallback_that_is_refused_too_is_reported_and_not_tried_again(store: Store, reader: Reader) -> None:
     jobs = running(store, 4)
 
-    answer = exchange_all(store, WORKER, ended(jobs, {1}), fallback=lambda end, _: bad(jobs[1]))
+    answer = settle_and_claim_isolating(store, WORKER, ended(jobs, {1}), fallback=lambda end, _: bad(jobs[1]))
 
     assert answer.settled == (jobs[0].id, jobs[2].id, jobs[3].id)
     [refusal] = answer.refused
@@ -232,9 +234,11 @@ def test_a_fallback_that_is_refused_too_is_reported_and_not_tried_again(store: S
 def test_what_was_refused_twice_is_not_adopted(store: Store) -> None:
     jobs = running(store, 2)
 
-    answer = exchange_all(store, WORKER, ended(jobs, {1}), known=[], fallback=lambda end, _: bad(jobs[1]))
+    answer = settle_and_claim_isolating(
+        store, WORKER, ended(jobs, {1}), known=[], fallback=lambda end, _: bad(jobs[1])
+    )
 
-    assert answer.adopted == ()
+    assert answer.recovered == ()
 
 
 def test_leases_that_nobody_knew_of_are_adopted_beside_a_culprit(store: Store) -> None:
@@ -242,7 +246,7 @@ def test_leases_that_nobody_knew_of_are_adopted_beside_a_culprit(store: Store) -
 
     answer = exchanged(store, jobs, ended(jobs[:2], {1}), known=[])
 
-    assert [job.id for job in answer.adopted] == [jobs[2].id]
+    assert [job.id for job in answer.recovered] == [jobs[2].id]
 
 
 def test_wishes_to_cancel_arrive_beside_a_culprit(store: Store, other_store: Store) -> None:
@@ -267,7 +271,7 @@ def spoiled(*jobs: Job) -> Trouble:
     ids = {job.id for job in jobs}
 
     def trouble(name: str, args: tuple[Any, ...]) -> None:
-        if any(end.job_id in ids and end.ending == "completed" for end in args[1]):
+        if any(end.job_id in ids and end.outcome == "completed" for end in args[1]):
             raise ZeroDivisionError("a bug")
 
     return trouble
@@ -296,7 +300,7 @@ def test_a_fault_in_what_stands_in_for_a_settlement_is_reported_and_the_others_a
     def fallback(end: Settlement, error: Exception) -> Settlement:
         raise KeyError(end.job_id)
 
-    answer = exchange_all(
+    answer = settle_and_claim_isolating(
         Watched(store, spoiled(jobs[1])).seam, WORKER, ended(jobs, set()), fallback=fallback
     )
 
@@ -361,21 +365,24 @@ def test_after_an_outage_in_the_middle_the_same_settlements_end_well(
 def test_another_worker_cannot_use_it_to_settle_what_is_not_its_own(store: Store, reader: Reader) -> None:
     [job] = running(store, 1)
 
-    answer = exchange_all(
-        store, OTHER_WORKER, [complete(job)], fallback=lambda end, error: as_failed(job, end, error, 0.0)
+    answer = settle_and_claim_isolating(
+        store,
+        OTHER_WORKER,
+        [complete(job)],
+        fallback=lambda end, error: failed_settlement(job, end, error, 0.0),
     )
 
     assert [one.reason for one in answer.refused] == ["other worker"]
     assert states(reader, [job]) == ["running"]
 
 
-# ------------------------------------------------------------------ as_failed
+# ------------------------------------------------------------------ failed_settlement
 
 
 def test_a_success_that_cannot_be_stored_is_a_failure() -> None:
     job = a_job()
 
-    end = as_failed(job, decide(job, Completed(b"1"), 0.0), StoreRefused("too large \ud800"), 0.0)
+    end = failed_settlement(job, decide(job, Completed(b"1"), 0.0), StoreRefused("too large \ud800"), 0.0)
 
     assert (end.state, end.failures, end.result, end.follow_ups) == (JobState.RETRYING, 1, None, ())
     assert end.error == AttemptError(
@@ -387,13 +394,13 @@ def test_a_success_that_cannot_be_stored_is_a_failure() -> None:
 # ------------------------------------------------------------------ notes
 
 
-def note_of(job: Job, text: str = "hi") -> Note:
+def note_of(job: Job, text: str = "hi") -> ProgressUpdate:
     line = LogLine(at=1, level="INFO", text=text)
-    return Note(lease=Lease(job.id, job.attempt), progress=Progress(done=1), lines=(line,))
+    return ProgressUpdate(lease=Lease(job.id, job.attempt), progress=Progress(done=1), lines=(line,))
 
 
 def lines(reader: Reader, job: Job) -> list[str]:
-    return [line.text for line in reader.notes(job.id).lines]
+    return [line.text for line in reader.progress(job.id).lines]
 
 
 def test_notes_go_along_with_the_settlements(store: Store, reader: Reader) -> None:
@@ -401,7 +408,7 @@ def test_notes_go_along_with_the_settlements(store: Store, reader: Reader) -> No
 
     answer = exchanged(store, jobs, [complete(jobs[0])], notes=[note_of(job) for job in jobs])
 
-    assert (len(answer.settled), answer.unnoted) == (1, ())
+    assert (len(answer.settled), answer.refused_updates) == (1, ())
     assert [lines(reader, job) for job in jobs] == [["hi"]] * 3
 
 
@@ -413,7 +420,7 @@ def test_notes_are_kept_once_when_a_batch_is_split(store: Store, reader: Reader)
 
     assert len(answer.settled) == 8
     assert [lines(reader, job) for job in jobs] == [["hi"]] * 8
-    assert [refusal.lease for refusal in answer.unnoted] == [stranger.lease]
+    assert [refusal.lease for refusal in answer.refused_updates] == [stranger.lease]
 
 
 @pytest.mark.parametrize("error", [StoreRefused("too strange"), RuntimeError("a fault of ours")])
@@ -427,7 +434,7 @@ def test_a_note_that_cannot_be_kept_is_dropped_alone(
             call = super().__getattr__(name)
 
             def checked(*args: Any, **more: Any) -> Any:
-                given: Sequence[Note] = args[5] if len(args) > 5 else more.get("notes", ())
+                given: Sequence[ProgressUpdate] = args[5] if len(args) > 5 else more.get("notes", ())
                 if any(note.lines[0].text == "bad" for note in given):
                     raise error
                 return call(*args, **more)
@@ -440,7 +447,7 @@ def test_a_note_that_cannot_be_kept_is_dropped_alone(
     assert [lines(reader, job) for job in jobs] == [["hi"], [], ["hi"]]
     assert answer.settled == (jobs[0].id,)
     assert states(reader, jobs) == [JobState.COMPLETED, JobState.RUNNING, JobState.RUNNING]
-    [refusal] = answer.unnoted
+    [refusal] = answer.refused_updates
     assert refusal.lease == notes[1].lease
     assert "the store cannot hold what it said" in refusal.reason
     said = [record.levelname for record in caplog.records if record.name == "forebay.app.settling"]

@@ -7,7 +7,7 @@ import pytest
 from forebay.domain.job import DEFAULT_QUEUE, Job
 from forebay.domain.lease import Lease
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import Exchange, Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, SettleAndClaimResult, Store
 from tests.app.test_settling import exchanged, lines, note_of, running, states
 from tests.app.watching import Held
 from tests.stores.support import complete
@@ -27,7 +27,7 @@ def test_a_note_that_meets_a_lock_is_left_undone_and_so_is_the_settlement_of_its
 
     answer = exchanged(held.seam, jobs, [complete(job) for job in jobs[:2]], notes=notes)
 
-    assert (answer.settled, answer.unnoted, answer.busy) == ((jobs[0].id,), (), (lease_of(jobs[1]),))
+    assert (answer.settled, answer.refused_updates, answer.busy) == ((jobs[0].id,), (), (lease_of(jobs[1]),))
     assert [lines(reader, job) for job in jobs] == [["hi"], [], ["hi"]]
     assert states(reader, jobs) == ["completed", "running", "running"]
 
@@ -39,7 +39,7 @@ def test_a_lease_whose_note_meets_a_lock_is_not_adopted(store: Store) -> None:
 
     answer = exchanged(held.seam, jobs, [complete(jobs[0])], known=[], notes=[note_of(jobs[0])])
 
-    assert [job.id for job in answer.adopted] == [jobs[1].id]
+    assert [job.id for job in answer.recovered] == [jobs[1].id]
 
 
 @pytest.mark.parametrize("has_settlement", [True, False])
@@ -52,7 +52,9 @@ def test_a_claim_that_meets_a_lock_after_something_was_written_does_not_say_that
     ends = [complete(jobs[0])] if has_settlement else []
 
     with pytest.raises(StoreUnavailable) as raised:
-        exchanged(held.seam, jobs, ends, wants=[Want(DEFAULT_QUEUE, 1)], room=1, notes=[note_of(jobs[0])])
+        exchanged(
+            held.seam, jobs, ends, wants=[QueueClaim(DEFAULT_QUEUE, 1)], room=1, notes=[note_of(jobs[0])]
+        )
 
     assert type(raised.value) is StoreUnavailable
     assert lines(reader, jobs[0]) == ["hi"]
@@ -65,5 +67,5 @@ def test_a_single_settlement_that_meets_a_lock_is_offered_once(store: Store) -> 
 
     answer = exchanged(held.seam, [job], [complete(job)])
 
-    assert answer == Exchange(busy=(lease_of(job),))
+    assert answer == SettleAndClaimResult(busy=(lease_of(job),))
     assert held.calls == ["exchange"]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from forebay import Forebay
-from forebay.app.throttling import Throttle, throttles
+from forebay.app.throttling import LimitStatus, limit_statuses
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import QueueClaim, Store
 from tests.clocks import FollowedClock
 
 MAIL, MONEY = QueueName("mail"), QueueName("money")
 ON_MAIL, ON_BOTH, PAUSED = WorkerId("on mail"), WorkerId("on both"), WorkerId("paused")
 
 
-def of(app: Forebay) -> dict[str, Throttle]:
-    found = app.client.read(throttles)
+def of(app: Forebay) -> dict[str, LimitStatus]:
+    found = app.client.read(limit_statuses)
     return {one.usage.limit.scope: one for one in found}
 
 
@@ -26,7 +26,7 @@ def crew(store: Store) -> None:
         (ON_BOTH, (MAIL, MONEY), ()),
         (PAUSED, (MAIL,), (MAIL,)),
     ):
-        store.beat(WorkerInfo(id=worker, queues=queues, paused=paused, slots=1))
+        store.heartbeat(WorkerInfo(id=worker, queues=queues, paused=paused, slots=1))
 
 
 @pytest.mark.shows("R-RATE-11")
@@ -49,20 +49,24 @@ def test_who_waits_for_a_limit_is_shown_with_it(app: Forebay) -> None:
         [pay.using(limit_keys={"tenant": "x"}).job(), pay.using(limit_keys={"tenant": "x"}).job()]
     )
     app.client.write(crew)
-    app.client.write(lambda store: store.exchange(ON_BOTH, wants=[Want(MAIL, 5), Want(MONEY, 5)], room=9))
+    app.client.write(
+        lambda store: store.settle_and_claim(
+            ON_BOTH, claims=[QueueClaim(MAIL, 5), QueueClaim(MONEY, 5)], room=9
+        )
+    )
 
     found = of(app)
 
     mail = found["queue:mail"]
     assert (mail.state, mail.usage.running, mail.usage.tokens, mail.waiting) == ("spent", 2, 0, 3)
-    assert sorted(mail.throttled) == [ON_BOTH, ON_MAIL]
+    assert sorted(mail.waiting_workers) == [ON_BOTH, ON_MAIL]
     assert (found["global"].state, found["global"].usage.running) == ("open", 3)
-    assert (found["global"].waiting, found["global"].throttled) == (0, ())
+    assert (found["global"].waiting, found["global"].waiting_workers) == (0, ())
     task, key = found["task:pay"], found["key:tenant"]
     assert (task.state, task.usage.running) == ("busy", 1)
     # It waits behind one of the two gates, whichever was looked at first.
     assert task.waiting + key.waiting == 1
-    assert task.throttled + key.throttled == (ON_BOTH,)
+    assert task.waiting_workers + key.waiting_workers == (ON_BOTH,)
 
 
 def test_a_worker_that_has_died_waits_for_nothing(app: Forebay, clock: FollowedClock) -> None:
@@ -73,9 +77,11 @@ def test_a_worker_that_has_died_waits_for_nothing(app: Forebay, clock: FollowedC
     app.limits.set("global", concurrency=1)
     app.enqueue_many([send.job(), send.job()])
     app.client.write(crew)
-    app.client.write(lambda store: store.exchange(ON_MAIL, wants=[Want(MAIL, 5, 3_600_000)], room=9))
-    assert sorted(of(app)["global"].throttled) == [ON_BOTH, ON_MAIL]
+    app.client.write(
+        lambda store: store.settle_and_claim(ON_MAIL, claims=[QueueClaim(MAIL, 5, 3_600_000)], room=9)
+    )
+    assert sorted(of(app)["global"].waiting_workers) == [ON_BOTH, ON_MAIL]
 
     clock.advance(ms=60_000)
 
-    assert of(app)["global"].throttled == ()
+    assert of(app)["global"].waiting_workers == ()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forebay.app.times import as_datetime, instant_at, length_ms
+from forebay.app.times import as_datetime, duration_ms, instant_ms
 from forebay.errors import InvalidJob
 
 
@@ -27,7 +27,7 @@ from forebay.errors import InvalidJob
     ],
 )
 def test_a_length_is_a_timedelta_or_seconds(value: float | timedelta, ms: int) -> None:
-    length = length_ms("delay", value)
+    length = duration_ms("delay", value)
 
     assert (length, type(length)) == (ms, int)
 
@@ -35,7 +35,7 @@ def test_a_length_is_a_timedelta_or_seconds(value: float | timedelta, ms: int) -
 @pytest.mark.parametrize("value", ["5", None, True, Decimal(5), datetime(2030, 1, 1, tzinfo=UTC), [1]])
 def test_anything_else_is_no_length(value: Any) -> None:
     with pytest.raises(InvalidJob, match=r"delay must be a timedelta or a number of seconds") as caught:
-        length_ms("delay", value)
+        duration_ms("delay", value)
 
     assert caught.value.field == "delay"
 
@@ -43,7 +43,7 @@ def test_anything_else_is_no_length(value: Any) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_length_is_finite(value: float) -> None:
     with pytest.raises(InvalidJob, match="timeout must be a finite number") as caught:
-        length_ms("timeout", value)
+        duration_ms("timeout", value)
 
     assert caught.value.field == "timeout"
 
@@ -60,7 +60,7 @@ def test_a_length_is_finite(value: float) -> None:
     ],
 )
 def test_an_instant_is_whole_milliseconds_utc(value: datetime, at: int) -> None:
-    assert instant_at("run_at", value) == at
+    assert instant_ms("run_at", value) == at
 
 
 class Nowhere(tzinfo):
@@ -77,7 +77,7 @@ class Nowhere(tzinfo):
 @pytest.mark.parametrize("value", [datetime(2030, 1, 1), datetime(2030, 1, 1, tzinfo=Nowhere())])  # noqa: DTZ001 - that is the point
 def test_an_instant_without_a_zone_is_refused(value: datetime) -> None:
     with pytest.raises(InvalidJob, match="run_at has no time zone") as caught:
-        instant_at("run_at", value)
+        instant_ms("run_at", value)
 
     assert caught.value.field == "run_at"
 
@@ -85,7 +85,7 @@ def test_an_instant_without_a_zone_is_refused(value: datetime) -> None:
 @pytest.mark.parametrize("value", [5, "2030-01-01", None])
 def test_anything_else_is_no_instant(value: Any) -> None:
     with pytest.raises(InvalidJob, match="run_at must be a datetime"):
-        instant_at("run_at", value)
+        instant_ms("run_at", value)
 
 
 def test_a_stored_instant_comes_back_in_utc() -> None:

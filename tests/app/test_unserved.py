@@ -14,7 +14,7 @@ from forebay.domain.queue import QueueState
 from forebay.domain.worker import WorkerInfo
 from forebay.scheduler.unserved_queues import UnservedQueueWarner
 from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.support import new_job
 
@@ -46,7 +46,7 @@ def test_a_single_look_and_a_served_queue_have_no_such_reason(app: Forebay) -> N
     job = app.enqueue("t", queue="mail")
     with pytest.raises(WaitTimeout, match=r"it goes on$"):
         job.wait(timeout=0)
-    app.client.write(lambda store: store.beat(WorkerInfo(id=WORKER, queues=(MAIL,))))
+    app.client.write(lambda store: store.heartbeat(WorkerInfo(id=WORKER, queues=(MAIL,))))
 
     with pytest.raises(WaitTimeout, match=r"it goes on$"):
         job.wait(timeout=0.01)
@@ -76,9 +76,9 @@ def test_a_queue_is_named_once_after_its_job_has_waited(
     said = "2 jobs wait in queue mail, and no worker serves it; start one with --queues mail"
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, said)]
 
-    store.beat(WorkerInfo(id=WORKER, queues=(MAIL,)))
+    store.heartbeat(WorkerInfo(id=WORKER, queues=(MAIL,)))
     telling.run(store)
-    store.forget_worker(WORKER)
+    store.remove_worker(WORKER)
     telling.run(store)
     assert caplog.messages == [said] * 2
 
@@ -95,6 +95,8 @@ def test_a_queue_of_consumers_and_one_that_is_paused_are_not_named(
     clock.advance(60_000)
     assert [queue.name for queue in unserved_queues(reader)] == [MAIL]
 
-    assert store.exchange(WORKER, wants=[Want(MAIL, 1)], room=1).jobs  # a consumer beats no heart
+    assert store.settle_and_claim(
+        WORKER, claims=[QueueClaim(MAIL, 1)], room=1
+    ).jobs  # a consumer beats no heart
 
     assert unserved_queues(reader) == []

@@ -48,7 +48,7 @@ class Tasks:
     def _gather(self) -> list[Any]:
         return [
             type(result).__name__ if isinstance(result, Exception) else result
-            for result in current_job().results()
+            for result in current_job().parent_results()
         ]
 
 
@@ -71,7 +71,7 @@ def test_a_chain_with_a_group_runs_in_its_order_and_a_join_has_the_results(
     flow = app.workflow(chain(say.job("first"), group(say.job(1), say.job(2), say.job(3)), gather.job()))
 
     done = flow.enqueue()
-    with app.working(threads=2):
+    with app.run_worker(threads=2):
         [gathered] = done.results(timeout=120)
 
     assert gathered == [1, 2, 3]
@@ -90,7 +90,7 @@ def test_a_job_may_depend_on_stored_jobs_by_handle_or_id(app: Forebay, tasks: Ta
     assert join.refresh().state is JobState.BLOCKED
     assert [edge.parent for edge in join.parents()] == [other.id, one.id]
     assert [edge.child for edge in one.dependants()] == [join.id]
-    with app.working(threads=2):
+    with app.run_worker(threads=2):
         assert join.result(timeout=120) == ["other", "one"]
     assert [edge.state for edge in join.parents()] == [EdgeState.MET, EdgeState.MET]
 
@@ -102,7 +102,7 @@ def test_a_callback_runs_at_the_end_of_a_batch_whatever_became_of_it(app: Foreba
     flow.add(tasks.gather.job(), after=batch, on_failure="ignore", name="callback")
 
     done = flow.enqueue()
-    with app.working(threads=2):
+    with app.run_worker(threads=2):
         assert done.last[0].result(timeout=120) == [1, "JobFailed", "JobCancelled"]
 
     progress = done.wait(timeout=120)
@@ -245,7 +245,7 @@ def test_a_workflow_is_stored_in_a_transaction_of_the_caller(
     connection = sqlite3.connect(tmp_path / "jobs.db")
     with connection:
         connection.execute("begin")
-        done = app.workflow(chain(tasks.say.job(1), tasks.say.job(2))).enqueue_within(connection)
+        done = app.workflow(chain(tasks.say.job(1), tasks.say.job(2))).enqueue_tx(connection)
     connection.close()
 
     assert [handle.refresh().state for handle in done.jobs] == [JobState.PENDING, JobState.BLOCKED]
@@ -254,7 +254,7 @@ def test_a_workflow_is_stored_in_a_transaction_of_the_caller(
 async def _run_async(app: Forebay, tasks: Tasks) -> list[Any]:
     @app.task
     async def gather_async() -> list[Any]:
-        return await current_job().results_async()
+        return await current_job().parent_results_async()
 
     flow = app.workflow(chain(group(tasks.say.job(1), tasks.say.job(2)), gather_async.job()))
     done = await flow.enqueue_async()
@@ -269,7 +269,7 @@ async def _run_async(app: Forebay, tasks: Tasks) -> list[Any]:
 
 
 def test_all_of_it_works_on_an_event_loop(app: Forebay, tasks: Tasks) -> None:
-    with app.working(threads=2):
+    with app.run_worker(threads=2):
         assert asyncio.run(_run_async(app, tasks)) == [[1, 2]]
 
 
@@ -281,9 +281,9 @@ def test_results_of_forgotten_and_failed_parents_are_errors(app: Forebay, tasks:
     @app.task
     def look() -> None:
         app.client.write(lambda store: store.delete([gone.id]))
-        kinds.extend(type(result) for result in current_job().results())
+        kinds.extend(type(result) for result in current_job().parent_results())
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         look.using(depends_on=[failed, gone], on_failure="ignore").enqueue().result(timeout=120)
 
     assert kinds == [JobFailed, JobNotFound]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from forebay.domain.lease import Lease
-from forebay.domain.note import Note
+from forebay.domain.note import ProgressUpdate
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreBusy
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import QueueClaim, Store
 
 Trouble = Callable[[str, tuple[Any, ...]], None]
 
@@ -58,14 +58,14 @@ class Held(Watched):
         self,
         worker: object,
         settlements: Sequence[Settlement] = (),
-        wants: Sequence[Want] = (),
+        wants: Sequence[QueueClaim] = (),
         room: int = 0,
         known: Sequence[Lease] | None = None,
-        notes: Sequence[Note] = (),
+        notes: Sequence[ProgressUpdate] = (),
     ) -> Any:
         ended = {Lease(end.job_id, end.attempt) for end in settlements}
         noted = {note.lease for note in notes}
         self.calls.append("exchange")
         if (ended | noted) & self.leases or (wants and self.is_claim_held):
             raise StoreBusy("another transaction holds it")
-        return self._store.exchange(cast(Any, worker), settlements, wants, room, known, notes)
+        return self._store.settle_and_claim(cast(Any, worker), settlements, wants, room, known, notes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.viewers import figures, looked
-from forebay.service.server import Security
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import serving
 
@@ -22,7 +22,7 @@ def test_ten_people_look_and_nothing_goes_wrong() -> None:
 
 
 def test_what_goes_wrong_is_told() -> None:
-    with serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as served:
+    with serving(open_engine("memory://"), security=ServerSecurity(requires_keys=True)) as served:
         seen = looked(served.address, users=1, seconds=0.1)
 
     assert seen.wrong["search: 401"] >= 1

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from benchmarks.explorer import live_through
-from forebay.dashboard.pages import Pages
+from forebay.dashboard.pages import StaticFiles
 from forebay.domain.job import QueueName
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
@@ -304,7 +304,7 @@ def test_while_the_store_is_away_the_last_values_stay_and_the_page_says_so(
     money = page.get_by_role("row", name=re.compile("^money"))
     expect(money).to_be_visible()
     with monkeypatch.context() as patched:
-        patched.setattr(scene.served.service.desk, "_breaker", away)
+        patched.setattr(scene.served.service.pool, "_breaker", away)
         expect(page.get_by_role("alert")).to_contain_text("What you see may be from before.")
         expect(money).to_be_visible()
 
@@ -345,7 +345,7 @@ def test_a_history_of_ten_thousand_jobs_is_searched(
     opened = open_engine(url_of(engine, tmp_path_factory.mktemp("history")))
     store = opened.store()
     live_through(store, 10_000)
-    with serving(opened, around=Pages) as served:
+    with serving(opened, around=StaticFiles) as served:
         sight = Sight(browser, served.address)
         page = sight.open("")
         expect(page.get_by_role("row", name=re.compile("^mail"))).to_be_visible(timeout=LOAD_MS)

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from benchmarks.explorer import live_through
-from forebay.dashboard.pages import Pages
+from forebay.dashboard.pages import StaticFiles
 from forebay.stores.opening import open_engine
 from tests.browser.scene import Scene, Sight
 from tests.service.serving import serving
@@ -157,7 +157,7 @@ def test_ten_people_look_on_for_half_a_minute_with_more_than_ten_thousand_jobs(
     opened = open_engine(url_of("sqlite", tmp_path_factory.mktemp("crowd")))
     with closing(opened.store()) as store:
         live_through(store, 10_500)
-    with serving(opened, around=Pages) as served, ExitStack() as leaving:
+    with serving(opened, around=StaticFiles) as served, ExitStack() as leaving:
         crowd = [Sight(browser, served.address) for _ in range(USERS)]
         for sight in crowd:
             leaving.callback(sight.close)

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from forebay import Forebay, RetryPolicy, chain, current_job, group
-from forebay.dashboard.pages import Pages
+from forebay.dashboard.pages import StaticFiles
 from forebay.domain.access import Grant
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import Served, serving
 
@@ -69,13 +69,13 @@ class Scene(NamedTuple):
 def add_failing_tasks(app: Forebay, is_mended: Event) -> None:
     """Two tasks that fail until they are mended."""
 
-    @app.task(name="shop.charge", queue="money", retry=RetryPolicy(max_retries=0))
+    @app.task(name="shop.charge", queue="money", retry_policy=RetryPolicy(max_retries=0))
     def charge(name: str, card_token: str = "") -> str:
         if not is_mended.is_set():
             raise ConnectionError(f"the bank of {name} does not answer")
         return f"charged {name}"
 
-    @app.task(name="shop.ship", queue="parcels", retry=RetryPolicy(max_retries=0))
+    @app.task(name="shop.ship", queue="parcels", retry_policy=RetryPolicy(max_retries=0))
     def ship(number: int) -> int:
         if not is_mended.is_set():
             raise TimeoutError(f"carrier {number} does not answer")
@@ -94,7 +94,7 @@ def playing(url: str) -> Iterator[Scene]:
 
     @app.task(name="shop.total", queue="reports")
     def total() -> int:
-        return sum(current_job().results())
+        return sum(current_job().parent_results())
 
     @app.task(name="shop.hold", queue="reports")
     def hold() -> None:
@@ -106,14 +106,14 @@ def playing(url: str) -> Iterator[Scene]:
 
     with app:
         app.schedules.save("nightly", mail, ["all@example.com"], cron="0 3 * * *")
-        with app.working(threads=2):
+        with app.run_worker(threads=2):
             handles = [app.enqueue("shop.charge", [name], CARD) for name in ("ada", "grace", "tony")]
             flow = app.workflow(chain(group(*(count.job(page) for page in range(3))), total.job())).enqueue()
             flow.results(timeout=60)
             for one in handles:
                 one.wait(timeout=60)
             mail.using(delay=86_400, tags=["newsletter"]).enqueue("ada@example.com")
-            with serving(open_engine(url), around=Pages) as served:
+            with serving(open_engine(url), around=StaticFiles) as served:
                 yield Scene(app, served, is_mended, may_go, str(handles[0].id), str(flow.last[0].id))
             may_go.set()
 
@@ -123,10 +123,10 @@ def guarded(url: str) -> Iterator[tuple[Served, dict[str, str]]]:
     """A server that asks for keys, and the tokens of a viewer and of an admin."""
     engine = open_engine(url)
     store, reader = engine.store(), engine.reader()
-    keys = Keys(store, reader, actor="ann")
+    keys = ApiKeyAdmin(store, reader, actor="ann")
     store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it
     tokens = {role: keys.create(role, [Grant.parse(role)]).token for role in ("view", "admin")}
-    with serving(engine, security=Security(asks_for_keys=True), around=Pages) as served:
+    with serving(engine, security=ServerSecurity(requires_keys=True), around=StaticFiles) as served:
         yield served, tokens
     store.close()
     reader.close()

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from forebay.app.alert_records import CHANNELS
 from forebay.cli.main import main
-from forebay.domain.channel import Mail, Webhook
+from forebay.domain.channel import MailChannel, WebhookChannel
 from forebay.stores.protocol import Reader, Store
 from tests.cli.calling import answer, call, put, refusal
 
@@ -63,8 +63,8 @@ def test_channels_are_saved_and_their_secrets_not_shown(store: Store, reader: Re
     )
 
     kept = {name: one.value for name, one in CHANNELS.all(reader).items()}
-    assert isinstance(kept["ops"], Webhook)
-    assert isinstance(kept["post"], Mail)
+    assert isinstance(kept["ops"], WebhookChannel)
+    assert isinstance(kept["post"], MailChannel)
     assert kept["ops"].secret == kept["post"].password == WORD
     shown = call("alerts", "channels").stdout + str(answer("alerts", "channels"))
     assert WORD not in shown

@@ -29,7 +29,9 @@ FILE: Final = ("audit", "export", "--once", "--to", "file:audit.jsonl")
 
 
 def act(store: Store, *details: str) -> None:
-    store.record([Event(kind=EventKind.KEY, actor="ann#r1", detail=detail) for detail in details])
+    store.record_events(
+        [Event(kind=EventKind.API_KEY_CHANGED, actor="ann#r1", detail=detail) for detail in details]
+    )
 
 
 def tamper(statement: str) -> None:
@@ -239,8 +241,8 @@ def test_syslog_gets_a_datagram_for_each_line(store: Store) -> None:
 
 
 def test_a_line_too_long_for_a_datagram_comes_without_its_changes(store: Store) -> None:
-    event = Event(kind=EventKind.KEY, detail="a", changes={"note": (None, "x " * 40_000)})
-    store.record([event])
+    event = Event(kind=EventKind.API_KEY_CHANGED, detail="a", changes={"note": (None, "x " * 40_000)})
+    store.record_events([event])
     with listening(socket.SOCK_DGRAM) as (server, port):
         answer("audit", "export", "--once", "--to", f"syslog:udp://127.0.0.1:{port}")
         line = content_of(server.recv(65_536))
@@ -333,7 +335,7 @@ def test_a_collector_gets_log_records(
     [scope] = resource["scopeLogs"]
     first, second = scope["logRecords"]
     line = reader.audit_chain()[0]
-    assert first["timeUnixNano"] == str(line.event.at * 1_000_000)
+    assert first["timeUnixNano"] == str(line.event.occurred_at * 1_000_000)
     assert json.loads(first["body"]["stringValue"])["hash"] == line.hash
     shown = {one["key"]: one["value"]["stringValue"] for one in second["attributes"]}
     assert shown == {

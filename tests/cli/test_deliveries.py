@@ -9,9 +9,9 @@ import pytest
 from forebay import Forebay
 from forebay.cli.deliveries import delivery_policy
 from forebay.cli.settings import read_settings, unknown_variables
-from forebay.domain.delivery import policy_of
+from forebay.domain.delivery import parse_policy
 from forebay.errors import ConfigError
-from forebay.scheduler.alerting import Alerting
+from forebay.scheduler.alerting import AlertEvaluator
 from forebay.stores.memory.store import MemoryEngine
 from forebay.testing.clock import ManualClock
 from forebay.worker.worker import Worker
@@ -20,16 +20,16 @@ from tests.cli.calling import call
 from tests.cli.test_server import running
 from tests.worker.support import eventually
 
-APP = policy_of("10.0.0.0/8", "/app")
+APP = parse_policy("10.0.0.0/8", "/app")
 
 
 @pytest.mark.parametrize(
     ("networks", "folder", "expected"),
     [
         (None, None, APP),
-        ("127.0.0.1", None, policy_of("127.0.0.1", "/app")),
-        (None, "/run/secrets", policy_of("10.0.0.0/8", "/run/secrets")),
-        ("::1,10.1.0.0/16", "/run/secrets", policy_of(["::1", "10.1.0.0/16"], "/run/secrets")),
+        ("127.0.0.1", None, parse_policy("127.0.0.1", "/app")),
+        (None, "/run/secrets", parse_policy("10.0.0.0/8", "/run/secrets")),
+        ("::1,10.1.0.0/16", "/run/secrets", parse_policy(["::1", "10.1.0.0/16"], "/run/secrets")),
     ],
 )
 def test_what_a_command_says_goes_before_what_its_app_says(
@@ -40,7 +40,7 @@ def test_what_a_command_says_goes_before_what_its_app_says(
 
 def test_a_command_without_an_app_has_the_default() -> None:
     assert delivery_policy(None, None, None) is None
-    assert delivery_policy("::1", None, None) == policy_of("::1")
+    assert delivery_policy("::1", None, None) == parse_policy("::1")
 
 
 @pytest.mark.parametrize("command", [("worker", "tasks:app"), ("server", "--url", "sqlite:///jobs.db")])
@@ -79,7 +79,7 @@ def test_secrets_of_the_environment_do_not_look_like_mistyped_settings(
 def test_a_worker_has_its_policy() -> None:
     worker = Worker(MemoryEngine(), Forebay("memory://").registry, policy=LOCAL)
 
-    [duty] = [one for one in worker._own_duties() if isinstance(one, Alerting)]
+    [duty] = [one for one in worker._create_maintenance_tasks() if isinstance(one, AlertEvaluator)]
 
     assert duty._policy is LOCAL
 
@@ -116,4 +116,4 @@ def test_an_app_says_what_is_wrong() -> None:
     with pytest.raises(ConfigError, match="'intranet' is no network"):
         Forebay("memory://", allow_webhooks_to="intranet")
     assert Forebay("memory://").delivery_policy is None
-    assert Forebay("memory://", allow_webhooks_to=["::1"]).delivery_policy == policy_of("::1")
+    assert Forebay("memory://", allow_webhooks_to=["::1"]).delivery_policy == parse_policy("::1")

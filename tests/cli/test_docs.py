@@ -10,8 +10,8 @@ import pytest
 
 from forebay.cli.queues import setting_names
 from forebay.domain.access import Grant
-from forebay.domain.session import Session, SessionLimits
-from forebay.service.sessions import Sessions
+from forebay.domain.session import LoginSession, SessionLimits
+from forebay.service.sessions import SessionAdmin
 from forebay.stores.protocol import Reader, Store
 from tests.cli.calling import answer, call, program, working
 
@@ -55,8 +55,8 @@ def test_the_commands_of_the_guide_work_in_their_order(guide_folder: Path) -> No
 
 
 def test_the_commands_of_the_page_about_security_work_in_their_order(store: Store, reader: Reader) -> None:
-    begun = Session.begin("ops", reader.now(), SessionLimits(), grants=(Grant.parse("view"),))
-    Sessions(store, reader, actor="ann").begin(begun)
+    begun = LoginSession.begin("ops", reader.now(), SessionLimits(), grants=(Grant.parse("view"),))
+    SessionAdmin(store, reader, actor="ann").begin(begun)
     [session] = answer("sessions", "list")["sessions"]
     page = (DOCS / "guide" / "security.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\$ forebay (.*)$", page, flags=re.MULTILINE)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from forebay.cli.doctor import of_held
+from forebay.cli.doctor import check_lanes
 from forebay.clock import SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted
-from forebay.domain.query import HeldJobs
+from forebay.domain.query import LaneCount
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Store
@@ -75,7 +75,7 @@ def test_jobs_that_came_due_while_nobody_worked_need_a_worker_and_no_backup(stor
     for _ in range(30):
         put(past, delay_ms=1_000)
     past.close()
-    store.take_duty("promote", 1_000)  # a worker is back, and has not come to these yet
+    store.acquire_maintenance("promote", 1_000)  # a worker is back, and has not come to these yet
 
     findings = [one for one in examined(status=1) if one["about"] == "consistency"]
 
@@ -97,7 +97,7 @@ def test_jobs_that_nobody_works_on_are_a_problem_with_a_next_step(store: Store) 
 
 def test_a_worker_that_is_alive_is_enough(store: Store) -> None:
     put(store)
-    store.beat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
+    store.heartbeat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
 
     assert about(examined(status=0), "workers") == [("ok", "1 alive")]
 
@@ -106,7 +106,7 @@ def test_a_worker_that_is_silent_is_not(store: Store) -> None:
     put(store)
     clock = ManualClock(now_ms=SystemClock().now_ms() - 2 * HOUR_MS)
     past = open_engine("sqlite:///jobs.db", clock=clock).store()
-    past.beat(WorkerInfo(id=WorkerId("w1"), host="there", pid=7, queues=(DEFAULT_QUEUE,)))
+    past.heartbeat(WorkerInfo(id=WorkerId("w1"), host="there", pid=7, queues=(DEFAULT_QUEUE,)))
     past.close()
 
     findings = examined(status=1)
@@ -125,7 +125,7 @@ def test_a_paused_queue_with_jobs_is_worth_a_note(store: Store) -> None:
 def test_a_deleted_queue_with_jobs_is_worth_a_note(store: Store) -> None:
     job = steps.started(store)
     call("queues", "delete", "default", "--force", "--yes")
-    store.exchange(steps.W1, [steps.ended(job, Interrupted())])
+    store.settle_and_claim(steps.W1, [steps.ended(job, Interrupted())])
 
     [(level, message)] = about(examined(status=0), "queue default")
 
@@ -152,7 +152,7 @@ def test_dead_letters_are_worth_a_note(store: Store) -> None:
 
 
 def test_jobs_that_were_put_aside_are_a_problem() -> None:
-    [finding] = of_held([HeldJobs(queue=QueueName("mail"), gate="task:x", jobs=3)])
+    [finding] = check_lanes([LaneCount(queue=QueueName("mail"), lane="task:x", jobs=3)])
 
     assert (finding.level, finding.message) == (
         "problem",
@@ -170,7 +170,7 @@ def test_jobs_that_were_put_aside_are_a_problem() -> None:
     ],
 )
 def test_what_a_worker_lacks_is_said_in_plain_words(gate: str, said: str) -> None:
-    [finding] = of_held([HeldJobs(queue=QueueName("mail"), gate=gate, jobs=1)])
+    [finding] = check_lanes([LaneCount(queue=QueueName("mail"), lane=gate, jobs=1)])
 
     assert finding.message == said
     assert finding.todo.endswith("; or cancel the jobs")
@@ -179,7 +179,7 @@ def test_what_a_worker_lacks_is_said_in_plain_words(gate: str, said: str) -> Non
 def test_jobs_that_wait_for_the_turn_of_their_share_or_for_a_limit_are_no_finding() -> None:
     gates = ["fair:acme", "limit:key:tenant:acme"]
 
-    assert list(of_held(HeldJobs(queue=QueueName("mail"), gate=gate, jobs=3) for gate in gates)) == []
+    assert list(check_lanes(LaneCount(queue=QueueName("mail"), lane=gate, jobs=3) for gate in gates)) == []
 
 
 def test_a_store_that_is_not_there_is_said_by_the_doctor_too() -> None:
@@ -285,7 +285,7 @@ def test_the_next_step_names_the_real_app(app_folder: Path) -> None:
 
 def said(store: Store, **changes: Any) -> list[tuple[str, str]]:
     """What the doctor says of a worker who says this of itself."""
-    store.beat(WorkerInfo(id=WorkerId("w1"), host="here", pid=7, **changes))
+    store.heartbeat(WorkerInfo(id=WorkerId("w1"), host="here", pid=7, **changes))
     result = call("doctor", "--json")
     return about(json.loads(result.stdout)["findings"], "workers")[1:]
 
@@ -302,7 +302,7 @@ def test_a_worker_that_is_well_is_only_counted(store: Store) -> None:
 @pytest.mark.shows("R-WORK-39", "R-SWEEP-10")
 def test_a_stale_worker_is_a_note(store: Store) -> None:
     past = a_store_in_the_past(25)
-    past.beat(WorkerInfo(id=WorkerId("w1"), host="here", pid=7))
+    past.heartbeat(WorkerInfo(id=WorkerId("w1"), host="here", pid=7))
 
     found = about(examined(status=0), "workers")
     past.close()
@@ -313,7 +313,7 @@ def test_a_stale_worker_is_a_note(store: Store) -> None:
 
 
 def test_a_worker_whose_loop_hangs_is_a_problem(store: Store) -> None:
-    assert said(store, state=WorkerState.SILENT) == [
+    assert said(store, state=WorkerState.UNRESPONSIVE) == [
         ("problem", "w1 on here (pid 7) lives, and its loop does not move: it claims and settles nothing")
     ]
 
@@ -362,8 +362,8 @@ def test_jobs_that_died_without_an_attempt_are_named(store: Store) -> None:
 def test_a_pool_in_which_nothing_happens_is_a_problem(store: Store) -> None:
     past = a_store_in_the_past(1_000)
     put(past)
-    past.beat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
-    store.beat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
+    past.heartbeat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
+    store.heartbeat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
 
     [(level, message)] = about(examined(status=1), "queue default")
     past.close()
@@ -378,8 +378,8 @@ def test_a_pool_that_is_busy_with_long_jobs_is_a_note(store: Store) -> None:
     job = steps.started(past)
     put(past)
     busy = WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,), running=(job.id,))
-    past.beat(busy)
-    store.beat(busy)
+    past.heartbeat(busy)
+    store.heartbeat(busy)
 
     [(level, _)] = about(examined(status=0), "queue default")
     past.close()
@@ -391,14 +391,14 @@ def test_a_pool_that_is_busy_with_long_jobs_is_a_note(store: Store) -> None:
 def test_a_pool_whose_queue_gives_nothing_is_not_to_blame(store: Store, state: str) -> None:
     past = a_store_in_the_past(1_000)
     put(past)
-    past.beat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
-    store.beat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
+    past.heartbeat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
+    store.heartbeat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
     if state == "paused":
         call("queues", "pause", "default")
     else:
         job = steps.start(past)
         call("queues", "delete", "default", "--force", "--yes")
-        past.exchange(steps.W1, [steps.ended(job, Interrupted())])
+        past.settle_and_claim(steps.W1, [steps.ended(job, Interrupted())])
     past.close()
 
     [(level, message)] = about(examined(status=0), "queue default")
@@ -418,8 +418,8 @@ def test_a_pool_that_moves_or_may_not_is_well(store: Store, what: str) -> None:
         id=WorkerId("w1"), queues=(DEFAULT_QUEUE,), paused=(DEFAULT_QUEUE,) if what == "paused" else ()
     )
     if what != "new worker":
-        past.beat(info)
-    store.beat(info)
+        past.heartbeat(info)
+    store.heartbeat(info)
 
     found = about(examined(status=0), "queue default")
     past.close()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from forebay.app.codec import decode_call
-from forebay.cli.enqueue import call_arguments
+from forebay.cli.enqueue import parse_call_arguments
 from forebay.domain.job import Job, JobId
 from forebay.errors import ConfigError
 from forebay.stores.protocol import Reader, Store
@@ -38,7 +38,7 @@ def test_the_options_of_a_call_are_options_of_the_command(store: Store, reader: 
     job = stored(reader, made["id"])
     assert (job.id, job.queue, job.priority, job.state) == ("mine", "mail", 9, "scheduled")
     assert (job.timeout_ms, job.lease_ms, job.policy.max_retries) == (30_000, 60_000, 7)
-    assert (job.unique_key, job.once_key, job.tags) == ("u", "o", ("red", "blue"))
+    assert (job.unique_key, job.idempotency_key, job.tags) == ("u", "o", ("red", "blue"))
     assert (job.metadata, job.correlation_id) == ({"tenant": 7}, "c")
     assert job.expires_at is not None
     assert job.deadline_at is not None
@@ -111,13 +111,16 @@ def test_bad_input_is_named_and_nothing_is_stored(
 def test_values_are_texts_unless_they_say_json(
     values: list[str], args: list[Any], kwargs: dict[str, Any]
 ) -> None:
-    assert call_arguments(values, None, None) == (args, kwargs)
+    assert parse_call_arguments(values, None, None) == (args, kwargs)
 
 
 def test_values_follow_the_arguments_that_are_given_as_json() -> None:
-    assert call_arguments(["c", "d=1"], '["a", 2]', '{"k": null}') == (["a", 2, "c"], {"k": None, "d": "1"})
+    assert parse_call_arguments(["c", "d=1"], '["a", 2]', '{"k": null}') == (
+        ["a", 2, "c"],
+        {"k": None, "d": "1"},
+    )
     with pytest.raises(ConfigError, match="--args is not JSON"):
-        call_arguments([], "[", None)
+        parse_call_arguments([], "[", None)
 
 
 def test_with_an_app_the_task_s_own_options_hold(app_folder: Path) -> None:

@@ -13,7 +13,7 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import LogLine, Note, Progress, Step
+from forebay.domain.note import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted
 from forebay.domain.retry import RetryPolicy
 from forebay.stores.opening import open_engine
@@ -141,7 +141,7 @@ def test_a_job_is_shown_with_its_whole_life(store: Store) -> None:
     for message in ("first", "second"):
         job = steps.start(store)
         error = AttemptError(type="Boom", message=message, traceback=f"Traceback of {message}")
-        store.exchange(steps.W1, [steps.ended(job, Failed(error, after_ms=0))])
+        store.settle_and_claim(steps.W1, [steps.ended(job, Failed(error, after_ms=0))])
     store.promote()
 
     shown = answer("jobs", "show", job_id)
@@ -175,7 +175,7 @@ def test_a_job_that_waits_for_its_turn_says_whose_it_is(store: Store) -> None:
 def test_people_read_the_same(store: Store) -> None:
     job = steps.started(store, task="mail.send")
     error = AttemptError(type="Boom", message="it \x1b[31mbroke", traceback="Traceback\n  line 1")
-    store.exchange(steps.W1, [steps.ended(job, Failed(error))])
+    store.settle_and_claim(steps.W1, [steps.ended(job, Failed(error))])
 
     shown = call("jobs", "show", job.id)
 
@@ -188,7 +188,7 @@ def test_people_read_the_same(store: Store) -> None:
 
 def test_the_end_and_the_result_are_part_of_its_life(store: Store) -> None:
     job = steps.started(store)
-    store.exchange(steps.W1, [steps.ended(job, Completed(encode_result({"sent": 3})))])
+    store.settle_and_claim(steps.W1, [steps.ended(job, Completed(encode_result({"sent": 3})))])
 
     shown = answer("jobs", "show", job.id)
 
@@ -208,7 +208,7 @@ def test_an_attempt_whose_worker_nobody_knows_is_told_without_one(store: Store) 
 
 def test_failures_are_told_beside_the_retries_that_are_allowed(store: Store) -> None:
     job = steps.started(store, policy=RetryPolicy(max_retries=0))
-    store.exchange(steps.W1, [steps.ended(job, Failed(steps.BOOM))])
+    store.settle_and_claim(steps.W1, [steps.ended(job, Failed(steps.BOOM))])
     other = put(store, policy=RetryPolicy(max_retries=1))
 
     assert "0 (1 retry allowed)" in call("jobs", "show", other).stdout
@@ -220,7 +220,7 @@ def test_failures_are_told_beside_the_retries_that_are_allowed(store: Store) -> 
 def test_people_see_arguments_and_results_as_json(store: Store) -> None:
     job_id = put(store, None, True, "ada", metadata={"tenant": None})
     job = steps.start(store)
-    store.exchange(steps.W1, [steps.ended(job, Completed(encode_result({"sent": None})))])
+    store.settle_and_claim(steps.W1, [steps.ended(job, Completed(encode_result({"sent": None})))])
 
     shown, ended = call("jobs", "show", job_id).stdout, call("jobs", "wait", job_id).stdout
 
@@ -232,7 +232,7 @@ def test_people_see_arguments_and_results_as_json(store: Store) -> None:
 
 def test_a_job_is_shown_with_the_number_of_its_runs(store: Store) -> None:
     job_id = put(store)
-    store.exchange(steps.W1, [steps.ended(steps.start(store), Interrupted(started=False))])
+    store.settle_and_claim(steps.W1, [steps.ended(steps.start(store), Interrupted(started=False))])
     steps.start(store)
 
     shown = answer("jobs", "show", job_id)
@@ -576,7 +576,7 @@ def test_a_job_that_waits_can_be_changed(store: Store, reader: Reader) -> None:
 def test_waiting_gives_what_the_job_returned(store: Store) -> None:
     job = steps.started(store)
     end = steps.ended(job, Completed(encode_result([1, 2])))
-    ending = Thread(target=lambda: store.exchange(steps.W1, [end]))
+    ending = Thread(target=lambda: store.settle_and_claim(steps.W1, [end]))
     ending.start()
 
     [ended] = answer("jobs", "wait", job.id, "--timeout", "100s")
@@ -607,10 +607,12 @@ def test_what_a_job_has_said_is_shown_with_it(store: Store) -> None:
     job_id = put(store)
     [job] = claim(store)
     lease = Lease(job_id, job.attempt)
-    step = Step(name="pack", result=encode_result([1]), attempt=1)
+    step = StepResult(name="pack", result=encode_result([1]), attempt=1)
     line = LogLine(at=1_000, level="INFO", text="nearly there", attempt=1)
     progress = Progress(done=1_500, total=3_000, message="half way", attempt=1)
-    store.exchange(WORKER, notes=[Note(lease=lease, progress=progress, lines=(line,), steps=(step,))])
+    store.settle_and_claim(
+        WORKER, updates=[ProgressUpdate(lease=lease, progress=progress, lines=(line,), steps=(step,))]
+    )
 
     found = answer("jobs", "show", job_id)
     shown = call("jobs", "show", job_id).output

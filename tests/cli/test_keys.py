@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from forebay.cli.redacting import redacted, redacted_data
+from forebay.cli.redacting import redact, redact_data
 from forebay.service.keys import digest_of, parse_token
 from forebay.stores.protocol import Reader, Store
 from tests.cli.calling import answer, call, refusal
@@ -75,6 +75,6 @@ def test_nobody_is_asked_twice_and_a_no_is_a_no(store: Store) -> None:
 def test_a_token_that_strays_into_a_message_is_hidden() -> None:
     token = "fbk_deploy." + "x" * 43
 
-    assert redacted(f"no store at {token}!") == "no store at fbk_deploy.***!"
-    assert redacted_data({"args": [f"Bearer {token}"]}) == {"args": ["Bearer fbk_deploy.***"]}
-    assert json.dumps(redacted_data("fbk_short.x")) == '"fbk_short.x"'
+    assert redact(f"no store at {token}!") == "no store at fbk_deploy.***!"
+    assert redact_data({"args": [f"Bearer {token}"]}) == {"args": ["Bearer fbk_deploy.***"]}
+    assert json.dumps(redact_data("fbk_short.x")) == '"fbk_short.x"'

@@ -23,7 +23,7 @@ def test_limits_are_set_listed_and_removed(store: Store, reader: Reader) -> None
     assert (mail["state"], mail["running"], mail["tokens"], mail["waiting"]) == ("open", 0, 10, 0)
     assert answer("limits", "remove", "global") == {"scope": "global", "removed": True}
     assert not answer("limits", "remove", "global")["removed"]
-    assert len([1 for _, event in reader.audit() if event.kind is EventKind.LIMIT]) == 3
+    assert len([1 for _, event in reader.audit() if event.kind is EventKind.LIMIT_CHANGED]) == 3
 
 
 def test_a_queue_is_shown_with_its_limits(store: Store) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from forebay.cli.failing import Status
+from forebay.cli.failing import ExitStatus
 from forebay.cli.main import COMMANDS, main
 from forebay.cli.queues import setting_names
 from forebay.domain.lifecycle import JobState
@@ -92,7 +92,7 @@ def test_the_reference_names_every_command_and_every_option() -> None:
 def test_the_reference_names_every_status() -> None:
     page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
 
-    assert [status for status in Status if f"| {status.value} |" not in page] == []
+    assert [status for status in ExitStatus if f"| {status.value} |" not in page] == []
 
 
 def test_an_unknown_command_is_bad_input() -> None:

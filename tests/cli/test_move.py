@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from forebay import Forebay
-from forebay.app.moving import Mover
+from forebay.app.moving import StoreMover
 from tests.cli.calling import answer, call
 
 LARGE: Final = "x" * 300_000
@@ -29,16 +29,16 @@ def test_stores_that_agree_end_with_0(words: tuple[str, ...]) -> None:
 def test_a_job_that_came_after_the_last_pass_ends_with_1(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compare = Mover.compare
+    compare = StoreMover.compare
 
-    def late(self: Mover) -> Any:
+    def late(self: StoreMover) -> Any:
         with Forebay(words[2]) as app:
             app.enqueue("echo", [2])
         return compare(self)
 
     with Forebay(words[2]) as app:
         app.enqueue("echo", [1])
-    monkeypatch.setattr(Mover, "compare", late)
+    monkeypatch.setattr(StoreMover, "compare", late)
 
     result = call(*words)
 
@@ -51,7 +51,7 @@ def test_a_blob_that_is_gone_ends_with_1_and_blobs_without_a_folder_are_counted(
 ) -> None:
     folder = tmp_path / "blobs"
     folder.mkdir()
-    with Forebay(words[2], blobs=folder) as app:
+    with Forebay(words[2], blob_store=folder) as app:
         app.enqueue("echo", [LARGE])
     assert "1 job with blobs, which were not looked for" in call(*words).stdout
     [blob] = [path for path in folder.rglob("*") if path.is_file()]

@@ -169,14 +169,14 @@ def test_a_queue_is_paused_resumed_and_drained(store: Store, reader: Reader) -> 
 
     assert states == ["paused", "active", "draining"]
     assert steps.queue_of(reader, MAIL).state is QueueState.DRAINING
-    events = [event for _, event in reader.audit() if event.kind is EventKind.QUEUE]
+    events = [event for _, event in reader.audit() if event.kind is EventKind.QUEUE_CHANGED]
     assert len(events) == 4
     assert all(event.actor and event.actor.startswith("cli:") for event in events)
 
 
 def test_draining_can_be_awaited(store: Store) -> None:
     job = steps.started(store)
-    ending = Thread(target=lambda: store.exchange(steps.W1, [steps.ended(job, Completed())]))
+    ending = Thread(target=lambda: store.settle_and_claim(steps.W1, [steps.ended(job, Completed())]))
     ending.start()
 
     drained = answer("queues", "drain", "default", "--wait", "--timeout", "100s")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.app.ramping import advance_ramps, stop_ramp
+from forebay.app.ramping import advance_gradual_revives, stop_gradual_revive
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.stores.protocol import Reader, Store
@@ -22,7 +22,7 @@ def test_a_ramp_is_started_for_a_group_and_steered(store: Store, reader: Reader)
 
     assert (ramp["state"], ramp["group"], ramp["query"]) == ("running", group["id"], {"states": ["dead"]})
     assert ramp["pace"] == {"first": 1, "factor": 3, "most": 50, "every_ms": 5_000, "stop_percent": 10}
-    eventually(lambda: advance_ramps(store, reader) and answer("ramps", "show", name)["revived"])
+    eventually(lambda: advance_gradual_revives(store, reader) and answer("ramps", "show", name)["revived"])
     shown = answer("ramps", "show", name)
     assert (shown["batches"], shown["revived"], shown["waiting"]) == (1, 1, 1)
     assert steps.states(reader, ids).count(JobState.PENDING) == 1
@@ -51,12 +51,12 @@ def test_who_waits_sees_it_end_and_hears_by_the_status_whether_all_came_back(
     store: Store, reader: Reader
 ) -> None:
     name = answer("ramps", "start", "--all", "--yes")["name"]
-    eventually(lambda: not advance_ramps(store, reader))
+    eventually(lambda: not advance_gradual_revives(store, reader))
 
     assert answer("ramps", "show", name, "--wait")["state"] == "completed"
 
     other = answer("ramps", "start", "--task", "t", "--yes")["name"]
-    stop_ramp(store, reader, other)
+    stop_gradual_revive(store, reader, other)
     assert call("ramps", "show", other, "--wait").exit_code == 1
 
 

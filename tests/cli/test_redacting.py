@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.cli.redacting import redacted, redacted_data
+from forebay.cli.redacting import redact, redact_data
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from forebay.cli.redacting import redacted, redacted_data
     ],
 )
 def test_a_message_shows_no_password(said: str, shown: str) -> None:
-    assert redacted(said) == shown
+    assert redact(said) == shown
 
 
 def test_data_loses_its_passwords_and_nothing_else() -> None:
@@ -35,7 +35,7 @@ def test_data_loses_its_passwords_and_nothing_else() -> None:
     ]
     data = {"urls": urls, "n": 3, "none": None}
 
-    assert redacted_data(data) == {
+    assert redact_data(data) == {
         "urls": ["a://u:***@h/x", urls[1], "b://h?api_key=***&y=1", urls[3]],
         "n": 3,
         "none": None,

@@ -9,8 +9,8 @@ import pytest
 
 from forebay.domain.access import Grant
 from forebay.domain.job import NewJob, QueueName
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.cli.calling import answer, call, refusal
 from tests.service.serving import serving
@@ -25,9 +25,9 @@ def served() -> Iterator[tuple[str, dict[str, str]]]:
     engine = open_engine("memory://")
     with closing(engine.store()) as store, closing(engine.reader()) as reader:
         store.insert([NewJob(task="t", queue=QueueName("mail"))])
-        made = Keys(store, reader, actor="ann")
+        made = ApiKeyAdmin(store, reader, actor="ann")
         tokens = {name: made.create(name, [Grant.parse(grant)]).token for name, grant in GRANTS.items()}
-    with serving(engine, security=Security(asks_for_keys=True)) as found:
+    with serving(engine, security=ServerSecurity(requires_keys=True)) as found:
         yield found.address, tokens
 
 

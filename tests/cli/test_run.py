@@ -7,8 +7,8 @@ from typing import Any
 import click
 import pytest
 
-from forebay.cli.run import child_words, worker
-from forebay.cli.running import weights_of
+from forebay.cli.run import child_arguments, worker
+from forebay.cli.running import parse_weights
 from forebay.errors import ConfigError
 
 SAID = [
@@ -30,7 +30,7 @@ def test_every_option_of_a_supervisor_reaches_its_workers() -> None:
     told = context(SAID)
 
     assert {name for name, value in told.params.items() if not value} == {"child"}  # all of them are tried
-    first, *words = child_words(told)
+    first, *words = child_arguments(told)
 
     assert first == "worker"
     heard = context(words).params
@@ -41,17 +41,21 @@ def test_every_option_of_a_supervisor_reaches_its_workers() -> None:
 def test_what_a_supervisor_is_told_to_leave_out_its_workers_leave_out() -> None:
     told = context(["jobs:app", "--no-metrics"])
 
-    assert context(child_words(told)[1:]).params["metrics"] is False
+    assert context(child_arguments(told)[1:]).params["metrics"] is False
 
 
 def test_options_that_nobody_has_named_are_the_same_for_its_workers() -> None:
     told = context(["jobs:app", "--processes", "2"])
 
-    assert context(child_words(told)[1:]).params == {**told.params, "processes": None}
+    assert context(child_arguments(told)[1:]).params == {**told.params, "processes": None}
 
 
 def test_its_workers_read_their_settings_from_the_same_file() -> None:
-    assert child_words(context(["jobs:app"], obj="other.toml"))[:3] == ["--config", "other.toml", "worker"]
+    assert child_arguments(context(["jobs:app"], obj="other.toml"))[:3] == [
+        "--config",
+        "other.toml",
+        "worker",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -63,11 +67,11 @@ def test_its_workers_read_their_settings_from_the_same_file() -> None:
     ],
 )
 def test_queues_may_have_weights(words: str, weights: dict[str, int | None]) -> None:
-    assert weights_of(words) == weights
-    assert list(weights_of(words)) == list(weights)  # their order counts with --strict
+    assert parse_weights(words) == weights
+    assert list(parse_weights(words)) == list(weights)  # their order counts with --strict
 
 
 @pytest.mark.parametrize("words", ["mail:", "mail:much", "mail:-1", "mail:1.5", "mail:3:4"])
 def test_a_weight_that_is_no_number_is_refused(words: str) -> None:
     with pytest.raises(ConfigError, match="cannot name a queue with a weight: write mail:3,reports:1"):
-        weights_of(words)
+        parse_weights(words)

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.schedule import Definition, Overlap, Schedule
+from forebay.domain.schedule import Overlap, Schedule, ScheduleDefinition
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Store
 from tests.cli.calling import DEADLINE, TASKS, answer, call, command, environment, refusal
@@ -38,8 +38,8 @@ def declaring(folder: Path, app: str) -> None:
 
 
 def save(store: Store, name: str = "nightly", **changes: object) -> None:
-    definition = Definition(name=name, job=new_job(), cron="0 2 * * *", **changes)  # type: ignore[arg-type]
-    assert store.save_schedule(Schedule(definition=definition, next_at=4_000_000_000_000))
+    definition = ScheduleDefinition(name=name, job=new_job(), cron="0 2 * * *", **changes)  # type: ignore[arg-type]
+    assert store.save_schedule(Schedule(definition=definition, next_run_at=4_000_000_000_000))
 
 
 @pytest.mark.shows("R-SCHED-21", "R-SCHED-22", "R-SCHED-25")
@@ -201,8 +201,8 @@ def test_sync_asks_before_it_removes(declaring: None) -> None:
 @pytest.mark.shows("R-SCHED-38", "R-SDK-19")
 def test_the_doctor_notices_that_nobody_fires(store: Store) -> None:
     assert "schedules" not in {one["about"] for one in answer("doctor")["findings"]}
-    definition = Definition(name="late", job=new_job(), cron="@daily")
-    store.save_schedule(Schedule(definition=definition, next_at=1_800_000, due_at=1_800_000))
+    definition = ScheduleDefinition(name="late", job=new_job(), cron="@daily")
+    store.save_schedule(Schedule(definition=definition, next_run_at=1_800_000, check_at=1_800_000))
 
     result = call("doctor")
 
@@ -229,8 +229,8 @@ def test_a_scheduler_fires_until_it_is_told_to_stop(declaring: None, folder: Pat
         store = open_engine(f"sqlite:///{folder / 'jobs.db'}").store()
         save(store, "soon")
         soon = reader.schedules(["soon"])[0]
-        assert store.save_schedule(replace(soon, next_at=reader.now(), due_at=reader.now()))
-        eventually(lambda: reader.schedules(["soon"])[0].fired == 1, DEADLINE)
+        assert store.save_schedule(replace(soon, next_run_at=reader.now(), check_at=reader.now()))
+        eventually(lambda: reader.schedules(["soon"])[0].enqueued_runs == 1, DEADLINE)
         process.send_signal(number)
         said, _ = process.communicate(timeout=DEADLINE)
     finally:

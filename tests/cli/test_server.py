@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 
 import forebay
 from forebay.service.generated import forebay_pb2, forebay_pb2_grpc
-from forebay.service.server import Address
+from forebay.service.server import ListenAddress
 from tests.cli.calling import DEADLINE, answer, command, environment, refusal
 from tests.worker.support import eventually
 
@@ -318,7 +318,7 @@ def is_connectable(address: str) -> bool:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_loopback_has_several_names(host: str) -> None:
-    assert Address(host).is_loopback
+    assert ListenAddress(host).is_loopback
 
 
 def test_a_port_that_is_taken_is_named(folder: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.cli.settings import KINDS, read_settings, unknown_variables
+from forebay.cli.settings import SETTING_TYPES, read_settings, unknown_variables
 from forebay.errors import ConfigError
 
 TOOL = "[tool.forebay]\n"
@@ -145,5 +145,7 @@ def test_a_variable_that_is_no_setting_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_the_reference_names_every_setting() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
 
-    missing = [name for name in KINDS if f"`{name}`" not in page or f"`FOREBAY_{name.upper()}`" not in page]
+    missing = [
+        name for name in SETTING_TYPES if f"`{name}`" not in page or f"`FOREBAY_{name.upper()}`" not in page
+    ]
     assert missing == []

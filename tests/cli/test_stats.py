@@ -15,7 +15,7 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally, start_of
+from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats, start_of
 from forebay.domain.worker import WorkerInfo
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Store
@@ -48,7 +48,7 @@ def test_jobs_are_counted_by_queue_and_state_with_their_sum(store: Store) -> Non
 
 
 def test_workers_are_listed(store: Store) -> None:
-    store.beat(WorkerInfo(id=WorkerId("w9"), host="here", pid=7, queues=(MAIL,)))
+    store.heartbeat(WorkerInfo(id=WorkerId("w9"), host="here", pid=7, queues=(MAIL,)))
 
     [worker] = answer("stats")["workers"]
     page = call("stats").stdout
@@ -114,7 +114,7 @@ def test_a_sweep_by_hand_waits_for_workers_that_renew_after_an_outage(
 @pytest.mark.shows("R-CLI-07")
 def test_the_jobs_of_dead_workers_are_handed_back_at_once(store: Store, reader: Reader) -> None:
     dying = open_engine("sqlite:///jobs.db").store()
-    dying.beat(WorkerInfo(id=steps.W2))
+    dying.heartbeat(WorkerInfo(id=steps.W2))
     orphan = steps.started(dying, steps.W2)
     dying.close()  # without a word, as a process that is killed: the lock on its file is gone
 
@@ -142,9 +142,11 @@ def test_a_pending_job_says_how_many_go_before_it(store: Store) -> None:
 def test_what_became_of_jobs_lately_is_shown(store: Store) -> None:
     now = SystemClock().now_ms()
     lengths = histogram_of([4_000] * 30)
-    tasks = {"t": Tally({"completed": 30, "failed": 10, "dead": 1}, {"Boom": 10}, lengths, lengths)}
+    tasks = {"t": TaskStats({"completed": 30, "failed": 10, "dead": 1}, {"Boom": 10}, lengths, lengths)}
     start = start_of(now, TEN_SECONDS) - TEN_SECONDS
-    store.record_metrics([MetricRow(tier=TEN_SECONDS, start=start, queue=MAIL, worker="w", tasks=tasks)])
+    store.record_metrics(
+        [MetricRow(resolution_ms=TEN_SECONDS, starts_at=start, queue=MAIL, worker="w", tasks=tasks)]
+    )
     steps.put_many(store, 1, queue=MAIL)
     steps.put_many(store, 1)
 
@@ -159,9 +161,9 @@ def test_what_became_of_jobs_lately_is_shown(store: Store) -> None:
 
 def test_long_waits_are_shown_without_powers_of_ten(store: Store) -> None:
     start = start_of(SystemClock().now_ms(), TEN_SECONDS) - TEN_SECONDS
-    tally = Tally({"completed": 1}, {}, histogram_of([2_000_000]), histogram_of([4_000]))
+    tally = TaskStats({"completed": 1}, {}, histogram_of([2_000_000]), histogram_of([4_000]))
     store.record_metrics(
-        [MetricRow(tier=TEN_SECONDS, start=start, queue=MAIL, worker="w", tasks={"t": tally})]
+        [MetricRow(resolution_ms=TEN_SECONDS, starts_at=start, queue=MAIL, worker="w", tasks={"t": tally})]
     )
     steps.put_many(store, 1, queue=MAIL)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.cli.output import cell, length, moment
+from forebay.cli.output import cell, format_duration, format_instant
 from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.stores.protocol import Reader, Store
@@ -195,12 +195,12 @@ def test_control_characters_and_long_texts_do_not_reach_the_terminal() -> None:
     ],
 )
 def test_lengths_are_short(ms: int | None, shown: str) -> None:
-    assert length(ms) == shown
+    assert format_duration(ms) == shown
 
 
 def test_instants_are_in_utc() -> None:
-    assert moment(1_800_000_000_000) == "2027-01-15 08:00:00Z"
-    assert moment(None) == ""
+    assert format_instant(1_800_000_000_000) == "2027-01-15 08:00:00Z"
+    assert format_instant(None) == ""
 
 
 def test_states_are_all_in_the_head_of_the_table(waiting: Store) -> None:

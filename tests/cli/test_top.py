@@ -14,7 +14,7 @@ from threading import Thread
 
 import pytest
 
-from forebay.cli.view import View
+from forebay.cli.view import TopView
 from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.stores.protocol import Store
@@ -221,12 +221,12 @@ def test_without_rich_it_is_shown_once(folder: Path, busy: Store) -> None:
 
 
 def test_keys_change_the_view_and_others_do_not() -> None:
-    view = View(sort="oldest", every=2.0, is_due=False)
+    view = TopView(sort="oldest", every=2.0, is_due=False)
 
-    assert view.after("s").sort == "queue"
-    assert view.after("p").is_paused
-    assert view.after("p").after("p").is_due
-    assert view.after("-").every == 1.0
-    assert view.after(" ").is_due
-    assert view.after("\x1b").is_over
-    assert view.after("x") is view
+    assert view.apply_key("s").sort == "queue"
+    assert view.apply_key("p").is_paused
+    assert view.apply_key("p").apply_key("p").is_due
+    assert view.apply_key("-").every == 1.0
+    assert view.apply_key(" ").is_due
+    assert view.apply_key("\x1b").is_over
+    assert view.apply_key("x") is view

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.job import JobId, OnFailure
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.stores.protocol import Store
 from tests.cli.calling import answer, call, put, refusal
 
@@ -13,9 +13,9 @@ from tests.cli.calling import answer, call, put, refusal
 @pytest.fixture
 def diamond(store: Store) -> list[JobId]:
     a = put(store, 1)
-    b = put(store, 2, depends_on=needs_of([a]))
-    c = put(store, 3, depends_on=needs_of([a], OnFailure.HOLD))
-    return [a, b, c, put(store, 4, depends_on=needs_of([b, c]))]
+    b = put(store, 2, depends_on=dependencies_of([a]))
+    c = put(store, 3, depends_on=dependencies_of([a], OnFailure.HOLD))
+    return [a, b, c, put(store, 4, depends_on=dependencies_of([b, c]))]
 
 
 @pytest.mark.shows("R-DEP-10")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forebay import Forebay
-from forebay.cli.failing import Status, status_of
+from forebay.cli.failing import ExitStatus, status_of
 from forebay.cli.running import run
 from forebay.errors import WorkersDied
 from forebay.stores.protocol import Store
@@ -35,4 +35,4 @@ def test_the_program_ends_when_its_loop_hangs_for_good(store: Store, monkeypatch
         go_on.set()
         worker.stop(0)
 
-    assert status_of(raised.value) == Status.GAVE_UP
+    assert status_of(raised.value) == ExitStatus.GAVE_UP

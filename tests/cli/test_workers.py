@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from forebay import Forebay
-from forebay.cli.opening import Desk
-from forebay.cli.workers import awaited
+from forebay.cli.opening import StoreSession
+from forebay.cli.workers import wait_for_answers
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
@@ -30,7 +30,7 @@ FIRST, SECOND = WorkerId("01KAAAAAAAAAAAAAAAAAAAAAA1"), WorkerId("01KBBBBBBBBBBB
 
 
 def beat(store: Store, worker: WorkerId = FIRST, **changes: Any) -> None:
-    store.beat(WorkerInfo(id=worker, **{"host": "here", "pid": 7, "queues": (MAIL,), **changes}))
+    store.heartbeat(WorkerInfo(id=worker, **{"host": "here", "pid": 7, "queues": (MAIL,), **changes}))
 
 
 def beat_long_ago(folder: Path, seconds: int, worker: WorkerId = FIRST, **changes: Any) -> None:
@@ -62,7 +62,7 @@ def answering(store: Store, reply: Callable[[CommandKind], str], *workers: Worke
         while not over.wait(0.02):
             for command in own.take_commands(workers):
                 heard.append(f"{command.kind} {command.worker} {command.queue or ''}".strip())
-                own.answer(command.id, reply(command.kind))
+                own.answer_command(command.id, reply(command.kind))
         own.close()
 
     thread = Thread(target=listen, daemon=True)
@@ -252,7 +252,7 @@ def test_a_worker_that_ends_without_an_answer_is_not_waited_for(store: Store) ->
     def leave() -> None:
         own = open_engine("sqlite:///jobs.db").store()
         eventually(lambda: own.take_commands([FIRST]))
-        own.forget_worker(FIRST)
+        own.remove_worker(FIRST)
         own.close()
         over.set()
 
@@ -269,7 +269,7 @@ def test_an_answer_that_a_worker_gives_just_before_it_ends_is_not_missed(
     store: Store, reader: Reader
 ) -> None:
     beat(store)
-    sent = store.send(CommandKind.HALT, [FIRST])
+    sent = store.send_command(CommandKind.HALT, [FIRST])
 
     class Look:
         """A reader that is asked for the workers in the very moment in which the last one leaves."""
@@ -278,13 +278,13 @@ def test_an_answer_that_a_worker_gives_just_before_it_ends_is_not_missed(
             return getattr(reader, name)
 
         def workers(self) -> list[WorkerInfo]:
-            store.answer(sent[0].id, "halting")
-            store.forget_worker(FIRST)
+            store.answer_command(sent[0].id, "halting")
+            store.remove_worker(FIRST)
             return reader.workers()
 
-    [told] = awaited(cast(Desk, SimpleNamespace(reader=Look())), sent)
+    [told] = wait_for_answers(cast(StoreSession, SimpleNamespace(reader=Look())), sent)
 
-    assert told.answer == "halting"
+    assert told.response == "halting"
 
 
 def test_nobody_waits_who_does_not_want_to(store: Store) -> None:

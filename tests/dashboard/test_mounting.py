@@ -25,15 +25,15 @@ from starlette.routing import Mount, Route
 from starlette.websockets import WebSocketDisconnect
 
 from forebay import Forebay
-from forebay.dashboard.mounting import Dashboard, Visitor
+from forebay.dashboard.mounting import Dashboard, EmbeddedUser
 from forebay.domain.access import Grant
 from forebay.errors import ConfigError
-from forebay.service.http.admitting import FROM_PAGE
+from forebay.service.http.admitting import PAGE_HEADER
 from forebay.service.http.cookies import SESSION
-from forebay.service.keys import Keys
+from forebay.service.keys import ApiKeyAdmin
 from tests.dashboard.mounted import PATH, PATIENCE, on_fastapi, on_litestar, on_starlette, running
 
-FROM_US = {FROM_PAGE: "1"}
+FROM_US = {PAGE_HEADER: "1"}
 HOSTS = [on_fastapi, on_starlette, on_litestar]
 
 
@@ -47,7 +47,7 @@ def queue(tmp_path: Path) -> Iterator[Forebay]:
 def key_for(queue: Forebay, grant: str) -> str:
     store, reader = queue.engine.store(), queue.engine.reader()
     try:
-        return Keys(store, reader, actor="ann").create("ops", [Grant.parse(grant)]).token
+        return ApiKeyAdmin(store, reader, actor="ann").create("ops", [Grant.parse(grant)]).token
     finally:
         store.close()
         reader.close()
@@ -146,19 +146,19 @@ def test_events_are_told_under_the_path(client: httpx2.Client, queue: Forebay) -
 def test_a_python_program_uses_the_store_through_the_path(client: httpx2.Client, queue: Forebay) -> None:
     token = key_for(queue, "admin")
 
-    with Forebay(f"{str(client.base_url).rstrip('/')}{PATH}", key=token) as remote:
+    with Forebay(f"{str(client.base_url).rstrip('/')}{PATH}", api_key=token) as remote:
         job = remote.enqueue("greet", queue="far")
 
     assert queue.job(job.id).refresh().queue == "far"
 
 
-def people(scope: Mapping[str, Any]) -> Visitor | None:
+def people(scope: Mapping[str, Any]) -> EmbeddedUser | None:
     """Who has logged in to the shop."""
     name = scope["session"].get("user")
-    return None if name is None else Visitor(name, "admin" if name == "ann" else "view")
+    return None if name is None else EmbeddedUser(name, "admin" if name == "ann" else "view")
 
 
-async def people_async(scope: Mapping[str, Any]) -> Visitor | None:
+async def people_async(scope: Mapping[str, Any]) -> EmbeddedUser | None:
     return people(scope)
 
 
@@ -210,9 +210,9 @@ def test_who_admits_gives_a_visitor(queue: Forebay) -> None:
     with TestClient(shop(queue, lambda scope: True)) as client, pytest.raises(TypeError, match="not True"):
         client.get(f"{PATH}/v1/queues")
     with pytest.raises(ConfigError, match="'boss' is no role"):
-        Visitor("ann", "boss")
+        EmbeddedUser("ann", "boss")
     with pytest.raises(ConfigError, match="a visitor needs a name"):
-        Visitor(" ")
+        EmbeddedUser(" ")
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -240,7 +240,7 @@ def test_local_lets_in_nobody_from_another_machine(queue: Forebay) -> None:
 
 
 def test_a_prefix_that_a_proxy_has_cut_off_is_no_part_of_the_path(queue: Forebay) -> None:
-    jobs = Dashboard(queue, admit=lambda _: Visitor("ada", "view"))
+    jobs = Dashboard(queue, admit=lambda _: EmbeddedUser("ada", "view"))
     app = FastAPI(lifespan=jobs.lifespan)
     app.mount(PATH, jobs)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from forebay.dashboard.pages import Pages
+from forebay.dashboard.pages import StaticFiles
 
 
 class Answered(NamedTuple):
@@ -35,7 +35,7 @@ def ask(folder: Path, path: str, method: str = "GET", **headers: str) -> Answere
 
     asked = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "path": path, "method": method, "headers": asked}
-    asyncio.run(Pages(service, folder)(scope, receive, send))
+    asyncio.run(StaticFiles(service, folder)(scope, receive, send))
     start, body = told
     return Answered(
         start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, body["body"]

@@ -15,8 +15,8 @@ import kubernetes_validate
 import pytest
 
 from forebay.cli.main import main
-from forebay.cli.settings import CONFIG, DJANGO_BACKEND, KINDS, OUTBOX_DATABASE, PREFIX
-from forebay.service.http.app import PARTS
+from forebay.cli.settings import CONFIG, DJANGO_BACKEND, OUTBOX_DATABASE, PREFIX, SETTING_TYPES
+from forebay.service.http.app import ROUTE_MODULES
 from tests.deploy.files import (
     DEPLOY,
     GUIDE,
@@ -187,7 +187,7 @@ def test_who_is_stopped_has_longer_than_it_takes() -> None:
 
 @pytest.mark.shows("R-SDK-16")
 def test_every_variable_is_a_setting() -> None:
-    known = {CONFIG, OUTBOX_DATABASE, DJANGO_BACKEND, *(PREFIX + name.upper() for name in KINDS)}
+    known = {CONFIG, OUTBOX_DATABASE, DJANGO_BACKEND, *(PREFIX + name.upper() for name in SETTING_TYPES)}
     files = [path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     found = {
         name
@@ -201,7 +201,7 @@ def test_every_variable_is_a_setting() -> None:
 
 
 def test_probes_ask_what_the_service_answers_at_the_port_where_it_listens() -> None:
-    paths = {path for part in PARTS for handler in part.ROUTES for path in handler.paths}
+    paths = {path for part in ROUTE_MODULES for handler in part.ROUTES for path in handler.paths}
     [server] = [pod["containers"][0] for name, pod in pods() if name == "forebay-server"]
     [service] = [one for one in manifests() if one["kind"] == "Service"]
     port = int(server["args"][server["args"].index("--port") + 1])

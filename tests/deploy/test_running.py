@@ -98,7 +98,7 @@ def test_the_parts_of_the_compose_file_work_together_and_stop_in_order(stack: St
     assert found is not None
 
     assert httpx2.get(f"{stack.address}/v1/queues", timeout=WITHIN).status_code == 401
-    with Forebay(stack.address, key=found[0]) as shop:
+    with Forebay(stack.address, api_key=found[0]) as shop:
         job = shop.enqueue("receipt", args=[7], queue="mail")
         assert job.result(timeout=WITHIN) == "receipt of order 7 sent"
 

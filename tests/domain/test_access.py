@@ -9,9 +9,9 @@ import pytest
 from forebay.domain.access import (
     MAX_GRANTS,
     USED_EVERY_MS,
-    Allowed,
     ApiKey,
     Grant,
+    KeyPermissions,
     KeyState,
     Quota,
     Role,
@@ -99,31 +99,31 @@ def test_a_key_opens_until_it_expires_or_is_revoked() -> None:
 
     assert (key.state(99), key.digests(99)) == (KeyState.ACTIVE, (A,))
     assert (key.state(100), key.digests(100)) == (KeyState.EXPIRED, ())
-    assert (key.revoked(5).state(6), key.revoked(5).digests(6)) == (KeyState.REVOKED, ())
+    assert (key.revoke(5).state(6), key.revoke(5).digests(6)) == (KeyState.REVOKED, ())
 
 
 def test_the_old_secret_opens_for_its_grace() -> None:
-    rotated = a_key().rotated(B, 100, 50)
+    rotated = a_key().rotate(B, 100, 50)
 
     assert rotated.digests(149) == (B, A)
     assert rotated.digests(150) == (B,)
-    assert a_key().rotated(B, 100, 0).digests(100) == (B,)
-    assert rotated.revoked(120).digests(121) == ()
+    assert a_key().rotate(B, 100, 0).digests(100) == (B,)
+    assert rotated.revoke(120).digests(121) == ()
 
 
 def test_when_a_key_was_used_is_news_once_an_hour() -> None:
-    assert a_key().is_news_that_used(1)
-    assert not a_key().used(1).is_news_that_used(USED_EVERY_MS)
-    assert a_key().used(1).is_news_that_used(USED_EVERY_MS + 1)
+    assert a_key().is_use_due(1)
+    assert not a_key().mark_used(1).is_use_due(USED_EVERY_MS)
+    assert a_key().mark_used(1).is_use_due(USED_EVERY_MS + 1)
 
 
 def test_nothing_of_a_secret_is_shown_or_told() -> None:
     key = a_key(rate=5)
-    changed = key_changes(key, key.rotated(B, 1, 9))
+    changed = key_changes(key, key.rotate(B, 1, 9))
 
     assert changed == {"secret": ("***", "***"), "old_until": (None, 10)}
     assert key_changes(None, key) == {"rate": (None, 5), "grants": (None, ["produce:*"])}
-    assert A not in str([key.shown(), changed, key_changes(None, key)])
+    assert A not in str([key.public_view(), changed, key_changes(None, key)])
     assert B not in str(changed)
 
 
@@ -131,7 +131,7 @@ def test_a_key_has_a_rate_of_its_own_or_none() -> None:
     limit = a_key(rate=5).limit
 
     assert limit is not None
-    assert (limit.rate, limit.most_at_once) == (5, 10)
+    assert (limit.rate, limit.burst_size) == (5, 10)
     assert a_key().limit is None
 
 
@@ -191,18 +191,18 @@ def test_a_key_uses_limit_keys_that_it_was_granted(
 ) -> None:
     key = a_key(limit_keys=granted)
 
-    assert key.may_count_as(limit_keys, is_for_all=False) is of_some
-    assert key.may_count_as(limit_keys, is_for_all=True) is of_all
+    assert key.may_use_limit_keys(limit_keys, is_for_all=False) is of_some
+    assert key.may_use_limit_keys(limit_keys, is_for_all=True) is of_all
 
 
 def test_grants_are_read_and_written_as_texts() -> None:
     texts = ["produce:mail", "view:*", "task:mail.*", "task:a:b", "limit:tenant=a=b:c"]
-    allowed = Allowed.parse(reversed(texts))
+    allowed = KeyPermissions.parse(reversed(texts))
 
     assert sorted(allowed.texts) == sorted(texts)
     assert str(allowed) == ", ".join(allowed.texts)
     key = a_key(**allowed._asdict())
-    assert (key.allowed, key.shown()["grants"]) == (allowed, allowed.texts)
+    assert (key.permissions, key.public_view()["grants"]) == (allowed, allowed.texts)
 
 
 @pytest.mark.parametrize(
@@ -222,13 +222,13 @@ def test_grants_are_read_and_written_as_texts() -> None:
 )
 def test_what_is_no_grant_is_refused(texts: list[str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        a_key(**Allowed.parse(texts)._asdict())
+        a_key(**KeyPermissions.parse(texts)._asdict())
 
 
 def test_a_key_has_the_usual_quota_where_it_says_nothing() -> None:
     usual = Quota(max_waits=9, max_streams=3)
 
-    assert a_key(max_waits=5, bytes_rate=1_000).quota.filled(usual) == Quota(
+    assert a_key(max_waits=5, bytes_rate=1_000).quota.with_defaults(usual) == Quota(
         max_waits=5, max_streams=3, bytes_rate=1_000
     )
-    assert a_key().quota.filled(usual) == usual
+    assert a_key().quota.with_defaults(usual) == usual

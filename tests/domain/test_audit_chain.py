@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.audit_chain import START, ChainLine, Link, extend_chain, find_flaw, hash_line
+from forebay.domain.audit_chain import START, ChainLine, ChainLink, extend_chain, find_flaw, hash_line
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, QueueName
 
 EVENT = Event(
-    kind=EventKind.QUEUE,
-    at=5,
+    kind=EventKind.QUEUE_CHANGED,
+    occurred_at=5,
     job_id=JobId("j"),
     queue=QueueName("mail"),
     attempt=2,
@@ -38,7 +38,7 @@ def test_each_line_carries_the_hash_of_the_one_before() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"kind": EventKind.KEY},
+        {"kind": EventKind.API_KEY_CHANGED},
         {"at": 6},
         {"job_id": None},
         {"queue": QueueName("mai")},
@@ -76,13 +76,13 @@ def test_the_order_of_changes_does_not_matter() -> None:
 
 
 def test_an_older_program_that_does_not_know_a_kind_gives_the_same_hash() -> None:
-    as_it_reads = replace(EVENT, kind=EventKind.NOTE, detail="queue: paused")
+    as_it_reads = replace(EVENT, kind=EventKind.COMMENT, detail="queue: paused")
 
     assert hash_line(START, 1, as_it_reads) == hash_line(START, 1, EVENT)
 
 
 def test_the_text_that_is_hashed_never_changes() -> None:
     """Chains that are stored must fit for ever."""
-    link = Link(6, "f" * 64)
+    link = ChainLink(6, "f" * 64)
 
     assert hash_line(link, 9, EVENT) == "ecbaf5623dc5a6d85b4966837da185d25796172bc60160b341823f70cf10c162"

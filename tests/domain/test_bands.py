@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.bands import band_of, by_band
+from forebay.domain.bands import band_of, count_by_band
 from forebay.domain.job import MAX_PRIORITY, MIN_PRIORITY
 
 
@@ -26,6 +26,6 @@ def test_every_priority_is_in_a_band(priority: int, band: str) -> None:
 
 @pytest.mark.shows("R-PRI-11", "R-MET-19", "R-MET-52")
 def test_all_bands_are_counted_from_the_top() -> None:
-    assert list(by_band([0, 7, 0, -100]).items()) == [
+    assert list(count_by_band([0, 7, 0, -100]).items()) == [
         *(("highest", 0), ("high", 1), ("normal", 2), ("low", 0), ("lowest", 1))
     ]

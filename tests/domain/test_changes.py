@@ -5,20 +5,20 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from forebay.domain.changes import (
-    amendment_changes,
     changes_between,
     limit_changes,
     queue_changes,
-    revival_changes,
+    revive_changes,
     schedule_changes,
     state_changes,
+    update_changes,
 )
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.queue import Queue, QueueState
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from tests.domain.making import NOW, a_job
 
 MAIL = QueueName("mail")
@@ -38,16 +38,16 @@ def test_states_of_jobs() -> None:
 
     assert state_changes(JobState.PENDING, JobState.PENDING) == {}
     assert state_changes(JobState.PENDING, None) == {"state": ("pending", None)}
-    assert revival_changes(job, JobState.PENDING, job.queue) == {"state": ("dead", "pending")}
-    assert revival_changes(job, JobState.PENDING, MAIL)["queue"] == ("default", "mail")
+    assert revive_changes(job, JobState.PENDING, job.queue) == {"state": ("dead", "pending")}
+    assert revive_changes(job, JobState.PENDING, MAIL)["queue"] == ("default", "mail")
 
 
 def test_an_amendment() -> None:
     job = a_job(state=JobState.SCHEDULED)
 
-    assert amendment_changes(job, JobState.SCHEDULED, job.queue, 3, NOW) == {"priority": (0, 3)}
-    assert amendment_changes(job, JobState.SCHEDULED, MAIL, 0, NOW) == {"queue": (job.queue, MAIL)}
-    assert amendment_changes(job, JobState.PENDING, job.queue, 0, NOW + 1) == {
+    assert update_changes(job, JobState.SCHEDULED, job.queue, 3, NOW) == {"priority": (0, 3)}
+    assert update_changes(job, JobState.SCHEDULED, MAIL, 0, NOW) == {"queue": (job.queue, MAIL)}
+    assert update_changes(job, JobState.PENDING, job.queue, 0, NOW + 1) == {
         "state": ("scheduled", "pending"),
         "run_at": (NOW, NOW + 1),
     }
@@ -55,7 +55,7 @@ def test_an_amendment() -> None:
 
 def test_queues_and_limits() -> None:
     queue = Queue(name=MAIL)
-    changed = queue.configured(queue.settings.changed({"mode": "fifo"}), QueueState.PAUSED, NOW)
+    changed = queue.with_settings(queue.settings.with_changes({"mode": "fifo"}), QueueState.PAUSED, NOW)
 
     assert queue_changes(queue, changed)["mode"] == ("aging", "fifo")
     assert queue_changes(queue, changed)["state"] == ("active", "paused")
@@ -68,8 +68,10 @@ def test_queues_and_limits() -> None:
 
 def test_of_a_schedule_everything_but_its_arguments() -> None:
     job = NewJob(queue=MAIL, task="tidy", payload=b"1")
-    schedule = Schedule(definition=Definition(name="n", job=job, every_ms=60_000))
-    other = replace(schedule, definition=Definition(name="n", job=replace(job, payload=b"2"), every_ms=1_000))
+    schedule = Schedule(definition=ScheduleDefinition(name="n", job=job, every_ms=60_000))
+    other = replace(
+        schedule, definition=ScheduleDefinition(name="n", job=replace(job, payload=b"2"), every_ms=1_000)
+    )
 
     assert schedule_changes(schedule, schedule) == {}
     assert schedule_changes(None, schedule)["every_ms"] == (None, 60_000)
@@ -80,7 +82,10 @@ def test_of_a_schedule_everything_but_its_arguments() -> None:
 
 
 def test_an_actor_may_come_with_a_request() -> None:
-    event = Event(kind=EventKind.KEY, actor="deploy#r1")
+    event = Event(kind=EventKind.API_KEY_CHANGED, actor="deploy#r1")
 
-    assert (event.who, event.request) == ("deploy", "r1")
-    assert (Event(kind=EventKind.KEY).who, Event(kind=EventKind.KEY).request) == ("", "")
+    assert (event.actor_name, event.request_id) == ("deploy", "r1")
+    assert (
+        Event(kind=EventKind.API_KEY_CHANGED).actor_name,
+        Event(kind=EventKind.API_KEY_CHANGED).request_id,
+    ) == ("", "")

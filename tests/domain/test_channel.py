@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.channel import MASK, Mail, Tls, Webhook
+from forebay.domain.channel import MASK, MailChannel, TlsMode, WebhookChannel
 from forebay.errors import ConfigError
 
 WORD = "s3cret"
-HOOK = Webhook(name="ops", url="https://example.com:8443/T0K3N?a=b", secret=WORD)
-MAIL = Mail(name="m", to=("a@example.com",), sender="f@example.com", host="mx", password=WORD)
+HOOK = WebhookChannel(name="ops", url="https://example.com:8443/T0K3N?a=b", secret=WORD)
+MAIL = MailChannel(name="m", to=("a@example.com",), sender="f@example.com", host="mx", password=WORD)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_an_address_that_cannot_be_called_is_refused(changes: dict[str, Any], me
         ({"username": "a\nb"}, "control characters"),
         ({"port": 0}, "a port is from 1 to 65535"),
         ({"password": "a\nb"}, "a password is a line"),
-        ({"tls": Tls.NEVER}, "password in the clear"),
+        ({"tls": TlsMode.NEVER}, "password in the clear"),
     ],
 )
 def test_mail_that_cannot_be_sent_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -63,31 +63,31 @@ def test_mail_that_cannot_be_sent_is_refused(changes: dict[str, Any], message: s
 
 
 def test_secrets_are_not_shown() -> None:
-    assert HOOK.shown() == replace(HOOK, url="https://example.com:8443/***", secret=MASK)
-    assert replace(HOOK, secret="").shown().secret == ""
-    assert MAIL.shown() == replace(MAIL, password=MASK)
-    assert replace(MAIL, password="", username="u").shown().password == ""
+    assert HOOK.public_view() == replace(HOOK, url="https://example.com:8443/***", secret=MASK)
+    assert replace(HOOK, secret="").public_view().secret == ""
+    assert MAIL.public_view() == replace(MAIL, password=MASK)
+    assert replace(MAIL, password="", username="u").public_view().password == ""
 
 
 @pytest.mark.parametrize("reference", ["env:FOREBAY_SECRET_OPS", "file:/run/secrets/ops"])
 def test_references_are_shown(reference: str) -> None:
-    assert replace(HOOK, secret=reference).shown().secret == reference
-    assert replace(MAIL, password=reference).shown().password == reference
-    assert not replace(MAIL, password=reference).shown().is_masked
+    assert replace(HOOK, secret=reference).public_view().secret == reference
+    assert replace(MAIL, password=reference).public_view().password == reference
+    assert not replace(MAIL, password=reference).public_view().is_masked
 
 
 def test_a_secret_with_a_colon_is_no_reference() -> None:
     word = "environment:x"
-    assert replace(HOOK, secret=word).shown().secret == MASK
+    assert replace(HOOK, secret=word).public_view().secret == MASK
 
 
 def test_what_is_masked_can_be_told() -> None:
-    assert HOOK.shown().is_masked
-    assert replace(HOOK, secret="").shown().is_masked  # the path of its address
-    assert MAIL.shown().is_masked
+    assert HOOK.public_view().is_masked
+    assert replace(HOOK, secret="").public_view().is_masked  # the path of its address
+    assert MAIL.public_view().is_masked
     assert not HOOK.is_masked
     assert not MAIL.is_masked
-    assert not replace(MAIL, password="").shown().is_masked
+    assert not replace(MAIL, password="").public_view().is_masked
 
 
 def test_destinations_differ_by_server_and_not_by_path() -> None:
@@ -97,5 +97,5 @@ def test_destinations_differ_by_server_and_not_by_path() -> None:
         assert replace(HOOK, url=url).destination != HOOK.destination
     assert replace(HOOK, url="https://a/").destination == replace(HOOK, url="https://a:443/").destination
     assert replace(MAIL, to=("b@example.com",)).destination == MAIL.destination
-    for changes in ({"host": "other"}, {"port": 25}, {"tls": Tls.ALWAYS}, {"username": "u"}):
+    for changes in ({"host": "other"}, {"port": 25}, {"tls": TlsMode.ALWAYS}, {"username": "u"}):
         assert replace(MAIL, **changes).destination != MAIL.destination

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.domain.condition import MAX_CONDITION, MAX_DEPTH, parsed
+from forebay.domain.condition import MAX_CONDITION, MAX_DEPTH, parse_condition
 from forebay.errors import ConfigError
 
 KNOWN = ("error_rate", "queue_depth", "wait_p99_ms", "wait_p50_ms")
@@ -35,11 +35,11 @@ VALUES = {"error_rate": 0.06, "queue_depth": 2_000.0, "wait_p99_ms": 50.0}
     ],
 )
 def test_a_condition_compares_metrics_and_joins_what_it_finds(condition: str, holds: bool) -> None:
-    assert parsed(condition, KNOWN).holds(VALUES.get) is holds
+    assert parse_condition(condition, KNOWN).holds(VALUES.get) is holds
 
 
 def test_a_condition_names_the_metrics_that_it_needs() -> None:
-    found = parsed("error_rate > 0 and (2 * queue_depth > 1 or error_rate < wait_p50_ms)", KNOWN)
+    found = parse_condition("error_rate > 0 and (2 * queue_depth > 1 or error_rate < wait_p50_ms)", KNOWN)
 
     assert found.metrics() == {"error_rate", "queue_depth", "wait_p50_ms"}
 
@@ -71,13 +71,13 @@ def test_a_condition_names_the_metrics_that_it_needs() -> None:
 )
 def test_what_is_no_condition_is_refused_with_what_is_wrong(condition: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        parsed(condition, KNOWN)
+        parse_condition(condition, KNOWN)
 
 
 @given(st.text(alphabet="abe_rqudph0159.<>=!()* \t\"'[]{}", max_size=60))
 def test_any_text_is_a_condition_or_refused(text: str) -> None:
     try:
-        found = parsed(text, KNOWN)
+        found = parse_condition(text, KNOWN)
     except ConfigError:
         return
     assert found.holds(VALUES.get) in (True, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.delivery import DeliveryPolicy, policy_of
+from forebay.domain.delivery import DeliveryPolicy, parse_policy
 from forebay.errors import ConfigError
 
 PUBLIC = [
@@ -46,7 +46,7 @@ def test_other_addresses_are_refused(address: str) -> None:
 
 
 def test_networks_are_allowed_by_name() -> None:
-    policy = policy_of("10.1.0.0/16, 127.0.0.1,,fd00::/8")
+    policy = parse_policy("10.1.0.0/16, 127.0.0.1,,fd00::/8")
 
     allowed = ("10.1.2.3", "127.0.0.1", "fd12::1", "::ffff:10.1.2.3", "64:ff9b::a01:203", "93.184.216.34")
     assert [policy.allows(address) for address in allowed] == [True] * 6
@@ -54,17 +54,17 @@ def test_networks_are_allowed_by_name() -> None:
 
 
 def test_networks_may_come_one_by_one() -> None:
-    assert policy_of(["10.1.0.0/16", "::1"]) == policy_of("10.1.0.0/16,::1")
-    assert policy_of() == DeliveryPolicy()
+    assert parse_policy(["10.1.0.0/16", "::1"]) == parse_policy("10.1.0.0/16,::1")
+    assert parse_policy() == DeliveryPolicy()
 
 
 @pytest.mark.parametrize("text", ["10.1.0.1/16", "intranet", "10.0.0.0/33", "10.0.0.0-10.0.0.9"])
 def test_what_is_no_network_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"is no network .*: write 10\.1\.0\.0/16 or 10\.1\.2\.3"):
-        policy_of(text)
+        parse_policy(text)
 
 
 def test_the_folder_of_secrets_has_an_absolute_path() -> None:
-    assert policy_of((), "/run/secrets").secrets_folder == "/run/secrets"
+    assert parse_policy((), "/run/secrets").secrets_folder == "/run/secrets"
     with pytest.raises(ConfigError, match="needs an absolute path, not 'secrets'"):
-        policy_of((), "secrets")
+        parse_policy((), "secrets")

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.domain.fingerprint import FINGERPRINT, fingerprint, frames_of, half_of, may_be, words_of
+from forebay.domain.fingerprint import (
+    FINGERPRINT,
+    fingerprint,
+    fingerprint_prefix,
+    frames_of,
+    may_belong_to,
+    normalize_reason,
+)
 
 OWN = '  File "/srv/shop/tasks.py", line 10, in charge\n    pay(order)\n'
 DEEPER = '  File "/srv/shop/pay.py", line 20, in pay\n    send()\n'
@@ -43,7 +50,7 @@ HEAD = "Traceback (most recent call last):\n"
     ],
 )
 def test_words_are_a_reason_without_what_differs_from_job_to_job(reason: str, words: str) -> None:
-    assert words_of(reason) == words
+    assert normalize_reason(reason) == words
 
 
 @pytest.mark.shows("R-DLQ-21")
@@ -59,8 +66,8 @@ def test_whatever_a_reason_is_it_has_a_fingerprint_and_few_words(reason: str) ->
     found = fingerprint(reason, reason)
 
     assert FINGERPRINT.match(found)
-    assert len(words_of(reason)) <= 200
-    assert may_be(found, reason)
+    assert len(normalize_reason(reason)) <= 200
+    assert may_belong_to(found, reason)
 
 
 def test_lines_libraries_and_directories_make_no_other_failure() -> None:
@@ -106,7 +113,7 @@ def test_files_of_other_systems_are_read_too() -> None:
 def test_the_first_half_is_told_by_the_reason_alone() -> None:
     group = fingerprint("Boom: 1", HEAD + OWN)
 
-    assert group.startswith(half_of("Boom: 2"))
-    assert may_be(group, "Boom: 3")
-    assert not may_be(group, "Bang: 3")
-    assert not may_be(group, None)
+    assert group.startswith(fingerprint_prefix("Boom: 2"))
+    assert may_belong_to(group, "Boom: 3")
+    assert not may_belong_to(group, "Bang: 3")
+    assert not may_belong_to(group, None)

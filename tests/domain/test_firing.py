@@ -11,33 +11,36 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forebay.domain.firing import (
-    HELD_FOR_MS,
-    Move,
-    advance,
-    by_hand,
+    POSTPONE_MS,
+    ScheduleAdvance,
+    manual_run,
     next_run,
     next_runs,
-    planned,
+    plan_advance,
+    plan_runs,
     postpone,
 )
 from forebay.domain.job import NewJob
-from forebay.domain.schedule import CatchUp, Definition, Overlap, Schedule
+from forebay.domain.schedule import CatchUp, Overlap, Schedule, ScheduleDefinition
 from tests.stores.contract.steps import DAY, HOUR, MINUTE, SECOND, T0
 
 
 def schedule(job: dict[str, Any] | None = None, **changes: Any) -> Schedule:
     """A schedule that was saved at T0, a full hour."""
     when = {} if changes.keys() & {"cron", "every_ms", "at"} else {"cron": "* * * * *"}
-    definition = Definition(name="tidy", job=NewJob(task="t", **(job or {})), **{**when, **changes})
-    return planned(Schedule(definition=definition), T0, 0.0)
+    definition = ScheduleDefinition(name="tidy", job=NewJob(task="t", **(job or {})), **{**when, **changes})
+    return plan_runs(Schedule(definition=definition), T0, 0.0)
 
 
-def times(move: Move) -> list[int]:
-    return [run.at - T0 for run in move.runs]
+def times(move: ScheduleAdvance) -> list[int]:
+    return [run.planned_at - T0 for run in move.runs]
 
 
-def skips(move: Move) -> list[tuple[int, int | None, int]]:
-    return [(one.at - T0, one.until_at and one.until_at - T0, one.count) for one in move.skips]
+def skips(move: ScheduleAdvance) -> list[tuple[int, int | None, int]]:
+    return [
+        (one.planned_at - T0, one.last_planned_at and one.last_planned_at - T0, one.runs)
+        for one in move.skips
+    ]
 
 
 @pytest.mark.shows("R-SCHED-22", "R-TEST-28", "R-SCHED-40", "R-TEST-33")
@@ -45,18 +48,18 @@ def test_cp4_3_a_recurring_job_runs_at_each_interval() -> None:
     one, fired = schedule(cron="*/2 * * * *"), []
 
     for now in range(T0, T0 + 10 * MINUTE + 1, 5 * SECOND):
-        if one.due_at is not None and one.due_at <= now:
-            move = advance(one, now, 0.0)
+        if one.check_at is not None and one.check_at <= now:
+            move = plan_advance(one, now, 0.0)
             fired += times(move)
-            one = replace(one, next_at=move.next_at, due_at=move.due_at)
+            one = replace(one, next_run_at=move.next_run_at, check_at=move.check_at)
 
     assert fired == [2 * MINUTE, 4 * MINUTE, 6 * MINUTE, 8 * MINUTE, 10 * MINUTE]
 
 
 def test_a_move_enqueues_the_run_that_is_due_and_names_the_next() -> None:
-    move = advance(schedule(), T0 + MINUTE + 800, 0.0)
+    move = plan_advance(schedule(), T0 + MINUTE + 800, 0.0)
 
-    assert (times(move), move.skips, move.next_at) == ([MINUTE], (), T0 + 2 * MINUTE)
+    assert (times(move), move.skips, move.next_run_at) == ([MINUTE], (), T0 + 2 * MINUTE)
 
 
 @pytest.mark.shows("R-SCHED-49", "R-SCHED-50", "R-SCHED-53")
@@ -78,29 +81,29 @@ def test_a_move_enqueues_the_run_that_is_due_and_names_the_next() -> None:
 def test_what_was_missed_is_caught_up_as_the_schedule_says(
     changes: dict[str, Any], late: int, enqueued: list[int], skipped: list[tuple[int, int, int]]
 ) -> None:
-    move = advance(schedule(**changes), T0 + late, 0.0)
+    move = plan_advance(schedule(**changes), T0 + late, 0.0)
 
     assert times(move) == [minute * MINUTE for minute in enqueued]
     assert skips(move) == [(first * MINUTE, last * MINUTE, count) for first, last, count in skipped]
-    assert move.next_at == T0 + (late // MINUTE + 1) * MINUTE
+    assert move.next_run_at == T0 + (late // MINUTE + 1) * MINUTE
 
 
 @pytest.mark.shows("R-SCHED-50", "R-SCHED-51", "R-EDGE-35")
 def test_after_a_year_away_a_schedule_of_every_second_is_caught_up_at_once() -> None:
-    move = advance(schedule(cron="* * * * * *"), T0 + 366 * DAY, 0.0)
+    move = plan_advance(schedule(cron="* * * * * *"), T0 + 366 * DAY, 0.0)
 
     assert 10 <= len(move.runs) <= 21
-    assert move.runs[-1].at == T0 + 366 * DAY
+    assert move.runs[-1].planned_at == T0 + 366 * DAY
     [skip] = move.skips
-    assert (skip.at, skip.count >= 1_000) == (T0 + SECOND, True)
+    assert (skip.planned_at, skip.runs >= 1_000) == (T0 + SECOND, True)
 
 
 @pytest.mark.parametrize("catch_up", list(CatchUp))
 def test_a_run_that_has_waited_for_the_one_before_was_not_missed(catch_up: CatchUp) -> None:
     one = schedule(overlap=Overlap.QUEUE, catch_up=catch_up, catch_up_ms=0, jitter_ms=5 * SECOND)
-    held = replace(one, due_at=T0 + 3 * MINUTE)
+    held = replace(one, check_at=T0 + 3 * MINUTE)
 
-    move = advance(held, T0 + 5 * MINUTE + 30 * SECOND, 0.0)
+    move = plan_advance(held, T0 + 5 * MINUTE + 30 * SECOND, 0.0)
 
     assert (times(move), skips(move)) == ([5 * MINUTE], [(MINUTE, 4 * MINUTE, 4)])
 
@@ -108,21 +111,21 @@ def test_a_run_that_has_waited_for_the_one_before_was_not_missed(catch_up: Catch
 def test_a_run_for_one_time_is_made_up_for_however_late() -> None:
     one = schedule(at=T0 + HOUR)
 
-    move = advance(one, T0 + 40 * DAY, 0.0)
+    move = plan_advance(one, T0 + 40 * DAY, 0.0)
 
-    assert (times(move), move.next_at, move.removes) == ([HOUR], None, True)
+    assert (times(move), move.next_run_at, move.removes_schedule) == ([HOUR], None, True)
 
 
 def test_a_run_for_one_time_can_be_given_up() -> None:
-    move = advance(schedule(at=T0 + HOUR, catch_up=CatchUp.NONE), T0 + 40 * DAY, 0.0)
+    move = plan_advance(schedule(at=T0 + HOUR, catch_up=CatchUp.NONE), T0 + 40 * DAY, 0.0)
 
-    assert (times(move), skips(move), move.removes) == ([], [(HOUR, HOUR, 1)], False)
+    assert (times(move), skips(move), move.removes_schedule) == ([], [(HOUR, HOUR, 1)], False)
 
 
 def test_intervals_count_from_the_full_time_or_from_the_start() -> None:
-    assert schedule(every_ms=15 * MINUTE).next_at == T0 + 15 * MINUTE
-    assert schedule(every_ms=MINUTE, start_at=T0 + 90 * SECOND).next_at == T0 + 90 * SECOND
-    assert schedule(every_ms=MINUTE, start_at=T0 - 30 * SECOND).next_at == T0 + 30 * SECOND
+    assert schedule(every_ms=15 * MINUTE).next_run_at == T0 + 15 * MINUTE
+    assert schedule(every_ms=MINUTE, start_at=T0 + 90 * SECOND).next_run_at == T0 + 90 * SECOND
+    assert schedule(every_ms=MINUTE, start_at=T0 - 30 * SECOND).next_run_at == T0 + 30 * SECOND
 
 
 def test_a_schedule_has_runs_from_its_start_until_its_end() -> None:
@@ -133,35 +136,35 @@ def test_a_schedule_has_runs_from_its_start_until_its_end() -> None:
 
 def test_chance_delays_the_look_and_not_the_time_of_the_run() -> None:
     one = replace(schedule(jitter_ms=40 * SECOND))
-    later = planned(one, T0, 0.5)
+    later = plan_runs(one, T0, 0.5)
 
-    move = advance(later, T0 + MINUTE + 20 * SECOND, 1.0)
+    move = plan_advance(later, T0 + MINUTE + 20 * SECOND, 1.0)
 
-    assert (later.next_at, later.due_at) == (T0 + MINUTE, T0 + MINUTE + 20 * SECOND)
+    assert (later.next_run_at, later.check_at) == (T0 + MINUTE, T0 + MINUTE + 20 * SECOND)
     assert (times(move), move.skips) == ([MINUTE], ())
-    assert (move.next_at, move.due_at) == (T0 + 2 * MINUTE, T0 + 2 * MINUTE + 40 * SECOND)
+    assert (move.next_run_at, move.check_at) == (T0 + 2 * MINUTE, T0 + 2 * MINUTE + 40 * SECOND)
 
 
 @pytest.mark.shows("R-SCHED-24")
 def test_a_paused_schedule_knows_its_next_run_and_is_not_due() -> None:
-    paused = planned(replace(schedule(), is_paused=True), T0, 0.0)
-    resumed = planned(replace(paused, is_paused=False), T0 + HOUR, 0.0)
+    paused = plan_runs(replace(schedule(), is_paused=True), T0, 0.0)
+    resumed = plan_runs(replace(paused, is_paused=False), T0 + HOUR, 0.0)
 
-    assert (paused.next_at, paused.due_at) == (T0 + MINUTE, None)
-    assert (resumed.next_at, resumed.due_at) == (T0 + HOUR + MINUTE, T0 + HOUR + MINUTE)
+    assert (paused.next_run_at, paused.check_at) == (T0 + MINUTE, None)
+    assert (resumed.next_run_at, resumed.check_at) == (T0 + HOUR + MINUTE, T0 + HOUR + MINUTE)
 
 
 def test_no_more_is_enqueued_than_a_schedule_may_fire() -> None:
-    one = replace(schedule(max_firings=5), fired=3)
+    one = replace(schedule(max_firings=5), enqueued_runs=3)
 
-    assert times(advance(one, T0 + 9 * MINUTE, 0.0)) == [MINUTE, 2 * MINUTE]
-    assert planned(replace(one, fired=5), T0, 0.0).next_at is None
+    assert times(plan_advance(one, T0 + 9 * MINUTE, 0.0)) == [MINUTE, 2 * MINUTE]
+    assert plan_runs(replace(one, enqueued_runs=5), T0, 0.0).next_run_at is None
 
 
 def test_a_schedule_without_a_next_run_moves_nowhere() -> None:
-    over = planned(schedule(end_at=T0 + 1), T0, 0.0)
+    over = plan_runs(schedule(end_at=T0 + 1), T0, 0.0)
 
-    assert advance(over, T0 + DAY, 0.0) == Move(name="tidy", revision=0)
+    assert plan_advance(over, T0 + DAY, 0.0) == ScheduleAdvance(name="tidy", revision=0)
 
 
 def test_a_schedule_is_postponed_with_the_run_that_is_due() -> None:
@@ -169,14 +172,14 @@ def test_a_schedule_is_postponed_with_the_run_that_is_due() -> None:
 
     move = postpone(one, T0 + HOUR)
 
-    assert (move.next_at, move.due_at) == (one.next_at, T0 + HOUR + HELD_FOR_MS)
+    assert (move.next_run_at, move.check_at) == (one.next_run_at, T0 + HOUR + POSTPONE_MS)
     assert (move.revision, move.runs, move.skips) == (one.revision, (), ())
 
 
 def test_a_run_by_hand_is_for_now_and_has_no_key_of_its_time() -> None:
-    move = by_hand(schedule(), T0 + 7)
+    move = manual_run(schedule(), T0 + 7)
 
-    assert (times(move), move.by_hand, move.runs[0].job.once_key) == ([7], True, None)
+    assert (times(move), move.is_manual, move.runs[0].job.idempotency_key) == ([7], True, None)
 
 
 @given(
@@ -193,19 +196,19 @@ def test_every_run_is_enqueued_or_skipped_and_none_twice(
 
     for wait in waits:
         now += wait
-        if one.due_at is not None and one.due_at <= now:
-            move = advance(one, now, roll)
-            enqueued += [run.at for run in move.runs]
-            skipped += sum(one.count for one in move.skips)
-            one = replace(one, next_at=move.next_at, due_at=move.due_at)
+        if one.check_at is not None and one.check_at <= now:
+            move = plan_advance(one, now, roll)
+            enqueued += [run.planned_at for run in move.runs]
+            skipped += sum(one.runs for one in move.skips)
+            one = replace(one, next_run_at=move.next_run_at, check_at=move.check_at)
 
-    assert one.next_at is not None
-    end = one.next_at
+    assert one.next_run_at is not None
+    end = one.next_run_at
     past = list(takewhile(lambda at: at < end, next_runs(one.definition, T0)))
     assert enqueued == sorted(set(enqueued))
     assert set(enqueued) <= set(past)
     assert len(enqueued) + skipped == len(past)
-    assert next_run(one.definition, one.next_at - 1) == one.next_at
+    assert next_run(one.definition, one.next_run_at - 1) == one.next_run_at
 
 
 @pytest.mark.parametrize(
@@ -225,6 +228,6 @@ def test_every_run_is_enqueued_or_skipped_and_none_twice(
 def test_a_run_says_what_it_means_if_its_key_is_taken(
     job: dict[str, Any], changes: dict[str, Any], reason: str
 ) -> None:
-    [run] = advance(schedule(job, **changes), T0 + MINUTE, 0.0).runs
+    [run] = plan_advance(schedule(job, **changes), T0 + MINUTE, 0.0).runs
 
-    assert run.taken == reason
+    assert run.skip_reason == reason

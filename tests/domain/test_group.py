@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.group import Grouping, check_group, group_of, retry_stats_of
+from forebay.domain.group import FailureGrouper, check_group, group_of, retry_stats_of
 from forebay.domain.job import JobId, JobSummary, PastError, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.query import Fate
+from forebay.domain.query import JobStateInfo
 from forebay.errors import ConfigError
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/srv/tasks.py", line 1, in charge\n'
-BOOM = Fate(
+BOOM = JobStateInfo(
     id=JobId("a"),
     seq=1,
     queue=QueueName("default"),
@@ -26,13 +26,13 @@ BOOM = Fate(
 )
 
 
-def died(job_id: str, at: int, **changes: Any) -> Fate:
+def died(job_id: str, at: int, **changes: Any) -> JobStateInfo:
     return replace(BOOM, id=JobId(job_id), finished_at=at, **changes)
 
 
 @pytest.mark.shows("R-DLQ-21")
 def test_a_group_tells_what_when_how_often_and_of_which_tasks() -> None:
-    gathered = Grouping()
+    gathered = FailureGrouper()
     for fate in (
         died("a", 20, reason="Boom: order 2"),
         died("b", 30, reason="Boom: order 3", task="refund"),
@@ -42,9 +42,9 @@ def test_a_group_tells_what_when_how_often_and_of_which_tasks() -> None:
         gathered.add(fate)
 
     assert gathered.jobs == 4
-    found = gathered.found(is_whole=False)
+    found = gathered.build_groups(is_complete=False)
 
-    assert (found.jobs, found.is_whole, found.others) == (4, False, 0)
+    assert (found.jobs, found.is_complete, found.others) == (4, False, 0)
     [boom, dropped] = found.groups
     assert (boom.message, boom.frames) == ("Boom: order #", ("tasks.py:charge",))
     assert (boom.jobs, boom.tasks) == (3, {"charge": 2, "refund": 1})
@@ -56,7 +56,7 @@ def test_a_group_tells_what_when_how_often_and_of_which_tasks() -> None:
 
 def test_the_largest_group_comes_first_then_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forebay.domain.group.MAX_GROUPS", 2)
-    gathered = Grouping()
+    gathered = FailureGrouper()
     for fate in (
         died("a", 1, reason="One"),
         died("b", 2, reason="Two"),
@@ -65,7 +65,7 @@ def test_the_largest_group_comes_first_then_the_latest(monkeypatch: pytest.Monke
     ):
         gathered.add(fate)
 
-    found = gathered.found(is_whole=True)
+    found = gathered.build_groups(is_complete=True)
 
     assert [(group.message, group.jobs) for group in found.groups] == [("One", 2), ("Three", 1)]
     assert (found.jobs, found.others) == (4, 1)
@@ -98,14 +98,14 @@ def test_retries_are_told_by_the_jobs_that_had_failed_before_their_end() -> None
             ended(JobState.DEAD, 4, 4, "Boom: order 1"),
             ended(JobState.DEAD, 4, 4, "Boom: order 2"),
         ],
-        is_whole=True,
+        is_complete=True,
     )
 
     assert (found.jobs, found.retried, found.recovered, found.dead) == (4, 3, 1, 2)
     assert found.success_rate == pytest.approx(1 / 3)
     assert found.average_attempts == 3.0
     assert found.errors == {"Boom: order #": 2}
-    nothing = retry_stats_of([], is_whole=True)
+    nothing = retry_stats_of([], is_complete=True)
     assert (nothing.success_rate, nothing.average_attempts) == (None, None)
 
 

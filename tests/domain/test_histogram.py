@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.domain.histogram import (
-    LONGEST_US,
-    MOST_US,
+    MAX_TOTAL_US,
+    MAX_US,
     NOTHING,
     Histogram,
     bounds_us,
     histogram_of,
-    merged_histogram,
+    merge_histograms,
     step_of,
 )
 
-LENGTHS = st.lists(st.integers(0, LONGEST_US), min_size=1, max_size=50)
+LENGTHS = st.lists(st.integers(0, MAX_US), min_size=1, max_size=50)
 
 
-@given(st.integers(0, LONGEST_US))
+@given(st.integers(0, MAX_US))
 def test_a_length_lies_within_the_bounds_of_its_step_and_these_are_narrow(length: int) -> None:
     low, above = bounds_us(step_of(length))
 
@@ -46,41 +46,41 @@ def test_a_percentile_is_wrong_by_a_thirty_second_part_at_most(lengths: list[int
 
 @given(LENGTHS, LENGTHS)
 def test_two_put_together_are_one_of_both(some: list[int], others: list[int]) -> None:
-    together = merged_histogram([histogram_of(some), NOTHING, histogram_of(others)])
+    together = merge_histograms([histogram_of(some), NOTHING, histogram_of(others)])
 
     assert together == histogram_of(some + others)
-    assert together == merged_histogram([histogram_of(others), histogram_of(some)])
+    assert together == merge_histograms([histogram_of(others), histogram_of(some)])
 
 
 def test_what_is_known_exactly_is_told_exactly() -> None:
     found = histogram_of([1_000, 2_000, 6_000])
 
-    assert (found.count, found.average_ms, found.least_ms, found.most_ms) == (3, 3.0, 1.0, 6.0)
+    assert (found.count, found.average_ms, found.min_ms, found.max_ms) == (3, 3.0, 1.0, 6.0)
     assert found.percentile_ms(100) == pytest.approx(6.0, rel=0.032)
-    assert (found.within(0.5), found.within(2), found.within(10)) == (0, 2, 3)
+    assert (found.count_within(0.5), found.count_within(2), found.count_within(10)) == (0, 2, 3)
 
 
 def test_nothing_has_no_average() -> None:
-    found = merged_histogram([histogram_of([]), NOTHING])
+    found = merge_histograms([histogram_of([]), NOTHING])
 
     assert found == NOTHING == Histogram()
-    assert (found.count, found.average_ms, found.least_ms, found.most_ms) == (0, None, None, None)
+    assert (found.count, found.average_ms, found.min_ms, found.max_ms) == (0, None, None, None)
     assert found.percentile_ms(50) is None
 
 
 def test_one_alone_stays_what_it_is() -> None:
     one = histogram_of([7])
 
-    assert merged_histogram([one]) is one
+    assert merge_histograms([one]) is one
 
 
 def test_lengths_that_cannot_be_are_brought_within_bounds() -> None:
-    found = histogram_of([-5, LONGEST_US + 1])
+    found = histogram_of([-5, MAX_US + 1])
 
-    assert (found.least_us, found.most_us) == (0, LONGEST_US)
+    assert (found.min_us, found.max_us) == (0, MAX_US)
 
 
 def test_a_total_does_not_outgrow_what_stores_keep() -> None:
-    many = histogram_of([LONGEST_US] * 2_000)
+    many = histogram_of([MAX_US] * 2_000)
 
-    assert many.total_us == merged_histogram([many, many]).total_us == MOST_US == 2**63 - 1
+    assert many.total_us == merge_histograms([many, many]).total_us == MAX_TOTAL_US == 2**63 - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import MAX_MESSAGE, MAX_TRACEBACK, Event, EventKind, cut
+from forebay.domain.history import MAX_MESSAGE, MAX_TRACEBACK, Event, EventKind, truncate_error
 from forebay.domain.job import JobId
 from forebay.domain.outcome import AttemptError
 from forebay.domain.text import check_actor
@@ -14,11 +14,11 @@ from forebay.errors import ConfigError
 def test_a_short_error_stays_as_it_is() -> None:
     error = AttemptError(type="ValueError", message="no", traceback="Traceback ...")
 
-    assert cut(error) == error
+    assert truncate_error(error) == error
 
 
 def test_of_a_long_message_the_beginning_stays() -> None:
-    error = cut(AttemptError(type="E" * 5_000, message="first" + "x" * 5_000))
+    error = truncate_error(AttemptError(type="E" * 5_000, message="first" + "x" * 5_000))
 
     assert len(error.type) == MAX_MESSAGE
     assert len(error.message) == MAX_MESSAGE
@@ -26,7 +26,7 @@ def test_of_a_long_message_the_beginning_stays() -> None:
 
 
 def test_of_a_long_traceback_the_end_stays() -> None:
-    error = cut(AttemptError(type="E", traceback="x" * 20_000 + "last"))
+    error = truncate_error(AttemptError(type="E", traceback="x" * 20_000 + "last"))
 
     assert len(error.traceback) == MAX_TRACEBACK
     assert error.traceback.endswith("last")
@@ -34,19 +34,19 @@ def test_of_a_long_traceback_the_end_stays() -> None:
 
 @pytest.mark.parametrize("size", [MAX_TRACEBACK - 1, MAX_TRACEBACK])
 def test_a_traceback_up_to_the_limit_stays_whole(size: int) -> None:
-    assert len(cut(AttemptError(type="E", traceback="x" * size)).traceback) == size
+    assert len(truncate_error(AttemptError(type="E", traceback="x" * size)).traceback) == size
 
 
 def test_nul_is_shown_as_a_picture() -> None:
-    error = cut(AttemptError(type="a\x00", message="b\x00", traceback="c\x00"))
+    error = truncate_error(AttemptError(type="a\x00", message="b\x00", traceback="c\x00"))
 
     assert (error.type, error.message, error.traceback) == ("a␀", "b␀", "c␀")
 
 
 def test_an_event_needs_only_its_kind() -> None:
-    event = Event(kind=EventKind.NOTE)
+    event = Event(kind=EventKind.COMMENT)
 
-    assert (event.at, event.job_id, event.queue, event.detail) == (0, None, None, "")
+    assert (event.occurred_at, event.job_id, event.queue, event.detail) == (0, None, None, "")
 
 
 def test_an_actor_is_not_named_like_an_actor_with_a_request() -> None:
@@ -60,7 +60,7 @@ def test_an_actor_is_not_named_like_an_actor_with_a_request() -> None:
     [
         (EventKind.CANCEL, JobId("j"), True, True),
         (EventKind.DELETED, JobId("j"), True, False),
-        (EventKind.QUEUE, None, True, False),
+        (EventKind.QUEUE_CHANGED, None, True, False),
         (EventKind.SWEPT, JobId("j"), False, True),
     ],
 )

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from forebay.domain.job import (
+    ALERT_QUEUE,
+    ALERT_TASK,
     DAY_MS,
     LATEST_AT,
+    MAX_ENCRYPTION_OVERHEAD,
     MAX_METADATA,
     MAX_PAYLOAD,
-    MAX_SEAL,
-    NOTICES,
-    NOTIFY,
-    Amendment,
     Job,
     JobId,
     JobSummary,
+    JobUpdate,
     NewJob,
     QueueName,
     check_queue_name,
@@ -120,7 +120,7 @@ def test_a_payload_of_one_byte_more_is_refused() -> None:
 
 
 def test_what_encryption_adds_is_not_counted() -> None:
-    sealed = b"fb1 0123abcd key=2026.88ff3ab2\n".ljust(MAX_PAYLOAD + MAX_SEAL, b"x")
+    sealed = b"fb1 0123abcd key=2026.88ff3ab2\n".ljust(MAX_PAYLOAD + MAX_ENCRYPTION_OVERHEAD, b"x")
 
     assert new_job(payload=sealed).payload == sealed
     with pytest.raises(PayloadError, match="the limit is 1,048,576"):
@@ -165,9 +165,9 @@ def test_a_queue_cannot_be_called(name: Any) -> None:
 
 
 def test_the_queue_of_deliveries_is_for_deliveries_alone() -> None:
-    assert new_job(queue=NOTICES, task=NOTIFY).queue == NOTICES
+    assert new_job(queue=ALERT_QUEUE, task=ALERT_TASK).queue == ALERT_QUEUE
     with pytest.raises(InvalidJob, match="the queue forebay-alerts is for deliveries of alerts") as caught:
-        new_job(queue=NOTICES)
+        new_job(queue=ALERT_QUEUE)
     assert caught.value.field == "queue"
 
 
@@ -281,7 +281,7 @@ def test_other_metadata_is_refused(metadata: Any) -> None:
     ],
 )
 def test_an_amendment_within_the_limits_passes(change: dict[str, Any]) -> None:
-    assert {name: getattr(Amendment(**change), name) for name in change} == change
+    assert {name: getattr(JobUpdate(**change), name) for name in change} == change
 
 
 @pytest.mark.parametrize(
@@ -294,12 +294,12 @@ def test_an_amendment_within_the_limits_passes(change: dict[str, Any]) -> None:
         ("delay_ms", LATEST_AT + 1),
         ("metadata", {"o": object()}),
         ("queue", "no name!"),
-        ("queue", NOTICES),
+        ("queue", ALERT_QUEUE),
     ],
 )
 def test_an_amendment_beyond_the_limits_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(InvalidJob) as caught:
-        Amendment(**{field: value})
+        JobUpdate(**{field: value})
 
     assert caught.value.field == field
 
@@ -389,7 +389,7 @@ def test_a_summary_tells_how_long_the_last_attempt_took(
     ],
 )
 def test_an_amendment_fits_some_states(state: JobState, change: dict[str, Any], objection: str) -> None:
-    assert Amendment(**change).objection_of(state) == objection
+    assert JobUpdate(**change).objection_to(state) == objection
 
 
 @pytest.mark.parametrize(
@@ -402,12 +402,12 @@ def test_an_amendment_fits_some_states(state: JobState, change: dict[str, Any], 
     ],
 )
 def test_metadata_is_merged_key_by_key(change: dict[str, Any] | None, merged: dict[str, Any]) -> None:
-    assert Amendment(metadata=change).merged_into({"a": 1, "kept": None}) == merged
+    assert JobUpdate(metadata=change).merge_metadata({"a": 1, "kept": None}) == merged
 
 
 def test_metadata_cannot_grow_too_large_by_merging() -> None:
     with pytest.raises(InvalidJob) as caught:
-        Amendment(metadata={"b": "x" * 40_000}).merged_into({"a": "x" * 40_000})
+        JobUpdate(metadata={"b": "x" * 40_000}).merge_metadata({"a": "x" * 40_000})
 
     assert caught.value.field == "metadata"
 

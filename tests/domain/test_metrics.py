@@ -10,85 +10,87 @@ from forebay.domain.histogram import histogram_of
 from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import (
+    ALL_WORKERS,
     FINER,
     HOUR,
-    KEPT_MS,
     MAX_ERRORS,
     MAX_SERIES,
     MINUTE,
     OTHER,
+    RETENTION_MS,
     TEN_SECONDS,
-    TOGETHER,
     MetricRow,
-    Stock,
-    Tally,
+    QueueSnapshot,
+    TaskStats,
     active_consumers,
-    bounded_errors,
-    happened,
-    merged,
-    merged_tasks,
-    packed,
-    rolled,
+    bound_errors,
+    merge_stats,
+    merge_tasks,
+    metric_events,
+    pack_row,
+    roll_up,
     start_of,
-    unpacked,
+    unpack_row,
 )
 from forebay.domain.query import Counts
-from forebay.domain.settlement import Ending
+from forebay.domain.settlement import OutcomeKind
 
 START = 1_700_000_040_000  # a whole minute
 MAIL = QueueName("mail")
 
 
-def tally(completed: int = 1, ms: int = 5, **errors: int) -> Tally:
+def tally(completed: int = 1, ms: int = 5, **errors: int) -> TaskStats:
     lengths = histogram_of([ms * 1_000] * completed)
-    return Tally({"completed": completed}, errors, lengths, lengths)
+    return TaskStats({"completed": completed}, errors, lengths, lengths)
 
 
 def row(
     start: int = START,
     worker: str = "w",
     queue: QueueName = MAIL,
-    stock: Stock | None = None,
-    **tasks: Tally,
+    stock: QueueSnapshot | None = None,
+    **tasks: TaskStats,
 ) -> MetricRow:
-    return MetricRow(tier=TEN_SECONDS, start=start, queue=queue, worker=worker, tasks=tasks, stock=stock)
+    return MetricRow(
+        resolution_ms=TEN_SECONDS, starts_at=start, queue=queue, worker=worker, tasks=tasks, snapshot=stock
+    )
 
 
-def stock(at: int, pending: int) -> Stock:
-    return Stock(at, Counts(pending=pending), pending, pending)
+def stock(at: int, pending: int) -> QueueSnapshot:
+    return QueueSnapshot(at, Counts(pending=pending), pending, pending)
 
 
 @pytest.mark.parametrize(
     ("ending", "state", "counted"),
     [
-        (Ending.COMPLETED, JobState.COMPLETED, ["completed"]),
-        (Ending.FAILED, JobState.RETRYING, ["failed", "retried"]),
-        (Ending.FAILED, JobState.DEAD, ["failed", "dead"]),
-        (Ending.DISCARDED, JobState.DEAD, ["failed", "dead"]),
-        (Ending.LOST, JobState.PENDING, ["lost", "failed", "retried"]),
-        (Ending.CANCELLED, JobState.CANCELLED, ["cancelled"]),
-        (Ending.SNOOZED, JobState.SCHEDULED, ["snoozed"]),
-        (Ending.INTERRUPTED, JobState.PENDING, []),
-        (Ending.HELD, JobState.PENDING, []),
+        (OutcomeKind.COMPLETED, JobState.COMPLETED, ["completed"]),
+        (OutcomeKind.FAILED, JobState.RETRYING, ["failed", "retried"]),
+        (OutcomeKind.FAILED, JobState.DEAD, ["failed", "dead"]),
+        (OutcomeKind.DISCARDED, JobState.DEAD, ["failed", "dead"]),
+        (OutcomeKind.LOST, JobState.PENDING, ["lost", "failed", "retried"]),
+        (OutcomeKind.CANCELLED, JobState.CANCELLED, ["cancelled"]),
+        (OutcomeKind.SNOOZED, JobState.SCHEDULED, ["snoozed"]),
+        (OutcomeKind.INTERRUPTED, JobState.PENDING, []),
+        (OutcomeKind.PARKED, JobState.PENDING, []),
     ],
 )
 def test_each_end_of_an_attempt_is_counted_for_what_it_is(
-    ending: Ending, state: JobState, counted: list[str]
+    ending: OutcomeKind, state: JobState, counted: list[str]
 ) -> None:
-    assert happened(ending, state) == counted
+    assert metric_events(ending, state) == counted
 
 
 def test_a_row_comes_back_as_it_was_stored() -> None:
     kept = row(send=tally(3, Boom=1), stock=stock(START, 4))
 
-    assert unpacked(TEN_SECONDS, START, "mail", "w", packed(kept)) == kept
+    assert unpack_row(TEN_SECONDS, START, "mail", "w", pack_row(kept)) == kept
 
 
 @pytest.mark.parametrize("states", [4, 12])
 def test_a_stock_that_knows_fewer_states_or_more_can_be_read(states: int) -> None:
     body = msgspec.msgpack.encode([{}, [START, list(range(states)), 7, 2]])
 
-    found = unpacked(TEN_SECONDS, START, "mail", "w", body).stock
+    found = unpack_row(TEN_SECONDS, START, "mail", "w", body).snapshot
 
     assert found is not None
     assert [getattr(found.counts, state) for state in JobState][:4] == [0, 1, 2, 3]
@@ -109,38 +111,43 @@ def test_rows_are_rolled_up_by_queue_and_time_with_all_workers_together() -> Non
         row(START + MINUTE, queue=other, sort=tally(1)),
     ]
 
-    first, second = rolled(reversed(rows), MINUTE)
+    first, second = roll_up(reversed(rows), MINUTE)
 
-    assert (first.tier, first.start, first.queue, first.worker) == (MINUTE, START, MAIL, TOGETHER)
+    assert (first.resolution_ms, first.starts_at, first.queue, first.worker) == (
+        MINUTE,
+        START,
+        MAIL,
+        ALL_WORKERS,
+    )
     assert first.tasks["send"].counts == {"completed": 3}
     assert first.tasks["send"].errors == {"Boom": 3}
-    assert (first.tasks["send"].run.least_ms, first.tasks["send"].run.most_ms) == (1.0, 4.0)
+    assert (first.tasks["send"].run.min_ms, first.tasks["send"].run.max_ms) == (1.0, 4.0)
     assert first.tasks["sort"] == tally(1)
-    assert first.stock == Stock(START + 50_000, Counts(pending=3), 3, 9)
-    assert (second.start, second.queue, second.stock) == (START + MINUTE, other, None)
+    assert first.snapshot == QueueSnapshot(START + 50_000, Counts(pending=3), 3, 9)
+    assert (second.starts_at, second.queue, second.snapshot) == (START + MINUTE, other, None)
 
 
 def test_rolled_up_in_two_steps_or_in_one_it_is_the_same() -> None:
     rows = [row(START + place * 10_000, send=tally(place + 1)) for place in range(20)]
 
-    assert rolled(rolled(rows, MINUTE), HOUR) == rolled(rows, HOUR)
-    assert rolled(rolled(rows, TEN_SECONDS), MINUTE) == rolled(rows, MINUTE)
+    assert roll_up(roll_up(rows, MINUTE), HOUR) == roll_up(rows, HOUR)
+    assert roll_up(roll_up(rows, TEN_SECONDS), MINUTE) == roll_up(rows, MINUTE)
 
 
 def test_nothing_at_all_makes_an_empty_tally() -> None:
-    assert merged([]) == Tally()
+    assert merge_stats([]) == TaskStats()
 
 
 def test_of_too_many_tasks_the_least_busy_ones_are_one() -> None:
     tasks = {f"t{number}": tally(2 if number == MAX_SERIES else 1) for number in range(MAX_SERIES + 1)}
 
-    found = merged_tasks([tasks])
+    found = merge_tasks([tasks])
 
     assert len(found) == MAX_SERIES
     assert f"t{MAX_SERIES}" in found
     assert sum(one.counts["completed"] for one in found.values()) == MAX_SERIES + 2
     assert OTHER in found
-    again = merged_tasks([found, tasks])
+    again = merge_tasks([found, tasks])
     assert len(again) <= MAX_SERIES
     assert sum(one.counts["completed"] for one in again.values()) == 2 * (MAX_SERIES + 2)
 
@@ -148,16 +155,16 @@ def test_of_too_many_tasks_the_least_busy_ones_are_one() -> None:
 def test_of_too_many_types_of_error_the_rare_ones_are_one() -> None:
     errors = {OTHER: 100} | {f"E{number:02}": number + 1 for number in range(MAX_ERRORS)}
 
-    found = bounded_errors(errors)
+    found = bound_errors(errors)
 
     assert len(found) == MAX_ERRORS
     assert found[OTHER] == 100 + 1
     assert sum(found.values()) == sum(errors.values())
-    assert bounded_errors(found) is found
+    assert bound_errors(found) is found
 
 
 def test_tiers_are_kept_for_a_week_a_month_and_a_quarter() -> None:
-    assert {tier: kept // DAY_MS for tier, kept in KEPT_MS.items()} == {
+    assert {tier: kept // DAY_MS for tier, kept in RETENTION_MS.items()} == {
         10_000: 7,
         60_000: 30,
         3_600_000: 90,
@@ -169,7 +176,9 @@ def test_tiers_are_kept_for_a_week_a_month_and_a_quarter() -> None:
 def test_consumers_of_all_claimants_count_at_their_most_for_as_long_as_they_were_seen_lately() -> None:
     def seen(worker: str, seconds: int, consumers: int, queue: QueueName = MAIL) -> MetricRow:
         start = START - seconds * 1_000
-        return MetricRow(tier=TEN_SECONDS, start=start, queue=queue, worker=worker, consumers=consumers)
+        return MetricRow(
+            resolution_ms=TEN_SECONDS, starts_at=start, queue=queue, worker=worker, consumers=consumers
+        )
 
     other = QueueName("other")
     rows = [
@@ -182,8 +191,8 @@ def test_consumers_of_all_claimants_count_at_their_most_for_as_long_as_they_were
 
 def test_a_row_is_read_with_the_consumers_it_was_written_with_and_an_older_one_without() -> None:
     written = replace(row(send=tally()), consumers=7)
-    key = written.tier, written.start, written.queue, written.worker
+    key = written.resolution_ms, written.starts_at, written.queue, written.worker
 
-    assert unpacked(*key, packed(written)) == written
-    older = msgspec.msgpack.encode(msgspec.msgpack.decode(packed(written))[:2])
-    assert unpacked(*key, older) == replace(written, consumers=0)
+    assert unpack_row(*key, pack_row(written)) == written
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(pack_row(written))[:2])
+    assert unpack_row(*key, older) == replace(written, consumers=0)

@@ -7,24 +7,24 @@ import pytest
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId, UniqueUntil
 from forebay.domain.lifecycle import JobState
-from forebay.domain.moving import Comparison, Whole, fingerprint, waiting_state
+from forebay.domain.moving import JobExport, MoveComparison, fingerprint, waiting_state
 from forebay.errors import IllegalTransition
 from tests.domain.making import NOW, a_job
 
 
 def test_a_running_job_is_not_taken_along() -> None:
-    Whole(job=a_job(state=JobState.PENDING)).check()
+    JobExport(job=a_job(state=JobState.PENDING)).check()
     with pytest.raises(IllegalTransition, match="is running; it can be moved once it has ended"):
-        Whole(job=a_job()).check()
+        JobExport(job=a_job()).check()
 
 
 def test_a_job_comes_without_a_key_that_another_one_has() -> None:
-    whole = Whole(job=a_job(unique_key="u"))
+    whole = JobExport(job=a_job(unique_key="u"))
 
-    without = whole.without_key(JobId("other"))
+    without = whole.without_unique_key(JobId("other"))
 
     assert without.job.unique_key is None
-    assert [event.kind for event in without.events] == [EventKind.NOTE]
+    assert [event.kind for event in without.events] == [EventKind.COMMENT]
     assert without.events[0].detail == "it came without its unique key u, which other holds"
 
 
@@ -39,7 +39,7 @@ def test_a_job_comes_without_a_key_that_another_one_has() -> None:
     ],
 )
 def test_who_holds_a_key_takes_it_along(changes: dict[str, object], takes: bool) -> None:
-    assert Whole(job=a_job(**{"state": JobState.PENDING, **changes})).takes_key is takes
+    assert JobExport(job=a_job(**{"state": JobState.PENDING, **changes})).holds_unique_key is takes
 
 
 def test_a_live_job_waits_as_its_time_and_its_parents_say() -> None:
@@ -63,7 +63,7 @@ def test_a_fingerprint_is_of_what_two_stores_must_agree_about() -> None:
 
 
 def test_stores_agree_where_nothing_is_missing_or_another() -> None:
-    assert Comparison(jobs=2, forgotten=1, old_checksum="a", new_checksum="a").agrees
-    assert not Comparison(missing=(JobId("1"),), old_checksum="a", new_checksum="a").agrees
-    assert not Comparison(different=(JobId("1"),), old_checksum="a", new_checksum="a").agrees
-    assert not Comparison(old_checksum="a", new_checksum="b").agrees
+    assert MoveComparison(jobs=2, forgotten=1, old_checksum="a", new_checksum="a").agrees
+    assert not MoveComparison(missing=(JobId("1"),), old_checksum="a", new_checksum="a").agrees
+    assert not MoveComparison(different=(JobId("1"),), old_checksum="a", new_checksum="a").agrees
+    assert not MoveComparison(old_checksum="a", new_checksum="b").agrees

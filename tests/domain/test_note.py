@@ -12,13 +12,13 @@ from forebay.domain.note import (
     MAX_LINES,
     MAX_STEP_NAME,
     MAX_STEPS,
+    JobProgress,
     LogLine,
-    Note,
-    Notes,
     Progress,
-    Step,
-    as_kept,
+    ProgressUpdate,
+    StepResult,
     check_step_name,
+    normalize_update,
     number_at,
 )
 from forebay.errors import InvalidJob
@@ -30,32 +30,32 @@ def line(text: str) -> LogLine:
     return LogLine(at=1, level="info", text=text)
 
 
-def step(name: str, result: bytes = b"1") -> Step:
-    return Step(name=name, result=result)
+def step(name: str, result: bytes = b"1") -> StepResult:
+    return StepResult(name=name, result=result)
 
 
 def test_an_empty_note_leaves_nothing() -> None:
-    assert as_kept(Note(lease=LEASE), 9) == Notes()
+    assert normalize_update(ProgressUpdate(lease=LEASE), 9) == JobProgress()
 
 
 def test_attempt_and_time_are_the_leases_and_the_stores_but_a_line_has_its_own_time() -> None:
-    note = Note(lease=LEASE, progress=Progress(done=1), lines=(line("x"),), steps=(step("s"),))
+    note = ProgressUpdate(lease=LEASE, progress=Progress(done=1), lines=(line("x"),), steps=(step("s"),))
 
-    kept = as_kept(note, 9)
+    kept = normalize_update(note, 9)
 
     assert kept.progress == Progress(done=1, attempt=3, at=9)
     assert kept.lines == (LogLine(at=1, level="info", text="x", attempt=3),)
-    assert kept.steps == (Step(name="s", result=b"1", attempt=3, at=9),)
+    assert kept.steps == (StepResult(name="s", result=b"1", attempt=3, at=9),)
 
 
 def test_texts_are_cut_and_clean() -> None:
-    note = Note(
+    note = ProgressUpdate(
         lease=LEASE,
         progress=Progress(message="\x00" + "m" * MAX_LINE),
         lines=(LogLine(at=1, level="\x00", text="x" * (MAX_LINE + 1)), line("\udc80")),
     )
 
-    kept = as_kept(note, 9)
+    kept = normalize_update(note, 9)
 
     assert kept.progress is not None
     assert kept.progress.message == "␀" + "m" * (MAX_LINE - 1)
@@ -64,43 +64,43 @@ def test_texts_are_cut_and_clean() -> None:
 
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan"), 10**400])
 def test_numbers_that_no_store_holds_are_left_out(number: float) -> None:
-    kept = as_kept(Note(lease=LEASE, progress=Progress(done=number, total=number)), 9)
+    kept = normalize_update(ProgressUpdate(lease=LEASE, progress=Progress(done=number, total=number)), 9)
 
     assert kept.progress == Progress(done=0, total=None, attempt=3, at=9)
 
 
 def test_a_total_of_nothing_stays() -> None:
-    kept = as_kept(Note(lease=LEASE, progress=Progress(done=0, total=0)), 9)
+    kept = normalize_update(ProgressUpdate(lease=LEASE, progress=Progress(done=0, total=0)), 9)
 
     assert kept.progress == Progress(done=0, total=0, attempt=3, at=9)
 
 
 def test_of_too_many_lines_the_last_stay() -> None:
-    note = Note(lease=LEASE, lines=tuple(line(str(number)) for number in range(MAX_LINES + 2)))
+    note = ProgressUpdate(lease=LEASE, lines=tuple(line(str(number)) for number in range(MAX_LINES + 2)))
 
-    kept = as_kept(note, 9)
+    kept = normalize_update(note, 9)
 
     assert (len(kept.lines), kept.lines[0].text) == (MAX_LINES, "2")
 
 
 def test_later_notes_join_earlier_ones() -> None:
-    old = Notes(progress=Progress(done=1), lines=(line("a"),), steps=(step("s", b"old"),))
+    old = JobProgress(progress=Progress(done=1), lines=(line("a"),), steps=(step("s", b"old"),))
 
-    joined = old.joined_by(Notes(lines=(line("b"),), steps=(step("s", b"new"), step("t"))))
+    joined = old.merge(JobProgress(lines=(line("b"),), steps=(step("s", b"new"), step("t"))))
 
-    assert joined == Notes(
+    assert joined == JobProgress(
         progress=Progress(done=1), lines=(line("a"), line("b")), steps=(step("s", b"old"), step("t"))
     )
-    assert joined.joined_by(Notes(progress=Progress(done=2))).progress == Progress(done=2)
+    assert joined.merge(JobProgress(progress=Progress(done=2))).progress == Progress(done=2)
 
 
 def test_joined_notes_keep_the_last_lines_and_the_first_steps() -> None:
-    old = Notes(
+    old = JobProgress(
         lines=tuple(line("old") for _ in range(MAX_LINES)),
         steps=tuple(step(str(number)) for number in range(MAX_STEPS - 1)),
     )
 
-    joined = old.joined_by(Notes(lines=(line("new"),), steps=(step("fits"), step("too many"))))
+    joined = old.merge(JobProgress(lines=(line("new"),), steps=(step("fits"), step("too many"))))
 
     assert [one.text for one in joined.lines] == ["old"] * (MAX_LINES - 1) + ["new"]
     assert (len(joined.steps), joined.steps[-1].name) == (MAX_STEPS, "fits")
@@ -109,26 +109,26 @@ def test_joined_notes_keep_the_last_lines_and_the_first_steps() -> None:
 def test_a_line_that_is_offered_again_is_known_by_its_number() -> None:
     first, second = (LogLine(at=1, level="info", text="x", attempt=3, number=one) for one in (1, 2))
     plain = LogLine(at=1, level="info", text="x", attempt=3)
-    notes = Notes(lines=(first,))
+    notes = JobProgress(lines=(first,))
 
-    assert notes.joined_by(Notes(lines=(first, second))).lines == (first, second)
-    assert Notes(lines=(plain,)).joined_by(Notes(lines=(plain,))).lines == (plain, plain)
+    assert notes.merge(JobProgress(lines=(first, second))).lines == (first, second)
+    assert JobProgress(lines=(plain,)).merge(JobProgress(lines=(plain,))).lines == (plain, plain)
 
 
 def test_the_place_of_a_line_tells_its_attempt_and_number() -> None:
     early, late = (LogLine(at=1, level="info", text="x", attempt=one, number=7) for one in (3, 4))
 
-    assert early.place is not None
-    assert late.place is not None
-    assert early.place < late.place
-    assert [number_at(early.place, 3), number_at(late.place, 4), number_at(12, 3)] == [7, 7, 0]
-    assert LogLine(at=1, level="info", text="x", attempt=3).place is None
+    assert early.position is not None
+    assert late.position is not None
+    assert early.position < late.position
+    assert [number_at(early.position, 3), number_at(late.position, 4), number_at(12, 3)] == [7, 7, 0]
+    assert LogLine(at=1, level="info", text="x", attempt=3).position is None
 
 
 def test_a_level_is_cut() -> None:
     long = LogLine(at=1, level="x" * 1_000, text="t")
 
-    [kept] = as_kept(Note(lease=LEASE, lines=(long,)), 9).lines
+    [kept] = normalize_update(ProgressUpdate(lease=LEASE, lines=(long,)), 9).lines
 
     assert kept.level == "x" * MAX_LEVEL
 

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.domain.job import JobId, Need, NewJob, QueueName
+from forebay.domain.job import Dependency, JobId, NewJob, QueueName
 from forebay.domain.limits import Bucket, Limit
 from forebay.domain.pressure import (
-    PACE_JOBS,
-    PACE_MS,
-    Pace,
-    Turnstile,
+    THROUGHPUT_JOBS,
+    THROUGHPUT_WINDOW_MS,
+    EnqueueRateLimiter,
+    Throughput,
     is_rate,
-    pace_of,
-    queue_full,
+    queue_full_error,
     rates_of,
-    room_after,
-    wait_for,
+    throughput_of,
+    time_until_room,
+    time_until_tokens,
 )
 from forebay.domain.queue import MAX_RATE, Queue, QueueSettings
 from forebay.errors import ConfigError, RateLimited
@@ -30,36 +30,38 @@ MAIL = QueueName("mail")
 
 
 def queue(**settings: int) -> Queue:
-    return Queue(name=MAIL, settings=QueueSettings().changed(settings))
+    return Queue(name=MAIL, settings=QueueSettings().with_changes(settings))
 
 
 def job(client: str | None = None, name: str = "mail") -> NewJob:
     return NewJob(task="t", queue=QueueName(name), client=client)
 
 
-def turnstile(jobs: Sequence[NewJob] = (), **stored: Bucket) -> Turnstile:
-    return Turnstile(NOW, {scope.replace("_", ":"): bucket for scope, bucket in stored.items()}.get, jobs)
+def turnstile(jobs: Sequence[NewJob] = (), **stored: Bucket) -> EnqueueRateLimiter:
+    return EnqueueRateLimiter(
+        NOW, {scope.replace("_", ":"): bucket for scope, bucket in stored.items()}.get, jobs
+    )
 
 
 @pytest.mark.parametrize(
     ("jobs", "first_at", "pace"),
     [
-        (0, None, Pace(0, PACE_MS)),
-        (7, NOW - 50, Pace(7, PACE_MS)),
-        (PACE_JOBS, NOW - 2_000, Pace(PACE_JOBS, 2_000)),
-        (PACE_JOBS, NOW, Pace(PACE_JOBS, 1)),
+        (0, None, Throughput(0, THROUGHPUT_WINDOW_MS)),
+        (7, NOW - 50, Throughput(7, THROUGHPUT_WINDOW_MS)),
+        (THROUGHPUT_JOBS, NOW - 2_000, Throughput(THROUGHPUT_JOBS, 2_000)),
+        (THROUGHPUT_JOBS, NOW, Throughput(THROUGHPUT_JOBS, 1)),
     ],
 )
 def test_a_pace_is_that_of_a_minute_or_of_a_thousand_jobs(
-    jobs: int, first_at: int | None, pace: Pace
+    jobs: int, first_at: int | None, pace: Throughput
 ) -> None:
-    assert pace_of(jobs, first_at, NOW) == pace
+    assert throughput_of(jobs, first_at, NOW) == pace
 
 
 def test_a_pace_says_how_long_jobs_take() -> None:
-    assert Pace(4, PACE_MS).wait_ms(6) == 90_000
-    assert Pace(4, PACE_MS).wait_ms(0) == 0
-    assert Pace(0, PACE_MS).wait_ms(6) is None
+    assert Throughput(4, THROUGHPUT_WINDOW_MS).wait_ms(6) == 90_000
+    assert Throughput(4, THROUGHPUT_WINDOW_MS).wait_ms(0) == 0
+    assert Throughput(0, THROUGHPUT_WINDOW_MS).wait_ms(6) is None
 
 
 def test_a_queue_without_rates_has_none() -> None:
@@ -74,7 +76,7 @@ def test_rates_are_of_everybody_and_of_a_client() -> None:
         ("enqueue:mail", None),
         ("client:mail:web", "web"),
     ]
-    assert [rate.limit.most_at_once for rate in rates] == [10, 3]
+    assert [rate.limit.burst_size for rate in rates] == [10, 3]
     assert all(is_rate(rate.scope) for rate in rates)
     assert not is_rate("key:tenant:acme")
 
@@ -83,9 +85,9 @@ def test_who_has_no_token_takes_none() -> None:
     gate = turnstile(client_mail_web=Bucket(999, NOW))
 
     with pytest.raises(RateLimited) as caught:
-        gate.enter(queue(enqueue_rate=5, client_rate=2), job("web"))
+        gate.take_tokens(queue(enqueue_rate=5, client_rate=2), job("web"))
 
-    assert gate.taken == {}
+    assert gate.changed_buckets == {}
     assert (caught.value.queue, caught.value.client, caught.value.retry_after) == ("mail", "web", 0.001)
     assert "of client 'web'" in str(caught.value)
 
@@ -93,10 +95,10 @@ def test_who_has_no_token_takes_none() -> None:
 def test_clients_without_a_name_are_one() -> None:
     gate = turnstile()
     limited = queue(client_rate=1, client_burst=1)
-    gate.enter(limited, job())
+    gate.take_tokens(limited, job())
 
     with pytest.raises(RateLimited, match="of clients without a name, 1 at once: try again in 1 s"):
-        gate.enter(limited, job())
+        gate.take_tokens(limited, job())
 
 
 def test_a_batch_waits_for_what_all_of_it_takes() -> None:
@@ -104,16 +106,16 @@ def test_a_batch_waits_for_what_all_of_it_takes() -> None:
     gate = turnstile(jobs)
     limited = queue(client_rate=10, client_burst=2)
     small = queue(client_rate=10, client_burst=3)
-    gate.enter(limited, jobs[0])
-    gate.enter(limited, jobs[2])
+    gate.take_tokens(limited, jobs[0])
+    gate.take_tokens(limited, jobs[2])
 
     with pytest.raises(RateLimited) as never:
-        gate.enter(limited, jobs[4])
+        gate.take_tokens(limited, jobs[4])
 
     later = turnstile(jobs, client_mail_web=Bucket(1_500, NOW))
-    later.enter(small, jobs[0])
+    later.take_tokens(small, jobs[0])
     with pytest.raises(RateLimited) as caught:
-        later.enter(small, jobs[2])
+        later.take_tokens(small, jobs[2])
     assert never.value.retry_after is None
     assert caught.value.retry_after == 0.15
 
@@ -129,14 +131,14 @@ def test_in_no_stretch_of_time_come_more_than_the_burst_and_the_rate(
     limited, stored, times, now = queue(enqueue_rate=rate, enqueue_burst=burst), dict[str, Bucket](), [], NOW
     for wait in waits:
         now += wait
-        gate = Turnstile(now, stored.get, ())
+        gate = EnqueueRateLimiter(now, stored.get, ())
         try:
-            gate.enter(limited, job())
+            gate.take_tokens(limited, job())
         except RateLimited as error:
-            soon = Turnstile(now + round((error.retry_after or 0) * 1_000), stored.get, ())
-            soon.enter(limited, job())
+            soon = EnqueueRateLimiter(now + round((error.retry_after or 0) * 1_000), stored.get, ())
+            soon.take_tokens(limited, job())
             continue
-        stored |= gate.taken
+        stored |= gate.changed_buckets
         times.append(now)
 
     for i, first in enumerate(times):
@@ -147,17 +149,22 @@ def test_in_no_stretch_of_time_come_more_than_the_burst_and_the_rate(
 def test_a_wait_for_several_counts_all_of_them() -> None:
     limit = Limit(scope="queue:mail", rate=10, burst=4)
 
-    assert wait_for(limit, Bucket(4_000, NOW), 4, NOW) == 0
-    assert wait_for(limit, Bucket(500, NOW), 3, NOW) == 250
-    assert wait_for(limit, Bucket(4_000, NOW), 5, NOW) is None
+    assert time_until_tokens(limit, Bucket(4_000, NOW), 4, NOW) == 0
+    assert time_until_tokens(limit, Bucket(500, NOW), 3, NOW) == 250
+    assert time_until_tokens(limit, Bucket(4_000, NOW), 5, NOW) is None
 
 
 def test_room_comes_when_as_many_are_worked_off_as_want_in() -> None:
     batch = [job(), job(), job(name="other")]
 
     def after(length: int, limit: int, together: Sequence[NewJob] = ()) -> int | None:
-        return room_after(
-            lambda: Pace(60, PACE_MS), "mail", NOW, length=length, limit=limit, together=together
+        return time_until_room(
+            lambda: Throughput(60, THROUGHPUT_WINDOW_MS),
+            "mail",
+            NOW,
+            length=length,
+            limit=limit,
+            batch=together,
         )
 
     assert after(5, 5) == 1_000
@@ -167,23 +174,25 @@ def test_room_comes_when_as_many_are_worked_off_as_want_in() -> None:
 
 def test_jobs_that_do_not_run_now_want_no_room() -> None:
     batch = [job()]
-    for waits in ({"delay_ms": 5}, {"run_at": NOW + 5}, {"depends_on": (Need(JobId("p")),)}):
+    for waits in ({"delay_ms": 5}, {"run_at": NOW + 5}, {"depends_on": (Dependency(JobId("p")),)}):
         batch.append(NewJob(task="t", queue=MAIL, **waits))
 
-    wait = room_after(lambda: Pace(60, PACE_MS), "mail", NOW, length=1, limit=1, together=batch)
+    wait = time_until_room(
+        lambda: Throughput(60, THROUGHPUT_WINDOW_MS), "mail", NOW, length=1, limit=1, batch=batch
+    )
 
     assert wait == 1_000
 
 
 def test_a_full_queue_is_an_error_with_a_time_or_without() -> None:
-    assert queue_full("mail", 5, 1_500).retry_after == 1.5
-    assert queue_full("mail", 5, None).retry_after is None
+    assert queue_full_error("mail", 5, 1_500).retry_after == 1.5
+    assert queue_full_error("mail", 5, None).retry_after is None
 
 
 def test_a_burst_goes_with_its_rate() -> None:
     limited = queue(client_rate=1, client_burst=8, enqueue_rate=5).settings
 
-    free = limited.changed({"client_rate": None})
+    free = limited.with_changes({"client_rate": None})
 
     assert (free.client_rate, free.client_burst, free.enqueue_rate) == (None, None, 5)
 

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.domain.job import PastError
 from forebay.domain.lifecycle import JobState
-from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit, fate_of, page_end, share
+from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit, page_end, state_info_of, used_ratio
 from forebay.errors import ConfigError
 from tests.domain.making import a_job
 
@@ -66,13 +66,17 @@ def test_what_no_page_ended_with_is_refused(after: str) -> None:
     ("part", "whole", "found"), [(1, 4, 0.25), (0, 4, 0.0), (None, 4, None), (1, None, None), (1, 0, None)]
 )
 def test_a_share_is_known_where_both_are(part: int | None, whole: int | None, found: float | None) -> None:
-    assert share(part, whole) == found
+    assert used_ratio(part, whole) == found
 
 
 def test_the_fate_of_a_job_has_its_last_error() -> None:
     errors = tuple(PastError(attempt=attempt, at=attempt, type="Boom") for attempt in (1, 2))
     job = a_job(state=JobState.DEAD, errors=errors, reason="Boom")
 
-    assert (fate_of(job).id, fate_of(job).state, fate_of(job).reason) == (job.id, JobState.DEAD, "Boom")
-    assert fate_of(job).error == errors[-1]
-    assert fate_of(a_job()).error is None
+    assert (state_info_of(job).id, state_info_of(job).state, state_info_of(job).reason) == (
+        job.id,
+        JobState.DEAD,
+        "Boom",
+    )
+    assert state_info_of(job).error == errors[-1]
+    assert state_info_of(a_job()).error is None

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.domain.job import DAY_MS, QueueName
-from forebay.domain.queue import MAX_LENGTH, Queue, QueueMode, QueueSettings, QueueState, stagger_duty
+from forebay.domain.queue import MAX_LENGTH, Queue, QueueMode, QueueSettings, QueueState, stagger_task_name
 from forebay.domain.rank import STRICT_AGING_MS, Scoring
 from forebay.errors import ConfigError, InvalidJob
 
@@ -44,13 +44,13 @@ BEYOND = [
 @pytest.mark.shows("R-QUEUE-16")
 @pytest.mark.parametrize(("field", "value"), ENDS)
 def test_the_ends_of_a_range_are_allowed(field: str, value: int) -> None:
-    assert getattr(QueueSettings().changed({field: value}), field) == value
+    assert getattr(QueueSettings().with_changes({field: value}), field) == value
 
 
 @pytest.mark.parametrize(("field", "value"), BEYOND)
 def test_a_value_out_of_range_is_refused_by_name(field: str, value: int) -> None:
     with pytest.raises(ConfigError, match=f"^queue settings: {field} must be"):
-        QueueSettings().changed({field: value})
+        QueueSettings().with_changes({field: value})
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_value_out_of_range_is_refused_by_name(field: str, value: int) -> None
 )
 def test_a_value_of_the_wrong_kind_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"^queue settings: .*{field}"):
-        QueueSettings().changed({field: value})
+        QueueSettings().with_changes({field: value})
 
 
 @pytest.mark.parametrize("value", [1.0, True, "1"])
@@ -91,24 +91,24 @@ def test_settings_made_directly_are_checked_too(value: Any) -> None:
 )
 def test_priorities_must_fit_together(changes: dict[str, object], field: str) -> None:
     with pytest.raises(ConfigError, match=field):
-        QueueSettings().changed(changes)
+        QueueSettings().with_changes(changes)
 
 
 def test_priorities_of_a_scale_from_0_to_10_can_be_set_at_once() -> None:
-    settings = QueueSettings().changed({"min_priority": 0, "max_priority": 10, "default_priority": 5})
+    settings = QueueSettings().with_changes({"min_priority": 0, "max_priority": 10, "default_priority": 5})
 
     assert (settings.min_priority, settings.max_priority, settings.default_priority) == (0, 10, 5)
 
 
 @pytest.mark.parametrize("field", ["max_length", "max_aging_bonus"])
 def test_none_takes_a_limit_away(field: str) -> None:
-    assert getattr(QueueSettings().changed({field: None}), field) is None
+    assert getattr(QueueSettings().with_changes({field: None}), field) is None
 
 
 def test_a_change_leaves_the_rest_and_the_old_settings_alone() -> None:
     before = QueueSettings(weight=3)
 
-    after = before.changed({"lease_ms": 60_000})
+    after = before.with_changes({"lease_ms": 60_000})
 
     assert (after.weight, after.lease_ms) == (3, 60_000)
     assert before == QueueSettings(weight=3)
@@ -135,14 +135,16 @@ OFF = {"max_aging_bonus": None, "retry_penalty": 0.0, "deadline_weight": 0.0}
 def test_a_mode_means_this_whatever_was_set_before(
     mode: QueueMode, meaning: dict[str, object], before: QueueMode
 ) -> None:
-    settings = QueueSettings().changed({"mode": before, "aging_ms": 5}).changed({"mode": mode.value})
+    settings = (
+        QueueSettings().with_changes({"mode": before, "aging_ms": 5}).with_changes({"mode": mode.value})
+    )
 
     assert settings.mode is mode
     assert {name: getattr(settings, name) for name in meaning} == meaning
 
 
 def test_a_single_setting_beside_the_mode_wins() -> None:
-    settings = QueueSettings().changed({"mode": "strict", "retry_penalty": 3})
+    settings = QueueSettings().with_changes({"mode": "strict", "retry_penalty": 3})
 
     assert (settings.aging_ms, settings.retry_penalty) == (STRICT_AGING_MS, 3)
 
@@ -150,7 +152,7 @@ def test_a_single_setting_beside_the_mode_wins() -> None:
 @pytest.mark.parametrize("mode", ["lifo", None, 7, ""])
 def test_an_unknown_mode_is_refused(mode: Any) -> None:
     with pytest.raises(ConfigError, match="QueueMode"):
-        QueueSettings().changed({"mode": mode})
+        QueueSettings().with_changes({"mode": mode})
 
 
 # ------------------------------------------------------------------ scoring
@@ -193,18 +195,18 @@ def test_only_a_change_of_scoring_starts_a_reordering(
 ) -> None:
     queue = Queue(name=QueueName("q"), created_at=1, updated_at=1)
 
-    after = queue.configured(queue.settings.changed(changes), None, NOW)
+    after = queue.with_settings(queue.settings.with_changes(changes), None, NOW)
 
-    assert (after.rank_version, after.reordering, after.updated_at) == (version, reordering, NOW)
+    assert (after.scoring_version, after.is_rescoring, after.updated_at) == (version, reordering, NOW)
     assert (after.name, after.state, after.created_at) == ("q", QueueState.ACTIVE, 1)
 
 
 def test_a_reordering_goes_on_when_something_else_is_changed() -> None:
-    queue = Queue(name=QueueName("q"), reordering=True, rank_version=4)
+    queue = Queue(name=QueueName("q"), is_rescoring=True, scoring_version=4)
 
-    after = queue.configured(queue.settings, QueueState.PAUSED, NOW)
+    after = queue.with_settings(queue.settings, QueueState.PAUSED, NOW)
 
-    assert (after.rank_version, after.reordering, after.state) == (4, True, QueueState.PAUSED)
+    assert (after.scoring_version, after.is_rescoring, after.state) == (4, True, QueueState.PAUSED)
 
 
 @pytest.mark.shows("R-CFG-18")
@@ -215,7 +217,7 @@ def test_priorities_end_at_100_unless_set() -> None:
 def test_without_a_new_state_the_old_one_stays() -> None:
     queue = Queue(name=QueueName("q"), state=QueueState.DRAINING)
 
-    assert queue.configured(queue.settings, None, NOW).state is QueueState.DRAINING
+    assert queue.with_settings(queue.settings, None, NOW).state is QueueState.DRAINING
 
 
 @pytest.mark.parametrize(("wanted", "given"), [(None, 3), (-5, -5), (7, 7)])
@@ -263,10 +265,10 @@ def test_a_staggered_queue_releases_a_tenth_of_its_rate_at_a_time(
     rate: int | None, stagger: tuple[int, int] | None
 ) -> None:
     assert QueueSettings(promote_per_second=rate).stagger == stagger
-    assert stagger_duty("mail") == "promote mail"
+    assert stagger_task_name("mail") == "promote mail"
 
 
 @pytest.mark.parametrize("rate", [0, 10_001, 1.5])
 def test_a_rate_of_promotion_that_makes_no_sense_is_refused(rate: object) -> None:
     with pytest.raises(ConfigError, match="promote_per_second"):
-        QueueSettings().changed({"promote_per_second": rate})
+        QueueSettings().with_changes({"promote_per_second": rate})

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from forebay.domain.job import LATEST_AT, MAX_PRIORITY, MIN_PRIORITY
 from forebay.domain.rank import (
-    GREATEST_PENALTY,
+    MAX_PENALTY,
     STEPS,
     STRICT_AGING_MS,
-    Place,
+    QueueRank,
     Scoring,
+    compute_rank,
     deadline_step,
-    lead,
-    place,
-    worth_ms,
+    effective_priority,
+    points_to_ms,
 )
 
 HOUR = 3_600_000
@@ -68,8 +68,8 @@ def plain_place(
     return False, ready_at - worth
 
 
-def found(scoring: Scoring, ready_at: int = NOW, priority: int = 0, now: int = NOW) -> Place:
-    return place(scoring, ready_at=ready_at, priority=priority, failures=0, deadline_at=None, now=now)
+def found(scoring: Scoring, ready_at: int = NOW, priority: int = 0, now: int = NOW) -> QueueRank:
+    return compute_rank(scoring, ready_at=ready_at, priority=priority, failures=0, deadline_at=None, now=now)
 
 
 @pytest.mark.shows("R-PRI-12", "R-PRI-13", "R-PRI-15")
@@ -77,11 +77,13 @@ def found(scoring: Scoring, ready_at: int = NOW, priority: int = 0, now: int = N
 def test_rank_is_what_the_formula_says(
     scoring: Scoring, ready_at: int, priority: int, failures: int, deadline_at: int | None, now: int
 ) -> None:
-    there = place(
+    there = compute_rank(
         scoring, ready_at=ready_at, priority=priority, failures=failures, deadline_at=deadline_at, now=now
     )
 
-    assert (there.capped, there.rank) == plain_place(scoring, ready_at, priority, failures, deadline_at, now)
+    assert (there.age_capped, there.rank) == plain_place(
+        scoring, ready_at, priority, failures, deadline_at, now
+    )
 
 
 @given(scorings, priorities, failures_so_far, near, st.integers(1, HOUR))
@@ -90,11 +92,11 @@ def test_of_two_like_jobs_the_one_that_was_ready_earlier_does_not_come_later(
 ) -> None:
     now = ready_at + later
     first, second = (
-        place(scoring, ready_at=at, priority=priority, failures=failures, deadline_at=None, now=now)
+        compute_rank(scoring, ready_at=at, priority=priority, failures=failures, deadline_at=None, now=now)
         for at in (ready_at, ready_at + later)
     )
 
-    assert lead(scoring, first, now) >= lead(scoring, second, now)
+    assert effective_priority(scoring, first, now) >= effective_priority(scoring, second, now)
 
 
 @pytest.mark.shows("R-PRI-07")
@@ -103,11 +105,15 @@ def test_of_two_like_jobs_the_higher_priority_leads_by_what_a_point_is_worth(
     scoring: Scoring, priority: int, failures: int, deadline_at: int | None, ready_at: int
 ) -> None:
     low, high = (
-        place(scoring, ready_at=ready_at, priority=one, failures=failures, deadline_at=deadline_at, now=NOW)
+        compute_rank(
+            scoring, ready_at=ready_at, priority=one, failures=failures, deadline_at=deadline_at, now=NOW
+        )
         for one in (priority, priority + 1)
     )
 
-    assert lead(scoring, high, NOW) - lead(scoring, low, NOW) == pytest.approx(scoring.aging_ms, abs=1)
+    assert effective_priority(scoring, high, NOW) - effective_priority(scoring, low, NOW) == pytest.approx(
+        scoring.aging_ms, abs=1
+    )
 
 
 @pytest.mark.shows("R-BUG-16")
@@ -128,11 +134,11 @@ def test_every_number_is_exact_in_a_double_at_the_extremes(
         deadline_horizon_ms=366 * 24 * HOUR,
     )
 
-    there = place(
+    there = compute_rank(
         extreme, ready_at=ready_at, priority=priority, failures=failures, deadline_at=deadline_at, now=now
     )
 
-    numbers = (there.rank, there.rescore_at or 0, lead(extreme, there, now), extreme.cap_ms)
+    numbers = (there.rank, there.rescore_at or 0, effective_priority(extreme, there, now), extreme.cap_ms)
     assert max(map(abs, numbers)) < EXACT
 
 
@@ -141,20 +147,20 @@ def test_every_number_is_exact_in_a_double_at_the_extremes(
     ("failures", "points"), [(0, 0), (1, 2), (49, 98), (50, 100), (51, 100), (10**6, 100)]
 )
 def test_each_failure_costs_two_points_up_to_a_hundred(failures: int, points: int) -> None:
-    there = place(Scoring(), ready_at=NOW, priority=0, failures=failures, deadline_at=None, now=NOW)
+    there = compute_rank(Scoring(), ready_at=NOW, priority=0, failures=failures, deadline_at=None, now=NOW)
 
     assert there.rank == NOW + points * HOUR
-    assert points * 1_000 <= GREATEST_PENALTY
+    assert points * 1_000 <= MAX_PENALTY
 
 
 @pytest.mark.shows("R-EDGE-44")
 def test_a_failed_job_lets_a_new_one_of_its_kind_go_first() -> None:
     failed, fresh = (
-        place(Scoring(), ready_at=at, priority=0, failures=failures, deadline_at=None, now=NOW)
+        compute_rank(Scoring(), ready_at=at, priority=0, failures=failures, deadline_at=None, now=NOW)
         for at, failures in ((NOW - HOUR, 1), (NOW, 0))
     )
 
-    assert lead(Scoring(), fresh, NOW) > lead(Scoring(), failed, NOW)
+    assert effective_priority(Scoring(), fresh, NOW) > effective_priority(Scoring(), failed, NOW)
 
 
 @pytest.mark.shows("R-PRI-13", "R-PRI-18")
@@ -162,7 +168,7 @@ def test_an_hour_of_waiting_is_worth_one_point() -> None:
     old = found(Scoring(), ready_at=NOW - HOUR, priority=4)
     new = found(Scoring(), ready_at=NOW, priority=5)
 
-    assert lead(Scoring(), old, NOW) == lead(Scoring(), new, NOW)
+    assert effective_priority(Scoring(), old, NOW) == effective_priority(Scoring(), new, NOW)
 
 
 # ------------------------------------------------------------------ deadlines
@@ -200,7 +206,7 @@ def test_the_boost_climbs_in_eight_steps_from_the_horizon_to_the_deadline(
 def test_the_boost_grows_with_the_square_of_the_step(step: int, points: int) -> None:
     now = NOW - HOUR + HOUR * step // STEPS
 
-    there = place(Scoring(), ready_at=NOW, priority=0, failures=0, deadline_at=NOW, now=now)
+    there = compute_rank(Scoring(), ready_at=NOW, priority=0, failures=0, deadline_at=NOW, now=now)
 
     assert there.rank == NOW - points * HOUR // 1_000
 
@@ -208,9 +214,9 @@ def test_the_boost_grows_with_the_square_of_the_step(step: int, points: int) -> 
 @pytest.mark.shows("R-PRI-17")
 @pytest.mark.parametrize("scoring", [Scoring(), Scoring(deadline_weight=0)])
 def test_without_a_deadline_there_is_no_boost(scoring: Scoring) -> None:
-    there = place(scoring, ready_at=NOW, priority=0, failures=0, deadline_at=None, now=NOW)
+    there = compute_rank(scoring, ready_at=NOW, priority=0, failures=0, deadline_at=None, now=NOW)
 
-    assert there == Place(False, NOW, NOW + scoring.cap_ms)
+    assert there == QueueRank(False, NOW, NOW + scoring.cap_ms)
 
 
 def test_a_queue_without_a_deadline_weight_never_rescores_for_a_deadline() -> None:
@@ -240,7 +246,9 @@ def test_a_job_is_rescored_nine_times_at_most(
     now: int | None = NOW - 200 * HOUR
     while now is not None:
         looks.append(now)
-        there = place(scoring, ready_at=ready_at, priority=0, failures=0, deadline_at=deadline_at, now=now)
+        there = compute_rank(
+            scoring, ready_at=ready_at, priority=0, failures=0, deadline_at=deadline_at, now=now
+        )
         now = there.rescore_at
 
     assert looks == sorted(set(looks))
@@ -252,7 +260,9 @@ def test_between_two_rescorings_the_place_does_not_change(
     scoring: Scoring, ready_at: int, priority: int, deadline_at: int | None, now: int, later: int
 ) -> None:
     there, then = (
-        place(scoring, ready_at=ready_at, priority=priority, failures=0, deadline_at=deadline_at, now=at)
+        compute_rank(
+            scoring, ready_at=ready_at, priority=priority, failures=0, deadline_at=deadline_at, now=at
+        )
         for at in (now, now + later)
     )
 
@@ -267,15 +277,15 @@ def test_after_fifty_hours_a_job_goes_to_the_capped_class_once() -> None:
     before = found(Scoring(), now=NOW + 50 * HOUR - 1)
     at_the_cap = found(Scoring(), now=NOW + 50 * HOUR)
 
-    assert before == Place(False, NOW, NOW + 50 * HOUR)
-    assert at_the_cap == Place(True, 0, None)
+    assert before == QueueRank(False, NOW, NOW + 50 * HOUR)
+    assert at_the_cap == QueueRank(True, 0, None)
 
 
 def test_the_nearer_of_cap_and_deadline_step_is_when_to_look_again() -> None:
     capped_from = NOW + 50 * HOUR
 
     far, close = (
-        place(Scoring(), ready_at=NOW, priority=0, failures=0, deadline_at=at, now=NOW)
+        compute_rank(Scoring(), ready_at=NOW, priority=0, failures=0, deadline_at=at, now=NOW)
         for at in (capped_from + 2 * HOUR, NOW + HOUR)
     )
 
@@ -286,9 +296,11 @@ def test_the_nearer_of_cap_and_deadline_step_is_when_to_look_again() -> None:
 def test_a_capped_job_still_climbs_towards_its_deadline() -> None:
     now = NOW + 60 * HOUR
 
-    there = place(Scoring(), ready_at=NOW, priority=0, failures=0, deadline_at=now + 30 * 60_000, now=now)
+    there = compute_rank(
+        Scoring(), ready_at=NOW, priority=0, failures=0, deadline_at=now + 30 * 60_000, now=now
+    )
 
-    assert there == Place(True, -7_500 * HOUR // 1_000, now + 30 * 60_000 - 3 * HOUR // STEPS)
+    assert there == QueueRank(True, -7_500 * HOUR // 1_000, now + 30 * 60_000 - 3 * HOUR // STEPS)
 
 
 @pytest.mark.shows("R-PRI-14")
@@ -301,8 +313,8 @@ def test_the_lead_does_not_jump_when_the_cap_is_reached(
     capped = found(scoring, ready_at=ready_at, priority=priority, now=now)
     uncapped = found(replace(scoring, cap=None), ready_at=ready_at, priority=priority, now=now)
 
-    assert capped.capped
-    assert lead(scoring, capped, now) == lead(scoring, uncapped, now)
+    assert capped.age_capped
+    assert effective_priority(scoring, capped, now) == effective_priority(scoring, uncapped, now)
 
 
 @pytest.mark.shows("R-EDGE-42")
@@ -310,8 +322,8 @@ def test_an_old_job_overtakes_nothing_beyond_the_greatest_bonus() -> None:
     ancient = found(Scoring(), ready_at=NOW - 10_000 * HOUR, priority=0)
     urgent, less_urgent = (found(Scoring(), priority=priority) for priority in (51, 49))
 
-    assert lead(Scoring(), urgent, NOW) > lead(Scoring(), ancient, NOW)
-    assert lead(Scoring(), less_urgent, NOW) < lead(Scoring(), ancient, NOW)
+    assert effective_priority(Scoring(), urgent, NOW) > effective_priority(Scoring(), ancient, NOW)
+    assert effective_priority(Scoring(), less_urgent, NOW) < effective_priority(Scoring(), ancient, NOW)
 
 
 @pytest.mark.shows("R-PRI-19")
@@ -320,7 +332,7 @@ def test_a_job_of_low_priority_overtakes_new_urgent_ones_in_the_end() -> None:
     low = found(scoring, ready_at=NOW - 201 * HOUR, priority=MIN_PRIORITY)
     urgent = found(scoring, priority=MAX_PRIORITY)
 
-    assert lead(scoring, low, NOW) > lead(scoring, urgent, NOW)
+    assert effective_priority(scoring, low, NOW) > effective_priority(scoring, urgent, NOW)
 
 
 def test_between_capped_jobs_points_decide_and_not_age() -> None:
@@ -329,16 +341,18 @@ def test_between_capped_jobs_points_decide_and_not_age() -> None:
         for hours, priority in ((900, 1), (60, 2))
     )
 
-    assert lead(Scoring(), better, NOW) > lead(Scoring(), older, NOW)
+    assert effective_priority(Scoring(), better, NOW) > effective_priority(Scoring(), older, NOW)
 
 
 def test_a_queue_without_a_cap_has_no_capped_class() -> None:
     assert Scoring(cap=None).cap_ms == 0
-    assert found(Scoring(cap=None), now=NOW + 10_000 * HOUR) == Place(False, NOW, None)
+    assert found(Scoring(cap=None), now=NOW + 10_000 * HOUR) == QueueRank(False, NOW, None)
 
 
 def test_without_a_cap_only_the_deadline_asks_for_a_second_look() -> None:
-    there = place(Scoring(cap=None), ready_at=NOW, priority=0, failures=0, deadline_at=NOW + HOUR, now=NOW)
+    there = compute_rank(
+        Scoring(cap=None), ready_at=NOW, priority=0, failures=0, deadline_at=NOW + HOUR, now=NOW
+    )
 
     assert there.rescore_at == NOW + HOUR // STEPS
 
@@ -351,13 +365,13 @@ def test_without_a_cap_only_the_deadline_asks_for_a_second_look() -> None:
     [(1_000, HOUR, HOUR), (1, 999, 0), (-1, 999, 0), (1, 1_999, 1), (-1, 1_999, -1), (-1_500, 1, -1)],
 )
 def test_division_cuts_towards_zero(points: int, aging_ms: int, worth: int) -> None:
-    assert worth_ms(Scoring(aging_ms=aging_ms), points) == worth
+    assert points_to_ms(Scoring(aging_ms=aging_ms), points) == worth
 
 
 @given(st.integers(-200_000, 1_100_000), st.integers(1, STRICT_AGING_MS))
 def test_what_points_are_worth_fits_sql_integers_on_the_way(points: int, aging_ms: int) -> None:
     assert abs(points * aging_ms) < 2**63
-    assert worth_ms(Scoring(aging_ms=aging_ms), points) == cut(Fraction(points * aging_ms, 1_000))
+    assert points_to_ms(Scoring(aging_ms=aging_ms), points) == cut(Fraction(points * aging_ms, 1_000))
 
 
 def test_in_strict_order_one_point_outweighs_thirty_years() -> None:
@@ -366,4 +380,4 @@ def test_in_strict_order_one_point_outweighs_thirty_years() -> None:
 
     old, urgent = (found(strict, ready_at=NOW - age, priority=p) for age, p in ((years, 0), (0, 1)))
 
-    assert lead(strict, urgent, NOW) > lead(strict, old, NOW)
+    assert effective_priority(strict, urgent, NOW) > effective_priority(strict, old, NOW)

@@ -8,25 +8,25 @@ import pytest
 
 from forebay.domain.job import NewJob, UniqueUntil
 from forebay.domain.schedule import (
-    FIRINGS_KEPT,
-    Definition,
-    Firing,
-    FiringStatus,
-    Misses,
+    MAX_STORED_RUNS,
+    MissedRuns,
     Overlap,
-    added_misses,
+    ScheduleDefinition,
+    ScheduleRun,
+    ScheduleRunStatus,
+    add_missed_runs,
     iso,
     job_at,
-    misses_since,
+    missed_runs_since,
 )
 from forebay.errors import ConfigError, InvalidJob
 
 AT = 1_800_000_000_000
 
 
-def define(job: dict[str, Any] | None = None, **changes: Any) -> Definition:
+def define(job: dict[str, Any] | None = None, **changes: Any) -> ScheduleDefinition:
     when = {} if changes.keys() & {"cron", "every_ms", "at"} else {"cron": "@daily"}
-    return Definition(name="tidy", job=NewJob(task="t", **(job or {})), **{**when, **changes})
+    return ScheduleDefinition(name="tidy", job=NewJob(task="t", **(job or {})), **{**when, **changes})
 
 
 @pytest.mark.shows("R-SCHED-11", "R-SCHED-42")
@@ -65,7 +65,7 @@ def test_a_definition_that_cannot_be_meant_is_refused(changes: dict[str, Any], w
 @pytest.mark.parametrize("name", ["", "x" * 101, "a\nb"])
 def test_a_schedule_has_a_short_name_of_plain_text(name: str) -> None:
     with pytest.raises(InvalidJob, match="name"):
-        Definition(name=name, job=NewJob(task="t"), cron="@daily")
+        ScheduleDefinition(name=name, job=NewJob(task="t"), cron="@daily")
 
 
 @pytest.mark.shows("R-SCHED-17", "R-SCHED-56", "R-SCHED-57")
@@ -73,13 +73,13 @@ def test_the_job_of_a_run_says_where_it_comes_from_and_for_when() -> None:
     job = job_at(define({"metadata": {"a": 1}}), AT)
 
     assert job.metadata == {"a": 1, "schedule_id": "tidy", "scheduled_for": "2027-01-15T08:00:00Z"}
-    assert (job.once_key, job.unique_key) == ("schedule tidy 2027-01-15T08:00:00Z", None)
+    assert (job.idempotency_key, job.unique_key) == ("schedule tidy 2027-01-15T08:00:00Z", None)
 
 
 def test_a_key_of_the_schedules_own_is_taken_as_it_is() -> None:
     job = job_at(define(unique_key="mine", unique_ms=90_000), AT)
 
-    assert (job.once_key, job.once_ms) == ("mine", 90_000)
+    assert (job.idempotency_key, job.idempotency_ttl_ms) == ("mine", 90_000)
 
 
 def test_jobs_that_may_not_overlap_share_a_key_until_they_have_ended() -> None:
@@ -106,7 +106,7 @@ def test_times_that_count_from_the_run_are_instants_of_its_job() -> None:
     ],
 )
 def test_the_times_of_a_schedule_can_be_read(changes: dict[str, Any], words: str) -> None:
-    assert define(**changes).when() == words
+    assert define(**changes).describe_times() == words
 
 
 @pytest.mark.shows("R-CFG-59", "R-SCHED-58", "R-SCHED-16", "R-CFG-58")
@@ -125,32 +125,32 @@ def test_other_arguments_are_not_other_times() -> None:
     assert not define().has_timing_of(define(timezone="Europe/Berlin"))
 
 
-ENQUEUED, SKIPPED, ERROR = FiringStatus
+ENQUEUED, SKIPPED, ERROR = ScheduleRunStatus
 
 
 @pytest.mark.shows("R-MET-50")
 def test_runs_are_missed_when_it_is_written_down_and_as_many_as_a_line_speaks_of() -> None:
     past = [
-        Firing(at=AT, status=ENQUEUED, recorded_at=AT),
-        Firing(at=AT - 90, status=SKIPPED, recorded_at=AT - 1, until_at=AT - 50, count=7),
-        Firing(at=AT - 2, status=ERROR, recorded_at=AT - 2),
-        Firing(at=AT - 10, status=ENQUEUED, recorded_at=AT - 10),
-        Firing(at=AT - 11, status=SKIPPED, recorded_at=AT - 11),
+        ScheduleRun(planned_at=AT, status=ENQUEUED, recorded_at=AT),
+        ScheduleRun(planned_at=AT - 90, status=SKIPPED, recorded_at=AT - 1, last_planned_at=AT - 50, runs=7),
+        ScheduleRun(planned_at=AT - 2, status=ERROR, recorded_at=AT - 2),
+        ScheduleRun(planned_at=AT - 10, status=ENQUEUED, recorded_at=AT - 10),
+        ScheduleRun(planned_at=AT - 11, status=SKIPPED, recorded_at=AT - 11),
     ]
 
-    found = misses_since(past, AT - 10)
+    found = missed_runs_since(past, AT - 10)
 
-    assert found == Misses(10, 8, is_whole=True)
+    assert found == MissedRuns(10, 8, is_complete=True)
     assert found.rate == 0.8
-    assert misses_since(past, AT + 1).rate is None
+    assert missed_runs_since(past, AT + 1).rate is None
 
 
 @pytest.mark.shows("R-MET-50")
 def test_a_history_that_does_not_go_back_as_far_says_so_and_so_do_several() -> None:
-    past = [Firing(at=AT, status=ENQUEUED, recorded_at=AT)] * FIRINGS_KEPT
+    past = [ScheduleRun(planned_at=AT, status=ENQUEUED, recorded_at=AT)] * MAX_STORED_RUNS
 
-    often, seldom = misses_since(past, AT), misses_since(past[1:], AT)
+    often, seldom = missed_runs_since(past, AT), missed_runs_since(past[1:], AT)
 
-    assert (often.is_whole, seldom.is_whole) == (False, True)
-    assert added_misses([often, seldom]) == Misses(199, 0, is_whole=False)
-    assert added_misses([]) == Misses(0, 0, is_whole=True)
+    assert (often.is_complete, seldom.is_complete) == (False, True)
+    assert add_missed_runs([often, seldom]) == MissedRuns(199, 0, is_complete=False)
+    assert add_missed_runs([]) == MissedRuns(0, 0, is_complete=True)

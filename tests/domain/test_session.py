@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.domain.access import ApiKey, Grant
-from forebay.domain.session import DAY_MS, MINUTE_MS, Session, SessionLimits
+from forebay.domain.session import DAY_MS, MINUTE_MS, LoginSession, SessionLimits
 from forebay.errors import ConfigError
 
 LIMITS = SessionLimits(idle_ms=10 * MINUTE_MS, lasts_ms=25 * MINUTE_MS)
 DIGEST = "a" * 64
 KEY = ApiKey(name="ops", grants=(Grant.parse("operate"),), digest=DIGEST)
-BEGUN = Session.begin("ops", 0, LIMITS, digest=DIGEST)
+BEGUN = LoginSession.begin("ops", 0, LIMITS, digest=DIGEST)
 
 
 def minutes(count: float) -> int:
@@ -55,18 +55,18 @@ def test_a_clock_that_goes_back_takes_no_use_away() -> None:
 
 
 def test_a_session_may_what_its_key_may_as_long_as_the_secret_opens_it() -> None:
-    rotated = KEY.rotated("b" * 64, 100, 50)
+    rotated = KEY.rotate("b" * 64, 100, 50)
 
     assert BEGUN.key(KEY, 100) == KEY
     assert BEGUN.key(rotated, 149) == rotated
     assert BEGUN.key(rotated, 150) is None
-    assert BEGUN.key(KEY.revoked(50), 100) is None
+    assert BEGUN.key(KEY.revoke(50), 100) is None
     assert BEGUN.key(replace(KEY, digest="c" * 64), 100) is None
     assert BEGUN.key(None, 100) is None
 
 
 def test_a_login_by_a_provider_has_grants_of_its_own() -> None:
-    session = Session.begin("oidc:ada", 0, LIMITS, grants=(Grant.parse("view:mail"),))
+    session = LoginSession.begin("oidc:ada", 0, LIMITS, grants=(Grant.parse("view:mail"),))
 
     found = session.key(None, 0)
 

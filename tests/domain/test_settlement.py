@@ -14,18 +14,18 @@ from forebay.domain.outcome import (
     Completed,
     Discarded,
     Failed,
-    Held,
     Interrupted,
     Lost,
     Outcome,
+    Parked,
     Snoozed,
 )
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import (
     MAX_REASON,
-    Charge,
-    Ending,
+    OutcomeKind,
     Settlement,
+    TokenCharge,
     decide,
     is_ready_early,
     is_same_end,
@@ -35,7 +35,7 @@ from tests.domain.making import a_job
 
 ERROR = AttemptError(type="ValueError", message="no such address", traceback="Traceback ...")
 LOST = AttemptError(type="Lost", message="its worker died")
-UNSTARTED = Charge(("global", "queue:default", "task:send"), -1)
+UNSTARTED = TokenCharge(("global", "queue:default", "task:send"), -1)
 FEW = RetryPolicy(max_retries=2, max_crashes=2, jitter_high=0.0)
 
 
@@ -49,7 +49,7 @@ CASES = [
         "completed with a result",
         Completed(b"42"),
         {"failures": 1, "crashes": 1},
-        ending=Ending.COMPLETED,
+        ending=OutcomeKind.COMPLETED,
         state=JobState.COMPLETED,
         failures=1,
         crashes=1,
@@ -57,9 +57,9 @@ CASES = [
     ),
     row(
         "held for another program",
-        Held("task:b", "no such task"),
+        Parked("task:b", "no such task"),
         {"failures": 1},
-        ending=Ending.HELD,
+        ending=OutcomeKind.PARKED,
         state=JobState.PENDING,
         failures=1,
         gate="task:b",
@@ -67,13 +67,13 @@ CASES = [
         charge=UNSTARTED,
         unstarted=1,
     ),
-    row("completed with nothing", Completed(), {}, ending=Ending.COMPLETED, state=JobState.COMPLETED),
+    row("completed with nothing", Completed(), {}, ending=OutcomeKind.COMPLETED, state=JobState.COMPLETED),
     row(
         "first failure",
         Failed(ERROR),
         {},
         ("R-RETRY-01",),
-        ending=Ending.FAILED,
+        ending=OutcomeKind.FAILED,
         state=JobState.RETRYING,
         failures=1,
         delay_ms=1_000,
@@ -83,7 +83,7 @@ CASES = [
         "last failure that is tried again",
         Failed(ERROR),
         {"failures": 1},
-        ending=Ending.FAILED,
+        ending=OutcomeKind.FAILED,
         state=JobState.RETRYING,
         failures=2,
         delay_ms=2_000,
@@ -94,7 +94,7 @@ CASES = [
         Failed(ERROR),
         {"failures": 2},
         ("R-RETRY-06",),
-        ending=Ending.FAILED,
+        ending=OutcomeKind.FAILED,
         state=JobState.DEAD,
         failures=3,
         error=ERROR,
@@ -105,7 +105,7 @@ CASES = [
         Failed(ERROR),
         {"policy": RetryPolicy(max_retries=0)},
         ("R-RETRY-04",),
-        ending=Ending.FAILED,
+        ending=OutcomeKind.FAILED,
         state=JobState.DEAD,
         failures=1,
         error=ERROR,
@@ -115,7 +115,7 @@ CASES = [
         "failure that names its own delay",
         Failed(ERROR, after_ms=90_000),
         {},
-        ending=Ending.FAILED,
+        ending=OutcomeKind.FAILED,
         state=JobState.RETRYING,
         failures=1,
         delay_ms=90_000,
@@ -125,7 +125,7 @@ CASES = [
         "failure that asks to be tried at once",
         Failed(ERROR, after_ms=0),
         {},
-        ending=Ending.FAILED,
+        ending=OutcomeKind.FAILED,
         state=JobState.RETRYING,
         failures=1,
         error=ERROR,
@@ -134,7 +134,7 @@ CASES = [
         "its own delay does not lift the limit",
         Failed(ERROR, after_ms=90_000),
         {"failures": 2},
-        ending=Ending.FAILED,
+        ending=OutcomeKind.FAILED,
         state=JobState.DEAD,
         failures=3,
         error=ERROR,
@@ -144,7 +144,7 @@ CASES = [
         "crashes do not count as failures",
         Failed(ERROR),
         {"crashes": 2},
-        ending=Ending.FAILED,
+        ending=OutcomeKind.FAILED,
         state=JobState.RETRYING,
         failures=1,
         crashes=2,
@@ -155,7 +155,7 @@ CASES = [
         "snoozed",
         Snoozed(60_000),
         {"failures": 2, "crashes": 1},
-        ending=Ending.SNOOZED,
+        ending=OutcomeKind.SNOOZED,
         state=JobState.SCHEDULED,
         failures=2,
         crashes=1,
@@ -166,7 +166,7 @@ CASES = [
         Discarded(ERROR),
         {},
         ("R-JOB-57",),
-        ending=Ending.DISCARDED,
+        ending=OutcomeKind.DISCARDED,
         state=JobState.DEAD,
         failures=1,
         error=ERROR,
@@ -176,7 +176,7 @@ CASES = [
         "cancelled",
         Cancelled("not needed"),
         {"failures": 1},
-        ending=Ending.CANCELLED,
+        ending=OutcomeKind.CANCELLED,
         state=JobState.CANCELLED,
         failures=1,
         reason="not needed",
@@ -185,7 +185,7 @@ CASES = [
         "cancelled without a word",
         Cancelled(),
         {},
-        ending=Ending.CANCELLED,
+        ending=OutcomeKind.CANCELLED,
         state=JobState.CANCELLED,
         reason="cancelled",
     ),
@@ -193,7 +193,7 @@ CASES = [
         "interrupted",
         Interrupted(),
         {"failures": 2, "crashes": 2},
-        ending=Ending.INTERRUPTED,
+        ending=OutcomeKind.INTERRUPTED,
         state=JobState.PENDING,
         failures=2,
         crashes=2,
@@ -202,7 +202,7 @@ CASES = [
         "lost for the first time",
         Lost("its worker died"),
         {"failures": 2},
-        ending=Ending.LOST,
+        ending=OutcomeKind.LOST,
         state=JobState.PENDING,
         failures=2,
         crashes=1,
@@ -213,7 +213,7 @@ CASES = [
         Lost("its worker died"),
         {"crashes": 1},
         ("R-SWEEP-13", "R-BUG-10"),
-        ending=Ending.LOST,
+        ending=OutcomeKind.LOST,
         state=JobState.RETRYING,
         crashes=2,
         delay_ms=1_000,
@@ -224,7 +224,7 @@ CASES = [
         Lost("its worker died"),
         {"crashes": 2},
         ("R-SWEEP-14",),
-        ending=Ending.LOST,
+        ending=OutcomeKind.LOST,
         state=JobState.DEAD,
         crashes=3,
         error=LOST,
@@ -234,7 +234,7 @@ CASES = [
         "lost, and must never run twice",
         Lost("its worker died"),
         {"policy": RetryPolicy(max_crashes=0)},
-        ending=Ending.LOST,
+        ending=OutcomeKind.LOST,
         state=JobState.DEAD,
         crashes=1,
         error=LOST,
@@ -244,7 +244,7 @@ CASES = [
         "lost before it was started",
         Lost("its worker died", started=False),
         {"crashes": 2},
-        ending=Ending.INTERRUPTED,
+        ending=OutcomeKind.INTERRUPTED,
         state=JobState.PENDING,
         crashes=2,
         charge=UNSTARTED,
@@ -344,13 +344,13 @@ SCOPES = ("global", "queue:default", "task:t", "key:tenant:acme")
 def test_an_attempt_is_charged_what_it_has_cost_beyond_what_it_took(outcome: Outcome) -> None:
     job = a_job(task="t", limit_keys={"tenant": "acme"}, cost=2)
 
-    assert decide(job, outcome, 0.0).charge == Charge(SCOPES, 3)
+    assert decide(job, outcome, 0.0).charge == TokenCharge(SCOPES, 3)
     assert decide(replace(job, cost=5), outcome, 0.0).charge is None
     assert replace(decide(job, outcome, 0.0), charge=None) == decide(job, replace(outcome, cost=None), 0.0)
 
 
 @pytest.mark.parametrize(
-    "outcome", [Interrupted(started=False), Lost("gone", started=False), Held("payload:2")]
+    "outcome", [Interrupted(started=False), Lost("gone", started=False), Parked("payload:2")]
 )
 def test_what_was_not_started_is_counted_as_such(outcome: Outcome) -> None:
     assert decide(a_job(attempt=3, unstarted=1), outcome, 0.0).unstarted == 2
@@ -358,19 +358,19 @@ def test_what_was_not_started_is_counted_as_such(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize(
     "outcome",
-    [Completed(), Completed(cost=3), Failed(ERROR), Interrupted(), Lost("gone"), Held("t", started=True)],
+    [Completed(), Completed(cost=3), Failed(ERROR), Interrupted(), Lost("gone"), Parked("t", started=True)],
 )
 def test_what_has_begun_leaves_the_count_of_unstarted_attempts(outcome: Outcome) -> None:
     assert decide(a_job(attempt=3, unstarted=1), outcome, 0.0).unstarted == 0
 
 
 @pytest.mark.parametrize(
-    "outcome", [Interrupted(started=False), Lost("gone", started=False), Held("payload:2")]
+    "outcome", [Interrupted(started=False), Lost("gone", started=False), Parked("payload:2")]
 )
 def test_what_was_not_started_has_cost_nothing(outcome: Outcome) -> None:
     job = a_job(task="t", limit_keys={"tenant": "acme"}, cost=2)
 
-    assert decide(job, outcome, 0.0).charge == Charge(SCOPES, -2)
+    assert decide(job, outcome, 0.0).charge == TokenCharge(SCOPES, -2)
 
 
 @pytest.mark.parametrize("outcome", [Completed(), Failed(ERROR), Interrupted(), Lost("gone")])
@@ -378,24 +378,24 @@ def test_an_attempt_that_says_nothing_has_cost_what_it_took(outcome: Outcome) ->
     assert decide(a_job(cost=2), outcome, 0.0).charge is None
 
 
-@pytest.mark.parametrize("ending", list(Ending))
-def test_an_end_in_the_history_is_the_same_if_its_kind_is(ending: Ending) -> None:
-    for recorded in Ending:
+@pytest.mark.parametrize("ending", list(OutcomeKind))
+def test_an_end_in_the_history_is_the_same_if_its_kind_is(ending: OutcomeKind) -> None:
+    for recorded in OutcomeKind:
         assert is_same_end(ending, recorded, None) is (ending is recorded)
         assert is_same_end(ending, recorded, JobState.COMPLETED) is (ending is recorded)
 
 
-@pytest.mark.parametrize("ending", list(Ending))
-def test_without_a_row_in_the_history_the_state_of_the_job_tells_an_end(ending: Ending) -> None:
-    left_a_row = ending in (Ending.FAILED, Ending.DISCARDED, Ending.LOST)
-    is_soft = not left_a_row and ending is not Ending.COMPLETED
+@pytest.mark.parametrize("ending", list(OutcomeKind))
+def test_without_a_row_in_the_history_the_state_of_the_job_tells_an_end(ending: OutcomeKind) -> None:
+    left_a_row = ending in (OutcomeKind.FAILED, OutcomeKind.DISCARDED, OutcomeKind.LOST)
+    is_soft = not left_a_row and ending is not OutcomeKind.COMPLETED
 
     assert is_same_end(ending, None, None) is False
-    assert is_same_end(ending, None, JobState.COMPLETED) is (ending is Ending.COMPLETED)
-    assert is_same_end(ending, None, JobState.SCHEDULED) is (ending is Ending.SNOOZED)
+    assert is_same_end(ending, None, JobState.COMPLETED) is (ending is OutcomeKind.COMPLETED)
+    assert is_same_end(ending, None, JobState.SCHEDULED) is (ending is OutcomeKind.SNOOZED)
     for state in (JobState.PENDING, JobState.CANCELLED, JobState.DEAD, JobState.BLOCKED):
         assert is_same_end(ending, None, state) is is_soft
-    is_handed_back = is_soft and ending is not Ending.SNOOZED
+    is_handed_back = is_soft and ending is not OutcomeKind.SNOOZED
     assert is_same_end(ending, None, JobState.PENDING, is_early=True) is is_handed_back
 
 

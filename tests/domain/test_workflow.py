@@ -8,30 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.domain.job import MAX_NEEDS, JobId, Need, NewJob, OnFailure, QueueName
+from forebay.domain.job import MAX_DEPENDENCIES, Dependency, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueSettings
 from forebay.domain.ulid import encode_ulid
 from forebay.domain.workflow import (
-    CONCERNED,
-    WAITS,
-    Aftermath,
+    AFFECTED_STATES,
+    UNMET_STATES,
+    DependencyEvent,
     Edge,
     EdgeState,
-    arranged,
     by_parent,
+    dependencies_of,
     due_on_release,
-    in_order,
-    is_forgotten,
+    edge_transition,
+    inherit_priorities,
+    is_past_retention,
+    missing_batch_parent,
     missing_parent,
-    missing_place,
-    needs_of,
-    reopened_state,
-    sequel,
+    parent_reason,
+    redact_parent,
+    reopen_edge_state,
+    sort_parents_first,
+    sort_topologically,
     starting_state,
-    why_ended,
-    with_priorities,
-    without_parent,
 )
 from forebay.errors import InvalidJob
 from tests.domain.making import a_job
@@ -40,32 +40,34 @@ A, B = JobId("a"), JobId("b")
 
 
 def job(*parents: JobId | int, **changes: object) -> NewJob:
-    return NewJob(task="t", depends_on=needs_of(parents), **changes)  # type: ignore[arg-type]
+    return NewJob(task="t", depends_on=dependencies_of(parents), **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.shows("R-DEP-02", "R-DEP-06")
 def test_what_the_end_of_a_parent_means_for_a_child() -> None:
     table = {
-        (aftermath, on_failure): sequel(aftermath, on_failure)
-        for aftermath in Aftermath
+        (aftermath, on_failure): edge_transition(aftermath, on_failure)
+        for aftermath in DependencyEvent
         for on_failure in OnFailure
     }
 
-    assert {each.edge for (how, _), each in table.items() if how is Aftermath.COMPLETED} == {EdgeState.MET}
-    for failed in (Aftermath.DEAD, Aftermath.CANCELLED):
+    assert {each.edge for (how, _), each in table.items() if how is DependencyEvent.COMPLETED} == {
+        EdgeState.MET
+    }
+    for failed in (DependencyEvent.DEAD, DependencyEvent.CANCELLED):
         assert table[failed, OnFailure.CANCEL] == (EdgeState.FAILED, JobState.CANCELLED)
         assert table[failed, OnFailure.FAIL] == (EdgeState.FAILED, JobState.DEAD)
         assert table[failed, OnFailure.IGNORE] == (EdgeState.MET, None)
         assert table[failed, OnFailure.HOLD] == (EdgeState.HELD, None)
-    assert table[Aftermath.DELETED, OnFailure.HOLD] == (EdgeState.FAILED, JobState.CANCELLED)
-    assert {table[Aftermath.CANCEL, each].child for each in OnFailure} == {JobState.CANCELLED}
-    assert {table[Aftermath.REVIVED, each].edge for each in OnFailure} == {EdgeState.OPEN}
+    assert table[DependencyEvent.DELETED, OnFailure.HOLD] == (EdgeState.FAILED, JobState.CANCELLED)
+    assert {table[DependencyEvent.CANCEL, each].child for each in OnFailure} == {JobState.CANCELLED}
+    assert {table[DependencyEvent.REVIVED, each].edge for each in OnFailure} == {EdgeState.OPEN}
 
 
-@pytest.mark.parametrize("aftermath", Aftermath)
+@pytest.mark.parametrize("aftermath", DependencyEvent)
 @pytest.mark.parametrize("on_failure", OnFailure)
-def test_what_was_dealt_with_is_not_met_again(aftermath: Aftermath, on_failure: OnFailure) -> None:
-    assert sequel(aftermath, on_failure).edge not in CONCERNED[aftermath]
+def test_what_was_dealt_with_is_not_met_again(aftermath: DependencyEvent, on_failure: OnFailure) -> None:
+    assert edge_transition(aftermath, on_failure).edge not in AFFECTED_STATES[aftermath]
 
 
 def test_a_new_edge_stands_as_its_parent_does() -> None:
@@ -74,7 +76,7 @@ def test_a_new_edge_stands_as_its_parent_does() -> None:
     assert starting_state(JobState.DEAD, OnFailure.IGNORE) is EdgeState.MET
     assert starting_state(JobState.CANCELLED, OnFailure.HOLD) is EdgeState.HELD
     assert starting_state(JobState.DEAD, OnFailure.CANCEL) is EdgeState.OPEN
-    assert EdgeState.HELD in WAITS
+    assert EdgeState.HELD in UNMET_STATES
 
 
 def test_a_released_job_is_due_at_its_time_and_without_a_delay_at_once() -> None:
@@ -88,32 +90,34 @@ def test_a_released_job_is_due_at_its_time_and_without_a_delay_at_once() -> None
 
 
 def test_reasons_name_the_parent() -> None:
-    assert why_ended(Aftermath.DEAD, A) == "a, which it depends on, is dead"
-    assert why_ended(Aftermath.DELETED, A) == "a, which it depends on, was deleted"
-    assert why_ended(Aftermath.CANCEL, A) == "cancelled with a, which it depends on"
+    assert parent_reason(DependencyEvent.DEAD, A) == "a, which it depends on, is dead"
+    assert parent_reason(DependencyEvent.DELETED, A) == "a, which it depends on, was deleted"
+    assert parent_reason(DependencyEvent.CANCEL, A) == "cancelled with a, which it depends on"
 
 
 def test_a_reason_can_be_told_without_the_name_of_the_parent() -> None:
-    told = [without_parent(why_ended(after, A)) for after in (Aftermath.DEAD, Aftermath.CANCEL)]
+    told = [
+        redact_parent(parent_reason(after, A)) for after in (DependencyEvent.DEAD, DependencyEvent.CANCEL)
+    ]
 
     assert told == ["a job, which it depends on, is dead", "cancelled with a job, which it depends on"]
-    assert without_parent("a was too slow") == "a was too slow"
+    assert redact_parent("a was too slow") == "a was too slow"
     assert "allow_missing=True" in str(missing_parent("t", A, False))
     assert "not older" in str(missing_parent("t", A, True))
-    assert "2 places before" in str(missing_place("t", 2))
+    assert "2 places before" in str(missing_batch_parent("t", 2))
 
 
 def test_an_id_is_forgotten_when_it_is_older_than_what_is_kept() -> None:
     old = JobId(encode_ulid(1_000 << 80))
 
-    assert is_forgotten(old, 500, 1_500)
-    assert not is_forgotten(old, 501, 1_500)
-    assert not is_forgotten(old, 0, 9_999)
-    assert not is_forgotten(A, 1, 9_999)
+    assert is_past_retention(old, 500, 1_500)
+    assert not is_past_retention(old, 501, 1_500)
+    assert not is_past_retention(old, 0, 9_999)
+    assert not is_past_retention(A, 1, 9_999)
 
 
 def test_edges_are_listed_by_parent() -> None:
-    edge = Edge(child=B, number=3, parent=A, on_failure=OnFailure.HOLD, state=EdgeState.OPEN)
+    edge = Edge(child=B, position=3, parent=A, on_failure=OnFailure.HOLD, state=EdgeState.OPEN)
 
     assert by_parent(edge) == (A, B, 3)
 
@@ -121,13 +125,13 @@ def test_edges_are_listed_by_parent() -> None:
 @pytest.mark.shows("R-DEP-04", "R-EDGE-47")
 def test_a_cycle_is_named_in_the_direction_in_which_its_jobs_would_run() -> None:
     with pytest.raises(InvalidJob, match="a -> b -> c -> a"):
-        in_order({"x": ["c"], "a": ["c"], "b": ["a"], "c": ["b", "y"], "y": []})
+        sort_parents_first({"x": ["c"], "a": ["c"], "b": ["a"], "c": ["b", "y"], "y": []})
     with pytest.raises(InvalidJob, match="a -> a"):
-        in_order({"a": ["a"]})
+        sort_parents_first({"a": ["a"]})
     with pytest.raises(InvalidJob, match=r"\.\.\."):
-        in_order({at: [(at + 1) % 50] for at in range(50)})
+        sort_parents_first({at: [(at + 1) % 50] for at in range(50)})
     with pytest.raises(InvalidJob, match="f -> g -> f"):
-        in_order({"e": ["g"], "f": ["g"], "g": ["f"]})
+        sort_parents_first({"e": ["g"], "f": ["g"], "g": ["f"]})
 
 
 @given(
@@ -141,7 +145,7 @@ def test_a_cycle_is_named_in_the_direction_in_which_its_jobs_would_run() -> None
 def test_any_graph_is_put_in_order_or_has_a_cycle(graph: list[list[int]]) -> None:
     parents = dict(enumerate(graph))
     try:
-        order = in_order(parents)
+        order = sort_parents_first(parents)
     except InvalidJob as refused:
         words = str(refused).partition(": ")[2].split(" -> ")
         assert words[0] == words[-1]
@@ -157,25 +161,25 @@ def test_any_graph_is_put_in_order_or_has_a_cycle(graph: list[list[int]]) -> Non
 def test_jobs_that_name_each_other_are_arranged_parents_first() -> None:
     child, parent, alone = job(JobId("p"), A, id="c"), job(id="p"), job()
 
-    placed, went = arranged([child, parent, alone])
+    placed, went = sort_topologically([child, parent, alone])
 
     assert [placed[place] is given for place, given in zip(went, [child, parent, alone], strict=True)] == [
         False,
         True,
         True,
     ]
-    assert placed[went[0]].depends_on == (Need(went[0] - went[1]), Need(A))
-    assert arranged([alone, parent]) == ([alone, parent], [0, 1])
+    assert placed[went[0]].depends_on == (Dependency(went[0] - went[1]), Dependency(A))
+    assert sort_topologically([alone, parent]) == ([alone, parent], [0, 1])
 
 
 def test_places_that_are_counted_already_stay_right() -> None:
     first, second = job(), job(1)
 
-    placed, went = arranged([first, second])
+    placed, went = sort_topologically([first, second])
 
     assert (placed, went) == ([first, second], [0, 1])
     with pytest.raises(InvalidJob, match=r"t \(1\) -> c -> t \(1\)"):
-        arranged([job(JobId("c")), job(1, id="c")])
+        sort_topologically([job(JobId("c")), job(1, id="c")])
 
 
 @pytest.mark.shows("R-PRI-22", "R-EDGE-43")
@@ -184,7 +188,7 @@ def test_parents_get_the_highest_priority_of_what_waits_for_them() -> None:
     queues = {narrow: Queue(name=narrow, settings=QueueSettings(max_priority=5, default_priority=3))}
     graph = [job(), job(1, queue=narrow), job(2, priority=4), job(2, 1, B, priority=9), job(priority=1)]
 
-    raised = with_priorities(graph, queues)
+    raised = inherit_priorities(graph, queues)
 
     assert [each.priority for each in raised] == [9, 5, 9, 9, 1]
 
@@ -192,13 +196,13 @@ def test_parents_get_the_highest_priority_of_what_waits_for_them() -> None:
 @pytest.mark.parametrize(
     "needs",
     [
-        (Need(JobId("")),),
-        (Need(0),),
-        (Need(A), Need(A, OnFailure.HOLD)),
-        tuple(Need(back) for back in range(1, MAX_NEEDS + 2)),
+        (Dependency(JobId("")),),
+        (Dependency(0),),
+        (Dependency(A), Dependency(A, OnFailure.HOLD)),
+        tuple(Dependency(back) for back in range(1, MAX_DEPENDENCIES + 2)),
     ],
 )
-def test_needs_that_cannot_be_are_refused(needs: tuple[Need, ...]) -> None:
+def test_needs_that_cannot_be_are_refused(needs: tuple[Dependency, ...]) -> None:
     with pytest.raises(InvalidJob, match="depends"):
         NewJob(task="t", depends_on=needs)
 
@@ -217,5 +221,5 @@ def test_needs_that_cannot_be_are_refused(needs: tuple[Need, ...]) -> None:
 def test_a_revived_job_waits_for_what_can_still_complete(
     parent: JobState | None, with_parent: EdgeState, alone: EdgeState
 ) -> None:
-    assert reopened_state(parent, with_parent=True) is with_parent
-    assert reopened_state(parent, with_parent=False) is alone
+    assert reopen_edge_state(parent, with_parent=True) is with_parent
+    assert reopen_edge_state(parent, with_parent=False) is alone

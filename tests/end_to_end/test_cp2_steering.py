@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from forebay.domain.lifecycle import JobState
-from forebay.domain.worker import Pulse, WorkerInfo
+from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from tests.end_to_end.crews import DEADLINE, Crew, a_crew
 from tests.worker.support import eventually
 
@@ -45,8 +45,8 @@ def only(crew: Crew) -> WorkerInfo:
     return worker
 
 
-def pulse(crew: Crew) -> Pulse:
-    return only(crew).pulse(crew.app.client.read(lambda reader: reader.now()))
+def pulse(crew: Crew) -> HeartbeatStatus:
+    return only(crew).heartbeat_status(crew.app.client.read(lambda reader: reader.now()))
 
 
 @pytest.mark.shows("R-TEST-10")
@@ -96,13 +96,13 @@ def test_cp2_3_after_sigterm_the_current_job_finishes_and_the_others_stay_queued
 @pytest.mark.shows("R-TEST-13", "R-WORK-39", "R-TEST-69")
 def test_cp2_4_the_heartbeat_of_a_killed_worker_expires_and_that_is_seen(crew: Crew) -> None:
     worker = crew.worker("--beat", "5")
-    assert pulse(crew) is Pulse.ALIVE
+    assert pulse(crew) is HeartbeatStatus.ALIVE
 
     worker.tell(signal.SIGKILL)
     worker.ends()
-    eventually(lambda: pulse(crew) is not Pulse.ALIVE, DEADLINE)
+    eventually(lambda: pulse(crew) is not HeartbeatStatus.ALIVE, DEADLINE)
     [listed] = forebay(crew, "workers")["workers"]
-    eventually(lambda: pulse(crew) is Pulse.DEAD, DEADLINE)
+    eventually(lambda: pulse(crew) is HeartbeatStatus.DEAD, DEADLINE)
     found = forebay(crew, "doctor", "--quick")["findings"]
 
     assert listed["pulse"] in ("stale", "dead")  # programs take their time to start
@@ -120,8 +120,8 @@ def test_cp2_7_a_paused_worker_processes_nothing_and_resumes_fully(crew: Crew) -
     crew.touch("go on")
     crew.final(running)
     eventually(lambda: only(crew).state == "paused", DEADLINE)
-    beat_at = only(crew).beat_at
-    eventually(lambda: only(crew).beat_at > beat_at, DEADLINE)  # it lives, and has had many turns
+    beat_at = only(crew).heartbeat_at
+    eventually(lambda: only(crew).heartbeat_at > beat_at, DEADLINE)  # it lives, and has had many turns
 
     assert told["answer"] == "paused all queues; 1 running job goes on"
     assert [line.number for line in crew.began()] == [0]

@@ -43,7 +43,7 @@ def test_two_workers_a_scheduler_and_a_dashboard_on_one_store(tmp_path: Path) ->
         scheduler = crew.start("-m", "forebay", "scheduler", "--polling-interval", "5s", "--url", url)
         address = serving(crew)
         for queue in QUEUES:
-            crew.app.configure(queue)
+            crew.app.configure_queue(queue)
         words = "schedules add tick note 900 --every 1s --queue medium --app jobs:app"
         crew.start("-m", "forebay", *words.split())
 

@@ -41,7 +41,7 @@ def test_a_hundred_jobs_are_stored_seen_in_order_and_counted(url: str) -> None:
         assert [job.id for job in app.peek(limit=100)] == [handle.id for handle in handles]
         assert app.counts()[app.default_queue].pending == 100
 
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             results = [handle.result(timeout=120) for handle in handles]
         counts = app.counts()[app.default_queue]
         assert results == [PAYLOADS[number % len(PAYLOADS)] for number in range(100)]
@@ -64,7 +64,7 @@ def test_a_job_enqueues_the_jobs_that_follow_it(url: str) -> None:
         async def split_async(text: str) -> list[str]:
             return [(await shout.enqueue_async(word)).id for word in text.split()]
 
-        with app.working(threads=2):
+        with app.run_worker(threads=2):
             ids = [
                 *split.enqueue("ada and grace").result(timeout=120),
                 *split_async.enqueue("one two").result(timeout=120),

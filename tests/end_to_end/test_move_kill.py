@@ -20,7 +20,7 @@ from forebay import Forebay
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
-from forebay.stores.protocol import Reader, Want
+from forebay.stores.protocol import QueueClaim, Reader
 from tests.end_to_end.worker_processes import DEADLINE
 from tests.urls import url_of
 from tests.worker.support import eventually
@@ -124,7 +124,7 @@ def _run_all(app: Forebay) -> Counter[str]:
     """Which jobs a worker gets, and how often."""
     runs: Counter[str] = Counter()
     with closing(app.engine.store()) as store:
-        while jobs := store.exchange(WORKER, wants=[Want(MAIL, 500)], room=500).jobs:
+        while jobs := store.settle_and_claim(WORKER, claims=[QueueClaim(MAIL, 500)], room=500).jobs:
             runs.update(job.id for job in jobs)
-            store.exchange(WORKER, [decide(job, Completed(b"1"), 0.0) for job in jobs])
+            store.settle_and_claim(WORKER, [decide(job, Completed(b"1"), 0.0) for job in jobs])
     return runs

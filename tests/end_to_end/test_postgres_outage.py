@@ -79,7 +79,7 @@ def test_jobs_go_on_through_restarts_and_lost_connections_and_each_is_finished_o
     with Forebay(server.url()) as app:
         count = counting(app, runs)
         app.enqueue_many([count.job(number) for number in range(JOBS)])
-        with app.working(threads=4), app.working(threads=4):
+        with app.run_worker(threads=4), app.run_worker(threads=4):
             eventually(lambda: len(runs) > JOBS // 8, DEADLINE)
             end_connections(server.url())
             eventually(lambda: len(runs) > JOBS // 4, DEADLINE)
@@ -112,7 +112,7 @@ def test_workers_leave_a_server_that_has_become_read_only_for_the_one_that_took_
     with Forebay(f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write") as app:
         count = counting(app, runs)
         enqueue(app, count, range(JOBS // 4))
-        with app.working(threads=4), app.working(threads=4):
+        with app.run_worker(threads=4), app.run_worker(threads=4):
             eventually(lambda: len(runs) > JOBS // 8, DEADLINE)
             with raw(server.url()) as connection:
                 connection.execute("alter system set default_transaction_read_only = on")
@@ -137,7 +137,7 @@ def test_answers_that_get_lost_after_the_commit_cost_nothing_but_time() -> None:
     with Forebay(url) as app:
         count = counting(app, runs)
         app.enqueue_many([count.job(number) for number in range(JOBS // 2)])
-        with app.working(threads=4):
+        with app.run_worker(threads=4):
             eventually(lambda: len(runs) > 0, DEADLINE)
             loss = relay.lose_answer(every=3, times=5)
             eventually(lambda: loss.lost == 5, DEADLINE)
@@ -156,7 +156,7 @@ def test_a_worker_tries_again_whatever_the_server_says_and_goes_on_when_it_says_
     runs = Runs()
     with Forebay(url) as app, raw() as connection:
         count = counting(app, runs)
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             for number, code in enumerate(SAID):
                 connection.execute(FAULT.format(schema=schema, code=code))
                 count.enqueue(number)
@@ -185,7 +185,7 @@ def test_a_worker_without_a_connection_waits_for_one(caplog: pytest.LogCaptureFi
     with Forebay(server.url()) as app:
         count = counting(app, runs)
         count.enqueue(0)
-        with app.working(threads=1), raw(server.url()) as connection, ExitStack() as taken:
+        with app.run_worker(threads=1), raw(server.url()) as connection, ExitStack() as taken:
             eventually(lambda: done(app) == 1, DEADLINE)
             while (
                 "the store is not available" not in (text := caplog.text) or "no connection left" not in text
@@ -205,7 +205,9 @@ def test_a_worker_without_a_connection_waits_for_one(caplog: pytest.LogCaptureFi
 def enqueue(app: Forebay, count: Task[[int], int], numbers: Iterable[int]) -> bool:
     """Whether these are accepted now, or were before."""
     with suppress(StoreUnavailable):
-        return bool(app.enqueue_many([count.using(once=f"n{number}").job(number) for number in numbers]))
+        return bool(
+            app.enqueue_many([count.using(idempotency_key=f"n{number}").job(number) for number in numbers])
+        )
     return False
 
 

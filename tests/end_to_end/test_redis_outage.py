@@ -31,7 +31,7 @@ def test_a_worker_goes_on_when_its_server_is_back_and_no_job_is_lost(how: int) -
                 return number
 
             jobs = app.enqueue_many([count.job(number) for number in range(JOBS)])
-            with app.working(threads=2):
+            with app.run_worker(threads=2):
                 assert half.wait(120)
                 server.stop(how)
                 stopped.set()

@@ -89,7 +89,7 @@ def test_a_worker_whose_results_need_what_another_transaction_holds_says_so_and_
     crew = postgres_crew
     note = crew.app.task(name="note")(lambda number: number)
     with closing(psycopg.connect((crew.folder / "url").read_text())) as caller:
-        note.using(unique="held").enqueue_within(caller, 100)
+        note.using(unique_key="held").enqueue_tx(caller, 100)
         program = crew.worker("--drain", "1", processes=processes)
         jobs = [crew.enqueue("lead", number, lease=5) for number in range(JOBS)]
         eventually(lambda: len(crew.ended()) == JOBS, DEADLINE)

@@ -14,7 +14,7 @@ import pytest
 from forebay import Forebay
 from forebay.app.schedules import all_schedules
 from forebay.domain.job import NewJob
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.stores.protocol import Store
 from tests.end_to_end.worker_processes import DEADLINE
 from tests.urls import SHARED, url_of
@@ -46,10 +46,10 @@ def save_overdue(app: Forebay) -> int:
 
     def save(store: Store) -> None:
         for number in range(SCHEDULES):
-            definition = Definition(
-                name=f"s{number}", job=NewJob(task="t"), every_ms=MINUTE, catch_up_most=100
+            definition = ScheduleDefinition(
+                name=f"s{number}", job=NewJob(task="t"), every_ms=MINUTE, catch_up_limit=100
             )
-            assert store.save_schedule(Schedule(definition=definition, next_at=first, due_at=first))
+            assert store.save_schedule(Schedule(definition=definition, next_run_at=first, check_at=first))
 
     app.client.write(save)
     return first
@@ -64,7 +64,7 @@ def test_each_run_is_enqueued_once_whoever_is_killed(engine: str, tmp_path: Path
         first = save_overdue(app)
 
         def reached(share: float) -> bool:
-            return sum(one.fired > 0 for one in app.client.read(all_schedules)) >= share * SCHEDULES
+            return sum(one.enqueued_runs > 0 for one in app.client.read(all_schedules)) >= share * SCHEDULES
 
         processes = [started(url), started(url)]
         try:
@@ -93,6 +93,6 @@ def test_each_run_is_enqueued_once_whoever_is_killed(engine: str, tmp_path: Path
     assert Counter(len(times) for times in runs.values()).keys() <= {MISSED, MISSED + 1, MISSED + 2}
     for schedule in schedules:
         times = runs[schedule.name]
-        assert len(set(times)) == len(times) == schedule.fired
-        assert schedule.next_at == first + schedule.fired * MINUTE
-        assert schedule.skipped == schedule.failed == 0
+        assert len(set(times)) == len(times) == schedule.enqueued_runs
+        assert schedule.next_run_at == first + schedule.enqueued_runs * MINUTE
+        assert schedule.skipped_runs == schedule.failed_runs == 0

@@ -70,7 +70,7 @@ def test_a_step_that_was_done_before_the_kill_is_not_done_again(tmp_path: Path, 
                 process.popen.kill()
                 process.popen.wait()
 
-        notes = job.history().notes
+        notes = job.history().progress
     done = [line.split() for line in (tmp_path / "done.txt").read_text().splitlines()]
     assert result == ["pack by attempt 1", "go by attempt 2"]
     assert [(name, attempt) for name, attempt, _ in done] == [("pack", "1"), ("go", "2")]

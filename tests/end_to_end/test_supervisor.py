@@ -13,7 +13,7 @@ import pytest
 from forebay import RetryPolicy
 from forebay.clock import SystemClock
 from forebay.domain.lifecycle import JobState
-from forebay.domain.worker import Pulse, WorkerState
+from forebay.domain.worker import HeartbeatStatus, WorkerState
 from tests.end_to_end.crews import AGAIN, DEADLINE, Crew, a_crew, living
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually
@@ -72,7 +72,10 @@ def test_with_its_supervisor_all_processes_die_and_others_run_their_jobs(crew: C
     program.popen.kill()
     program.popen.wait()
     crew.nobody_is_left()
-    eventually(lambda: {info.pulse(now_ms()) for info in crew.workers()} == {Pulse.DEAD}, DEADLINE)
+    eventually(
+        lambda: {info.heartbeat_status(now_ms()) for info in crew.workers()} == {HeartbeatStatus.DEAD},
+        DEADLINE,
+    )
 
     for name in ("let go", "go on"):
         crew.touch(name)
@@ -234,7 +237,7 @@ def test_a_silent_process_is_shown_as_such_while_its_job_is_within_its_time(crew
     program = crew.worker("--queues", "loop", processes=1)
     job = crew.enqueue("clutch_loop", 1, True, queue="loop")
 
-    eventually(lambda: [info.state for info in crew.workers()] == [WorkerState.SILENT], DEADLINE)
+    eventually(lambda: [info.state for info in crew.workers()] == [WorkerState.UNRESPONSIVE], DEADLINE)
     crew.touch("let go")
 
     assert crew.final(job).state is JobState.COMPLETED

@@ -15,7 +15,7 @@ import pytest
 from forebay import JobHandle
 from forebay.clock import SystemClock
 from forebay.domain.lifecycle import JobState
-from forebay.domain.worker import Pulse
+from forebay.domain.worker import HeartbeatStatus
 from tests.end_to_end.crews import DEADLINE, Crew, Supervised, a_crew
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually
@@ -94,9 +94,11 @@ def test_processes_of_a_stopped_supervisor_keep_their_jobs_and_stop_in_order_lat
     later = stopped_at + round(4_000 * LEASE)
     eventually(lambda: have_leases_after(jobs, later) or len(crew.began()) > len(jobs), DEADLINE)
     assert len(crew.began()) == len(jobs), "a job runs twice"
-    eventually(lambda: all(info.beat_at > stopped_at + 1_000 * BEAT for info in crew.workers()), DEADLINE)
+    eventually(
+        lambda: all(info.heartbeat_at > stopped_at + 1_000 * BEAT for info in crew.workers()), DEADLINE
+    )
     assert {info.id for info in crew.workers()} == known
-    assert Pulse.DEAD not in {info.pulse(now_ms()) for info in crew.workers()}
+    assert HeartbeatStatus.DEAD not in {info.heartbeat_status(now_ms()) for info in crew.workers()}
     assert program.log.count("this process renews its leases itself") == 2
 
     program.tell(signal.SIGCONT)

@@ -143,12 +143,12 @@ def test_a_quiet_worker_takes_nothing_until_it_may_go_on(crew: Crew, processes: 
 def ask(crew: Crew, kind: CommandKind, worker: str, expires_ms: int = 30_000) -> str:
     """Send a command; what came of it."""
     (command,) = crew.app.client.write(
-        lambda store: store.send(kind, [WorkerId(worker)], expires_ms=expires_ms)
+        lambda store: store.send_command(kind, [WorkerId(worker)], expires_ms=expires_ms)
     )
 
     def answer() -> str | None:
         (found,) = crew.app.client.read(lambda reader: reader.commands([command.id]))
-        return None if found is None else found.answer
+        return None if found is None else found.response
 
     return str(eventually(answer, DEADLINE))
 
@@ -172,7 +172,7 @@ def test_a_silent_worker_can_be_halted(crew: Crew) -> None:
     program = crew.worker(processes=1)
     crew.enqueue("clutch", 1, 40)
     crew.has_begun(1)
-    eventually(lambda: [info.state for info in crew.workers()] == [WorkerState.SILENT], DEADLINE)
+    eventually(lambda: [info.state for info in crew.workers()] == [WorkerState.UNRESPONSIVE], DEADLINE)
 
     assert "killed" in ask(crew, CommandKind.HALT, crew.workers()[0].id)
 

@@ -16,7 +16,7 @@ import pytest
 from forebay import Forebay
 from forebay.domain.history import EventKind
 from forebay.domain.lifecycle import JobState
-from forebay.domain.settlement import Ending
+from forebay.domain.settlement import OutcomeKind
 from tests.worker.support import eventually
 
 # The lease is a second; the sweep of another worker holds back for twelve after its start.
@@ -104,4 +104,4 @@ def test_the_result_of_a_paused_worker_is_refused_and_the_history_says_so(tmp_pa
         [refused] = [one for one in history.events if one.kind is EventKind.REFUSED]
         assert (refused.actor, refused.attempt) == (holder, 1)
         [lost] = history.attempts
-        assert (lost.attempt, lost.ending, lost.worker) == (1, Ending.LOST, holder)
+        assert (lost.attempt, lost.outcome, lost.worker) == (1, OutcomeKind.LOST, holder)

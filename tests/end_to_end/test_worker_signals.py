@@ -213,7 +213,7 @@ def test_an_embedded_worker_leaves_the_signal_handlers_of_its_program_alone(tmp_
 
     with Forebay(f"sqlite:///{tmp_path}/jobs.db") as app:
         app.task(name="seven")(lambda: 7)
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             during = [signal.getsignal(number) for number in numbers]
 
     assert during == before

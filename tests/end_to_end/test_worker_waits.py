@@ -41,7 +41,7 @@ def test_no_short_job_waits_while_a_slot_is_free_anywhere(app: Forebay, seed: in
     random.Random(seed).shuffle(kinds)
     with ExitStack() as workers:
         for _ in range(2):
-            workers.enter_context(app.working(threads=4))
+            workers.enter_context(app.run_worker(threads=4))
         workers.callback(over.set)
         # Both know the task as a short one, and claim it in great numbers.
         for job in app.enqueue_many([mixed.job(False) for _ in range(600)]):

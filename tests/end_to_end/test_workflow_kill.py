@@ -13,7 +13,7 @@ import pytest
 
 from forebay.domain.job import JobId, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.stores.opening import open_engine
 from tests.stores.contract.steps import look, put
 from tests.stores.support import claim, complete
@@ -45,7 +45,7 @@ def test_what_waited_for_a_job_is_released_by_whoever_promotes_next(
     with closing(open_engine(url).store()) as store, closing(open_engine(url).reader()) as reader:
         sequence = "s" if waits == "in a sequence" else None
         parent = put(store, sequence=sequence)
-        child = put(store, sequence=sequence, depends_on=() if sequence else needs_of([parent]))
+        child = put(store, sequence=sequence, depends_on=() if sequence else dependencies_of([parent]))
         command = [sys.executable, "-c", PROGRAM, url]
 
         died = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -54,6 +54,6 @@ def test_what_waited_for_a_job_is_released_by_whoever_promotes_next(
         assert [look(reader, job).state for job in (parent, child)] == [JobState.COMPLETED, JobState.BLOCKED]
         store.promote()
         [job] = claim(store)
-        store.exchange(WorkerId(job.worker or ""), [complete(job)])
+        store.settle_and_claim(WorkerId(job.worker or ""), [complete(job)])
         store.promote()
         assert (job.id, look(reader, child).state, claim(store)) == (JobId(child), JobState.COMPLETED, [])

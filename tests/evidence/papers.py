@@ -57,7 +57,9 @@ class Papers:
 
     def write(self, what: str) -> None:
         context = current_job()
-        line = json.dumps([what, context.id, context.attempt, context.token.worker, self._clock.now_ms()])
+        line = json.dumps(
+            [what, context.id, context.attempt, context.fencing_token.worker, self._clock.now_ms()]
+        )
         # In one piece, at the end of the file: several processes write to it.
         file = os.open(self.folder / "papers", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(file, f"{line}\n".encode())
@@ -111,7 +113,7 @@ def refusal(work: Task[[str], str], words: str) -> str:
 
     def is_said() -> bool:
         try:
-            work.using(once="in doubt").enqueue("in doubt")
+            work.using(idempotency_key="in doubt").enqueue("in doubt")
         except StoreUnavailable as exc:
             said.append(str(exc))
         return bool(said) and words in said[-1]
@@ -126,7 +128,7 @@ def acceptance(work: Task[[str], str], name: str = "in doubt") -> JobHandle[str]
 
     def is_accepted() -> bool:
         with suppress(StoreUnavailable):
-            jobs.append(work.using(once=name).enqueue(name))
+            jobs.append(work.using(idempotency_key=name).enqueue(name))
         return bool(jobs)
 
     eventually(is_accepted, DEADLINE)
@@ -180,7 +182,7 @@ def main(url: str, folder: str, name: str) -> None:
     stores = SkewedClock(of_store) if is_own else clock if url.startswith("sqlite") else None
     Papers(Path(folder), stores).task(app, LEASE_SECONDS)
     # A queue that nobody else serves shows whether this one still works.
-    with app, app.working(queues=["default", name], threads=2) as worker:
+    with app, app.run_worker(queues=["default", name], threads=2) as worker:
         sys.stdout.write(f"{worker.info.id}\n")
         sys.stdout.flush()
         sys.stdin.read()

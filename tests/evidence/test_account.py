@@ -14,7 +14,7 @@ from evidence.load import LEASE_MS, LIMITS
 from forebay.domain.job import JobId, QueueName
 
 AT_ONCE = LIMITS[0].concurrency or 0
-METERED = LIMITS[3].most_at_once + 2 * (LIMITS[3].rate or 0)
+METERED = LIMITS[3].burst_size + 2 * (LIMITS[3].rate or 0)
 
 
 def ran(done: Done, jobs: int, *, began: int, ended: int | None, task: str = "work") -> Done:

@@ -81,7 +81,7 @@ def test_a_server_whose_disk_is_full_refuses_jobs_clearly_and_ends_those_that_ru
     server: Postgres, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     papers = Papers(tmp_path)
-    with Forebay(server.url()) as app, app.working(threads=1):
+    with Forebay(server.url()) as app, app.run_worker(threads=1):
         work = papers.task(app)
         job = work.enqueue("hold it")
         papers.accepted(job)
@@ -116,7 +116,7 @@ def test_a_server_whose_log_finds_no_room_goes_down_and_nothing_accepted_is_lost
     durable: Postgres, tmp_path: Path
 ) -> None:
     papers = Papers(tmp_path)
-    with Forebay(durable.url()) as app, app.working(threads=1):
+    with Forebay(durable.url()) as app, app.run_worker(threads=1):
         work = papers.task(app)
         job = work.enqueue("hold it")
         papers.accepted(job)

@@ -14,8 +14,8 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit, key_scope
 from forebay.domain.outcome import AttemptError
-from forebay.domain.schedule import Firing, FiringStatus
-from forebay.domain.settlement import Ending
+from forebay.domain.schedule import ScheduleRun, ScheduleRunStatus
+from forebay.domain.settlement import OutcomeKind
 from forebay.stores.memory.store import MemoryEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, new_job
@@ -28,7 +28,7 @@ def life(name: str = "one", **changes: Any) -> Timeline:
     engine = MemoryEngine(clock=ManualClock(100))
     store = engine.store()
     store.insert([new_job(id=JobId(name))])
-    store.exchange(WORKER, [complete(job) for job in claim(store)])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
     timeline = engine.reader().history(JobId(name))
     assert timeline is not None
     return replace(timeline, job=replace(timeline.job, **changes))
@@ -101,7 +101,7 @@ def test_the_finisher_is_not_among_the_failed_attempts() -> None:
     row = Attempt(
         job_id=JobId("one"),
         attempt=1,
-        ending=Ending.LOST,
+        outcome=OutcomeKind.LOST,
         worker=WORKER,
         started_at=50,
         ended_at=90,
@@ -220,8 +220,8 @@ def test_more_starts_than_a_rate_allows_are_seen() -> None:
 
 
 def test_a_time_of_a_schedule_gives_one_job() -> None:
-    fired = Firing(at=100, status=FiringStatus.ENQUEUED)
-    skipped = Firing(at=100, status=FiringStatus.SKIPPED)
+    fired = ScheduleRun(planned_at=100, status=ScheduleRunStatus.ENQUEUED)
+    skipped = ScheduleRun(planned_at=100, status=ScheduleRunStatus.SKIPPED)
 
     assert found(history(), life(), firings={"often": [fired, skipped]}) == []
     assert found(history(), life(), firings={"often": [fired, fired]}) == ["often was fired 2 times for 100"]

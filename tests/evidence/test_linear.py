@@ -19,7 +19,7 @@ from forebay.domain.outcome import Completed, Interrupted, Outcome
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Want
+from forebay.stores.protocol import Engine, QueueClaim
 from tests.urls import ENGINES, lent_url
 
 THREADS: Final = 4
@@ -44,7 +44,7 @@ class Hand:
         self._dice = Random(number)
         self._job: Job | None = None
         self._calls: list[Call] = []
-        self._store.beat(WorkerInfo(id=self._worker))
+        self._store.heartbeat(WorkerInfo(id=self._worker))
 
     def play(self, job_id: JobId, queue: QueueName, barrier: Barrier) -> list[Call]:
         self._job, self._calls = None, []
@@ -57,9 +57,9 @@ class Hand:
     def _next(self, job_id: JobId, queue: QueueName) -> None:
         name = self._dice.choices(("work", "force", "revive", "look"), (6, 1, 2, 2))[0]
         if name == "force":
-            self._note(name, lambda: self._store.cancel([job_id], force=True)[0].done)
+            self._note(name, lambda: self._store.cancel([job_id], force=True)[0].applied)
         elif name == "revive":
-            self._note(name, lambda: self._store.revive([job_id])[0].done)
+            self._note(name, lambda: self._store.revive([job_id])[0].applied)
         elif name == "look":
             self._note(name, lambda: self._seen(job_id))
         elif self._job is None:
@@ -78,7 +78,9 @@ class Hand:
         return job.state, job.attempt
 
     def _claimed(self, queue: QueueName) -> int:
-        jobs = self._store.exchange(self._worker, wants=[Want(queue, 1, LEASE_MS)], room=1).jobs
+        jobs = self._store.settle_and_claim(
+            self._worker, claims=[QueueClaim(queue, 1, LEASE_MS)], room=1
+        ).jobs
         self._job = jobs[0] if jobs else None
         return jobs[0].attempt if jobs else 0
 
@@ -87,7 +89,7 @@ class Hand:
         outcome: Outcome = Completed(b"null") if is_over else Interrupted()
         end = decide(job, outcome, 0.0)
         name, self._job = "complete" if is_over else "hand back", None
-        self._note(name, lambda: bool(self._store.exchange(self._worker, [end]).settled), job.attempt)
+        self._note(name, lambda: bool(self._store.settle_and_claim(self._worker, [end]).settled), job.attempt)
 
     def close(self) -> None:
         self._reader.close()

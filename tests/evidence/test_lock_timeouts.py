@@ -43,7 +43,7 @@ def test_a_settlement_that_meets_a_lock_time_out_is_made_later_and_once(app: For
     def innocent() -> None:
         runs.append("innocent")
 
-    with app.working(threads=3), closing(psycopg.connect(engine.address.dsn)) as other:
+    with app.run_worker(threads=3), closing(psycopg.connect(engine.address.dsn)) as other:
         job = held.enqueue()
         assert has_begun.wait(PATIENCE)
         schema = engine.address.schema

@@ -22,7 +22,7 @@ from forebay.domain.queue import QueueSettings
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from tests.evidence.networks import BOUND_SECONDS, PATIENT_SECONDS, Network
 from tests.evidence.papers import DEADLINE, Papers, acceptance, refusal
 from tests.stores.support import new_job
@@ -53,10 +53,10 @@ def test_an_enqueue_that_is_cut_can_be_asked_for_again_under_its_key_and_gives_o
     cut = proxy.lose_answer_to(b"in doubt") if is_after else proxy.lose(b"in doubt", Way.ASKS)
 
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
-        work.using(once="order 7").enqueue("in doubt")
-    again = work.using(once="order 7").enqueue("in doubt")
+        work.using(idempotency_key="order 7").enqueue("in doubt")
+    again = work.using(idempotency_key="order 7").enqueue("in doubt")
     papers.accepted(again)
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         papers.check(app)
 
     assert cut.made == 1
@@ -83,9 +83,9 @@ Use = Callable[[Any], object]
 WRITES: Final[dict[str, Use]] = {
     "insert": lambda store: store.insert([new_job()]),
     "insert many": lambda store: store.insert([new_job(unique_key=f"k{one}") for one in range(300)]),
-    "exchange": lambda store: store.exchange(ME, wants=[Want(DEFAULT_QUEUE, 1)], room=1),
+    "exchange": lambda store: store.settle_and_claim(ME, wants=[QueueClaim(DEFAULT_QUEUE, 1)], room=1),
     "renew": lambda store: store.renew(ME, [Lease(JobId("0" * 26), 1)]),
-    "beat": lambda store: store.beat(WorkerInfo(id=ME)),
+    "beat": lambda store: store.heartbeat(WorkerInfo(id=ME)),
     "take_commands": lambda store: store.take_commands([ME]),
     "sweep": lambda store: store.sweep(ME, 10, 30_000),
     "cancel": lambda store: store.cancel([JobId("0" * 26)]),
@@ -118,7 +118,7 @@ def test_no_call_waits_without_end_on_a_half_open_connection(
             told = [one.result() for one in [*asked, connecting]]
 
         assert {type(error) for error, _ in told} == {StoreUnavailable}
-        assert all(engine.place in str(error) for error, _ in told)
+        assert all(engine.location in str(error) for error, _ in told)
         assert max(seconds for _, seconds in told) < 10 * BOUND_SECONDS
         proxy.heal()
         for use, handle in calls:
@@ -191,7 +191,7 @@ def test_a_request_that_arrives_after_its_caller_has_given_up_gives_no_second_jo
         refusal(papers.task(hasty), "")
         proxy.heal()
     papers.accepted(acceptance(work))
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         papers.check(app)
 
     assert papers.starts() == 2
@@ -208,7 +208,7 @@ def test_a_slow_network_with_doubled_connects_only_takes_longer(
     proxy.delay(0.002)
 
     papers.accepted(*app.enqueue_many([work.job(f"{number} {'x' * 1_000}") for number in range(20)]))
-    with app.working(threads=2):
+    with app.run_worker(threads=2):
         papers.check(app)
 
     assert papers.starts() == 20

@@ -71,7 +71,7 @@ def at_work(server: Server, papers: Papers) -> Iterator[tuple[Forebay, Task[[str
         job = papers.task(app).enqueue("hold the first")
         papers.accepted(job)
         work = papers.task(hasty)
-        with hasty.working(threads=2):
+        with hasty.run_worker(threads=2):
             eventually(lambda: papers.holders(job), DEADLINE)
             yield app, work
 

@@ -27,7 +27,7 @@ def test_an_exchange_that_is_cut_is_made_again_and_each_job_runs_once(
     with Forebay(network.url) as producer, Forebay(network.through(proxy)) as app:
         papers.task(app)
         enqueue = papers.task(producer).enqueue
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             cuts = [
                 proxy.lose(b"its claim is not told", Way.ANSWERS),
                 proxy.lose(b"the end of its end does not arrive", Way.ASKS),
@@ -108,7 +108,7 @@ def test_connections_that_are_cut_again_and_again_lose_nothing(
         papers.task(app)
         work = papers.task(producer)
         papers.accepted(*producer.enqueue_many([work.job(str(number)) for number in range(60)]))
-        with app.working(threads=2):
+        with app.run_worker(threads=2):
             for share in (15, 30, 45):
                 eventually(lambda share=share: papers.starts() >= share, DEADLINE)  # type: ignore[misc]
                 proxy.cut()

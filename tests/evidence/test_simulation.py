@@ -18,7 +18,7 @@ from evidence.world import World
 from forebay.domain.job import WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.stores.memory import leasing
-from forebay.stores.memory.order import Record
+from forebay.stores.memory.order import StoredJob
 from forebay.stores.protocol import Store
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -89,7 +89,7 @@ def test_a_run_plays_again_exactly(tmp_path: Path) -> None:
 def test_a_store_without_a_fence_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever names a running job may end it, whatever attempt it speaks of."""
 
-    def lenient(record: Record | None, attempt: int, worker: WorkerId) -> str | None:
+    def lenient(record: StoredJob | None, attempt: int, worker: WorkerId) -> str | None:
         return None if record is not None and record.job.state is JobState.RUNNING else "not running"
 
     monkeypatch.setattr(leasing, "_refusal", lenient)

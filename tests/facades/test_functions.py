@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forebay import Forebay, InvalidJob
-from forebay.facades.functions import Functions, called, path_of
+from forebay.facades.functions import FunctionRegistry, bind_call, path_of
 from forebay.facades.task_queue import TaskQueue
 from tests.facades import calls
 
@@ -61,7 +61,7 @@ def test_a_function_is_named_by_its_module_and_its_name_inside_it() -> None:
 def test_partials_bring_their_arguments() -> None:
     func = partial(partial(calls.note, "a", value=1), value=2)
 
-    assert called(func, ["b"], {"more": 3}) == (calls.note, ("a", "b"), {"value": 2, "more": 3})
+    assert bind_call(func, ["b"], {"more": 3}) == (calls.note, ("a", "b"), {"value": 2, "more": 3})
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_partials_bring_their_arguments() -> None:
 )
 def test_a_name_leads_to_a_function_or_to_nothing(path: str, is_there: bool) -> None:
     with Forebay("memory://") as app:
-        assert Functions(app, "default").learn(path) is is_there
+        assert FunctionRegistry(app, "default").import_function(path) is is_there
         assert (path in app.registry) is is_there
 
 

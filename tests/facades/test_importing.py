@@ -14,8 +14,8 @@ import pytest
 from forebay import Forebay, StoreUnavailable
 from forebay.domain.job import DEFAULT_QUEUE
 from forebay.facades import importing
-from forebay.facades.functions import Functions
-from forebay.facades.importing import Importing
+from forebay.facades.functions import FunctionRegistry
+from forebay.facades.importing import FunctionImporter
 from forebay.facades.task_queue import TaskQueue
 from tests.facades import calls
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
@@ -47,7 +47,7 @@ def test_what_waits_at_the_start_is_known_before_anything_is_claimed() -> None:
     with Forebay("memory://") as app:
         app.enqueue(ADD, [1])
         app.enqueue("tests.facades.calls:note", ["key", 1], delay=60)
-        looking = Importing(app, DEFAULT_QUEUE, Functions(app, DEFAULT_QUEUE))
+        looking = FunctionImporter(app, DEFAULT_QUEUE, FunctionRegistry(app, DEFAULT_QUEUE))
 
         looking.start()
         looking.stop()
@@ -59,10 +59,10 @@ def test_what_waits_at_the_start_is_known_before_anything_is_claimed() -> None:
 def test_a_store_that_does_not_answer_is_asked_again_and_a_closed_one_is_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(importing, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(importing, "POLL_SECONDS", 0.001)
     app = Forebay("memory://")
-    looking = Importing(app, DEFAULT_QUEUE, Functions(app, DEFAULT_QUEUE))
-    look = looking.look
+    looking = FunctionImporter(app, DEFAULT_QUEUE, FunctionRegistry(app, DEFAULT_QUEUE))
+    look = looking.poll
     looks: list[int] = []
 
     def in_trouble() -> None:
@@ -71,7 +71,7 @@ def test_a_store_that_does_not_answer_is_asked_again_and_a_closed_one_is_not(
             raise StoreUnavailable("locked")
         look()
 
-    monkeypatch.setattr(looking, "look", in_trouble)
+    monkeypatch.setattr(looking, "poll", in_trouble)
     with no_thread_stays(), caplog.at_level(logging.WARNING):
         looking.start()
         eventually(lambda: len(looks) > 3)
@@ -84,7 +84,7 @@ def test_a_store_that_does_not_answer_is_asked_again_and_a_closed_one_is_not(
 def test_two_threads_that_meet_a_function_at_once_make_one_task(key: str) -> None:
     found: list[Any] = []
     with Forebay("memory://") as app:
-        functions = Functions(app, DEFAULT_QUEUE)
+        functions = FunctionRegistry(app, DEFAULT_QUEUE)
         threads = [Thread(target=lambda: found.append(functions.task(calls.add))) for _ in range(20)]
         for thread in threads:
             thread.start()
@@ -133,26 +133,26 @@ def test_a_module_that_raises_may_be_mended_and_is_tried_again(
 ) -> None:
     module("broken_at_first", "import no_such_module_at_all")
     with Forebay("memory://") as app:
-        functions = Functions(app, DEFAULT_QUEUE)
+        functions = FunctionRegistry(app, DEFAULT_QUEUE)
 
-        assert functions.learn("broken_at_first:work") is False
+        assert functions.import_function("broken_at_first:work") is False
         assert "no_such_module_at_all" in (functions.why_missing("broken_at_first:work") or "")
         module("broken_at_first", "def work(): ...\n\n\n# of another length")
         importlib.invalidate_caches()
 
-        assert functions.learn("broken_at_first:work") is True
+        assert functions.import_function("broken_at_first:work") is True
         assert functions.why_missing("broken_at_first:work") is None
 
 
 def test_what_crashes_the_looking_thread_is_raised_to_whoever_stops_it_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(importing, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(importing, "POLL_SECONDS", 0.001)
 
-    def crash(_self: Importing) -> None:
+    def crash(_self: FunctionImporter) -> None:
         raise GeneratorExit("nobody expects this")
 
-    monkeypatch.setattr(Importing, "look", crash)
+    monkeypatch.setattr(FunctionImporter, "poll", crash)
     with no_thread_stays():
         queue = TaskQueue(":memory:", num_workers=1)
         with caplog.at_level(logging.ERROR):

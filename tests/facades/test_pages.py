@@ -16,14 +16,14 @@ from forebay import ConfigError, Forebay, JobHandle, RetryPolicy, errors
 from forebay.app.alerts import Alerts
 from forebay.app.consumer import Consumer
 from forebay.app.schedules import Schedules
-from forebay.app.task import Call
+from forebay.app.task import ConfiguredTask
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState, Status, parse_state, status_of
 from forebay.domain.queue import QueueSettings
 from forebay.facades import service_task
 from forebay.facades.job_result import ArchivedJob, JobResult
 from forebay.facades.service_task import ServiceTask
-from forebay.facades.task_queue import Level, TaskQueue
+from forebay.facades.task_queue import PriorityLevel, TaskQueue
 from forebay.facades.task_service import TaskService
 from forebay.facades.work_queue import WorkQueue
 from forebay.facades.work_task import STATES, STATUSES, WorkTask
@@ -33,8 +33,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(python)?\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 # What the table of words may name.
 OURS: dict[str, Any] = {
-    "Task": Call,  # a task has the methods of its calls
-    "Level": Level,
+    "Task": ConfiguredTask,  # a task has the methods of its calls
+    "Level": PriorityLevel,
     **{
         kind.__name__: kind
         for kind in (

@@ -22,7 +22,7 @@ from forebay import ConfigError, DuplicateJob, Forebay, InvalidJob, PayloadError
 from forebay.domain.job import DEFAULT_QUEUE, JobId, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueSettings, QueueState
-from forebay.domain.settlement import Ending
+from forebay.domain.settlement import OutcomeKind
 from forebay.errors import StoreUnusable
 from forebay.facades import errors
 from forebay.facades.errors import (
@@ -32,8 +32,8 @@ from forebay.facades.errors import (
     JobNotFoundError,
     JobRefusedError,
 )
-from forebay.facades.task_queue import POLICY, POLL_SECONDS, Level, TaskQueue
-from forebay.stores.protocol import Want
+from forebay.facades.task_queue import POLICY, POLL_SECONDS, PriorityLevel, TaskQueue
+from forebay.stores.protocol import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.facades import calls
 from tests.facades.conftest import MakeQueue
@@ -141,14 +141,22 @@ def test_an_unknown_id_is_an_error(idle: TaskQueue) -> None:
 @pytest.mark.shows("R-PRI-01", "R-PRI-03")
 def test_the_more_urgent_job_runs_first(make_queue: MakeQueue, key: str) -> None:
     idle = make_queue(num_workers=0)
-    for priority in (0, 10, 5, Level.HIGH, Level.LOW, Level.CRITICAL, Level.MEDIUM):
+    for priority in (
+        0,
+        10,
+        5,
+        PriorityLevel.HIGH,
+        PriorityLevel.LOW,
+        PriorityLevel.CRITICAL,
+        PriorityLevel.MEDIUM,
+    ):
         idle.submit(calls.note, key, int(priority), priority=priority)
 
     make_queue(num_workers=1)
 
     # 10 and CRITICAL are equals, and so are 0 and LOW: the one that came first goes first.
     eventually(lambda: calls.noted[key] == [10, 0, 1, 5, 2, 0, 3])
-    assert [level.priority for level in Level] == [10, 7, 3, 0]
+    assert [level.priority for level in PriorityLevel] == [10, 7, 3, 0]
 
 
 @pytest.mark.parametrize("priority", [-1, 11, 2.5, True, "high"])
@@ -421,7 +429,7 @@ os._exit(9)
     assert queue.get_result("held", timeout=DEADLINE) == key
     assert calls.noted[key] == [2]
     with looking(file) as app:
-        assert [one.ending for one in app.job("held").history().attempts] == [Ending.LOST]
+        assert [one.outcome for one in app.job("held").history().attempts] == [OutcomeKind.LOST]
 
 
 @pytest.mark.shows("R-RETRY-38")
@@ -812,7 +820,7 @@ def test_a_worker_of_the_app_itself_runs_the_jobs_of_a_task_queue(
 
     with looking(file) as app:
         store = app.engine.store()
-        answer = store.exchange(WorkerId("anybody"), wants=[Want(DEFAULT_QUEUE, 1)], room=1)
+        answer = store.settle_and_claim(WorkerId("anybody"), claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1)
         store.close()
 
     assert [(job.id, job.task) for job in answer.jobs] == [(JobId(job_id), "tests.facades.calls:add")]

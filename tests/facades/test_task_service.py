@@ -13,7 +13,7 @@ import pytest
 
 from forebay import Forebay, InvalidJob
 from forebay.app.consumer import Consumer
-from forebay.app.figures import queue_figures
+from forebay.app.figures import queue_stats
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.errors import QueueNotFound, StoreUnavailable
@@ -255,8 +255,8 @@ def test_what_was_claimed_is_given_out_whatever_becomes_of_the_rest(
 
     app.client.enqueue([NewJob(task="t", queue=QueueName("mail"), payload=b"raw", priority=90)])
     made = service.enqueue("mail", 1)
-    monkeypatch.setattr(Consumer, "do_duties", away)
-    monkeypatch.setattr(service, "_ended", away)
+    monkeypatch.setattr(Consumer, "run_maintenance", away)
+    monkeypatch.setattr(service, "_settle", away)
 
     found = service.dequeue_batch("mail", wait_timeout=0)
 
@@ -270,7 +270,7 @@ def test_without_hints_a_dequeue_looks_for_itself(
         raise StoreUnavailable("no place left for listeners")
 
     monkeypatch.setattr(app.engine, "wakeups", deaf)
-    monkeypatch.setattr(task_service, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(task_service, "POLL_SECONDS", 0.01)
     with TaskService(app) as service, ThreadPoolExecutor(1) as threads:
         service.create_queue("mail")
         assert service.dequeue("mail", wait_timeout=0.05) is None
@@ -299,6 +299,6 @@ def test_what_is_dequeued_and_acknowledged_is_in_the_metrics(app: Forebay, servi
     service.nack_task(failed.id, failed.token, "it broke")
     service.close()
 
-    [found] = app.client.read(lambda reader: queue_figures(reader, [QueueName("mail")]))
-    assert found.span.tally.counts == {"claimed": 2, "completed": 1, "failed": 1, "retried": 1}
+    [found] = app.client.read(lambda reader: queue_stats(reader, [QueueName("mail")]))
+    assert found.span.stats.counts == {"claimed": 2, "completed": 1, "failed": 1, "retried": 1}
     assert (found.run.count, found.consumers) == (2, 1)

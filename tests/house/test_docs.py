@@ -14,7 +14,7 @@ from forebay import Forebay, JobHandle, RetryPolicy, errors
 from forebay.app.consumer import Consumer
 from forebay.app.context import JobContext
 from forebay.app.schedules import Schedules
-from forebay.app.task import Call
+from forebay.app.task import ConfiguredTask
 from forebay.domain.retry import PRESETS, Curve
 from tests.docs.pages import fenced, pages, text
 
@@ -36,7 +36,7 @@ OURS = {
         "voice",
     },
 }
-KINDS = [Forebay, JobHandle, Call, JobContext, Consumer, Schedules, RetryPolicy]
+KINDS = [Forebay, JobHandle, ConfiguredTask, JobContext, Consumer, Schedules, RetryPolicy]
 
 
 def promised(kind: type) -> list[str]:

@@ -30,7 +30,7 @@ def test_a_job_sees_the_app_as_a_view_does() -> None:
         async def greet_from_the_loop(name: str) -> str:
             return f"{current_app.config['GREETING']}, {name}"
 
-        with queue.working(threads=1):
+        with queue.run_worker(threads=1):
             assert greet.enqueue("Ada").result(timeout=WITHIN) == "Hello, Ada"
             assert greet.enqueue("Bob").result(timeout=WITHIN) == "Hello, Bob"
             assert greet_from_the_loop.enqueue("Eve").result(timeout=WITHIN) == "Hello, Eve"
@@ -48,6 +48,6 @@ def test_what_an_app_puts_in_order_after_a_request_is_put_in_order_after_a_job()
         def fail() -> None:
             raise ValueError("no")
 
-        with queue.working(threads=1):
+        with queue.run_worker(threads=1):
             assert fail.enqueue().wait(timeout=WITHIN).errors
     assert ended == ["ValueError('no')"]

@@ -21,7 +21,7 @@ from forebay.errors import ConfigError, DuplicateJob, Snooze
 from forebay.facades.task_service import TaskService
 from forebay.integrations.opentelemetry import trace
 from forebay.integrations.opentelemetry.tracing import TracedEngine
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 
 TIMEOUT = 60.0
 
@@ -87,7 +87,7 @@ def test_enqueue_claim_run_and_settlement_of_a_job_hang_below_each_other(traced:
 
     with traced.tracer.start_as_current_span("request"):
         job = send.using(priority=3).enqueue()
-    with traced.app.working():
+    with traced.app.run_worker():
         job.wait(timeout=TIMEOUT)
 
     request, enqueue = traced.span("request"), traced.span("enqueue send")
@@ -114,14 +114,14 @@ def test_enqueue_claim_run_and_settlement_of_a_job_hang_below_each_other(traced:
 def test_attempts_are_of_one_trace_and_the_later_has_a_link_to_the_earlier(traced: Traced) -> None:
     tried: list[int] = []
 
-    @traced.app.task(name="try", retry=RetryPolicy(base_ms=1, max_retries=1))
+    @traced.app.task(name="try", retry_policy=RetryPolicy(base_ms=1, max_retries=1))
     def once_more() -> None:
         tried.append(current_job().attempt)
         if len(tried) == 1:
             raise ValueError("not yet")
 
     job = once_more.enqueue()
-    with traced.app.working():
+    with traced.app.run_worker():
         job.wait(timeout=TIMEOUT)
 
     failed, good = traced.spans("run try")
@@ -148,7 +148,7 @@ def test_what_a_task_asks_for_is_no_error_of_its_span(traced: Traced) -> None:
             raise Snooze(0)
 
     job = later.enqueue()
-    with traced.app.working():
+    with traced.app.run_worker():
         job.wait(timeout=TIMEOUT)
 
     assert [span.status.is_unset for span in traced.spans("run later")] == [True, True]
@@ -164,7 +164,7 @@ def test_a_job_hangs_below_the_one_that_it_depends_on(traced: Traced) -> None:
         first = step.enqueue(1)
         second = step.using(depends_on=[first]).enqueue(2)
         third = step.using(depends_on=[first, second]).enqueue(3)
-    with traced.app.working():
+    with traced.app.run_worker():
         third.wait(timeout=TIMEOUT)
 
     request = traced.span("request")
@@ -188,7 +188,7 @@ def test_what_a_job_enqueues_hangs_below_its_run_and_what_follows_it_below_its_c
         return (await child.enqueue_async()).id
 
     job = parent.enqueue()
-    with traced.app.working():
+    with traced.app.run_worker():
         enqueued = job.result(timeout=TIMEOUT)
         traced.app.job(enqueued).wait(timeout=TIMEOUT)
 
@@ -222,9 +222,9 @@ def test_a_job_that_is_refused_ends_its_span_with_the_reason(traced: Traced) -> 
     def once() -> None:
         pass
 
-    once.using(unique="k").enqueue()
+    once.using(unique_key="k").enqueue()
     with pytest.raises(DuplicateJob):
-        once.using(unique="k", on_conflict="raise").enqueue()
+        once.using(unique_key="k", on_conflict="raise").enqueue()
 
     good, refused = traced.spans("enqueue once")
     assert good.status.is_unset
@@ -238,7 +238,7 @@ def test_a_job_that_brings_a_context_keeps_it(traced: Traced) -> None:
 
     context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     job = far.using(metadata={"traceparent": context}).enqueue()
-    with traced.app.working():
+    with traced.app.run_worker():
         job.wait(timeout=TIMEOUT)
 
     assert traced.spans("enqueue far") == []
@@ -255,9 +255,9 @@ def test_the_end_of_an_attempt_that_was_lost_hangs_below_its_enqueue(traced: Tra
     gone, sweeper = WorkerId("gone"), WorkerId("sweeper")
     lost.enqueue()
     with closing(traced.app.engine.store()) as store:
-        store.exchange(gone, wants=[Want(DEFAULT_QUEUE, 1)], room=1)
+        store.settle_and_claim(gone, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1)
         [job] = store.sweep(sweeper, dead=[gone])
-        store.exchange(sweeper, [decide(job, Lost("it died"), 0.5)])
+        store.settle_and_claim(sweeper, [decide(job, Lost("it died"), 0.5)])
 
     assert is_below(traced.span("settle pending"), traced.span("enqueue lost"))
 
@@ -271,7 +271,7 @@ def test_without_a_provider_jobs_carry_nothing() -> None:
             pass
 
         job = plain.enqueue()
-        with app.working():
+        with app.run_worker():
             job.wait(timeout=TIMEOUT)
 
         assert job.refresh().metadata == {}
@@ -321,7 +321,7 @@ def test_what_goes_wrong_with_spans_is_logged_once_and_harms_no_job(
         def child() -> str:
             return "child"
 
-        @app.task(name="parent", retry=RetryPolicy(base_ms=1, max_retries=1))
+        @app.task(name="parent", retry_policy=RetryPolicy(base_ms=1, max_retries=1))
         def parent() -> str:
             tried.append(1)
             if len(tried) == 1:
@@ -329,12 +329,12 @@ def test_what_goes_wrong_with_spans_is_logged_once_and_harms_no_job(
             current_job().follow_up(child.job())
             return child.enqueue().id
 
-        once = child.using(unique="k", on_conflict="raise")
+        once = child.using(unique_key="k", on_conflict="raise")
         once.enqueue()
         with pytest.raises(DuplicateJob):
             once.enqueue()
         job = parent.enqueue()
-        with app.working():
+        with app.run_worker():
             made = job.result(timeout=TIMEOUT)
             assert app.job(made).result(timeout=TIMEOUT) == "child"
 
@@ -361,7 +361,7 @@ def test_a_job_hangs_below_the_enqueue_of_one_that_was_claimed_meanwhile(traced:
 
     with closing(traced.app.engine.store()) as store:
         first = step.enqueue()
-        store.exchange(WorkerId("w"), wants=[Want(DEFAULT_QUEUE, 1)], room=1)
+        store.settle_and_claim(WorkerId("w"), claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1)
         step.using(depends_on=[first]).enqueue()
 
     before, after = traced.spans("enqueue step")

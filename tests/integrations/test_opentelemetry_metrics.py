@@ -25,10 +25,10 @@ from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, DuplicateJob, StoreUnavailable
 from forebay.facades.task_service import TaskService
 from forebay.integrations.opentelemetry import measure, trace
-from forebay.integrations.opentelemetry.harmless import Harmless
-from forebay.integrations.opentelemetry.measuring import LOOK_SECONDS, MAX_ERROR_TYPES, Instruments
-from forebay.scheduler.sweeping import Sweeping
-from forebay.stores.protocol import Receipt, Want
+from forebay.integrations.opentelemetry.harmless import SafeCalls
+from forebay.integrations.opentelemetry.measuring import MAX_ERROR_TYPES, REFRESH_SECONDS, Instruments
+from forebay.scheduler.sweeping import Sweeper
+from forebay.stores.protocol import InsertResult, QueueClaim
 from tests.clocks import FollowedClock
 from tests.urls import SHARED, lent_url
 
@@ -95,18 +95,18 @@ def memory(metrics: Metrics) -> Iterator[Forebay]:
 def test_what_a_worker_has_done_is_counted_and_timed(app: Forebay, metrics: Metrics) -> None:
     tried: list[int] = []
 
-    @app.task(name="send", queue="mail", retry=RetryPolicy(base_ms=1, max_retries=1))
+    @app.task(name="send", queue="mail", retry_policy=RetryPolicy(base_ms=1, max_retries=1))
     def send() -> None:
         tried.append(current_job().attempt)
         if len(tried) == 1:
             raise ValueError("not yet")
 
-    @app.task(name="break", queue="mail", retry=RetryPolicy(max_retries=0))
+    @app.task(name="break", queue="mail", retry_policy=RetryPolicy(max_retries=0))
     def bad() -> None:
         raise LookupError("never")
 
     jobs = [send.enqueue(), bad.enqueue()]
-    with app.working():
+    with app.run_worker():
         for job in jobs:
             job.wait(timeout=TIMEOUT)
 
@@ -139,7 +139,7 @@ def test_units_are_those_of_the_conventions_and_bounds_are_in_seconds(
     def send() -> None:
         pass
 
-    with memory.working():
+    with memory.run_worker():
         send.enqueue().wait(timeout=TIMEOUT)
 
     found = metrics.metrics()
@@ -163,7 +163,7 @@ def test_jobs_and_workers_are_counted_when_somebody_collects(app: Forebay, metri
     for _ in range(3):
         send.enqueue()
     send.using(delay=timedelta(hours=1)).enqueue()
-    with app.working(queues=["another"]) as worker:
+    with app.run_worker(queues=["another"]) as worker:
         assert worker.status().is_healthy
 
         found = metrics.metrics()
@@ -189,7 +189,7 @@ def test_however_often_is_collected_the_store_is_asked_every_ten_seconds(
         send.enqueue()
 
         assert metrics.total(JOBS, forebay_state="pending") == 1
-        clock.advance(ms=int(LOOK_SECONDS * 1_000))
+        clock.advance(ms=int(REFRESH_SECONDS * 1_000))
         assert metrics.total(JOBS, forebay_state="pending") == 2
 
 
@@ -227,10 +227,10 @@ def test_a_job_that_is_refused_or_there_already_is_not_one_more(memory: Forebay,
     def once() -> None:
         pass
 
-    once.using(unique="k").enqueue()
-    once.using(unique="k").enqueue()
+    once.using(unique_key="k").enqueue()
+    once.using(unique_key="k").enqueue()
     with pytest.raises(DuplicateJob):
-        once.using(unique="k", on_conflict="raise").enqueue()
+        once.using(unique_key="k", on_conflict="raise").enqueue()
 
     good = [one for one in metrics.points(SENT) if "error.type" not in (one.attributes or {})]
     assert [one.value for one in good] == [1]
@@ -253,7 +253,7 @@ def test_follow_ups_and_runs_of_schedules_are_enqueued_too(memory: Forebay, metr
     def report() -> None:
         pass
 
-    with memory.working():
+    with memory.run_worker():
         parent.enqueue().wait(timeout=TIMEOUT)
     assert metrics.total(SENT, forebay_task="child") == 1
     assert metrics.total(SENT, forebay_task="parent") == 1
@@ -271,7 +271,7 @@ def test_a_lease_that_is_lost_is_counted_by_who_had_it_and_the_attempt_by_who_to
     [job] = slow.claim(queue="mail")
     with closing(memory.engine.store()) as store:
         [swept] = store.sweep(sweeper, dead=[slow.id])
-        store.exchange(sweeper, [decide(swept, Lost("it died"), 0.5)])
+        store.settle_and_claim(sweeper, [decide(swept, Lost("it died"), 0.5)])
 
     assert slow.complete(job) is False
 
@@ -291,7 +291,7 @@ def test_attempts_that_a_sweep_has_ended_are_counted_as_lost(metrics: Metrics, c
         send.enqueue()
         gone = app.consumer()
         gone.claim(queue="mail")
-        sweeping = Sweeping(
+        sweeping = Sweeper(
             sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5, hooks=app.registry.hooks
         )
         with closing(app.engine.store()) as store:
@@ -325,7 +325,7 @@ def test_jobs_of_a_transaction_of_ones_own_are_counted(tmp_path: Path, metrics: 
         app.counts()
         with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as connection:
             connection.execute("begin immediate")
-            app.enqueue_within(connection, [send.job()])
+            app.enqueue_tx(connection, [send.job()])
             connection.execute("commit")
 
         assert metrics.total(SENT, forebay_task="send") == 1
@@ -345,7 +345,7 @@ def test_an_app_may_be_traced_and_measured(is_traced_first: bool, metrics: Metri
             pass
 
         job = send.enqueue()
-        with app.working():
+        with app.run_worker():
             job.wait(timeout=TIMEOUT)
 
         assert "traceparent" in job.refresh().metadata
@@ -368,11 +368,11 @@ def test_of_too_many_tasks_and_errors_the_later_ones_are_one(metrics: Metrics) -
     instruments = Instruments(metrics.provider.get_meter("forebay"))
     with Forebay("memory://") as app:
         known = [app.task(name=f"task {number}")(_nothing).job() for number in range(MAX_SERIES + 2)]
-    stored = Receipt(id=None, is_new=True)
+    stored = InsertResult(id=None, is_new=True)
 
-    instruments.sent(known, [stored] * len(known), 0.0)
+    instruments.on_enqueued(known, [stored] * len(known), 0.0)
     for number in range(MAX_ERROR_TYPES + 2):
-        instruments.unsent(known[:1], type(f"Bad{number}", (Exception,), {})(), 0.0)
+        instruments.on_enqueue_failed(known[:1], type(f"Bad{number}", (Exception,), {})(), 0.0)
 
     assert metrics.total(SENT, forebay_task="_OTHER") == 2
     assert metrics.total(SENT, error_type="_OTHER") == 2
@@ -409,14 +409,14 @@ def test_what_goes_wrong_with_metrics_is_logged_once_and_harms_no_job(
         def send() -> str:
             return "sent"
 
-        with app.working():
+        with app.run_worker():
             assert send.enqueue().result(timeout=TIMEOUT) == "sent"
 
     assert caplog.text.count("metrics of jobs are lost") == 1
 
 
 def test_of_many_threads_that_fail_at_once_one_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    harmless, together = Harmless(logging.getLogger("tests"), "it is broken"), Barrier(8)
+    harmless, together = SafeCalls(logging.getLogger("tests"), "it is broken"), Barrier(8)
 
     def fail() -> None:
         with harmless():
@@ -435,13 +435,13 @@ def test_of_many_threads_that_fail_at_once_one_is_logged(caplog: pytest.LogCaptu
 class Failing:
     """An observer that always raises."""
 
-    def claimed(self, jobs: Sequence[Job]) -> None:
+    def on_claimed(self, jobs: Sequence[Job]) -> None:
         raise StoreUnavailable("mine")
 
-    def ended(self, ends: Sequence[Any]) -> None:
+    def on_settled(self, ends: Sequence[Any]) -> None:
         raise StoreUnavailable("mine")
 
-    lost = claimed
+    on_lease_lost = on_claimed
 
 
 def test_an_observer_that_fails_is_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
@@ -452,14 +452,16 @@ def test_an_observer_that_fails_is_logged_and_skipped(caplog: pytest.LogCaptureF
         def send() -> str:
             return "sent"
 
-        with app.working():
+        with app.run_worker():
             assert send.enqueue().result(timeout=TIMEOUT) == "sent"
         job = send.enqueue()
         consumer = app.consumer()
         [claimed] = consumer.claim()
         with closing(app.engine.store()) as store:
             store.sweep(WorkerId("sweeper"), dead=[consumer.id])
-            store.exchange(WorkerId("another"), wants=[Want(QueueName(DEFAULT_QUEUE), 1)], room=1)
+            store.settle_and_claim(
+                WorkerId("another"), claims=[QueueClaim(QueueName(DEFAULT_QUEUE), 1)], room=1
+            )
         assert consumer.complete(claimed) is False
         assert job.refresh().result is None
         consumer.close()

@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
 from forebay import Forebay
-from forebay.domain.job import Need
+from forebay.domain.job import Dependency
 from forebay.domain.query import JobQuery
 from forebay.errors import (
     ConfigError,
@@ -40,9 +40,9 @@ from forebay.errors import (
     Unauthenticated,
 )
 from forebay.integrations.outbox import Outbox, outbox_table
-from forebay.integrations.relaying import Relay, carry, relaying, waiting
+from forebay.integrations.relaying import Relay, outbox_stats, relay_batch, run_relay
 from forebay.stores.protocol import Store
-from forebay.testing.faults import faulty
+from forebay.testing.faults import inject_faults
 from tests.urls import url_of
 from tests.worker.support import eventually
 
@@ -92,13 +92,13 @@ class Shop:
             return self.outbox.enqueue(session, [self.double.job(number) for number in numbers])
 
     def carry(self, most: int = 100) -> Any:
-        return carry(self.outbox.table, self.engine, self.queue.client, most)
+        return relay_batch(self.outbox.table, self.engine, self.queue.client, most)
 
     def stored(self) -> list[str]:
         return sorted(job.id for job in self.queue.search(JobQuery(), limit=1_000).jobs)
 
     def rows(self) -> int:
-        return waiting(self.outbox.table, self.engine).rows
+        return outbox_stats(self.outbox.table, self.engine).rows
 
 
 def _double(number: int) -> int:
@@ -140,7 +140,7 @@ def test_a_job_comes_with_the_commit_and_not_with_a_rollback(shop: Shop) -> None
 
     assert (carried.stored, carried.refused, shop.rows()) == (1, 0, 0)
     assert shop.stored() == [job.id]
-    with shop.queue.working():
+    with shop.queue.run_worker():
         assert job.result(timeout=WITHIN) == 42
 
 
@@ -151,7 +151,7 @@ def test_a_relay_that_dies_between_its_two_steps_carries_nothing_twice(shop: Sho
 
     assert shop.stored() == sorted(job.id for job in jobs)
     assert shop.rows() == 3
-    with shop.queue.working():
+    with shop.queue.run_worker():
         assert [job.result(timeout=WITHIN) for job in jobs] == [2, 4, 6]
     # They are final by now, and still nobody runs them again.
     assert shop.carry().stored == 3
@@ -173,11 +173,11 @@ def killed(shop: Shop) -> None:
 def test_a_job_that_the_queue_has_forgotten_is_not_carried_again(shop: Shop) -> None:
     alone = shop.order(1, 2)
     with Session(shop.engine) as session, session.begin():
-        child = replace(shop.double.job(5), depends_on=(Need(1),))
+        child = replace(shop.double.job(5), depends_on=(Dependency(1),))
         graph = shop.outbox.enqueue(session, [shop.double.job(4), child])
     killed(shop)
     jobs = [*alone, *graph]
-    with shop.queue.working():
+    with shop.queue.run_worker():
         assert [job.result(timeout=WITHIN) for job in jobs] == [2, 4, 8, 10]
     # As Redis does by itself with all but the newest finished jobs.
     shop.queue.client.write(lambda store: store.delete([job.id for job in jobs]))
@@ -191,11 +191,11 @@ def test_a_job_that_the_queue_has_forgotten_is_not_carried_again(shop: Shop) -> 
 
 def test_a_once_key_of_the_job_itself_stays(small: Shop) -> None:
     with Session(small.engine) as session, session.begin():
-        [job] = small.outbox.enqueue(session, [small.double.using(once="order 7").job(1)])
+        [job] = small.outbox.enqueue(session, [small.double.using(idempotency_key="order 7").job(1)])
 
     small.carry()
 
-    assert job.refresh().once_key == "order 7"
+    assert job.refresh().idempotency_key == "order 7"
 
 
 def test_many_relays_carry_each_job_once(shop: Shop) -> None:
@@ -224,7 +224,7 @@ def test_a_row_that_is_refused_waits_with_its_reason_and_holds_up_nobody(small: 
 
     assert (carried.stored, carried.refused) == (2, 1)
     assert small.carry().refused == 0  # not yet due again
-    held = waiting(small.outbox.table, small.engine)
+    held = outbox_stats(small.outbox.table, small.engine)
     assert (held.rows, held.refused) == (1, 1)
     with small.engine.connect() as connection:
         [row] = connection.execute(select(small.outbox.table)).all()
@@ -274,7 +274,7 @@ def test_a_job_whose_id_another_one_has_stays_in_the_outbox(shop: Shop, has_chil
     shop.double.using(id="order-7").enqueue(1)
     jobs = [shop.double.using(id="order-7").job(2)]
     if has_child:
-        jobs.append(replace(shop.double.job(3), depends_on=(Need(1),)))
+        jobs.append(replace(shop.double.job(3), depends_on=(Dependency(1),)))
     with Session(shop.engine) as session, session.begin():
         shop.outbox.enqueue(session, jobs)
 
@@ -295,7 +295,7 @@ def test_a_job_that_is_repeated_with_its_id_is_stored_once(shop: Shop) -> None:
 def test_rows_are_stored_in_their_order(shop: Shop) -> None:
     [parent] = shop.order(1)
     with Session(shop.engine) as session, session.begin():
-        child = replace(shop.double.job(2), depends_on=(Need(parent.id),))
+        child = replace(shop.double.job(2), depends_on=(Dependency(parent.id),))
         shop.outbox.enqueue(session, [child])
 
     carried = shop.carry()
@@ -317,7 +317,7 @@ def test_what_keeps_out_a_whole_relay_is_no_fault_of_the_jobs(small: Shop, error
     with refusing(small, error), pytest.raises(type(error)):
         small.carry()
 
-    assert waiting(small.outbox.table, small.engine).refused == 0
+    assert outbox_stats(small.outbox.table, small.engine).refused == 0
     assert small.carry().stored == 2
 
 
@@ -335,7 +335,7 @@ def test_a_row_is_tried_again_when_the_queue_says(small: Shop) -> None:
 
 def test_jobs_that_depend_on_each_other_are_carried_together(shop: Shop) -> None:
     first = shop.double.job(1)
-    parent, child = shop.double.job(4), replace(shop.double.job(5), depends_on=(Need(1),))
+    parent, child = shop.double.job(4), replace(shop.double.job(5), depends_on=(Dependency(1),))
 
     with Session(shop.engine) as session, session.begin():
         [_, waits] = shop.outbox.enqueue(session, [parent, child])
@@ -362,13 +362,13 @@ def test_while_the_queue_is_away_jobs_stay_where_they_are(small: Shop) -> None:
     away = Forebay("redis://127.0.0.1:1/0")
 
     with away, pytest.raises(StoreUnavailable):
-        carry(small.outbox.table, small.engine, away.client)
+        relay_batch(small.outbox.table, small.engine, away.client)
 
-    assert (small.rows(), waiting(small.outbox.table, small.engine).refused) == (1, 0)
+    assert (small.rows(), outbox_stats(small.outbox.table, small.engine).refused) == (1, 0)
 
 
 def test_a_relay_in_the_program_carries_what_comes(small: Shop) -> None:
-    with relaying(small.outbox, small.engine, every=0.01) as relay, small.queue.working():
+    with run_relay(small.outbox, small.engine, every=0.01) as relay, small.queue.run_worker():
         [job] = small.order(21)
         eventually(lambda: small.rows() == 0)
         assert job.result(timeout=WITHIN) == 42
@@ -378,7 +378,7 @@ def test_a_relay_in_the_program_carries_what_comes(small: Shop) -> None:
 
 def test_a_relay_begins_while_the_queue_is_away(small: Shop) -> None:
     small.order(1)
-    with Forebay("redis://127.0.0.1:1/0") as away, relaying(Outbox(away), small.engine) as relay:
+    with Forebay("redis://127.0.0.1:1/0") as away, run_relay(Outbox(away), small.engine) as relay:
         assert relay.is_running
     assert (relay.stored, small.rows()) == (0, 1)
 
@@ -390,7 +390,7 @@ def test_a_relay_outlives_an_exhausted_pool(tmp_path: Path, caplog: pytest.LogCa
     with Forebay(f"sqlite:///{tmp_path}/jobs.db") as queue:
         outbox = Outbox(queue)
         outbox.create(engine)
-        with relaying(outbox, engine, every=0.01) as relay:
+        with run_relay(outbox, engine, every=0.01) as relay:
             with engine.connect() as connection:
                 eventually(lambda: "QueuePool limit" in caplog.text)
                 outbox.enqueue(connection, [queue.task(name="double")(_double).job(1)])
@@ -416,28 +416,28 @@ class Refusing:
 @contextmanager
 def refusing(shop: Shop, error: ForebayError) -> Iterator[None]:
     client, engine, clock = shop.queue.client, shop.queue.engine, shop.queue.clock
-    client.move(faulty(engine, lambda store: Refusing(store, error)), clock)
+    client.switch_store(inject_faults(engine, lambda store: Refusing(store, error)), clock)
     try:
         yield
     finally:
-        client.move(engine, clock)
+        client.switch_store(engine, clock)
 
 
 @pytest.mark.parametrize("error", [StoreUnusable, SchemaNewer, StoreError])
 def test_a_relay_outlives_what_is_wrong_with_the_queue(
     small: Shop, caplog: pytest.LogCaptureFixture, error: type[ForebayError]
 ) -> None:
-    with relaying(small.outbox, small.engine, every=0.01) as relay:
+    with run_relay(small.outbox, small.engine, every=0.01) as relay:
         with refusing(small, error("not now")):
             small.order(1)
             eventually(lambda: "not now" in caplog.text)
-            assert (small.rows(), waiting(small.outbox.table, small.engine).refused) == (1, 0)
+            assert (small.rows(), outbox_stats(small.outbox.table, small.engine).refused) == (1, 0)
         eventually(lambda: relay.stored == 1)
 
 
 def test_a_relay_begins_with_one_batch_and_stops_between_two(small: Shop) -> None:
     small.order(1, 2, 3)
-    relay = Relay(small.outbox.table, small.engine, small.queue.client, most=1)
+    relay = Relay(small.outbox.table, small.engine, small.queue.client, limit=1)
     is_there, may_go = Event(), Event()
 
     @event.listens_for(small.engine, "before_cursor_execute")
@@ -460,7 +460,7 @@ def test_a_relay_begins_with_one_batch_and_stops_between_two(small: Shop) -> Non
 
 def test_a_relay_needs_a_blocking_engine(small: Shop) -> None:
     engine = create_async_engine("postgresql+psycopg://127.0.0.1:1/shop")
-    with pytest.raises(ConfigError, match="needs a blocking engine"), relaying(small.outbox, engine):  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="needs a blocking engine"), run_relay(small.outbox, engine):  # type: ignore[arg-type]
         pass
 
 
@@ -481,7 +481,7 @@ def test_an_async_session_writes_too(small: Shop) -> None:
 
     asyncio.run(order())
 
-    assert carry(small.outbox.table, blocking, small.queue.client).stored == 2
+    assert relay_batch(small.outbox.table, blocking, small.queue.client).stored == 2
     blocking.dispose()
     with Session(small.engine) as session, pytest.raises(ConfigError, match="Session blocks: call enqueue"):
         asyncio.run(small.outbox.enqueue_async(session, []))  # type: ignore[arg-type]
@@ -496,7 +496,7 @@ def test_the_table_is_a_part_of_the_programs_own_metadata(tmp_path: Path) -> Non
     with Forebay("memory://") as queue, engine.begin() as connection:
         Outbox(queue, table).enqueue(connection, [queue.task(name="double")(_double).job(1)])
 
-    assert waiting(table, engine).rows == 1
+    assert outbox_stats(table, engine).rows == 1
     engine.dispose()
 
 
@@ -505,7 +505,7 @@ def test_the_table_is_a_part_of_the_programs_own_metadata(tmp_path: Path) -> Non
 )
 def test_what_no_relay_can_do_is_refused(small: Shop, most: int, every: float) -> None:
     with pytest.raises(ConfigError, match="a relay"):
-        Relay(small.outbox.table, small.engine, small.queue.client, every=every, most=most).turn()
+        Relay(small.outbox.table, small.engine, small.queue.client, every=every, limit=most).tick()
 
 
 def test_only_jobs_are_taken(small: Shop) -> None:
@@ -594,5 +594,5 @@ def test_the_command_makes_the_table_if_it_is_asked_to(tmp_path: Path) -> None:
 
     assert (answer.returncode, answer.stdout) == (0, "0 rows of the outbox stored, 0 refused\n")
     made: Engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
-    assert waiting(outbox_table(MetaData(), "mine"), made).rows == 0
+    assert outbox_stats(outbox_table(MetaData(), "mine"), made).rows == 0
     made.dispose()

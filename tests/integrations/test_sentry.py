@@ -45,12 +45,12 @@ def app() -> Iterator[Forebay]:
 
 
 def test_an_attempt_that_fails_is_reported_with_its_job(app: Forebay, caught: Caught) -> None:
-    @app.task(name="charge", queue="money", retry=RetryPolicy(max_retries=1, base_ms=1))
+    @app.task(name="charge", queue="money", retry_policy=RetryPolicy(max_retries=1, base_ms=1))
     def charge() -> None:
         sentry_sdk.set_tag("customer", "7")
         raise ValueError("no such card")
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         job = charge.using(correlation_id="order-1").enqueue()
         job.wait(timeout=WITHIN)
     first, second = caught.events
@@ -76,7 +76,7 @@ def test_what_one_job_says_is_not_found_with_another(app: Forebay, caught: Caugh
     async def fail() -> None:
         raise ValueError("no")
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         speak.enqueue().result(timeout=WITHIN)
         fail.enqueue().wait(timeout=WITHIN)
     [event] = caught.events
@@ -95,7 +95,7 @@ def test_a_task_that_asks_for_something_has_not_failed(app: Forebay, caught: Cau
             raise Snooze(0.001)
 
     asked: list[int] = []
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         later.enqueue().result(timeout=WITHIN)
         ask.enqueue([1]).wait(timeout=WITHIN)
     assert asked
@@ -107,7 +107,7 @@ def test_a_job_that_died_without_an_exception_is_reported_too(app: Forebay, caug
     async def endless() -> None:
         await asyncio.sleep(WITHIN)
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         job = endless.enqueue()
         job.wait(timeout=WITHIN)
     [event] = caught.events

@@ -40,7 +40,7 @@ def shop_app(url: str, **options: Any) -> Forebay:
 
 def ran(app: Forebay, queues: Sequence[str], ids: Sequence[str]) -> list[Any]:
     """What these jobs return when a worker runs them."""
-    with app.working(queues=list(queues), threads=2):
+    with app.run_worker(queues=list(queues), threads=2):
         return [app.job(each).result(timeout=DEADLINE) for each in ids]
 
 

@@ -173,7 +173,7 @@ def test_the_same_functions_do_the_same_under_both(here: Path, old: redis.Redis,
         expected = outcomes(theirs, here)
     theirs.app.close()
 
-    with ours.app.forebay.working(queues=["celery"], threads=2):
+    with ours.app.forebay.run_worker(queues=["celery"], threads=2):
         found = outcomes(ours, here)
     ours.app.close()
 
@@ -235,7 +235,7 @@ def test_a_job_is_revoked_and_an_unknown_id_is_pending(app: Celery) -> None:
 def test_a_result_that_nobody_wants_is_not_kept(app: Celery) -> None:
     silent = app.task(lambda: 7, name="shop.silent", ignore_result=True)
 
-    with app.forebay.working():
+    with app.forebay.run_worker():
         assert (silent.delay().get(timeout=DEADLINE), silent()) == (None, 7)
 
 
@@ -244,7 +244,7 @@ def test_a_failure_says_what_went_wrong(app: Celery) -> None:
     def fail() -> None:
         raise KeyError("teapot")
 
-    with app.forebay.working():
+    with app.forebay.run_worker():
         result = fail.delay()
         with pytest.raises(JobFailed, match="teapot"):
             result.get(timeout=DEADLINE)
@@ -297,7 +297,7 @@ def test_shared_tasks_need_an_app_and_belong_to_all(here: Path) -> None:
     with Forebay("memory://") as inner:
         app = Celery("shop", broker=inner)
         assert (shared("a"), shared.name) == ("aa", "shop.shared")
-        with app.forebay.working(queues=["celery"]):
+        with app.forebay.run_worker(queues=["celery"]):
             result = shared.delay("b")
             assert isinstance(result, AsyncResult)
             assert result.get(timeout=DEADLINE) == "bb"
@@ -320,7 +320,7 @@ def test_a_result_is_looked_up_by_the_id_of_its_job(app: Celery, monkeypatch: py
         return number * 2
 
     asked = double.delay(4)
-    with app.forebay.working():
+    with app.forebay.run_worker():
         assert AsyncResult(asked.id).get(timeout=DEADLINE) == 8
     assert AsyncResult(asked.id, app=app) == asked
 

@@ -131,7 +131,7 @@ def test_tasks_of_huey_come_over_as_the_page_says(shop: Path, own: RedisServer) 
 
     with Forebay(f"sqlite:///{shop / 'jobs.db'}") as app:
         app.task(name=f"{__name__}.add")(add)
-        with app.working():
+        with app.run_worker():
             assert [app.job(each).result(timeout=DEADLINE) for each in ids] == [23, 23]
 
 

@@ -192,7 +192,7 @@ def test_one_that_was_stored_and_not_taken_out_is_told_from_one_that_came_later(
     old.enqueue(task)
     later = add.schedule(args=(3, 4), eta=datetime(2050, 1, 31, 12, 0))  # noqa: DTZ001 - UTC to Huey
     with monkeypatch.context() as patched:
-        patched.setattr(Importer, "_take_out", killed)
+        patched.setattr(Importer, "_remove_stored", killed)
         assert isinstance(call("import", *words(place, url)).exception, Killed)
     old.enqueue(task)
     waits = len(old)

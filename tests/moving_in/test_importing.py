@@ -13,8 +13,14 @@ from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
-from forebay.integrations.moving_in.found import Begun, Found, Left, Waiting, as_found
-from forebay.integrations.moving_in.importing import Imported, Importer
+from forebay.integrations.moving_in.found import (
+    ForeignJob,
+    FoundJob,
+    ImportCandidate,
+    SkippedJob,
+    make_candidates,
+)
+from forebay.integrations.moving_in.importing import Importer, ImportResult
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Reader, Store
 from tests.stores.support import new_job
@@ -30,10 +36,10 @@ class Shelf:
 
     system = "shelf"
     default_policy: RetryPolicy = DEFAULT_POLICY
-    tells_copies = False
+    distinguishes_copies = False
 
-    def __init__(self, *found: Waiting | Left, page: int = 3) -> None:
-        self.things: dict[Hashable, Waiting | Left] = dict(enumerate(found))
+    def __init__(self, *found: ForeignJob | SkippedJob, page: int = 3) -> None:
+        self.things: dict[Hashable, ForeignJob | SkippedJob] = dict(enumerate(found))
         self.page = page
         self.dies_at = 0
         self.thieves: set[Hashable] = set()
@@ -44,12 +50,12 @@ class Shelf:
     def count(self) -> int:
         return len(self.things)
 
-    def pages(self) -> Iterator[Sequence[Found]]:
-        every = [Found(place, what) for place, what in self.things.items()]
+    def pages(self) -> Iterator[Sequence[FoundJob]]:
+        every = [FoundJob(place, what) for place, what in self.things.items()]
         yield from (every[first : first + self.page] for first in range(0, len(every), self.page))
 
-    def begun(self, found: Sequence[Found]) -> list[Begun | None]:
-        return as_found(found)
+    def prepare(self, found: Sequence[FoundJob]) -> list[ImportCandidate | None]:
+        return make_candidates(found)
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
         self.dies_at -= 1
@@ -62,7 +68,7 @@ class Shelf:
     def close(self) -> None: ...
 
 
-def waiting(number: int, **changes: object) -> Waiting:
+def waiting(number: int, **changes: object) -> ForeignJob:
     said = {
         "id": f"old-{number}",
         "key": f"shelf:old-{number}:1",
@@ -70,7 +76,7 @@ def waiting(number: int, **changes: object) -> Waiting:
         "queue": "mail",
         "args": (number,),
     }
-    return Waiting(**{**said, **changes})  # type: ignore[arg-type]
+    return ForeignJob(**{**said, **changes})  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=ENGINES)
@@ -88,7 +94,7 @@ def ends(engine: Engine) -> Iterator[tuple[Store, Reader]]:
         yield store, reader
 
 
-def run(shelf: Shelf, ends: tuple[Store, Reader]) -> Imported:
+def run(shelf: Shelf, ends: tuple[Store, Reader]) -> ImportResult:
     return Importer(shelf, *ends).run()
 
 
@@ -170,15 +176,15 @@ def test_what_comes_while_it_runs_is_imported_too(ends: tuple[Store, Reader]) ->
         shelf.things.update(waiting_late)
         waiting_late.clear()
 
-    waiting_late: dict[Hashable, Waiting | Left] = {"late": waiting(9)}
+    waiting_late: dict[Hashable, ForeignJob | SkippedJob] = {"late": waiting(9)}
 
-    assert Importer(shelf, *ends, tell=tell).run().found == 5
+    assert Importer(shelf, *ends, report_progress=tell).run().found == 5
 
 
 def test_parents_that_are_not_carried_over_keep_their_children(ends: tuple[Store, Reader]) -> None:
-    shelf = Shelf(Left(id="old-1", queue="mail", reason="odd"), waiting(2, needs=("old-1",)))
+    shelf = Shelf(SkippedJob(id="old-1", queue="mail", reason="odd"), waiting(2, needs=("old-1",)))
 
-    for done in (Importer(shelf, *ends).look(), run(shelf, ends)):
+    for done in (Importer(shelf, *ends).preview(), run(shelf, ends)):
         assert [left.reason for left in done.left] == [
             "odd",
             "it depends on old-1, which was not carried over",
@@ -189,7 +195,11 @@ def test_with_an_app_a_job_gets_what_its_task_takes_from_the_arguments(ends: tup
     app = Forebay("memory://")
 
     @app.task(
-        name="t", expires=60, sequence_by="a", limit_by={"account": "a"}, share_by=lambda a: f"of {10 // a}"
+        name="t",
+        expires=60,
+        sequence_by="a",
+        limit_by={"account": "a"},
+        fairness_by=lambda a: f"of {10 // a}",
     )
     def task(a: int) -> None: ...
 

@@ -16,7 +16,7 @@ from huey.registry import Message
 
 from forebay.integrations.moving_in import celery, huey
 from forebay.integrations.moving_in import rq as rq_jobs
-from forebay.integrations.moving_in.found import Left, Waiting
+from forebay.integrations.moving_in.found import ForeignJob, SkippedJob
 from tests.moving_in import shop
 from tests.moving_in.support import bring, old_url
 
@@ -45,7 +45,7 @@ def of_celery(body: str = "[[], {}, {}]", **headers: Any) -> bytes:
     ],
 )
 def test_an_odd_message_of_celery_is_left(raw: bytes) -> None:
-    assert isinstance(celery.read_message(raw, "celery"), Left)
+    assert isinstance(celery.read_message(raw, "celery"), SkippedJob)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_an_odd_message_of_huey_is_left(odd: dict[str, Any]) -> None:
 
     found = huey.read_message(data, "shop", trust_pickle=True, local_time=True)
 
-    assert isinstance(found, Left)
+    assert isinstance(found, SkippedJob)
     assert found.queue == "shop"
 
 
@@ -78,7 +78,7 @@ def test_what_sentry_has_written_between_the_arguments_of_huey_does_not_come_alo
 
     found = huey.read_message(pickle.dumps(Message(**fields)), "shop", trust_pickle=True, local_time=True)
 
-    assert isinstance(found, Waiting)
+    assert isinstance(found, ForeignJob)
     assert found.kwargs == {"a": 1}
 
 
@@ -97,7 +97,7 @@ def test_what_sentry_has_written_between_the_arguments_of_huey_does_not_come_alo
 def test_an_odd_job_of_rq_is_left(odd: Mapping[str, bytes]) -> None:
     fields = {"data": b'["t", null, [], {}]', "created_at": b"now", **odd}
 
-    assert isinstance(rq_jobs.read_job("one", fields, "mail", trust_pickle=True), Left)
+    assert isinstance(rq_jobs.read_job("one", fields, "mail", trust_pickle=True), SkippedJob)
 
 
 def test_the_others_are_imported(old: redis.Redis, url: str) -> None:

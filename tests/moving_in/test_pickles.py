@@ -15,8 +15,8 @@ from uuid import UUID
 import pytest
 
 from forebay.integrations.moving_in import huey, plain_pickle
-from forebay.integrations.moving_in.found import Unreadable
-from forebay.integrations.moving_in.plain_pickle import read_pickle, unpacked
+from forebay.integrations.moving_in.found import UnreadableMessage
+from forebay.integrations.moving_in.plain_pickle import decompress, read_pickle
 
 PLAIN: list[Any] = [
     None,
@@ -60,18 +60,18 @@ def test_plain_data_is_read_as_it_was_written(value: Any, protocol: int) -> None
     ids=["system", "eval", "getattr", "import", "fraction", "function"],
 )
 def test_nothing_else_is_read_or_run(value: Any, protocol: int) -> None:
-    with pytest.raises(Unreadable, match="only plain data is read"):
+    with pytest.raises(UnreadableMessage, match="only plain data is read"):
         read_pickle(pickle.dumps([value], protocol))
 
     assert not os.path.exists("was_here")
 
 
 def test_a_pickle_cannot_take_all_memory_or_be_followed_by_something() -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableMessage):
         read_pickle(pickle.dumps(Runs(bytearray, 10**13)))
-    with pytest.raises(Unreadable, match="3 bytes stand behind"):
+    with pytest.raises(UnreadableMessage, match="3 bytes stand behind"):
         read_pickle(pickle.dumps(1) + b"abc")
-    with pytest.raises(Unreadable, match="cannot be read"):
+    with pytest.raises(UnreadableMessage, match="cannot be read"):
         read_pickle(b"\x80\x05nonsense")
 
 
@@ -84,7 +84,7 @@ def test_what_is_shared_is_counted_as_often_as_it_is_written() -> None:
     long = "x" * 1_000_000
 
     for value in (shared, {"a": shared}, ring, [long] * 100, {n: (long,) for n in range(100)}):
-        with pytest.raises(Unreadable, match="far larger than a job can be"):
+        with pytest.raises(UnreadableMessage, match="far larger than a job can be"):
             read_pickle(pickle.dumps(value))
     assert read_pickle(pickle.dumps([["x", "y"]] * 10_000)) == [["x", "y"]] * 10_000
 
@@ -98,9 +98,9 @@ def test_a_short_pickle_has_no_room_made_for_a_long_one(data: bytes, monkeypatch
     def load(self: Any) -> Any:
         raise AssertionError("it was read")
 
-    monkeypatch.setattr(plain_pickle._Reader, "load", load)
+    monkeypatch.setattr(plain_pickle._PlainUnpickler, "load", load)
 
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableMessage):
         read_pickle(data)
 
 
@@ -111,7 +111,7 @@ def test_a_short_pickle_has_no_room_made_for_a_long_one(data: bytes, monkeypatch
 def test_a_pickle_cannot_change_what_it_names(name: tuple[str, str], state: bytes) -> None:
     data = b"\x80\x02c" + "\n".join(name).encode() + b"\n" + state + b"b."
 
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableMessage):
         read_pickle(data, huey._CLASSES)
 
     assert not hasattr(huey._CLASSES[name], "x")
@@ -119,14 +119,14 @@ def test_a_pickle_cannot_change_what_it_names(name: tuple[str, str], state: byte
 
 def test_what_grows_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = zlib.compress(bytes(5_000))
-    assert unpacked(packed) == bytes(5_000)
-    assert unpacked(b"plain") == b"plain"
+    assert decompress(packed) == bytes(5_000)
+    assert decompress(b"plain") == b"plain"
 
-    monkeypatch.setattr(plain_pickle, "MOST_BYTES", 4_999)
+    monkeypatch.setattr(plain_pickle, "MAX_BYTES", 4_999)
 
-    with pytest.raises(Unreadable, match="more than 4,999 bytes"):
-        unpacked(packed)
-    with pytest.raises(Unreadable):
-        unpacked(packed[:-9])
-    with pytest.raises(Unreadable, match="cannot be unpacked"):
-        unpacked(b"\x78\x9cnothing")
+    with pytest.raises(UnreadableMessage, match="more than 4,999 bytes"):
+        decompress(packed)
+    with pytest.raises(UnreadableMessage):
+        decompress(packed[:-9])
+    with pytest.raises(UnreadableMessage, match="cannot be unpacked"):
+        decompress(b"\x78\x9cnothing")

@@ -16,8 +16,8 @@ from rq.job import Dependency
 
 from forebay import Forebay
 from forebay.domain.lifecycle import JobState
-from forebay.integrations.moving_in.redis_side import RedisSide
-from forebay.integrations.moving_in.rq_source import Place, RqSource
+from forebay.integrations.moving_in.redis_side import SourceRedis
+from forebay.integrations.moving_in.rq_source import RqPlace, RqSource
 from tests.cli.calling import call
 from tests.moving_in import shop
 from tests.moving_in.support import bring, old_url, ran, shop_app
@@ -192,7 +192,7 @@ def test_a_later_job_under_an_id_that_was_used_before_is_a_job_of_its_own(queue:
         for day in ("monday", "tuesday"):
             queue.enqueue(shop.mail, day, job_id="nightly")
             assert bring(*words(url), TRUST)["stored"] == 1
-            with app.working(queues=["default"]):
+            with app.run_worker(queues=["default"]):
                 for job in app.search().jobs:
                     app.job(job.id).wait(timeout=60)
 
@@ -224,8 +224,8 @@ def test_a_job_that_was_gone_from_its_place_keeps_what_it_says(old: redis.Redis)
     gone, there = (queue.enqueue(shop.add, n, n).id for n in range(2))
     old.lrem("rq:queue:mail", 1, gone)  # as a worker takes it
 
-    with closing(RqSource(RedisSide(old_url()))) as source:
-        done = source.remove([Place("rq:queue:mail", each) for each in (gone, there)])
+    with closing(RqSource(SourceRedis(old_url()))) as source:
+        done = source.remove([RqPlace("rq:queue:mail", each) for each in (gone, there)])
 
     assert done == [False, True]
     assert [old.exists(f"rq:job:{each}") for each in (gone, there)] == [1, 0]

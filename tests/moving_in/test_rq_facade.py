@@ -97,7 +97,7 @@ def test_the_same_functions_do_the_same_under_both(old: redis.Redis, app: Foreba
     worker = rq.SimpleWorker(["default"], connection=old)
 
     def all_done() -> None:
-        with app.working(queues=["default"], threads=1):
+        with app.run_worker(queues=["default"], threads=1):
             for job in app.search(limit=100).jobs:
                 if job.state is not JobState.SCHEDULED:
                     app.job(job.id).wait(timeout=DEADLINE)
@@ -137,7 +137,7 @@ def test_each_retry_waits_for_its_own_interval(app: Forebay, folder: Path) -> No
     queue = ours.Queue("mail", connection=app)
     job = queue.enqueue(until_fine, str(folder / "x"), 9, retry=ours.Retry(max=2, interval=[0, 3_600]))
 
-    with app.working(queues=["mail"]):
+    with app.run_worker(queues=["mail"]):
         until(lambda: job.record.failures == 2)
 
     record = job.record

@@ -16,19 +16,19 @@ import msgspec
 import pytest
 
 from forebay.app.alert_records import ALERTS, CHANNELS, RULES
-from forebay.app.alerting import Looked, delivery, evaluate
-from forebay.app.delivering import DELIVERY, SIGNATURE, TIMESTAMP, deliver, signature_of
+from forebay.app.alerting import EvaluationResult, evaluate, make_delivery_job
+from forebay.app.delivering import DELIVERY, SIGNATURE, TIMESTAMP, deliver, sign
 from forebay.app.outlook import FINE_MS
-from forebay.domain.alert import Alert, Rule, Severity, Step
-from forebay.domain.channel import Channel, Mail, Tls, Webhook
-from forebay.domain.job import NOTICES, QueueName
+from forebay.domain.alert import Alert, AlertRule, AlertTransition, Severity
+from forebay.domain.channel import Channel, MailChannel, TlsMode, WebhookChannel
+from forebay.domain.job import ALERT_QUEUE, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.metrics import MINUTE, TEN_SECONDS, Happened, MetricRow, Tally, rolled, start_of
+from forebay.domain.metrics import MINUTE, TEN_SECONDS, MetricEvent, MetricRow, TaskStats, roll_up, start_of
 from forebay.domain.query import JobQuery
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.scheduler.alerting import Alerting, deliver_due
-from forebay.scheduler.standard import standard_duties
+from forebay.scheduler.alerting import AlertEvaluator, deliver_due
+from forebay.scheduler.standard import standard_tasks
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Engine, Reader, Store
 from forebay.testing.clock import ManualClock
@@ -69,33 +69,33 @@ def awaited(probe: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def told(store: Store, channel: Channel, step: Step = Step.FIRED) -> None:
+def told(store: Store, channel: Channel, step: AlertTransition = AlertTransition.FIRED) -> None:
     """There is an alert, and one channel that is to be told."""
-    resolved_at = ALERT.triggered_at + MINUTE if step is Step.RESOLVED else None
+    resolved_at = ALERT.triggered_at + MINUTE if step is AlertTransition.RESOLVED else None
     ALERTS.save(store, ALERT.id, msgspec.structs.replace(ALERT, resolved_at=resolved_at))
     CHANNELS.save(store, channel.name, channel)
-    store.insert([delivery(ALERT, step, channel)])
+    store.insert([make_delivery_job(ALERT, step, channel)])
 
 
 def ends(reader: Reader) -> list[JobState]:
-    return [job.state for job in reader.search(JobQuery(queues=(NOTICES,))).jobs]
+    return [job.state for job in reader.search(JobQuery(queues=(ALERT_QUEUE,))).jobs]
 
 
-def hook(calls: Calls, path: str = "/hook?a=b") -> Webhook:
-    return Webhook(name="ops", url=f"{calls.url}{path}", secret=WORD)
+def hook(calls: Calls, path: str = "/hook?a=b") -> WebhookChannel:
+    return WebhookChannel(name="ops", url=f"{calls.url}{path}", secret=WORD)
 
 
 @pytest.mark.shows("R-ALERT-09")
 def test_of_those_who_look_at_once_one_raises_an_alert_and_one_delivery(
     engine: Engine, store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    rules = [Rule(id=f"r{number}", name="Deep", condition="queue_depth > 0") for number in range(3)]
+    rules = [AlertRule(id=f"r{number}", name="Deep", condition="queue_depth > 0") for number in range(3)]
     for rule in rules:
         RULES.save(store, rule.id, rule)
-    CHANNELS.save(store, "ops", Webhook(name="ops", url="http://127.0.0.1:9/"))
+    CHANNELS.save(store, "ops", WebhookChannel(name="ops", url="http://127.0.0.1:9/"))
     store.insert([new_job()])
 
-    def look(store: Store) -> Looked:
+    def look(store: Store) -> EvaluationResult:
         with closing(engine.reader()) as own:
             return evaluate(store, own, clock)
 
@@ -117,7 +117,7 @@ def test_a_call_is_signed_and_names_its_delivery(
 
     [(path, headers, body)] = calls.seen
     assert path == "/hook?a=b"
-    assert headers[SIGNATURE] == signature_of(WORD, headers[TIMESTAMP], body)
+    assert headers[SIGNATURE] == sign(WORD, headers[TIMESTAMP], body)
     assert headers[DELIVERY] == "01A.fired"
     sent = json.loads(body)
     assert sent["event"] == "alert.fired"
@@ -156,11 +156,11 @@ def test_a_server_that_is_not_there_is_a_failed_attempt(
     store, reader = memory.store(), memory.reader()
     with served(Calls()) as gone:
         url = gone.url
-    told(store, Webhook(name="ops", url=url))
+    told(store, WebhookChannel(name="ops", url=url))
 
     deliver_due(memory, policy=LOCAL)
 
-    [line] = reader.search(JobQuery(queues=(NOTICES,))).jobs
+    [line] = reader.search(JobQuery(queues=(ALERT_QUEUE,))).jobs
     [job] = reader.jobs([line.id])
     assert job is not None
     assert (job.state, job.errors[0].type) == (JobState.RETRYING, "DeliveryFailed")
@@ -168,7 +168,7 @@ def test_a_server_that_is_not_there_is_a_failed_attempt(
 
 
 def test_a_certificate_that_nobody_knows_is_not_believed(memory: Engine, calls: Calls) -> None:
-    told(memory.store(), Webhook(name="ops", url=calls.url.replace("http:", "https:")))
+    told(memory.store(), WebhookChannel(name="ops", url=calls.url.replace("http:", "https:")))
 
     deliver_due(memory, policy=LOCAL)
 
@@ -183,8 +183,10 @@ def test_a_mail_says_what_is_wrong(memory: Engine, mails: Mails) -> None:
     people = ("ann@example.com", "bob@example.com")
     told(
         memory.store(),
-        Mail(name="m", to=people, sender="f@example.com", host=LOOPBACK, port=mails.port, tls=Tls.NEVER),
-        Step.RESOLVED,
+        MailChannel(
+            name="m", to=people, sender="f@example.com", host=LOOPBACK, port=mails.port, tls=TlsMode.NEVER
+        ),
+        AlertTransition.RESOLVED,
     )
 
     assert deliver_due(memory, policy=LOCAL) == 1
@@ -196,11 +198,11 @@ def test_a_mail_says_what_is_wrong(memory: Engine, mails: Mails) -> None:
     assert ends(memory.reader()) == [JobState.COMPLETED]
 
 
-@pytest.mark.parametrize("tls", [Tls.STARTTLS, Tls.ALWAYS])
-def test_a_mail_server_without_encryption_gets_nothing(memory: Engine, mails: Mails, tls: Tls) -> None:
+@pytest.mark.parametrize("tls", [TlsMode.STARTTLS, TlsMode.ALWAYS])
+def test_a_mail_server_without_encryption_gets_nothing(memory: Engine, mails: Mails, tls: TlsMode) -> None:
     told(
         memory.store(),
-        Mail(
+        MailChannel(
             name="m",
             to=("a@example.com",),
             sender="f@example.com",
@@ -233,16 +235,16 @@ def test_nothing_is_said_of_what_is_gone(memory: Engine, calls: Calls, gone: str
 def test_one_who_does_not_answer_holds_nobody_up(memory: Engine, calls: Calls) -> None:
     store, reader = memory.store(), memory.reader()
     with closing(socket.create_server((LOOPBACK, 0))) as silent:
-        told(store, Webhook(name="silent", url=f"http://{LOOPBACK}:{silent.getsockname()[1]}"))
+        told(store, WebhookChannel(name="silent", url=f"http://{LOOPBACK}:{silent.getsockname()[1]}"))
         CHANNELS.save(store, "ops", hook(calls))
-        store.insert([delivery(ALERT, Step.FIRED, hook(calls))])
+        store.insert([make_delivery_job(ALERT, AlertTransition.FIRED, hook(calls))])
         by_channel = {
             job.metadata["channel"]: job
             for job in reader.jobs([line.id for line in reader.search(JobQuery()).jobs])
             if job is not None
         }
 
-        late = deliver(reader, by_channel["silent"], within=0.05, policy=LOCAL)
+        late = deliver(reader, by_channel["silent"], timeout=0.05, policy=LOCAL)
         again = deliver(reader, by_channel["silent"], policy=LOCAL)
         other = deliver(reader, by_channel["ops"], policy=LOCAL)
 
@@ -255,7 +257,7 @@ def test_one_who_does_not_answer_holds_nobody_up(memory: Engine, calls: Calls) -
 def test_what_is_no_delivery_is_not_completed_unrun(memory: Engine) -> None:
     # No producer can make one; a release from before that could.
     job = new_job()
-    msgspec.structs.force_setattr(job, "queue", NOTICES)
+    msgspec.structs.force_setattr(job, "queue", ALERT_QUEUE)
     memory.store().insert([job])
 
     assert deliver_due(memory, policy=LOCAL) == 1
@@ -266,15 +268,15 @@ def test_what_is_no_delivery_is_not_completed_unrun(memory: Engine) -> None:
 def test_the_duty_looks_and_delivers(
     engine: Engine, store: Store, reader: Reader, calls: Calls, clock: ManualClock
 ) -> None:
-    RULES.save(store, "deep", Rule(id="deep", name="Deep", condition="queue_depth > 0"))
+    RULES.save(store, "deep", AlertRule(id="deep", name="Deep", condition="queue_depth > 0"))
     CHANNELS.save(store, "ops", hook(calls))
     store.insert([new_job()])
 
-    assert not Alerting(engine, clock, LOCAL).run(store)
+    assert not AlertEvaluator(engine, clock, LOCAL).run(store)
 
     awaited(lambda: ends(reader) == [JobState.COMPLETED])
     assert len(calls.seen) == 1
-    store.beat(WorkerInfo(id=SWEEPER))
+    store.heartbeat(WorkerInfo(id=SWEEPER))
     with closing(engine.reader()) as own:
         assert not evaluate(store, own, clock).has_deliveries  # nothing new
 
@@ -289,7 +291,7 @@ def test_whoever_runs_the_duties_does_not_wait_for_a_look(clock: ManualClock) ->
             return super().reader()
 
     engine = Slow(clock=clock)
-    store, duty = engine.store(), Alerting(engine, clock)
+    store, duty = engine.store(), AlertEvaluator(engine, clock)
     clock.advance(seconds=10)
 
     asked = [duty.is_ready]
@@ -306,7 +308,7 @@ def test_whoever_runs_the_duties_does_not_wait_for_a_look(clock: ManualClock) ->
 
 def test_deliveries_end_between_two_of_them(memory: Engine, calls: Calls) -> None:
     told(memory.store(), hook(calls))
-    memory.store().insert([delivery(ALERT, Step.RESOLVED, hook(calls))])
+    memory.store().insert([make_delivery_job(ALERT, AlertTransition.RESOLVED, hook(calls))])
     asked = iter([False, True])
 
     assert deliver_due(memory, lambda: next(asked), LOCAL) == 1
@@ -321,12 +323,18 @@ def test_where_many_workers_write_minutes_are_read_instead_of_seconds(
     store, reader = memory.store(), memory.reader()
     store.insert([new_job()])
     start = start_of(clock.now_ms(), MINUTE) - MINUTE
-    many = {"mail": Tally(counts={Happened.FAILED: 1, Happened.CLAIMED: 2})}
+    many = {"mail": TaskStats(counts={MetricEvent.FAILED: 1, MetricEvent.CLAIMED: 2})}
     rows = [
-        MetricRow(tier=TEN_SECONDS, start=start, queue=QueueName("default"), worker=f"w{number}", tasks=many)
+        MetricRow(
+            resolution_ms=TEN_SECONDS,
+            starts_at=start,
+            queue=QueueName("default"),
+            worker=f"w{number}",
+            tasks=many,
+        )
         for number in range(20)
     ]
-    store.record_metrics([*rows, *rolled(rows, MINUTE)])
+    store.record_metrics([*rows, *roll_up(rows, MINUTE)])
     read, metrics = {}, reader.metrics
 
     def looked(tier: int, since: int, *rest: int, **more: Any) -> Any:
@@ -347,7 +355,7 @@ def test_the_duty_comes_when_everybody_is_there_and_then_now_and_then(
 ) -> None:
     duties = {
         duty.name: duty
-        for duty in standard_duties(sweeper=SWEEPER, clock=clock, roll=lambda: 0.5, engine=memory)
+        for duty in standard_tasks(sweeper=SWEEPER, clock=clock, roll=lambda: 0.5, engine=memory)
     }
     duty = duties["alert"]
 
@@ -370,7 +378,7 @@ def test_what_goes_wrong_costs_a_line_in_the_log(
             raise StoreUnavailable("gone")
 
     with caplog.at_level(logging.WARNING):
-        assert not Alerting(Away(clock=clock), clock).run(memory.store())
+        assert not AlertEvaluator(Away(clock=clock), clock).run(memory.store())
         assert deliver_due(Away(clock=clock)) == 0
         awaited(lambda: "alerts are left to the next turn: gone" in caplog.text)
 

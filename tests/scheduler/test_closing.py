@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from forebay.app.duty import close_duties
-from forebay.scheduler.alerting import Alerting
+from forebay.app.duty import close_tasks
+from forebay.scheduler.alerting import AlertEvaluator
 from forebay.stores.memory.store import MemoryEngine
 from forebay.testing.clock import ManualClock
 
@@ -43,12 +43,12 @@ class Held(MemoryEngine):
 def test_a_stop_waits_for_a_look(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forebay.scheduler.alerting.CLOSE_SECONDS", DEADLINE)
     engine = Held(clock)
-    duty = Alerting(engine, clock)
+    duty = AlertEvaluator(engine, clock)
     duty.run(MemoryEngine(clock=clock).store())
     assert engine.began.wait(DEADLINE)
     threading.Timer(0.05, engine.goes_on.set).start()
 
-    close_duties([duty])
+    close_tasks([duty])
 
     assert not engine.thread.is_alive()
     assert sorted(engine.closed) == sorted(engine.opened) != []
@@ -59,11 +59,11 @@ def test_a_look_that_hangs_holds_no_stop_up_and_opens_nothing_more_then(
 ) -> None:
     monkeypatch.setattr("forebay.scheduler.alerting.CLOSE_SECONDS", 0.01)
     engine = Held(clock)
-    duty = Alerting(engine, clock)
+    duty = AlertEvaluator(engine, clock)
     duty.run(MemoryEngine(clock=clock).store())
     assert engine.began.wait(DEADLINE)
 
-    close_duties([duty, duty])
+    close_tasks([duty, duty])
     engine.goes_on.set()
     engine.thread.join(DEADLINE)
 
@@ -71,7 +71,7 @@ def test_a_look_that_hangs_holds_no_stop_up_and_opens_nothing_more_then(
     clock.advance(seconds=60)
     assert not duty.is_ready
     duty.run(MemoryEngine(clock=clock).store())
-    close_duties([duty])
+    close_tasks([duty])
     assert engine.opened == ["store"]
 
 
@@ -79,10 +79,10 @@ def test_a_duty_that_cannot_be_closed_leaves_the_others_to_be_closed(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory = MemoryEngine(clock=clock)
-    bad, good = Alerting(memory, clock), Alerting(memory, clock)
+    bad, good = AlertEvaluator(memory, clock), AlertEvaluator(memory, clock)
     monkeypatch.setattr(bad, "close", lambda: 1 // 0)
 
-    close_duties([bad, good])
+    close_tasks([bad, good])
 
     clock.advance(seconds=60)
     assert not good.is_ready

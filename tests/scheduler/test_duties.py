@@ -7,15 +7,15 @@ from functools import partial
 
 import pytest
 
-from forebay.app.duty import Duty, run_due
+from forebay.app.duty import MaintenanceTask, run_due_tasks
 from forebay.clock import SystemClock
 from forebay.domain.job import WorkerId
 from forebay.domain.query import Counts
-from forebay.scheduler.measuring import Measuring
-from forebay.scheduler.promoting import Promoting
-from forebay.scheduler.pruning import Pruning
-from forebay.scheduler.rescoring import Rescoring
-from forebay.scheduler.sweeping import Sweeping
+from forebay.scheduler.measuring import MetricsRollup
+from forebay.scheduler.promoting import Promoter
+from forebay.scheduler.pruning import Pruner
+from forebay.scheduler.rescoring import Rescorer
+from forebay.scheduler.sweeping import Sweeper
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, everything, new_job
@@ -24,10 +24,10 @@ MINUTE = 60_000
 DAY = 86_400_000
 
 
-def all_duties() -> list[Duty]:
+def all_duties() -> list[MaintenanceTask]:
     clock = SystemClock()
-    sweeping = Sweeping(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5)
-    return [Promoting(), Rescoring(), Pruning(), Measuring(clock), sweeping]
+    sweeping = Sweeper(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5)
+    return [Promoter(), Rescorer(), Pruner(), MetricsRollup(clock), sweeping]
 
 
 def test_every_duty_has_a_name_of_its_own_and_a_time() -> None:
@@ -37,8 +37,8 @@ def test_every_duty_has_a_name_of_its_own_and_a_time() -> None:
     assert all(0 < duty.every_ms <= 30_000 for duty in duties)
 
 
-@pytest.mark.parametrize("make", [Promoting, Rescoring, Pruning, partial(Measuring, SystemClock())])
-def test_a_duty_with_nothing_to_do_says_so(store: Store, make: Callable[[], Duty]) -> None:
+@pytest.mark.parametrize("make", [Promoter, Rescorer, Pruner, partial(MetricsRollup, SystemClock())])
+def test_a_duty_with_nothing_to_do_says_so(store: Store, make: Callable[[], MaintenanceTask]) -> None:
     duty = make()
 
     assert duty.is_ready
@@ -58,7 +58,7 @@ def test_promoting_makes_due_jobs_pending(store: Store, reader: Reader, clock: M
     store.insert([new_job(delay_ms=MINUTE), new_job(delay_ms=2 * MINUTE)])
     clock.advance(ms=MINUTE)
 
-    assert not Promoting().run(store)
+    assert not Promoter().run(store)
     assert counts(reader) == Counts(pending=1, scheduled=1)
 
 
@@ -66,7 +66,7 @@ def test_promoting_cancels_what_has_expired(store: Store, reader: Reader, clock:
     store.insert([new_job(expires_at=clock.now_ms() + MINUTE)])
     clock.advance(ms=MINUTE)
 
-    Promoting().run(store)
+    Promoter().run(store)
 
     assert counts(reader) == Counts(cancelled=1)
 
@@ -74,7 +74,7 @@ def test_promoting_cancels_what_has_expired(store: Store, reader: Reader, clock:
 def test_promoting_takes_a_batch_at_a_time(store: Store, reader: Reader, clock: ManualClock) -> None:
     store.insert([new_job(delay_ms=MINUTE)] * 25)
     clock.advance(ms=MINUTE)
-    duty = Promoting(batch=10)
+    duty = Promoter(batch=10)
 
     assert duty.run(store)
     assert counts(reader) == Counts(pending=10, scheduled=15)
@@ -93,7 +93,7 @@ def test_rescoring_moves_a_job_ahead_when_its_deadline_nears(
     clock.advance(ms=30 * MINUTE)
 
     before = [job.task for job in reader.peek(reader.queues()[0].name)]
-    run_due(store, [Rescoring()])
+    run_due_tasks(store, [Rescorer()])
     after = [job.task for job in reader.peek(reader.queues()[0].name)]
 
     assert (before, after) == (["first", "urgent"], ["urgent", "first"])
@@ -104,14 +104,14 @@ def test_rescoring_goes_on_until_a_reordering_is_done(store: Store, reader: Read
     store.insert([new_job()] * 25)
     [queue] = reader.queues()
     store.save_queue(queue.name, {"mode": "fifo"})
-    duty = Rescoring(batch=10)
+    duty = Rescorer(batch=10)
 
-    seen = [reader.queues()[0].reordering]
+    seen = [reader.queues()[0].is_rescoring]
     while duty.run(store):
-        seen.append(reader.queues()[0].reordering)
+        seen.append(reader.queues()[0].is_rescoring)
 
     assert len(seen) >= 3
-    assert (seen[0], reader.queues()[0].reordering) == (True, False)
+    assert (seen[0], reader.queues()[0].is_rescoring) == (True, False)
 
 
 # ------------------------------------------------------------------ pruning
@@ -122,10 +122,10 @@ def test_pruning_forgets_final_jobs_past_their_retention(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     store.insert([new_job()] * 25)
-    store.exchange(WORKER, [complete(job) for job in claim(store, 25)])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 25)])
     store.insert([new_job()])
     clock.advance(ms=7 * DAY)
-    duty = Pruning(batch=10)
+    duty = Pruner(batch=10)
 
     assert [duty.run(store), duty.run(store), duty.run(store)] == [True, True, False]
     assert [job.state for job in everything(reader)] == ["pending"]

@@ -13,21 +13,21 @@ import pytest
 from forebay.domain.histogram import histogram_of
 from forebay.domain.job import DAY_MS, DEFAULT_QUEUE
 from forebay.domain.metrics import (
+    ALL_WORKERS,
     HOUR,
-    KEPT_MS,
     MINUTE,
+    RETENTION_MS,
     SAMPLE,
     TEN_SECONDS,
-    TOGETHER,
     MetricRow,
-    Tally,
-    packed,
+    TaskStats,
+    pack_row,
     start_of,
 )
 from forebay.errors import StoreRefused, StoreUnavailable
-from forebay.scheduler.alerting import Alerting
-from forebay.scheduler.measuring import COARSE_MS, OVER_MS, Measuring
-from forebay.stores.measuring import LooksAtMetrics, every_row
+from forebay.scheduler.alerting import AlertEvaluator
+from forebay.scheduler.measuring import COARSE_MS, OVER_MS, MetricsRollup
+from forebay.stores.measuring import MetricReader, iter_rows
 from forebay.stores.protocol import Reader, Store
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.clock import ManualClock
@@ -38,19 +38,19 @@ from tests.stores.support import new_job
 def row(at: int, worker: str = "w", jobs: int = 1, tier: int = TEN_SECONDS) -> MetricRow:
     lengths = histogram_of([1_000] * jobs)
     return MetricRow(
-        tier=tier,
-        start=start_of(at, tier),
+        resolution_ms=tier,
+        starts_at=start_of(at, tier),
         queue=DEFAULT_QUEUE,
         worker=worker,
-        tasks={"t": Tally({"completed": jobs}, {}, lengths, lengths)},
+        tasks={"t": TaskStats({"completed": jobs}, {}, lengths, lengths)},
     )
 
 
-def rows(reader: LooksAtMetrics, tier: int) -> list[MetricRow]:
-    return list(every_row(reader, tier, 0, 2**52))
+def rows(reader: MetricReader, tier: int) -> list[MetricRow]:
+    return list(iter_rows(reader, tier, 0, 2**52))
 
 
-def completed(reader: LooksAtMetrics, tier: int) -> list[int]:
+def completed(reader: MetricReader, tier: int) -> list[int]:
     return [one.tasks["t"].counts["completed"] for one in rows(reader, tier) if one.tasks]
 
 
@@ -64,13 +64,13 @@ def test_what_workers_have_seen_is_rolled_up_to_minutes_hours_and_days(
     store.record_metrics([row(now - MINUTE, jobs=2), row(now), row(now, "v", jobs=4)])
 
     for _ in range(2):  # the second time nothing changes
-        assert not Measuring(clock).run(store)
+        assert not MetricsRollup(clock).run(store)
 
     assert completed(reader, MINUTE) == [2, 5]
     assert completed(reader, HOUR) == completed(reader, DAY_MS) == [7]
     [day] = rows(reader, DAY_MS)
-    assert day.stock is not None
-    assert (day.stock.accepted, day.stock.most_pending) == (3, 3)
+    assert day.snapshot is not None
+    assert (day.snapshot.accepted, day.snapshot.pending_peak) == (3, 3)
 
 
 @pytest.mark.shows("R-TEST-40")
@@ -83,17 +83,17 @@ def test_cp5_7_aggregation_yields_correct_history_stored_compactly(
     lengths = [[dice.randrange(1_000, 500_000) for _ in range(20)] for _ in range(4 * 6 * 3)]
     written = [
         MetricRow(
-            tier=TEN_SECONDS,
-            start=now - 4 * MINUTE + place // 3 * TEN_SECONDS,
+            resolution_ms=TEN_SECONDS,
+            starts_at=now - 4 * MINUTE + place // 3 * TEN_SECONDS,
             queue=DEFAULT_QUEUE,
             worker=f"w{place % 3}",
-            tasks={"t": Tally({"completed": len(some)}, {}, histogram_of(some), histogram_of(some))},
+            tasks={"t": TaskStats({"completed": len(some)}, {}, histogram_of(some), histogram_of(some))},
         )
         for place, some in enumerate(lengths)
     ]
     store.record_metrics(written)
 
-    Measuring(clock).run(store)
+    MetricsRollup(clock).run(store)
 
     whole = histogram_of([length for some in lengths for length in some])
     minutes = [one for one in rows(reader, MINUTE) if one.tasks]
@@ -101,14 +101,14 @@ def test_cp5_7_aggregation_yields_correct_history_stored_compactly(
     assert completed(reader, MINUTE) == [6 * 3 * 20] * 4
     assert hour.tasks["t"].counts == {"completed": whole.count}
     assert hour.tasks["t"].run == whole
-    sizes = [sum(len(packed(one)) for one in some) for some in (written, minutes, [hour])]
+    sizes = [sum(len(pack_row(one)) for one in some) for some in (written, minutes, [hour])]
     assert sizes[0] > 3 * sizes[1] > 3 * sizes[2]
 
 
 @pytest.mark.shows("R-CFG-62")
 def test_jobs_are_counted_every_ten_seconds_and_all_tiers_are_made_within_thirty(clock: ManualClock) -> None:
-    assert Measuring(clock).every_ms == 10_000
-    assert Measuring(clock).every_ms + COARSE_MS <= 30_000
+    assert MetricsRollup(clock).every_ms == 10_000
+    assert MetricsRollup(clock).every_ms + COARSE_MS <= 30_000
 
 
 def test_a_row_that_comes_late_changes_what_was_rolled_up(
@@ -116,7 +116,7 @@ def test_a_row_that_comes_late_changes_what_was_rolled_up(
 ) -> None:
     store.insert([new_job()])
     now = clock.now_ms()
-    measuring = Measuring(clock)
+    measuring = MetricsRollup(clock)
     store.record_metrics([row(now)])
     measuring.run(store)
     clock.advance(ms=MINUTE)
@@ -134,7 +134,7 @@ def test_after_a_long_silence_it_goes_on_where_rows_are(
     now = clock.now_ms()
     store.record_metrics([row(now - 20 * DAY_MS), row(now - 3 * DAY_MS), row(now)])
 
-    assert not Measuring(clock).run(store)
+    assert not MetricsRollup(clock).run(store)
 
     assert completed(reader, MINUTE) == [1, 1, 1]
     assert completed(reader, HOUR) == [1, 1, 1]
@@ -144,7 +144,7 @@ def test_a_long_past_is_rolled_up_in_several_runs(store: Store, reader: Reader, 
     store.insert([new_job()])
     now = clock.now_ms()
     store.record_metrics([row(now - place * HOUR) for place in range(25)])
-    measuring = Measuring(clock)
+    measuring = MetricsRollup(clock)
 
     runs = 1
     while measuring.run(store):
@@ -159,7 +159,7 @@ def test_rows_of_all_workers_become_one_when_nobody_writes_them_any_more(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     store.insert([new_job()])
-    measuring = Measuring(clock)
+    measuring = MetricsRollup(clock)
     now = clock.now_ms()
     store.record_metrics([row(now, "u"), row(now, "v", jobs=2)])
     measuring.run(store)
@@ -167,11 +167,11 @@ def test_rows_of_all_workers_become_one_when_nobody_writes_them_any_more(
 
     clock.advance(ms=OVER_MS + MINUTE)
     for _ in range(2):
-        Measuring(clock).run(store)
+        MetricsRollup(clock).run(store)
 
     whole, _ = rows(reader, TEN_SECONDS)
-    assert (whole.worker, whole.tasks["t"].counts) == (TOGETHER, {"completed": 3})
-    assert whole.stock is not None
+    assert (whole.worker, whole.tasks["t"].counts) == (ALL_WORKERS, {"completed": 3})
+    assert whole.snapshot is not None
     assert completed(reader, MINUTE) == [3]
 
 
@@ -179,15 +179,19 @@ def test_rows_of_all_workers_become_one_when_nobody_writes_them_any_more(
 def test_each_tier_is_kept_for_its_time(store: Store, reader: Reader, clock: ManualClock) -> None:
     store.insert([new_job()])
     now = clock.now_ms()
-    old = [row(now - kept - tier, jobs=9, tier=tier) for tier, kept in KEPT_MS.items()]
-    young = [row(now - kept + tier, jobs=1, tier=tier) for tier, kept in KEPT_MS.items()]
+    old = [row(now - kept - tier, jobs=9, tier=tier) for tier, kept in RETENTION_MS.items()]
+    young = [row(now - kept + tier, jobs=1, tier=tier) for tier, kept in RETENTION_MS.items()]
     store.record_metrics([*old, *young])
 
-    Measuring(clock).run(store)
+    MetricsRollup(clock).run(store)
 
-    kept = [one for tier in KEPT_MS for one in rows(reader, tier) if one.worker == "w"]
+    kept = [one for tier in RETENTION_MS for one in rows(reader, tier) if one.worker == "w"]
     assert kept == young
-    assert (Measuring.every_ms, Alerting.every_ms, KEPT_MS[TEN_SECONDS]) == (10_000, 10_000, 7 * DAY_MS)
+    assert (MetricsRollup.every_ms, AlertEvaluator.every_ms, RETENTION_MS[TEN_SECONDS]) == (
+        10_000,
+        10_000,
+        7 * DAY_MS,
+    )
 
 
 @pytest.mark.shows("R-MET-41")
@@ -200,14 +204,14 @@ def test_a_store_that_takes_no_figures_costs_a_turn_and_old_ones_are_forgotten_a
     store: Store, reader: Reader, clock: ManualClock, fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.insert([new_job()])
-    store.record_metrics([row(clock.now_ms() - 2 * KEPT_MS[TEN_SECONDS])])
+    store.record_metrics([row(clock.now_ms() - 2 * RETENTION_MS[TEN_SECONDS])])
 
     def trouble(name: str, _: object) -> None:
         if name == "record_metrics":
             raise fault
 
     with caplog.at_level(logging.WARNING):
-        assert not Measuring(clock).run(Watched(store, trouble).seam)
+        assert not MetricsRollup(clock).run(Watched(store, trouble).seam)
 
     assert f"metrics are left to the next turn: {fault}" in caplog.text
     assert rows(reader, TEN_SECONDS) == []
@@ -217,7 +221,7 @@ def test_a_clock_that_was_ahead_for_a_while_does_not_stop_the_rolling_up(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     store.insert([new_job()])
-    measuring = Measuring(clock)
+    measuring = MetricsRollup(clock)
     now = clock.now_ms()
     clock.set(now + 3 * DAY_MS)
     measuring.run(store)
@@ -233,7 +237,7 @@ def test_a_row_that_comes_late_for_an_hour_that_is_over_counts_in_it(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     store.insert([new_job()])
-    measuring = Measuring(clock)
+    measuring = MetricsRollup(clock)
     end = start_of(clock.now_ms(), DAY_MS) + DAY_MS
     clock.set(end + 5_000)
     store.record_metrics([row(end)])
@@ -253,14 +257,14 @@ def test_hours_and_days_are_not_made_each_time_and_only_those_that_may_change(
     clock.set(start_of(clock.now_ms(), DAY_MS) + DAY_MS + 30 * MINUTE)
     now = clock.now_ms()
     store.record_metrics([row(now - HOUR), row(now)])
-    Measuring(clock).run(store)
+    MetricsRollup(clock).run(store)
     asked: list[tuple[int, int]] = []
 
     def look(name: str, args: tuple[int, ...]) -> None:
         if name == "metrics":
             asked.append((args[0], now - args[1]))
 
-    watched, measuring = Watched(store, look).seam, Measuring(clock)
+    watched, measuring = Watched(store, look).seam, MetricsRollup(clock)
     measuring.run(watched)
     assert max(since for tier, since in asked if tier == MINUTE) < HOUR
     assert {tier for tier, _ in asked} == {TEN_SECONDS, MINUTE, HOUR}
@@ -283,7 +287,7 @@ def test_a_row_that_cannot_be_read_is_left_out(
     clock.advance(ms=2 * MINUTE)
 
     with caplog.at_level(logging.WARNING):
-        assert not Measuring(clock).run(store)
+        assert not MetricsRollup(clock).run(store)
 
     assert completed(store, MINUTE) == [1, 2]
     assert "metrics of default by 'w'" in caplog.text
@@ -300,12 +304,12 @@ def test_who_was_held_up_after_reading_rows_writes_nothing_of_them(
         if name == "metrics":
             clock.advance(ms=2 * MINUTE)
 
-    Measuring(clock).run(Watched(store, hold_up, too_late=True).seam)
+    MetricsRollup(clock).run(Watched(store, hold_up, too_late=True).seam)
 
     assert rows(reader, MINUTE) == []
 
 
 def test_without_any_job_there_is_nothing_to_count(store: Store, reader: Reader, clock: ManualClock) -> None:
-    assert not Measuring(clock).run(store)
+    assert not MetricsRollup(clock).run(store)
 
     assert rows(reader, TEN_SECONDS) == []

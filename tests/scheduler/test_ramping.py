@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from forebay.app.duty import close_duties
-from forebay.app.ramping import start_ramp, stop_ramp
+from forebay.app.duty import close_tasks
+from forebay.app.ramping import start_gradual_revive, stop_gradual_revive
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.errors import StoreUnavailable
-from forebay.scheduler.ramping import Ramping
+from forebay.scheduler.ramping import GradualReviver
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Reader
 from forebay.testing.clock import ManualClock
@@ -20,7 +20,7 @@ from tests.stores.contract.steps import make
 
 def test_where_no_ramp_runs_nobody_looks_again_so_soon(clock: ManualClock) -> None:
     engine = MemoryEngine(clock=clock)
-    store, duty = engine.store(), Ramping(engine.reader, clock)
+    store, duty = engine.store(), GradualReviver(engine.reader, clock)
 
     def asked(*seconds: int) -> list[bool]:
         answers = []
@@ -32,7 +32,7 @@ def test_where_no_ramp_runs_nobody_looks_again_so_soon(clock: ManualClock) -> No
     assert asked(0, 0) == [True, False]
     assert not duty.run(store)
     assert asked(9, 1) == [False, True]
-    start_ramp(store, engine.reader(), JobQuery())
+    start_gradual_revive(store, engine.reader(), JobQuery())
     clock.advance(seconds=1)
     assert not duty.run(store)
     assert asked(1) == [True]
@@ -44,7 +44,7 @@ def test_what_goes_wrong_costs_a_line_in_the_log(
     def away() -> Reader:
         raise StoreUnavailable("gone")
 
-    assert not Ramping(away, clock).run(MemoryEngine(clock=clock).store())
+    assert not GradualReviver(away, clock).run(MemoryEngine(clock=clock).store())
 
     assert "ramps are left to a later turn: gone" in caplog.text
 
@@ -70,10 +70,10 @@ class Opened:
 def test_the_reader_is_held_while_a_ramp_is_running(clock: ManualClock) -> None:
     engine = MemoryEngine(clock=clock)
     store, opened = engine.store(), Opened(engine)
-    duty = Ramping(opened, clock)
+    duty = GradualReviver(opened, clock)
     make(store, JobState.DEAD)
     clock.advance(seconds=1)
-    ramp = start_ramp(store, engine.reader(), JobQuery())
+    ramp = start_gradual_revive(store, engine.reader(), JobQuery())
     clock.advance(seconds=1)
 
     for _ in range(3):  # the job is put back, and nobody runs it
@@ -88,11 +88,11 @@ def test_the_reader_is_held_while_a_ramp_is_running(clock: ManualClock) -> None:
 
     duty.run(store)
     assert (opened.count, opened.open) == (2, 1)
-    close_duties([duty])
-    close_duties([duty])
+    close_tasks([duty])
+    close_tasks([duty])
     assert opened.open == 0
 
     duty.run(store)
-    stop_ramp(store, engine.reader(), ramp.name)
+    stop_gradual_revive(store, engine.reader(), ramp.name)
     duty.run(store)
     assert (opened.count, opened.open) == (3, 0)

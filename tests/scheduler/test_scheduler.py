@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 
 from forebay.app.codec import encode_call
-from forebay.app.sealed import sealed_engine
-from forebay.app.sealing import Keys
-from forebay.domain.firing import HELD_FOR_MS, planned
+from forebay.app.sealed import wrap_engine
+from forebay.app.sealing import EncryptionKeys
+from forebay.domain.firing import POSTPONE_MS, plan_runs
 from forebay.domain.job import NewJob
-from forebay.domain.schedule import Definition, FiringStatus, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition, ScheduleRunStatus
 from forebay.errors import ConfigError, StoreBusy, StoreRefused, StoreUnavailable
-from forebay.scheduler.firing import FiringSchedules
+from forebay.scheduler.firing import ScheduleEnqueuer
 from forebay.scheduler.scheduler import OUTAGE_SECONDS, Scheduler
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Engine, Reader, Store
@@ -51,8 +51,8 @@ def memory(clock: ManualClock) -> MemoryEngine:
 
 def save(store: Store, name: str = "t", **changes: Any) -> None:
     when = changes or {"cron": "* * * * *"}
-    definition = Definition(name=name, job=NewJob(task="t"), **when)
-    assert store.save_schedule(planned(Schedule(definition=definition), T0, 0.0))
+    definition = ScheduleDefinition(name=name, job=NewJob(task="t"), **when)
+    assert store.save_schedule(plan_runs(Schedule(definition=definition), T0, 0.0))
 
 
 def scheduler(engine: Engine, clock: ManualClock, **changes: Any) -> Scheduler:
@@ -63,14 +63,14 @@ def scheduler(engine: Engine, clock: ManualClock, **changes: Any) -> Scheduler:
 def test_it_sleeps_until_the_next_run_and_at_most_a_minute(memory: MemoryEngine, clock: ManualClock) -> None:
     store, one = memory.store(), scheduler(memory, clock)
 
-    assert one.turn(store) == 60.0
+    assert one.tick(store) == 60.0
     save(store, "far", cron="0 0 * * *")
-    assert one.turn(store) == 60.0
+    assert one.tick(store) == 60.0
     save(store, "near", every_ms=5_000)
     clock.advance(ms=1_500)
-    assert one.turn(store) == 3.5
+    assert one.tick(store) == 3.5
     clock.advance(ms=3_500)
-    assert (one.turn(store), one.fired) == (5.0, 1)
+    assert (one.tick(store), one.fired) == (5.0, 1)
 
 
 @pytest.mark.shows("R-SCHED-32", "R-SCHED-36")
@@ -87,10 +87,10 @@ def test_what_a_turn_takes_is_not_slept_and_too_much_is_told(
     slow = Wrapped(store, work).seam
     one = scheduler(memory, clock)
 
-    assert one.turn(slow) == 45.0
+    assert one.tick(slow) == 45.0
     assert caplog.messages == []
     seconds = 70.0
-    assert one.turn(slow) == 0.0
+    assert one.tick(slow) == 0.0
     assert "falls behind" in caplog.text
 
 
@@ -103,7 +103,7 @@ def test_it_fires_all_that_is_due_in_batches(memory: MemoryEngine, clock: Manual
     watched = Wrapped(store, lambda name, args: batches.append(len(args[0])) if name == "fire" else None)
     one = scheduler(memory, clock, batch=3)
 
-    assert one.turn(watched.seam) == 60.0
+    assert one.tick(watched.seam) == 60.0
 
     assert (batches, one.fired) == ([3, 3, 1], 7)
 
@@ -111,7 +111,7 @@ def test_it_fires_all_that_is_due_in_batches(memory: MemoryEngine, clock: Manual
 @pytest.mark.shows("R-SCHED-30", "R-SCHED-39")
 def test_it_starts_fires_is_woken_and_stops(engine: Engine, store: Store, reader: Reader) -> None:
     # By its own clock it would sleep for a minute; the store's clock stands still, and what is due is due.
-    declared = Definition(name="declared", job=NewJob(task="t"), cron="* * * * *", is_declared=True)
+    declared = ScheduleDefinition(name="declared", job=NewJob(task="t"), cron="* * * * *", is_declared=True)
     one = Scheduler(engine, [declared])
     one.stop()  # before the start is fine
 
@@ -121,8 +121,8 @@ def test_it_starts_fires_is_woken_and_stops(engine: Engine, store: Store, reader
         eventually(lambda: len(reader.schedules()) == 1, DEADLINE)
         [(_, event)] = reader.audit()
         assert event.actor == f"scheduler@{gethostname()}"
-        overdue = Definition(name="overdue", job=NewJob(task="t"), cron="* * * * *")
-        store.save_schedule(Schedule(definition=overdue, next_at=T0 - MINUTE, due_at=T0 - MINUTE))
+        overdue = ScheduleDefinition(name="overdue", job=NewJob(task="t"), cron="* * * * *")
+        store.save_schedule(Schedule(definition=overdue, next_run_at=T0 - MINUTE, check_at=T0 - MINUTE))
         eventually(lambda: counts_of(reader).pending >= 1, DEADLINE)
         was_running = one.is_running
     finally:
@@ -130,7 +130,7 @@ def test_it_starts_fires_is_woken_and_stops(engine: Engine, store: Store, reader
         one.stop()
 
     assert (was_running, one.is_running) == (True, False)
-    assert [schedule.fired for schedule in reader.schedules()] == [0, 2]
+    assert [schedule.enqueued_runs for schedule in reader.schedules()] == [0, 2]
 
 
 @pytest.mark.shows("R-RATE-19")
@@ -142,9 +142,9 @@ def test_while_the_store_is_away_it_tries_again(
 
     one = scheduler(memory, clock)
 
-    assert one._turned(Wrapped(memory.store(), away).seam) == OUTAGE_SECONDS
+    assert one._tick_safely(Wrapped(memory.store(), away).seam) == OUTAGE_SECONDS
     assert "nobody answers" in caplog.text
-    assert one._turned(memory.store()) == 60.0
+    assert one._tick_safely(memory.store()) == 60.0
 
 
 @pytest.mark.parametrize("longest", [0, -1, 3_601, float("nan")])
@@ -162,13 +162,13 @@ def test_a_sleep_that_makes_no_sense_is_refused(memory: MemoryEngine, longest: f
 def test_the_duty_fires_a_batch_and_says_whether_there_is_more(
     memory: MemoryEngine, clock: ManualClock
 ) -> None:
-    store, duty = memory.store(), FiringSchedules(batch=2, roll=lambda: 0.0)
+    store, duty = memory.store(), ScheduleEnqueuer(batch=2, roll=lambda: 0.0)
     for number in range(3):
         save(store, f"s{number}")
     clock.advance(ms=MINUTE)
 
     assert (duty.run(store), duty.run(store), duty.run(store)) == (True, False, False)
-    assert [one.fired for one in memory.reader().schedules()] == [1, 1, 1]
+    assert [one.enqueued_runs for one in memory.reader().schedules()] == [1, 1, 1]
 
 
 @pytest.mark.shows("R-SCHED-33")
@@ -185,41 +185,41 @@ def test_a_run_that_can_never_be_stored_is_an_error_of_its_own_schedule(
             raise StoreRefused("this text cannot be written")
 
     with caplog.at_level(logging.WARNING):
-        FiringSchedules(roll=lambda: 0.0).run(Wrapped(store, refuse).seam)
+        ScheduleEnqueuer(roll=lambda: 0.0).run(Wrapped(store, refuse).seam)
 
     reader = memory.reader()
-    assert [(one.name, one.fired, one.failed) for one in reader.schedules()] == [
+    assert [(one.name, one.enqueued_runs, one.failed_runs) for one in reader.schedules()] == [
         ("a", 1, 0),
         ("bad", 0, 1),
         ("c", 1, 0),
     ]
-    [line] = reader.firings("bad")
-    assert (line.status, line.reason) == (FiringStatus.ERROR, "this text cannot be written")
+    [line] = reader.schedule_runs("bad")
+    assert (line.status, line.reason) == (ScheduleRunStatus.ERROR, "this text cannot be written")
     assert "a run of schedule 'bad' was not enqueued" in caplog.text
-    assert all(one.next_at == T0 + 2 * MINUTE for one in reader.schedules())
+    assert all(one.next_run_at == T0 + 2 * MINUTE for one in reader.schedules())
 
 
 @pytest.mark.shows("R-SCHED-33", "R-SER-19")
 def test_a_schedule_whose_arguments_are_broken_does_not_stop_the_others(
     memory: MemoryEngine, clock: ManualClock
 ) -> None:
-    keys = Keys({"a": bytes(32)})
-    store = sealed_engine(cast(Engine, memory), keys).store()
+    keys = EncryptionKeys({"a": bytes(32)})
+    store = wrap_engine(cast(Engine, memory), keys).store()
     save(store, "good")
     # Sealed for another task, and put here by somebody who can write to the store.
-    moved = NewJob(task="t", payload=keys.sealed(encode_call([], {}), "payload other"))
-    broken = Schedule(definition=Definition(name="bad", job=moved, cron="* * * * *"))
-    memory.store().save_schedule(planned(broken, T0, 0.0))
+    moved = NewJob(task="t", payload=keys.encrypt(encode_call([], {}), "payload other"))
+    broken = Schedule(definition=ScheduleDefinition(name="bad", job=moved, cron="* * * * *"))
+    memory.store().save_schedule(plan_runs(broken, T0, 0.0))
     clock.advance(ms=MINUTE)
 
-    FiringSchedules(roll=lambda: 0.0).run(store)
+    ScheduleEnqueuer(roll=lambda: 0.0).run(store)
 
     reader = memory.reader()
-    assert [(one.name, one.fired, one.failed) for one in reader.schedules()] == [
+    assert [(one.name, one.enqueued_runs, one.failed_runs) for one in reader.schedules()] == [
         ("bad", 0, 1),
         ("good", 1, 0),
     ]
-    [line] = reader.firings("bad")
+    [line] = reader.schedule_runs("bad")
     assert "brought from elsewhere" in (line.reason or "")
 
 
@@ -245,7 +245,7 @@ def waits_told(caplog: pytest.LogCaptureFixture) -> int:
 def test_a_schedule_that_waits_for_a_transaction_is_told_once_each_time_it_begins_to_wait(
     memory: MemoryEngine, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    duty, held = FiringSchedules(roll=lambda: 0.0), Held(memory.store())
+    duty, held = ScheduleEnqueuer(roll=lambda: 0.0), Held(memory.store())
     save(held.store, "held")
     save(held.store, "free")
     told = []
@@ -261,7 +261,7 @@ def test_a_schedule_that_waits_for_a_transaction_is_told_once_each_time_it_begin
 def test_a_schedule_that_was_deleted_while_it_waited_is_forgotten(
     memory: MemoryEngine, clock: ManualClock
 ) -> None:
-    duty, held = FiringSchedules(roll=lambda: 0.0), Held(memory.store())
+    duty, held = ScheduleEnqueuer(roll=lambda: 0.0), Held(memory.store())
     save(held.store, "held")
     held.names = {"held"}
     clock.advance(MINUTE)
@@ -269,7 +269,7 @@ def test_a_schedule_that_was_deleted_while_it_waited_is_forgotten(
     assert duty.waiting.keys() == {"held"}
 
     held.store.drop_schedule("held")
-    clock.advance(HELD_FOR_MS)
+    clock.advance(POSTPONE_MS)
     duty.run(held.store)
 
     assert duty.waiting == {}
@@ -279,22 +279,22 @@ def test_schedules_that_wait_for_a_transaction_hide_no_others(
     memory: MemoryEngine, clock: ManualClock
 ) -> None:
     held = Held(memory.store())
-    duty = FiringSchedules(roll=lambda: 0.0, batch=3)
+    duty = ScheduleEnqueuer(roll=lambda: 0.0, batch=3)
     held.names = {"a", "b", "c", "d"}
     for name in (*sorted(held.names), "free"):
         save(held.store, name)
     clock.advance(MINUTE)
 
     mores = [duty.run(held.store) for _ in range(3)]
-    meanwhile = {one.name: one.fired for one in memory.reader().schedules()}
+    meanwhile = {one.name: one.enqueued_runs for one in memory.reader().schedules()}
     held.names = set()
-    clock.advance(HELD_FOR_MS)
+    clock.advance(POSTPONE_MS)
     while duty.run(held.store):
         pass
 
     assert mores == [True, False, False]
     assert meanwhile == {"a": 0, "b": 0, "c": 0, "d": 0, "free": 1}
-    assert all(one.fired == 1 for one in memory.reader().schedules())
+    assert all(one.enqueued_runs == 1 for one in memory.reader().schedules())
     assert duty.waiting == {}
 
 
@@ -306,17 +306,17 @@ def test_a_scheduler_sleeps_while_a_schedule_waits_for_a_transaction_and_fires_t
     held.names = {"held"}
     clock.advance(MINUTE)
 
-    pauses = [one.turn(held.store) for _ in range(3)]
+    pauses = [one.tick(held.store) for _ in range(3)]
     save(held.store, "free", every_ms=5_000)
-    one.turn(held.store)
+    one.tick(held.store)
     clock.advance(ms=4_600)
-    before_the_other = one.turn(held.store)
+    before_the_other = one.tick(held.store)
     fired_meanwhile = one.fired
     held.names = set()
-    clock.advance(HELD_FOR_MS)
-    one.turn(held.store)
+    clock.advance(POSTPONE_MS)
+    one.tick(held.store)
 
-    assert pauses == [HELD_FOR_MS / 1_000] * 3
+    assert pauses == [POSTPONE_MS / 1_000] * 3
     assert before_the_other == pytest.approx(0.4)
     assert fired_meanwhile > 0
     # The run that has waited, and the next one of the other schedule.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.job import WorkerId
-from forebay.scheduler.standard import standard_duties
+from forebay.scheduler.standard import standard_tasks
 from forebay.stores.memory.store import MemoryEngine
 from forebay.testing.clock import ManualClock
 
@@ -16,7 +16,7 @@ from forebay.testing.clock import ManualClock
 def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
     clock: ManualClock, notices_death: bool, sweeps: list[str]
 ) -> None:
-    duties = standard_duties(
+    duties = standard_tasks(
         sweeper=WorkerId("sweeper"),
         clock=clock,
         roll=lambda: 0.5,
@@ -38,6 +38,6 @@ def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
 
 
 def test_whoever_keeps_no_figures_counts_no_jobs_either(clock: ManualClock) -> None:
-    duties = standard_duties(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5, measures=False)
+    duties = standard_tasks(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5, has_metrics=False)
 
     assert "measure" not in [duty.name for duty in duties]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from forebay.app.duty import run_due
+from forebay.app.duty import run_due_tasks
 from forebay.domain.history import EventKind
 from forebay.domain.job import DEFAULT_QUEUE, Job, WorkerId
 from forebay.domain.lease import Lease
@@ -15,9 +15,9 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import StoreBusy, StoreRefused, StoreUnavailable
-from forebay.scheduler.sweeping import Sweeping
+from forebay.scheduler.sweeping import Sweeper
 from forebay.stores.clock_reading import ClockReading
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from forebay.worker.slots import Assignment
 from tests.app.watching import Watched
@@ -30,10 +30,10 @@ HOLD_BACK = RENEWAL + MARGIN
 HOLD_BACK_AFTER_STEP = LEASE + MARGIN
 
 
-def sweeping(store: Store, clock: ManualClock, own: ManualClock | None = None, **settings: Any) -> Sweeping:
+def sweeping(store: Store, clock: ManualClock, own: ManualClock | None = None, **settings: Any) -> Sweeper:
     """A sweeper that has connected long ago, and has just read the store's clock. It may have its own."""
     wanted: dict[str, Any] = {"sweeper": SWEEPER, "clock": own or clock, "roll": lambda: 0.0} | settings
-    duty = Sweeping(**wanted)
+    duty = Sweeper(**wanted)
     duty.run(store)
     clock.advance(ms=LEASE)
     if own is not None:
@@ -79,7 +79,7 @@ def test_the_history_names_the_worker_that_was_lost(store: Store, reader: Reader
 
     timeline = reader.history(job.id)
     assert timeline is not None
-    assert [(one.attempt, one.ending, one.worker) for one in timeline.attempts] == [(1, "lost", WORKER)]
+    assert [(one.attempt, one.outcome, one.worker) for one in timeline.attempts] == [(1, "lost", WORKER)]
     assert [(one.kind, one.detail) for one in timeline.events] == [(EventKind.SWEPT, WORKER)]
 
 
@@ -122,7 +122,7 @@ def test_the_old_holder_comes_too_late(store: Store, reader: Reader, clock: Manu
     [job] = lose(store, clock)
     duty.run(store)
 
-    answer = store.exchange(WORKER, [complete(job)])
+    answer = store.settle_and_claim(WORKER, [complete(job)])
 
     assert (answer.settled, answer.repeated) == ((), ())
     assert [one.lease.job_id for one in answer.refused] == [job.id]
@@ -194,19 +194,19 @@ class Bounds:
         return self._store.sweep(*args, ended_by=ended_by, **options)
 
 
-def bound(store: Store, duty: Sweeping) -> int | None:
+def bound(store: Store, duty: Sweeper) -> int | None:
     """Up to which time a turn of the duty sweeps."""
     bounds = Bounds(store)
     duty.run(cast(Store, bounds))
     return next(iter(bounds.ended_by), None)
 
 
-def swept(store: Store, duty: Sweeping) -> bool:
+def swept(store: Store, duty: Sweeper) -> bool:
     """Whether a turn of the duty takes over what ends this moment."""
     return bound(store, duty) == store.read_clock().now
 
 
-def run_each_second(store: Store, duty: Sweeping, moved: Sequence[ManualClock], seconds: float) -> None:
+def run_each_second(store: Store, duty: Sweeper, moved: Sequence[ManualClock], seconds: float) -> None:
     """Let the sweeper have a turn each second, for this long."""
     for _ in range(int(seconds)):
         for one in moved:
@@ -217,7 +217,7 @@ def run_each_second(store: Store, duty: Sweeping, moved: Sequence[ManualClock], 
 def test_it_waits_a_little_longer_than_a_renewal_interval_after_its_first_turn(
     store: Store, clock: ManualClock
 ) -> None:
-    duty = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
+    duty = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
     clock.advance(ms=HOLD_BACK)  # as long as it has not read the store's clock it would not see a step
 
     early = swept(store, duty)
@@ -236,7 +236,7 @@ def test_a_sweeper_that_starts_after_a_step_ahead_leaves_a_job_to_a_holder_that_
     store.insert([new_job()])
     [job] = claim(store)
     clock.set(clock.now_ms() + 60_000)
-    fresh = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
+    fresh = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
 
     fresh.run(store)
     run_each_second(
@@ -252,10 +252,12 @@ def test_a_sweeper_that_starts_after_a_step_ahead_leaves_a_long_lease_to_its_hol
     store: Store, reader: Reader, clock: ManualClock, seconds: int
 ) -> None:
     store.insert([new_job()])
-    [job] = store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1, seconds * 1_000)], room=1).jobs
+    [job] = store.settle_and_claim(
+        WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1, seconds * 1_000)], room=1
+    ).jobs
     interval = Assignment(job, clock.monotonic()).renew_at - clock.monotonic()
     clock.set(clock.now_ms() + 4_000_000)
-    fresh = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
+    fresh = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
 
     fresh.run(store)
     run_each_second(store, fresh, (clock,), interval)
@@ -266,7 +268,7 @@ def test_a_sweeper_that_starts_after_a_step_ahead_leaves_a_long_lease_to_its_hol
 def test_it_waits_again_when_its_owner_has_connected_again(store: Store, clock: ManualClock) -> None:
     duty = sweeping(store, clock)
 
-    duty.connected()
+    duty.on_connected()
 
     assert not swept(store, duty)
     clock.advance(ms=HOLD_BACK)
@@ -361,11 +363,11 @@ def test_a_step_ahead_takes_no_healthy_job_away(store: Store, reader: Reader, cl
     [job] = claim(store)
     clock.set(clock.now_ms() + 3_600_000)
 
-    run_due(store, [duty])
+    run_due_tasks(store, [duty])
     store.renew(WORKER, [Lease(job.id, job.attempt)])
     for moved in (clock, own):
         moved.advance(ms=LEASE - 1)
-    run_due(store, [duty])
+    run_due_tasks(store, [duty])
 
     assert look(reader, job).state is JobState.RUNNING
 
@@ -415,7 +417,9 @@ def test_after_a_step_ahead_a_lease_is_left_to_its_holder_until_it_renews(
     own = ManualClock()
     duty = sweeping(store, clock, own)
     store.insert([new_job()])
-    [job] = store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1, seconds * 1_000)], room=1).jobs
+    [job] = store.settle_and_claim(
+        WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1, seconds * 1_000)], room=1
+    ).jobs
 
     # The sweeper has a turn each second until the holder renews.
     interval = Assignment(job, own.monotonic()).renew_at - own.monotonic()
@@ -462,12 +466,12 @@ def test_a_program_that_is_frozen_between_its_turns_takes_over_what_a_dead_one_h
 
 
 def test_while_it_holds_back_others_may_sweep(store: Store, other_store: Store, clock: ManualClock) -> None:
-    fresh = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
+    fresh = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
     other = sweeping(other_store, clock, sweeper=WorkerId("other sweeper"))
     theirs = Watched(other_store)
 
-    run_due(store, [fresh])
-    run_due(theirs.seam, [other])
+    run_due_tasks(store, [fresh])
+    run_due_tasks(theirs.seam, [other])
 
     assert theirs.calls == ["take_duty", "read_clock", "sweep"]
 
@@ -477,7 +481,7 @@ def test_while_it_holds_back_others_may_sweep(store: Store, other_store: Store, 
 
 def short_lived(store: Store, clock: ManualClock) -> None:
     """A program that starts, has one turn and ends."""
-    Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0).run(store)
+    Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0).run(store)
 
 
 def test_programs_that_live_for_a_moment_put_back_what_a_dead_one_held(
@@ -607,7 +611,7 @@ def test_a_loss_that_the_store_cannot_hold_is_a_failed_attempt(
     [job] = lose(store, clock)
 
     def refuse_lost(name: str, args: tuple[Any, ...]) -> None:
-        if name == "exchange" and any(end.ending == "lost" for end in args[1]):
+        if name == "exchange" and any(end.outcome == "lost" for end in args[1]):
             raise StoreRefused("no")
 
     duty.run(Watched(store, refuse_lost).seam)
@@ -622,7 +626,7 @@ def test_a_loss_that_the_store_cannot_hold_is_a_failed_attempt(
 def test_a_sweeper_of_the_dead_is_ready_at_once_and_has_turns_of_its_own(
     store: Store, clock: ManualClock
 ) -> None:
-    duty = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0, only_dead=True)
+    duty = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0, only_dead=True)
 
     assert duty.is_ready
     assert duty.name != sweeping(store, clock).name
@@ -631,7 +635,7 @@ def test_a_sweeper_of_the_dead_is_ready_at_once_and_has_turns_of_its_own(
 def test_a_sweeper_of_the_dead_leaves_leases_that_have_merely_ended(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    duty = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0, only_dead=True)
+    duty = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0, only_dead=True)
     [job] = lose(store, clock)
 
     duty.run(store)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
-from forebay.domain.access import Allowed
+from forebay.domain.access import KeyPermissions
 from forebay.domain.job import QueueName
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Store
 from tests.service.serving import Holder, Served, serving
@@ -46,14 +46,14 @@ def guarded(grants: Mapping[str, Sequence[str]], queues: Sequence[QueueName]) ->
     """Serve an empty store with these keys and queues while the block lasts."""
     engine = open_engine("memory://")
     with ExitStack() as stack:
-        served = stack.enter_context(serving(engine, security=Security(asks_for_keys=True)))
+        served = stack.enter_context(serving(engine, security=ServerSecurity(requires_keys=True)))
         store = stack.enter_context(closing(engine.store()))
         reader = stack.enter_context(closing(engine.reader()))
         for queue in queues:
             store.save_queue(queue)
-        keys, holders = Keys(store, reader, actor="ann"), dict[str, KeyHolder]()
+        keys, holders = ApiKeyAdmin(store, reader, actor="ann"), dict[str, KeyHolder]()
         for name, texts in grants.items():
-            allowed: dict[str, Any] = Allowed.parse(texts)._asdict()
+            allowed: dict[str, Any] = KeyPermissions.parse(texts)._asdict()
             token = keys.create(name, **allowed).token
             holders[name] = stack.enter_context(closing(KeyHolder(served, token)))
         yield Guarded(store, reader, holders)

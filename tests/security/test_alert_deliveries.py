@@ -8,17 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.app.alert_records import ALERTS, CHANNELS
-from forebay.app.alerting import delivery
+from forebay.app.alerting import make_delivery_job
 from forebay.app.delivering import DELIVERY
-from forebay.domain.alert import Alert, Severity, Step
-from forebay.domain.channel import Webhook
-from forebay.domain.job import NOTICES, NOTIFY, Amendment, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.alert import Alert, AlertTransition, Severity
+from forebay.domain.channel import WebhookChannel
+from forebay.domain.job import ALERT_QUEUE, ALERT_TASK, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.errors import Forbidden
 from forebay.scheduler.alerting import deliver_due
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from tests.app.receiving import LOCAL, Calls, served
 from tests.security.grants import Guarded, KeyHolder, guarded
 
@@ -27,19 +27,21 @@ GRANTS = {
     "producer": ["produce"],
     "consumer": ["consume"],
     "operator": ["operate"],
-    "owner": [f"admin:{NOTICES}"],
+    "owner": [f"admin:{ALERT_QUEUE}"],
     "viewer": ["view"],
     "admin": ["admin"],
 }
 OTHERS = [name for name in GRANTS if name != "admin"]
 W1 = WorkerId("w1")
 ALERT = Alert(id="01A", severity=Severity.CRITICAL, source="mail", message="Deep", triggered_at=1)
-FORGED = NewJob(task=NOTIFY, queue=NOTICES, metadata={"alert": "01A", "step": "resolved", "channel": "ops"})
+FORGED = NewJob(
+    task=ALERT_TASK, queue=ALERT_QUEUE, metadata={"alert": "01A", "step": "resolved", "channel": "ops"}
+)
 
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Guarded]:
-    with guarded(GRANTS, (MINE, NOTICES)) as found:
+    with guarded(GRANTS, (MINE, ALERT_QUEUE)) as found:
         yield found
 
 
@@ -53,27 +55,27 @@ def waiting(world: Guarded) -> JobId:
 
 STORE_CALLS: dict[str, Callable[[KeyHolder, JobId], object]] = {
     "insert": lambda holder, _: holder.store.insert([FORGED]),
-    "claim": lambda holder, _: holder.store.exchange(W1, wants=[Want(NOTICES, 1)], room=1),
+    "claim": lambda holder, _: holder.store.settle_and_claim(W1, claims=[QueueClaim(ALERT_QUEUE, 1)], room=1),
     "cancel": lambda holder, job_id: holder.store.cancel([job_id]),
-    "amend": lambda holder, job_id: holder.store.amend(job_id, Amendment(metadata={"step": "fired"})),
-    "move": lambda holder, job_id: holder.store.amend(job_id, Amendment(queue=MINE)),
+    "amend": lambda holder, job_id: holder.store.update_job(job_id, JobUpdate(metadata={"step": "fired"})),
+    "move": lambda holder, job_id: holder.store.update_job(job_id, JobUpdate(queue=MINE)),
     "revive": lambda holder, job_id: holder.store.revive([job_id]),
     "delete": lambda holder, job_id: holder.store.delete([job_id]),
-    "pause": lambda holder, _: holder.store.save_queue(NOTICES, state=QueueState.PAUSED),
-    "drop": lambda holder, _: holder.store.drop_queue(NOTICES),
+    "pause": lambda holder, _: holder.store.save_queue(ALERT_QUEUE, state=QueueState.PAUSED),
+    "drop": lambda holder, _: holder.store.drop_queue(ALERT_QUEUE),
 }
 REQUESTS: dict[str, tuple[str, str, dict[str, object]]] = {
-    "enqueue": ("POST", "/v1/jobs", {"task": NOTIFY, "queue": NOTICES}),
-    "enqueue many": ("POST", "/v1/jobs/batch", {"jobs": [{"task": NOTIFY, "queue": NOTICES}]}),
-    "claim": ("POST", "/v1/claim", {"queues": [NOTICES], "wait_seconds": 0}),
+    "enqueue": ("POST", "/v1/jobs", {"task": ALERT_TASK, "queue": ALERT_QUEUE}),
+    "enqueue many": ("POST", "/v1/jobs/batch", {"jobs": [{"task": ALERT_TASK, "queue": ALERT_QUEUE}]}),
+    "claim": ("POST", "/v1/claim", {"queues": [ALERT_QUEUE], "wait_seconds": 0}),
     "cancel": ("POST", "/v1/jobs/{id}/cancel", {}),
     "amend": ("PATCH", "/v1/jobs/{id}", {"metadata": {"step": "fired"}}),
     "delete": ("DELETE", "/v1/jobs/{id}", {}),
     "revive": ("POST", "/v1/jobs/{id}/revive", {}),
     "replay": ("POST", "/v1/jobs/{id}/replay", {}),
-    "purge": ("POST", f"/v1/queues/{NOTICES}/purge", {}),
-    "pause": ("POST", f"/v1/queues/{NOTICES}/pause", {}),
-    "drain": ("POST", f"/v1/queues/{NOTICES}/drain", {}),
+    "purge": ("POST", f"/v1/queues/{ALERT_QUEUE}/purge", {}),
+    "pause": ("POST", f"/v1/queues/{ALERT_QUEUE}/pause", {}),
+    "drain": ("POST", f"/v1/queues/{ALERT_QUEUE}/drain", {}),
 }
 
 
@@ -97,7 +99,9 @@ def test_no_request_touches_a_delivery(world: Guarded, waiting: JobId, name: str
 
 
 def test_a_refusal_says_which_role_is_needed(world: Guarded) -> None:
-    told = world["producer"].ask("POST", "/v1/jobs", {"task": NOTIFY, "queue": NOTICES}).json()["detail"]
+    told = (
+        world["producer"].ask("POST", "/v1/jobs", {"task": ALERT_TASK, "queue": ALERT_QUEUE}).json()["detail"]
+    )
 
     assert told == (
         "producer may not enqueue: the queue forebay-alerts is for deliveries of alerts, and that needs the "
@@ -108,7 +112,7 @@ def test_a_refusal_says_which_role_is_needed(world: Guarded) -> None:
 def test_who_looks_sees_deliveries_and_an_administrator_changes_them(world: Guarded, waiting: JobId) -> None:
     for name in ("viewer", "operator", "admin"):
         assert world[name].code("GET", f"/v1/jobs/{waiting}")[0] == 200
-        assert world[name].code("GET", f"/v1/queues/{NOTICES}")[0] == 200
+        assert world[name].code("GET", f"/v1/queues/{ALERT_QUEUE}")[0] == 200
 
     assert world["admin"].code("POST", f"/v1/jobs/{waiting}/cancel", {})[0] == 200
     assert world["admin"].store.insert([FORGED])[0].is_new
@@ -119,7 +123,7 @@ def test_jobs_of_other_queues_are_changed_as_before(world: Guarded) -> None:
 
     assert world["producer"].code("POST", f"/v1/jobs/{job}/cancel", {})[0] == 200
     assert world["operator"].code("POST", f"/v1/jobs/{job}/revive", {})[0] == 200
-    claimed = world["consumer"].store.exchange(W1, wants=[Want(MINE, 1)], room=1).jobs
+    claimed = world["consumer"].store.settle_and_claim(W1, claims=[QueueClaim(MINE, 1)], room=1).jobs
     assert [one.id for one in claimed] == [job]
 
 
@@ -129,14 +133,14 @@ def test_a_step_is_sent_only_of_an_alert_that_is_at_it(is_active: bool) -> None:
     engine = open_engine("memory://")
     store = engine.store()
     with served(Calls()) as calls:
-        channel = Webhook(name="ops", url=calls.url)
+        channel = WebhookChannel(name="ops", url=calls.url)
         ALERTS.save(store, ALERT.id, ALERT if is_active else replace(ALERT, resolved_at=2))
         CHANNELS.save(store, "ops", channel)
-        store.insert([delivery(ALERT, step, channel) for step in Step])
+        store.insert([make_delivery_job(ALERT, step, channel) for step in AlertTransition])
 
         assert deliver_due(engine, policy=LOCAL) == 2
 
         sent = [headers[DELIVERY] for _, headers, _ in calls.seen]
     assert sent == ["01A.fired" if is_active else "01A.resolved"]
-    found = engine.reader().search(JobQuery(queues=(NOTICES,))).jobs
+    found = engine.reader().search(JobQuery(queues=(ALERT_QUEUE,))).jobs
     assert [job.state for job in found] == ["completed", "completed"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.service.server import Address, Security
+from forebay.service.server import ListenAddress, ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import serving
 from tests.service.speaking import speaking
@@ -28,7 +28,7 @@ PUBLIC = "https://jobs.example.org"
 def test_every_answer_is_for_its_client_alone(
     asks_for_keys: bool, method: str, path: str, status: int
 ) -> None:
-    with serving(open_engine("memory://"), security=Security(asks_for_keys=asks_for_keys)) as served:
+    with serving(open_engine("memory://"), security=ServerSecurity(requires_keys=asks_for_keys)) as served:
         answer = served.client.request(method, path, content=b"[")
 
     assert answer.status_code == (401 if asks_for_keys and path.startswith("/v1/") else status)
@@ -59,13 +59,13 @@ def test_a_stream_is_for_its_client_alone() -> None:
 def test_browsers_are_told_to_stay_with_tls_where_there_is_some(
     security: dict[str, str], host: str, is_sent: bool
 ) -> None:
-    headers = dict(Security(**security).headers(Address(host)))  # type: ignore[arg-type]  # of its fields
+    headers = dict(ServerSecurity(**security).headers(ListenAddress(host)))  # type: ignore[arg-type]  # of its fields
 
     assert ("Strict-Transport-Security" in headers) is is_sent
 
 
 def test_the_public_address_is_known_to_the_service_and_to_browsers() -> None:
-    with speaking(open_engine("memory://"), security=Security(public_url=PUBLIC)) as spoken:
+    with speaking(open_engine("memory://"), security=ServerSecurity(public_url=PUBLIC)) as spoken:
         answer = spoken.client.get("/health/live")
 
         assert spoken.service.logins.settings.public_url == PUBLIC

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import pytest
 
-from forebay.app.ramping import advance_ramps, start_ramp
+from forebay.app.ramping import advance_gradual_revives, start_gradual_revive
 from forebay.domain.access import Grant
 from forebay.domain.job import DAY_MS, QueueName, WorkerId
 from forebay.domain.outcome import Discarded
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
-from forebay.service.keys import Keys
-from forebay.service.server import Security
-from forebay.stores.protocol import Want
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
+from forebay.stores.protocol import QueueClaim
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.service.serving import Holder, Served, serving
@@ -41,16 +41,16 @@ def path(tmp_path: Path) -> Path:
 def served(path: Path, clock: ManualClock) -> Iterator[Served]:
     """A server that asks for keys, on a file that a test may write to."""
     engine = SqliteEngine(str(path), clock=clock)
-    with serving(engine, security=Security(asks_for_keys=True)) as found:
+    with serving(engine, security=ServerSecurity(requires_keys=True)) as found:
         yield found
 
 
 @pytest.fixture
 def holders(served: Served) -> dict[str, Holder]:
-    engine = served.service.desk.engine
+    engine = served.service.pool.engine
     with closing(engine.store()) as store, closing(engine.reader()) as reader:
         store.save_queue(QUEUE, actor="root")
-        keys = Keys(store, reader, actor="root")
+        keys = ApiKeyAdmin(store, reader, actor="root")
         made = {name: keys.create(name, [Grant.parse(grant)]).token for name, grant in HOLDERS.items()}
     return {name: Holder(served, token) for name, token in made.items()}
 
@@ -112,7 +112,7 @@ def test_the_retention_of_a_queue_does_not_end_the_lines_of_its_jobs(
     done(holders["admin"], "PATCH", f"/v1/queues/{QUEUE}", {"keep_finished_seconds": 3_600})
     done(holders["mallory"], "POST", f"/v1/jobs/{job_id}/cancel", {})
 
-    with closing(served.service.desk.engine.store()) as store:
+    with closing(served.service.pool.engine.store()) as store:
         clock.advance(ms=89 * DAY_MS)
         assert store.prune() == 1
 
@@ -123,13 +123,13 @@ def test_the_retention_of_a_queue_does_not_end_the_lines_of_its_jobs(
 def test_a_mass_revival_is_in_the_log(
     served: Served, holders: dict[str, Holder], job_id: str, clock: ManualClock
 ) -> None:
-    engine = served.service.desk.engine
+    engine = served.service.pool.engine
     with closing(engine.store()) as store, closing(engine.reader()) as reader:
-        [job] = store.exchange(WORKER, wants=[Want(QUEUE, 1)], room=1).jobs
-        store.exchange(WORKER, [decide(job, Discarded(BOOM), 0)])
-        start_ramp(store, reader, JobQuery(), actor="mallory")
+        [job] = store.settle_and_claim(WORKER, claims=[QueueClaim(QUEUE, 1)], room=1).jobs
+        store.settle_and_claim(WORKER, [decide(job, Discarded(BOOM), 0)])
+        start_gradual_revive(store, reader, JobQuery(), actor="mallory")
         clock.advance(ms=1)
-        advance_ramps(store, reader)
+        advance_gradual_revives(store, reader)
 
     assert ("ramp", "mallory") in log_of(holders)
     # The server's own duties may have taken this turn.
@@ -167,7 +167,7 @@ def test_a_line_that_is_changed_or_removed_in_the_store_is_named(
     for _ in range(2):
         done(holders["mallory"], "POST", f"/v1/jobs/{job_id}/cancel", {})
         done(holders["mallory"], "POST", f"/v1/jobs/{job_id}/revive", {})
-    with closing(served.service.desk.engine.store()) as store:
+    with closing(served.service.pool.engine.store()) as store:
         store.chain_audit()
     sound = verified(holders)
     assert (sound["is_sound"], sound["lines"], sound["unchained"]) == (True, 8, 0)

@@ -14,8 +14,8 @@ import pytest
 
 from forebay import Forebay, RetryPolicy
 from forebay.app.blobs import PAGE, FolderBlobs
-from forebay.app.codec import decode_call, encode_call, encode_result, framed, spoiled
-from forebay.app.sealed import sealed_engine
+from forebay.app.codec import decode_call, encode_call, encode_result, frame, unreadable_marker
+from forebay.app.sealed import wrap_engine
 from forebay.domain.job import DAY_MS, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
@@ -23,7 +23,7 @@ from forebay.domain.settlement import decide
 from forebay.domain.ulid import encode_ulid
 from forebay.errors import BlobGone, CorruptPayload, DuplicateJob, PayloadError, StoreUnavailable
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Want
+from forebay.stores.protocol import Engine, QueueClaim
 from tests.app.making import WatchedEngine
 from tests.urls import SHARED, lent_url
 from tests.worker.support import eventually
@@ -52,7 +52,7 @@ def kept(folder: Path) -> list[Path]:
 
 
 def echoing(url: str, blobs: Any, **options: Any) -> Forebay:
-    app = Forebay(url, blobs=blobs)
+    app = Forebay(url, blob_store=blobs)
 
     @app.task(name="echo", **options)
     def echo(text: str) -> int:
@@ -69,7 +69,10 @@ def left_over(store: str, count: int = 1) -> list[str]:
 
 def test_a_store_leaves_the_blobs_of_others_alone(url: str, tmp_path: Path, folder: Path) -> None:
     blobs = FolderBlobs(folder)
-    with Forebay(url, blobs=blobs) as app, Forebay(f"sqlite:///{tmp_path}/other.db", blobs=blobs) as other:
+    with (
+        Forebay(url, blob_store=blobs) as app,
+        Forebay(f"sqlite:///{tmp_path}/other.db", blob_store=blobs) as other,
+    ):
         for one in (app, other):
             one.enqueue("echo", [LARGE])
         in_use = kept(folder)
@@ -89,16 +92,16 @@ def test_jobs_are_held_while_the_folder_is_away(url: str, folder: Path) -> None:
     with echoing(url, folder) as app:
         job = app.enqueue("echo", [LARGE])
         folder.rename(away)
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             assert app.enqueue("echo", ["x"]).result(timeout=DEADLINE) == 1
             whole = app.enqueue("echo", [LARGE])  # stays in the store
             assert whole.result(timeout=DEADLINE) == len(LARGE)
-        [held] = app.client.read(lambda reader: reader.held())
-        assert (held.gate, held.jobs) == ("needs:blobs", 1)
+        [held] = app.client.read(lambda reader: reader.lanes())
+        assert (held.lane, held.jobs) == ("needs:blobs", 1)
         assert not folder.exists()
 
     away.rename(folder)
-    with echoing(url, folder) as app, app.working(threads=1):
+    with echoing(url, folder) as app, app.run_worker(threads=1):
         found = app.job(job.id)
         assert found.result(timeout=DEADLINE) == len(LARGE)
         assert found.refresh().failures == 0
@@ -110,7 +113,7 @@ def test_a_blob_that_is_gone_is_looked_for_again(folder: Path) -> None:
         job = app.enqueue("echo", [LARGE])
         [file] = kept(folder)
         file.rename(folder / "elsewhere")
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             eventually(lambda: job.refresh().failures)
             (folder / "elsewhere").rename(file)
             assert job.result(timeout=DEADLINE) == len(LARGE)
@@ -120,13 +123,13 @@ def test_a_blob_that_is_gone_is_looked_for_again(folder: Path) -> None:
 
 def test_a_transaction_of_the_callers_does_not_wait_for_itself(tmp_path: Path, folder: Path) -> None:
     job = NewJob(task="echo", payload=encode_call([LARGE], {}))
-    with Forebay(f"sqlite:///{tmp_path}/jobs.db?lock_wait=1", blobs=folder) as app:
+    with Forebay(f"sqlite:///{tmp_path}/jobs.db?lock_wait=1", blob_store=folder) as app:
         app.enqueue("echo", ["x"])
         connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
         counts = []
         for _ in range(2):
             connection.execute("begin immediate")
-            app.enqueue_within(connection, [job])
+            app.enqueue_tx(connection, [job])
             connection.execute("commit")
             counts.append(len(kept(folder)))
             app.client.write(lambda store: store.prune())  # a worker's duty
@@ -154,7 +157,7 @@ def test_a_blob_is_not_written_on_the_event_loop_of_a_caller(tmp_path: Path, fol
         dsn = app.engine.address.dsn  # type: ignore[attr-defined]  # of this engine
         async with await psycopg.AsyncConnection.connect(dsn) as connection:
             job = NewJob(task="echo", payload=encode_call([LARGE], {}))
-            [handle] = await app.client.enqueue_within_async(connection, [job])
+            [handle] = await app.client.enqueue_tx_async(connection, [job])
             return handle.id
 
     with lent_url("postgresql", tmp_path) as url, echoing(url, Watching(folder)) as app:
@@ -172,14 +175,14 @@ def test_a_blob_is_not_written_on_the_event_loop_of_a_caller(tmp_path: Path, fol
 def test_whatever_a_place_raises_the_others_of_the_claim_run(url: str, folder: Path) -> None:
     with echoing(url, Torn(folder)) as app:
         large, small = app.enqueue("echo", [LARGE]), app.enqueue("echo", ["x"])
-        with app.working(threads=2):
+        with app.run_worker(threads=2):
             assert small.result(timeout=DEADLINE) == 1
         assert large.refresh().state is JobState.PENDING
         assert large.refresh().failures == 0
 
 
 def test_a_job_that_is_deleted_takes_its_own_blobs_and_no_others(url: str, folder: Path) -> None:
-    with Forebay(url, blobs=folder) as app:
+    with Forebay(url, blob_store=folder) as app:
         job = app.enqueue("echo", [LARGE])
         [file] = kept(folder)
         # As if somebody had enqueued another one under its id meanwhile.
@@ -198,26 +201,26 @@ def test_a_result_is_written_once_however_often_the_store_is_away(url: str, fold
         if name == "exchange" and args[1] and next(outages):
             raise StoreUnavailable("away")
 
-    engine = sealed_engine(WatchedEngine(open_engine(url), trouble).seam, blobs=folder)
+    engine = wrap_engine(WatchedEngine(open_engine(url), trouble).seam, blobs=folder)
     store, worker = engine.store(), WorkerId("w")
     store.insert([NewJob(task="echo", payload=encode_call(["x"], {}))])
-    [job] = store.exchange(worker, wants=[Want(QueueName("default"), 1)], room=1).jobs
+    [job] = store.settle_and_claim(worker, claims=[QueueClaim(QueueName("default"), 1)], room=1).jobs
     outcome = Completed(encode_result(LARGE))
     for roll in (0.1, 0.2):
         with pytest.raises(StoreUnavailable):
-            store.exchange(worker, [decide(job, outcome, roll)])
+            store.settle_and_claim(worker, [decide(job, outcome, roll)])
 
-    assert store.exchange(worker, [decide(job, outcome, 0.3)]).settled == (job.id,)
+    assert store.settle_and_claim(worker, [decide(job, outcome, 0.3)]).settled == (job.id,)
 
     store.close()
     assert len(kept(folder)) == 1
 
 
 def test_a_job_that_is_not_accepted_leaves_no_blob(url: str, folder: Path) -> None:
-    with Forebay(url, blobs=folder) as app:
-        first = app.enqueue("echo", [LARGE], unique="one")
+    with Forebay(url, blob_store=folder) as app:
+        first = app.enqueue("echo", [LARGE], unique_key="one")
         [file] = kept(folder)
-        assert app.enqueue("echo", [LARGE], unique="one").id == first.id
+        assert app.enqueue("echo", [LARGE], unique_key="one").id == first.id
         taken = NewJob(task="echo", payload=encode_call([LARGE], {}), id=first.id)
         with pytest.raises(DuplicateJob):
             app.client.write(lambda store: store.insert([taken]))
@@ -236,7 +239,7 @@ class Pages(FolderBlobs):
 
 def test_the_collector_goes_on_while_it_finds_some(url: str, folder: Path) -> None:
     blobs = Pages(folder)
-    with Forebay(url, blobs=blobs) as app:
+    with Forebay(url, blob_store=blobs) as app:
         app.enqueue("echo", [LARGE])
         [file] = kept(folder)
         for name in left_over(file.parents[1].name, 5):
@@ -248,7 +251,7 @@ def test_the_collector_goes_on_while_it_finds_some(url: str, folder: Path) -> No
 
 
 def engine_of(folder: Path) -> Engine:
-    return sealed_engine(open_engine("memory://"), blobs=folder)
+    return wrap_engine(open_engine("memory://"), blobs=folder)
 
 
 REFERENCE: Final = f"{encode_ulid(1)}/a/payload.{encode_ulid(1)}.{'0' * 64}"
@@ -257,9 +260,9 @@ REFERENCE: Final = f"{encode_ulid(1)}/a/payload.{encode_ulid(1)}.{'0' * 64}"
 @pytest.mark.parametrize(
     ("payload", "error", "said"),
     [
-        (framed(b"", blob=REFERENCE), PayloadError, "the blob of another job"),
-        (spoiled(CorruptPayload("was changed")), CorruptPayload, "was changed"),
-        (spoiled(BlobGone("is gone")), BlobGone, "is gone"),
+        (frame(b"", blob=REFERENCE), PayloadError, "the blob of another job"),
+        (unreadable_marker(CorruptPayload("was changed")), CorruptPayload, "was changed"),
+        (unreadable_marker(BlobGone("is gone")), BlobGone, "is gone"),
     ],
 )
 def test_what_could_not_be_read_is_not_copied_to_another_job(
@@ -270,7 +273,7 @@ def test_what_could_not_be_read_is_not_copied_to_another_job(
     with pytest.raises(error, match=said):
         store.insert([NewJob(task="echo", payload=payload)])
     store.close()
-    with pytest.raises(error, match=said), Forebay("memory://", blobs=folder) as app:
+    with pytest.raises(error, match=said), Forebay("memory://", blob_store=folder) as app:
         app.enqueue(NewJob(task="echo", payload=payload))
 
 
@@ -278,7 +281,7 @@ def test_a_job_may_bring_a_reference_to_its_own_blob(folder: Path) -> None:
     engine = engine_of(folder)
     store = engine.store()
 
-    [receipt] = store.insert([NewJob(task="echo", payload=framed(b"", blob=REFERENCE), id=JobId("a"))])
+    [receipt] = store.insert([NewJob(task="echo", payload=frame(b"", blob=REFERENCE), id=JobId("a"))])
 
     reader = engine.reader()
     [job] = reader.jobs([JobId("a")])

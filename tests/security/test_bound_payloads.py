@@ -14,24 +14,24 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec.structs import replace
 
 from forebay import Forebay, JobFailed, current_job
-from forebay.app.codec import decode_result, encode_call, encode_result, framed, parted
-from forebay.app.moving import Mover, Place
-from forebay.app.sealed import sealed_engine
-from forebay.app.sealing import Keys
+from forebay.app.codec import decode_result, encode_call, encode_result, frame, parse_frame
+from forebay.app.moving import MoveEndpoint, StoreMover
+from forebay.app.sealed import wrap_engine
+from forebay.app.sealing import EncryptionKeys
 from forebay.clock import SystemClock
 from forebay.domain.access import Grant
-from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import Note, Step
+from forebay.domain.note import ProgressUpdate, StepResult
 from forebay.domain.outcome import Completed
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, PayloadError
-from forebay.service.keys import Keys as ApiKeys
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin as ApiKeys
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Store, Want
+from forebay.stores.protocol import Engine, QueueClaim, Store
 from tests.service.serving import serving
 from tests.urls import SHARED, lent_url, url_of
 
@@ -78,7 +78,7 @@ def encrypt_gcm(data: bytes, about: str) -> bytes:
     """Encrypt as releases before `alg` did."""
     nonce = os.urandom(12)
     sealed = nonce + AESGCM(KEY["2026"]).encrypt(nonce, data, about.encode())
-    return framed(sealed, key=Keys(KEY).names[0])
+    return frame(sealed, key=EncryptionKeys(KEY).names[0])
 
 
 # ------------------------------------------------------------------ in programs of the store
@@ -90,7 +90,7 @@ def test_a_copied_payload_cannot_be_inserted_into_another_queue(url: str) -> Non
 
         with pytest.raises(PayloadError, match="encrypted for queue other, not for queue mine"):
             app.enqueue(NewJob(task="echo", queue=MINE, payload=copied))
-        definition = Definition(name="d", job=NewJob(task="echo", payload=copied), cron="0 0 * * *")
+        definition = ScheduleDefinition(name="d", job=NewJob(task="echo", payload=copied), cron="0 0 * * *")
         with pytest.raises(PayloadError, match="encrypted for queue other, not for queue default"):
             app.client.write(lambda store: store.save_schedule(Schedule(definition=definition)))
 
@@ -100,11 +100,14 @@ def test_a_copied_payload_cannot_be_inserted_into_another_queue(url: str) -> Non
 def test_a_payload_whose_header_names_another_queue_is_dead(url: str) -> None:
     with with_tasks(Forebay(url, encryption_keys=KEY)) as app:
         copied = stored(url, app.enqueue("echo", [HIDDEN], queue=OTHER).id).payload
-        fields, body = parted(copied) or ({}, b"")
-        edited = framed(body, **{**fields, "queue": MINE})
+        fields, body = parse_frame(copied) or ({}, b"")
+        edited = frame(body, **{**fields, "queue": MINE})
         job = app.job(insert_raw(url, NewJob(task="echo", queue=MINE, payload=edited)))
 
-        with app.working(queues=[MINE], threads=1), pytest.raises(JobFailed, match="brought from elsewhere"):
+        with (
+            app.run_worker(queues=[MINE], threads=1),
+            pytest.raises(JobFailed, match="brought from elsewhere"),
+        ):
             job.result(timeout=DEADLINE)
 
 
@@ -112,7 +115,7 @@ def test_a_payload_of_another_store_is_dead(url: str, tmp_path: Path) -> None:
     other = f"sqlite:///{tmp_path}/other.db"
     with Forebay(other, encryption_keys=KEY) as app:
         copied = stored(other, app.enqueue("echo", [HIDDEN]).id).payload
-    with with_tasks(Forebay(url, encryption_keys=KEY)) as app, app.working(threads=1):
+    with with_tasks(Forebay(url, encryption_keys=KEY)) as app, app.run_worker(threads=1):
         job = app.job(insert_raw(url, NewJob(task="echo", payload=copied)))
 
         with pytest.raises(JobFailed, match="encrypted for another store"):
@@ -121,7 +124,7 @@ def test_a_payload_of_another_store_is_dead(url: str, tmp_path: Path) -> None:
 
 def test_payloads_of_earlier_releases_still_open(url: str) -> None:
     payload = encrypt_gcm(encode_call([HIDDEN], {}), "payload echo")
-    with with_tasks(Forebay(url, encryption_keys=KEY)) as app, app.working(threads=1):
+    with with_tasks(Forebay(url, encryption_keys=KEY)) as app, app.run_worker(threads=1):
         assert app.enqueue(NewJob(task="echo", payload=payload)).result(timeout=DEADLINE) == HIDDEN
 
 
@@ -131,10 +134,10 @@ def test_a_job_that_was_moved_to_another_queue_still_runs(url: str) -> None:
         amended, revived = (app.enqueue("echo", [HIDDEN], queue=OTHER) for _ in range(2))
         revived.cancel()
         with Forebay(url) as stranger:
-            stranger.client.amend(amended.id, Amendment(queue=MINE))
+            stranger.client.update(amended.id, JobUpdate(queue=MINE))
             stranger.client.write(lambda store: store.revive([revived.id], queue=MINE))
 
-        with app.working(queues=[MINE], threads=1):
+        with app.run_worker(queues=[MINE], threads=1):
             assert [job.result(timeout=DEADLINE) for job in (amended, revived)] == [HIDDEN, HIDDEN]
 
 
@@ -148,17 +151,17 @@ def test_a_transaction_of_the_caller_makes_no_id_of_the_store(tmp_path: Path) ->
         app.enqueue("echo", ["x"])
         second = enqueued_within(app, tmp_path / "jobs.db")
 
-        headers = [(parted(stored(url, job_id).payload) or ({}, b""))[0] for job_id in (first, second)]
+        headers = [(parse_frame(stored(url, job_id).payload) or ({}, b""))[0] for job_id in (first, second)]
         assert [header["queue"] for header in headers] == ["default", "default"]
         assert ["store" in header for header in headers] == [False, True]
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             assert [app.job(one).result(timeout=DEADLINE) for one in (first, second)] == [HIDDEN, HIDDEN]
 
 
 def enqueued_within(app: Forebay, path: Path) -> JobId:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("begin immediate")
-        job_id = app.registry["echo"].enqueue_within(connection, HIDDEN).id
+        job_id = app.registry["echo"].enqueue_tx(connection, HIDDEN).id
         connection.execute("commit")
         return job_id
 
@@ -166,7 +169,7 @@ def enqueued_within(app: Forebay, path: Path) -> JobId:
 @pytest.mark.parametrize("is_new", [True, False], ids=["an empty store", "a store with an id of its own"])
 def test_jobs_that_were_moved_to_another_store_still_run(url: str, tmp_path: Path, *, is_new: bool) -> None:
     new = f"sqlite:///{tmp_path}/new.db"
-    with with_tasks(Forebay(url, encryption_keys=KEY)) as app, app.working(threads=1):
+    with with_tasks(Forebay(url, encryption_keys=KEY)) as app, app.run_worker(threads=1):
         done = app.enqueue("echo", [HIDDEN])
         done.result(timeout=DEADLINE)
     with Forebay(url, encryption_keys=KEY) as app:
@@ -175,7 +178,7 @@ def test_jobs_that_were_moved_to_another_store_still_run(url: str, tmp_path: Pat
         own = None if is_new else app.enqueue("echo", ["own"])
         move(url, new)
 
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             assert app.job(waiting.id).result(timeout=DEADLINE) == HIDDEN
             assert app.job(done.id).result(timeout=0) == HIDDEN
             assert own is None or own.result(timeout=DEADLINE) == "own"
@@ -188,12 +191,12 @@ def test_jobs_that_were_moved_to_another_store_still_run(url: str, tmp_path: Pat
 
 def move(old: str, new: str) -> None:
     with ExitStack() as stack:
-        places: list[Place] = []
+        places: list[MoveEndpoint] = []
         for url in (old, new):
             engine = open_engine(url)  # without keys, as the command opens it
             store, reader = (stack.enter_context(closing(one)) for one in (engine.store(), engine.reader()))
-            places.append(Place(url, engine.place, store, reader))  # type: ignore[arg-type]
-        mover = Mover(places[0], places[1], SystemClock(), settle=lambda: None)
+            places.append(MoveEndpoint(url, engine.location, store, reader))  # type: ignore[arg-type]
+        mover = StoreMover(places[0], places[1], SystemClock(), settle=lambda: None)
         mover.move(60_000)
         mover.finish(mover.compare(), 60_000)
 
@@ -215,14 +218,14 @@ class Tenant:
         return receipt.id
 
     def claim(self) -> Job:
-        [job] = self.store.exchange(W1, wants=[Want(MINE, 1)], room=1).jobs
+        [job] = self.store.settle_and_claim(W1, claims=[QueueClaim(MINE, 1)], room=1).jobs
         return job
 
 
 @contextmanager
 def tenant(engine: Engine) -> Iterator[Tenant]:
-    with serving(engine, security=Security(asks_for_keys=True)) as served, ExitStack() as stack:
-        near = served.service.desk.engine
+    with serving(engine, security=ServerSecurity(requires_keys=True)) as served, ExitStack() as stack:
+        near = served.service.pool.engine
         store, reader = (stack.enter_context(closing(one)) for one in (near.store(), near.reader()))
         store.save_queue(MINE)  # type: ignore[union-attr]
         keys = ApiKeys(store, reader, actor="ann")  # type: ignore[arg-type]
@@ -238,7 +241,7 @@ def tenant(engine: Engine) -> Iterator[Tenant]:
 @pytest.fixture(params=["a server with keys", "a server without keys"])
 def attacker(request: pytest.FixtureRequest) -> Iterator[Tenant]:
     engine = open_engine("memory://")
-    sealed = sealed_engine(engine, KEY)
+    sealed = wrap_engine(engine, KEY)
     with tenant(sealed if request.param == "a server with keys" else engine) as found:
         found.near = sealed
         yield found
@@ -274,31 +277,33 @@ def test_a_tenant_cannot_have_a_copied_payload_decrypted(
     job = attacker.claim()
     follow_up = NewJob(task="t", queue=MINE, payload=payload)
     with pytest.raises(PayloadError, match="not for queue mine"):
-        attacker.store.exchange(W1, [replace(decide(job, Completed(b""), 0.0), follow_ups=(follow_up,))])
+        attacker.store.settle_and_claim(
+            W1, [replace(decide(job, Completed(b""), 0.0), follow_ups=(follow_up,))]
+        )
 
 
 def test_a_tenant_cannot_have_a_copied_result_decrypted(attacker: Tenant) -> None:
     """A deleted job of another queue leaves its id, under which the tenant enqueues a job of its own."""
     secret = encode_result(HIDDEN)
-    keys = Keys(KEY)
+    keys = EncryptionKeys(KEY)
     copies = [
-        keys.sealed(secret, "result order-7", queue=OTHER),
+        keys.encrypt(secret, "result order-7", queue=OTHER),
         encrypt_gcm(secret, "result order-7"),
     ]
-    step = keys.sealed(secret, "step order-7", queue=OTHER)
+    step = keys.encrypt(secret, "step order-7", queue=OTHER)
     attacker.insert(encode_call([], {}), id=JobId("order-7"))
     job = attacker.claim()
     lease = Lease(job.id, job.attempt)
 
-    noted = attacker.store.exchange(
-        W1, notes=[Note(lease=lease, steps=(Step(name="s", result=step),), queue=MINE)]
+    noted = attacker.store.settle_and_claim(
+        W1, updates=[ProgressUpdate(lease=lease, steps=(StepResult(name="s", result=step),), queue=MINE)]
     )
-    assert [one.lease for one in noted.unnoted] == [lease]
+    assert [one.lease for one in noted.refused_updates] == [lease]
     for copied in copies:
-        answer = attacker.store.exchange(W1, [decide(job, Completed(copied), 0.0)])
+        answer = attacker.store.settle_and_claim(W1, [decide(job, Completed(copied), 0.0)])
         assert [one.lease for one in answer.refused] == [lease]
 
-    attacker.store.exchange(W1, [decide(job, Completed(secret), 0.0)])
+    attacker.store.settle_and_claim(W1, [decide(job, Completed(secret), 0.0)])
     [ended] = attacker.reader.jobs([job.id])
     assert ended is not None
     assert ended.state is JobState.COMPLETED
@@ -306,8 +311,8 @@ def test_a_tenant_cannot_have_a_copied_result_decrypted(attacker: Tenant) -> Non
 
 
 def test_programs_with_keys_work_behind_a_server_with_the_same_keys() -> None:
-    engine = sealed_engine(open_engine("memory://"), KEY)
-    with serving(engine, security=Security(asks_for_keys=True)) as served:
+    engine = wrap_engine(open_engine("memory://"), KEY)
+    with serving(engine, security=ServerSecurity(requires_keys=True)) as served:
         with closing(engine.store()) as store, closing(engine.reader()) as reader:
             for name in (MINE, QueueName("more")):
                 store.save_queue(name)
@@ -315,7 +320,7 @@ def test_programs_with_keys_work_behind_a_server_with_the_same_keys() -> None:
                 Grant.parse(f"{role}:{name}") for role in ("produce", "consume") for name in (MINE, "more")
             ]
             token = ApiKeys(store, reader, actor="ann").create("program", grants).token
-        with Forebay(served.address, key=token, encryption_keys=KEY) as app:
+        with Forebay(served.address, api_key=token, encryption_keys=KEY) as app:
 
             @app.task(name="first", queue=MINE, retries=0)
             def first() -> str:
@@ -328,7 +333,7 @@ def test_programs_with_keys_work_behind_a_server_with_the_same_keys() -> None:
             def second(text: str) -> str:
                 return text
 
-            with app.working(queues=[MINE, "more"], threads=1):
+            with app.run_worker(queues=[MINE, "more"], threads=1):
                 assert first.enqueue().result(timeout=DEADLINE) == HIDDEN
 
 
@@ -340,13 +345,13 @@ def test_a_program_that_requires_encryption_runs_nothing_that_is_plain(url: str)
         plain = stranger.enqueue("echo", [HIDDEN])
     with (
         with_tasks(Forebay(url, encryption_keys=KEY, require_encryption=True)) as app,
-        app.working(threads=1),
+        app.run_worker(threads=1),
     ):
         with pytest.raises(JobFailed, match="not encrypted, which this program requires"):
             app.job(plain.id).result(timeout=DEADLINE)
         assert app.enqueue("echo", ["mine"]).result(timeout=DEADLINE) == "mine"
         with pytest.raises(PayloadError, match="not encrypted, which this program requires"):
-            app.enqueue(NewJob(task="echo", payload=framed(b"{}", other="field")))
+            app.enqueue(NewJob(task="echo", payload=frame(b"{}", other="field")))
 
 
 def test_to_require_encryption_takes_a_key(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import pytest
 
 from forebay import ConfigError, Forebay
 from forebay.app.alert_records import ALERTS, CHANNELS
-from forebay.app.alerting import delivery
-from forebay.app.sealed import sealed_engine
-from forebay.domain.alert import Step
-from forebay.domain.channel import MASK, Mail, Webhook
-from forebay.domain.job import NOTICES
+from forebay.app.alerting import make_delivery_job
+from forebay.app.sealed import wrap_engine
+from forebay.domain.alert import AlertTransition
+from forebay.domain.channel import MASK, MailChannel, WebhookChannel
+from forebay.domain.job import ALERT_QUEUE
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.scheduler.alerting import deliver_due
@@ -29,14 +29,14 @@ from tests.security.test_deliveries import ALERT
 
 WORD = "Sup3rSecret"
 OLD, NEW = os.urandom(32), os.urandom(32)
-HOOK = Webhook(name="ops", url="https://hooks.example.com/T0K3N", secret=WORD)
-MAIL = Mail(
+HOOK = WebhookChannel(name="ops", url="https://hooks.example.com/T0K3N", secret=WORD)
+MAIL = MailChannel(
     name="post", to=("a@example.com",), sender="f@example.com", host="mx", username="u", password=WORD
 )
 
 
 def opened(engine: Engine, keys: Mapping[str, bytes]) -> Engine:
-    return sealed_engine(engine, keys)
+    return wrap_engine(engine, keys)
 
 
 def stored(reader: Reader) -> dict[str, str]:
@@ -61,7 +61,7 @@ def test_secrets_are_encrypted_on_every_engine(engine: Engine) -> None:
     assert "T0K3N" not in str(bodies)
     assert kept(keyed) == {"ops": HOOK, "post": MAIL}
     # A process without the key still knows whom to tell of which alerts.
-    assert kept(engine) == {"ops": HOOK.shown(), "post": MAIL.shown()}
+    assert kept(engine) == {"ops": HOOK.public_view(), "post": MAIL.public_view()}
 
 
 def test_the_file_has_no_secret(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_file_has_no_secret(tmp_path: Path) -> None:
 
 def test_what_has_no_secret_stays_readable(engine: Engine) -> None:
     keyed = opened(engine, {"old": OLD})
-    plain = Mail(name="post", to=("a@example.com",), sender="f@example.com", host="mx")
+    plain = MailChannel(name="post", to=("a@example.com",), sender="f@example.com", host="mx")
     reference = "env:FOREBAY_SECRET_MAIL"
     referring = msgspec.structs.replace(plain, name="other", password=reference, username="u")
     with closing(keyed.store()) as store:
@@ -116,7 +116,7 @@ def test_another_key_takes_over(engine: Engine) -> None:
     with closing(first.store()) as store:
         CHANNELS.save(store, "ops", HOOK)
     assert kept(both) == {"ops": HOOK}
-    assert kept(second) == {"ops": HOOK.shown()}
+    assert kept(second) == {"ops": HOOK.public_view()}
 
     with closing(both.store()) as store, closing(both.reader()) as reader:
         found = CHANNELS.get(reader, "ops")
@@ -124,7 +124,7 @@ def test_another_key_takes_over(engine: Engine) -> None:
         assert CHANNELS.save(store, "ops", found.value, found.revision)
 
     assert kept(second) == {"ops": HOOK}
-    assert kept(first) == {"ops": HOOK.shown()}
+    assert kept(first) == {"ops": HOOK.public_view()}
 
 
 def test_what_was_moved_or_changed_is_not_decrypted(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
@@ -141,7 +141,7 @@ def test_what_was_moved_or_changed_is_not_decrypted(engine: Engine, caplog: pyte
     with caplog.at_level(logging.WARNING):
         found = kept(keyed)
 
-    assert found == {"ops": HOOK, "theirs": HOOK.shown(), "broken": HOOK.shown()}
+    assert found == {"ops": HOOK, "theirs": HOOK.public_view(), "broken": HOOK.public_view()}
     assert "alert-channel theirs cannot be decrypted" in caplog.text
     assert "alert-channel broken cannot be decrypted" in caplog.text
 
@@ -151,7 +151,7 @@ def test_a_delivery_waits_for_a_process_with_the_key(caplog: pytest.LogCaptureFi
     engine = open_engine("memory://", clock=clock)
     keyed = opened(engine, {"old": OLD})
     with served(Calls()) as calls:
-        channel = Webhook(name="ops", url=f"{calls.url}/T0K3N", secret=WORD)
+        channel = WebhookChannel(name="ops", url=f"{calls.url}/T0K3N", secret=WORD)
         with closing(keyed.store()) as store:
             CHANNELS.save(store, "ops", channel)
 
@@ -170,9 +170,9 @@ def delivered_without_key(engine: Engine) -> JobState:
         ALERTS.save(store, ALERT.id, ALERT)
         kept = CHANNELS.get(reader, "ops")
         assert kept is not None
-        store.insert([delivery(ALERT, Step.FIRED, kept.value)])
+        store.insert([make_delivery_job(ALERT, AlertTransition.FIRED, kept.value)])
         assert deliver_due(engine, policy=LOCAL) == 1
-        [line] = reader.search(JobQuery(queues=(NOTICES,))).jobs
+        [line] = reader.search(JobQuery(queues=(ALERT_QUEUE,))).jobs
     return line.state
 
 
@@ -184,7 +184,7 @@ def test_a_process_without_the_key_cannot_save_masks_over_secrets(tmp_path: Path
     assert seen is not None
 
     with pytest.raises(ConfigError, match=r"\*\*\* stands for a value that is hidden, or encrypted"):
-        other.alerts.keep_channel(seen)
+        other.alerts.save_channel(seen)
 
     assert keyed.alerts.channel("ops") == HOOK
     assert MASK in str(other.alerts.channels())

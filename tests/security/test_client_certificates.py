@@ -19,8 +19,8 @@ from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable
 from forebay.service.certificates import Certificates, common_name, subject_name
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine
 from tests.security.authority import Authority, name_in
@@ -81,16 +81,16 @@ def secured(ours: Authority, **more: Any) -> Iterator[Secured]:
     engine = open_engine("memory://")
     store = engine.store()
     store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it
-    security = Security(**{"certificate": str(ours.issue("server", "server.pem")), **more})
+    security = ServerSecurity(**{"certificate": str(ours.issue("server", "server.pem")), **more})
     with running(engine, security) as (_, http, target):
         yield Secured(engine, http, target, ours)
     store.close()
 
 
 @contextmanager
-def keys_of(engine: Engine) -> Iterator[Keys]:
+def keys_of(engine: Engine) -> Iterator[ApiKeyAdmin]:
     store, reader = engine.store(), engine.reader()
-    yield Keys(store, reader, actor="test")
+    yield ApiKeyAdmin(store, reader, actor="test")
     store.close()
     reader.close()
 
@@ -262,7 +262,8 @@ def test_a_key_of_its_own_is_renewed_with_its_certificate(ours: Authority, tmp_p
         assert plain.names() == ["server", "server"]
     key.write_bytes((tmp_path / "server.pem").read_bytes())
     with running(
-        open_engine("memory://"), Security(certificate=str(tmp_path / "server.pem"), private_key=str(key))
+        open_engine("memory://"),
+        ServerSecurity(certificate=str(tmp_path / "server.pem"), private_key=str(key)),
     ) as (_, http, target):
         server = Secured(open_engine("memory://"), http, target, ours)
         ours.issue("renewed", "server.pem")

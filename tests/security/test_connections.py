@@ -11,8 +11,8 @@ from threading import Event
 
 import pytest
 
-from forebay.service.http.connecting import Connecting
-from forebay.service.server import MOST_CONNECTIONS_EACH, Address, Security
+from forebay.service.http.connecting import HeaderTimeoutProtocol
+from forebay.service.server import MAX_CONNECTIONS_PER_ADDRESS, ListenAddress, ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.service.speaking import speaking
@@ -23,15 +23,15 @@ HUGE = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r
 SOON = 20.0
 
 
-class Quick(Connecting):
-    rest_seconds = 0.3
+class Quick(HeaderTimeoutProtocol):
+    body_rest_seconds = 0.3
 
 
-class Short(Connecting):
+class Short(HeaderTimeoutProtocol):
     age_seconds = 0.3
 
 
-class Clogged(Connecting):
+class Clogged(HeaderTimeoutProtocol):
     """A connection of which the system takes little at a time, to a client that takes nothing."""
 
     head_seconds = 0.3
@@ -48,7 +48,9 @@ class Clogged(Connecting):
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[Served]:
-    with serving(open_engine("memory://"), security=Security(asks_for_keys=True), connecting=Quick) as found:
+    with serving(
+        open_engine("memory://"), security=ServerSecurity(requires_keys=True), connecting=Quick
+    ) as found:
         yield found
 
 
@@ -108,7 +110,7 @@ def test_a_refused_body_that_never_ends_is_not_taken_for_ever(quick: Served) -> 
 
 def test_a_refused_request_whose_body_comes_soon_leaves_the_connection_open() -> None:
     with (
-        serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as served,
+        serving(open_engine("memory://"), security=ServerSecurity(requires_keys=True)) as served,
         connected(served.address) as connection,
     ):
         connection.sendall(HUGE.replace(b"16000000", b"2"))
@@ -122,7 +124,7 @@ def test_a_refused_request_whose_body_comes_soon_leaves_the_connection_open() ->
 def test_a_request_has_an_age_at_which_its_connection_is_closed() -> None:
     body = b'{"queues": ["q"], "wait_seconds": 20}'
     with serving(open_engine("memory://"), connecting=Short) as served:
-        served.service.desk.engine.store().save_queue("q")  # type: ignore[arg-type]  # a plain text names it
+        served.service.pool.engine.store().save_queue("q")  # type: ignore[arg-type]  # a plain text names it
         with connected(served.address) as connection:
             connection.settimeout(SOON / 2)
             connection.sendall(
@@ -148,7 +150,7 @@ def test_a_client_that_leaves_its_answer_unread_is_cut_off() -> None:
 def test_connections_beyond_a_bound_are_refused_until_others_end(
     bound: dict[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with speaking(open_engine("memory://"), security=Security(**bound)) as spoken:  # type: ignore[arg-type]
+    with speaking(open_engine("memory://"), security=ServerSecurity(**bound)) as spoken:  # type: ignore[arg-type]
         first, second = connected(spoken.address), connected(spoken.address)
         with second:
             for connection in (first, second):
@@ -187,32 +189,32 @@ def is_open(address: str) -> bool:
 def test_addresses_are_counted_where_they_are_those_of_clients(
     security: dict[str, int], host: str, each: int | None
 ) -> None:
-    budget = Security(**security).budget(Address(host))  # type: ignore[arg-type]  # of its fields
+    budget = ServerSecurity(**security).budget(ListenAddress(host))  # type: ignore[arg-type]  # of its fields
     taken = 0
-    while taken <= MOST_CONNECTIONS_EACH and budget.enter("192.0.2.1"):
+    while taken <= MAX_CONNECTIONS_PER_ADDRESS and budget.acquire("192.0.2.1"):
         taken += 1
 
-    assert taken == (MOST_CONNECTIONS_EACH + 1 if each is None else each)
-    assert budget.enter("192.0.2.2")
+    assert taken == (MAX_CONNECTIONS_PER_ADDRESS + 1 if each is None else each)
+    assert budget.acquire("192.0.2.2")
 
 
 def test_connections_leave_files_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (300, 300))
-    budget = Security().budget(Address())
+    budget = ServerSecurity().budget(ListenAddress())
     taken = 0
-    while taken < 300 and budget.enter("192.0.2.1"):
+    while taken < 300 and budget.acquire("192.0.2.1"):
         taken += 1
 
     assert taken == 300 - 256
 
 
 def test_an_ipv6_network_is_one_address() -> None:
-    budget = Security(most_connections_each=1).budget(Address())
+    budget = ServerSecurity(max_connections_per_address=1).budget(ListenAddress())
 
-    assert budget.enter("2001:db8::1")
-    assert not budget.enter("2001:db8::2")
-    assert budget.enter("2001:db8:0:1::1")
-    budget.leave("2001:db8::1")
-    assert budget.enter("2001:db8::2")
-    assert budget.enter("::ffff:192.0.2.1")
-    assert budget.enter("::ffff:192.0.2.2")
+    assert budget.acquire("2001:db8::1")
+    assert not budget.acquire("2001:db8::2")
+    assert budget.acquire("2001:db8:0:1::1")
+    budget.release("2001:db8::1")
+    assert budget.acquire("2001:db8::2")
+    assert budget.acquire("::ffff:192.0.2.1")
+    assert budget.acquire("::ffff:192.0.2.2")

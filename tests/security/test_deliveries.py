@@ -15,11 +15,11 @@ import pytest
 
 from forebay import Forebay
 from forebay.app.alert_records import ALERTS, CHANNELS
-from forebay.app.alerting import delivery
-from forebay.domain.alert import Alert, Severity, Step
-from forebay.domain.channel import Channel, Mail, Tls, Webhook
-from forebay.domain.delivery import DeliveryPolicy, policy_of
-from forebay.domain.job import NOTICES, Job
+from forebay.app.alerting import make_delivery_job
+from forebay.domain.alert import Alert, AlertTransition, Severity
+from forebay.domain.channel import Channel, MailChannel, TlsMode, WebhookChannel
+from forebay.domain.delivery import DeliveryPolicy, parse_policy
+from forebay.domain.job import ALERT_QUEUE, Job
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.scheduler.alerting import deliver_due
@@ -50,18 +50,18 @@ def memory() -> Engine:
     return Forebay("memory://").engine
 
 
-def hook(url: str, **options: Any) -> Webhook:
-    return Webhook(name="ops", url=url, **options)
+def hook(url: str, **options: Any) -> WebhookChannel:
+    return WebhookChannel(name="ops", url=url, **options)
 
 
-def mail(port: int, **options: Any) -> Mail:
+def mail(port: int, **options: Any) -> MailChannel:
     fields: dict[str, Any] = {
         "to": ("a@example.com",),
         "sender": "f@example.com",
-        "tls": Tls.NEVER,
+        "tls": TlsMode.NEVER,
         **options,
     }
-    return Mail(name="post", host=LOOPBACK, port=port, **fields)
+    return MailChannel(name="post", host=LOOPBACK, port=port, **fields)
 
 
 def delivered(engine: Engine, channel: Channel, policy: DeliveryPolicy | None = None) -> Job:
@@ -69,9 +69,9 @@ def delivered(engine: Engine, channel: Channel, policy: DeliveryPolicy | None = 
     store, reader = engine.store(), engine.reader()
     ALERTS.save(store, ALERT.id, ALERT)
     CHANNELS.save(store, channel.name, channel)
-    store.insert([delivery(ALERT, Step.FIRED, channel)])
+    store.insert([make_delivery_job(ALERT, AlertTransition.FIRED, channel)])
     assert deliver_due(engine, policy=policy) == 1
-    [line] = reader.search(JobQuery(queues=(NOTICES,))).jobs
+    [line] = reader.search(JobQuery(queues=(ALERT_QUEUE,))).jobs
     [job] = reader.jobs([line.id])
     assert job is not None
     return job
@@ -98,7 +98,7 @@ def test_a_mail_server_on_this_machine_gets_nothing(memory: Engine, mails: Mails
 
 
 def test_an_allowed_network_is_reached(memory: Engine, calls: Calls, mails: Mails) -> None:
-    policy = policy_of("127.0.0.0/8")
+    policy = parse_policy("127.0.0.0/8")
 
     assert delivered(memory, hook(calls.url), policy).state is JobState.COMPLETED
     assert len(calls.seen) == 1
@@ -142,7 +142,9 @@ def test_a_name_is_resolved_once(memory: Engine, calls: Calls, monkeypatch: pyte
         return real(LOOPBACK if len(lookups) == 1 else "127.0.0.9", *args, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", rebind)
-    job = delivered(memory, hook(f"http://rebind.example:{calls.server_port}/"), policy_of(f"{LOOPBACK}/32"))
+    job = delivered(
+        memory, hook(f"http://rebind.example:{calls.server_port}/"), parse_policy(f"{LOOPBACK}/32")
+    )
 
     assert job.state is JobState.COMPLETED
     assert len(lookups) == 1
@@ -160,7 +162,7 @@ def test_of_several_addresses_only_allowed_ones_are_tried(
         return [*real("127.0.0.9", *args, **options), *real(LOOPBACK, *args, **options)]
 
     monkeypatch.setattr(socket, "getaddrinfo", both)
-    delivered(memory, hook(f"http://both.example:{calls.server_port}/"), policy_of(f"{LOOPBACK}/32"))
+    delivered(memory, hook(f"http://both.example:{calls.server_port}/"), parse_policy(f"{LOOPBACK}/32"))
 
     assert len(calls.seen) == 1
 
@@ -215,9 +217,9 @@ def test_a_secret_of_the_environment_is_read_for_each_delivery(
 
 
 def signature(headers: dict[str, str], body: bytes) -> str:
-    from forebay.app.delivering import signature_of  # noqa: PLC0415 - loads TLS
+    from forebay.app.delivering import sign  # noqa: PLC0415 - loads TLS
 
-    return signature_of("hunter2", headers["Forebay-Timestamp"], body)
+    return sign("hunter2", headers["Forebay-Timestamp"], body)
 
 
 def test_a_secret_in_a_file_is_read_from_its_folder(memory: Engine, calls: Calls, tmp_path: Path) -> None:
@@ -227,7 +229,7 @@ def test_a_secret_in_a_file_is_read_from_its_folder(memory: Engine, calls: Calls
     (folder / "..data" / "ops").write_text("hunter2\n")
     (folder / "ops").symlink_to("..data/ops")  # as Kubernetes mounts secrets
 
-    policy = policy_of("127.0.0.0/8", str(folder))
+    policy = parse_policy("127.0.0.0/8", str(folder))
     delivered(memory, hook(calls.url, secret=f"file:{folder}/ops"), policy)
 
     [(_, headers, body)] = calls.seen
@@ -257,7 +259,7 @@ def test_other_files_are_not_read(
     (folder / "binary").write_bytes(b"\xff\xfe")
 
     job = delivered(
-        memory, hook(calls.url, secret=f"file:{tmp_path}/{name}"), policy_of("127.0.0.0/8", str(folder))
+        memory, hook(calls.url, secret=f"file:{tmp_path}/{name}"), parse_policy("127.0.0.0/8", str(folder))
     )
 
     assert message in why(job)

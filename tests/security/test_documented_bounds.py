@@ -8,19 +8,19 @@ from typing import Any, Final
 
 import pytest
 
-from forebay.domain.access import USUAL_QUOTA
+from forebay.domain.access import DEFAULT_QUOTA
 from forebay.domain.session import MINUTE_MS, SessionLimits
 from forebay.service import rates, sessions
-from forebay.service.auth import OPEN_RATE, SEEN_SECONDS
+from forebay.service.auth import KEY_CACHE_SECONDS, OPEN_RATE
 from forebay.service.grpc import answering, health
 from forebay.service.grpc import server as grpc_server
 from forebay.service.http import arriving, streaming
-from forebay.service.http.connecting import Connecting
+from forebay.service.http.connecting import HeaderTimeoutProtocol
 from forebay.service.operations.claim_bytes import CLAIM_BYTES
 from forebay.service.operations.converter import LARGE
 from forebay.service.request_log import LINES
-from forebay.service.schema.keeping import MOST_CHECKED
-from forebay.service.server import MOST_CONNECTIONS, MOST_CONNECTIONS_EACH
+from forebay.service.schema.keeping import MAX_CHECKED
+from forebay.service.server import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "guide" / "security.md"
 MIB: Final = 1_048_576
@@ -38,32 +38,35 @@ def page() -> str:
     [
         (
             "| a connection until the head of its request is there | # s |",
-            (Connecting.head_seconds,),
+            (HeaderTimeoutProtocol.head_seconds,),
         ),
         (
             "| the body of a request, the message of a call over gRPC | # s |",
-            (arriving.ARRIVES_WITHIN_SECONDS,),
+            (arriving.ARRIVAL_TIMEOUT_SECONDS,),
         ),
         (
             "the message of a call over gRPC | # s |",
-            (answering.ARRIVES_WITHIN_SECONDS,),
+            (answering.ARRIVAL_TIMEOUT_SECONDS,),
         ),
-        ("| the rest of a body that was refused | # s, then", (Connecting.rest_seconds,)),
+        ("| the rest of a body that was refused | # s, then", (HeaderTimeoutProtocol.body_rest_seconds,)),
         (
             "| a request as a whole | # h; a stream of events # min |",
-            (Connecting.age_seconds / 3_600, streaming.LONGEST_SECONDS / 60),
+            (HeaderTimeoutProtocol.age_seconds / 3_600, streaming.MAX_STREAM_SECONDS / 60),
         ),
         (
             "counted where one has more than # KiB | # MiB; over gRPC",
             (LARGE / 1_024, rates.MOST_BODY_BYTES / MIB),
         ),
-        ("takes nothing of its answer, after the connection is closed | # s |", (Connecting.head_seconds,)),
-        ("`--max-connections` (#)", (MOST_CONNECTIONS,)),
-        ("`--max-connections-each`; # beyond loopback", (MOST_CONNECTIONS_EACH,)),
+        (
+            "takes nothing of its answer, after the connection is closed | # s |",
+            (HeaderTimeoutProtocol.head_seconds,),
+        ),
+        ("`--max-connections` (#)", (MAX_CONNECTIONS,)),
+        ("`--max-connections-each`; # beyond loopback", (MAX_CONNECTIONS_PER_ADDRESS,)),
         ("| calls on one connection over gRPC | # |", (GRPC["grpc.max_concurrent_streams"],)),
         (
             "gRPC without a key (health) | # at a time, # of one address",
-            (health.MOST_OPEN_CALLS, health.MOST_OPEN_CALLS_EACH),
+            (health.MAX_OPEN_CALLS, health.MAX_OPEN_CALLS_PER_ADDRESS),
         ),
         (
             "| # min without a call; after # h it is asked to end, with # min for its calls |",
@@ -77,19 +80,19 @@ def page() -> str:
         ("address may ask for them # times a second", (OPEN_RATE.rate,)),
         (
             "| requests that wait at a time: claims, `wait`, and workers that listen for hints | # |",
-            (USUAL_QUOTA.max_waits,),
+            (DEFAULT_QUOTA.max_waits,),
         ),
-        ("server-sent events and streams of gRPC | # |", (USUAL_QUOTA.max_streams,)),
-        ("may be of at most # kinds, by queues", (rates.MOST_GROUPS,)),
+        ("server-sent events and streams of gRPC | # |", (DEFAULT_QUOTA.max_streams,)),
+        ("may be of at most # kinds, by queues", (rates.MAX_GROUPS,)),
         ("An answer to a claim has about # MiB of payloads", (CLAIM_BYTES / MIB,)),
         (
             "After # lines at once there are at most # a second of each status",
-            (LINES.most_at_once, LINES.rate),
+            (LINES.burst_size, LINES.rate),
         ),
         ("after # minutes without use", (SessionLimits().idle_ms / MINUTE_MS,)),
         ("after # hours in any case", (SessionLimits().lasts_ms / 60 / MINUTE_MS,)),
-        ("A name has at most # sessions", (sessions.MOST_EACH,)),
-        ("One request checks at most # lines", (MOST_CHECKED,)),
+        ("A name has at most # sessions", (sessions.MAX_PER_NAME,)),
+        ("One request checks at most # lines", (MAX_CHECKED,)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -102,7 +105,7 @@ def test_a_bound_is_what_the_page_says(page: str, sentence: str, values: tuple[f
 
 
 def test_a_revoked_key_is_believed_as_long_as_the_page_says(page: str) -> None:
-    assert SEEN_SECONDS == 5
+    assert KEY_CACHE_SECONDS == 5
     assert "opens nothing any more after five seconds" in page
     assert "after five seconds at most on other servers" in page
 

@@ -38,7 +38,7 @@ def modes_in_use(engine: Engine, folder: Path) -> dict[str, str]:
     try:
         store.insert([new_job()])
         wakeups.start(lambda: None)
-        store.beat(WorkerInfo(id=WORKER))
+        store.heartbeat(WorkerInfo(id=WORKER))
         found = {path.name: path for path in folder.rglob("*")}
         modes = {name: oct(stat.S_IMODE(path.lstat().st_mode)) for name, path in found.items()}
     finally:
@@ -107,13 +107,13 @@ def test_a_linked_folder_of_locks_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_opens_later_is_refused_before_a_lock_in_it_is_believed(tmp_path: Path) -> None:
     engine = open_engine(url_of(tmp_path))
     holder, other = engine.store(), engine.store()
-    holder.beat(WorkerInfo(id=WORKER))
+    holder.heartbeat(WorkerInfo(id=WORKER))
     (tmp_path / "jobs.db-forebay").chmod(0o777)
 
     with pytest.raises(StoreUnusable, match="every user can write to it"):
         other.sweep(WorkerId("sweeper"), only_dead=True)
     with pytest.raises(StoreUnusable, match="every user can write to it"):
-        other.beat(WorkerInfo(id=WorkerId("w2")))
+        other.heartbeat(WorkerInfo(id=WorkerId("w2")))
     holder.close()
     other.close()
 

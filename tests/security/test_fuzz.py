@@ -17,21 +17,21 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from forebay.app.codec import decode_call, decode_result, encode_call, encode_result
-from forebay.app.conduct import conduct
+from forebay.app.conduct import make_execution_policy
 from forebay.app.tags import TAGS
-from forebay.app.times import length_within
-from forebay.cli.filters import parsed_pair
-from forebay.cli.options import instant_in_ms, length_in_ms
-from forebay.cli.redacting import redacted
+from forebay.app.times import duration_within
+from forebay.cli.filters import parse_pair
+from forebay.cli.options import parse_duration_ms, parse_instant_ms
+from forebay.cli.redacting import redact
 from forebay.domain.cron import parse_cron
 from forebay.domain.job import LATEST_AT, MAX_PAYLOAD, NewJob, check_metadata
 from forebay.domain.nesting import MAX_DEPTH
 from forebay.domain.query import page_end
-from forebay.domain.text import clean, cut_bytes
+from forebay.domain.text import clean_text, truncate_bytes
 from forebay.domain.ulid import decode_ulid, encode_ulid
 from forebay.domain.zone import zone_of
 from forebay.errors import ForebayError, InvalidJob, PayloadError
-from forebay.stores.opening import open_engine, without_password
+from forebay.stores.opening import open_engine, redact_url
 from forebay.stores.redis.keys import tag
 
 # The same cases in each run: one that fails is found by whoever has changed the code, and by nobody else.
@@ -235,8 +235,8 @@ def test_no_address_gives_its_password_away(
     user = user.replace(":", "").replace("@", "").replace("/", "").replace("?", "").replace("#", "")
     url = f"{scheme}://{user}:{before}{HIDDEN}{after}@host/{end.replace('@', '')}"
 
-    shown = [without_password(url), redacted(without_password(url))]
-    refused = refusal(lambda: shown.append(open_engine(url).place))
+    shown = [redact_url(url), redact(redact_url(url))]
+    refused = refusal(lambda: shown.append(open_engine(url).location))
     if refused is not None:
         shown.append("".join(traceback.format_exception(refused, limit=0)) + repr(refused))
     assert HIDDEN not in "".join(shown)
@@ -287,17 +287,17 @@ def test_any_text_is_a_cron_line_or_refused_in_few_steps(line: str, after: int) 
 @example("0x10")
 @example("٣h")
 def test_any_text_is_a_length_an_instant_or_a_size_or_refused(text: str) -> None:
-    for parse in (length_in_ms, instant_in_ms, page_end, zone_of, tag, decode_ulid):
+    for parse in (parse_duration_ms, parse_instant_ms, page_end, zone_of, tag, decode_ulid):
         refusal(partial(parse, text), ValueError)
-    refusal(lambda: conduct((), None, True, True, text, None))
-    refusal(lambda: parsed_pair(text), click.BadParameter)
+    refusal(lambda: make_execution_policy((), None, True, True, text, None))
+    refusal(lambda: parse_pair(text), click.BadParameter)
 
 
 @pytest.mark.shows("R-SEC-02")
 @same
 @given(st.floats() | st.integers() | st.timedeltas())
 def test_any_number_is_a_length_of_time_or_refused(value: Any) -> None:
-    refused = refusal(lambda: length_within("delay", value, 0, LATEST_AT))
+    refused = refusal(lambda: duration_within("delay", value, 0, LATEST_AT))
 
     assert refused is None or (isinstance(refused, InvalidJob) and refused.field == "delay")
 
@@ -313,13 +313,13 @@ def test_every_id_is_read_as_it_was_written(bits: int) -> None:
 @same
 @given(st.text(alphabet=st.characters(), max_size=30), st.integers(min_value=0, max_value=40))
 def test_cleaned_text_can_be_held_by_every_store(text: str, most: int) -> None:
-    cleaned = clean(text)
+    cleaned = clean_text(text)
 
     assert "\x00" not in cleaned
     assert cleaned.encode().decode() == cleaned
-    assert clean(cleaned) == cleaned
-    assert len(cut_bytes(cleaned, most).encode()) <= most
-    assert cleaned.startswith(cut_bytes(cleaned, most))
+    assert clean_text(cleaned) == cleaned
+    assert len(truncate_bytes(cleaned, most).encode()) <= most
+    assert cleaned.startswith(truncate_bytes(cleaned, most))
 
 
 @pytest.mark.shows("R-SEC-02", "R-SEC-10")

@@ -20,7 +20,7 @@ from forebay.app.codec import (
     encode_tagged_result,
     is_same_call,
 )
-from forebay.app.tags import MAX_BITS, MAX_EQUAL_HASHES, MAX_MEMBERS, Unfit, tag, untag
+from forebay.app.tags import MAX_BITS, MAX_EQUAL_HASHES, MAX_MEMBERS, TypeMismatch, tag, untag
 from forebay.domain.job import MAX_PAYLOAD
 from forebay.errors import CorruptPayload, PayloadError
 
@@ -97,7 +97,7 @@ def test_our_own_sets_of_one_hash_are_refused_as_well(many: Callable[[Any], Any]
 def test_members_are_bounded_in_number(hashed: Callable[[list[Any]], Any]) -> None:
     # Numbers with different hashes may still meet in the table, by a pattern that a writer chooses.
     assert len(untag(hashed(list(range(MAX_MEMBERS))))) == MAX_MEMBERS
-    with pytest.raises(Unfit, match=r"at most 10,000 .* that are not text; pass a list"):
+    with pytest.raises(TypeMismatch, match=r"at most 10,000 .* that are not text; pass a list"):
         untag(hashed(list(range(MAX_MEMBERS + 1))))
 
 
@@ -109,7 +109,7 @@ def test_texts_are_not_bounded(hashed: Callable[[list[Any]], Any]) -> None:
 
 @pytest.mark.parametrize("hashed", HASHED)
 def test_equal_members_are_refused(hashed: Callable[[list[Any]], Any]) -> None:
-    with pytest.raises(Unfit, match=r"two .* are equal once they are stored"):
+    with pytest.raises(TypeMismatch, match=r"two .* are equal once they are stored"):
         untag(hashed([1, {"~": "decimal", "v": "1.0"}]))
 
 
@@ -120,7 +120,7 @@ def test_members_of_one_hash_are_bounded_in_bits(around: Callable[[int], Any]) -
 
     for value in ({around(large), around(large + MODULUS)}, {around(large**3)}):
         assert decode_result(encode_result(value)) == value
-    with pytest.raises(Unfit, match=r"with the same hash can have at most 4,096 bits; pass a list"):
+    with pytest.raises(TypeMismatch, match=r"with the same hash can have at most 4,096 bits; pass a list"):
         tag({around(large**3), around(large**3 + MODULUS)})
 
 
@@ -149,9 +149,9 @@ def test_a_set_in_a_set_may_not_lose_a_member_either() -> None:
     class Color(Enum):
         RED = 1
 
-    with pytest.raises(Unfit, match="two members of a set are equal once they are stored"):
+    with pytest.raises(TypeMismatch, match="two members of a set are equal once they are stored"):
         tag({frozenset({Color.RED, 1})})
-    with pytest.raises(Unfit, match="cannot be stored as members of a set"):
+    with pytest.raises(TypeMismatch, match="cannot be stored as members of a set"):
         tag({frozenset({Kind(1)})})
 
 
@@ -159,7 +159,7 @@ def test_comparisons_grow_with_the_number_of_members_only(monkeypatch: pytest.Mo
     monkeypatch.setitem(tags._READERS, "int", (str, lambda text: Counted(int(text, 16))))
     Counted.compared = 0
 
-    with pytest.raises(Unfit):
+    with pytest.raises(TypeMismatch):
         untag(as_set(colliding(2_000)))
 
     assert Counted.compared <= MAX_EQUAL_HASHES**2

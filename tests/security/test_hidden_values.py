@@ -8,18 +8,18 @@ import pytest
 
 from forebay import Forebay
 from forebay.app.blobs import BlobName
-from forebay.app.codec import check_whole, decode_result, encode_result, framed
+from forebay.app.codec import check_new_payload, decode_result, encode_result, frame
 from forebay.app.masking import MASK
 from forebay.domain.document import Document
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import LogLine, Note, Notes, Progress, Step
+from forebay.domain.note import JobProgress, LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, Forbidden, PayloadError
-from forebay.service.http.visiting import Visitor
-from forebay.stores.protocol import Want
+from forebay.service.http.visiting import EmbeddedUser
+from forebay.stores.protocol import QueueClaim
 from tests.security.grants import Guarded, guarded
 
 MINE, OTHER = QueueName("mine"), QueueName("other")
@@ -44,16 +44,16 @@ def world() -> Iterator[Guarded]:
 def completed(world: Guarded) -> JobId:
     """A completed job that has returned, logged and kept something secret."""
     world.store.insert([NewJob(task="t", queue=MINE)])
-    [job] = world.store.exchange(W1, wants=[Want(MINE, 1)], room=1).jobs
+    [job] = world.store.settle_and_claim(W1, claims=[QueueClaim(MINE, 1)], room=1).jobs
     secret = encode_result({"user": "ann", "password": "hunter2"})
-    note = Note(
+    note = ProgressUpdate(
         lease=Lease(job.id, job.attempt),
         progress=Progress(message="pin=hunter2 for ann"),
         lines=(LogLine(at=1, level="info", text="ann logs in, token: hunter2"),),
-        steps=(Step(name="login", result=secret),),
+        steps=(StepResult(name="login", result=secret),),
     )
-    world.store.exchange(W1, notes=[note])
-    world.store.exchange(W1, [decide(job, Completed(secret), 0)])
+    world.store.settle_and_claim(W1, updates=[note])
+    world.store.settle_and_claim(W1, [decide(job, Completed(secret), 0)])
     return job.id
 
 
@@ -77,7 +77,7 @@ def test_results_steps_and_lines_are_masked_for_who_only_looks(
         result = one.result or b""
         assert decode_result(result) == {"user": "ann", "password": shown}
 
-    for notes in (holder.reader.notes(completed), timeline.notes):
+    for notes in (holder.reader.progress(completed), timeline.progress):
         assert notes.progress is not None
         assert notes.progress.message == f"pin={shown} for ann"
         assert [line.text for line in notes.lines] == [f"ann logs in, token: {shown}"]
@@ -87,13 +87,15 @@ def test_results_steps_and_lines_are_masked_for_who_only_looks(
 @pytest.mark.shows("R-SEC-13")
 def test_notes_of_a_hidden_queue_are_as_good_as_none(world: Guarded) -> None:
     world.store.insert([NewJob(task="t", queue=OTHER)])
-    [job] = world.store.exchange(W1, wants=[Want(OTHER, 1)], room=1).jobs
-    world.store.exchange(W1, notes=[Note(lease=Lease(job.id, job.attempt), progress=Progress(done=1))])
+    [job] = world.store.settle_and_claim(W1, claims=[QueueClaim(OTHER, 1)], room=1).jobs
+    world.store.settle_and_claim(
+        W1, updates=[ProgressUpdate(lease=Lease(job.id, job.attempt), progress=Progress(done=1))]
+    )
 
     for name in ("producer", "viewer"):
-        assert world[name].reader.notes(job.id) == Notes()
-        assert world[name].reader.notes(JobId("unknown")) == Notes()
-    assert world["operator"].reader.notes(job.id).progress is not None
+        assert world[name].reader.progress(job.id) == JobProgress()
+        assert world[name].reader.progress(JobId("unknown")) == JobProgress()
+    assert world["operator"].reader.progress(job.id).progress is not None
 
 
 @pytest.mark.shows("R-SEC-13")
@@ -143,14 +145,14 @@ def test_a_payload_refers_to_the_blob_of_its_own_payload_alone(store: str, job: 
     own = str(BlobName(STORE, JOB, "payload", STORE, "0" * 64))
     other = str(BlobName(store, JobId(job), what, STORE, "0" * 64))
 
-    check_whole(framed(b"", blob=own), JOB)
+    check_new_payload(frame(b"", blob=own), JOB)
     for name in (other, str(JOB), f"{JOB}/payload"):
         with pytest.raises(PayloadError, match="the blob of another job"):
-            check_whole(framed(b"", blob=name), JOB)
+            check_new_payload(frame(b"", blob=name), JOB)
 
 
 def test_an_actor_has_no_sign_that_would_cut_its_name() -> None:
     with pytest.raises(ConfigError, match="'root#1' cannot be an actor of the audit log"):
-        Visitor("root#1")
+        EmbeddedUser("root#1")
     with pytest.raises(ConfigError, match="'root#1' cannot be an actor of the audit log"):
         Forebay("memory://", actor="root#1")

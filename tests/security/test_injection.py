@@ -10,22 +10,22 @@ from urllib.parse import quote
 import pytest
 
 from forebay.app.codec import decode_call, encode_call
-from forebay.domain.firing import advance, planned
+from forebay.domain.firing import plan_advance, plan_runs
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import DEFAULT_QUEUE, Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit, task_scope
-from forebay.domain.note import LogLine, Note, Progress, Step
+from forebay.domain.note import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.query import JobQuery
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import decide
-from forebay.domain.share import SHARE
+from forebay.domain.share import FAIRNESS
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import ConfigError, ForebayError, InvalidJob
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader, Store, Verdict, Want
+from forebay.stores.protocol import ActionResult, QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.security.nasty import HELD, NASTY, REFUSED
 from tests.stores.support import everything
@@ -69,7 +69,7 @@ def nothing(ask: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
 
 
 def _is_something(answer: Any) -> bool:
-    return bool(answer.done) if isinstance(answer, Verdict) else answer is not None
+    return bool(answer.applied) if isinstance(answer, ActionResult) else answer is not None
 
 
 def jobs_in(reader: Reader, queue: QueueName) -> int:
@@ -85,7 +85,7 @@ def looked_at(reader: Reader, ids: list[JobId]) -> list[Job]:
 def claim_all(store: Store, worker: WorkerId) -> list[Job]:
     """All there is of the default queue, however many claims that takes."""
     jobs: list[Job] = []
-    while claimed := store.exchange(worker, wants=[Want(DEFAULT_QUEUE, 200)], room=200).jobs:
+    while claimed := store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT_QUEUE, 200)], room=200).jobs:
         jobs += claimed
     return jobs
 
@@ -129,7 +129,7 @@ def test_every_name_and_key_of_a_job_comes_back_and_is_found_alone(store: Store,
 
     assert ids == list(HELD)
     for text, job in zip(HELD, looked_at(reader, ids), strict=True):
-        assert (job.id, job.task, job.unique_key, job.once_key, job.correlation_id) == (text,) * 5
+        assert (job.id, job.task, job.unique_key, job.idempotency_key, job.correlation_id) == (text,) * 5
         assert (job.parent_id, job.tags, job.metadata) == (text, (text,), {text: text})
         assert job.limit_keys == {"host": text}
         for conditions in (
@@ -158,14 +158,14 @@ def test_operators_reach_the_job_they_name_and_no_other(store: Store, reader: Re
     ids = put(store, id=HELD)
     for text in HELD:
         [verdict] = store.cancel([JobId(text)], text, actor=text)
-        assert verdict.done
-        assert store.amend(JobId(f"no {text}"), Amendment(priority=1), actor=text).state is None
+        assert verdict.applied
+        assert store.update_job(JobId(f"no {text}"), JobUpdate(priority=1), actor=text).state is None
     actors = {event.actor for _, event in reader.audit(limit=1_000)}
 
     assert [job.cancel_reason or job.reason for job in looked_at(reader, ids)] == list(HELD)
     assert {job.state for job in looked_at(reader, ids)} == {JobState.CANCELLED}
-    assert all(verdict.done for verdict in store.revive(ids, actor="'"))
-    assert all(verdict.done for verdict in store.delete(ids[1:], actor='"'))
+    assert all(verdict.applied for verdict in store.revive(ids, actor="'"))
+    assert all(verdict.applied for verdict in store.delete(ids[1:], actor='"'))
     assert [job.id for job in everything(reader)] == [ids[0], bystander]
     assert actors == set(HELD)
 
@@ -210,24 +210,24 @@ def test_workers_errors_reasons_and_notes_may_say_anything(store: Store, reader:
     ids = put(store, id=HELD)
     for text in HELD:
         worker = WorkerId(text)
-        [job] = store.exchange(worker, wants=[Want(DEFAULT_QUEUE, 1)], room=1).jobs
+        [job] = store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1).jobs
         lease = Lease(job.id, job.attempt)
         line = LogLine(at=1, level="INFO", text=text, number=1)
-        note = Note(
+        note = ProgressUpdate(
             lease=lease,
             progress=Progress(done=1, message=text),
             lines=(line,),
-            steps=(Step(name=text, result=b"1"),),
+            steps=(StepResult(name=text, result=b"1"),),
         )
-        assert not store.exchange(worker, notes=[note]).unnoted
+        assert not store.settle_and_claim(worker, updates=[note]).refused_updates
         assert store.renew(worker, [lease]).renewed == (lease,)
         ending = decide(job, Discarded(AttemptError(type=text, message=text, traceback=text)), 0.0)
-        assert store.exchange(worker, [ending]).settled == (job.id,)
+        assert store.settle_and_claim(worker, [ending]).settled == (job.id,)
 
     for text, job in zip(HELD, looked_at(reader, ids), strict=True):
         assert (job.state, job.worker) == (JobState.DEAD, text)
         assert [(past.type, past.message, past.traceback) for past in job.errors] == [(text,) * 3]
-        notes = reader.notes(job.id)
+        notes = reader.progress(job.id)
         assert notes.progress is not None
         assert notes.progress.message == text
         assert [line.text for line in notes.lines] == [text]
@@ -240,16 +240,18 @@ def test_what_no_store_can_hold_costs_an_attempt_no_more_than_a_sign(store: Stor
     texts = [text for text in REFUSED if text and len(text) < 100]
     ids = put(store, correlation_id=tuple(map(str, range(len(texts)))))
     for text in texts:
-        [job] = store.exchange(WorkerId("w"), wants=[Want(DEFAULT_QUEUE, 1)], room=1).jobs
+        [job] = store.settle_and_claim(WorkerId("w"), claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1).jobs
         line = LogLine(at=1, level=text, text=text, number=1)
-        note = Note(lease=Lease(job.id, job.attempt), progress=Progress(done=1, message=text), lines=(line,))
-        store.exchange(WorkerId("w"), notes=[note])
+        note = ProgressUpdate(
+            lease=Lease(job.id, job.attempt), progress=Progress(done=1, message=text), lines=(line,)
+        )
+        store.settle_and_claim(WorkerId("w"), updates=[note])
         clean = text.replace("\x00", "\u2400").encode("utf-8", "replace").decode()
         ending = decide(job, Discarded(AttemptError(type="Boom", message=clean)), 0.0)
-        assert store.exchange(WorkerId("w"), [ending]).settled == (job.id,)
+        assert store.settle_and_claim(WorkerId("w"), [ending]).settled == (job.id,)
 
     for job in looked_at(reader, ids):
-        [line] = reader.notes(job.id).lines
+        [line] = reader.progress(job.id).lines
         assert "\x00" not in line.text
         assert line.text
 
@@ -261,7 +263,7 @@ def test_limits_and_shares_count_each_text_by_itself(store: Store, reader: Reade
     put(
         store,
         task=HELD * 2,
-        limit_keys=tuple({"host": text, SHARE: text} for text in HELD * 2),
+        limit_keys=tuple({"host": text, FAIRNESS: text} for text in HELD * 2),
     )
 
     first = claim_all(store, WorkerId("w"))
@@ -306,48 +308,48 @@ def test_schedules_of_any_name_are_fired_and_dropped_alone(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     for text in HELD:
-        definition = Definition(name=text, job=NewJob(task="t"), every_ms=60_000, unique_key=text)
-        fresh = planned(Schedule(definition=definition), clock.now_ms(), 0.0)
+        definition = ScheduleDefinition(name=text, job=NewJob(task="t"), every_ms=60_000, unique_key=text)
+        fresh = plan_runs(Schedule(definition=definition), clock.now_ms(), 0.0)
         assert store.save_schedule(fresh, actor=text)
     clock.advance(ms=60_000)
 
     due = store.due_schedules(1_000)
-    fired = store.fire([advance(schedule, due.now, 0.0) for schedule in due.schedules])
+    fired = store.fire_schedules([plan_advance(schedule, due.now, 0.0) for schedule in due.schedules])
 
     assert sorted(one.name for one in fired) == sorted(HELD)
-    assert all(one.done and one.jobs == 1 for one in fired)
+    assert all(one.applied and one.jobs == 1 for one in fired)
     assert sorted(schedule.name for schedule in reader.schedules()) == sorted(HELD)
     for text in HELD:
         [schedule] = reader.schedules([text])
-        assert (schedule.name, len(reader.firings(text))) == (text, 1)
+        assert (schedule.name, len(reader.schedule_runs(text))) == (text, 1)
         assert store.drop_schedule(text)
         assert reader.schedules([text]) == []
     for text in REFUSED:
         with pytest.raises((InvalidJob, ConfigError)):
-            Definition(name=text, job=NewJob(task="t"), every_ms=60_000)
-        assert nothing(reader.firings, text)
+            ScheduleDefinition(name=text, job=NewJob(task="t"), every_ms=60_000)
+        assert nothing(reader.schedule_runs, text)
 
 
 def test_workers_commands_duties_and_events_may_be_called_anything(store: Store, reader: Reader) -> None:
     for text in HELD:
-        store.beat(WorkerInfo(id=WorkerId(text), host=text, queues=(QueueName("default"),)))
-        [command] = store.send(CommandKind.PAUSE, [WorkerId(text)], actor=text)
+        store.heartbeat(WorkerInfo(id=WorkerId(text), host=text, queues=(QueueName("default"),)))
+        [command] = store.send_command(CommandKind.PAUSE, [WorkerId(text)], actor=text)
         assert [taken.id for taken in store.take_commands([WorkerId(text)])] == [command.id]
-        store.answer(command.id, text)
+        store.answer_command(command.id, text)
         [answered] = reader.commands([command.id])
         assert answered is not None
-        assert answered.answer == text
-        assert store.take_duty(text, 60_000)
-        assert not store.take_duty(text, 60_000)
-    store.record([Event(kind=EventKind.NOTE, actor=text, detail=text) for text in HELD])
+        assert answered.response == text
+        assert store.acquire_maintenance(text, 60_000)
+        assert not store.acquire_maintenance(text, 60_000)
+    store.record_events([Event(kind=EventKind.COMMENT, actor=text, detail=text) for text in HELD])
 
     assert sorted((worker.id, worker.host) for worker in reader.workers()) == sorted(
         (text, text) for text in HELD
     )
-    notes = [event.detail for _, event in reader.audit(limit=1_000) if event.kind is EventKind.NOTE]
+    notes = [event.detail for _, event in reader.audit(limit=1_000) if event.kind is EventKind.COMMENT]
     assert sorted(notes) == sorted(HELD)
     for text in HELD[1:]:
-        store.forget_worker(WorkerId(text))
+        store.remove_worker(WorkerId(text))
     assert [worker.id for worker in reader.workers()] == [HELD[0]]
 
 

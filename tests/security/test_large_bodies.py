@@ -18,9 +18,9 @@ from forebay.app import tags
 from forebay.domain.access import Grant
 from forebay.domain.job import NewJob, QueueName
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.keys import Keys
+from forebay.service.keys import ApiKeyAdmin
 from forebay.service.operations.converter import LARGE, Converter
-from forebay.service.server import Security
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE, Holder, Served, serving
 from tests.service.speaking import Spoken, speaking
@@ -64,18 +64,18 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    with serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as found:
+    with serving(open_engine("memory://"), security=ServerSecurity(requires_keys=True)) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def holder(served: Served) -> Holder:
     """A client with a key for one queue."""
-    engine = served.service.desk.engine
+    engine = served.service.pool.engine
     with closing(engine.store()) as store, closing(engine.reader()) as reader:
         store.save_queue(QueueName("a"))
         grants = [Grant.parse("produce:a"), Grant.parse("consume:a")]
-        return Holder(served, Keys(store, reader, actor="ann").create("small", grants).token)
+        return Holder(served, ApiKeyAdmin(store, reader, actor="ann").create("small", grants).token)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_a_colliding_result_holds_nobody_up(served: Served, holder: Holder) -> N
 def test_what_is_stored_already_holds_nobody_up(served: Served, holder: Holder, args: Any) -> None:
     body = json.dumps({"v": 1, "args": args, "kwargs": {}}).encode()
     payload = b"fb1 %08x\n%b" % (crc32(b"\n" + body), body)
-    with closing(served.service.desk.engine.store()) as store:
+    with closing(served.service.pool.engine.store()) as store:
         [receipt] = store.insert([NewJob(task="t", queue=QueueName("a"), payload=payload)])
 
     claim = {"queues": ["a"], "most": 1_000, "wait_seconds": 0}

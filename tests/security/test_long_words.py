@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from forebay.cli.output import cell, text
-from forebay.cli.redacting import redacted, redacted_data
+from forebay.cli.redacting import redact, redact_data
 
 MANY: Final = 1 << 20
 PARTS: Final = (
@@ -18,7 +18,7 @@ PARTS: Final = (
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("show", [redacted, redacted_data, text, cell])
+@pytest.mark.parametrize("show", [redact, redact_data, text, cell])
 def test_long_words_are_shown_at_once(show: Callable[[Any], object], part: str) -> None:
     assert show(part * (MANY // len(part))) is not None
 
@@ -35,4 +35,4 @@ def test_long_words_are_shown_at_once(show: Callable[[Any], object], part: str) 
     ],
 )
 def test_odd_urls_show_no_password(said: str, shown: str) -> None:
-    assert redacted(said) == shown
+    assert redact(said) == shown

@@ -6,11 +6,11 @@ from email import message_from_bytes, policy
 
 import pytest
 
-from forebay.app.delivering import letter
-from forebay.domain.alert import Alert, Severity, Step
-from forebay.domain.channel import Mail
+from forebay.app.delivering import build_mail
+from forebay.domain.alert import Alert, AlertTransition, Severity
+from forebay.domain.channel import MailChannel
 
-CHANNEL = Mail(name="ops", to=("ops@example.com",), sender="forebay@example.com", host="mail")
+CHANNEL = MailChannel(name="ops", to=("ops@example.com",), sender="forebay@example.com", host="mail")
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\u2028\u2029"])
@@ -18,7 +18,9 @@ def test_line_separators_become_blanks_in_a_subject(separator: str) -> None:
     message = f"task a{separator}Bcc: eve@example.com failed"
     alert = Alert(id="1", severity=Severity.CRITICAL, message=message, source="rule", triggered_at=0)
 
-    sent = message_from_bytes(letter(CHANNEL, alert, Step.FIRED).as_bytes(), policy=policy.default)
+    sent = message_from_bytes(
+        build_mail(CHANNEL, alert, AlertTransition.FIRED).as_bytes(), policy=policy.default
+    )
 
     blanks = " " * len(separator)
     assert sent["Subject"] == f"[CRITICAL] fired: task a{blanks}Bcc: eve@example.com failed"

@@ -20,9 +20,9 @@ from forebay.service import server as serving_module
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.grpc import answering
 from forebay.service.grpc import server as grpc_module
-from forebay.service.keys import Keys
-from forebay.service.operations.desk import Desk
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.operations.desk import StorePool
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader
 from tests.service.serving import PATIENCE, serving
@@ -30,7 +30,7 @@ from tests.service.speaking import Spoken, speaking
 from tests.worker.support import eventually
 
 # Its rate for each address is off: here the looks at the store are counted.
-MANY = Security(behind_tls_proxy=True)
+MANY = ServerSecurity(behind_tls_proxy=True)
 AWAY = "postgresql://127.0.0.1:1/prod_db?connect_timeout=5"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -40,18 +40,18 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        real = Desk.read
+        real = StorePool.read
 
-        async def read(desk: Desk, call: Callable[[Reader], Any]) -> Any:
+        async def read(desk: StorePool, call: Callable[[Reader], Any]) -> Any:
             self.count += 1
             return await real(desk, call)
 
-        monkeypatch.setattr(Desk, "read", read)
+        monkeypatch.setattr(StorePool, "read", read)
 
 
 def watch(spoken: Spoken) -> Any:
     stub = health_pb2_grpc.HealthStub(spoken.channel)
-    return stub.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
+    return stub.ServerWatch(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
 
 
 def check(spoken: Spoken) -> Any:
@@ -78,7 +78,7 @@ def test_the_store_is_looked_at_once_a_second_however_many_ask(monkeypatch: pyte
 
 @pytest.mark.shows("R-SEC-10")
 def test_health_watches_have_a_bound_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_module, "MOST_OPEN_CALLS", 3)
+    monkeypatch.setattr(grpc_module, "MAX_OPEN_CALLS", 3)
     with speaking(open_engine("memory://"), security=MANY) as spoken:
         watches = [watch(spoken) for _ in range(3)]
         for one in watches:
@@ -140,15 +140,15 @@ def test_one_connection_has_a_bound_of_calls(monkeypatch: pytest.MonkeyPatch) ->
         waiting = [spoken.consumer.Dequeue.future(asked, timeout=PATIENCE) for _ in range(3)]
         for one in waiting:
             stack.callback(one.cancel)
-        groups = spoken.service.waiting._groups
-        eventually(lambda: [len(group.wishes) for group in list(groups.values())] == [2])
+        groups = spoken.service.claim_waiters._groups
+        eventually(lambda: [len(group.waiters) for group in list(groups.values())] == [2])
 
         with grpc.insecure_channel(spoken.target, options=[("grpc.use_local_subchannel_pool", 1)]) as other:
             status = health_pb2_grpc.HealthStub(other).Check(
                 health_pb2.HealthCheckRequest(), timeout=PATIENCE
             )
         assert status.status == SERVING
-        assert [len(group.wishes) for group in list(groups.values())] == [2]
+        assert [len(group.waiters) for group in list(groups.values())] == [2]
 
 
 @pytest.mark.parametrize("asks_for_keys", [True, False])
@@ -156,7 +156,7 @@ def test_a_store_that_is_away_is_named_to_the_log_and_not_to_strangers(
     asks_for_keys: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    with serving(open_engine(AWAY), security=Security(asks_for_keys=asks_for_keys)) as served:
+    with serving(open_engine(AWAY), security=ServerSecurity(requires_keys=asks_for_keys)) as served:
         answers = [served.client.get("/health/ready") for _ in range(2)]
         if asks_for_keys:
             answers += [served.client.get("/v1/queues"), served.client.get("/v1/queues")]
@@ -174,13 +174,13 @@ def test_a_store_that_is_away_is_named_to_the_log_and_not_to_strangers(
 def test_calls_without_a_key_and_without_a_message_take_no_room(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc_module, "MOST_CALLS", 2)
+    monkeypatch.setattr(grpc_module, "MAX_CALLS", 2)
     engine = open_engine("memory://")
     store, reader = engine.store(), engine.reader()
     store.save_queue("q")  # type: ignore[arg-type]  # a plain text names it
-    token = Keys(store, reader, actor="test").create("shop", [Grant.parse("produce")]).token
+    token = ApiKeyAdmin(store, reader, actor="test").create("shop", [Grant.parse("produce")]).token
     is_over = Event()
-    with speaking(engine, security=Security(asks_for_keys=True)) as spoken:
+    with speaking(engine, security=ServerSecurity(requires_keys=True)) as spoken:
         silent = [
             spoken.channel.stream_stream(f"/forebay.v1.{method}")(never_sent(is_over), timeout=PATIENCE)
             for _ in range(2)
@@ -197,8 +197,8 @@ def test_calls_without_a_key_and_without_a_message_take_no_room(
 
 
 def test_a_message_has_a_time_in_which_it_must_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_module, "MOST_OPEN_CALLS", 1)
-    monkeypatch.setattr(answering, "ARRIVES_WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(grpc_module, "MAX_OPEN_CALLS", 1)
+    monkeypatch.setattr(answering, "ARRIVAL_TIMEOUT_SECONDS", 0.2)
     is_over = Event()
     with speaking(open_engine("memory://")) as spoken:
         codes = [

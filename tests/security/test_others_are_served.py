@@ -21,8 +21,8 @@ from forebay.domain.job import MAX_COST, QueueName
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
-from forebay.service.grpc.health import MOST_OPEN_CALLS
-from forebay.service.keys import Keys
+from forebay.service.grpc.health import MAX_OPEN_CALLS
+from forebay.service.keys import ApiKeyAdmin
 from forebay.stores.opening import open_engine
 from tests.cli.calling import DEADLINE
 from tests.security.measured import ALLOWED, MIB, QUEUE, Address, Measured, random_text, server_process
@@ -87,7 +87,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         for queue in (QUEUE, OTHER):
             store.save_queue(queue, {})
             grants = [Grant.parse(f"{role}:{queue}") for role in ("produce", "consume")]
-            tokens.append(Keys(store, reader, actor="test").create(f"key-{queue}", grants).token)
+            tokens.append(ApiKeyAdmin(store, reader, actor="test").create(f"key-{queue}", grants).token)
     # Behind a proxy what needs no key has no rate for each address: here that must not hold strangers up.
     with server_process(url, tmp_path, "--behind-tls-proxy") as address, ExitStack() as stack:
         found = [Measured(address.pid, address.http, token, engine) for token in tokens]
@@ -203,7 +203,7 @@ def test_watches_of_strangers_take_no_call_from_others(world: World) -> None:
         for _ in range(4):
             health = health_pb2_grpc.HealthStub(stack.enter_context(channel_to(world.address.grpc)))
             asked = health_pb2.HealthCheckRequest()
-            watches += [health.Watch(asked, timeout=DEADLINE) for _ in range(MOST_OPEN_CALLS // 2)]
+            watches += [health.ServerWatch(asked, timeout=DEADLINE) for _ in range(MAX_OPEN_CALLS // 2)]
         for one in watches:
             stack.callback(one.cancel)
 

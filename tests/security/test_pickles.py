@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import pytest
 
 from forebay.integrations.moving_in import plain_pickle
-from forebay.integrations.moving_in.found import Unreadable
+from forebay.integrations.moving_in.found import UnreadableMessage
 from forebay.integrations.moving_in.plain_pickle import PLAIN, read_pickle
 
 MOST: Final = 1 << 20
@@ -51,14 +51,14 @@ HASHING: Final = {
 
 @pytest.fixture(autouse=True)
 def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_pickle, "MOST_BYTES", MOST)
+    monkeypatch.setattr(plain_pickle, "MAX_BYTES", MOST)
     Counted.hashed = 0
 
 
 @pytest.mark.parametrize("shared", SHARED.values(), ids=SHARED)
 @pytest.mark.parametrize("hashing", HASHING.values(), ids=HASHING)
 def test_what_takes_long_to_hash_is_refused_before(hashing: bytes, shared: bytes) -> None:
-    with pytest.raises(Unreadable, match="takes too long to read"):
+    with pytest.raises(UnreadableMessage, match="takes too long to read"):
         read_pickle(START + hashing % shared, CLASSES)
 
     assert Counted.hashed == 0
@@ -68,7 +68,7 @@ def test_what_is_hashed_again_and_again_is_counted_each_time() -> None:
     listed = b"]\x94(" + ONE * 100 + b"e"  # it is remembered before it is filled
     again = b"cbuiltins\nset\nh\x00\x85R0" * 2_000
 
-    with pytest.raises(Unreadable, match="takes too long to read"):
+    with pytest.raises(UnreadableMessage, match="takes too long to read"):
         read_pickle(START + listed + again + b"N.", CLASSES)
 
     assert Counted.hashed == 0
@@ -84,5 +84,5 @@ def test_what_is_shared_within_reason_is_read(protocol: int) -> None:
 
 @pytest.mark.parametrize("broken", [b"\x86.", b"t.", b"h\x05.", b"1.", b"0.", b"\x94."])
 def test_a_broken_pickle_is_unreadable(broken: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableMessage):
         read_pickle(START + broken)

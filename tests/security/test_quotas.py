@@ -17,11 +17,11 @@ from forebay.domain.limits import Limit
 from forebay.errors import TooManyRequests
 from forebay.service import rates
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.keys import Keys
-from forebay.service.operations.consuming import kind_of
-from forebay.service.rates import Rates
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.operations.consuming import group_key_of
+from forebay.service.rates import ClientRateLimiter
 from forebay.service.schema.consuming import ClaimRequest
-from forebay.service.server import Security
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from forebay.testing.clock import ManualClock
 from tests.service.serving import PATIENCE
@@ -38,18 +38,18 @@ def spoken() -> Iterator[Spoken]:
     store = engine.store()
     store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it
     store.close()
-    with speaking(engine, security=Security(asks_for_keys=True)) as found:
+    with speaking(engine, security=ServerSecurity(requires_keys=True)) as found:
         yield found
 
 
 @pytest.fixture
 def make_key(spoken: Spoken, request: pytest.FixtureRequest) -> Callable[..., dict[str, str]]:
     """Makes a key of this quota, and answers the headers that show it."""
-    engine = spoken.service.desk.engine
+    engine = spoken.service.pool.engine
 
     def make(name: str, **quota: int) -> dict[str, str]:
         store, reader = engine.store(), engine.reader()
-        token = Keys(store, reader, actor="test").create(name, ROLES, quota=Quota(**quota)).token
+        token = ApiKeyAdmin(store, reader, actor="test").create(name, ROLES, quota=Quota(**quota)).token
         store.close()
         reader.close()
         headers = {"Authorization": f"Bearer {token}"}
@@ -73,12 +73,12 @@ def test_a_key_has_so_many_requests_that_wait(spoken: Spoken, make_key: Callable
     shown = (("authorization", headers["Authorization"]),)
     job = spoken.client.post("/v1/jobs", json={"task": "t", "queue": "mail"}, headers=headers).json()["id"]
     [claimed] = spoken.client.post("/v1/claim", json={"queues": ["mail"]}, headers=headers).json()["jobs"]
-    groups = spoken.service.waiting._groups
+    groups = spoken.service.claim_waiters._groups
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(spoken.client.post, "/v1/claim", json=CLAIM, headers=headers)
         asked = pb.DequeueRequest(queues=["mail"], wait_seconds=20)
         also = pool.submit(spoken.consumer.Dequeue, asked, timeout=PATIENCE, metadata=shown)
-        eventually(lambda: sum(len(group.wishes) for group in groups.values()) == 2)
+        eventually(lambda: sum(len(group.waiters) for group in groups.values()) == 2)
 
         details = {
             refused(spoken, "/v1/claim", headers, CLAIM),
@@ -168,30 +168,30 @@ def test_a_key_has_so_many_bytes_of_bodies_under_way(
 
 
 def test_leases_that_differ_by_a_little_are_one_group() -> None:
-    kinds = {kind_of(ClaimRequest(lease_seconds=30 + number / 100)) for number in range(101)}
+    kinds = {group_key_of(ClaimRequest(lease_seconds=30 + number / 100)) for number in range(101)}
 
     assert {kind.lease_ms for kind in kinds} == {30_000, 31_000}
-    longest = [kind_of(ClaimRequest(lease_seconds=seconds)).lease_ms for seconds in (1, 456, 86_400)]
+    longest = [group_key_of(ClaimRequest(lease_seconds=seconds)).lease_ms for seconds in (1, 456, 86_400)]
     assert longest == [1_000, 460_000, 86_400_000]
-    assert kind_of(ClaimRequest()).lease_ms is None
+    assert group_key_of(ClaimRequest()).lease_ms is None
 
 
 def test_a_client_has_so_many_groups_of_waiting_claims() -> None:
-    usage = Rates(None, ManualClock()).usage("a")
+    usage = ClientRateLimiter(None, ManualClock()).usage("a")
     with ExitStack() as stack:
-        for number in range(rates.MOST_GROUPS):
-            stack.enter_context(usage.waiting(number))
-        stack.enter_context(usage.waiting(0))
+        for number in range(rates.MAX_GROUPS):
+            stack.enter_context(usage.reserve_wait(number))
+        stack.enter_context(usage.reserve_wait(0))
         with pytest.raises(TooManyRequests, match="a has 100 kinds of waiting claims"):
-            stack.enter_context(usage.streaming("new"))
+            stack.enter_context(usage.reserve_stream("new"))
 
-    with usage.streaming("new"):
+    with usage.reserve_stream("new"):
         pass
 
 
 def test_strangers_take_nothing_from_the_bucket_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "MOST_CLIENTS", 5)
-    one = Rates(Limit(scope="global", rate=1, burst=1), ManualClock())
+    monkeypatch.setattr(rates, "MAX_CLIENTS", 5)
+    one = ClientRateLimiter(Limit(scope="global", rate=1, burst=1), ManualClock())
     one.take("key")
 
     for number in range(10):
@@ -213,7 +213,7 @@ def test_strangers_take_nothing_from_the_bucket_of_a_key(monkeypatch: pytest.Mon
     ],
 )
 def test_an_ipv6_network_is_one_address(first: str, second: str, is_same: bool) -> None:
-    one = Rates(Limit(scope="global", rate=1, burst=1), ManualClock())
+    one = ClientRateLimiter(Limit(scope="global", rate=1, burst=1), ManualClock())
     one.take(f"stranger@{first}")
 
     try:
@@ -226,7 +226,7 @@ def test_an_ipv6_network_is_one_address(first: str, second: str, is_same: bool) 
 
 def test_bytes_come_back_with_the_time() -> None:
     clock = ManualClock()
-    one = Rates(None, clock, Quota(bytes_rate=100))
+    one = ClientRateLimiter(None, clock, Quota(bytes_rate=100))
     one.usage("a").spend(350)
 
     with pytest.raises(TooManyRequests) as failed:

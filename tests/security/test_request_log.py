@@ -11,9 +11,9 @@ import pytest
 from forebay.clock import SystemClock
 from forebay.domain.access import Grant
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.keys import Keys
+from forebay.service.keys import ApiKeyAdmin
 from forebay.service.request_log import LINES, Refusals, RequestLine
-from forebay.service.server import Security
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE
 from tests.service.speaking import Spoken, speaking
@@ -27,8 +27,12 @@ def spoken(caplog: pytest.LogCaptureFixture) -> Iterator[tuple[Spoken, str]]:
     caplog.set_level(logging.INFO)
     engine = open_engine("memory://")
     store, reader = engine.store(), engine.reader()
-    token = Keys(store, reader, actor="test").create("viewer", [Grant.parse("view")], rate=1, burst=4).token
-    with speaking(engine, security=Security(asks_for_keys=True, access_log=True)) as found:
+    token = (
+        ApiKeyAdmin(store, reader, actor="test")
+        .create("viewer", [Grant.parse("view")], rate=1, burst=4)
+        .token
+    )
+    with speaking(engine, security=ServerSecurity(requires_keys=True, access_log=True)) as found:
         yield found, token
     store.close()
     reader.close()
@@ -124,7 +128,7 @@ def test_lines_about_refusals_are_bounded(caplog: pytest.LogCaptureFixture) -> N
     line = RequestLine(method="GET", path="/", status="401", address="192.0.2.1")
     for _ in range(10_000):
         refusals.write(line)
-    assert len(lines(caplog, "refusals")) == LINES.most_at_once
+    assert len(lines(caplog, "refusals")) == LINES.burst_size
 
     caplog.clear()
     clock.at += 1.0

@@ -13,11 +13,11 @@ from forebay import Forebay, JobFailed, Retry, current_job
 from forebay.app.blobs import FolderBlobs
 from forebay.app.codec import encode_call
 from forebay.app.consumer import arguments
-from forebay.domain.job import DAY_MS, MAX_PAYLOAD, Amendment, Job, JobId, NewJob
+from forebay.domain.job import DAY_MS, MAX_PAYLOAD, Job, JobId, JobUpdate, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.domain.ulid import encode_ulid
-from forebay.errors import UnknownKey
+from forebay.errors import UnknownEncryptionKey
 from forebay.stores.opening import open_engine
 from tests.cli.calling import answer, call
 from tests.urls import SHARED, lent_url
@@ -64,7 +64,7 @@ def with_tasks(app: Forebay) -> Forebay:
 
 
 def test_arguments_and_results_are_sealed_in_the_store_and_nowhere_else(url: str) -> None:
-    with with_tasks(Forebay(url, encryption_keys=OLD)) as app, app.working(threads=1):
+    with with_tasks(Forebay(url, encryption_keys=OLD)) as app, app.run_worker(threads=1):
         job = app.enqueue("echo", [HIDDEN], {"more": [1, HIDDEN]})
         result = job.result(timeout=120)
         record = stored(url, job.id)
@@ -80,13 +80,13 @@ def test_arguments_and_results_are_sealed_in_the_store_and_nowhere_else(url: str
 def test_a_job_waits_for_a_worker_that_has_its_key(url: str) -> None:
     with Forebay(url, encryption_keys=NEW) as producer:
         job = producer.enqueue("echo", [HIDDEN])
-    with with_tasks(Forebay(url, encryption_keys=OLD)) as app, app.working(threads=1):
+    with with_tasks(Forebay(url, encryption_keys=OLD)) as app, app.run_worker(threads=1):
         other = app.enqueue("echo", ["x"])
         assert other.result(timeout=120) == {"text": "x", "more": None}
-        [held] = app.client.read(lambda reader: reader.held())
-        assert (held.gate.rpartition(".")[0], held.jobs) == ("needs:key 2026", 1)
+        [held] = app.client.read(lambda reader: reader.lanes())
+        assert (held.lane.rpartition(".")[0], held.jobs) == ("needs:key 2026", 1)
 
-    with with_tasks(Forebay(url, encryption_keys=NEW)) as app, app.working(threads=1):
+    with with_tasks(Forebay(url, encryption_keys=NEW)) as app, app.run_worker(threads=1):
         found = app.job(job.id)
         assert found.result(timeout=120) == {"text": HIDDEN, "more": None}
         assert app.job(other.id).result(timeout=0) == {"text": "x", "more": None}
@@ -120,9 +120,9 @@ def test_schedules_and_consumers_are_sealed_too(url: str) -> None:
     with Forebay(url) as stranger:
         [seen] = stranger.client.jobs([job.id])
         assert seen is not None
-        with pytest.raises(UnknownKey, match=r"the key 2026\."):
+        with pytest.raises(UnknownEncryptionKey, match=r"the key 2026\."):
             arguments(seen)
-        with pytest.raises(UnknownKey):
+        with pytest.raises(UnknownEncryptionKey):
             stranger.job(job.id).result(timeout=0)
 
 
@@ -138,7 +138,7 @@ def test_steps_and_follow_ups_are_sealed_too(url: str) -> None:
             job.follow_up(app.registry["echo"].using(tags=["next"]).job(said))
             return said
 
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             job = steps.enqueue()
             assert job.result(timeout=120) == HIDDEN
             [follow_up] = app.search(JobQuery(tags=("next",))).jobs
@@ -146,9 +146,9 @@ def test_steps_and_follow_ups_are_sealed_too(url: str) -> None:
         history = job.history()
 
     reader = open_engine(url).reader()
-    kept = reader.notes(job.id)
+    kept = reader.progress(job.id)
     reader.close()
-    assert HIDDEN.encode() in history.notes.steps[0].result
+    assert HIDDEN.encode() in history.progress.steps[0].result
     assert HIDDEN.encode() not in kept.steps[0].result
     assert HIDDEN.encode() not in stored(url, follow_up.id).payload
 
@@ -164,23 +164,23 @@ def test_what_a_job_reads_while_it_runs_waits_for_a_key_too(url: str) -> None:
 
         @app.task(name="child", retries=0)
         async def child() -> list[Any]:
-            return await current_job().results_async()
+            return await current_job().parent_results_async()
 
         return with_tasks(app)
 
-    with with_readers(Forebay(url, encryption_keys=NEW)) as app, app.working(threads=1):
+    with with_readers(Forebay(url, encryption_keys=NEW)) as app, app.run_worker(threads=1):
         parent, stepping = app.enqueue("echo", [HIDDEN]), app.enqueue("steps")
         parent.result(timeout=120)
         eventually(lambda: stepping.refresh().state is JobState.RETRYING)
 
-    with with_readers(Forebay(url, encryption_keys=OLD)) as app, app.working(threads=1):
+    with with_readers(Forebay(url, encryption_keys=OLD)) as app, app.run_worker(threads=1):
         child = app.enqueue("child", depends_on=[parent.id])
-        app.client.amend(stepping.id, Amendment(delay_ms=0))
-        eventually(lambda: sum(one.jobs for one in app.client.read(lambda reader: reader.held())) == 2)
-        [held] = app.client.read(lambda reader: reader.held())
-        assert held.gate.startswith("needs:key 2026.")
+        app.client.update(stepping.id, JobUpdate(delay_ms=0))
+        eventually(lambda: sum(one.jobs for one in app.client.read(lambda reader: reader.lanes())) == 2)
+        [held] = app.client.read(lambda reader: reader.lanes())
+        assert held.lane.startswith("needs:key 2026.")
 
-    with with_readers(Forebay(url, encryption_keys=NEW)) as app, app.working(threads=1):
+    with with_readers(Forebay(url, encryption_keys=NEW)) as app, app.run_worker(threads=1):
         assert app.job(stepping.id).result(timeout=120) == HIDDEN
         assert app.job(child.id).result(timeout=120) == [{"text": HIDDEN, "more": None}]
         assert (app.job(stepping.id).refresh().failures, app.job(child.id).refresh().failures) == (1, 0)
@@ -202,7 +202,7 @@ def test_what_sealing_adds_is_not_counted(url: str) -> None:
         app.schedules.save("large", "count", [text], cron="0 0 1 1 *")
         jobs = app.enqueue_many([count.job(text), count.job("x")], atomic=False)
         assert [job.error for job in jobs] == [None, None]
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             assert first.enqueue().wait(timeout=120).state is JobState.COMPLETED
             [follow_up] = app.search(JobQuery(tags=("next",))).jobs
             for job in (jobs[0], app.job(follow_up.id), app.schedules.fire("large")):
@@ -214,7 +214,7 @@ def test_a_payload_that_was_moved_to_another_task_is_dead(url: str) -> None:
         job = app.enqueue("other", [HIDDEN])
         sealed = stored(url, job.id).payload
         app.job(job.id).cancel()
-    with with_tasks(Forebay(url, encryption_keys=OLD)) as app, app.working(threads=1):
+    with with_tasks(Forebay(url, encryption_keys=OLD)) as app, app.run_worker(threads=1):
         moved = app.enqueue(NewJob(task="echo", payload=sealed))
         with pytest.raises(JobFailed, match="brought from elsewhere"):
             moved.result(timeout=120)
@@ -222,7 +222,7 @@ def test_a_payload_that_was_moved_to_another_task_is_dead(url: str) -> None:
 
 @pytest.mark.shows("R-SER-18", "R-DONE-06")
 def test_large_ones_are_kept_as_blobs_and_go_with_their_job(url: str, folder: Path) -> None:
-    with with_tasks(Forebay(url, encryption_keys=OLD, blobs=folder)) as app, app.working(threads=1):
+    with with_tasks(Forebay(url, encryption_keys=OLD, blob_store=folder)) as app, app.run_worker(threads=1):
         job = app.enqueue("echo", [LARGE])
         assert job.result(timeout=120) == {"text": LARGE, "more": None}
         record = stored(url, job.id)
@@ -239,7 +239,7 @@ def test_large_ones_are_kept_as_blobs_and_go_with_their_job(url: str, folder: Pa
 @pytest.mark.shows("R-CFG-35")
 def test_what_has_more_than_256_kib_is_kept_as_a_blob(folder: Path) -> None:
     frame = len(encode_call([""], {}))
-    with Forebay("memory://", blobs=folder) as app:
+    with Forebay("memory://", blob_store=folder) as app:
         for size in (262_144, 262_145):
             payload = encode_call(["x" * (size - frame)], {})
             app.client.enqueue([NewJob(task="echo", payload=payload, id=JobId(f"of-{len(payload)}"))])
@@ -249,14 +249,14 @@ def test_what_has_more_than_256_kib_is_kept_as_a_blob(folder: Path) -> None:
 
 @pytest.mark.shows("R-SER-18", "R-SER-19")
 def test_a_blob_that_is_gone_or_changed_is_never_run(url: str, folder: Path) -> None:
-    with with_tasks(Forebay(url, blobs=str(folder))) as app:
+    with with_tasks(Forebay(url, blob_store=str(folder))) as app:
         gone, changed, whole = (app.enqueue("echo", [LARGE + str(n)]) for n in range(3))
         [file] = folder.glob(f"*/{gone.id}/*")
         file.unlink()
         [file] = folder.glob(f"*/{changed.id}/*")
         file.write_bytes(file.read_bytes().replace(b"hunter2", b"hunter3", 1))
 
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             with pytest.raises(JobFailed, match="is gone"):
                 gone.result(timeout=120)
             with pytest.raises(JobFailed, match="was changed"):
@@ -266,19 +266,19 @@ def test_a_blob_that_is_gone_or_changed_is_never_run(url: str, folder: Path) -> 
 
 @pytest.mark.shows("R-SER-18")
 def test_a_worker_without_the_blobs_leaves_the_job_to_one_that_has_them(url: str, folder: Path) -> None:
-    with Forebay(url, blobs=folder) as producer:
+    with Forebay(url, blob_store=folder) as producer:
         job = producer.enqueue("echo", [LARGE])
-    with with_tasks(Forebay(url)) as app, app.working(threads=1):
+    with with_tasks(Forebay(url)) as app, app.run_worker(threads=1):
         assert app.enqueue("echo", ["x"]).result(timeout=120)["text"] == "x"
-        [held] = app.client.read(lambda reader: reader.held())
-        assert held.gate == "needs:blobs"
+        [held] = app.client.read(lambda reader: reader.lanes())
+        assert held.lane == "needs:blobs"
 
-    with with_tasks(Forebay(url, blobs=folder)) as app, app.working(threads=1):
+    with with_tasks(Forebay(url, blob_store=folder)) as app, app.run_worker(threads=1):
         assert app.job(job.id).result(timeout=120)["text"] == LARGE
 
 
 def test_where_the_blobs_are_away_payloads_stay_in_the_store(url: str, folder: Path) -> None:
-    with with_tasks(Forebay(url, blobs=folder)) as app, app.working(threads=1):
+    with with_tasks(Forebay(url, blob_store=folder)) as app, app.run_worker(threads=1):
         folder.rmdir()
         job = app.enqueue("echo", [LARGE])
         assert job.result(timeout=120)["text"] == LARGE
@@ -289,7 +289,7 @@ def test_where_the_blobs_are_away_payloads_stay_in_the_store(url: str, folder: P
 @pytest.mark.shows("R-SER-18")
 def test_blobs_of_no_job_are_collected_after_a_week(url: str, folder: Path) -> None:
     blobs = FolderBlobs(folder)
-    with Forebay(url, blobs=blobs) as app:
+    with Forebay(url, blob_store=blobs) as app:
         job = app.enqueue("echo", [LARGE])
         [own] = folder.iterdir()
         young, old = (encode_ulid((app.clock.now_ms() - days * DAY_MS) << 80) for days in (6, 8))

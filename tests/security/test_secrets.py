@@ -96,7 +96,7 @@ def test_no_secret_shows_in_a_run(engine: str, tmp_path: Path, witness: Witness)
         def bad(api_key: str) -> None:
             raise ValueError("it broke")
 
-        with app.working(threads=1) as worker:
+        with app.run_worker(threads=1) as worker:
             jobs: list[JobHandle[Any]] = [
                 good.enqueue(HIDDEN, options={"secret": HIDDEN}),
                 good.enqueue(password=HIDDEN, options={}),
@@ -105,7 +105,7 @@ def test_no_secret_shows_in_a_run(engine: str, tmp_path: Path, witness: Witness)
             ended = [job.wait(timeout=120) for job in jobs]
             witness.look(app, app.engine, app.client, worker, *jobs, app.search(JobQuery()))
 
-        witness.look(app.counts(), app.engine.place, app.client.read(lambda reader: reader.audit()))
+        witness.look(app.counts(), app.engine.location, app.client.read(lambda reader: reader.audit()))
         # Arguments by position have no names there, see below.
         for job in jobs[1:]:
             witness.run("jobs", "show", job.id, "--url", url)

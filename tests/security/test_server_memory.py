@@ -13,11 +13,11 @@ import pytest
 
 from forebay.app.codec import encode_call
 from forebay.domain.access import Grant, Quota
-from forebay.domain.job import JobId, Need, NewJob, WorkerId
+from forebay.domain.job import Dependency, JobId, NewJob, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.service.keys import Keys
+from forebay.service.keys import ApiKeyAdmin
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Want
+from forebay.stores.protocol import Engine, QueueClaim
 from tests.cli.calling import DEADLINE
 from tests.security.measured import ALLOWED, MIB, QUEUE, Measured, random_text, server_process
 from tests.urls import SHARED, url_of
@@ -32,7 +32,11 @@ def measured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Measure
     with closing(engine.store()) as store, closing(engine.reader()) as reader:
         store.save_queue(QUEUE, {})
         grants = [Grant.parse(f"{role}:{QUEUE}") for role in ("produce", "consume", "view")]
-        token = Keys(store, reader, actor="test").create("a", grants, quota=Quota(max_waits=MOST_WAITS)).token
+        token = (
+            ApiKeyAdmin(store, reader, actor="test")
+            .create("a", grants, quota=Quota(max_waits=MOST_WAITS))
+            .token
+        )
     with server_process(url, tmp_path) as address:
         found = Measured(address.pid, address.http, token, engine)
         yield found
@@ -87,7 +91,7 @@ def test_calls_that_wait_for_one_large_job_do_not_read_its_payload(measured: Mea
 
 def test_a_graph_of_large_jobs_is_small(measured: Measured) -> None:
     [parent] = insert(measured.engine, 1)
-    insert(measured.engine, 100, depends_on=(Need(parent),))
+    insert(measured.engine, 100, depends_on=(Dependency(parent),))
 
     with measured.within(ALLOWED // 2):
         found = measured.ask("GET", f"/v1/jobs/{parent}/graph?limit=500")
@@ -119,7 +123,7 @@ def test_an_exchange_of_many_large_jobs_is_answered_in_parts(measured: Measured)
 
     with measured.within(), closing(engine.store()) as remote:
         while len(claimed) < len(ids):
-            answer = remote.exchange(WorkerId("w"), wants=[Want(QUEUE, 1_000)], room=1_000)
+            answer = remote.settle_and_claim(WorkerId("w"), claims=[QueueClaim(QUEUE, 1_000)], room=1_000)
             assert all(len(job.payload) > 900_000 for job in answer.jobs)
             claimed += (job.id for job in answer.jobs)
 

@@ -13,7 +13,7 @@ from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_sc
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.errors import Forbidden
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from tests.security.grants import Guarded, KeyHolder, guarded
 
 MINE, OTHER = QueueName("mine"), QueueName("other")
@@ -117,11 +117,11 @@ def test_tasks_are_those_that_a_key_was_granted(world: Guarded) -> None:
 def test_a_follow_up_names_what_its_key_was_granted(world: Guarded) -> None:
     worker, store = WorkerId("w1"), world["acme"].store
     store.insert([NewJob(task="t", queue=MINE)])
-    [job] = store.exchange(worker, wants=[Want(MINE, 1)], room=1).jobs
+    [job] = store.settle_and_claim(worker, claims=[QueueClaim(MINE, 1)], room=1).jobs
     victim = NewJob(task="t", queue=MINE, limit_keys={"tenant": "victim"})
 
     with pytest.raises(Forbidden, match="may not use these limit keys"):
-        store.exchange(worker, [decide(job, Completed(follow_ups=(victim,)), 0)])
+        store.settle_and_claim(worker, [decide(job, Completed(follow_ups=(victim,)), 0)])
 
 
 @pytest.mark.shows("R-SEC-13")

@@ -9,19 +9,28 @@ from typing import Any, Final, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from forebay.app.codec import framed
+from forebay.app.codec import frame
 from forebay.domain.access import Grant
-from forebay.domain.job import MAX_KEY, MAX_PAYLOAD, MAX_SEAL, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import (
+    MAX_ENCRYPTION_OVERHEAD,
+    MAX_KEY,
+    MAX_PAYLOAD,
+    Job,
+    JobId,
+    NewJob,
+    QueueName,
+    WorkerId,
+)
 from forebay.domain.lease import Lease
-from forebay.domain.note import MAX_LEVEL, MAX_STEP_NAME, LogLine, Note, Step
+from forebay.domain.note import MAX_LEVEL, MAX_STEP_NAME, LogLine, ProgressUpdate, StepResult
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import MAX_REASON, Settlement, decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ForebayError, InvalidJob, PayloadError
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from tests.service.serving import serving
 
 QUEUE: Final = QueueName("a")
@@ -39,12 +48,12 @@ class Far(NamedTuple):
 
 @pytest.fixture(scope="module")
 def far() -> Iterator[Far]:
-    with serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as served:
-        behind = served.service.desk.engine
+    with serving(open_engine("memory://"), security=ServerSecurity(requires_keys=True)) as served:
+        behind = served.service.pool.engine
         with closing(behind.store()) as store, closing(behind.reader()) as reader:
             store.save_queue(QUEUE)
             grants = [Grant.parse("produce:a"), Grant.parse("consume:a")]
-            token = Keys(store, reader, actor="ann").create("worker", grants).token
+            token = ApiKeyAdmin(store, reader, actor="ann").create("worker", grants).token
             with closing(open_engine(served.address, key=token).store()) as known:
                 yield Far(known, reader)
 
@@ -53,7 +62,7 @@ def far() -> Iterator[Far]:
 def job(far: Far) -> Job:
     """A job that the worker runs."""
     [receipt] = far.store.insert([NewJob(task="t", queue=QUEUE)])
-    found = far.store.exchange(WORKER, wants=[Want(QUEUE, 1_000)], room=1_000).jobs
+    found = far.store.settle_and_claim(WORKER, claims=[QueueClaim(QUEUE, 1_000)], room=1_000).jobs
     [job] = [one for one in found if one.id == receipt.id]
     return job
 
@@ -62,8 +71,8 @@ def ended(job: Job, **fields: Any) -> Settlement:
     return replace(decide(job, Completed(), 0.0), **fields)
 
 
-def noted(job: Job, **fields: Any) -> Note:
-    return Note(lease=Lease(job.id, job.attempt), **fields)
+def noted(job: Job, **fields: Any) -> ProgressUpdate:
+    return ProgressUpdate(lease=Lease(job.id, job.attempt), **fields)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +80,7 @@ def noted(job: Job, **fields: Any) -> Note:
     [
         ({"result": LARGEST + b"x"}, PayloadError, "the result has 1,048,577 bytes, the limit is 1,048,576"),
         (
-            {"result": framed(LARGEST, key="k.01234567", queue=QUEUE) + b"x" * MAX_SEAL},
+            {"result": frame(LARGEST, key="k.01234567", queue=QUEUE) + b"x" * MAX_ENCRYPTION_OVERHEAD},
             PayloadError,
             "the result has",
         ),
@@ -82,16 +91,16 @@ def test_a_settlement_that_is_too_large_is_refused(
     far: Far, job: Job, fields: dict[str, Any], error: type[ForebayError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        far.store.exchange(WORKER, [ended(job, **fields)])
+        far.store.settle_and_claim(WORKER, [ended(job, **fields)])
 
     [kept] = far.reader.jobs([job.id])
     assert kept is not None
     assert (kept.state, kept.result) == ("running", None)
 
 
-@pytest.mark.parametrize("result", [LARGEST, framed(LARGEST, key="k.01234567", queue=QUEUE)])
+@pytest.mark.parametrize("result", [LARGEST, frame(LARGEST, key="k.01234567", queue=QUEUE)])
 def test_the_largest_result_is_kept(far: Far, job: Job, result: bytes) -> None:
-    far.store.exchange(WORKER, [ended(job, result=result)])
+    far.store.settle_and_claim(WORKER, [ended(job, result=result)])
 
     [kept] = far.reader.jobs([job.id])
     assert kept is not None
@@ -99,7 +108,7 @@ def test_the_largest_result_is_kept(far: Far, job: Job, result: bytes) -> None:
 
 
 def test_a_reason_is_cut(far: Far, job: Job) -> None:
-    far.store.exchange(WORKER, [ended(job, reason=HUGE)])
+    far.store.settle_and_claim(WORKER, [ended(job, reason=HUGE)])
 
     [kept] = far.reader.jobs([job.id])
     assert kept is not None
@@ -109,32 +118,38 @@ def test_a_reason_is_cut(far: Far, job: Job) -> None:
 @pytest.mark.parametrize(
     ("step", "error", "words"),
     [
-        (Step(name="s", result=LARGEST + b"x"), PayloadError, "the result of a step has 1,048,577 bytes"),
-        (Step(name=HUGE, result=b""), InvalidJob, "the name of a step must be a text of 1 to 200"),
-        (Step(name="", result=b""), InvalidJob, "the name of a step must be a text of 1 to 200"),
+        (
+            StepResult(name="s", result=LARGEST + b"x"),
+            PayloadError,
+            "the result of a step has 1,048,577 bytes",
+        ),
+        (StepResult(name=HUGE, result=b""), InvalidJob, "the name of a step must be a text of 1 to 200"),
+        (StepResult(name="", result=b""), InvalidJob, "the name of a step must be a text of 1 to 200"),
     ],
 )
 def test_a_step_that_is_too_large_is_refused(
-    far: Far, job: Job, step: Step, error: type[ForebayError], words: str
+    far: Far, job: Job, step: StepResult, error: type[ForebayError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        far.store.exchange(WORKER, notes=[noted(job, steps=(Step(name="first", result=b"1"), step))])
+        far.store.settle_and_claim(
+            WORKER, updates=[noted(job, steps=(StepResult(name="first", result=b"1"), step))]
+        )
 
-    assert far.reader.notes(job.id).steps == ()
+    assert far.reader.progress(job.id).steps == ()
 
 
 def test_the_largest_step_is_kept(far: Far, job: Job) -> None:
-    step = Step(name="n" * MAX_STEP_NAME, result=LARGEST)
-    far.store.exchange(WORKER, notes=[noted(job, steps=(step,))])
+    step = StepResult(name="n" * MAX_STEP_NAME, result=LARGEST)
+    far.store.settle_and_claim(WORKER, updates=[noted(job, steps=(step,))])
 
-    [kept] = far.reader.notes(job.id).steps
+    [kept] = far.reader.progress(job.id).steps
     assert (kept.name, kept.result) == (step.name, step.result)
 
 
 def test_a_level_is_cut(far: Far, job: Job) -> None:
-    far.store.exchange(WORKER, notes=[noted(job, lines=(LogLine(at=0, level=HUGE, text="t"),))])
+    far.store.settle_and_claim(WORKER, updates=[noted(job, lines=(LogLine(at=0, level=HUGE, text="t"),))])
 
-    [line] = far.reader.notes(job.id).lines
+    [line] = far.reader.progress(job.id).lines
     assert line.level == HUGE[:MAX_LEVEL]
 
 
@@ -144,14 +159,16 @@ def test_a_level_is_cut(far: Far, job: Job) -> None:
 )
 def test_a_worker_that_says_too_much_is_refused(far: Far, fields: dict[str, Any]) -> None:
     with pytest.raises(ForebayError):
-        far.store.beat(WorkerInfo(**{"id": WORKER, "queues": (QUEUE,)} | fields))
+        far.store.heartbeat(WorkerInfo(**{"id": WORKER, "queues": (QUEUE,)} | fields))
 
     assert not any(len(worker.id) > MAX_KEY or worker.paused for worker in far.reader.workers())
 
 
 def test_a_worker_is_shown_within_bounds(far: Far) -> None:
     huge = (JobId(HUGE),)
-    far.store.beat(WorkerInfo(id=WORKER, queues=(QUEUE,), paused=(QUEUE,) * 5, running=huge, recent=huge))
+    far.store.heartbeat(
+        WorkerInfo(id=WORKER, queues=(QUEUE,), paused=(QUEUE,) * 5, running=huge, recent=huge)
+    )
 
     [shown] = far.reader.workers()
     assert shown.paused == (QUEUE,)

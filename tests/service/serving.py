@@ -14,11 +14,11 @@ import pytest
 import uvicorn
 
 from forebay.service.http.app import http_app
-from forebay.service.http.connecting import Connecting
+from forebay.service.http.connecting import HeaderTimeoutProtocol
 from forebay.service.operations.service import Service
-from forebay.service.server import Security
+from forebay.service.server import ServerSecurity
 from forebay.stores.memory.store import MemoryStore
-from forebay.stores.protocol import Engine, Exchange
+from forebay.stores.protocol import Engine, SettleAndClaimResult
 from tests.worker.support import eventually
 
 PATIENCE: Final = 60.0
@@ -36,7 +36,7 @@ class Served:
     def queue(self, **settings: object) -> str:
         """A new queue."""
         name = f"q{next(_numbers)}"
-        store = self.service.desk.engine.store()
+        store = self.service.pool.engine.store()
         try:
             store.save_queue(name, settings)  # type: ignore[arg-type]  # a plain text names it
         finally:
@@ -103,31 +103,35 @@ class Held:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.has_begun = Event()
         self.may_go = Event()
-        real = MemoryStore.exchange
+        real = MemoryStore.settle_and_claim
 
-        def exchange(store: MemoryStore, *args: Any, **more: Any) -> Exchange:
+        def exchange(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
             answer = real(store, *args, **more)
             if answer.jobs:
                 self.has_begun.set()
                 assert self.may_go.wait(PATIENCE)
             return answer
 
-        monkeypatch.setattr(MemoryStore, "exchange", exchange)
+        monkeypatch.setattr(MemoryStore, "settle_and_claim", exchange)
 
 
 @contextmanager
 def serving(
     engine: Engine,
     *,
-    security: Security | None = None,
-    connecting: type[Connecting] = Connecting,
+    security: ServerSecurity | None = None,
+    connecting: type[HeaderTimeoutProtocol] = HeaderTimeoutProtocol,
     around: Callable[[Any], Any] = lambda app: app,
     **options: Any,
 ) -> Iterator[Served]:
     """A server for this store while the block lasts."""
     service = Service(engine)
     if security is not None:
-        options |= {"guard": security.guard(service), "hosts": security.hosts, "debug": security.debug}
+        options |= {
+            "guard": security.guard(service),
+            "hosts": security.allowed_hosts,
+            "debug": security.debug,
+        }
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         config = uvicorn.Config(

@@ -20,12 +20,12 @@ from google.protobuf.message import Message
 
 from forebay.service.generated import forebay_pb2, forebay_pb2_grpc
 from forebay.service.operations.service import Service
-from forebay.service.server import Address, Security, Server, listening
+from forebay.service.server import ListenAddress, Server, ServerSecurity, open_listener
 from forebay.stores.protocol import Engine
 from tests.service.serving import PATIENCE
 from tests.worker.support import eventually
 
-HERE: Final = Address("127.0.0.1", 0)
+HERE: Final = ListenAddress("127.0.0.1", 0)
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 
 
@@ -65,10 +65,10 @@ class Spoken:
 
 @contextmanager
 def running(
-    engine: Engine, security: Security | None = None, listener: socket.socket | None = None
+    engine: Engine, security: ServerSecurity | None = None, listener: socket.socket | None = None
 ) -> Iterator[tuple[Server, str, str]]:
     """A server for both protocols while the block lasts, and where it listens for HTTP and for gRPC."""
-    listener = listener or listening(HERE)
+    listener = listener or open_listener(HERE)
     ready, made = Event(), list[tuple[Server, int]]()
 
     async def run() -> None:
@@ -92,7 +92,7 @@ def running(
 
 
 @contextmanager
-def speaking(engine: Engine, *, security: Security | None = None) -> Iterator[Spoken]:
+def speaking(engine: Engine, *, security: ServerSecurity | None = None) -> Iterator[Spoken]:
     """The same with clients that speak without TLS."""
     with running(engine, security) as (server, http, target):
         spoken = Spoken(server, f"http://{http}", target)
@@ -111,7 +111,7 @@ def message_of(message: Message, fields: dict[str, Any]) -> Message:
             setattr(message, f"{name}_json", json.dumps(value))
         elif value is None:
             if "without" in known:
-                message.without.append(name)
+                message.redact_job.append(name)
         else:
             _set(message, known[name], value)
     return message

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from forebay.app.codec import encode_call, framed
-from forebay.app.sealing import Keys
+from forebay.app.codec import encode_call, frame
+from forebay.app.sealing import EncryptionKeys
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
 from tests.service.serving import Served
@@ -212,8 +212,8 @@ def test_a_job_is_replayed_with_other_arguments_as_a_new_one(served: Served) -> 
 @pytest.mark.shows("R-HTTP-36", "R-SER-18")
 def test_a_job_is_not_replayed_with_the_blob_of_another_one(served: Served) -> None:
     queue = served.queue()
-    store = served.service.desk.engine.store()
-    job = NewJob(task="t", queue=QueueName(queue), payload=framed(b"", blob="of/the/first"))
+    store = served.service.pool.engine.store()
+    job = NewJob(task="t", queue=QueueName(queue), payload=frame(b"", blob="of/the/first"))
     [receipt] = store.insert([job])
     store.close()
 
@@ -286,8 +286,8 @@ def test_a_limit_says_which_jobs_and_workers_wait_for_it(served: Served) -> None
     for _ in range(3):
         served.enqueue(queue)
     worker = WorkerId(f"on {queue}")
-    with closing(served.service.desk.engine.store()) as store:
-        store.beat(WorkerInfo(id=worker, queues=(QueueName(queue),), slots=1))
+    with closing(served.service.pool.engine.store()) as store:
+        store.heartbeat(WorkerInfo(id=worker, queues=(QueueName(queue),), slots=1))
     assert len(served.claim(queue, most=5)) == 1
 
     listed = served.done("GET", "/v1/limits")["limits"]
@@ -300,18 +300,18 @@ def test_a_limit_says_which_jobs_and_workers_wait_for_it(served: Served) -> None
 
 @pytest.mark.shows("R-HTTP-33")
 def test_workers_are_listed_and_asked(served: Served) -> None:
-    store = served.service.desk.engine.store()
+    store = served.service.pool.engine.store()
     worker = WorkerId(f"w-{served.queue()}")
-    store.beat(WorkerInfo(id=worker, host="here", queues=(QueueName("mail"),), slots=4))
+    store.heartbeat(WorkerInfo(id=worker, host="here", queues=(QueueName("mail"),), slots=4))
 
     listed = served.done("GET", "/v1/workers?active_only=false")["workers"]
     body = {"kind": "pause", "workers": [worker], "queue": "mail"}
     [asked] = served.done("POST", "/v1/workers/commands", body)["commands"]
     [taken] = store.take_commands([worker])
-    store.answer(taken.id, "paused")
+    store.answer_command(taken.id, "paused")
     [known] = served.done("GET", f"/v1/workers/commands?ids={asked['id']}&ids=unknown")["commands"]
     nobody = served.post("/v1/workers/commands", {"kind": "stop", "workers": ["nobody"]})
-    store.forget_worker(worker)
+    store.remove_worker(worker)
     store.close()
 
     [shown] = [one for one in listed if one["id"] == worker]
@@ -326,7 +326,7 @@ def test_what_operators_do_is_written_down(served: Served) -> None:
 
     served.done("POST", f"/v1/queues/{queue}/pause")
 
-    reader = served.service.desk.engine.reader()
+    reader = served.service.pool.engine.reader()
     found = [event for _, event in reader.audit(limit=50) if event.queue == queue and event.actor]
     reader.close()
     [event] = found
@@ -335,8 +335,8 @@ def test_what_operators_do_is_written_down(served: Served) -> None:
 
 def test_a_job_is_not_replayed_in_a_queue_for_which_it_is_not_encrypted(served: Served) -> None:
     queue, other = served.queue(), served.queue()
-    payload = Keys({"k": bytes(32)}).sealed(encode_call([1], {}), "payload t", queue=queue)
-    with closing(served.service.desk.engine.store()) as store:
+    payload = EncryptionKeys({"k": bytes(32)}).encrypt(encode_call([1], {}), "payload t", queue=queue)
+    with closing(served.service.pool.engine.store()) as store:
         [receipt] = store.insert([NewJob(task="t", queue=QueueName(queue), payload=payload)])
 
     same = served.post(f"/v1/jobs/{receipt.id}/replay", {})

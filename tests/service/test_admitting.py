@@ -9,9 +9,9 @@ import pytest
 
 from forebay.domain.access import Grant
 from forebay.domain.history import EventKind
-from forebay.service.auth import NEEDS
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.auth import REQUIRED_ROLES
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import Holder, Served, serving
 
@@ -23,7 +23,7 @@ JOB = {"task": "t", "queue": MINE}
 def served() -> Iterator[Served]:
     """A server that asks for keys, with two queues."""
     engine = open_engine("memory://")
-    with serving(engine, security=Security(asks_for_keys=True)) as found:
+    with serving(engine, security=ServerSecurity(requires_keys=True)) as found:
         store = engine.store()
         for name in (MINE, OTHER):
             store.save_queue(name)  # type: ignore[arg-type]  # a plain text names it
@@ -45,9 +45,9 @@ GRANTS = {
 @pytest.fixture(scope="module")
 def holders(served: Served) -> dict[str, Holder]:
     """Clients by the names of their keys. All keys are made before the first request, and one is revoked."""
-    engine = served.service.desk.engine
+    engine = served.service.pool.engine
     store, reader = engine.store(), engine.reader()
-    keys = Keys(store, reader, actor="ann")
+    keys = ApiKeyAdmin(store, reader, actor="ann")
     made = {
         name: keys.create(name, [Grant.parse(one) for one in grants]).token for name, grants in GRANTS.items()
     }
@@ -100,7 +100,7 @@ def test_every_operation_says_which_role_it_needs(served: Served) -> None:
     }
 
     assert "enqueue" in operations
-    assert operations - NEEDS.keys() == set()
+    assert operations - REQUIRED_ROLES.keys() == set()
 
 
 def test_health_and_the_document_are_for_everybody(served: Served) -> None:
@@ -163,10 +163,10 @@ def test_who_did_it_and_by_which_request_is_in_the_audit_log(
     said = holders["producer"].ask("POST", f"/v1/jobs/{job_id}/cancel", {}, **{"X-Request-Id": "r-77"})
     made_up = holders["producer"].ask("GET", f"/v1/jobs/{job_id}", **{"X-Request-Id": "a b#c"})
 
-    reader = served.service.desk.engine.reader()
+    reader = served.service.pool.engine.reader()
     [event] = [one for _, one in reader.audit() if one.kind is EventKind.CANCEL and one.job_id == job_id]
     reader.close()
-    assert (event.who, event.request, said.headers["X-Request-Id"]) == ("producer", "r-77", "r-77")
+    assert (event.actor_name, event.request_id, said.headers["X-Request-Id"]) == ("producer", "r-77", "r-77")
     assert event.changes == {"state": ("pending", "cancelled")}
     assert len(made_up.headers["X-Request-Id"]) == 32
 
@@ -234,7 +234,7 @@ def test_pages_of_others_get_nothing_from_a_server_without_keys(
 @pytest.fixture(scope="module")
 def unlocked() -> Iterator[Served]:
     hosts = frozenset({"jobs.example.com"})
-    with serving(open_engine("memory://"), security=Security(hosts=hosts)) as found:
+    with serving(open_engine("memory://"), security=ServerSecurity(allowed_hosts=hosts)) as found:
         yield found
 
 

@@ -12,12 +12,12 @@ from forebay.app.alert_records import CHANNELS
 from forebay.app.alerting import evaluate
 from forebay.clock import SystemClock
 from forebay.domain.access import Grant
-from forebay.domain.alert import KNOWN, Severity
-from forebay.domain.channel import Mail, Webhook
+from forebay.domain.alert import ALERT_METRICS, Severity
+from forebay.domain.channel import MailChannel, WebhookChannel
 from forebay.domain.document import Document
 from forebay.errors import Forbidden
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import Holder, Served, serving
 from tests.worker.support import eventually
@@ -36,14 +36,14 @@ WORD = "s3cret"
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     """A server that asks for keys."""
-    with serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as found:
+    with serving(open_engine("memory://"), security=ServerSecurity(requires_keys=True)) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def tokens(served: Served) -> dict[str, str]:
-    engine = served.service.desk.engine
-    keys = Keys(engine.store(), engine.reader(), actor="ann")
+    engine = served.service.pool.engine
+    keys = ApiKeyAdmin(engine.store(), engine.reader(), actor="ann")
     return {name: keys.create(name.replace(":", "-"), [Grant.parse(name)]).token for name in NAMES}
 
 
@@ -80,7 +80,7 @@ def test_a_rule_is_made_and_its_alert_seen_and_acknowledged(
 def alerts_of(served: Served, holder: Holder, query: str) -> list[dict[str, Any]]:
     """What a look at the rules has brought. The server may look at the same moment; then the news are its to
     pass on."""
-    engine = served.service.desk.engine
+    engine = served.service.pool.engine
     store, reader = engine.store(), engine.reader()
     found: list[dict[str, Any]] = []
 
@@ -118,7 +118,7 @@ def test_a_usual_rule_is_changed_and_put_back(holders: dict[str, Holder]) -> Non
     assert (saved["condition"], saved["enabled"], saved["is_usual"]) == ("queue_depth > 5", False, True)
     listed = holders["view"].ask("GET", "/v1/alert-rules").json()
     assert saved in listed["rules"]
-    assert listed["metrics"] == KNOWN
+    assert listed["metrics"] == ALERT_METRICS
     assert admin.ask("DELETE", "/v1/alert-rules/queue-deep").json() == {"done": True}
     assert admin.ask("DELETE", "/v1/alert-rules/queue-deep").json() == {"done": False}
     assert admin.code("DELETE", "/v1/alert-rules/none") == (404, "rule_not_found")
@@ -158,11 +158,11 @@ def test_the_secret_of_a_channel_is_kept_and_never_told(served: Served, holders:
     admin.ask("PUT", "/v1/alert-channels/post", {**post, "password": WORD})
     again = admin.ask("PUT", "/v1/alert-channels/post", {**post, "severity": "critical"})
 
-    kept = {name: one.value for name, one in CHANNELS.all(served.service.desk.engine.reader()).items()}
-    assert kept["ops"] == Webhook(
+    kept = {name: one.value for name, one in CHANNELS.all(served.service.pool.engine.reader()).items()}
+    assert kept["ops"] == WebhookChannel(
         name="ops", url="https://example.com/T0K3N", secret=WORD, enabled=False, severity=Severity.INFO
     )
-    assert isinstance(kept["post"], Mail)
+    assert isinstance(kept["post"], MailChannel)
     assert (kept["post"].password, kept["post"].severity) == (WORD, Severity.CRITICAL)
     shown = f"{saved.text}{again.text}{admin.ask('GET', '/v1/alert-channels').text}"
     assert WORD not in shown
@@ -208,7 +208,7 @@ def test_a_secret_does_not_follow_to_another_server(
     assert (refused.status_code, refused.json()["field"]) == (422, secret)
     assert "give it again" in refused.text
     assert WORD not in refused.text
-    kept = CHANNELS.get(served.service.desk.engine.reader(), "moved")
+    kept = CHANNELS.get(served.service.pool.engine.reader(), "moved")
     assert kept is not None
     assert getattr(kept.value, secret) == WORD
     assert admin.ask("PUT", path, {**changed, secret: "new"}).is_success
@@ -223,9 +223,9 @@ def test_the_path_of_an_address_changes_and_its_secret_stays(
 
     assert admin.ask("PUT", path, {"kind": "webhook", "url": "https://hooks.example.com:443/b"}).is_success
 
-    kept = CHANNELS.get(served.service.desk.engine.reader(), "path")
+    kept = CHANNELS.get(served.service.pool.engine.reader(), "path")
     assert kept is not None
-    assert isinstance(kept.value, Webhook)
+    assert isinstance(kept.value, WebhookChannel)
     assert (kept.value.url, kept.value.secret) == ("https://hooks.example.com:443/b", WORD)
 
 
@@ -237,8 +237,8 @@ def test_a_mask_is_not_saved(holders: dict[str, Holder]) -> None:
 
 
 def test_the_seam_shows_no_secrets_of_channels(served: Served, tokens: dict[str, str]) -> None:
-    store = served.service.desk.engine.store()
-    CHANNELS.save(store, "seam", Webhook(name="seam", url="https://example.com/T0K3N", secret=WORD))
+    store = served.service.pool.engine.store()
+    CHANNELS.save(store, "seam", WebhookChannel(name="seam", url="https://example.com/T0K3N", secret=WORD))
     store.save_document(
         Document(kind="alert-channel", name="later", body=f'{{"kind":"pager","key":"{WORD}"}}')
     )

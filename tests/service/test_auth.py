@@ -13,9 +13,16 @@ from forebay.domain.access import Grant, Role
 from forebay.domain.document import Document
 from forebay.domain.limits import Limit
 from forebay.errors import Forbidden, StoreUnavailable, TooManyRequests, Unauthenticated
-from forebay.service.auth import NEEDS, SEEN_SECONDS, Caller, Guard, OpenDoor, bearer
-from forebay.service.keys import KIND, Keys
-from forebay.service.rates import Rates
+from forebay.service.auth import (
+    KEY_CACHE_SECONDS,
+    REQUIRED_ROLES,
+    Caller,
+    KeyAuthenticator,
+    OpenAccess,
+    bearer_token,
+)
+from forebay.service.keys import KIND, ApiKeyAdmin
+from forebay.service.rates import ClientRateLimiter
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
@@ -33,7 +40,7 @@ class Desk:
         self.looks = 0
         self.is_away = False
 
-    async def holding(self, call: Callable[[Reader], T]) -> T:
+    async def read_fast(self, call: Callable[[Reader], T]) -> T:
         self.looks += 1
         await asyncio.sleep(0)
         if self.is_away:
@@ -60,20 +67,20 @@ def desk(engine: MemoryEngine) -> Desk:
 
 
 @pytest.fixture
-def keys(engine: MemoryEngine) -> Keys:
-    return Keys(engine.store(), engine.reader(), actor="ann")
+def keys(engine: MemoryEngine) -> ApiKeyAdmin:
+    return ApiKeyAdmin(engine.store(), engine.reader(), actor="ann")
 
 
 @pytest.fixture
-def guard(desk: Desk, clock: ManualClock) -> Guard:
-    return Guard(desk, clock, Rates(None, clock))
+def guard(desk: Desk, clock: ManualClock) -> KeyAuthenticator:
+    return KeyAuthenticator(desk, clock, ClientRateLimiter(None, clock))
 
 
-def come(guard: Guard, token: str | None, request: str = "") -> Caller:
-    return asyncio.run(guard.caller(token, HERE, request))
+def come(guard: KeyAuthenticator, token: str | None, request: str = "") -> Caller:
+    return asyncio.run(guard.authenticate(token, HERE, request))
 
 
-def is_refused(guard: Guard, token: str | None) -> bool:
+def is_refused(guard: KeyAuthenticator, token: str | None) -> bool:
     """Whether they are turned away, with the same words whatever is wrong."""
     try:
         come(guard, token)
@@ -82,7 +89,7 @@ def is_refused(guard: Guard, token: str | None) -> bool:
     return False
 
 
-def test_who_shows_a_key_is_let_in_under_its_name(guard: Guard, keys: Keys) -> None:
+def test_who_shows_a_key_is_let_in_under_its_name(guard: KeyAuthenticator, keys: ApiKeyAdmin) -> None:
     _, token = keys.create("deploy", [Grant(Role.PRODUCE, "mail-*")])
 
     caller = come(guard, token, "r1")
@@ -92,7 +99,7 @@ def test_who_shows_a_key_is_let_in_under_its_name(guard: Guard, keys: Keys) -> N
     assert caller.may_see("mail-eu")
 
 
-def test_who_shows_something_else_is_not(guard: Guard, keys: Keys) -> None:
+def test_who_shows_something_else_is_not(guard: KeyAuthenticator, keys: ApiKeyAdmin) -> None:
     key, token = keys.create("deploy", [Grant(Role.ADMIN)])
     _, other = keys.create("other", [Grant(Role.VIEW)])
     name, _, secret = token.rpartition(".")
@@ -122,7 +129,7 @@ def test_who_shows_something_else_is_not(guard: Guard, keys: Keys) -> None:
 
 
 def test_an_expired_key_opens_nothing_from_that_moment_on(
-    guard: Guard, keys: Keys, clock: ManualClock
+    guard: KeyAuthenticator, keys: ApiKeyAdmin, clock: ManualClock
 ) -> None:
     _, token = keys.create("deploy", [Grant(Role.VIEW)], lasts_ms=1_000)
     come(guard, token)
@@ -133,24 +140,30 @@ def test_an_expired_key_opens_nothing_from_that_moment_on(
     assert is_refused(guard, token)
 
 
-def test_a_revoked_key_opens_nothing_after_seconds(guard: Guard, keys: Keys, clock: ManualClock) -> None:
+def test_a_revoked_key_opens_nothing_after_seconds(
+    guard: KeyAuthenticator, keys: ApiKeyAdmin, clock: ManualClock
+) -> None:
     _, token = keys.create("deploy", [Grant(Role.VIEW)])
     come(guard, token)
     keys.revoke("deploy")
-    clock.advance(seconds=SEEN_SECONDS)
+    clock.advance(seconds=KEY_CACHE_SECONDS)
 
     assert is_refused(guard, token)
 
 
-def test_a_new_key_opens_within_the_same_time(guard: Guard, keys: Keys, clock: ManualClock) -> None:
+def test_a_new_key_opens_within_the_same_time(
+    guard: KeyAuthenticator, keys: ApiKeyAdmin, clock: ManualClock
+) -> None:
     assert is_refused(guard, "fbk_deploy.x")
     _, token = keys.create("deploy", [Grant(Role.VIEW)])
-    clock.advance(seconds=SEEN_SECONDS)
+    clock.advance(seconds=KEY_CACHE_SECONDS)
 
     assert come(guard, token).name == "deploy"
 
 
-def test_the_old_secret_opens_for_its_grace(guard: Guard, keys: Keys, clock: ManualClock) -> None:
+def test_the_old_secret_opens_for_its_grace(
+    guard: KeyAuthenticator, keys: ApiKeyAdmin, clock: ManualClock
+) -> None:
     _, old = keys.create("deploy", [Grant(Role.VIEW)])
     _, new = keys.rotate("deploy", grace_ms=60_000)
 
@@ -160,9 +173,9 @@ def test_the_old_secret_opens_for_its_grace(guard: Guard, keys: Keys, clock: Man
     assert come(guard, new).name == "deploy"
 
 
-def test_tries_cost_the_store_one_look_in_seconds(guard: Guard, desk: Desk) -> None:
+def test_tries_cost_the_store_one_look_in_seconds(guard: KeyAuthenticator, desk: Desk) -> None:
     async def many() -> None:
-        tries = [guard.caller(f"fbk_{n}.x", HERE) for n in range(50)]
+        tries = [guard.authenticate(f"fbk_{n}.x", HERE) for n in range(50)]
         await asyncio.gather(*tries, return_exceptions=True)
 
     asyncio.run(many())
@@ -171,18 +184,20 @@ def test_tries_cost_the_store_one_look_in_seconds(guard: Guard, desk: Desk) -> N
 
 
 def test_while_the_store_is_away_nobody_is_let_in_for_long(
-    guard: Guard, desk: Desk, keys: Keys, clock: ManualClock
+    guard: KeyAuthenticator, desk: Desk, keys: ApiKeyAdmin, clock: ManualClock
 ) -> None:
     _, token = keys.create("deploy", [Grant(Role.VIEW)])
     come(guard, token)
     desk.is_away = True
-    clock.advance(seconds=SEEN_SECONDS)
+    clock.advance(seconds=KEY_CACHE_SECONDS)
 
     with pytest.raises(StoreUnavailable):
         come(guard, token)
 
 
-def test_a_key_that_cannot_be_read_opens_nothing(guard: Guard, engine: MemoryEngine, keys: Keys) -> None:
+def test_a_key_that_cannot_be_read_opens_nothing(
+    guard: KeyAuthenticator, engine: MemoryEngine, keys: ApiKeyAdmin
+) -> None:
     _, token = keys.create("deploy", [Grant(Role.VIEW)])
     engine.store().save_document(Document(kind=KIND, name="deploy", body="{}", revision=1))
 
@@ -190,7 +205,7 @@ def test_a_key_that_cannot_be_read_opens_nothing(guard: Guard, engine: MemoryEng
 
 
 def test_secrets_are_compared_in_constant_time(
-    guard: Guard, keys: Keys, monkeypatch: pytest.MonkeyPatch
+    guard: KeyAuthenticator, keys: ApiKeyAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[str] = []
     real = hmac.compare_digest
@@ -207,27 +222,29 @@ def test_secrets_are_compared_in_constant_time(
     assert compared == [key.digest, "0" * 64, "0" * 64]
 
 
-def test_when_a_key_was_last_used_is_known_to_the_hour(guard: Guard, keys: Keys, clock: ManualClock) -> None:
+def test_when_a_key_was_last_used_is_known_to_the_hour(
+    guard: KeyAuthenticator, keys: ApiKeyAdmin, clock: ManualClock
+) -> None:
     _, token = keys.create("deploy", [Grant(Role.VIEW)])
     come(guard, token)
     assert keys.get("deploy").used_at is None
-    clock.advance(seconds=SEEN_SECONDS)
+    clock.advance(seconds=KEY_CACHE_SECONDS)
     come(guard, token)
 
-    assert keys.get("deploy").used_at == 1_000 + SEEN_SECONDS * 1_000
+    assert keys.get("deploy").used_at == 1_000 + KEY_CACHE_SECONDS * 1_000
     clock.advance(seconds=60)
     come(guard, token)
     clock.advance(seconds=60)
     come(guard, token)
-    assert keys.get("deploy").used_at == 1_000 + SEEN_SECONDS * 1_000
+    assert keys.get("deploy").used_at == 1_000 + KEY_CACHE_SECONDS * 1_000
     assert come(guard, token).key is not None
 
 
-def test_the_stores_clock_decides_when_a_key_is_over(desk: Desk, keys: Keys) -> None:
+def test_the_stores_clock_decides_when_a_key_is_over(desk: Desk, keys: ApiKeyAdmin) -> None:
     _, token = keys.create("deploy", [Grant(Role.VIEW)], lasts_ms=1_000)
     slow = ManualClock(now_ms=0)
 
-    caller = come(Guard(desk, slow, Rates(None, slow)), token)
+    caller = come(KeyAuthenticator(desk, slow, ClientRateLimiter(None, slow)), token)
 
     assert caller.name == "deploy"
 
@@ -258,7 +275,7 @@ def test_the_stores_clock_decides_when_a_key_is_over(desk: Desk, keys: Keys) -> 
     ],
 )
 def test_what_a_key_does_not_give_is_forbidden(
-    guard: Guard, keys: Keys, grant: str, operation: str, queue: str | None
+    guard: KeyAuthenticator, keys: ApiKeyAdmin, grant: str, operation: str, queue: str | None
 ) -> None:
     _, token = keys.create("deploy", [Grant.parse(grant)])
     caller = come(guard, token)
@@ -270,12 +287,14 @@ def test_what_a_key_does_not_give_is_forbidden(
 def test_an_admin_may_do_everything_there_is() -> None:
     caller = Caller("anonymous", None)
 
-    assert all(caller.may(operation, queue) for operation in NEEDS for queue in ("mail", None))
+    assert all(caller.may(operation, queue) for operation in REQUIRED_ROLES for queue in ("mail", None))
     assert not caller.may("no_such_operation")
 
 
-def test_who_comes_too_often_is_told_when_to_come_again(desk: Desk, keys: Keys, clock: ManualClock) -> None:
-    guard = Guard(desk, clock, Rates(Limit(scope="global", rate=1, burst=2), clock))
+def test_who_comes_too_often_is_told_when_to_come_again(
+    desk: Desk, keys: ApiKeyAdmin, clock: ManualClock
+) -> None:
+    guard = KeyAuthenticator(desk, clock, ClientRateLimiter(Limit(scope="global", rate=1, burst=2), clock))
     _, usual = keys.create("usual", [Grant(Role.VIEW)])
     _, quick = keys.create("quick", [Grant(Role.VIEW)], rate=100)
 
@@ -288,7 +307,7 @@ def test_who_comes_too_often_is_told_when_to_come_again(desk: Desk, keys: Keys, 
 
 
 def test_who_guesses_is_slowed_down(desk: Desk, clock: ManualClock) -> None:
-    guard = Guard(desk, clock, Rates(Limit(scope="global", rate=1, burst=2), clock))
+    guard = KeyAuthenticator(desk, clock, ClientRateLimiter(Limit(scope="global", rate=1, burst=2), clock))
 
     assert [is_refused(guard, f"fbk_{n}.x") for n in range(2)] == [True, True]
     with pytest.raises(TooManyRequests):
@@ -296,9 +315,9 @@ def test_who_guesses_is_slowed_down(desk: Desk, clock: ManualClock) -> None:
 
 
 def test_an_open_door_lets_everybody_in(clock: ManualClock) -> None:
-    door = OpenDoor(Rates(Limit(scope="global", rate=1), clock))
+    door = OpenAccess(ClientRateLimiter(Limit(scope="global", rate=1), clock))
 
-    caller = asyncio.run(door.caller("nonsense", "127.0.0.1", "r7"))
+    caller = asyncio.run(door.authenticate("nonsense", "127.0.0.1", "r7"))
 
     assert (caller.actor, caller.may("keys")) == ("anonymous@127.0.0.1#r7", True)
     assert caller.headers["X-RateLimit-Limit"] == "2"
@@ -317,4 +336,4 @@ def test_an_open_door_lets_everybody_in(clock: ManualClock) -> None:
     ],
 )
 def test_a_token_comes_as_a_bearer(header: str | None, token: str | None) -> None:
-    assert bearer(header) == token
+    assert bearer_token(header) == token

@@ -8,8 +8,8 @@ import pytest
 
 from forebay.domain.access import Grant
 from forebay.service.grpc.methods import SERVICES
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.speaking import speaking
 from tests.service.walking import STEPS, WAYS, ByGrpc, ByHttp, walk
@@ -43,11 +43,11 @@ def test_the_same_requests_get_the_same_answers(role: str) -> None:
     for way in (ByHttp, ByGrpc):
         engine = open_engine("memory://")
         store, reader = engine.store(), engine.reader()
-        keys = Keys(store, reader, actor="test")
+        keys = ApiKeyAdmin(store, reader, actor="test")
         admin, asker = (
             keys.create(name, [Grant.parse(grant)]).token for name, grant in (("root", "admin"), ("it", role))
         )
-        with speaking(engine, security=Security(asks_for_keys=True)) as spoken:
+        with speaking(engine, security=ServerSecurity(requires_keys=True)) as spoken:
             answers.append(walk(way(spoken, asker), way(spoken, admin)))
         store.close()
         reader.close()

@@ -10,8 +10,8 @@ import pytest
 from forebay.domain.job import Job, JobId
 from forebay.errors import StoreBusy, StoreUnavailable
 from forebay.service.operations import waiting
-from forebay.service.operations.breaker import FAILURES, PAUSE_SECONDS, Breaker
-from forebay.service.operations.desk import Desk
+from forebay.service.operations.breaker import FAILURES, PAUSE_SECONDS, StoreBreaker
+from forebay.service.operations.desk import StorePool
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.store import MemoryStore
 from forebay.stores.opening import open_engine
@@ -35,7 +35,7 @@ class Calls:
 
 
 def test_a_store_that_is_busy_for_one_call_answers_and_stops_no_other() -> None:
-    breaker = Breaker(ManualClock())
+    breaker = StoreBreaker(ManualClock())
 
     def busy() -> str:
         raise StoreBusy("another transaction holds this key")
@@ -52,7 +52,7 @@ def test_a_store_that_is_away_is_tried_once_a_second_until_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock, calls = ManualClock(), Calls()
-    breaker = Breaker(clock)
+    breaker = StoreBreaker(clock)
 
     def refused(times: int) -> int:
         """How many of so many calls in vain got through to the store."""
@@ -82,7 +82,7 @@ def test_a_store_that_goes_away_is_noticed_before_anybody_asks_and_takes_nothing
     def away(*_: Any, **__: Any) -> Any:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
     with serving(open_engine("memory://")) as served:
         queue = served.queue()
         with monkeypatch.context() as patch:
@@ -101,7 +101,7 @@ def test_a_store_that_goes_away_is_noticed_before_anybody_asks_and_takes_nothing
 
 
 def test_other_errors_say_nothing_about_the_store() -> None:
-    breaker = Breaker(ManualClock())
+    breaker = StoreBreaker(ManualClock())
 
     for _ in range(2 * FAILURES):
         with pytest.raises(ZeroDivisionError):
@@ -116,11 +116,11 @@ def test_who_waits_for_a_job_asks_by_way_of_it_too(monkeypatch: pytest.MonkeyPat
         raise StoreUnavailable("away")
 
     async def run() -> None:
-        desk = Desk(open_engine("memory://"), ManualClock())
+        desk = StorePool(open_engine("memory://"), ManualClock())
         try:
             for _ in range(FAILURES + 3):
                 with pytest.raises(StoreUnavailable):
-                    await desk.watch([JobId("j")])
+                    await desk.poll_jobs([JobId("j")])
         finally:
             await desk.close()
 
@@ -134,7 +134,7 @@ def test_what_looks_and_writes_in_turns_asks_by_way_of_it_too() -> None:
     calls = Calls()
 
     async def run() -> None:
-        desk = Desk(open_engine("memory://"), ManualClock())
+        desk = StorePool(open_engine("memory://"), ManualClock())
         try:
             for _ in range(FAILURES + 3):
                 with pytest.raises(StoreUnavailable):

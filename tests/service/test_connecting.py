@@ -9,13 +9,13 @@ from contextlib import suppress
 
 import pytest
 
-from forebay.service.http.connecting import Connecting
+from forebay.service.http.connecting import HeaderTimeoutProtocol
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
 
-class Hasty(Connecting):
+class Hasty(HeaderTimeoutProtocol):
     head_seconds = 0.3
     is_sent_at_once = False
 

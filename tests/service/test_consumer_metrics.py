@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from forebay.app.figures import QueueFigures, queue_figures
-from forebay.app.outlook import Outlook
+from forebay.app.figures import QueueStats, queue_stats
+from forebay.app.outlook import MetricSnapshot
 from forebay.clock import SystemClock
-from forebay.domain.alert import Each
+from forebay.domain.alert import AlertScope
 from forebay.domain.job import QueueName
-from forebay.domain.usual_rules import USUAL_RULES
+from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
 from forebay.service.generated import forebay_pb2
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine
@@ -81,9 +81,9 @@ def opened(url: str) -> Iterator[Engine]:
         yield engine
 
 
-def figures(engine: Engine) -> QueueFigures:
+def figures(engine: Engine) -> QueueStats:
     with closing(engine.reader()) as reader:
-        [found] = queue_figures(reader, [MAIL])
+        [found] = queue_stats(reader, [MAIL])
     return found
 
 
@@ -102,8 +102,8 @@ def test_what_clients_claim_and_settle_is_counted_and_timed(
         client(spoken).nack(failed)
 
     found = figures(engine)  # a server that ends writes what it has counted
-    assert found.span.tally.counts == {"claimed": 4, "completed": 2, "failed": 1, "retried": 1}
-    assert found.span.tally.errors == {"Boom": 1}
+    assert found.span.stats.counts == {"claimed": 4, "completed": 2, "failed": 1, "retried": 1}
+    assert found.span.stats.errors == {"Boom": 1}
     assert (found.wait.count, found.run.count) == (4, 3)
     assert found.consumers == 1
     assert set(found.tasks) == {"t"}
@@ -121,7 +121,7 @@ def test_the_end_of_a_batch_is_counted_for_each_job(
         spoken.client.post("/v1/settle", json={"endings": endings}).raise_for_status()
 
     found = figures(engine)
-    assert found.span.tally.counts == {"claimed": 3, "completed": 2}
+    assert found.span.stats.counts == {"claimed": 3, "completed": 2}
     assert found.run.count == 2  # what was handed back has not run
 
 
@@ -130,7 +130,7 @@ def test_a_claim_that_waits_for_jobs_is_an_active_consumer(engine: Engine) -> No
         Http(spoken).claim(wait_seconds=0.01)
 
     found = figures(engine)
-    assert (found.consumers, found.span.tally.counts) == (1, {})
+    assert (found.consumers, found.span.stats.counts) == (1, {})
 
 
 def test_a_stream_is_one_active_consumer_however_often_it_claims(engine: Engine) -> None:
@@ -145,7 +145,7 @@ def test_a_stream_is_one_active_consumer_however_often_it_claims(engine: Engine)
         stream.cancel()
 
     found = figures(engine)
-    assert found.span.tally.counts == {"claimed": 2, "completed": 2}
+    assert found.span.stats.counts == {"claimed": 2, "completed": 2}
     assert found.consumers == 1
 
 
@@ -158,7 +158,7 @@ def test_attempts_that_a_server_finds_lost_are_counted_beside_those_that_went_we
             assert {kept[0], lost[0]} == set(jobs)
             eventually(lambda: spoken.state(lost[0]) != "running", seconds=PATIENCE)
 
-        counts = figures(engine).span.tally.counts
+        counts = figures(engine).span.stats.counts
     assert counts == {"claimed": 2, "completed": 1, "failed": 1, "lost": 1, "retried": 1}
 
 
@@ -182,8 +182,12 @@ def test_rules_find_a_queue_unserved_that_has_no_consumer(engine: Engine) -> Non
 
 def unserved(engine: Engine) -> list[str]:
     """The rules about queues without consumers that hold now, whatever time they have to hold for."""
-    rules = [USUAL_RULES[name] for name in ("no-workers", "queue-unserved")]
+    rules = [DEFAULT_ALERT_RULES[name] for name in ("no-workers", "queue-unserved")]
     with closing(engine.store()) as store, closing(engine.reader()) as reader:
-        outlook = Outlook(store, reader, SystemClock(), rules)
-        scopes = {None: None, Each.QUEUE: MAIL}
-        return [rule.id for rule in rules if rule.parsed.holds(outlook.of(rule, scopes[rule.each]))]
+        outlook = MetricSnapshot(store, reader, SystemClock(), rules)
+        scopes = {None: None, AlertScope.QUEUE: MAIL}
+        return [
+            rule.id
+            for rule in rules
+            if rule.parsed_condition.holds(outlook.metric_lookup(rule, scopes[rule.per]))
+        ]

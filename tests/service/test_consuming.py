@@ -186,7 +186,7 @@ def test_a_claim_waits_for_a_job_that_comes_or_becomes_due(served: Served) -> No
     with ThreadPoolExecutor(3) as threads:
         waiting = threads.submit(served.claim, queue, wait_seconds=20)
         elsewhere = threads.submit(served.claim, other, wait_seconds=20)
-        eventually(lambda: len(served.service.waiting._groups) >= 2)
+        eventually(lambda: len(served.service.claim_waiters._groups) >= 2)
 
         now = served.enqueue(queue)
         due = served.enqueue(other, delay_seconds=0.2)
@@ -198,9 +198,9 @@ def test_a_claim_waits_for_a_job_that_comes_or_becomes_due(served: Served) -> No
 @pytest.mark.shows("R-HTTP-30", "R-STORE-64", "R-STORE-65")
 def test_a_claim_hears_of_jobs_that_came_by_another_door(served: Served) -> None:
     queue = served.queue()
-    with ThreadPoolExecutor(1) as threads, serving(served.service.desk.engine) as other:
+    with ThreadPoolExecutor(1) as threads, serving(served.service.pool.engine) as other:
         waiting = threads.submit(served.claim, queue, wait_seconds=20)
-        eventually(lambda: served.service.waiting._groups)
+        eventually(lambda: served.service.claim_waiters._groups)
 
         job_id = other.enqueue(queue)
         [job] = waiting.result(PATIENCE)
@@ -214,12 +214,12 @@ def test_a_claim_hears_of_jobs_that_came_by_another_door(served: Served) -> None
 def test_a_paused_queue_lets_its_consumers_wait_in_vain(served: Served) -> None:
     queue = served.queue()
     served.enqueue(queue)
-    store = served.service.desk.engine.store()
+    store = served.service.pool.engine.store()
     store.save_queue(QueueName(queue), state=QueueState.PAUSED)
     with ThreadPoolExecutor(1) as threads:
         assert served.claim(queue, wait_seconds=0.1) == []
         waiting = threads.submit(served.claim, queue, wait_seconds=20)
-        eventually(lambda: served.service.waiting._groups)
+        eventually(lambda: served.service.claim_waiters._groups)
 
         store.save_queue(QueueName(queue), state=QueueState.ACTIVE)
 
@@ -251,25 +251,25 @@ def test_many_who_wait_for_the_same_cost_one_look(plain: Served) -> None:
     with ExitStack() as connections:
         waiting = [connections.enter_context(raw_claim(plain, queue)) for _ in range(many)]
         eventually(
-            lambda: [len(one.wishes) for one in list(plain.service.waiting._groups.values())] == [many]
+            lambda: [len(one.waiters) for one in list(plain.service.claim_waiters._groups.values())] == [many]
         )
 
         plain.done("POST", "/v1/jobs/batch", {"jobs": [{"task": "t", "queue": queue}] * many})
 
         got = [job["id"] for one in waiting for job in answered(one)["jobs"]]
     assert len(set(got)) == len(got) == many
-    assert plain.service.waiting._groups == {}
+    assert plain.service.claim_waiters._groups == {}
 
 
 @pytest.mark.shows("R-HTTP-29")
 def test_a_client_that_leaves_waits_no_longer(served: Served) -> None:
     queue = served.queue()
     connection = raw_claim(served, queue)
-    eventually(lambda: served.service.waiting._groups)
+    eventually(lambda: served.service.claim_waiters._groups)
 
     connection.close()
 
-    eventually(lambda: not served.service.waiting._groups)
+    eventually(lambda: not served.service.claim_waiters._groups)
     job_id = served.enqueue(queue)
     assert [job["id"] for job in served.claim(queue)] == [job_id]
 
@@ -286,7 +286,7 @@ def test_a_client_that_leaves_while_the_store_is_asked_gets_no_job(
         assert held.has_begun.wait(PATIENCE)
 
         connection.close()
-        eventually(lambda: not plain.service.waiting._groups)
+        eventually(lambda: not plain.service.claim_waiters._groups)
         held.may_go.set()
 
         eventually(lambda: plain.job(job_id)["state"] == "pending")

@@ -11,9 +11,9 @@ from forebay import Forebay
 from forebay.domain.access import Grant
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
-from forebay.service.auth import NEEDS
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.auth import REQUIRED_ROLES
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import Holder, Served, serving
 from tests.worker.support import eventually
@@ -30,7 +30,7 @@ PATHS = [
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    with serving(open_engine("memory://"), security=Security(debug=True)) as found:
+    with serving(open_engine("memory://"), security=ServerSecurity(debug=True)) as found:
         yield found
 
 
@@ -45,9 +45,9 @@ def test_it_is_for_administrators() -> None:
     engine = open_engine("memory://")
     store, reader = engine.store(), engine.reader()
     store.save_queue(QueueName("mine"))
-    keys = Keys(store, reader, actor="ann")
+    keys = ApiKeyAdmin(store, reader, actor="ann")
     tokens = [keys.create(name, [Grant.parse(name)]).token for name in ("operate", "admin")]
-    with serving(engine, security=Security(asks_for_keys=True, debug=True)) as served:
+    with serving(engine, security=ServerSecurity(requires_keys=True, debug=True)) as served:
         operator, admin = (Holder(served, token) for token in tokens)
         codes = [
             (served.ask(*asked).status_code, operator.code(*asked), admin.code(*asked)[0]) for asked in PATHS
@@ -62,7 +62,7 @@ def test_it_is_for_administrators() -> None:
 
     assert {(nobody, forbidden) for nobody, forbidden, _ in codes} == {(401, (403, "forbidden"))}
     assert [status for _, _, status in codes] == [200, 404, 404, 202, 404, 404]
-    assert len(operations & NEEDS.keys()) == len(PATHS)
+    assert len(operations & REQUIRED_ROLES.keys()) == len(PATHS)
 
 
 @pytest.mark.shows("R-CLI-09", "R-TEST-69")
@@ -74,7 +74,7 @@ def test_the_contents_of_a_queue_are_shown(served: Served) -> None:
         "POST", f"/v1/jobs/{failed['id']}/nack", {"lease": failed["lease"], "retry_after_seconds": 60}
     )
     pending = served.enqueue(queue, kwargs={"password": "p", "to": "ann"})
-    store = served.service.desk.engine.store()
+    store = served.service.pool.engine.store()
     [broken] = store.insert([NewJob(task="t", payload=b"?", queue=QueueName(queue))])
     store.close()
     path = f"/v1/debug/queues/{queue}/contents"
@@ -140,8 +140,8 @@ def test_a_sweep_is_begun_and_not_waited_for(served: Served) -> None:
 
 @pytest.mark.shows("R-CLI-16")
 def test_a_worker_is_asked_to_pause_and_to_stop(served: Served) -> None:
-    worker, store = "w-asked", served.service.desk.engine.store()
-    store.beat(WorkerInfo(id=WorkerId(worker)))
+    worker, store = "w-asked", served.service.pool.engine.store()
+    store.heartbeat(WorkerInfo(id=WorkerId(worker)))
     path = f"/v1/debug/workers/{worker}/signal"
 
     asked = {
@@ -161,11 +161,11 @@ def test_a_worker_is_asked_to_pause_and_to_stop(served: Served) -> None:
 @pytest.mark.shows("R-CLI-10")
 def test_a_worker_says_what_its_threads_do(tmp_path_factory: pytest.TempPathFactory) -> None:
     url = f"sqlite:///{tmp_path_factory.mktemp('debug')}/jobs.db"
-    with Forebay(url) as app, serving(app.engine, security=Security(debug=True)) as served:
-        store = served.service.desk.engine.store()
-        store.beat(WorkerInfo(id=WorkerId("w-deaf")))
+    with Forebay(url) as app, serving(app.engine, security=ServerSecurity(debug=True)) as served:
+        store = served.service.pool.engine.store()
+        store.heartbeat(WorkerInfo(id=WorkerId("w-deaf")))
         store.close()
-        with app.working(threads=1) as worker:
+        with app.run_worker(threads=1) as worker:
             # A worker that has just begun is known with its first beat.
             path = f"/v1/debug/workers/{worker.id}/state?wait_seconds=20"
             told = eventually(lambda: (answer := served.ask("GET", path).json()).get("stacks") and answer)

@@ -15,8 +15,8 @@ from forebay import Forebay
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.limits import Limit
 from forebay.domain.query import JobQuery, Page
-from forebay.service.operations.desk import READERS, Desk
-from forebay.service.server import Security
+from forebay.service.operations.desk import READERS, StorePool
+from forebay.service.server import ServerSecurity
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader
@@ -55,7 +55,7 @@ def test_a_search_among_ten_thousand_jobs_is_answered(tmp_path: Path) -> None:
     # Within half a second where nobody else uses the machine: `make bench WHAT=explorer` measures it.
     with serving(open_engine(f"sqlite:///{tmp_path}/jobs.db")) as served:
         queue = served.queue()
-        with closing(served.service.desk.engine.store()) as store:
+        with closing(served.service.pool.engine.store()) as store:
             for first in range(0, 10_000, 1_000):
                 names = [f"word{number:05}" for number in range(first, first + 1_000)]
                 jobs = [NewJob(task="t", queue=QueueName(queue), payload=name.encode()) for name in names]
@@ -74,7 +74,7 @@ class HeldSearches:
         self.may_go = Event()
         self.wanted = self.now = self.most = 0
         lock = Lock()
-        search, read = MemoryReader.search, Desk.read
+        search, read = MemoryReader.search, StorePool.read
 
         def held(reader: MemoryReader, query: JobQuery, **more: Any) -> Page:
             with lock:
@@ -87,12 +87,12 @@ class HeldSearches:
                 with lock:
                     self.now -= 1
 
-        async def counted(desk: Desk, call: Callable[[Reader], Any]) -> Any:
+        async def counted(desk: StorePool, call: Callable[[Reader], Any]) -> Any:
             self.wanted += 1
             return await read(desk, call)
 
         monkeypatch.setattr(MemoryReader, "search", held)
-        monkeypatch.setattr(Desk, "read", counted)
+        monkeypatch.setattr(StorePool, "read", counted)
 
 
 @pytest.mark.shows("R-TEST-38", "R-RATE-12")
@@ -100,7 +100,7 @@ def test_cp5_5_many_requests_of_pages_are_throttled_and_the_store_is_not_overwhe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = HeldSearches(monkeypatch)
-    security = Security(rate=Limit(scope="global", rate=1, burst=30))
+    security = ServerSecurity(rate=Limit(scope="global", rate=1, burst=30))
     with serving(open_engine("memory://"), security=security) as served, ThreadPoolExecutor(10) as pages:
         asked = [pages.submit(served.ask, "POST", "/v1/jobs/search", {}) for _ in range(100)]
         try:

@@ -16,7 +16,7 @@ from forebay.domain.limits import Limit
 from forebay.errors import InvalidJob, StoreUnavailable
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.grpc import server
-from forebay.service.grpc.answering import MARGIN_SECONDS, address_of, read, within
+from forebay.service.grpc.answering import MARGIN_SECONDS, address_of, decode_request, limit_wait
 from forebay.service.grpc.methods import SERVICES
 from forebay.service.grpc.requests import (
     DequeueRequest,
@@ -24,10 +24,10 @@ from forebay.service.grpc.requests import (
     SendCommandRequest,
     UpdateQueueConfigRequest,
 )
-from forebay.service.keys import Keys
+from forebay.service.keys import ApiKeyAdmin
 from forebay.service.operations.service import Service
-from forebay.service.schema.unreadable import Unreadable
-from forebay.service.server import Security
+from forebay.service.schema.unreadable import InvalidRequest
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE
 from tests.service.speaking import Spoken, speaking
@@ -68,8 +68,8 @@ def test_a_message_that_says_what_cannot_be_is_refused_with_its_field(
 ) -> None:
     body = pb.EnqueueRequest(job=pb.NewJob(task="t", **job)).SerializeToString()
 
-    with pytest.raises(Unreadable) as caught:
-        read(EnqueueRequest, body)
+    with pytest.raises(InvalidRequest) as caught:
+        decode_request(EnqueueRequest, body)
 
     assert caught.value.field == field
 
@@ -78,8 +78,8 @@ def test_a_moment_beyond_the_calendar_is_refused() -> None:
     message = pb.EnqueueRequest(job=pb.NewJob(task="t"))
     message.job.run_at.seconds = 2**60
 
-    with pytest.raises(Unreadable) as caught:
-        read(EnqueueRequest, message.SerializeToString())
+    with pytest.raises(InvalidRequest) as caught:
+        decode_request(EnqueueRequest, message.SerializeToString())
 
     assert caught.value.field == "run_at"
 
@@ -93,11 +93,11 @@ def test_what_is_no_message_is_refused(spoken: Spoken) -> None:
 
 
 def test_what_is_left_out_has_its_default_and_what_is_taken_away_is_null() -> None:
-    plain = read(EnqueueRequest, pb.EnqueueRequest(job=pb.NewJob(task="t")).SerializeToString())
+    plain = decode_request(EnqueueRequest, pb.EnqueueRequest(job=pb.NewJob(task="t")).SerializeToString())
     without = pb.UpdateQueueConfigRequest(
         name="q", settings=pb.QueueSettings(without=["max_length"], weight=2)
     )
-    settings = read(UpdateQueueConfigRequest, without.SerializeToString())
+    settings = decode_request(UpdateQueueConfigRequest, without.SerializeToString())
 
     assert isinstance(plain, EnqueueRequest)
     assert (plain.job.timeout_seconds, plain.job.queue, plain.job.args) == (1_800, "default", [])
@@ -107,11 +107,11 @@ def test_what_is_left_out_has_its_default_and_what_is_taken_away_is_null() -> No
 
 def test_a_list_of_workers_that_is_empty_is_nobody() -> None:
     with pytest.raises(InvalidJob):
-        SendCommandRequest(kind="stop", workers=[]).checked()
+        SendCommandRequest(kind="stop", workers=[]).to_command_request()
     with pytest.raises(InvalidJob):
-        SendCommandRequest(kind="stop", workers=["w"], all_workers=True).checked()
+        SendCommandRequest(kind="stop", workers=["w"], all_workers=True).to_command_request()
 
-    assert SendCommandRequest(kind="stop", all_workers=True).checked().workers is None
+    assert SendCommandRequest(kind="stop", all_workers=True).to_command_request().workers is None
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_what_contradicts_an_earlier_end_is_aborted(spoken: Spoken) -> None:
 
 @pytest.mark.shows("R-GRPC-04")
 def test_nobody_waits_for_longer_than_the_deadline_of_the_call_leaves() -> None:
-    [dequeue] = [method for method in SERVICES["Consumer"] if method.asked is DequeueRequest]
+    [dequeue] = [method for method in SERVICES["Consumer"] if method.request_type is DequeueRequest]
     request = DequeueRequest(wait_seconds=10)
 
-    waits = [within(dequeue, request, left) for left in (None, 60.0, 5.0, 0.1)]
+    waits = [limit_wait(dequeue, request, left) for left in (None, 60.0, 5.0, 0.1)]
 
     assert [getattr(one, "wait_seconds", None) for one in waits] == [10, 10, 5 - MARGIN_SECONDS, 0]
 
@@ -153,7 +153,7 @@ def test_nobody_waits_for_longer_than_the_deadline_of_the_call_leaves() -> None:
 def test_a_claim_and_a_wait_are_answered_when_something_comes(spoken: Spoken) -> None:
     queue = spoken.queue("long")
     claiming = spoken.consumer.Dequeue.future(pb.DequeueRequest(queues=[queue]), timeout=PATIENCE)
-    eventually(lambda: any(queue in kind.queues for kind in list(spoken.service.waiting._groups)))
+    eventually(lambda: any(queue in kind.queues for kind in list(spoken.service.claim_waiters._groups)))
 
     job_id = spoken.enqueue(queue)
     [job] = claiming.result().jobs
@@ -171,7 +171,7 @@ def test_a_claim_and_a_wait_are_answered_when_something_comes(spoken: Spoken) ->
 def test_a_claim_that_is_cancelled_takes_no_job(spoken: Spoken) -> None:
     queue = spoken.queue("left")
     claiming = spoken.consumer.Dequeue.future(pb.DequeueRequest(queues=[queue]), timeout=PATIENCE)
-    groups = spoken.service.waiting._groups
+    groups = spoken.service.claim_waiters._groups
     eventually(lambda: any(queue in kind.queues for kind in list(groups)))
 
     claiming.cancel()
@@ -184,14 +184,14 @@ def test_a_claim_that_is_cancelled_takes_no_job(spoken: Spoken) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[tuple[Spoken, Keys]]:
+def guarded() -> Iterator[tuple[Spoken, ApiKeyAdmin]]:
     engine = open_engine("memory://")
     store, reader = engine.store(), engine.reader()
     store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it
     with speaking(
-        engine, security=Security(asks_for_keys=True, rate=Limit(scope="global", rate=1_000))
+        engine, security=ServerSecurity(requires_keys=True, rate=Limit(scope="global", rate=1_000))
     ) as found:
-        yield found, Keys(store, reader, actor="test")
+        yield found, ApiKeyAdmin(store, reader, actor="test")
     store.close()
     reader.close()
 
@@ -200,7 +200,7 @@ def guarded() -> Iterator[tuple[Spoken, Keys]]:
     "shown", [(), (("authorization", "Bearer fbk_x.y"),), (("authorization", "Basic x"),)]
 )
 @pytest.mark.shows("R-GRPC-03", "R-SEC-01")
-def test_nobody_is_let_in_without_a_key(guarded: tuple[Spoken, Keys], shown: tuple[Any, ...]) -> None:
+def test_nobody_is_let_in_without_a_key(guarded: tuple[Spoken, ApiKeyAdmin], shown: tuple[Any, ...]) -> None:
     spoken, _ = guarded
 
     for stub, methods in (
@@ -209,13 +209,13 @@ def test_nobody_is_let_in_without_a_key(guarded: tuple[Spoken, Keys], shown: tup
         (spoken.admin, "Admin"),
     ):
         for method in SERVICES[methods]:
-            call, request = getattr(stub, method.name), getattr(pb, method.asked.__name__)()
+            call, request = getattr(stub, method.name), getattr(pb, method.request_type.__name__)()
             answered = (lambda *args, call=call, **more: list(call(*args, **more))) if method.stream else call
             code, told = refused(answered, request, metadata=shown)
             assert (code, told["forebay-code"]) == ("UNAUTHENTICATED", "unauthenticated"), method.name
 
 
-def test_a_client_has_one_rate_for_both_protocols(guarded: tuple[Spoken, Keys]) -> None:
+def test_a_client_has_one_rate_for_both_protocols(guarded: tuple[Spoken, ApiKeyAdmin]) -> None:
     spoken, keys = guarded
     token = keys.create("slow", [Grant.parse("view")], rate=1, burst=2).token
     shown = (("authorization", f"Bearer {token}"),)
@@ -239,7 +239,7 @@ def test_a_client_has_one_rate_for_both_protocols(guarded: tuple[Spoken, Keys]) 
     assert ends == {("RESOURCE_EXHAUSTED", "too_many_requests", "0")}
 
 
-def test_who_has_asked_is_in_the_audit_log(guarded: tuple[Spoken, Keys]) -> None:
+def test_who_has_asked_is_in_the_audit_log(guarded: tuple[Spoken, ApiKeyAdmin]) -> None:
     spoken, keys = guarded
     token = keys.create("boss", [Grant.parse("operate:mail")]).token
     shown = (("authorization", f"Bearer {token}"), ("x-request-id", "r-7"))
@@ -254,8 +254,8 @@ def test_who_has_asked_is_in_the_audit_log(guarded: tuple[Spoken, Keys]) -> None
 
     eventually(is_paused)
 
-    reader = spoken.service.desk.engine.reader()
-    assert ("boss", "r-7") in {(event.who, event.request) for _, event in reader.audit()}
+    reader = spoken.service.pool.engine.reader()
+    assert ("boss", "r-7") in {(event.actor_name, event.request_id) for _, event in reader.audit()}
     reader.close()
 
 
@@ -297,7 +297,7 @@ def test_a_store_that_is_away_is_unavailable_and_says_when_to_come_again(
 
 
 def test_health_is_told_to_everybody_as_it_is(
-    guarded: tuple[Spoken, Keys], monkeypatch: pytest.MonkeyPatch
+    guarded: tuple[Spoken, ApiKeyAdmin], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoken, _ = guarded
     health = health_pb2_grpc.HealthStub(spoken.channel)
@@ -310,7 +310,9 @@ def test_health_is_told_to_everybody_as_it_is(
         await check(service)
 
     monkeypatch.setattr(Service, "check", looked)
-    watching = health.Watch(health_pb2.HealthCheckRequest(service="forebay.v1.Producer"), timeout=PATIENCE)
+    watching = health.ServerWatch(
+        health_pb2.HealthCheckRequest(service="forebay.v1.Producer"), timeout=PATIENCE
+    )
     seen = [next(watching).status]
     is_away.set()
     seen.append(next(watching).status)
@@ -326,7 +328,7 @@ def test_health_is_told_to_everybody_as_it_is(
 
 @pytest.mark.shows("R-GRPC-05")
 def test_a_client_can_ask_the_server_for_its_messages() -> None:
-    with speaking(open_engine("memory://"), security=Security(debug=True)) as spoken:
+    with speaking(open_engine("memory://"), security=ServerSecurity(debug=True)) as spoken:
         described = ProtoReflectionDescriptorDatabase(spoken.channel)
         names = set(described.get_services())
         file = described.FindFileContainingSymbol("forebay.v1.Consumer")
@@ -345,7 +347,7 @@ def test_a_long_problem_in_any_language_arrives(spoken: Spoken, monkeypatch: pyt
     async def refused(*_: Any, **__: Any) -> Any:
         raise InvalidJob("\U0001f6b0" * 5_000, field="task")
 
-    monkeypatch.setattr(spoken.service.producing, "enqueue", refused)
+    monkeypatch.setattr(spoken.service.jobs, "enqueue", refused)
     with pytest.raises(grpc.RpcError) as caught:
         spoken.enqueue("any")
 
@@ -354,12 +356,12 @@ def test_a_long_problem_in_any_language_arrives(spoken: Spoken, monkeypatch: pyt
 
 
 def test_more_calls_than_a_server_can_bear_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MOST_CALLS", 2)
+    monkeypatch.setattr(server, "MAX_CALLS", 2)
     with speaking(open_engine("memory://")) as spoken:
         asked = pb.DequeueRequest(queues=[spoken.queue("q")])
         waiting = [spoken.consumer.Dequeue.future(asked, timeout=PATIENCE) for _ in range(2)]
-        groups = spoken.service.waiting._groups
-        eventually(lambda: [len(group.wishes) for group in list(groups.values())] == [2])
+        groups = spoken.service.claim_waiters._groups
+        eventually(lambda: [len(group.waiters) for group in list(groups.values())] == [2])
 
         code, _ = refused(spoken.consumer.Dequeue, asked)
         for one in waiting:

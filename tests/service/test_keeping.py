@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from forebay.domain.access import Grant
-from forebay.service.keys import Keys, all_keys, digest_of, parse_token
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin, all_keys, digest_of, parse_token
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import Holder, Served, serving
 
@@ -18,16 +18,16 @@ NAMES = ("admin", "operate", "admin:mine")
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     """A server that asks for keys."""
-    with serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as found:
+    with serving(open_engine("memory://"), security=ServerSecurity(requires_keys=True)) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def holders(served: Served) -> dict[str, Holder]:
     """Clients by what their keys allow."""
-    engine = served.service.desk.engine
+    engine = served.service.pool.engine
     store, reader = engine.store(), engine.reader()
-    keys = Keys(store, reader, actor="ann")
+    keys = ApiKeyAdmin(store, reader, actor="ann")
     made = {name: keys.create(name.replace(":", "-"), [Grant.parse(name)]).token for name in NAMES}
     store.close()
     reader.close()
@@ -37,7 +37,7 @@ def holders(served: Served) -> dict[str, Holder]:
 def opens(served: Served, token: str) -> bool:
     """Whether a server that looks now lets in who shows this."""
     name, secret = parse_token(token)
-    reader = served.service.desk.engine.reader()
+    reader = served.service.pool.engine.reader()
     try:
         [key] = [kept.key for kept in all_keys(reader) if kept.key.name == name]
         return digest_of(secret) in key.digests(reader.now())

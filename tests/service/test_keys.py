@@ -9,9 +9,9 @@ import pytest
 from forebay.domain.access import Grant, KeyState, Role
 from forebay.domain.document import Document
 from forebay.domain.history import EventKind
-from forebay.errors import ConfigError, IllegalTransition, KeyNotFound
+from forebay.errors import ApiKeyNotFound, ConfigError, IllegalTransition
 from forebay.service import keys as room
-from forebay.service.keys import KIND, Keys, all_keys, digest_of, parse_token
+from forebay.service.keys import KIND, ApiKeyAdmin, all_keys, digest_of, parse_token
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
@@ -42,8 +42,8 @@ def reader(engine: MemoryEngine) -> Iterator[Reader]:
 
 
 @pytest.fixture
-def keys(store: Store, reader: Reader) -> Keys:
-    return Keys(store, reader, actor="ann")
+def keys(store: Store, reader: Reader) -> ApiKeyAdmin:
+    return ApiKeyAdmin(store, reader, actor="ann")
 
 
 def stored(reader: Reader) -> str:
@@ -51,7 +51,7 @@ def stored(reader: Reader) -> str:
     return str(reader.documents(KIND)) + str(reader.audit())
 
 
-def test_a_key_is_kept_without_its_secret(keys: Keys, reader: Reader) -> None:
+def test_a_key_is_kept_without_its_secret(keys: ApiKeyAdmin, reader: Reader) -> None:
     key, token = keys.create("deploy", PRODUCE, lasts_ms=500, rate=9)
 
     name, secret = parse_token(token)
@@ -63,21 +63,21 @@ def test_a_key_is_kept_without_its_secret(keys: Keys, reader: Reader) -> None:
 
 
 @pytest.mark.shows("R-SEC-12")
-def test_whoever_changes_a_key_is_told_in_the_audit_log(keys: Keys, reader: Reader) -> None:
+def test_whoever_changes_a_key_is_told_in_the_audit_log(keys: ApiKeyAdmin, reader: Reader) -> None:
     keys.create("deploy", PRODUCE)
     keys.rotate("deploy", grace_ms=10)
     keys.revoke("deploy")
 
     told = [(event.kind, event.actor, event.detail) for _, event in reader.audit()[::-1]]
     assert told == [
-        (EventKind.KEY, "ann", "created deploy"),
-        (EventKind.KEY, "ann", "rotated deploy"),
-        (EventKind.KEY, "ann", "revoked deploy"),
+        (EventKind.API_KEY_CHANGED, "ann", "created deploy"),
+        (EventKind.API_KEY_CHANGED, "ann", "rotated deploy"),
+        (EventKind.API_KEY_CHANGED, "ann", "revoked deploy"),
     ]
     assert reader.audit()[0][1].changes["revoked_at"] == (None, 1_000)
 
 
-def test_a_rotated_key_has_another_secret(keys: Keys) -> None:
+def test_a_rotated_key_has_another_secret(keys: ApiKeyAdmin) -> None:
     _, old = keys.create("deploy", PRODUCE)
     key, new = keys.rotate("deploy", grace_ms=10)
 
@@ -85,7 +85,7 @@ def test_a_rotated_key_has_another_secret(keys: Keys) -> None:
     assert key.digests(1_010) == (digest_of(parse_token(new)[1]),)
 
 
-def test_a_name_is_free_again_when_its_key_opens_nothing(keys: Keys, clock: ManualClock) -> None:
+def test_a_name_is_free_again_when_its_key_opens_nothing(keys: ApiKeyAdmin, clock: ManualClock) -> None:
     keys.create("deploy", PRODUCE, lasts_ms=500)
     with pytest.raises(IllegalTransition, match="already"):
         keys.create("deploy", PRODUCE)
@@ -98,7 +98,7 @@ def test_a_name_is_free_again_when_its_key_opens_nothing(keys: Keys, clock: Manu
     assert keys.create("deploy", PRODUCE).key.revoked_at is None
 
 
-def test_a_revoked_key_stays_revoked(keys: Keys) -> None:
+def test_a_revoked_key_stays_revoked(keys: ApiKeyAdmin) -> None:
     keys.create("deploy", PRODUCE)
     keys.revoke("deploy")
 
@@ -107,14 +107,14 @@ def test_a_revoked_key_stays_revoked(keys: Keys) -> None:
             change("deploy")
 
 
-def test_a_key_that_is_not_there(keys: Keys) -> None:
+def test_a_key_that_is_not_there(keys: ApiKeyAdmin) -> None:
     for call in (keys.get, keys.rotate, keys.revoke):
-        with pytest.raises(KeyNotFound, match="there is no key nobody"):
+        with pytest.raises(ApiKeyNotFound, match="there is no key nobody"):
             call("nobody")
 
 
 def test_two_who_change_a_key_at_once_both_have_their_way(
-    keys: Keys, store: Store, engine: MemoryEngine
+    keys: ApiKeyAdmin, store: Store, engine: MemoryEngine
 ) -> None:
     keys.create("deploy", PRODUCE)
 
@@ -130,13 +130,13 @@ def test_two_who_change_a_key_at_once_both_have_their_way(
                 keys.rotate("deploy", grace_ms=99)
             return store.save_document(document, **rest)  # type: ignore[arg-type]  # passed on as it is
 
-    other = Keys(Meanwhile(), engine.reader(), actor="bob")  # type: ignore[arg-type]  # it needs no more
+    other = ApiKeyAdmin(Meanwhile(), engine.reader(), actor="bob")  # type: ignore[arg-type]  # it needs no more
 
     assert other.revoke("deploy").revoked_at == 1_000
     assert keys.get("deploy").digests(1_000) == ()
 
 
-def test_a_wrong_name_makes_no_key(keys: Keys, reader: Reader) -> None:
+def test_a_wrong_name_makes_no_key(keys: ApiKeyAdmin, reader: Reader) -> None:
     with pytest.raises(ConfigError):
         keys.create("a b", PRODUCE)
 
@@ -144,7 +144,7 @@ def test_a_wrong_name_makes_no_key(keys: Keys, reader: Reader) -> None:
 
 
 def test_all_keys_are_found_page_by_page(
-    keys: Keys, store: Store, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    keys: ApiKeyAdmin, store: Store, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "PAGE", 2)
     for name in "abcde":

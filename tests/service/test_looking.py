@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from forebay import Forebay, RetryPolicy
 from forebay.app.codec import decode_call
 from forebay.domain.access import Grant
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import Holder, Served, serving
 
@@ -70,15 +70,15 @@ def test_a_job_alone_is_a_graph_of_one_and_an_unknown_one_is_none(plain: Served)
 
 @pytest.fixture
 def guarded() -> Iterator[Served]:
-    with serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as served:
+    with serving(open_engine("memory://"), security=ServerSecurity(requires_keys=True)) as served:
         yield served
 
 
 def test_a_key_for_one_queue_sees_no_job_of_another_in_a_graph(guarded: Served) -> None:
     mine, other = guarded.queue(), guarded.queue()
-    engine = guarded.service.desk.engine
+    engine = guarded.service.pool.engine
     store, reader = engine.store(), engine.reader()
-    keys = Keys(store, reader, actor="ann")
+    keys = ApiKeyAdmin(store, reader, actor="ann")
     admin = Holder(guarded, keys.create("admin", [Grant.parse("admin")]).token)
     viewer = Holder(guarded, keys.create("viewer", [Grant.parse(f"view:{mine}")]).token)
     store.close()
@@ -140,8 +140,8 @@ def test_a_schedule_keeps_what_a_request_cannot_say(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     with Forebay(url) as app, serving(open_engine(url)) as served:
         retry = RetryPolicy(max_retries=1)
-        report = app.task(name="report", retry=retry, timeout=7, tags=["night"])(lambda password: None)
-        app.schedules.save("nightly", report, ["secret"], cron="0 2 * * *", unique="n")
+        report = app.task(name="report", retry_policy=retry, timeout=7, tags=["night"])(lambda password: None)
+        app.schedules.save("nightly", report, ["secret"], cron="0 2 * * *", unique_key="n")
         before = app.schedules.get("nightly")
         body = {"task": "report", "cron": "0 3 * * *", "priority": 5}
 

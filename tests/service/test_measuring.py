@@ -12,14 +12,14 @@ import pytest
 
 from forebay.domain.histogram import histogram_of
 from forebay.domain.job import DAY_MS, NewJob, QueueName
-from forebay.domain.metrics import SAMPLE, TEN_SECONDS, MetricRow, Stock, Tally, start_of
+from forebay.domain.metrics import SAMPLE, TEN_SECONDS, MetricRow, QueueSnapshot, TaskStats, start_of
 from forebay.domain.outcome import AttemptError, Discarded
-from forebay.domain.query import Counts, Vitals
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.query import Counts, ServerUsage
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
-from forebay.service.operations.exposing import crew_exposed
-from forebay.service.schema.metrics import store_use
+from forebay.service.operations.exposing import worker_metrics
+from forebay.service.schema.metrics import store_usage_view
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Store
 from forebay.testing.clock import ManualClock
@@ -34,7 +34,7 @@ BY_STATE = {"pending": 1, "running": 2, "dead": 3, "completed": 4, "scheduled": 
 
 @pytest.fixture
 def store(plain: Served) -> Iterator[Store]:
-    with closing(plain.service.desk.engine.store()) as opened:
+    with closing(plain.service.pool.engine.store()) as opened:
         yield opened
 
 
@@ -42,11 +42,11 @@ def recorded(store: Store, queue: str, now: int) -> int:
     """Write down what a worker may have seen, and when that was."""
     at = start_of(now, TEN_SECONDS) - 2 * TEN_SECONDS
     counts = {"claimed": 31, "completed": 30, "failed": 10, "retried": 9, "dead": 1}
-    tasks = {"send": Tally(counts, {"Boom": 10}, WAITS, RUNS), "sort": Tally()}
+    tasks = {"send": TaskStats(counts, {"Boom": 10}, WAITS, RUNS), "sort": TaskStats()}
     name = QueueName(queue)
     store.record_metrics(
         [
-            MetricRow(tier=TEN_SECONDS, start=at, queue=name, worker="w", tasks=tasks),
+            MetricRow(resolution_ms=TEN_SECONDS, starts_at=at, queue=name, worker="w", tasks=tasks),
             *(_counted(name, at + place * TEN_SECONDS, 100 + place * 60) for place in (-1, 0)),
         ]
     )
@@ -62,15 +62,15 @@ def filled(store: Store, queue: QueueName) -> None:
     done = [complete(job) for job in claimed[:complete_these]]
     boom = Discarded(AttemptError(type="Boom", message="it broke"))
     dead = [decide(job, boom, 0.0) for job in claimed[complete_these:][:kill_these]]
-    store.exchange(WORKER, [*done, *dead])
+    store.settle_and_claim(WORKER, [*done, *dead])
     store.cancel([one.id for one in receipts[-6:] if one.id is not None])
     for worker in (WORKER, OTHER_WORKER):
-        store.beat(WorkerInfo(id=worker, queues=(queue,), beat_at=2**52))
+        store.heartbeat(WorkerInfo(id=worker, queues=(queue,), heartbeat_at=2**52))
 
 
 def _counted(queue: QueueName, at: int, accepted: int) -> MetricRow:
-    stock = Stock(at, Counts(pending=7), accepted, 7)
-    return MetricRow(tier=TEN_SECONDS, start=at, queue=queue, worker=SAMPLE, stock=stock)
+    stock = QueueSnapshot(at, Counts(pending=7), accepted, 7)
+    return MetricRow(resolution_ms=TEN_SECONDS, starts_at=at, queue=queue, worker=SAMPLE, snapshot=stock)
 
 
 @pytest.mark.shows(
@@ -80,7 +80,7 @@ def _counted(queue: QueueName, at: int, accepted: int) -> MetricRow:
 def test_cp5_2_queue_metrics_are_computed_correctly(plain: Served, store: Store) -> None:
     queue = plain.queue()
     filled(store, QueueName(queue))
-    recorded(store, queue, plain.service.desk.clock.now_ms())
+    recorded(store, queue, plain.service.pool.clock.now_ms())
 
     found = plain.done("GET", f"/v1/metrics/queues/{queue}?window_seconds=300")
 
@@ -103,7 +103,7 @@ def test_cp5_2_queue_metrics_are_computed_correctly(plain: Served, store: Store)
 @pytest.mark.shows("R-HTTP-19", "R-MET-23", "R-MET-24")
 def test_metrics_over_time_have_a_value_for_each_step(plain: Served, store: Store) -> None:
     queue = plain.queue()
-    at = recorded(store, queue, plain.service.desk.clock.now_ms())
+    at = recorded(store, queue, plain.service.pool.clock.now_ms())
     start, end = (datetime.fromtimestamp((at + ms) / 1_000, UTC) for ms in (-TEN_SECONDS, 2 * TEN_SECONDS))
     times = f"start={start:%Y-%m-%dT%H:%M:%SZ}&end={end:%Y-%m-%dT%H:%M:%SZ}"
 
@@ -126,7 +126,7 @@ def test_metrics_over_time_have_a_value_for_each_step(plain: Served, store: Stor
 
 
 def test_a_time_series_is_that_of_the_last_hour_and_of_all_queues(plain: Served, store: Store) -> None:
-    recorded(store, plain.queue(), plain.service.desk.clock.now_ms())
+    recorded(store, plain.queue(), plain.service.pool.clock.now_ms())
 
     found = plain.done("GET", "/v1/metrics/series?metrics=completed")
 
@@ -179,10 +179,12 @@ def test_the_system_tells_what_it_takes() -> None:
         queue = QueueName(served.queue())
         before = served.done("GET", "/v1/metrics/system")
         store.insert([new_job(queue=queue)] * 3)
-        store.beat(WorkerInfo(id=OTHER_WORKER, queues=(queue,), memory=2**20, cpu=0.25))
+        store.heartbeat(WorkerInfo(id=OTHER_WORKER, queues=(queue,), memory=2**20, cpu=0.25))
         clock.advance(seconds=3_600)  # it has died
-        store.beat(WorkerInfo(id=WORKER, queues=(queue,), memory=2**21, cpu=0.5))
-        store.save_schedule(Schedule(definition=Definition(name="s", every_ms=DAY_MS, job=NewJob(task="t"))))
+        store.heartbeat(WorkerInfo(id=WORKER, queues=(queue,), memory=2**21, cpu=0.5))
+        store.save_schedule(
+            Schedule(definition=ScheduleDefinition(name="s", every_ms=DAY_MS, job=NewJob(task="t")))
+        )
 
         found = served.done("GET", "/v1/metrics/system")
 
@@ -195,7 +197,7 @@ def test_the_system_tells_what_it_takes() -> None:
         *("memory_bytes", "memory_limit_bytes", "memory_share", "evicted_keys"),
         *("connections", "connection_limit", "connections_share"),
     }
-    used = store_use(Vitals(memory=850, memory_limit=1_000, connections=5, connection_limit=None))
+    used = store_usage_view(ServerUsage(memory=850, memory_limit=1_000, connections=5, connection_limit=None))
     assert (used.memory_bytes, used.memory_limit_bytes, used.memory_share) == (850, 1_000, 0.85)
     assert (used.connections, used.connections_share) == (5, None)
 
@@ -203,12 +205,14 @@ def test_the_system_tells_what_it_takes() -> None:
 @pytest.mark.shows("R-HIST-22", "R-MET-43")
 def test_a_day_is_told_in_one_row(plain: Served, store: Store) -> None:
     queue = QueueName(plain.queue())
-    today = start_of(plain.service.desk.clock.now_ms(), DAY_MS)
+    today = start_of(plain.service.pool.clock.now_ms(), DAY_MS)
     counts = {"completed": 30, "failed": 10}
     for day, accepted, most in ((today - 2 * DAY_MS, 100, 4), (today - DAY_MS, 160, 9)):
-        stock = Stock(day, Counts(pending=2), accepted, most)
-        tasks = {"send": Tally(counts, {"Boom": 10}, WAITS, RUNS)}
-        row = MetricRow(tier=DAY_MS, start=day, queue=queue, worker="", tasks=tasks, stock=stock)
+        stock = QueueSnapshot(day, Counts(pending=2), accepted, most)
+        tasks = {"send": TaskStats(counts, {"Boom": 10}, WAITS, RUNS)}
+        row = MetricRow(
+            resolution_ms=DAY_MS, starts_at=day, queue=queue, worker="", tasks=tasks, snapshot=stock
+        )
         store.record_metrics([row])
     start, end = (datetime.fromtimestamp((today - ms) / 1_000, UTC) for ms in (DAY_MS, 0))
     times = f"start={start:%Y-%m-%dT%H:%M:%SZ}&end={end:%Y-%m-%dT%H:%M:%SZ}&resolution_seconds=86400"
@@ -227,16 +231,21 @@ def test_a_day_is_told_in_one_row(plain: Served, store: Store) -> None:
 def test_workers_and_runs_of_schedules_are_shown_to_prometheus() -> None:
     now = 1_000_000
     workers = [
-        WorkerInfo(id=WORKER, beat_at=now, memory=2**20, cpu=0.5),
-        WorkerInfo(id=OTHER_WORKER, beat_at=now - 61_000),
+        WorkerInfo(id=WORKER, heartbeat_at=now, memory=2**20, cpu=0.5),
+        WorkerInfo(id=OTHER_WORKER, heartbeat_at=now - 61_000),
     ]
     job = NewJob(task="t")
     schedules = [
-        Schedule(definition=Definition(name=name, every_ms=60_000, job=job), fired=3, skipped=1, failed=0)
+        Schedule(
+            definition=ScheduleDefinition(name=name, every_ms=60_000, job=job),
+            enqueued_runs=3,
+            skipped_runs=1,
+            failed_runs=0,
+        )
         for name in ("a", "b")
     ]
 
-    lines = crew_exposed(workers, schedules, now).splitlines()
+    lines = worker_metrics(workers, schedules, now).splitlines()
 
     for line in (
         *("workers 1", "worker_health 0.5", "workers_memory_bytes 1048576", "workers_cpu_cores 0.5"),
@@ -244,7 +253,7 @@ def test_workers_and_runs_of_schedules_are_shown_to_prometheus() -> None:
         *('schedule_runs{status="skipped"} 2', 'schedule_runs{status="failed"} 0'),
     ):
         assert line in lines
-    assert "worker_health 1" in crew_exposed([], [], now).splitlines()
+    assert "worker_health 1" in worker_metrics([], [], now).splitlines()
 
 
 MISS_RATE = 'sum(delta(schedule_runs{status!="enqueued"}[1h])) / sum(delta(schedule_runs[1h]))'
@@ -257,14 +266,14 @@ def test_the_share_of_missed_runs_is_worked_out_from_two_readings_as_the_guide_s
     def read(*runs: tuple[int, int, int]) -> dict[str, int]:
         schedules = [
             Schedule(
-                definition=Definition(name=f"s{number}", every_ms=60_000, job=job),
-                fired=fired,
-                skipped=skipped,
-                failed=failed,
+                definition=ScheduleDefinition(name=f"s{number}", every_ms=60_000, job=job),
+                enqueued_runs=fired,
+                skipped_runs=skipped,
+                failed_runs=failed,
             )
             for number, (fired, skipped, failed) in enumerate(runs)
         ]
-        lines = crew_exposed([], schedules, 0).splitlines()
+        lines = worker_metrics([], schedules, 0).splitlines()
         found = (re.fullmatch(r'schedule_runs\{status="(\w+)"\} (\d+)', line) for line in lines)
         return {one[1]: int(one[2]) for one in found if one}
 
@@ -283,18 +292,18 @@ def test_the_share_of_missed_runs_is_worked_out_from_two_readings_as_the_guide_s
 def test_all_metrics_are_shown_as_prometheus_reads_them(plain: Served, store: Store) -> None:
     queue = plain.queue()
     filled(store, QueueName(queue))
-    now = plain.service.desk.clock.now_ms()
+    now = plain.service.pool.clock.now_ms()
     odd = {'A"B\\C\nD': 2}
-    tasks = {"send": Tally({"claimed": 31, "completed": 30, "dead": 1}, odd, WAITS, RUNS)}
+    tasks = {"send": TaskStats({"claimed": 31, "completed": 30, "dead": 1}, odd, WAITS, RUNS)}
     store.record_metrics(
         [
             MetricRow(
-                tier=DAY_MS,
-                start=start_of(now, DAY_MS) - DAY_MS,
+                resolution_ms=DAY_MS,
+                starts_at=start_of(now, DAY_MS) - DAY_MS,
                 queue=QueueName(queue),
                 worker="",
                 tasks=tasks,
-                stock=Stock(now, Counts(), 123, 0),
+                snapshot=QueueSnapshot(now, Counts(), 123, 0),
             )
         ]
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from forebay.service.operations.merging import Merging
+from forebay.service.operations.merging import WriteBatcher
 
 
 def test_what_comes_while_a_call_is_under_way_goes_together() -> None:
@@ -21,7 +21,7 @@ def test_what_comes_while_a_call_is_under_way_goes_together() -> None:
             await may_go.wait()
             return [item * 10 for item in items]
 
-        merge = Merging(work)
+        merge = WriteBatcher(work)
         asking = [asyncio.create_task(merge(1))]
         await asyncio.sleep(0)
         asking += [asyncio.create_task(merge(number)) for number in (2, 3)]
@@ -40,7 +40,7 @@ def test_an_error_is_for_its_item_or_for_all_of_its_batch() -> None:
                 raise ValueError("all")
             return [KeyError(item) if item < 0 else item for item in items]
 
-        merge = Merging(work)
+        merge = WriteBatcher(work)
         assert await merge(1) == 1
         with pytest.raises(KeyError):
             await merge(-1)
@@ -59,7 +59,7 @@ def test_one_who_leaves_spoils_nothing_for_the_others() -> None:
             await may_go.wait()
             return items
 
-        merge = Merging(work)
+        merge = WriteBatcher(work)
         leaving, staying = asyncio.create_task(merge(1)), asyncio.create_task(merge(2))
         await asyncio.sleep(0)
         leaving.cancel()

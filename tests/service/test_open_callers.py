@@ -33,7 +33,7 @@ def engine(tmp_path: Path) -> PostgresEngine:
 
 @pytest.fixture
 def spoken(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spoken]:
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(patience, "BUSY_RETRY_SECONDS", 0.05)
     monkeypatch.setattr("forebay.stores.postgres.holding.PATIENCE_SECONDS", 0.05)
     with speaking(engine) as spoken:
         spoken.queue(QUEUE)
@@ -52,7 +52,7 @@ def open_caller(engine: PostgresEngine) -> Iterator[psycopg.Connection[Any]]:
 
 
 def take_key(engine: PostgresEngine, caller: psycopg.Connection[Any], key: str = "daily") -> None:
-    engine.insert_within(caller, [NewJob(task="t", payload=b"", queue=QueueName(QUEUE), unique_key=key)])
+    engine.insert_tx(caller, [NewJob(task="t", payload=b"", queue=QueueName(QUEUE), unique_key=key)])
 
 
 def lock_row(engine: PostgresEngine, caller: psycopg.Connection[Any], job_id: str) -> None:
@@ -63,7 +63,7 @@ def complete_first(engine: PostgresEngine, caller: psycopg.Connection[Any]) -> J
     """Claim a job and complete it in a transaction that stays open."""
     with closing(engine.store()) as store:
         [job] = claim(store, queue=QueueName(QUEUE))
-    engine.complete_within(caller, WORKER, complete(job))
+    engine.complete_tx(caller, WORKER, complete(job))
     return job.id
 
 
@@ -141,7 +141,7 @@ def test_grpc_counts_busy_jobs_as_http_does(engine: PostgresEngine, spoken: Spok
         lock_row(engine, caller, ids[0])
         said = spoken.admin.BulkTasks(asked, timeout=PATIENCE)
 
-    assert (said.matched, said.done, said.busy) == (2, 1, 1)
+    assert (said.matched, said.applied, said.busy) == (2, 1, 1)
 
 
 def test_a_request_about_one_busy_job_is_refused_as_busy(engine: PostgresEngine, spoken: Spoken) -> None:
@@ -199,5 +199,5 @@ def test_a_store_behind_a_service_tells_of_each_job_of_a_batch_whether_it_is_bus
         cancelled = store.cancel(ids[:2])
         deleted = store.delete(ids[1:])
 
-    assert [(one.done, one.is_busy) for one in cancelled] == [(True, False), (False, True)]
-    assert [(one.done, one.is_busy) for one in deleted] == [(False, True), (True, False)]
+    assert [(one.applied, one.is_busy) for one in cancelled] == [(True, False), (False, True)]
+    assert [(one.applied, one.is_busy) for one in deleted] == [(False, True), (True, False)]

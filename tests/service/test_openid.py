@@ -20,10 +20,10 @@ from joserfc.jwk import OctKey, RSAKey
 from forebay.domain.history import EventKind
 from forebay.domain.openid import GroupGrant, OpenIdSettings
 from forebay.errors import ConfigError
-from forebay.service.http.admitting import FROM_PAGE
+from forebay.service.http.admitting import PAGE_HEADER
 from forebay.service.openid import Metadata, OpenIdProvider, check_address, derive
 from forebay.service.openid_login import LoginFailed
-from forebay.service.server import Address, Security, listening, serve
+from forebay.service.server import ListenAddress, ServerSecurity, open_listener, serve
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine
 from forebay.testing.clock import ManualClock
@@ -31,7 +31,7 @@ from tests.service.openid_provider import SECRET, providing, sign_in
 from tests.service.serving import PATIENCE
 from tests.service.speaking import HERE, running
 
-FROM_US = {FROM_PAGE: "1"}
+FROM_US = {PAGE_HEADER: "1"}
 GROUPS = tuple(map(GroupGrant.parse, ("ops=operate", "mail=view:mail-*")))
 BEGIN = "/v1/login/oidc"
 
@@ -49,7 +49,7 @@ def start(engine: Engine) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def begin(*, secret: str | None = SECRET, by_userinfo: bool = False, **client: Any) -> str:
-            listener = listening(HERE)
+            listener = open_listener(HERE)
             home = f"http://127.0.0.1:{listener.getsockname()[1]}"
             issuer = stack.enter_context(
                 providing(f"{home}{BEGIN}/callback", by_userinfo=by_userinfo, **client)
@@ -62,7 +62,7 @@ def start(engine: Engine) -> Iterator[Start]:
                 scopes=("openid", "email", "groups"),
                 label="Example",
             )
-            security = Security(asks_for_keys=True, public_url=home, openid=openid)
+            security = ServerSecurity(requires_keys=True, public_url=home, openid=openid)
             stack.enter_context(running(engine, security, listener))
             return home
 
@@ -102,10 +102,11 @@ def test_a_person_logs_in_and_the_log_names_them(
     store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it
     assert browser.post(f"{home}/v1/queues/mail/pause", headers=FROM_US).status_code == 200
     assert browser.patch(f"{home}/v1/queues/mail", json={"weight": 2}, headers=FROM_US).status_code == 403
-    said = {event.kind: event.who for _, event in reader.audit()}
-    assert said[EventKind.KEY] == "oidc:ada@example.org"  # the session has begun
+    said = {event.kind: event.actor_name for _, event in reader.audit()}
+    assert said[EventKind.API_KEY_CHANGED] == "oidc:ada@example.org"  # the session has begun
     assert any(
-        event.kind is EventKind.QUEUE and event.who == "oidc:ada@example.org" for _, event in reader.audit()
+        event.kind is EventKind.QUEUE_CHANGED and event.actor_name == "oidc:ada@example.org"
+        for _, event in reader.audit()
     )
     assert browser.delete(f"{home}/v1/session", headers=FROM_US).status_code == 200
     assert browser.get(f"{home}/v1/session").status_code == 401
@@ -205,10 +206,10 @@ def test_an_answer_without_a_code_of_the_provider_fails(
 def test_a_provider_that_is_away_is_told_to_the_log(
     engine: Engine, browser: httpx2.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with listening(HERE) as silent:
+    with open_listener(HERE) as silent:
         issuer = f"http://127.0.0.1:{silent.getsockname()[1]}"
     openid = OpenIdSettings(issuer=issuer, client_id="forebay", groups=GROUPS)
-    security = Security(asks_for_keys=True, public_url="http://127.0.0.1:1", openid=openid)
+    security = ServerSecurity(requires_keys=True, public_url="http://127.0.0.1:1", openid=openid)
     with (
         running(engine, security) as (_, address, _),
         caplog.at_level(logging.ERROR, "forebay.service.login"),
@@ -220,7 +221,7 @@ def test_a_provider_that_is_away_is_told_to_the_log(
 
 
 def test_without_a_provider_there_is_no_such_login(engine: Engine, browser: httpx2.Client) -> None:
-    with running(engine, Security(asks_for_keys=True)) as (_, address, _):
+    with running(engine, ServerSecurity(requires_keys=True)) as (_, address, _):
         assert browser.get(f"http://{address}/v1/login").json() == {"label": None, "path": None}
         for path in (BEGIN, f"{BEGIN}/callback?code=x&state=y"):
             assert browser.get(f"http://{address}{path}").status_code == 403
@@ -228,12 +229,12 @@ def test_without_a_provider_there_is_no_such_login(engine: Engine, browser: http
 
 def test_a_provider_needs_keys_a_public_address_and_tls(engine: Engine) -> None:
     openid = OpenIdSettings(issuer="http://id.example.org", client_id="forebay", groups=GROUPS)
-    for security in (Security(openid=openid), Security(openid=openid, asks_for_keys=True)):
+    for security in (ServerSecurity(openid=openid), ServerSecurity(openid=openid, requires_keys=True)):
         with pytest.raises(ConfigError, match="--oidc-issuer needs --keys and --public-url"):
-            serve(engine, Address(port=0), version="test", security=security)
-    named = Security(openid=openid, asks_for_keys=True, public_url="http://localhost:1")
+            serve(engine, ListenAddress(port=0), version="test", security=security)
+    named = ServerSecurity(openid=openid, requires_keys=True, public_url="http://localhost:1")
     with pytest.raises(ConfigError, match="address of https"):
-        serve(engine, Address(port=0), version="test", security=named)
+        serve(engine, ListenAddress(port=0), version="test", security=named)
     check_address("http://[::1]:9/")
     for address in ("ftp://localhost", "http://localhost.example.org", "id.example.org"):
         with pytest.raises(ConfigError):
@@ -248,7 +249,7 @@ RIGHT = {"iss": "https://id", "aud": "forebay", "sub": "ada", "iat": 1_000, "exp
 class Verifying(OpenIdProvider):
     """A client whose provider publishes one key, and one of an unknown kind."""
 
-    async def _ask(self, url: str, kind: type[Any], **_: Any) -> Any:
+    async def _request_json(self, url: str, kind: type[Any], **_: Any) -> Any:
         unknown = {"kty": "PQC", "kid": "two"}
         return {"keys": [unknown, KEY.as_dict(private=False)]}
 

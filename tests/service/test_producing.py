@@ -256,7 +256,7 @@ def test_a_payload_that_the_service_cannot_read_is_given_as_it_is_stored_to_who_
     plain: Served,
 ) -> None:
     queue = plain.queue()
-    store = plain.service.desk.engine.store()
+    store = plain.service.pool.engine.store()
     store.insert([NewJob(task="t", queue=QueueName(queue), payload=b"raw")])
 
     [job] = plain.claim(queue)

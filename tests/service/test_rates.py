@@ -7,7 +7,7 @@ import pytest
 from forebay.domain.limits import Limit
 from forebay.errors import TooManyRequests
 from forebay.service import rates
-from forebay.service.rates import Allowance, Rates
+from forebay.service.rates import ClientRateLimiter, RateAllowance
 from forebay.testing.clock import ManualClock
 
 USUAL = Limit(scope="global", rate=2, burst=3)
@@ -15,9 +15,13 @@ USUAL = Limit(scope="global", rate=2, burst=3)
 
 def test_a_client_may_ask_a_burst_at_once_and_then_at_its_rate() -> None:
     clock = ManualClock()
-    one = Rates(USUAL, clock)
+    one = ClientRateLimiter(USUAL, clock)
 
-    assert [one.take("a") for _ in range(3)] == [Allowance(3, 2, 1), Allowance(3, 1, 1), Allowance(3, 0, 2)]
+    assert [one.take("a") for _ in range(3)] == [
+        RateAllowance(3, 2, 1),
+        RateAllowance(3, 1, 1),
+        RateAllowance(3, 0, 2),
+    ]
     with pytest.raises(TooManyRequests, match="2 requests a second") as refused:
         one.take("a")
     assert (refused.value.limit, refused.value.retry_after, refused.value.reset_seconds) == (3, 0.5, 2)
@@ -25,11 +29,11 @@ def test_a_client_may_ask_a_burst_at_once_and_then_at_its_rate() -> None:
     with pytest.raises(TooManyRequests):
         one.take("a")
     clock.advance(ms=1)
-    assert one.take("a") == Allowance(3, 0, 2)
+    assert one.take("a") == RateAllowance(3, 0, 2)
 
 
 def test_clients_do_not_hold_each_other_up() -> None:
-    one = Rates(Limit(scope="global", rate=1, burst=1), ManualClock())
+    one = ClientRateLimiter(Limit(scope="global", rate=1, burst=1), ManualClock())
 
     one.take("a")
     one.take("b")
@@ -39,25 +43,25 @@ def test_clients_do_not_hold_each_other_up() -> None:
 
 
 def test_a_key_may_have_a_rate_of_its_own() -> None:
-    one = Rates(None, ManualClock())
+    one = ClientRateLimiter(None, ManualClock())
 
     assert one.take("a") is None
-    assert one.take("b", USUAL) == Allowance(3, 2, 1)
+    assert one.take("b", USUAL) == RateAllowance(3, 2, 1)
 
 
 def test_the_clients_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "MOST_CLIENTS", 2)
-    one = Rates(USUAL, ManualClock())
+    monkeypatch.setattr(rates, "MAX_CLIENTS", 2)
+    one = ClientRateLimiter(USUAL, ManualClock())
 
     for client in ("a", "b", "a", "c", "b"):
         last = one.take(client)
 
-    assert last == Allowance(3, 2, 1)  # b was forgotten when c came
-    assert one.take("c") == Allowance(3, 1, 1)
+    assert last == RateAllowance(3, 2, 1)  # b was forgotten when c came
+    assert one.take("c") == RateAllowance(3, 1, 1)
 
 
 def test_what_is_left_is_told_in_headers() -> None:
-    assert Allowance(3, 2, 1).headers() == {
+    assert RateAllowance(3, 2, 1).headers() == {
         "X-RateLimit-Limit": "3",
         "X-RateLimit-Remaining": "2",
         "X-RateLimit-Reset": "1",

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from forebay.domain.access import Grant
-from forebay.domain.history import DEEDS, Event, EventKind
+from forebay.domain.history import ACTIONS, Event, EventKind
 from forebay.domain.job import QueueName
-from forebay.service.keys import Keys
-from forebay.service.schema.watching import happening
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.schema.watching import audit_event_view
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE, Holder, Served, serving
 from tests.worker.support import eventually
@@ -31,7 +31,7 @@ GRANTS = {
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     engine = open_engine("memory://")
-    with serving(engine, security=Security(asks_for_keys=True)) as found:
+    with serving(engine, security=ServerSecurity(requires_keys=True)) as found:
         store = engine.store()
         for name in (MINE, SEEN, OTHER):
             store.save_queue(QueueName(name))
@@ -40,16 +40,16 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def keys(served: Served) -> Iterator[Keys]:
-    engine = served.service.desk.engine
+def keys(served: Served) -> Iterator[ApiKeyAdmin]:
+    engine = served.service.pool.engine
     store, reader = engine.store(), engine.reader()
-    yield Keys(store, reader, actor="ann")
+    yield ApiKeyAdmin(store, reader, actor="ann")
     store.close()
     reader.close()
 
 
 @pytest.fixture(scope="module")
-def holders(served: Served, keys: Keys) -> dict[str, Holder]:
+def holders(served: Served, keys: ApiKeyAdmin) -> dict[str, Holder]:
     return {
         name: Holder(served, keys.create(name, [Grant.parse(one) for one in grants]).token)
         for name, grants in GRANTS.items()
@@ -177,11 +177,14 @@ def test_no_list_names_a_job_of_a_hidden_queue(holders: dict[str, Holder]) -> No
 
 
 def test_no_line_that_is_told_names_a_job_of_a_hidden_queue() -> None:
-    for kind in (EventKind.PARENT, EventKind.REPLAYED, EventKind.UNFOLLOWED):
+    for kind in (EventKind.PARENT_FAILED, EventKind.REPLAYED, EventKind.FOLLOW_UP_SKIPPED):
         event = Event(kind=kind, queue=QueueName(MINE), detail="like hidden")
-        assert [happening(1, event, names_others=one).detail for one in (True, False)] == ["like hidden", ""]
+        assert [audit_event_view(1, event, names_others=one).detail for one in (True, False)] == [
+            "like hidden",
+            "",
+        ]
     cancelled = Event(kind=EventKind.CANCEL, queue=QueueName(MINE), detail="not now")
-    assert happening(1, cancelled, names_others=False).detail == "not now"
+    assert audit_event_view(1, cancelled, names_others=False).detail == "not now"
 
 
 def test_each_ending_is_answered_for_itself_also_that_of_a_hidden_job(holders: dict[str, Holder]) -> None:
@@ -205,24 +208,24 @@ def test_who_has_replayed_a_job_is_in_the_audit_log(served: Served, holders: dic
     old = holders["admin"].enqueue(MINE)
     answer = holders["operator"].ask("POST", f"/v1/jobs/{old}/replay", {}, **{"X-Request-Id": "r-9"})
 
-    reader = served.service.desk.engine.reader()
+    reader = served.service.pool.engine.reader()
     [event] = [one for _, one in reader.audit() if one.kind is EventKind.REPLAYED]
     reader.close()
-    assert (event.who, event.request, event.detail) == ("operator", "r-9", f"like {old}")
+    assert (event.actor_name, event.request_id, event.detail) == ("operator", "r-9", f"like {old}")
     assert (event.job_id, event.queue) == (answer.json()["id"], MINE)
-    assert event.kind in DEEDS
+    assert event.kind in ACTIONS
 
 
 @pytest.mark.shows("R-SEC-03")
 def test_who_waits_with_a_key_that_is_revoked_meanwhile_gets_nothing(
-    served: Served, holders: dict[str, Holder], keys: Keys, monkeypatch: pytest.MonkeyPatch
+    served: Served, holders: dict[str, Holder], keys: ApiKeyAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.service.auth.SEEN_SECONDS", 0.0)
     queue = served.queue()
     late = Holder(served, keys.create("late", [Grant.parse(f"consume:{queue}")]).token)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(late.code, "POST", "/v1/claim", {"queues": [queue], "wait_seconds": 20})
-        eventually(lambda: any(queue in kind.queues for kind in list(served.service.waiting._groups)))
+        eventually(lambda: any(queue in kind.queues for kind in list(served.service.claim_waiters._groups)))
         keys.revoke("late")
 
         job = holders["admin"].enqueue(queue)

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.operations.requests import BOUNDS, OTHER, Endpoints, Requests, Route
+from forebay.service.operations.requests import BOUNDS, OTHER, EndpointMatcher, RequestRoute, RequestStats
 from forebay.stores.opening import open_engine
 from forebay.testing.clock import ManualClock
 from tests.service.serving import PATIENCE
@@ -74,7 +74,7 @@ def test_requests_of_both_protocols_are_counted_by_endpoint_and_their_problems_b
 
 
 def test_a_path_is_known_by_its_endpoint() -> None:
-    endpoints = Endpoints(["/v1/jobs", "/v1/jobs/{id}", "/v1/jobs/search", "/v1/queues/{name}/pause"])
+    endpoints = EndpointMatcher(["/v1/jobs", "/v1/jobs/{id}", "/v1/jobs/search", "/v1/queues/{name}/pause"])
 
     paths = (
         "/v1/jobs",
@@ -84,23 +84,23 @@ def test_a_path_is_known_by_its_endpoint() -> None:
         "/v1/queues/mail/dance",
         "",
     )
-    assert [endpoints.of(path) for path in paths] == [
+    assert [endpoints.match(path) for path in paths] == [
         *("/v1/jobs", "/v1/jobs/{id}", "/v1/jobs/search", "/v1/queues/{name}/pause", OTHER, OTHER)
     ]
 
 
 def test_a_length_is_counted_within_every_bound_that_it_keeps() -> None:
     clock = ManualClock()
-    requests, route = Requests(clock), Route("/v1/jobs", "POST")
+    requests, route = RequestStats(clock), RequestRoute("/v1/jobs", "POST")
     began = clock.monotonic()
-    requests.answered(route, began)
+    requests.record_response(route, began)
     clock.advance(100)
-    requests.answered(route, began)
+    requests.record_response(route, began)
     clock.advance(seconds=600)
-    requests.answered(route, began)
+    requests.record_response(route, began)
 
-    within = dict(requests.took[route].within())
+    within = dict(requests.latencies[route].cumulative_counts())
 
     assert (within["0.001"], within["0.05"], within["0.25"], within["60"], within["+Inf"]) == (1, 1, 2, 2, 3)
     assert len(within) == len(BOUNDS) + 1
-    assert round(requests.took[route].seconds, 1) == 600.2
+    assert round(requests.latencies[route].seconds, 1) == 600.2

@@ -12,17 +12,17 @@ import httpx2
 import pytest
 
 from forebay.domain.access import Grant
-from forebay.service.http.admitting import FROM_PAGE
-from forebay.service.keys import Keys
-from forebay.service.server import Security
-from forebay.service.sessions import Sessions
+from forebay.service.http.admitting import PAGE_HEADER
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
+from forebay.service.sessions import SessionAdmin
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.service.speaking import running
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually
 
-FROM_US = {FROM_PAGE: "1"}
+FROM_US = {PAGE_HEADER: "1"}
 COOKIE = "forebay"
 
 
@@ -32,8 +32,8 @@ def guarded() -> Iterator[tuple[Served, str]]:
     engine = open_engine("memory://")
     store, reader = engine.store(), engine.reader()
     store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it
-    token = Keys(store, reader, actor="ann").create("ops", [Grant.parse("operate")]).token
-    with serving(engine, security=Security(asks_for_keys=True)) as served:
+    token = ApiKeyAdmin(store, reader, actor="ann").create("ops", [Grant.parse("operate")]).token
+    with serving(engine, security=ServerSecurity(requires_keys=True)) as served:
         yield served, token
     store.close()
     reader.close()
@@ -65,15 +65,15 @@ def test_a_key_begins_a_session_whose_cookie_scripts_cannot_read(guarded: tuple[
 @pytest.mark.parametrize(
     "security",
     [
-        Security(asks_for_keys=True, public_url="https://jobs.example.org"),
-        Security(asks_for_keys=True, behind_tls_proxy=True),
+        ServerSecurity(requires_keys=True, public_url="https://jobs.example.org"),
+        ServerSecurity(requires_keys=True, behind_tls_proxy=True),
     ],
     ids=["public-url", "proxy"],
 )
-def test_over_tls_the_cookie_is_of_this_host_alone(security: Security) -> None:
+def test_over_tls_the_cookie_is_of_this_host_alone(security: ServerSecurity) -> None:
     engine = open_engine("memory://")
     store, reader = engine.store(), engine.reader()
-    token = Keys(store, reader, actor="ann").create("ops", [Grant.parse("view")]).token
+    token = ApiKeyAdmin(store, reader, actor="ann").create("ops", [Grant.parse("view")]).token
     with (
         running(engine, security) as (_, address, _),
         httpx2.Client(base_url=f"http://{address}", timeout=PATIENCE) as client,
@@ -140,15 +140,15 @@ def test_a_session_holds_on_every_server_of_a_store(engine: str, tmp_path: Path)
     url = url_of(engine, tmp_path)
     engines = open_engine(url), open_engine(url)
     store, reader = engines[0].store(), engines[0].reader()
-    keys = Keys(store, reader, actor="ann")
+    keys = ApiKeyAdmin(store, reader, actor="ann")
     name = f"ops-{uuid4().hex[:8]}"
     token = keys.create(name, [Grant.parse("view")]).token
-    security = Security(asks_for_keys=True)
+    security = ServerSecurity(requires_keys=True)
     with serving(engines[0], security=security) as here, serving(engines[1], security=security) as there:
         here.client.post("/v1/session", headers={"Authorization": f"Bearer {token}"})
         shown = {"Cookie": f"{COOKIE}={here.client.cookies[COOKIE]}"}
         assert there.client.get("/v1/session", headers=shown).json()["name"] == name
-        [gone] = Sessions(store, reader, actor="ann").revoke_of(name)
+        [gone] = SessionAdmin(store, reader, actor="ann").revoke_all(name)
         assert gone.session.name == name
         for served in (here, there):
             eventually(

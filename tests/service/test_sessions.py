@@ -12,17 +12,17 @@ import pytest
 from forebay.clock import Clock
 from forebay.domain.access import Grant
 from forebay.domain.document import Document
-from forebay.domain.session import MINUTE_MS, Session, SessionLimits
+from forebay.domain.session import MINUTE_MS, LoginSession, SessionLimits
 from forebay.errors import SessionNotFound, StoreUnavailable, Unauthenticated
-from forebay.service.auth import Guard
-from forebay.service.keys import Keys, digest_of, parse_token
-from forebay.service.rates import Rates
+from forebay.service.auth import KeyAuthenticator
+from forebay.service.keys import ApiKeyAdmin, digest_of, parse_token
+from forebay.service.rates import ClientRateLimiter
 from forebay.service.sessions import (
     KIND,
-    MOST_EACH,
-    SEEN_SECONDS,
+    MAX_PER_NAME,
+    SESSION_CACHE_SECONDS,
+    SessionAdmin,
     SessionCache,
-    Sessions,
     ShownSession,
     all_sessions,
 )
@@ -45,7 +45,7 @@ class Desk:
         self.gate: asyncio.Event | None = None
         self.is_down = Event()
 
-    async def holding(self, call: Callable[[Reader], T]) -> T:
+    async def read_fast(self, call: Callable[[Reader], T]) -> T:
         if self.is_down.is_set():
             raise StoreUnavailable("postgresql://secret-host is away")
         self.reads += 1
@@ -73,28 +73,28 @@ def desk(clock: ManualClock) -> Iterator[Desk]:
 
 
 @pytest.fixture
-def sessions(desk: Desk) -> Sessions:
-    return Sessions(desk.store, desk.reader, actor="ann")
+def sessions(desk: Desk) -> SessionAdmin:
+    return SessionAdmin(desk.store, desk.reader, actor="ann")
 
 
-def begun(sessions: Sessions, clock: Clock, name: str = "oidc:ada", digest: str | None = None) -> str:
+def begun(sessions: SessionAdmin, clock: Clock, name: str = "oidc:ada", digest: str | None = None) -> str:
     """The id of a new session that may look."""
     grants = (Grant.parse("view"),)
-    return sessions.begin(Session.begin(name, clock.now_ms(), LIMITS, digest=digest, grants=grants))
+    return sessions.begin(LoginSession.begin(name, clock.now_ms(), LIMITS, digest=digest, grants=grants))
 
 
-def guard(desk: Desk, clock: Clock) -> Guard:
-    return Guard(desk, clock, Rates(None, clock))
+def guard(desk: Desk, clock: Clock) -> KeyAuthenticator:
+    return KeyAuthenticator(desk, clock, ClientRateLimiter(None, clock))
 
 
 def test_the_store_keeps_no_id_and_the_log_says_what_was_done(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     session_id = begun(sessions, clock)
     sessions.end(session_id)
     sessions.end("unknown")
     again = begun(sessions, clock)
-    [kept] = sessions.active()
+    [kept] = sessions.list_active()
     sessions.revoke(kept.short)
 
     assert len(session_id) == 43  # 256 bits
@@ -108,30 +108,30 @@ def test_the_store_keeps_no_id_and_the_log_says_what_was_done(
     assert all_sessions(desk.reader) == []
 
 
-def test_sessions_are_revoked_by_id_by_name_or_all(sessions: Sessions, clock: ManualClock) -> None:
+def test_sessions_are_revoked_by_id_by_name_or_all(sessions: SessionAdmin, clock: ManualClock) -> None:
     for name in ("oidc:ada", "oidc:ada", "ops", "other"):
         begun(sessions, clock, name)
 
     with pytest.raises(SessionNotFound, match="sessions list"):
         sessions.revoke("0" * 16)
-    assert [kept.session.name for kept in sessions.revoke_of("oidc:ada")] == ["oidc:ada"] * 2
-    assert {kept.session.name for kept in sessions.active()} == {"ops", "other"}
-    assert len(sessions.revoke_of(None)) == 2
-    assert sessions.active() == []
+    assert [kept.session.name for kept in sessions.revoke_all("oidc:ada")] == ["oidc:ada"] * 2
+    assert {kept.session.name for kept in sessions.list_active()} == {"ops", "other"}
+    assert len(sessions.revoke_all(None)) == 2
+    assert sessions.list_active() == []
 
 
 def test_a_login_removes_sessions_that_are_over_and_the_oldest_of_too_many(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     begun(sessions, clock, "over")
     clock.advance(seconds=10 * 60.0)
     first = begun(sessions, clock)
     clock.advance(seconds=1.0)
-    for _ in range(MOST_EACH):
+    for _ in range(MAX_PER_NAME):
         begun(sessions, clock)
 
     kept = all_sessions(desk.reader)
-    assert len(kept) == MOST_EACH
+    assert len(kept) == MAX_PER_NAME
     assert {one.session.name for one in kept} == {"oidc:ada"}
     assert digest_of(first) not in [one.digest for one in kept]
 
@@ -147,7 +147,7 @@ def test_a_session_that_cannot_be_read_opens_nothing(desk: Desk, clock: ManualCl
 
 
 def test_a_session_lets_its_user_in_until_it_is_idle_for_too_long(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
@@ -155,36 +155,36 @@ def test_a_session_lets_its_user_in_until_it_is_idle_for_too_long(
         door = guard(desk, clock)
         for _ in range(3):  # each use counts from anew
             clock.advance(seconds=9 * 60.0)
-            caller = await door.caller(None, "here", "r1", session=shown)
+            caller = await door.authenticate(None, "here", "r1", session=shown)
             assert (caller.name, caller.actor, caller.has_token) == ("oidc:ada", "oidc:ada#r1", True)
             assert caller.may("queues")
             assert not caller.may("pause_queue", "mail")
         clock.advance(seconds=10 * 60.0)
         with pytest.raises(Unauthenticated):
-            await door.caller(None, "here", session=shown)
+            await door.authenticate(None, "here", session=shown)
         with pytest.raises(Unauthenticated):
-            await caller.check_still()
+            await caller.recheck()
 
     asyncio.run(ask())
 
 
-def test_what_a_page_asks_by_itself_is_no_use(sessions: Sessions, desk: Desk, clock: ManualClock) -> None:
+def test_what_a_page_asks_by_itself_is_no_use(sessions: SessionAdmin, desk: Desk, clock: ManualClock) -> None:
     shown = ShownSession(begun(sessions, clock), is_background=True)
 
     async def ask() -> None:
         door = guard(desk, clock)
         clock.advance(seconds=9 * 60.0)
-        await door.caller(None, "here", session=shown)
+        await door.authenticate(None, "here", session=shown)
         clock.advance(seconds=60.0)
         with pytest.raises(Unauthenticated):
-            await door.caller(None, "here", session=shown)
+            await door.authenticate(None, "here", session=shown)
 
     asyncio.run(ask())
     assert desk.writes == 0
 
 
 def test_no_use_prolongs_a_session_beyond_its_absolute_end(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
@@ -192,16 +192,16 @@ def test_no_use_prolongs_a_session_beyond_its_absolute_end(
         door = guard(desk, clock)
         for _ in range(11):
             clock.advance(seconds=5 * 60.0)
-            await door.caller(None, "here", session=shown)
+            await door.authenticate(None, "here", session=shown)
         clock.advance(seconds=5 * 60.0)
         with pytest.raises(Unauthenticated):
-            await door.caller(None, "here", session=shown)
+            await door.authenticate(None, "here", session=shown)
 
     asyncio.run(ask())
 
 
 def test_the_use_of_a_session_is_known_to_all_servers_and_seldom_written(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
@@ -209,32 +209,32 @@ def test_the_use_of_a_session_is_known_to_all_servers_and_seldom_written(
         one, other = guard(desk, clock), guard(desk, clock)
         clock.advance(seconds=60.0)
         for _ in range(5):
-            await one.caller(None, "here", session=shown)
+            await one.authenticate(None, "here", session=shown)
         assert desk.writes == 1
-        clock.advance(seconds=SEEN_SECONDS)
-        await other.caller(None, "here", session=shown)
+        clock.advance(seconds=SESSION_CACHE_SECONDS)
+        await other.authenticate(None, "here", session=shown)
         clock.advance(seconds=9.5 * 60.0)
-        await other.caller(None, "here", session=shown)
+        await other.authenticate(None, "here", session=shown)
 
     asyncio.run(ask())
 
 
 def test_two_servers_that_save_a_use_at_the_same_time_go_on(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
     async def ask() -> None:
         doors = guard(desk, clock), guard(desk, clock)
         for door in doors:
-            await door.caller(None, "here", session=shown)
-        clock.advance(seconds=SEEN_SECONDS - 1)
+            await door.authenticate(None, "here", session=shown)
+        clock.advance(seconds=SESSION_CACHE_SECONDS - 1)
         for seconds in (9 * 60.0, 9 * 60.0):
             for door in doors:
-                await door.caller(None, "here", session=ShownSession(shown.id, is_background=True))
+                await door.authenticate(None, "here", session=ShownSession(shown.id, is_background=True))
             clock.advance(seconds=seconds)
             for door in doors:
-                await door.caller(None, "here", session=shown)
+                await door.authenticate(None, "here", session=shown)
 
     asyncio.run(ask())
     [kept] = all_sessions(desk.reader)
@@ -242,47 +242,52 @@ def test_two_servers_that_save_a_use_at_the_same_time_go_on(
 
 
 def test_a_session_that_was_ended_opens_nothing_on_any_server_after_some_seconds(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
     async def ask() -> None:
         here, there = SessionCache(desk, clock), SessionCache(desk, clock)
-        doors = [Guard(desk, clock, Rates(None, clock), sessions=cache) for cache in (here, there)]
+        doors = [
+            KeyAuthenticator(desk, clock, ClientRateLimiter(None, clock), sessions=cache)
+            for cache in (here, there)
+        ]
         for door in doors:
-            await door.caller(None, "here", session=shown)
+            await door.authenticate(None, "here", session=shown)
         sessions.end(shown.id)
         here.forget(shown.id)
         with pytest.raises(Unauthenticated):
-            await doors[0].caller(None, "here", session=shown)
-        clock.advance(seconds=SEEN_SECONDS)
+            await doors[0].authenticate(None, "here", session=shown)
+        clock.advance(seconds=SESSION_CACHE_SECONDS)
         with pytest.raises(Unauthenticated):
-            await doors[1].caller(None, "here", session=shown)
+            await doors[1].authenticate(None, "here", session=shown)
 
     asyncio.run(ask())
 
 
 def test_a_use_does_not_bring_an_ended_session_back(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
     async def ask() -> None:
         door = guard(desk, clock)
         clock.advance(seconds=120.0)
-        await door.caller(None, "here", session=ShownSession(shown.id, is_background=True))
+        await door.authenticate(None, "here", session=ShownSession(shown.id, is_background=True))
         sessions.end(shown.id)
-        await door.caller(None, "here", session=shown)  # it believes what it has read, and tries to save
+        await door.authenticate(
+            None, "here", session=shown
+        )  # it believes what it has read, and tries to save
         assert desk.writes == 1
         with pytest.raises(Unauthenticated):
-            await door.caller(None, "here", session=shown)
+            await door.authenticate(None, "here", session=shown)
 
     asyncio.run(ask())
     assert all_sessions(desk.reader) == []
 
 
 def test_a_read_from_before_the_end_does_not_bring_a_session_back(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     session_id = begun(sessions, clock)
 
@@ -303,7 +308,7 @@ def test_a_read_from_before_the_end_does_not_bring_a_session_back(
 
 
 def test_ids_that_are_asked_for_together_are_read_together(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     ids = [begun(sessions, clock) for _ in range(20)]
 
@@ -323,7 +328,7 @@ def test_ids_that_are_asked_for_together_are_read_together(
 
 
 def test_a_store_that_is_away_is_not_named_and_the_next_request_asks_again(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     session_id = begun(sessions, clock)
 
@@ -339,8 +344,8 @@ def test_a_store_that_is_away_is_not_named_and_the_next_request_asks_again(
     asyncio.run(ask())
 
 
-def test_a_session_ends_with_its_key(desk: Desk, clock: ManualClock, sessions: Sessions) -> None:
-    keys = Keys(desk.store, desk.reader, actor="ann")
+def test_a_session_ends_with_its_key(desk: Desk, clock: ManualClock, sessions: SessionAdmin) -> None:
+    keys = ApiKeyAdmin(desk.store, desk.reader, actor="ann")
     grants = [Grant.parse("operate")]
 
     def begin(token: str) -> ShownSession:
@@ -349,31 +354,31 @@ def test_a_session_ends_with_its_key(desk: Desk, clock: ManualClock, sessions: S
     async def ask() -> None:
         door = guard(desk, clock)
         before = begin(keys.create("ops", grants).token)
-        assert (await door.caller(None, "here", session=before)).may("pause_queue", "mail")
+        assert (await door.authenticate(None, "here", session=before)).may("pause_queue", "mail")
         after = begin(keys.rotate("ops").token)
-        clock.advance(seconds=SEEN_SECONDS)
+        clock.advance(seconds=SESSION_CACHE_SECONDS)
         with pytest.raises(Unauthenticated):
-            await door.caller(None, "here", session=before)
-        await door.caller(None, "here", session=after)
+            await door.authenticate(None, "here", session=before)
+        await door.authenticate(None, "here", session=after)
         keys.revoke("ops")
         keys.create("ops", grants)  # the same name is another key
-        clock.advance(seconds=SEEN_SECONDS)
+        clock.advance(seconds=SESSION_CACHE_SECONDS)
         with pytest.raises(Unauthenticated):
-            await door.caller(None, "here", session=after)
+            await door.authenticate(None, "here", session=after)
 
     asyncio.run(ask())
 
 
 def test_a_token_counts_before_a_session_and_an_id_is_no_token(
-    sessions: Sessions, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, desk: Desk, clock: ManualClock
 ) -> None:
     session_id = begun(sessions, clock)
 
     async def ask() -> None:
         door = guard(desk, clock)
         with pytest.raises(Unauthenticated):
-            await door.caller("fbk_no.key", "here", session=ShownSession(session_id))
+            await door.authenticate("fbk_no.key", "here", session=ShownSession(session_id))
         with pytest.raises(Unauthenticated):
-            await door.caller(session_id, "here")
+            await door.authenticate(session_id, "here")
 
     asyncio.run(ask())

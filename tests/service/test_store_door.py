@@ -11,12 +11,12 @@ import pytest
 
 from forebay.domain.access import Grant
 from forebay.domain.job import NewJob, QueueName
-from forebay.service.http.storing import StoreDoor
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.http.storing import StoreRpc
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.memory.store import MemoryStore
 from forebay.stores.opening import open_engine
-from forebay.stores.wire import calls
+from forebay.stores.wire import store_methods
 from tests.service.serving import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
@@ -36,10 +36,10 @@ def connected(served: Served) -> socket.socket:
 
 
 def test_who_may_not_make_a_call_is_told_so_before_its_body_is_read() -> None:
-    with serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as served:
-        engine = served.service.desk.engine
+    with serving(open_engine("memory://"), security=ServerSecurity(requires_keys=True)) as served:
+        engine = served.service.pool.engine
         with closing(engine.store()) as store, closing(engine.reader()) as reader:
-            token = Keys(store, reader, actor="ann").create("viewer", [Grant.parse("view:mine")]).token
+            token = ApiKeyAdmin(store, reader, actor="ann").create("viewer", [Grant.parse("view:mine")]).token
         told = []
         for path in ("insert", "exchange", "save_limit", "save_document", "nothing"):
             with connected(served) as asking:
@@ -62,13 +62,13 @@ def test_a_call_whose_client_has_left_is_not_made_unless_it_has_begun(
 
     def seen(app: Any) -> Any:
         door = app
-        while not isinstance(door, StoreDoor):
+        while not isinstance(door, StoreRpc):
             door = door._app
         doors.append(door)
         return app
 
     def called(stack: ExitStack, served: Served, queue: QueueName, task: str) -> socket.socket:
-        body = calls()["insert"].asked([[NewJob(task=task, queue=queue)]], {})
+        body = store_methods()["insert"].encode_call([[NewJob(task=task, queue=queue)]], {})
         asking = stack.enter_context(connected(served))
         asking.sendall(head(served, "insert", "", len(body)) + body)
         return asking
@@ -81,10 +81,10 @@ def test_a_call_whose_client_has_left_is_not_made_unless_it_has_begun(
         assert begun.wait(PATIENCE)
         [door] = doors
         waits = called(stack, served, queue, "waits")
-        eventually(lambda: door._under_way == 2)
+        eventually(lambda: door._in_flight == 2)
 
         waits.close()
-        eventually(lambda: door._under_way == 1)
+        eventually(lambda: door._in_flight == 1)
         may_go.set()
         assert first.recv(65_536).startswith(b"HTTP/1.1 200")
 

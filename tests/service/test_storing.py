@@ -10,26 +10,34 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forebay.app.codec import decode_call, encode_call, framed
+from forebay.app.codec import decode_call, encode_call, frame
 from forebay.app.masking import MASK
-from forebay.app.ramping import find_ramp
+from forebay.app.ramping import find_gradual_revive
 from forebay.domain.access import Grant
 from forebay.domain.document import Document
 from forebay.domain.histogram import Histogram
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import MAX_COST, Amendment, Job, JobId, Need, NewJob, QueueName, WorkerId
+from forebay.domain.job import MAX_COST, Dependency, Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
-from forebay.domain.metrics import SAMPLE, TEN_SECONDS, TOGETHER, MetricRow, Stock, Tally, start_of
-from forebay.domain.note import Note, Notes, Progress
+from forebay.domain.metrics import (
+    ALL_WORKERS,
+    SAMPLE,
+    TEN_SECONDS,
+    MetricRow,
+    QueueSnapshot,
+    TaskStats,
+    start_of,
+)
+from forebay.domain.note import JobProgress, Progress, ProgressUpdate
 from forebay.domain.outcome import Completed, Interrupted
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import QueueState
-from forebay.domain.ramp import Ramp
-from forebay.domain.schedule import Definition, Schedule
-from forebay.domain.settlement import Charge, decide
-from forebay.domain.worker import MIN_BEAT_MS, SHOWN_JOBS, CommandKind, Pulse, WorkerInfo
+from forebay.domain.ramp import GradualRevive
+from forebay.domain.schedule import Schedule, ScheduleDefinition
+from forebay.domain.settlement import TokenCharge, decide
+from forebay.domain.worker import MIN_HEARTBEAT_MS, SHOWN_JOBS, CommandKind, HeartbeatStatus, WorkerInfo
 from forebay.errors import (
     CorruptPayload,
     Forbidden,
@@ -42,13 +50,13 @@ from forebay.errors import (
     StoreUnusable,
     Unauthenticated,
 )
-from forebay.service.keys import KIND, Keys
-from forebay.service.permitting.reaching import NEEDS
-from forebay.service.server import Security
+from forebay.service.keys import KIND, ApiKeyAdmin
+from forebay.service.permitting.reaching import STORE_CALL_RULES
+from forebay.service.server import ServerSecurity
 from forebay.service.sessions import KIND as SESSION
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader, Standing, Store, Want
-from forebay.stores.wire import calls
+from forebay.stores.protocol import LeaseStatus, QueueClaim, Reader, Store
+from forebay.stores.wire import store_methods
 from tests.service.serving import Served, serving
 
 MINE, OTHER = QueueName("mine"), QueueName("other")
@@ -75,14 +83,14 @@ class Far(NamedTuple):
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    with serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as found:
+    with serving(open_engine("memory://"), security=ServerSecurity(requires_keys=True)) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def near(served: Served) -> Iterator[Far]:
     """The store behind the service."""
-    engine = served.service.desk.engine
+    engine = served.service.pool.engine
     with closing(engine.store()) as store, closing(engine.reader()) as reader:
         for name in (MINE, OTHER):
             store.save_queue(name)
@@ -92,7 +100,7 @@ def near(served: Served) -> Iterator[Far]:
 @pytest.fixture(scope="module")
 def far(served: Served, near: Far) -> Iterator[dict[str, Far]]:
     """The store as each holder of a key sees it."""
-    keys = Keys(near.store, near.reader, actor="ann")
+    keys = ApiKeyAdmin(near.store, near.reader, actor="ann")
     with ExitStack() as stack:
         found = {}
         for name, grants in GRANTS.items():
@@ -112,7 +120,7 @@ def put(near: Far, queue: QueueName, **fields: Any) -> JobId:
 def started(near: Far, queue: QueueName, worker: WorkerId, **fields: Any) -> Job:
     job_id = put(near, queue, **fields)
     while True:
-        [job] = near.store.exchange(worker, wants=[Want(queue, 1)], room=1).jobs
+        [job] = near.store.settle_and_claim(worker, claims=[QueueClaim(queue, 1)], room=1).jobs
         if job.id == job_id:
             return job
 
@@ -124,7 +132,7 @@ def state_of(near: Far, job_id: JobId) -> JobState:
 
 
 def test_every_call_of_the_seam_has_its_need() -> None:
-    assert NEEDS.keys() | {"hint"} == calls().keys()
+    assert STORE_CALL_RULES.keys() | {"hint"} == store_methods().keys()
 
 
 # What spans all queues, or is about none, needs a key for all of them
@@ -134,19 +142,19 @@ SPANNING: dict[str, Callable[[Far], object]] = {
     "promote": lambda far: far.store.promote(),
     "rescore": lambda far: far.store.rescore(),
     "prune": lambda far: far.store.prune(),
-    "take_duty": lambda far: far.store.take_duty("d", 0),
-    "take_stock": lambda far: far.store.take_stock(),
-    "forget_metrics": lambda far: far.store.forget_metrics(10_000, 0),
+    "take_duty": lambda far: far.store.acquire_maintenance("d", 0),
+    "take_stock": lambda far: far.store.snapshot_queues(),
+    "forget_metrics": lambda far: far.store.prune_metrics(10_000, 0),
     "due_schedules": lambda far: far.store.due_schedules(),
-    "fire": lambda far: far.store.fire([]),
+    "fire": lambda far: far.store.fire_schedules([]),
     "save_limit": lambda far: far.store.save_limit(Limit(scope="global", concurrency=1_000)),
     "drop_limit": lambda far: far.store.drop_limit("global"),
     "save_schedule": lambda far: far.store.save_schedule(
-        Schedule(definition=Definition(name="s", job=NewJob(task="t"), cron="0 3 1 1 *"))
+        Schedule(definition=ScheduleDefinition(name="s", job=NewJob(task="t"), cron="0 3 1 1 *"))
     ),
     "drop_schedule": lambda far: far.store.drop_schedule("s"),
-    "send": lambda far: far.store.send(CommandKind.PAUSE, []),
-    "record": lambda far: far.store.record([Event(kind=EventKind.NOTE)]),
+    "send": lambda far: far.store.send_command(CommandKind.PAUSE, []),
+    "record": lambda far: far.store.record_events([Event(kind=EventKind.COMMENT)]),
     "migrate": lambda far: far.store.migrate(),
     "save_document": lambda far: far.store.save_document(Document(kind="d", name="d", body="{}")),
     "drop_document": lambda far: far.store.drop_document("d", "d"),
@@ -157,12 +165,12 @@ SPANNING: dict[str, Callable[[Far], object]] = {
     "workers": lambda far: far.reader.workers(),
     "commands": lambda far: far.reader.commands([]),
     "schedules": lambda far: far.reader.schedules(),
-    "firings": lambda far: far.reader.firings("s"),
+    "firings": lambda far: far.reader.schedule_runs("s"),
     "limits": lambda far: far.reader.limits(),
     "audit": lambda far: far.reader.audit(),
     "archive": lambda far: far.reader.archive(),
     "health": lambda far: far.reader.health(),
-    "vitals": lambda far: far.reader.vitals(),
+    "vitals": lambda far: far.reader.server_usage(),
     "cancel dependants": lambda far: far.store.cancel([], dependants=True),
     "revive dependants": lambda far: far.store.revive([], dependants=True),
 }
@@ -222,7 +230,7 @@ def test_a_new_job_reaches_into_no_other_queue(near: Far, far: dict[str, Far]) -
     refusals = []
     for parent in (hidden, JobId("unknown")):
         with pytest.raises(InvalidJob) as caught:
-            far["producer"].store.insert([NewJob(task="t", queue=MINE, depends_on=(Need(parent),))])
+            far["producer"].store.insert([NewJob(task="t", queue=MINE, depends_on=(Dependency(parent),))])
         refusals.append(str(caught.value).replace(parent, "ID"))
 
     with pytest.raises(Forbidden):
@@ -239,12 +247,12 @@ def test_a_worker_claims_from_its_queue_alone(near: Far, far: dict[str, Far]) ->
     put(near, OTHER)
     store = far["consumer"].store
 
-    [job] = store.exchange(W1, wants=[Want(MINE, 1)], room=1).jobs
-    answer = store.exchange(W1, [decide(job, Completed(b"1"), 0.0)])
+    [job] = store.settle_and_claim(W1, claims=[QueueClaim(MINE, 1)], room=1).jobs
+    answer = store.settle_and_claim(W1, [decide(job, Completed(b"1"), 0.0)])
 
     assert (job.id, answer.settled) == (mine, (mine,))
     with pytest.raises(Forbidden):
-        store.exchange(W1, wants=[Want(MINE, 1), Want(OTHER, 1)], room=2)
+        store.settle_and_claim(W1, claims=[QueueClaim(MINE, 1), QueueClaim(OTHER, 1)], room=2)
 
 
 def test_a_worker_ends_and_keeps_no_jobs_of_other_queues(near: Far, far: dict[str, Far]) -> None:
@@ -252,18 +260,20 @@ def test_a_worker_ends_and_keeps_no_jobs_of_other_queues(near: Far, far: dict[st
     lease = Lease(job.id, job.attempt)
     store = far["consumer"].store
 
-    answer = store.exchange(
-        W2, [decide(job, Completed(b"1"), 0.0)], notes=[Note(lease=lease, progress=Progress(done=1))]
+    answer = store.settle_and_claim(
+        W2,
+        [decide(job, Completed(b"1"), 0.0)],
+        updates=[ProgressUpdate(lease=lease, progress=Progress(done=1))],
     )
     renewal = store.renew(W2, [lease])
-    [standing] = store.standing(W2, [lease])
+    [standing] = store.lease_status(W2, [lease])
 
     assert [(refusal.lease, refusal.reason) for refusal in answer.refused] == [(lease, "gone")]
-    assert [refusal.lease for refusal in answer.unnoted] == [lease]
+    assert [refusal.lease for refusal in answer.refused_updates] == [lease]
     assert (renewal.renewed, [refusal.lease for refusal in renewal.refused]) == ((), [lease])
-    assert standing is Standing.OVER
+    assert standing is LeaseStatus.OVER
     assert state_of(near, job.id) is JobState.RUNNING
-    assert near.reader.notes(job.id) == Notes()
+    assert near.reader.progress(job.id) == JobProgress()
 
 
 def test_a_worker_under_a_foreign_id_is_told_nothing(near: Far, far: dict[str, Far]) -> None:
@@ -272,10 +282,10 @@ def test_a_worker_under_a_foreign_id_is_told_nothing(near: Far, far: dict[str, F
     near.store.cancel([theirs.id, mine.id], "secret")
     store = far["consumer"].store
 
-    answer = store.exchange(worker, known=[])
+    answer = store.settle_and_claim(worker, known=[])
     renewal = store.renew(worker, [])
 
-    assert {job.queue for job in answer.adopted} == {MINE}
+    assert {job.queue for job in answer.recovered} == {MINE}
     assert [one.job_id for one in (*answer.cancels, *renewal.cancels)] == [mine.id] * 2
 
 
@@ -284,8 +294,8 @@ def test_follow_ups_need_leave_to_produce(near: Far, far: dict[str, Far]) -> Non
     ending = decide(job, Completed(b"1", follow_ups=(NewJob(task="t", queue=OTHER),)), 0.0)
 
     with pytest.raises(Forbidden):
-        far["consumer"].store.exchange(W1, [ending])
-    answer = far["everywhere"].store.exchange(W1, [ending])
+        far["consumer"].store.settle_and_claim(W1, [ending])
+    answer = far["everywhere"].store.settle_and_claim(W1, [ending])
 
     assert answer.settled == (job.id,)
 
@@ -295,7 +305,7 @@ def test_follow_ups_create_no_queue(near: Far, far: dict[str, Far]) -> None:
     ending = decide(job, Completed(b"1", follow_ups=(NewJob(task="t", queue=QueueName("unknown")),)), 0.0)
 
     with pytest.raises(QueueNotFound):
-        far["everywhere"].store.exchange(W1, [ending])
+        far["everywhere"].store.settle_and_claim(W1, [ending])
 
     assert near.reader.queues([QueueName("unknown")]) == []
     assert state_of(near, job.id) is JobState.RUNNING
@@ -308,11 +318,11 @@ def test_an_ending_gives_back_no_more_tokens_than_its_job_took(near: Far, far: d
     put(near, rare)
     job = started(near, MINE, W1)
 
-    far["consumer"].store.exchange(
-        W1, [replace(decide(job, Interrupted(), 0.0), charge=Charge((scope,), -100))]
+    far["consumer"].store.settle_and_claim(
+        W1, [replace(decide(job, Interrupted(), 0.0), charge=TokenCharge((scope,), -100))]
     )
 
-    assert near.store.exchange(W2, wants=[Want(rare, 1)], room=1).jobs == ()
+    assert near.store.settle_and_claim(W2, claims=[QueueClaim(rare, 1)], room=1).jobs == ()
 
 
 @pytest.mark.parametrize("holder", ["consumer", "everywhere"])
@@ -326,10 +336,12 @@ def test_an_ending_charges_no_more_than_a_job_can_cost_and_for_itself_alone(
     job = started(near, MINE, W1)
     ending = decide(job, Completed(b"1"), 0.0)
 
-    answer = far[holder].store.exchange(W1, [replace(ending, charge=Charge((f"queue:{rare}",), 2**40))])
+    answer = far[holder].store.settle_and_claim(
+        W1, [replace(ending, charge=TokenCharge((f"queue:{rare}",), 2**40))]
+    )
 
     assert answer.settled == (job.id,)
-    assert len(near.store.exchange(W2, wants=[Want(rare, 1)], room=1).jobs) == 1
+    assert len(near.store.settle_and_claim(W2, claims=[QueueClaim(rare, 1)], room=1).jobs) == 1
     for scope in (f"queue:{MINE}", f"queue:{rare}"):
         near.store.drop_limit(scope)
 
@@ -339,48 +351,49 @@ def test_what_a_worker_says_of_itself_can_be_reckoned_with(near: Far, far: dict[
         id=WorkerId("odd"),
         queues=(MINE,),
         host="h" * 10_000,
-        beat_ms=0,
+        heartbeat_ms=0,
         running=(JobId("j"),) * 100,
     )
 
-    far["consumer"].store.beat(worker)
+    far["consumer"].store.heartbeat(worker)
 
     [listed] = [one for one in near.reader.workers() if one.id == worker.id]
-    assert (len(listed.host), listed.beat_ms, len(listed.running)) == (255, MIN_BEAT_MS, SHOWN_JOBS)
-    assert listed.pulse(near.reader.now()) is Pulse.ALIVE
-    near.store.forget_worker(worker.id)
+    assert (len(listed.host), listed.heartbeat_ms, len(listed.running)) == (255, MIN_HEARTBEAT_MS, SHOWN_JOBS)
+    assert listed.heartbeat_status(near.reader.now()) is HeartbeatStatus.ALIVE
+    near.store.remove_worker(worker.id)
 
 
 def test_a_worker_speaks_for_no_other_one(near: Far, far: dict[str, Far]) -> None:
     other = WorkerInfo(id=WorkerId("theirs"), queues=(OTHER,))
-    near.store.beat(other)
-    [command] = near.store.send(CommandKind.PAUSE, [other.id])
+    near.store.heartbeat(other)
+    [command] = near.store.send_command(CommandKind.PAUSE, [other.id])
     store = far["consumer"].store
 
     attempts: list[Callable[[], object]] = [
-        lambda: store.beat(WorkerInfo(id=other.id, queues=(MINE,))),
-        lambda: store.beat(WorkerInfo(id=WorkerId("new"), queues=(OTHER,))),
-        lambda: store.beat(WorkerInfo(id=WorkerId("new"))),
-        lambda: store.forget_worker(other.id),
+        lambda: store.heartbeat(WorkerInfo(id=other.id, queues=(MINE,))),
+        lambda: store.heartbeat(WorkerInfo(id=WorkerId("new"), queues=(OTHER,))),
+        lambda: store.heartbeat(WorkerInfo(id=WorkerId("new"))),
+        lambda: store.remove_worker(other.id),
         lambda: store.take_commands([other.id]),
-        lambda: store.answer(command.id, "done"),
+        lambda: store.answer_command(command.id, "done"),
     ]
     for attempt in attempts:
         with pytest.raises(Forbidden):
             attempt()
 
-    store.beat(WorkerInfo(id=WorkerId("ours"), queues=(MINE,)))
+    store.heartbeat(WorkerInfo(id=WorkerId("ours"), queues=(MINE,)))
     assert store.take_commands([WorkerId("ours")]) == []
     [listed] = [worker for worker in near.reader.workers() if worker.id == "ours"]
     assert listed.is_remote
-    store.forget_worker(WorkerId("ours"))
-    near.store.forget_worker(other.id)
+    store.remove_worker(WorkerId("ours"))
+    near.store.remove_worker(other.id)
 
 
 def test_a_worker_keeps_and_sees_figures_of_its_own_queues(near: Far, far: dict[str, Far]) -> None:
     start = start_of(near.reader.now(), TEN_SECONDS)
     mine, other = (
-        MetricRow(tier=TEN_SECONDS, start=start, queue=queue, worker="w") for queue in (MINE, OTHER)
+        MetricRow(resolution_ms=TEN_SECONDS, starts_at=start, queue=queue, worker="w")
+        for queue in (MINE, OTHER)
     )
     near.store.record_metrics([other])
     store = far["consumer"].store
@@ -403,15 +416,15 @@ NO_FIGURES: dict[str, dict[str, Any]] = {
     "tier": {"tier": 60_000},
     "between": {"start": 1},
     "sample": {"worker": SAMPLE},
-    "together": {"worker": TOGETHER},
-    "stock": {"stock": Stock(0, Counts(), 0, 0)},
-    "tasks": {"tasks": {str(number): Tally() for number in range(1_002)}},
-    "counts": {"tasks": {"t": Tally({"completed": 2**60})}},
-    "less than none": {"tasks": {"t": Tally({"completed": -1})}},
-    "errors": {"tasks": {"t": Tally({}, {str(number): 1 for number in range(22)})}},
-    "steps": {"tasks": {"t": Tally(run=replace(SOME, steps={2**40: 1}))}},
-    "total": {"tasks": {"t": Tally(wait=replace(SOME, total_us=2**60))}},
-    "most": {"tasks": {"t": Tally(wait=replace(SOME, most_us=-1))}},
+    "together": {"worker": ALL_WORKERS},
+    "stock": {"stock": QueueSnapshot(0, Counts(), 0, 0)},
+    "tasks": {"tasks": {str(number): TaskStats() for number in range(1_002)}},
+    "counts": {"tasks": {"t": TaskStats({"completed": 2**60})}},
+    "less than none": {"tasks": {"t": TaskStats({"completed": -1})}},
+    "errors": {"tasks": {"t": TaskStats({}, {str(number): 1 for number in range(22)})}},
+    "steps": {"tasks": {"t": TaskStats(run=replace(SOME, steps={2**40: 1}))}},
+    "total": {"tasks": {"t": TaskStats(wait=replace(SOME, total_us=2**60))}},
+    "most": {"tasks": {"t": TaskStats(wait=replace(SOME, max_us=-1))}},
 }
 
 
@@ -454,7 +467,7 @@ def test_an_operator_steers_its_own_queue_and_signs(near: Far, far: dict[str, Fa
     store.save_queue(MINE, state=QueueState.ACTIVE)
     [revived] = store.revive([job_id])
 
-    assert (verdict.done, revived.done) == (True, True)
+    assert (verdict.applied, revived.applied) == (True, True)
     actors = {str(event.actor).partition("#")[0] for _, event in near.reader.audit(limit=4)}
     assert actors == {"operator"}
     refused: list[Callable[[], object]] = [
@@ -469,7 +482,7 @@ def test_an_operator_steers_its_own_queue_and_signs(near: Far, far: dict[str, Fa
 
 
 def test_what_is_recorded_is_signed_each_time(near: Far, far: dict[str, Far]) -> None:
-    far["admin"].store.record([Event(kind=EventKind.NOTE, actor="somebody-else")] * 2)
+    far["admin"].store.record_events([Event(kind=EventKind.COMMENT, actor="somebody-else")] * 2)
 
     actors = {str(event.actor).partition("#")[0] for _, event in near.reader.audit(limit=2)}
     assert actors == {"admin"}
@@ -487,9 +500,9 @@ def test_keys_and_sessions_are_changed_by_nobody_unseen(kind: str, far: dict[str
 
 def test_a_ramp_is_of_who_shows_the_key_whatever_they_write(near: Far, far: dict[str, Far]) -> None:
     def saved(holder: str, by: str, revision: int) -> str:
-        body = msgspec.json.encode(Ramp(name="r", query=JobQuery(), started_by=by)).decode()
+        body = msgspec.json.encode(GradualRevive(name="r", query=JobQuery(), started_by=by)).decode()
         far[holder].store.save_document(Document(kind="ramp", name="r", body=body, revision=revision))
-        return find_ramp(near.reader, "r").started_by.partition("#")[0]
+        return find_gradual_revive(near.reader, "r").started_by.partition("#")[0]
 
     assert [saved("admin", "bob", 0), saved("boss", "bob", 1)] == ["admin", "admin"]
     with pytest.raises(Forbidden):
@@ -503,31 +516,31 @@ def test_a_job_is_moved_into_no_queue_beyond_the_key(near: Far, far: dict[str, F
     job_id = put(near, MINE)
 
     with pytest.raises(Forbidden):
-        far["producer"].store.amend(job_id, Amendment(queue=OTHER))
+        far["producer"].store.update_job(job_id, JobUpdate(queue=OTHER))
     with pytest.raises(Forbidden):
-        far["producer"].store.amend(job_id, Amendment(queue=QueueName("none")))
+        far["producer"].store.update_job(job_id, JobUpdate(queue=QueueName("none")))
     with pytest.raises(QueueNotFound):
-        far["maker"].store.amend(put(near, QueueName("new-8")), Amendment(queue=QueueName("new-9")))
+        far["maker"].store.update_job(put(near, QueueName("new-8")), JobUpdate(queue=QueueName("new-9")))
 
     assert near.reader.jobs([job_id])[0].queue == MINE  # type: ignore[union-attr]  # it is there
-    assert far["admin"].store.amend(job_id, Amendment(queue=OTHER)).done
+    assert far["admin"].store.update_job(job_id, JobUpdate(queue=OTHER)).applied
 
 
 def test_jobs_of_other_queues_are_as_good_as_none(near: Far, far: dict[str, Far]) -> None:
     job_id = put(near, OTHER)
-    edge = put(near, MINE, depends_on=(Need(job_id),))
+    edge = put(near, MINE, depends_on=(Dependency(job_id),))
     for holder in ("producer", "operator", "viewer"):
         store, reader = far[holder]
         refusal = Forbidden if holder == "viewer" else JobNotFound
         with pytest.raises((JobNotFound, refusal)):
             store.cancel([job_id])
         with pytest.raises((JobNotFound, refusal)):
-            store.amend(job_id, Amendment(priority=1))
+            store.update_job(job_id, JobUpdate(priority=1))
         assert reader.jobs([job_id]) == [None]
-        assert (reader.history(job_id), reader.position(job_id), reader.notes(job_id)) == (
+        assert (reader.history(job_id), reader.position(job_id), reader.progress(job_id)) == (
             None,
             None,
-            Notes(),
+            JobProgress(),
         )
         assert (reader.parents([edge]), reader.dependants([job_id])) == ([], [])
 
@@ -537,7 +550,7 @@ def test_jobs_of_other_queues_are_as_good_as_none(near: Far, far: dict[str, Far]
 
 def test_what_is_seen_of_a_job_names_none_of_another_queue(near: Far, far: dict[str, Far]) -> None:
     hidden, seen = put(near, OTHER), put(near, MINE)
-    child = put(near, MINE, depends_on=(Need(hidden),), parent_id=hidden)
+    child = put(near, MINE, depends_on=(Dependency(hidden),), parent_id=hidden)
     other = put(near, MINE, parent_id=seen)
     near.store.cancel([hidden])
     near.store.promote()  # what hangs on it follows
@@ -550,7 +563,7 @@ def test_what_is_seen_of_a_job_names_none_of_another_queue(near: Far, far: dict[
         assert second is not None
         assert timeline is not None
         [line] = reader.search(JobQuery(queues=(MINE,), states=(JobState.CANCELLED,))).jobs
-        [fate] = reader.fates([child])
+        [fate] = reader.job_states([child])
         assert fate is not None
         assert fate.reason == first.reason
         told[holder] = (first.parent_id, first.reason, line.reason, timeline.job.parent_id, second.parent_id)
@@ -565,7 +578,7 @@ def test_what_is_seen_of_a_job_names_none_of_another_queue(near: Far, far: dict[
 LOOKS: list[Callable[[Reader], object]] = [
     lambda reader: reader.counts([OTHER]),
     lambda reader: reader.queues([OTHER]),
-    lambda reader: reader.paces([OTHER]),
+    lambda reader: reader.throughputs([OTHER]),
     lambda reader: reader.peek(OTHER),
     lambda reader: reader.search(JobQuery(queues=(MINE, OTHER))),
 ]
@@ -589,7 +602,7 @@ def test_secrets_are_told_to_who_might_claim_them(near: Far, far: dict[str, Far]
 
 def test_of_what_cannot_be_read_only_the_reason_is_told(near: Far, far: dict[str, Far]) -> None:
     unread = encode_call([], {"password": "s3cret"}).replace(b"fb1", b"fb2")
-    sealed = framed(b"s3aled", key="k1", nonce="n")
+    sealed = frame(b"s3aled", key="k1", nonce="n")
 
     def payload_for(holder: str, payload: bytes) -> bytes:
         [job] = far[holder].reader.jobs([put(near, MINE, payload=payload)])
@@ -620,7 +633,7 @@ def test_looks_show_ones_own_queues(near: Far, far: dict[str, Far]) -> None:
         reader = far[holder].reader
         assert set(reader.counts()) == {MINE}
         assert [queue.name for queue in reader.queues()] == [MINE]
-        assert {one.queue for one in reader.held()} <= {MINE}
+        assert {one.queue for one in reader.lanes()} <= {MINE}
         page = reader.search(JobQuery(queues=(MINE,)), limit=1_000)
         assert mine in {job.id for job in page.jobs}
         assert {job.queue for job in page.jobs} == {MINE}
@@ -644,7 +657,7 @@ TOO_MUCH: list[Callable[[Far], object]] = [
     lambda far: far.store.promote(10_001),
     lambda far: far.store.sweep(W1, lease_ms=0),
     lambda far: far.store.renew(W1, [], lease_ms=86_400_001),
-    lambda far: far.store.exchange(W1, wants=[Want(MINE, 1, 2**40)], room=1),
+    lambda far: far.store.settle_and_claim(W1, claims=[QueueClaim(MINE, 1, 2**40)], room=1),
 ]
 
 
@@ -656,7 +669,7 @@ def test_no_call_asks_for_too_much(number: int, far: dict[str, Far]) -> None:
 
 @pytest.mark.parametrize("ids", [MANY[:1_001], MANY[:1] * 2])
 def test_one_look_is_at_a_thousand_jobs(ids: list[JobId], plain: Served) -> None:
-    answer = plain.client.post("/v1/store/jobs", content=calls()["jobs"].asked((ids,), {}))
+    answer = plain.client.post("/v1/store/jobs", content=store_methods()["jobs"].encode_call((ids,), {}))
 
     assert answer.status_code == 422
 
@@ -670,7 +683,9 @@ def test_who_looks_at_more_jobs_makes_several_calls(near: Far, far: dict[str, Fa
 
 
 def test_who_has_room_for_more_than_a_call_gives_is_served(far: dict[str, Far]) -> None:
-    answer = far["admin"].store.exchange(W1, wants=[Want(QueueName("empty"), 2**40)], room=2**40)
+    answer = far["admin"].store.settle_and_claim(
+        W1, claims=[QueueClaim(QueueName("empty"), 2**40)], room=2**40
+    )
 
     assert answer.jobs == ()
 
@@ -704,7 +719,7 @@ def test_nonsense_is_refused_and_no_fault_of_ours(path: str, body: bytes, status
 
 def test_the_queue_of_deliveries_takes_nothing_else(plain: Served) -> None:
     # The client would refuse to say so.
-    body = calls()["insert"].asked([[NewJob(task="t", queue=QueueName("forebay-alertz"))]], {})
+    body = store_methods()["insert"].encode_call([[NewJob(task="t", queue=QueueName("forebay-alertz"))]], {})
     answer = plain.client.post("/v1/store/insert", content=body.replace(b"alertz", b"alerts"))
 
     assert answer.status_code == 422
@@ -735,11 +750,11 @@ def test_an_error_comes_with_all_that_it_says(plain: Served) -> None:
 def test_figures_of_another_time_are_not_kept(near: Far, far: dict[str, Far]) -> None:
     start = start_of(near.reader.now(), TEN_SECONDS)
     rows = [
-        MetricRow(tier=TEN_SECONDS, start=start + shift, queue=MINE, worker="timely")
+        MetricRow(resolution_ms=TEN_SECONDS, starts_at=start + shift, queue=MINE, worker="timely")
         for shift in (-400_000, 0, 400_000)
     ]
 
     far["consumer"].store.record_metrics(rows)
 
     kept = near.reader.metrics(TEN_SECONDS, start - 500_000, start + 500_000).rows
-    assert [row.start for row in kept if row.worker == "timely"] == [start]
+    assert [row.starts_at for row in kept if row.worker == "timely"] == [start]

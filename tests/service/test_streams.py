@@ -17,15 +17,15 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
-from forebay.service.keys import Keys
+from forebay.service.keys import ApiKeyAdmin
 from forebay.service.operations.service import Service
-from forebay.service.schema.consuming import ClaimRequest, SettleAnswer, SettleRequest
+from forebay.service.schema.consuming import ClaimRequest, SettleRequest, SettleResponse
 from forebay.service.schema.producing import EnqueueRequest
 from forebay.service.schema.queues import CreateQueueRequest
-from forebay.service.server import Security
+from forebay.service.server import ServerSecurity
 from forebay.stores.memory.store import MemoryStore
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Exchange
+from forebay.stores.protocol import SettleAndClaimResult
 from tests.service.serving import PATIENCE
 from tests.service.speaking import Spoken, speaking
 from tests.worker.support import eventually
@@ -95,7 +95,7 @@ def test_what_somebody_else_says_of_a_job_makes_no_room(spoken: Spoken) -> None:
         spoken.consumer.AckTask(pb.AckTaskRequest(id=job.id, lease="1-somebody"), timeout=PATIENCE)
 
     assert dict(caught.value.trailing_metadata())["forebay-code"] == "lease_lost"
-    assert Lease(JobId(job.id), 1) in spoken.service.consuming._windows._streams
+    assert Lease(JobId(job.id), 1) in spoken.service.claims._windows._streams
     stream.cancel()
 
 
@@ -105,7 +105,7 @@ def test_what_another_server_has_heard_makes_room_too(spoken: Spoken) -> None:
     stream = streaming(spoken, queue, 1)
     first = next(stream)
 
-    with speaking(spoken.service.desk.engine) as other:
+    with speaking(spoken.service.pool.engine) as other:
         assert acked(other, first)
         second = next(stream)
         stream.cancel()
@@ -116,17 +116,17 @@ def test_what_another_server_has_heard_makes_room_too(spoken: Spoken) -> None:
 def test_what_is_claimed_for_a_stream_that_is_gone_goes_back_at_once(
     spoken: Spoken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue, groups = spoken.queue("gone"), spoken.service.waiting._groups
-    real, streams = MemoryStore.exchange, list[Any]()
+    queue, groups = spoken.queue("gone"), spoken.service.claim_waiters._groups
+    real, streams = MemoryStore.settle_and_claim, list[Any]()
 
-    def exchange(store: MemoryStore, *args: Any, **more: Any) -> Exchange:
+    def exchange(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
         answer = real(store, *args, **more)
         if answer.jobs and streams:  # they are claimed, and nobody has them yet
             streams.pop().cancel()
             eventually(lambda: not any(queue in kind.queues for kind in list(groups)))
         return answer
 
-    monkeypatch.setattr(MemoryStore, "exchange", exchange)
+    monkeypatch.setattr(MemoryStore, "settle_and_claim", exchange)
     streams.append(streaming(spoken, queue, 5))
     ids = [spoken.enqueue(queue) for _ in range(3)]
 
@@ -141,22 +141,22 @@ def test_who_is_cancelled_while_it_gives_jobs_back_has_given_them_back() -> None
         await service.start()
         try:
             await service.administering.create_queue(CreateQueueRequest(name="q"))
-            job = await service.producing.enqueue(EnqueueRequest(task="t", queue="q"))
-            answer = await service.consuming.claim(ClaimRequest(queues=["q"]))
-            may_go, real = asyncio.Event(), service.desk.jobs
+            job = await service.jobs.enqueue(EnqueueRequest(task="t", queue="q"))
+            answer = await service.claims.claim(ClaimRequest(queues=["q"]))
+            may_go, real = asyncio.Event(), service.pool.jobs
 
             async def jobs(ids: Sequence[JobId], **options: Any) -> list[Job | None]:
                 await may_go.wait()
                 return await real(ids, **options)
 
             with pytest.MonkeyPatch.context() as patching:
-                patching.setattr(service.desk, "jobs", jobs)
-                giving = asyncio.create_task(service.consuming.give_back(answer))
+                patching.setattr(service.pool, "jobs", jobs)
+                giving = asyncio.create_task(service.claims.give_back(answer))
                 await asyncio.sleep(0)
                 giving.cancel()
                 await asyncio.wait((giving,))
                 may_go.set()
-                [found] = (await service.consuming.claim(ClaimRequest(queues=["q"]))).jobs
+                [found] = (await service.claims.claim(ClaimRequest(queues=["q"]))).jobs
             return "once more" if found.id == job.id and found.attempt == 2 else "something else"
         finally:
             await service.stop()
@@ -171,16 +171,16 @@ def test_a_stop_waits_until_jobs_are_given_back(monkeypatch: pytest.MonkeyPatch)
         service, may_go = Service(engine), asyncio.Event()
         await service.start()
         await service.administering.create_queue(CreateQueueRequest(name="q"))
-        job = await service.producing.enqueue(EnqueueRequest(task="t", queue="q"))
-        answer = await service.consuming.claim(ClaimRequest(queues=["q"]))
-        real = service.consuming.settle
+        job = await service.jobs.enqueue(EnqueueRequest(task="t", queue="q"))
+        answer = await service.claims.claim(ClaimRequest(queues=["q"]))
+        real = service.claims.settle
 
-        async def settle(request: SettleRequest) -> SettleAnswer:
+        async def settle(request: SettleRequest) -> SettleResponse:
             await may_go.wait()
             return await real(request)
 
-        monkeypatch.setattr(service.consuming, "settle", settle)
-        giving = asyncio.create_task(service.consuming.give_back(answer))
+        monkeypatch.setattr(service.claims, "settle", settle)
+        giving = asyncio.create_task(service.claims.give_back(answer))
         await asyncio.sleep(0)
         giving.cancel()
         stopping = asyncio.create_task(service.stop())
@@ -222,13 +222,13 @@ def test_a_stream_ends_with_the_key_that_opened_it(monkeypatch: pytest.MonkeyPat
     engine = open_engine("memory://")
     store, reader = engine.store(), engine.reader()
     store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it
-    keys = Keys(store, reader, actor="test")
+    keys = ApiKeyAdmin(store, reader, actor="test")
     shown, root = (
         (("authorization", f"Bearer {keys.create(name, [Grant.parse(grant)]).token}"),)
         for name, grant in (("late", "consume:mail"), ("root", "admin"))
     )
     new = pb.EnqueueRequest(job=pb.NewJob(task="t", queue="mail"))
-    with speaking(engine, security=Security(asks_for_keys=True)) as spoken:
+    with speaking(engine, security=ServerSecurity(requires_keys=True)) as spoken:
         stream = streaming(spoken, "mail", 5, metadata=shown)
         spoken.producer.Enqueue(new, metadata=root, timeout=PATIENCE)
         next(stream)

@@ -14,15 +14,15 @@ from forebay.domain.lifecycle import JobState
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.service.operations import waiting
 from forebay.service.operations.service import Service
-from forebay.service.operations.waiting import KINDS_IN_A_WRITE, Kind, Waiting
+from forebay.service.operations.waiting import GROUPS_PER_WRITE, ClaimGroupKey, ClaimWaiters
 from forebay.stores.memory.store import MemoryStore
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Exchange, Reader, Store
+from forebay.stores.protocol import Reader, SettleAndClaimResult, Store
 from tests.service.serving import Held
 from tests.worker.support import DEADLINE
 
 QUEUE = QueueName("q")
-KIND = Kind((QUEUE,))
+KIND = ClaimGroupKey((QUEUE,))
 
 
 def played(play: Callable[[Service], Awaitable[None]]) -> None:
@@ -30,7 +30,7 @@ def played(play: Callable[[Service], Awaitable[None]]) -> None:
 
     async def run() -> None:
         service = Service(open_engine("memory://"))
-        service.desk.client.write(lambda store: store.save_queue(QUEUE))
+        service.pool.client.write(lambda store: store.save_queue(QUEUE))
         await service.start()
         try:
             await asyncio.wait_for(play(service), DEADLINE)
@@ -42,13 +42,13 @@ def played(play: Callable[[Service], Awaitable[None]]) -> None:
 
 
 def enqueued(service: Service) -> JobId:
-    [receipt] = service.desk.client.write(lambda store: store.insert([NewJob(task="t", queue=QUEUE)]))
+    [receipt] = service.pool.client.write(lambda store: store.insert([NewJob(task="t", queue=QUEUE)]))
     assert receipt.id is not None
     return receipt.id
 
 
 def job_of(service: Service, job_id: JobId) -> Job:
-    job = service.desk.client.job(job_id)
+    job = service.pool.client.job(job_id)
     assert job is not None
     return job
 
@@ -57,7 +57,7 @@ def test_who_leaves_while_the_store_is_asked_leaves_no_job_behind(monkeypatch: p
     async def play(service: Service) -> None:
         held = Held(monkeypatch)
         job_id = enqueued(service)
-        claim = asyncio.create_task(service.waiting.claim(KIND, 1, 20.0))
+        claim = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
         await asyncio.to_thread(held.has_begun.wait, DEADLINE)
 
         claim.cancel()
@@ -67,7 +67,7 @@ def test_who_leaves_while_the_store_is_asked_leaves_no_job_behind(monkeypatch: p
 
         while job_of(service, job_id).state is not JobState.PENDING:
             await asyncio.sleep(0.01)
-        [job] = await service.waiting.claim(KIND, 1, 20.0)
+        [job] = await service.claim_waiters.claim(KIND, 1, 20.0)
         assert (job.id, job.attempt, job.failures) == (job_id, 2, 0)
 
     played(play)
@@ -77,9 +77,9 @@ def test_a_job_that_came_too_late_goes_to_another_who_waits(monkeypatch: pytest.
     async def play(service: Service) -> None:
         held = Held(monkeypatch)
         job_id = enqueued(service)
-        leaving = asyncio.create_task(service.waiting.claim(KIND, 1, 20.0))
+        leaving = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
         await asyncio.to_thread(held.has_begun.wait, DEADLINE)
-        staying = asyncio.create_task(service.waiting.claim(KIND, 1, 20.0))
+        staying = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
         await asyncio.sleep(0)
 
         leaving.cancel()
@@ -94,49 +94,49 @@ def test_a_job_that_came_too_late_goes_to_another_who_waits(monkeypatch: pytest.
 
 def test_a_stop_lets_nobody_wait() -> None:
     async def play(service: Service) -> None:
-        claim = asyncio.create_task(service.waiting.claim(KIND, 1, 20.0))
+        claim = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
         await asyncio.sleep(0)
 
-        await service.waiting.stop()
+        await service.claim_waiters.stop()
 
         assert await claim == []
-        assert await service.waiting.claim(KIND, 1, 20.0) == []
+        assert await service.claim_waiters.claim(KIND, 1, 20.0) == []
 
     played(play)
 
 
 def test_who_waits_hears_that_the_store_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(service: Service) -> None:
-        def away(*_: Any, **__: Any) -> Exchange:
+        def away(*_: Any, **__: Any) -> SettleAndClaimResult:
             raise StoreUnavailable("away")
 
         with monkeypatch.context() as patch:
-            patch.setattr(MemoryStore, "exchange", away)
+            patch.setattr(MemoryStore, "settle_and_claim", away)
             with pytest.raises(StoreUnavailable):
-                await service.waiting.claim(KIND, 1, 20.0)
+                await service.claim_waiters.claim(KIND, 1, 20.0)
         job_id = enqueued(service)
 
-        [job] = await service.waiting.claim(KIND, 1, 20.0)
+        [job] = await service.claim_waiters.claim(KIND, 1, 20.0)
         assert job.id == job_id
 
     played(play)
 
 
 def test_who_joins_those_who_wait_in_vain_costs_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 3_600.0)  # none without a reason, after the first
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 3_600.0)  # none without a reason, after the first
 
     async def play(service: Service) -> None:
         looks = Failing(monkeypatch, {}).asked
-        first = asyncio.create_task(service.waiting.claim(KIND, 1, 20.0))
-        while not looks or not service.waiting._groups[KIND].is_dry:
+        first = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
+        while not looks or not service.claim_waiters._groups[KIND].is_dry:
             await asyncio.sleep(0)
         before = len(looks)
 
-        late = [service.waiting.claim(KIND, 1, 0.01) for _ in range(200)]
+        late = [service.claim_waiters.claim(KIND, 1, 0.01) for _ in range(200)]
         assert await asyncio.gather(*late) == [[]] * 200
         assert len(looks) == before
 
-        assert await service.waiting.claim(KIND, 1, 0) == []  # who does not wait wants to know
+        assert await service.claim_waiters.claim(KIND, 1, 0) == []  # who does not wait wants to know
         assert len(looks) == before + 1
 
         job_id = enqueued(service)
@@ -148,7 +148,7 @@ def test_who_joins_those_who_wait_in_vain_costs_no_look(monkeypatch: pytest.Monk
 def test_the_duties_are_done_beside_it() -> None:
     async def play(service: Service) -> None:
         job = NewJob(task="t", queue=QUEUE, delay_ms=1)
-        [receipt] = service.desk.client.write(lambda store: store.insert([job]))
+        [receipt] = service.pool.client.write(lambda store: store.insert([job]))
         assert receipt.id is not None
         while job_of(service, receipt.id).state is not JobState.PENDING:
             await asyncio.sleep(0.01)
@@ -177,7 +177,7 @@ def test_who_writes_does_not_wait_for_all_duties() -> None:
         is_done, has_asked = asyncio.Event(), Event()
 
         def ask() -> None:
-            writes.append(asyncio.ensure_future(service.desk.write(lambda _: told.append("a write"))))
+            writes.append(asyncio.ensure_future(service.pool.write(lambda _: told.append("a write"))))
             loop.call_soon(has_asked.set)  # once it stands in the line
 
         def first() -> None:
@@ -190,7 +190,7 @@ def test_who_writes_does_not_wait_for_all_duties() -> None:
             told.append("second duty")
             loop.call_soon_threadsafe(is_done.set)
 
-        service.waiting._duties = (Ticking("first", first), Ticking("second", second))
+        service.claim_waiters._maintenance_tasks = (Ticking("first", first), Ticking("second", second))
         await is_done.wait()
 
         assert told[:3] == ["first duty", "a write", "second duty"]
@@ -200,10 +200,10 @@ def test_who_writes_does_not_wait_for_all_duties() -> None:
 
 def test_the_duties_are_done_however_busy_it_is() -> None:
     async def play(service: Service) -> None:
-        waiting = service.waiting
-        waiting._bell.set()
+        waiting = service.claim_waiters
+        waiting._wake_event.set()
 
-        assert await waiting._is_time(asyncio.get_running_loop().time())
+        assert await waiting._wait_for_work(asyncio.get_running_loop().time())
 
     played(play)
 
@@ -213,21 +213,21 @@ class Failing:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, errors: dict[str, Exception]) -> None:
         self.asked: list[str] = []
-        real = MemoryStore.exchange
+        real = MemoryStore.settle_and_claim
 
-        def exchange(store: MemoryStore, *args: Any, **more: Any) -> Exchange:
+        def exchange(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
             for want in more.get("wants", ()):
                 self.asked.append(want.queue)
                 if want.queue in errors:
                     raise errors[want.queue]
             return real(store, *args, **more)
 
-        monkeypatch.setattr(MemoryStore, "exchange", exchange)
+        monkeypatch.setattr(MemoryStore, "settle_and_claim", exchange)
 
 
-def exchanged(service: Service, *queues: str) -> list[Exchange | Exception]:
-    wanted = [(Kind((QueueName(queue),)), 1) for queue in queues]
-    return service.desk.client.write(lambda store: service.waiting._exchanged(wanted, store))
+def exchanged(service: Service, *queues: str) -> list[SettleAndClaimResult | Exception]:
+    wanted = [(ClaimGroupKey((QueueName(queue),)), 1) for queue in queues]
+    return service.pool.client.write(lambda store: service.claim_waiters._claim_groups(wanted, store))
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), RuntimeError("a fault of ours")])
@@ -240,7 +240,7 @@ def test_what_goes_wrong_for_one_takes_no_job_from_those_before(
 
         found, failed = exchanged(service, QUEUE, "bad")
 
-        assert isinstance(found, Exchange)
+        assert isinstance(found, SettleAndClaimResult)
         assert [job.id for job in found.jobs] == [job_id]
         assert failed is error
 
@@ -267,18 +267,18 @@ def test_whatever_goes_wrong_costs_one_turn_only(
 ) -> None:
     async def play(service: Service) -> None:
         has_failed = asyncio.Event()
-        real = service.waiting._turn
+        real = service.claim_waiters._claim_requested
 
         async def broken() -> None:
-            monkeypatch.setattr(service.waiting, "_turn", real)
+            monkeypatch.setattr(service.claim_waiters, "_claim_requested", real)
             has_failed.set()
             raise RuntimeError("a fault of ours")
 
-        monkeypatch.setattr(service.waiting, "_turn", broken)
+        monkeypatch.setattr(service.claim_waiters, "_claim_requested", broken)
         await has_failed.wait()
         job_id = enqueued(service)
 
-        [job] = await service.waiting.claim(KIND, 1, 20.0)
+        [job] = await service.claim_waiters.claim(KIND, 1, 20.0)
 
         assert job.id == job_id
         assert "a fault of ours" in caplog.text
@@ -292,16 +292,16 @@ def test_a_server_that_looks_for_no_jobs_is_not_ready_and_lets_go_of_its_store()
         service = Service(open_engine("memory://"))
         await service.start()
         await service.check()
-        assert service.waiting._task is not None
-        service.waiting._task.cancel()
-        await asyncio.wait([service.waiting._task])
+        assert service.claim_waiters._task is not None
+        service.claim_waiters._task.cancel()
+        await asyncio.wait([service.claim_waiters._task])
 
         with pytest.raises(StoreUnavailable):
             await service.check()
         await service.stop()
 
         with pytest.raises(StoreError):
-            await service.desk.read(lambda reader: reader.now())
+            await service.pool.read(lambda reader: reader.now())
 
     asyncio.run(run())
 
@@ -309,19 +309,19 @@ def test_a_server_that_looks_for_no_jobs_is_not_ready_and_lets_go_of_its_store()
 def test_many_kinds_are_looked_for_in_several_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(service: Service) -> None:
         writes: list[int] = []
-        real = Waiting._exchanged
+        real = ClaimWaiters._claim_groups
 
-        def counted(waiting: Waiting, wanted: Any, store: Any) -> Any:
+        def counted(waiting: ClaimWaiters, wanted: Any, store: Any) -> Any:
             writes.append(len(wanted))
             return real(waiting, wanted, store)
 
-        monkeypatch.setattr(Waiting, "_exchanged", counted)
-        kinds = [Kind((QUEUE,), lease_ms=1_000 + number) for number in range(KINDS_IN_A_WRITE + 1)]
+        monkeypatch.setattr(ClaimWaiters, "_claim_groups", counted)
+        kinds = [ClaimGroupKey((QUEUE,), lease_ms=1_000 + number) for number in range(GROUPS_PER_WRITE + 1)]
 
-        assert await asyncio.gather(*(service.waiting.claim(kind, 1, 0) for kind in kinds)) == [[]] * len(
-            kinds
-        )
-        assert max(writes) <= KINDS_IN_A_WRITE
+        assert await asyncio.gather(*(service.claim_waiters.claim(kind, 1, 0) for kind in kinds)) == [
+            []
+        ] * len(kinds)
+        assert max(writes) <= GROUPS_PER_WRITE
 
     played(play)
 
@@ -329,11 +329,11 @@ def test_many_kinds_are_looked_for_in_several_writes(monkeypatch: pytest.MonkeyP
 def test_who_waits_for_a_job_keeps_no_writer_waiting_and_waits_for_none() -> None:
     async def play(service: Service) -> None:
         job_id = enqueued(service)
-        service.desk.client.cancel([job_id])
+        service.pool.client.cancel([job_id])
         is_free = Event()
-        writing = asyncio.create_task(service.desk.write(lambda _: is_free.wait(DEADLINE)))
+        writing = asyncio.create_task(service.pool.write(lambda _: is_free.wait(DEADLINE)))
         try:
-            job = await asyncio.wait_for(service.producing.wait(job_id, 20.0), DEADLINE / 2)
+            job = await asyncio.wait_for(service.jobs.wait(job_id, 20.0), DEADLINE / 2)
         finally:
             is_free.set()
 
@@ -352,7 +352,7 @@ def test_a_stop_breaks_off_what_goes_through_many_jobs() -> None:
                 batches.append(reader.now())
                 has_begun.set()
 
-        walking = asyncio.create_task(service.desk.at_length(walk))
+        walking = asyncio.create_task(service.pool.run_long(walk))
         await asyncio.to_thread(has_begun.wait, DEADLINE)
         await service.stop()
 

@@ -15,18 +15,18 @@ from forebay.domain.access import Grant
 from forebay.errors import StoreUnavailable, Unauthenticated
 from forebay.service.auth import Caller
 from forebay.service.http import streaming
-from forebay.service.http.streaming import Stream
-from forebay.service.keys import Keys
+from forebay.service.http.streaming import EventStream
+from forebay.service.keys import ApiKeyAdmin
 from forebay.service.operations.service import Service
-from forebay.service.operations.watching import MOST_UNREAD, News, View
-from forebay.service.schema.watching import Missed
-from forebay.service.server import Security
+from forebay.service.operations.watching import MAX_UNREAD, FeedFilter, FeedMessage
+from forebay.service.schema.watching import EventsMissed
+from forebay.service.server import ServerSecurity
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
 NO_SCOPE: Any = {"type": "http"}
-EVERYTHING = View(queue=lambda _: True, workers=True, log=True, others=True)
+EVERYTHING = FeedFilter(queue=lambda _: True, workers=True, audit=True, names_other_jobs=True)
 
 
 class Told(NamedTuple):
@@ -175,10 +175,10 @@ def test_a_queue_that_goes_is_told(plain: Served) -> None:
 
 def test_a_key_shows_its_queues_and_no_more() -> None:
     engine = open_engine("memory://")
-    with serving(engine, security=Security(asks_for_keys=True)) as served:
+    with serving(engine, security=ServerSecurity(requires_keys=True)) as served:
         mine, other = served.queue(), served.queue()
         store, reader = engine.store(), engine.reader()
-        keys = Keys(store, reader, actor="ann")
+        keys = ApiKeyAdmin(store, reader, actor="ann")
         viewer = f"Bearer {keys.create('viewer', [Grant.parse(f'view:{mine}')]).token}"
         producer = f"Bearer {keys.create('producer', [Grant.parse(f'produce:{mine}')]).token}"
         store.close()
@@ -206,7 +206,7 @@ def test_a_key_that_is_revoked_ends_the_stream_before_it_is_told_more() -> None:
 
     async def scene() -> list[bytes]:
         service, told = Service(open_engine("memory://")), []
-        stream = Stream(service.watching, Caller("ann", None, key_now=revoked), EVERYTHING)
+        stream = EventStream(service.events, Caller("ann", None, current_key=revoked), EVERYTHING)
 
         async def send(message: Any) -> None:
             told.append(message.get("body", b""))
@@ -227,17 +227,17 @@ def test_a_key_that_is_revoked_ends_the_stream_before_it_is_told_more() -> None:
 def test_nobody_is_asked_for_anything_while_nobody_looks_on(plain: Served) -> None:
     with looking(plain) as stream:
         stream.until("queues")
-        eventually(lambda: plain.service.watching.listeners == 1)  # those of other tests have gone
+        eventually(lambda: plain.service.events.listeners == 1)  # those of other tests have gone
 
-    eventually(lambda: plain.service.watching.listeners == 0)
-    eventually(lambda: plain.service.watching._task is None)
+    eventually(lambda: plain.service.events.listeners == 0)
+    eventually(lambda: plain.service.events._task is None)
 
 
 @pytest.mark.shows("R-HTTP-44")
 def test_a_client_that_does_not_read_is_let_go() -> None:
     async def scene() -> int:
         service = Service(open_engine("memory://"))
-        stream = Stream(service.watching, Caller("ann", None), EVERYTHING)
+        stream = EventStream(service.events, Caller("ann", None), EVERYTHING)
         begun = asyncio.Event()
 
         async def send(message: Any) -> None:
@@ -250,12 +250,12 @@ def test_a_client_that_does_not_read_is_let_go() -> None:
 
         answering = asyncio.ensure_future(stream(NO_SCOPE, receive, send))
         await asyncio.wait_for(begun.wait(), PATIENCE)
-        [listener] = service.watching._listeners
-        for number in range(MOST_UNREAD + 1):
-            listener.put(News("missed", Missed(after=number), number))
+        [listener] = service.events._listeners
+        for number in range(MAX_UNREAD + 1):
+            listener.put(FeedMessage("missed", EventsMissed(after=number), number))
         await asyncio.wait_for(answering, PATIENCE)
         await service.stop()
-        return service.watching.listeners
+        return service.events.listeners
 
     assert asyncio.run(scene()) == 0
 
@@ -272,10 +272,10 @@ def test_a_silent_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch, 
 def test_who_was_away_for_too_long_is_told_so() -> None:
     async def scene() -> list[str]:
         service = Service(open_engine("memory://"))
-        store = service.desk.engine.store()
+        store = service.pool.engine.store()
         for number in range(101):
             store.save_queue("mail", {"weight": number + 1})  # type: ignore[arg-type]  # a plain text
-        with service.watching.listening(EVERYTHING, 0) as listener:
+        with service.events.listen(EVERYTHING, 0) as listener:
             told = [await listener.next(PATIENCE) for _ in range(4)]
         store.close()
         await service.stop()
@@ -294,7 +294,7 @@ def test_a_store_that_is_away_is_told_and_looked_for_again(
     with looking(plain) as stream:
         stream.until("workers")
         with monkeypatch.context() as patched:
-            patched.setattr(plain.service.watching, "_look", gone)
+            patched.setattr(plain.service.events, "_load_state", gone)
             told = stream.until("problem")
         queue = plain.queue()
         stream.until("queues", queue)
@@ -305,7 +305,7 @@ def test_a_store_that_is_away_is_told_and_looked_for_again(
 def test_a_stop_lets_those_who_look_on_go() -> None:
     with serving(open_engine("memory://")) as served, looking(served) as stream:
         stream.until("queues")
-        served.service.watching.refuse()
+        served.service.events.end_streams()
 
         assert [one.kind for one in stream.events() if one.kind != "workers"] == []
         with looking(served) as late:

@@ -14,7 +14,7 @@ from typing import Final
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from forebay.stores.postgres.connection import Address, Connection, Raw
+from forebay.stores.postgres.connection import Connection, PostgresAddress, Raw
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import open_schema
 
@@ -30,7 +30,7 @@ begin
 end $$
 """
 # By process as well: after a fork they are the parent's.
-_kept: Final[defaultdict[tuple[int, Address, bool], list[Raw]]] = defaultdict(list)
+_kept: Final[defaultdict[tuple[int, PostgresAddress, bool], list[Raw]]] = defaultdict(list)
 
 
 class _Connection(Connection):
@@ -40,7 +40,7 @@ class _Connection(Connection):
     def _others(self) -> list[Raw]:
         return _kept[os.getpid(), self.address, self._reads]
 
-    def _connected(self) -> Raw:
+    def _connect(self) -> Raw:
         with suppress(IndexError):  # there is none left; other threads take from them too
             while True:
                 raw = self._others.pop()
@@ -48,7 +48,7 @@ class _Connection(Connection):
                     raw.execute(_FORGET, prepare=False)
                     return raw
                 raw.close()
-        return super()._connected()
+        return super()._connect()
 
     def close(self) -> None:
         raw = self._raw
@@ -63,7 +63,7 @@ class _Connection(Connection):
 class KeepingEngine(PostgresEngine):
     """An engine whose handles leave their sessions to those of the next test."""
 
-    def _opened(self, *, reads: bool) -> Connection:
+    def _connect(self, *, reads: bool) -> Connection:
         connection = _Connection(self.address, reads=reads)
         open_schema(connection, self._statements)
         return connection

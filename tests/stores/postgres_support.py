@@ -15,7 +15,7 @@ import psycopg
 from forebay.errors import StoreUnavailable
 from forebay.stores.postgres import connection
 from forebay.stores.postgres import engine as opening
-from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.store import PostgresStore
@@ -91,7 +91,7 @@ def make_engine(clock: ManualClock, *, keeps_sessions: bool = False, **options: 
     if isinstance(clock, FollowedClock):
         clock.lead(lambda now_ms: admin().execute(f"update {schema}.test_clock set now_ms = {now_ms}"))
     dsn = pooler().url if options.get("pooled") else server().url()
-    return engine(Address(dsn=dsn, schema=schema, **options), new_id=new_id)
+    return engine(PostgresAddress(dsn=dsn, schema=schema, **options), new_id=new_id)
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def _take() -> str:
 
 def _made() -> str:
     schema = new_schema()
-    PostgresEngine(Address(dsn=server().url(), schema=schema)).store().close()
+    PostgresEngine(PostgresAddress(dsn=server().url(), schema=schema)).store().close()
     admin().execute(_FOR_TESTS.format(schema=schema))
     for day in {name for name in _state_of(schema)[0] if name.startswith("finished_")} - {*_KEPT}:
         admin().execute(f"drop table {schema}.{day}")  # by the server's clock, and not by the test's
@@ -185,14 +185,14 @@ def raw(url: str | None = None) -> Iterator[psycopg.Connection[Any]]:
 @contextmanager
 def patient_locks() -> Iterator[None]:
     """Sessions that are made meanwhile wait a minute for a lock."""
-    with patch.dict(connection._PATIENCE, {"lock_timeout": "60s"}):
+    with patch.dict(connection._TIMEOUTS, {"lock_timeout": "60s"}):
         yield
 
 
 @contextmanager
 def hasty_locks(handle: PostgresStore) -> Iterator[None]:
     """A handle that waits only a moment for a lock. Its session stays for other tests."""
-    session = handle._connection.opened()
+    session = handle._connection.open()
     session.execute("set lock_timeout = '200ms'", prepare=False)
     try:
         yield
@@ -234,7 +234,7 @@ def problems_left(engine: PostgresEngine) -> tuple[str, ...]:
 
 
 @cache
-def _reader(address: Address) -> PostgresReader:
+def _reader(address: PostgresAddress) -> PostgresReader:
     reader = PostgresEngine(address).reader()
     atexit.register(reader.close)
     return reader

@@ -37,7 +37,7 @@ class Load:
 
     def __enter__(self) -> Load:
         self._stack.enter_context(self._app)
-        self._stack.enter_context(self._app.working(threads=2))
+        self._stack.enter_context(self._app.run_worker(threads=2))
         self._producer.start()
         self.goes_on()
         return self
@@ -97,7 +97,7 @@ class Load:
         while not self._has_failed.is_set():
             try:
                 # Whoever was not answered asks again, and the key keeps it from being there twice.
-                job = self._task.using(once=str(number)).enqueue(number)
+                job = self._task.using(idempotency_key=str(number)).enqueue(number)
             except StoreUnavailable:
                 self.refused += 1
                 self._has_failed.wait(0.05)

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import redis
 
 from forebay.stores.redis import connection
-from forebay.stores.redis.connection import Address
+from forebay.stores.redis.connection import RedisAddress
 from forebay.stores.redis.keys import tag
 from forebay.stores.redis.scripts import load_scripts
 from forebay.stores.redis.store import RedisEngine
@@ -96,7 +96,7 @@ def make_engine(clock: ManualClock, *, is_clustered: bool = False, **options: An
     """An engine with a namespace of its own."""
     url = cluster().url if is_clustered else user_url()
     client = cluster_admin() if is_clustered else admin()
-    address = Address(url=url, namespace=new_namespace(), clock=CLOCK, accepts_loss=True)
+    address = RedisAddress(url=url, namespace=new_namespace(), clock=CLOCK, accepts_loss=True)
     if isinstance(clock, FollowedClock):
         clock.lead(lambda now_ms: client.set(f"{address.tag}:test_clock", now_ms))
     return RedisEngine(address, **options)

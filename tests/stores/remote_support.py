@@ -14,12 +14,12 @@ import uvicorn
 from litestar.types import Receive, Scope, Send
 
 from forebay.clock import Clock, SystemClock
-from forebay.service.auth import OpenDoor
-from forebay.service.http.admitting import Admitting
+from forebay.service.auth import OpenAccess
+from forebay.service.http.admitting import AuthMiddleware
 from forebay.service.http.app import MAX_BODY
-from forebay.service.http.storing import StoreDoor
+from forebay.service.http.storing import StoreRpc
 from forebay.service.operations.service import Service
-from forebay.service.rates import Rates
+from forebay.service.rates import ClientRateLimiter
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine
@@ -33,7 +33,7 @@ class Switchboard:
     """Leads each request to the store that its path names."""
 
     def __init__(self) -> None:
-        self.services: dict[str, tuple[Service, Admitting]] = {}
+        self.services: dict[str, tuple[Service, AuthMiddleware]] = {}
         self.loop = asyncio.new_event_loop()
         listening = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -53,9 +53,12 @@ class Switchboard:
 
     async def serve(self, name: str, engine: Engine) -> None:
         # Without duties: what happens by the clock is what tests do themselves.
-        service = Service(engine, duties=())
-        door = StoreDoor(_nothing, service, MAX_BODY)
-        self.services[name] = service, Admitting(door, OpenDoor(Rates(None, SystemClock())))
+        service = Service(engine, maintenance_tasks=())
+        door = StoreRpc(_nothing, service, MAX_BODY)
+        self.services[name] = (
+            service,
+            AuthMiddleware(door, OpenAccess(ClientRateLimiter(None, SystemClock()))),
+        )
         await service.start()
 
     async def end_all(self) -> None:

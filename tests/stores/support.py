@@ -11,7 +11,7 @@ from forebay.domain.outcome import AttemptError, Completed, Failed
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.ulid import encode_ulid
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 
 __all__ = [
@@ -39,7 +39,7 @@ def new_job(**changes: Any) -> NewJob:
 
 def claim(store: Store, n: int = 1, queue: QueueName = DEFAULT_QUEUE, worker: WorkerId = WORKER) -> list[Job]:
     """Up to n jobs of one queue, under leases of the worker."""
-    return list(store.exchange(worker, wants=[Want(queue, n)], room=n).jobs)
+    return list(store.settle_and_claim(worker, claims=[QueueClaim(queue, n)], room=n).jobs)
 
 
 def complete(job: Job, result: bytes | None = b"1") -> Settlement:

@@ -21,8 +21,8 @@ from forebay.errors import DuplicateJob
 from forebay.stores.ids import (
     RANDOM_BITS,
     SEQS_PER_MS,
-    IdMaker,
-    IdsBySeq,
+    IdGenerator,
+    SeqIds,
     first_seq,
     new_id,
     seq_in_id,
@@ -40,14 +40,14 @@ noises: Final = st.integers(min_value=0, max_value=2**RANDOM_BITS - 1)
 
 @given(seq=seqs, noise=noises)
 def test_an_id_gives_its_number_back(seq: int, noise: int) -> None:
-    assert seq_in_id(IdsBySeq(noise)(seq)) == seq
+    assert seq_in_id(SeqIds(noise)(seq)) == seq
 
 
 @given(one=seqs, other=seqs, noise=noises, other_noise=noises)
 def test_ids_sort_like_their_numbers(one: int, other: int, noise: int, other_noise: int) -> None:
     low, high = sorted({one, other})[0], sorted({one, other})[-1]
 
-    low_id, high_id = IdsBySeq(noise)(low), IdsBySeq(other_noise)(high)
+    low_id, high_id = SeqIds(noise)(low), SeqIds(other_noise)(high)
 
     assert low == high or low_id < high_id
 
@@ -55,16 +55,16 @@ def test_ids_sort_like_their_numbers(one: int, other: int, noise: int, other_noi
 @given(noise=noises, first=seqs, steps=st.lists(st.integers(min_value=-40, max_value=40)))
 def test_an_id_does_not_depend_on_those_made_before(noise: int, first: int, steps: list[int]) -> None:
     numbers = [first, *(max(0, min(first + step, 2**63 - 1)) for step in steps)]
-    id_of = IdsBySeq(noise)
+    id_of = SeqIds(noise)
 
     made = [id_of(number) for number in numbers]
 
-    assert made == [IdsBySeq(noise)(number) for number in numbers]
+    assert made == [SeqIds(noise)(number) for number in numbers]
 
 
 @given(seq=seqs, noise=noises)
 def test_an_id_is_a_uuid_of_version_7_with_its_time(seq: int, noise: int) -> None:
-    job_id = IdsBySeq(noise)(seq)
+    job_id = SeqIds(noise)(seq)
 
     as_uuid = uuid.UUID(int=decode_ulid(job_id))
     assert (as_uuid.version, as_uuid.variant) == (7, uuid.RFC_4122)
@@ -73,14 +73,14 @@ def test_an_id_is_a_uuid_of_version_7_with_its_time(seq: int, noise: int) -> Non
 
 @given(seq=seqs, one=noises, other=noises)
 def test_the_noise_is_kept_whole(seq: int, one: int, other: int) -> None:
-    assert (IdsBySeq(one)(seq) == IdsBySeq(other)(seq)) == (one == other)
+    assert (SeqIds(one)(seq) == SeqIds(other)(seq)) == (one == other)
 
 
 @given(now_ms=st.integers(min_value=0, max_value=2**48 - 1))
 def test_a_millisecond_has_numbers_of_its_own(now_ms: int) -> None:
     first, last = first_seq(now_ms), first_seq(now_ms) + SEQS_PER_MS - 1
 
-    assert {ulid_created_at(IdsBySeq(0)(seq)) for seq in (first, last)} == {now_ms}
+    assert {ulid_created_at(SeqIds(0)(seq)) for seq in (first, last)} == {now_ms}
     assert first_seq(now_ms + 1) == last + 1
 
 
@@ -109,7 +109,7 @@ def test_made_ids_grow_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatc
     times = [5_000, 4_000, 6_000, 1]
     made = iter([uuid.UUID(int=time << 80 | 7 << 76 | 2 << 62) for time in times])
     monkeypatch.setattr("uuid_utils.uuid7", lambda: next(made))
-    make = IdMaker()
+    make = IdGenerator()
 
     ids = [make() for _ in times]
 
@@ -117,12 +117,12 @@ def test_made_ids_grow_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatc
 
 
 def test_ids_that_are_made_together_and_one_by_one_never_meet() -> None:
-    make = IdMaker()
+    make = IdGenerator()
 
-    ids = [make(), *make.several(3), make(), *make.several(2_000), *make.several(1), make()]
+    ids = [make(), *make.create_many(3), make(), *make.create_many(2_000), *make.create_many(1), make()]
 
     assert ids == sorted(set(ids))
-    assert make.several(0) == []
+    assert make.create_many(0) == []
 
 
 # In a database file
@@ -176,7 +176,7 @@ def test_more_jobs_in_a_millisecond_than_it_has_numbers_borrow_from_the_next(
 
 
 def foreign(seq: int) -> JobId:
-    return IdsBySeq(random.getrandbits(RANDOM_BITS))(seq)
+    return SeqIds(random.getrandbits(RANDOM_BITS))(seq)
 
 
 def test_a_brought_id_that_looks_like_ours_is_found_and_settled(
@@ -189,7 +189,7 @@ def test_a_brought_id_that_looks_like_ours_is_found_and_settled(
     store.insert([new_job(id=ahead), new_job(id=mimic)])
 
     jobs = claim(store, 3)
-    answer = store.exchange(WORKER, [complete(job, job.id.encode()) for job in jobs])
+    answer = store.settle_and_claim(WORKER, [complete(job, job.id.encode()) for job in jobs])
 
     assert set(answer.settled) == {theirs, ahead, mimic}
     found = {job.id: job for job in reader.jobs([theirs, ahead, mimic]) if job is not None}
@@ -207,14 +207,14 @@ def test_a_brought_id_that_looks_like_ours_can_be_renewed_failed_and_revived(
     jobs = {job.id: job for job in claim(store, 2)}
 
     renewed = store.renew(WORKER, [Lease(mimic, 1)])
-    store.exchange(WORKER, [fail(jobs[mimic], after_ms=0), complete(jobs[theirs])])
+    store.settle_and_claim(WORKER, [fail(jobs[mimic], after_ms=0), complete(jobs[theirs])])
     [again] = claim(store, 2)
     store.cancel([mimic], force=True)
     [verdict] = store.revive([mimic])
 
     assert len(renewed.renewed) == 1
     assert (again.id, again.attempt) == (mimic, 2)
-    assert verdict.done
+    assert verdict.applied
     states = [job.state for job in reader.jobs([theirs, mimic]) if job is not None]
     assert states == [JobState.COMPLETED, JobState.PENDING]
 
@@ -223,7 +223,7 @@ def test_a_brought_id_is_taken_wherever_its_job_is(store: Store, reader: Reader,
     mine = foreign(first_seq(clock.now_ms()) + 7)
     store.insert([new_job(id=mine)])
     [job] = claim(store)
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
 
     with pytest.raises(DuplicateJob) as refused:
         store.insert([new_job(id=mine)])

@@ -10,7 +10,7 @@ import pytest
 
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.outcome import Completed, Discarded
-from forebay.stores.protocol import Engine, Store, Want
+from forebay.stores.protocol import Engine, QueueClaim, Store
 from tests.stores.contract.steps import BOOM, DAY, DEFAULT, MAIL, W1, W2, ended, put, start, started
 
 DEADLINE = 120.0
@@ -35,11 +35,11 @@ def test_a_place_of_a_key_whose_job_went_to_another_one_wakes_others(engine: Eng
     store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
     first = started(store, limit_keys={"tenant": "a"})
     waiting = put(store, limit_keys={"tenant": "a"})
-    assert store.exchange(W2, wants=[Want(DEFAULT, 1)], room=1).jobs == ()
+    assert store.settle_and_claim(W2, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs == ()
     other = put(store, limit_keys={"tenant": "b"}, priority=9)
 
     with listening(engine) as poked:
-        done = store.exchange(W1, [ended(first, Completed(b"1"))], [Want(DEFAULT, 1)], room=1)
+        done = store.settle_and_claim(W1, [ended(first, Completed(b"1"))], [QueueClaim(DEFAULT, 1)], room=1)
         assert poked.acquire(timeout=DEADLINE), "nobody is told that there is a place for the other tenant"
 
     assert [job.id for job in done.jobs] == [other]
@@ -50,11 +50,11 @@ def test_a_place_of_a_key_whose_jobs_wait_in_another_queue_wakes_others(engine: 
     store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
     first = started(store, limit_keys={"tenant": "a"})
     waiting = put(store, queue=MAIL, limit_keys={"tenant": "a"})
-    assert store.exchange(W2, wants=[Want(MAIL, 1)], room=1).jobs == ()
+    assert store.settle_and_claim(W2, claims=[QueueClaim(MAIL, 1)], room=1).jobs == ()
     other = put(store)
 
     with listening(engine) as poked:
-        done = store.exchange(W1, [ended(first, Completed(b"1"))], [Want(DEFAULT, 1)], room=1)
+        done = store.settle_and_claim(W1, [ended(first, Completed(b"1"))], [QueueClaim(DEFAULT, 1)], room=1)
         assert poked.acquire(timeout=DEADLINE), "nobody is told that there is a place in the other queue"
 
     assert [job.id for job in done.jobs] == [other]
@@ -70,13 +70,13 @@ def test_a_place_of_a_queue_that_its_worker_does_not_ask_wakes_others(
         store.save_limit(limit)
     first = started(store, queue=MAIL)
     waiting = put(store, queue=MAIL)
-    assert store.exchange(W2, wants=[Want(MAIL, 1)], room=1).jobs == ()
+    assert store.settle_and_claim(W2, claims=[QueueClaim(MAIL, 1)], room=1).jobs == ()
     # The queue that the worker asks is one that it knows.
-    store.exchange(W1, [ended(started(store), Completed(b"1"))], [Want(DEFAULT, 1)], room=1)
+    store.settle_and_claim(W1, [ended(started(store), Completed(b"1"))], [QueueClaim(DEFAULT, 1)], room=1)
     expected = [put(store) for _ in range(claims)]
 
     with listening(engine) as poked:
-        done = store.exchange(W1, [ended(first, Completed(b"1"))], [Want(DEFAULT, 1)], room=1)
+        done = store.settle_and_claim(W1, [ended(first, Completed(b"1"))], [QueueClaim(DEFAULT, 1)], room=1)
         assert poked.acquire(timeout=DEADLINE), "nobody is told that the queue has a place"
 
     assert [job.id for job in done.jobs] == expected
@@ -89,11 +89,13 @@ def test_the_place_of_one_of_two_queues_wakes_others_though_the_other_queue_took
     store.save_limit(Limit(scope=queue_scope(MAIL), concurrency=1))
     first = started(store, queue=MAIL)
     waiting = put(store, queue=MAIL)
-    assert store.exchange(W2, wants=[Want(MAIL, 1)], room=1).jobs == ()
+    assert store.settle_and_claim(W2, claims=[QueueClaim(MAIL, 1)], room=1).jobs == ()
     other = put(store)
 
     with listening(engine) as poked:
-        done = store.exchange(W1, [ended(first, Completed(b"1"))], [Want(DEFAULT, 1), Want(MAIL, 1)], room=1)
+        done = store.settle_and_claim(
+            W1, [ended(first, Completed(b"1"))], [QueueClaim(DEFAULT, 1), QueueClaim(MAIL, 1)], room=1
+        )
         assert poked.acquire(timeout=DEADLINE), "nobody is told that the queue has a place"
 
     assert [job.id for job in done.jobs] == [other]
@@ -105,10 +107,12 @@ def test_tokens_that_are_given_back_wake_others(engine: Engine, store: Store, sc
     store.save_limit(Limit(scope=scope, rate=1, per_ms=DAY, burst=4))
     first = started(store, cost=4)
     waiting = [put(store), put(store)]
-    assert store.exchange(W2, wants=[Want(DEFAULT, 1)], room=1).jobs == ()
+    assert store.settle_and_claim(W2, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs == ()
 
     with listening(engine) as poked:
-        done = store.exchange(W1, [ended(first, Completed(b"1", cost=0))], [Want(DEFAULT, 1)], room=1)
+        done = store.settle_and_claim(
+            W1, [ended(first, Completed(b"1", cost=0))], [QueueClaim(DEFAULT, 1)], room=1
+        )
         assert poked.acquire(timeout=DEADLINE), "nobody is told that there are tokens again"
 
     assert [*(job.id for job in done.jobs), start(store, W2).id] == waiting
@@ -120,8 +124,8 @@ def test_a_job_that_is_ended_by_one_who_knows_no_limits_frees_its_place(
     store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
     first = started(store, limit_keys={"tenant": "a"})
     waiting = put(store, limit_keys={"tenant": "a"})
-    assert store.exchange(W2, wants=[Want(DEFAULT, 1)], room=1).jobs == ()
+    assert store.settle_and_claim(W2, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs == ()
 
-    other_store.exchange(W1, [ended(first, Discarded(BOOM))])
+    other_store.settle_and_claim(W1, [ended(first, Discarded(BOOM))])
 
     assert start(store, W2).id == waiting

@@ -11,17 +11,17 @@ from msgspec.structs import asdict, replace
 
 from forebay.domain.history import Event as HistoryEvent
 from forebay.domain.history import EventKind
-from forebay.domain.job import Amendment, JobId, QueueName
+from forebay.domain.job import JobId, JobUpdate, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import Note, Notes
+from forebay.domain.note import JobProgress, ProgressUpdate
 from forebay.domain.outcome import Interrupted
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import DuplicateJob, QueueClosed, StoreError, StoreRefused
-from forebay.stores.memory.order import Order, Record
+from forebay.stores.memory.order import JobHeap, StoredJob
 from forebay.stores.memory.state import State
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Reader, Store, Wakeups
@@ -72,10 +72,10 @@ def test_it_tells_its_size_what_has_come_and_gone_and_whether_it_is_closed(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     store.insert([new_job() for _ in range(3)])
-    store.exchange(WORKER, [complete(job) for job in claim(store, 2)])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 2)])
     store.save_queue(DEFAULT, state=QueueState.DRAINING)
 
-    stock = store.take_stock()[DEFAULT]
+    stock = store.snapshot_queues()[DEFAULT]
 
     assert (stock.counts.pending, stock.accepted, stock.accepted - stock.counts.pending) == (1, 3, 2)
     assert [queue.state for queue in reader.queues()] == [QueueState.DRAINING]
@@ -95,25 +95,25 @@ def test_closing_a_handle_loses_no_jobs(engine: MemoryEngine, reader: Reader) ->
 WRITES: list[Callable[[Store], object]] = [
     lambda store: store.insert([new_job()]),
     lambda store: store.insert([]),
-    lambda store: store.exchange(WORKER),
+    lambda store: store.settle_and_claim(WORKER),
     lambda store: store.renew(WORKER, [Lease(NOBODY, 1)]),
     lambda store: store.sweep(WORKER),
     lambda store: store.promote(),
     lambda store: store.rescore(),
     lambda store: store.prune(),
     lambda store: store.cancel([NOBODY]),
-    lambda store: store.amend(NOBODY, Amendment(priority=1)),
+    lambda store: store.update_job(NOBODY, JobUpdate(priority=1)),
     lambda store: store.revive([NOBODY]),
     lambda store: store.delete([NOBODY]),
     lambda store: store.save_queue(DEFAULT),
     lambda store: store.drop_queue(DEFAULT),
-    lambda store: store.beat(WorkerInfo(id=WORKER)),
-    lambda store: store.forget_worker(WORKER),
-    lambda store: store.send(CommandKind.STOP),
+    lambda store: store.heartbeat(WorkerInfo(id=WORKER)),
+    lambda store: store.remove_worker(WORKER),
+    lambda store: store.send_command(CommandKind.STOP),
     lambda store: store.take_commands([WORKER]),
-    lambda store: store.answer("nobody", "done"),
-    lambda store: store.take_duty("sweep", 1_000),
-    lambda store: store.record([HistoryEvent(kind=EventKind.NOTE)]),
+    lambda store: store.answer_command("nobody", "done"),
+    lambda store: store.acquire_maintenance("sweep", 1_000),
+    lambda store: store.record_events([HistoryEvent(kind=EventKind.COMMENT)]),
     lambda store: store.migrate(),
 ]
 
@@ -126,7 +126,7 @@ READS: list[Callable[[Reader], object]] = [
     lambda reader: reader.queues(),
     lambda reader: reader.workers(),
     lambda reader: reader.commands(["nobody"]),
-    lambda reader: reader.notes(NOBODY),
+    lambda reader: reader.progress(NOBODY),
     lambda reader: reader.history(NOBODY),
     lambda reader: reader.audit(),
     lambda reader: reader.archive(),
@@ -209,7 +209,7 @@ def cancelled(store: Store) -> None:
 
 
 def beating(store: Store) -> None:
-    store.beat(WorkerInfo(id=WORKER))
+    store.heartbeat(WorkerInfo(id=WORKER))
 
 
 def nothing(store: Store) -> None:
@@ -222,19 +222,25 @@ def nothing(store: Store) -> None:
         (nothing, lambda store: store.insert([new_job()])),
         (nothing, lambda store: store.insert([new_job(delay_ms=5)])),
         (nothing, lambda store: store.save_queue(DEFAULT)),
-        (waiting, lambda store: store.amend(JobId("mine"), Amendment(delay_ms=0))),
+        (waiting, lambda store: store.update_job(JobId("mine"), JobUpdate(delay_ms=0))),
         (waiting, lambda store: store.cancel([JobId("mine")])),
-        (beating, lambda store: store.send(CommandKind.STOP)),
+        (beating, lambda store: store.send_command(CommandKind.STOP)),
         (cancelled, lambda store: store.revive([JobId("mine")])),
         (
             running,
-            lambda store: store.exchange(
-                WORKER, [decide(job, Interrupted(), 0.0) for job in store.exchange(WORKER, known=[]).adopted]
+            lambda store: store.settle_and_claim(
+                WORKER,
+                [
+                    decide(job, Interrupted(), 0.0)
+                    for job in store.settle_and_claim(WORKER, known=[]).recovered
+                ],
             ),
         ),
         (
             running,
-            lambda store: store.cancel([job.id for job in store.exchange(WORKER, known=[]).adopted]),
+            lambda store: store.cancel(
+                [job.id for job in store.settle_and_claim(WORKER, known=[]).recovered]
+            ),
         ),
     ],
 )
@@ -252,14 +258,16 @@ def test_a_listener_is_poked_by(
 
 def test_a_call_that_changes_nothing_pokes_nobody(engine: MemoryEngine, store: Store) -> None:
     running(store)
-    rung = engine._bell.listen()
+    rung = engine._broadcast.add_listener()
 
-    [job] = store.exchange(WORKER, known=[]).adopted
+    [job] = store.settle_and_claim(WORKER, known=[]).recovered
     store.renew(WORKER, [Lease(job.id, job.attempt)])
     store.promote()
-    store.send(CommandKind.STOP)
+    store.send_command(CommandKind.STOP)
     store.take_commands([WORKER])
-    store.exchange(WORKER, [complete(job)], notes=[Note(lease=Lease(job.id, job.attempt))])
+    store.settle_and_claim(
+        WORKER, [complete(job)], updates=[ProgressUpdate(lease=Lease(job.id, job.attempt))]
+    )
 
     assert not rung.is_set()
 
@@ -287,14 +295,14 @@ def test_a_call_that_raises_leaves_no_trace(store: Store, reader: Reader) -> Non
     bad = replace(good, follow_ups=(new_job(queue="other", unique_key="x"), new_job(id="first")))
 
     with pytest.raises(StoreRefused) as refused:
-        store.exchange(WORKER, [bad])
+        store.settle_and_claim(WORKER, [bad])
 
     assert isinstance(refused.value.__cause__, DuplicateJob)
     [job_after] = reader.jobs([job.id])
     assert job_after is not None
     assert asdict(job_after) == before
     assert [queue.name for queue in reader.queues()] == ["default"]
-    assert store.exchange(WORKER, [good]).settled == (job.id,)
+    assert store.settle_and_claim(WORKER, [good]).settled == (job.id,)
 
 
 def test_a_claim_that_is_undone_can_be_made_again(store: Store, reader: Reader, clock: ManualClock) -> None:
@@ -326,12 +334,12 @@ def test_an_order_does_not_grow_with_what_has_left_it(store: Store, reader: Read
     store.insert([new_job(id="mine")])
     [job] = reader.jobs([JobId("mine")])
     assert job is not None
-    jobs = {job.id: Record(job)}
-    order = Order(jobs, lambda record: record.job.rank)
+    jobs = {job.id: StoredJob(job)}
+    order = JobHeap(jobs, lambda record: record.job.rank)
 
     for rank in range(10_000):
         old = jobs[job.id]
-        jobs[job.id] = Record(replace(job, rank=rank))
+        jobs[job.id] = StoredJob(replace(job, rank=rank))
         order.add(jobs[job.id], old)
 
     first = order.first()
@@ -341,15 +349,15 @@ def test_an_order_does_not_grow_with_what_has_left_it(store: Store, reader: Read
 
 
 def unplaced(state: State) -> None:
-    state.standing[DEFAULT, JobState.PENDING].clear()
+    state.jobs_by_state[DEFAULT, JobState.PENDING].clear()
 
 
 def misplaced(state: State) -> None:
-    state.standing[DEFAULT, JobState.DEAD] = state.standing.pop((DEFAULT, JobState.PENDING))
+    state.jobs_by_state[DEFAULT, JobState.DEAD] = state.jobs_by_state.pop((DEFAULT, JobState.PENDING))
 
 
 def unheld(state: State) -> None:
-    state.held.clear()
+    state.leases.clear()
 
 
 def unleased(state: State) -> None:
@@ -373,11 +381,11 @@ def unordered(state: State) -> None:
 
 
 def keyless(state: State) -> None:
-    state.unique.clear()
+    state.unique_keys.clear()
 
 
 def loose_key(state: State) -> None:
-    state.unique[DEFAULT, "other"] = JobId("ready")
+    state.unique_keys[DEFAULT, "other"] = JobId("ready")
 
 
 def loose_attempts(state: State) -> None:
@@ -385,15 +393,15 @@ def loose_attempts(state: State) -> None:
 
 
 def loose_notes(state: State) -> None:
-    state.notes[NOBODY] = Notes()
+    state.progress[NOBODY] = JobProgress()
 
 
 def loose_events(state: State) -> None:
-    state.events_of[JobId("ready")] = (99,)
+    state.job_events[JobId("ready")] = (99,)
 
 
 def change(state: State, job_id: str, **changes: object) -> None:
-    state.put(Record(replace(state.jobs[JobId(job_id)].job, **changes)))
+    state.put(StoredJob(replace(state.jobs[JobId(job_id)].job, **changes)))
 
 
 @pytest.mark.shows("R-SWEEP-24", "R-SWEEP-23")

@@ -6,7 +6,13 @@ import pytest
 
 from forebay.errors import SchemaNewer, SchemaOutdated
 from forebay.stores import migrations as module
-from forebay.stores.migrations import NOTHING_APPLIED, Applied, Migration, load_migrations, missing
+from forebay.stores.migrations import (
+    NOTHING_APPLIED,
+    AppliedSchema,
+    Migration,
+    load_migrations,
+    pending_migrations,
+)
 from forebay.stores.postgres.schema import PACKAGE as POSTGRES
 from forebay.stores.sqlite.schema import PACKAGE as SQLITE
 
@@ -28,7 +34,7 @@ def test_they_are_read_in_the_order_of_their_numbers(monkeypatch: pytest.MonkeyP
 
     found = load(monkeypatch, files)
 
-    assert [(one.number, one.name, one.oldest) for one in found] == [
+    assert [(one.number, one.name, one.min_program) for one in found] == [
         (1, "first", 1),
         (2, "second", 2),
         (3, "third", 1),
@@ -63,25 +69,25 @@ def test_no_migration_asks_for_more_than_it_brings(package: str) -> None:
     known = load_migrations(package)
 
     assert known[0].name == "baseline"
-    assert all(one.oldest <= one.number for one in known)
+    assert all(one.min_program <= one.number for one in known)
 
 
 @pytest.mark.parametrize(("number", "left"), [(0, [1, 2, 3]), (1, [2, 3]), (3, []), (4, []), (9, [])])
 def test_what_a_schema_still_needs(number: int, left: list[int]) -> None:
     known = [migration(1), migration(2), migration(3)]
-    applied = Applied(number, 1, "step1") if number else NOTHING_APPLIED
+    applied = AppliedSchema(number, 1, "step1") if number else NOTHING_APPLIED
 
-    assert [one.number for one in missing(known, applied, "here")] == left
+    assert [one.number for one in pending_migrations(known, applied, "here")] == left
 
 
 def test_a_newer_schema_that_bears_us_needs_nothing() -> None:
-    assert missing([migration(1), migration(2)], Applied(7, 2, "step1"), "here") == []
+    assert pending_migrations([migration(1), migration(2)], AppliedSchema(7, 2, "step1"), "here") == []
 
 
 @pytest.mark.parametrize(("number", "oldest"), [(3, 3), (7, 3), (7, 7)])
 def test_a_schema_that_has_outgrown_us_is_refused(number: int, oldest: int) -> None:
     with pytest.raises(SchemaNewer, match="upgrade Forebay") as refused:
-        missing([migration(1), migration(2)], Applied(number, oldest, "step1"), "here")
+        pending_migrations([migration(1), migration(2)], AppliedSchema(number, oldest, "step1"), "here")
 
     assert str(refused.value).startswith("here: ")
     assert f"number {number}" in str(refused.value)
@@ -94,7 +100,7 @@ def test_a_store_from_before_the_baseline_is_refused_with_the_way_out(
     number: int, oldest: int, first: str | None
 ) -> None:
     with pytest.raises(SchemaOutdated) as refused:
-        missing([migration(1)], Applied(number, oldest, first), "jobs.db")
+        pending_migrations([migration(1)], AppliedSchema(number, oldest, first), "jobs.db")
 
     assert str(refused.value) == (
         "jobs.db was made by an unreleased commit of Forebay, which this version does not migrate: start "

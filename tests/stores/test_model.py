@@ -31,13 +31,13 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import asdict, replace
 
-from forebay.domain.gate import gates_of
+from forebay.domain.gate import lanes_for_program
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import (
-    Amendment,
+    Dependency,
     Job,
     JobId,
-    Need,
+    JobUpdate,
     NewJob,
     OnFailure,
     QueueName,
@@ -46,17 +46,17 @@ from forebay.domain.job import (
 )
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import LIVE, JobState
-from forebay.domain.note import LogLine, Note, Progress, Step
+from forebay.domain.note import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
     Completed,
     Discarded,
     Failed,
-    Held,
     Interrupted,
     Lost,
     Outcome,
+    Parked,
     Snoozed,
 )
 from forebay.domain.query import JobQuery
@@ -66,7 +66,7 @@ from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import Command, CommandKind, WorkerInfo, WorkerState
 from forebay.errors import ForebayError
 from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Engine, OnConflict, Want
+from forebay.stores.protocol import Engine, OnConflict, QueueClaim
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
@@ -203,18 +203,20 @@ outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
         Cancelled("enough"),
         Lost("its worker died"),
         Lost("its worker died", started=False),
-        Held("payload:2", "too new"),
+        Parked("payload:2", "too new"),
         Failed(AttemptError(type="Boom", message=BROKEN)),
     ]
 )
 ends = st.tuples(picks, outcomes, st.lists(wishes, max_size=2))
 wants = st.lists(
     st.builds(
-        Want,
+        QueueClaim,
         queues,
         st.sampled_from([1, 2, 10, 0]),
         st.sampled_from([None, SECOND, HOUR]),
-        st.sampled_from([None, gates_of(["t", "u"], 2), gates_of(["t"], 1), gates_of(["u"], 2)]),
+        st.sampled_from(
+            [None, lanes_for_program(["t", "u"], 2), lanes_for_program(["t"], 1), lanes_for_program(["u"], 2)]
+        ),
         max_payload=st.none(),
     ),
     max_size=3,
@@ -229,7 +231,7 @@ sayings = st.tuples(
                 lambda times: (LogLine(at=5, level="info", text="hello"),) * times
             ),
             "steps": st.sampled_from([("s1", b"1"), ("s2", b"2"), ("s1", b"3"), (BROKEN, b"4")]).map(
-                lambda step: (Step(name=step[0], result=step[1]),)
+                lambda step: (StepResult(name=step[0], result=step[1]),)
             ),
         },
     ),
@@ -271,7 +273,7 @@ def new_job(wish: dict[str, Any], now: int, ids: Sequence[JobId] = ()) -> NewJob
             1 if number is None else named[-1 - number % len(named)]: on_failure
             for number, on_failure in fields.pop("parents")
         }
-        fields["depends_on"] = tuple(Need(parent, on_failure) for parent, on_failure in needs.items())
+        fields["depends_on"] = tuple(Dependency(parent, on_failure) for parent, on_failure in needs.items())
     for relative, absolute in (
         ("run_in", "run_at"),
         ("expires_in", "expires_at"),
@@ -303,7 +305,7 @@ class Side:
     def ids(self, ours: Sequence[JobId]) -> list[JobId]:
         return [self.id(each) for each in ours]
 
-    def notes(self, ours: Sequence[Note]) -> list[Note]:
+    def notes(self, ours: Sequence[ProgressUpdate]) -> list[ProgressUpdate]:
         return [replace(each, lease=Lease(self.id(each.lease.job_id), each.lease.attempt)) for each in ours]
 
     def leases(self, ours: Sequence[Lease]) -> list[Lease]:
@@ -328,7 +330,7 @@ class Side:
             for each in ours
         ]
 
-    def _need(self, ours: Need) -> Need:
+    def _need(self, ours: Dependency) -> Dependency:
         return ours if isinstance(ours.parent, int) else replace(ours, parent=self.id(ours.parent))
 
     def learn(self, ours: JobId, theirs: JobId) -> None:
@@ -340,7 +342,7 @@ class Side:
         return [JobId(self._text(job.id)) for job in reversed(everything(self.reader))]
 
     def send(self, kind: CommandKind, names: Sequence[WorkerId] | None, expires_ms: int) -> object:
-        sent = self.store.send(kind, names, queue=A, expires_ms=expires_ms, actor="ann")
+        sent = self.store.send_command(kind, names, queue=A, expires_ms=expires_ms, actor="ann")
         self.sent += [command.id for command in sent]
         return self._without_ids(sent)
 
@@ -348,7 +350,7 @@ class Side:
         """Take commands and answer the first."""
         taken = self.store.take_commands(names)
         for command in taken[:1]:
-            self.store.answer(command.id, text)
+            self.store.answer_command(command.id, text)
         return self._without_ids(taken)
 
     @staticmethod
@@ -410,7 +412,7 @@ class Side:
             "counts": reader.counts(QUEUES),
             "all counts": reader.counts(),
             "peek": [reader.peek(queue) for queue in QUEUES],
-            "held": reader.held(),
+            "held": reader.lanes(),
             "position": [reader.position(each) for each in some],
             "history": [reader.history(each) for each in some],
             "parents": reader.parents(theirs),
@@ -473,7 +475,7 @@ class SideBySide(RuleBasedStateMachine):
             self.run_through({"queue": A}, WORKERS[0], outcome)
         jobs = [new_job(wish, self.now(), self.ids) for wish in [*wished, {"queue": A}, {"queue": B}]]
         self.both(lambda side: side.store.insert(side.jobs(jobs)))
-        self._exchange(WORKERS[1], [], [Want(A, 1), Want(B, 1)], 2, None)
+        self._exchange(WORKERS[1], [], [QueueClaim(A, 1), QueueClaim(B, 1)], 2, None)
 
     def _open(self) -> None:
         self._folder = TemporaryDirectory(prefix="model-", dir=MEMORY if MEMORY.is_dir() else None)
@@ -583,13 +585,13 @@ class SideBySide(RuleBasedStateMachine):
         """What happens to most jobs: it comes, it runs, it ends."""
         job = new_job(wish, self.now(), self.ids)
         self.both(lambda side: side.store.insert(side.jobs([job])))
-        self._exchange(worker, [], [Want(wish["queue"], 1)], 1, None)
+        self._exchange(worker, [], [QueueClaim(wish["queue"], 1)], 1, None)
         if self.held:
             self._exchange(worker, [decide(self.held[-1], outcome, 0.0)], [], 0, None)
 
     @rule(worker=workers, queue=queues, most=st.sampled_from([1, 2, 10]))
     def claim(self, worker: WorkerId, queue: QueueName, most: int) -> None:
-        self._exchange(worker, [], [Want(queue, most)], most, None)
+        self._exchange(worker, [], [QueueClaim(queue, most)], most, None)
 
     @precondition(lambda self: bool(self.held))
     @rule(worker=workers, wished=st.lists(ends, min_size=1, max_size=3))
@@ -618,7 +620,7 @@ class SideBySide(RuleBasedStateMachine):
         self,
         worker: WorkerId,
         wished: list[Any],
-        wants: list[Want],
+        wants: list[QueueClaim],
         max_payload: int | None,
         room: int,
         known: list[int] | None,
@@ -637,22 +639,22 @@ class SideBySide(RuleBasedStateMachine):
         holder = next((job.worker for job in self.held if job.id == notes[0].lease.job_id), None)
         self._exchange(holder or WORKERS[0], [], [], 0, None, notes)
 
-    def notes(self, worker: WorkerId, said: list[Any]) -> list[Note]:
+    def notes(self, worker: WorkerId, said: list[Any]) -> list[ProgressUpdate]:
         leases = self.leases_of(worker)
         picked = [(leases[number % len(leases)], words) for number, words in said if leases]
-        return [Note(lease=Lease(job.id, job.attempt), **words) for job, words in picked]
+        return [ProgressUpdate(lease=Lease(job.id, job.attempt), **words) for job, words in picked]
 
     def _exchange(
         self,
         worker: WorkerId,
         ended: list[Settlement],
-        wants: list[Want],
+        wants: list[QueueClaim],
         room: int,
         known: list[Lease] | None,
-        notes: Sequence[Note] = (),
+        notes: Sequence[ProgressUpdate] = (),
     ) -> None:
         answer = self.both(
-            lambda side: side.store.exchange(
+            lambda side: side.store.settle_and_claim(
                 worker,
                 side.settlements(ended),
                 wants,
@@ -772,9 +774,9 @@ class SideBySide(RuleBasedStateMachine):
         metadata: dict[str, Any] | None,
         queue: QueueName | None,
     ) -> None:
-        change = Amendment(priority=priority, delay_ms=delay_ms, metadata=metadata, queue=queue)
+        change = JobUpdate(priority=priority, delay_ms=delay_ms, metadata=metadata, queue=queue)
         job_id = self.pick(number)
-        self.both(lambda side: side.store.amend(side.id(job_id), change, actor="ann"))
+        self.both(lambda side: side.store.update_job(side.id(job_id), change, actor="ann"))
 
     @rule(
         numbers=some,
@@ -824,10 +826,10 @@ class SideBySide(RuleBasedStateMachine):
             slots=4,
             memory=self.now() % 7 or None,
         )
-        self.both(lambda side: side.store.beat(info))
+        self.both(lambda side: side.store.heartbeat(info))
         if forget:
-            self.both(lambda side: side.store.forget_worker(WORKERS[0]))
-        self.both(lambda side: side.store.take_duty("sweep", HOUR if forget else SECOND))
+            self.both(lambda side: side.store.remove_worker(WORKERS[0]))
+        self.both(lambda side: side.store.acquire_maintenance("sweep", HOUR if forget else SECOND))
 
     @rule(
         kind=st.sampled_from(CommandKind),
@@ -853,9 +855,13 @@ class SideBySide(RuleBasedStateMachine):
         def step(side: Side) -> None:
             theirs = None if job_id is None else side.id(job_id)
             note = Event(
-                kind=EventKind.NOTE, at=at and self.now() - at, job_id=theirs, actor="ann", detail="x"
+                kind=EventKind.COMMENT,
+                occurred_at=at and self.now() - at,
+                job_id=theirs,
+                actor="ann",
+                detail="x",
             )
-            side.store.record([note] * times)
+            side.store.record_events([note] * times)
 
         self.both(step)
 

@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forebay.domain.firing import advance, by_hand, planned
+from forebay.domain.firing import manual_run, plan_advance, plan_runs
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.outcome import Completed
 from forebay.domain.queue import QueueState
-from forebay.domain.schedule import CatchUp, Definition, Overlap, Schedule
+from forebay.domain.schedule import CatchUp, Overlap, Schedule, ScheduleDefinition
 from forebay.domain.settlement import decide
 from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Engine, Want
-from forebay.stores.scheduling import Fired
+from forebay.stores.protocol import Engine, QueueClaim
+from forebay.stores.scheduling import FireResult
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
@@ -95,7 +95,7 @@ class Player:
         schedules = [
             replace(one, last_job_id=self._name(one.last_job_id)) for one in self._reader.schedules()
         ]
-        history = [self._named(self._reader.firings(name)) for name in NAMES]
+        history = [self._named(self._reader.schedule_runs(name)) for name in NAMES]
         return schedules, history, self._reader.counts([A, B]), self._store.due_schedules().next_due_ms
 
     def close(self) -> None:
@@ -104,15 +104,15 @@ class Player:
 
     def _save(self, name: str, when: Any, keys: Any, bounds: Any, queue: QueueName) -> bool:
         job = NewJob(task="t", queue=queue)
-        return self._define(Definition(name=name, job=job, **when, **keys, **bounds))
+        return self._define(ScheduleDefinition(name=name, job=job, **when, **keys, **bounds))
 
     def _once(self, name: str, seconds: int) -> bool:
         at = self._clock.now_ms() + seconds * SECOND
-        return self._define(Definition(name=name, job=NewJob(task="t", queue=A), at=at))
+        return self._define(ScheduleDefinition(name=name, job=NewJob(task="t", queue=A), at=at))
 
-    def _define(self, definition: Definition) -> bool:
+    def _define(self, definition: ScheduleDefinition) -> bool:
         [known] = self._reader.schedules([definition.name]) or [Schedule(definition=definition)]
-        wanted = planned(replace(known, definition=definition), self._clock.now_ms(), 0.25)
+        wanted = plan_runs(replace(known, definition=definition), self._clock.now_ms(), 0.25)
         return self._store.save_schedule(wanted)
 
     def _wait(self, ms: int) -> None:
@@ -120,36 +120,40 @@ class Player:
 
     def _fire(self, most: int) -> object:
         due = self._store.due_schedules(most)
-        return self._answer(self._store.fire([advance(one, due.now, 0.5) for one in due.schedules]))
+        return self._answer(
+            self._store.fire_schedules([plan_advance(one, due.now, 0.5) for one in due.schedules])
+        )
 
     def _stale(self, name: str) -> object:
         """A move that was worked out from what is true no more, and one that comes too early."""
         found = self._reader.schedules([name])
-        moves = [advance(replace(one, revision=one.revision - 1), self._clock.now_ms(), 0.5) for one in found]
-        return self._answer(self._store.fire(moves))
+        moves = [
+            plan_advance(replace(one, revision=one.revision - 1), self._clock.now_ms(), 0.5) for one in found
+        ]
+        return self._answer(self._store.fire_schedules(moves))
 
     def _hand(self, name: str) -> object:
-        moves = [by_hand(one, self._clock.now_ms()) for one in self._reader.schedules([name])]
-        return self._answer(self._store.fire(moves))
+        moves = [manual_run(one, self._clock.now_ms()) for one in self._reader.schedules([name])]
+        return self._answer(self._store.fire_schedules(moves))
 
     def _pause(self, name: str) -> list[bool]:
         found = self._reader.schedules([name])
         paused = [replace(one, is_paused=not one.is_paused) for one in found]
-        return [self._store.save_schedule(planned(one, self._clock.now_ms(), 0.75)) for one in paused]
+        return [self._store.save_schedule(plan_runs(one, self._clock.now_ms(), 0.75)) for one in paused]
 
     def _drop(self, name: str) -> bool:
         return self._store.drop_schedule(name)
 
     def _work(self, queue: QueueName) -> list[str | None]:
-        jobs = self._store.exchange(WORKER, wants=[Want(queue, 2)], room=2).jobs
-        self._store.exchange(WORKER, [decide(job, Completed(b"1"), 0.0) for job in jobs[:1]])
+        jobs = self._store.settle_and_claim(WORKER, claims=[QueueClaim(queue, 2)], room=2).jobs
+        self._store.settle_and_claim(WORKER, [decide(job, Completed(b"1"), 0.0) for job in jobs[:1]])
         return [self._name(job.id) for job in jobs]
 
     def _close(self, state: QueueState) -> None:
         self._store.save_queue(B, state=state)
 
-    def _answer(self, fired: list[Fired]) -> object:
-        return [(one.name, one.done, self._named(one.firings)) for one in fired]
+    def _answer(self, fired: list[FireResult]) -> object:
+        return [(one.name, one.applied, self._named(one.runs)) for one in fired]
 
     def _named(self, firings: Any) -> list[Any]:
         # The words of a refusal are each engine's own.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import ConfigError, StoreUnusable
-from forebay.stores.opening import open_engine, without_password
+from forebay.stores.opening import open_engine, redact_url
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.redis.store import RedisEngine
 from forebay.testing.clock import ManualClock
@@ -188,7 +188,7 @@ def test_redis_beside_postgresql_is_refused_before_anything_connects(options: st
     ],
 )
 def test_the_password_in_a_refused_redis_parameter_is_not_shown(url: str, shown: str) -> None:
-    assert without_password(url) == shown
+    assert redact_url(url) == shown
 
 
 def test_an_engine_that_is_not_asked_for_is_not_loaded() -> None:
@@ -222,9 +222,9 @@ def test_engines_of_one_store_have_one_place(tmp_path: Path) -> None:
     (tmp_path / "linked.db").symlink_to(tmp_path / "jobs.db")
     one = open_engine(f"sqlite:///{tmp_path}/jobs.db")
 
-    assert one.place == open_engine(f"sqlite:///{tmp_path}/linked.db?lock_wait=5").place
-    assert one.place != open_engine(f"sqlite:///{tmp_path}/other.db").place
-    assert open_engine("memory://").place != one.place
+    assert one.location == open_engine(f"sqlite:///{tmp_path}/linked.db?lock_wait=5").location
+    assert one.location != open_engine(f"sqlite:///{tmp_path}/other.db").location
+    assert open_engine("memory://").location != one.location
 
 
 @pytest.mark.parametrize(

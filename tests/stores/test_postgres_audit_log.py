@@ -21,7 +21,7 @@ def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
 
 
 def act(detail: str) -> list[Event]:
-    return [Event(kind=EventKind.KEY, actor="ann", detail=detail)]
+    return [Event(kind=EventKind.API_KEY_CHANGED, actor="ann", detail=detail)]
 
 
 def test_a_line_that_is_committed_below_one_that_is_chained_joins_behind_it(engine: PostgresEngine) -> None:
@@ -30,7 +30,7 @@ def test_a_line_that_is_committed_below_one_that_is_chained_joins_behind_it(engi
             late.execute(
                 f"insert into {engine.address.schema}.audit (kind, at, detail) values ('key', 1, 'late')"
             )
-            store.record(act("early"))
+            store.record_events(act("early"))
             assert store.chain_audit() == 1
         assert store.chain_audit() == 1
 
@@ -43,7 +43,7 @@ def test_a_line_that_is_committed_below_one_that_is_chained_joins_behind_it(engi
 
 def test_a_second_chainer_leaves_the_chain_and_does_not_wait(engine: PostgresEngine) -> None:
     with closing(engine.store()) as store, raw() as other:
-        store.record(act("a"))
+        store.record_events(act("a"))
         with other.transaction():
             other.execute(statements_for(engine.address.schema)["audit_lock"])
             assert store.chain_audit() == 0
@@ -54,7 +54,7 @@ def test_actions_and_chainers_at_once_leave_one_sound_chain(engine: PostgresEngi
     def write() -> None:
         with closing(engine.store()) as store:
             for number in range(20):
-                store.record(act(str(number)))
+                store.record_events(act(str(number)))
                 store.chain_audit(3)
 
     for answer in [in_thread(write) for _ in range(4)]:

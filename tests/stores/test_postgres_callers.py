@@ -41,12 +41,12 @@ def test_a_job_comes_true_with_the_commit_and_vanishes_with_the_rollback(
     engine: PostgresEngine, way: Way
 ) -> None:
     with way(server().url()) as caller:
-        [first] = engine.insert_within(caller.connection, [new_job(unique_key="k")])
-        [taken] = engine.insert_within(caller.connection, [new_job(unique_key="k")])
+        [first] = engine.insert_tx(caller.connection, [new_job(unique_key="k")])
+        [taken] = engine.insert_tx(caller.connection, [new_job(unique_key="k")])
         caller.run("insert into orders values ('tea')")
     with suppress(Undo), way(server().url()) as caller:
         caller.run("insert into orders values ('milk')")
-        engine.insert_within(caller.connection, [new_job(), new_job()])
+        engine.insert_tx(caller.connection, [new_job(), new_job()])
         raise Undo
 
     store = engine.store()
@@ -60,16 +60,16 @@ def test_a_job_comes_true_with_the_commit_and_vanishes_with_the_rollback(
 def test_a_job_joins_a_transaction_on_an_event_loop(engine: PostgresEngine, way: AsyncWay) -> None:
     async def program() -> object:
         async with way(server().url()) as caller:
-            [first] = await engine.insert_within_async(caller.connection, [new_job(unique_key="k")])
+            [first] = await engine.insert_tx_async(caller.connection, [new_job(unique_key="k")])
             with pytest.raises(DuplicateJob):
-                await engine.insert_within_async(
+                await engine.insert_tx_async(
                     caller.connection, [new_job(), new_job(unique_key="k")], on_conflict="raise"
                 )
             await caller.run("insert into orders values ('tea')")
         with suppress(Undo):
             async with way(server().url()) as caller:
                 await caller.run("insert into orders values ('milk')")
-                await engine.insert_within_async(caller.connection, [new_job(), new_job()])
+                await engine.insert_tx_async(caller.connection, [new_job(), new_job()])
                 raise Undo
         return first.id
 
@@ -89,7 +89,7 @@ def test_all_that_an_insert_can_ask_for_works_with_values_by_number(engine: Post
     async def program() -> None:
         connection = await asyncpg.connect(server().url())
         async with connection.transaction():
-            receipts = await engine.insert_within_async(
+            receipts = await engine.insert_tx_async(
                 connection,
                 [
                     new_job(id="mine", delay_ms=5_000, deadline_at=1_900_000_000_000),
@@ -98,7 +98,7 @@ def test_all_that_an_insert_can_ask_for_works_with_values_by_number(engine: Post
                     new_job(queue="new"),
                 ],
             )
-            assert await engine.insert_within_async(connection, []) == []
+            assert await engine.insert_tx_async(connection, []) == []
         assert [receipt.is_new for receipt in receipts] == [True] * 4
         await connection.close()
 
@@ -115,14 +115,14 @@ def test_all_that_an_insert_can_ask_for_works_with_values_by_number(engine: Post
 
 def test_a_coroutine_that_is_cancelled_leaves_nothing_half_done(engine: PostgresEngine) -> None:
     with psycopg.connect(server().url()) as first:
-        engine.insert_within(first, [new_job(unique_key="k")])
+        engine.insert_tx(first, [new_job(unique_key="k")])
 
         async def program() -> None:
             second = await asyncpg.connect(server().url())
             async with second.transaction():
                 await second.execute("insert into orders values ('tea')")
                 waits = asyncio.create_task(
-                    engine.insert_within_async(second, [new_job(unique_key="j"), new_job(unique_key="k")])
+                    engine.insert_tx_async(second, [new_job(unique_key="j"), new_job(unique_key="k")])
                 )
                 while not _waits_for_a_lock():
                     await asyncio.sleep(0.01)
@@ -153,18 +153,18 @@ def test_what_cannot_be_joined_is_refused_with_a_word_about_what_can(engine: Pos
     django = connections[django_alias(url)]
 
     with pytest.raises(ConfigError, match=r"psycopg.Connection.*SQLAlchemy.*Django.*not of object"):
-        engine.insert_within(object(), [new_job()])
+        engine.insert_tx(object(), [new_job()])
     with pytest.raises(ConfigError, match=r"not a sqlalchemy\.engine\.base\.Engine"):
-        engine.insert_within(sqlalchemy_engine, [new_job()])
+        engine.insert_tx(sqlalchemy_engine, [new_job()])
     with pytest.raises(ConfigError, match=r"begin a transaction first.*atomic"):
-        engine.insert_within(django, [new_job()])
+        engine.insert_tx(django, [new_job()])
     with (
         sqlalchemy_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
         pytest.raises(ConfigError, match="begin a transaction first"),
     ):
-        engine.insert_within(connection, [new_job()])
+        engine.insert_tx(connection, [new_job()])
     with psycopg.connect(url) as blocking, pytest.raises(ConfigError, match="without _async"):
-        asyncio.run(engine.insert_within_async(blocking, [new_job()]))
+        asyncio.run(engine.insert_tx_async(blocking, [new_job()]))
     django.close()
 
 
@@ -172,17 +172,17 @@ def test_what_lives_on_an_event_loop_is_refused_with_a_word_about_how(engine: Po
     async def program() -> None:
         async with await psycopg.AsyncConnection.connect(server().url()) as connection:
             with pytest.raises(ConfigError, match="ends in _async"):
-                engine.insert_within(connection, [new_job()])
+                engine.insert_tx(connection, [new_job()])
         connection = await asyncpg.connect(server().url())
         with pytest.raises(ConfigError, match="ends in _async"):
-            engine.insert_within(connection, [new_job()])
+            engine.insert_tx(connection, [new_job()])
         with pytest.raises(ConfigError, match="begin a transaction first"):
-            await engine.insert_within_async(connection, [new_job()])
+            await engine.insert_tx_async(connection, [new_job()])
         with pytest.raises(ConfigError, match=r"asyncpg\.Connection.*not of object"):
-            await engine.insert_within_async(object(), [new_job()])
+            await engine.insert_tx_async(object(), [new_job()])
         await connection.close()
         with pytest.raises(ConfigError, match="closed"):
-            await engine.insert_within_async(connection, [new_job()])
+            await engine.insert_tx_async(connection, [new_job()])
 
     asyncio.run(program())
 
@@ -192,7 +192,7 @@ def test_an_error_of_asyncpg_means_what_it_means_elsewhere(engine: PostgresEngin
         connection = await asyncpg.connect(server().url())
         async with connection.transaction(readonly=True):
             with pytest.raises(StoreUnavailable, match="read-only"):
-                await engine.insert_within_async(connection, [new_job()])
+                await engine.insert_tx_async(connection, [new_job()])
         await connection.close()
 
     asyncio.run(program())

@@ -9,7 +9,7 @@ from typing import Final
 import psycopg
 import pytest
 
-from forebay.domain.job import Amendment, JobId, QueueName
+from forebay.domain.job import JobId, JobUpdate, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.query import Counts
 from forebay.stores.postgres.engine import PostgresEngine
@@ -125,11 +125,11 @@ def test_what_was_amended_a_moment_before_the_claim_is_what_runs(engine: Postgre
         # The amendment has the job and waits for its queue; the claim passes over it.
         connection.execute("begin")
         connection.execute(f"lock table {schema}.events in exclusive mode")
-        amended = in_thread(lambda: other.amend(job_id, Amendment(metadata={"k": 2})))
+        amended = in_thread(lambda: other.update_job(job_id, JobUpdate(metadata={"k": 2})))
         wait_for_a_lock(schema)
         assert claim(store) == []
         connection.execute("rollback")
-    assert amended().done
+    assert amended().applied
 
     [job] = claim(store)
 
@@ -147,11 +147,11 @@ def test_a_cancel_and_a_claim_of_one_job_agree(engine: PostgresEngine) -> None:
         jobs = claim(store)
         [verdict] = cancelled()
 
-        assert verdict.done
-        answer = store.exchange(WORKER)
+        assert verdict.applied
+        answer = store.settle_and_claim(WORKER)
         # Cancelled before it started, or told to stop while it runs.
         assert [cancel.job_id for cancel in answer.cancels] == [job.id for job in jobs]
-        store.exchange(WORKER, [complete(job) for job in jobs])
+        store.settle_and_claim(WORKER, [complete(job) for job in jobs])
     assert problems(engine) == ()
     store.close()
     other.close()
@@ -164,7 +164,7 @@ def test_two_who_lock_several_jobs_in_other_orders_both_end(engine: PostgresEngi
     one = in_thread(lambda: store.cancel(ids))
     two = in_thread(lambda: other.cancel(list(reversed(ids))))
 
-    assert sum(verdict.done for verdict in [*one(), *two()]) == 30
+    assert sum(verdict.applied for verdict in [*one(), *two()]) == 30
     assert problems(engine) == ()
     store.close()
     other.close()
@@ -201,7 +201,7 @@ def test_a_lease_that_is_just_being_settled_is_not_swept(engine: PostgresEngine,
         assert other.sweep(OTHER_WORKER) == []
         connection.execute("rollback")
 
-    assert store.exchange(WORKER, [complete(job)]).settled == (job.id,)
+    assert store.settle_and_claim(WORKER, [complete(job)]).settled == (job.id,)
     assert other.sweep(OTHER_WORKER) == []
     store.close()
     other.close()

@@ -15,11 +15,11 @@ from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit, key_scope
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.errors import ConfigError, LeaseLost
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.protocol import Standing
+from forebay.stores.protocol import LeaseStatus
 from forebay.testing.clock import ManualClock
 from tests.stores.callers import AWAITED, BLOCKING, AsyncWay, Undo, Way
 from tests.stores.postgres_support import admin, make_engine, problems, server
@@ -64,21 +64,21 @@ def test_a_job_is_completed_with_the_commit_and_not_with_the_rollback(
     [job] = claim(store)
     with suppress(Undo), way(server().url()) as caller:
         caller.run("insert into orders values ('milk')")
-        engine.complete_within(caller.connection, WORKER, complete(job))
+        engine.complete_tx(caller.connection, WORKER, complete(job))
         raise Undo
-    before = store.standing(WORKER, [lease(job)])
+    before = store.lease_status(WORKER, [lease(job)])
 
     with way(server().url()) as caller:
-        engine.complete_within(caller.connection, WORKER, complete(job, b'"served"'))
+        engine.complete_tx(caller.connection, WORKER, complete(job, b'"served"'))
         caller.run("insert into orders values ('tea')")
     with way(server().url()) as caller, pytest.raises(LeaseLost, match="completed before"):
-        engine.complete_within(caller.connection, WORKER, complete(job))
+        engine.complete_tx(caller.connection, WORKER, complete(job))
 
     reader = engine.reader()
     [record] = reader.jobs([job.id])
     assert record is not None
     assert (record.state, record.result, orders()) == ("completed", b'"served"', 1)
-    assert (before, store.standing(WORKER, [lease(job)])) == ([Standing.HELD], [Standing.OVER])
+    assert (before, store.lease_status(WORKER, [lease(job)])) == ([LeaseStatus.HELD], [LeaseStatus.OVER])
     assert store.insert([new_job(unique_key="k")])[0].is_new
     reader.close()
 
@@ -92,12 +92,12 @@ def test_a_job_is_completed_in_a_transaction_on_an_event_loop(
     async def program() -> None:
         with suppress(Undo):
             async with way(server().url()) as caller:
-                await engine.complete_within_async(caller.connection, WORKER, complete(job))
+                await engine.complete_tx_async(caller.connection, WORKER, complete(job))
                 raise Undo
         async with way(server().url()) as caller:
-            await engine.complete_within_async(caller.connection, WORKER, complete(job, b'"served"'))
+            await engine.complete_tx_async(caller.connection, WORKER, complete(job, b'"served"'))
             with pytest.raises(LeaseLost):
-                await engine.complete_within_async(caller.connection, WORKER, complete(job))
+                await engine.complete_tx_async(caller.connection, WORKER, complete(job))
 
     asyncio.run(program())
 
@@ -113,18 +113,18 @@ def test_while_the_transaction_is_open_others_go_on(
 ) -> None:
     [job, other] = claimed(store, 2)
     with psycopg.connect(server().url()) as connection:
-        engine.complete_within(connection, WORKER, complete(job))
+        engine.complete_tx(connection, WORKER, complete(job))
 
         renewal = store.renew(WORKER, [lease(job), lease(other)])
-        standing = store.standing(WORKER, [lease(job), lease(other)])
+        standing = store.lease_status(WORKER, [lease(job), lease(other)])
         clock.advance(seconds=600)
         swept = store.sweep(SWEEPER)
         connection.commit()
 
     assert (renewal.renewed, renewal.refused) == ((lease(job), lease(other)), ())
-    assert standing == [Standing.OPEN, Standing.HELD]
+    assert standing == [LeaseStatus.OPEN, LeaseStatus.HELD]
     assert [one.id for one in swept] == [other.id]
-    assert store.exchange(WORKER, [complete(job)]).repeated == (job.id,)
+    assert store.settle_and_claim(WORKER, [complete(job)]).repeated == (job.id,)
 
 
 def test_the_fence_is_checked_in_the_transaction(
@@ -137,11 +137,11 @@ def test_the_fence_is_checked_in_the_transaction(
     with psycopg.connect(server().url()) as connection:
         connection.execute("insert into orders values ('tea')")
         with pytest.raises(LeaseLost, match="other worker"):
-            engine.complete_within(connection, WORKER, complete(job))
+            engine.complete_tx(connection, WORKER, complete(job))
         with pytest.raises(LeaseLost, match="gone"):
-            engine.complete_within(connection, OTHER_WORKER, complete(replace(job, id=JobId("nobody"))))
+            engine.complete_tx(connection, OTHER_WORKER, complete(replace(job, id=JobId("nobody"))))
 
-    assert store.exchange(SWEEPER, [fail(swept)]).settled == (job.id,)
+    assert store.settle_and_claim(SWEEPER, [fail(swept)]).settled == (job.id,)
     assert orders() == 1
 
 
@@ -154,9 +154,9 @@ def test_a_transaction_that_sees_only_its_start_is_refused(
     with psycopg.connect(server().url()) as connection:
         connection.execute(f"set transaction isolation level {level}")
         with pytest.raises(ConfigError, match=f"READ COMMITTED transaction, not {level}"):
-            engine.complete_within(connection, WORKER, complete(job))
+            engine.complete_tx(connection, WORKER, complete(job))
 
-    assert store.exchange(WORKER, [complete(job)]).settled == (job.id,)
+    assert store.settle_and_claim(WORKER, [complete(job)]).settled == (job.id,)
 
 
 def test_follow_ups_come_true_with_the_completion(engine: PostgresEngine, store: PostgresStore) -> None:
@@ -164,7 +164,7 @@ def test_follow_ups_come_true_with_the_completion(engine: PostgresEngine, store:
     end = decide(job, Completed(None, (new_job(queue="next"), new_job(task="more"))), 0.0)
 
     with psycopg.connect(server().url()) as connection:
-        engine.complete_within(connection, WORKER, end)
+        engine.complete_tx(connection, WORKER, end)
 
     reader = engine.reader()
     counts = {name: (found.pending, found.completed) for name, found in reader.counts().items()}
@@ -179,23 +179,23 @@ def test_a_place_under_a_limit_is_free_once_the_worker_knows_of_the_commit(
     store.insert([new_job(limit_keys={"tenant": "a"}) for _ in range(2)])
     [job] = claim(store, 2)
     with psycopg.connect(server().url()) as caller:
-        engine.complete_within(caller, WORKER, complete(job))
+        engine.complete_tx(caller, WORKER, complete(job))
 
-    assert store.standing(WORKER, [lease(job)]) == [Standing.OVER]
+    assert store.lease_status(WORKER, [lease(job)]) == [LeaseStatus.OVER]
     [other] = claim(store, 2)
 
-    store.exchange(WORKER, [complete(other)])
+    store.settle_and_claim(WORKER, [complete(other)])
 
 
 def test_a_follow_up_that_depends_on_others_holds_none_of_them_until_the_commit(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     job, parent = claimed(store, 2)
-    follow_up = new_job(depends_on=needs_of([parent.id]))
+    follow_up = new_job(depends_on=dependencies_of([parent.id]))
     with psycopg.connect(server().url()) as caller:
-        engine.complete_within(caller, WORKER, replace(complete(job), follow_ups=(follow_up,)))
+        engine.complete_tx(caller, WORKER, replace(complete(job), follow_ups=(follow_up,)))
 
-        ended = store.exchange(WORKER, [complete(parent)])
+        ended = store.settle_and_claim(WORKER, [complete(parent)])
 
         caller.commit()
     store.promote()

@@ -14,9 +14,9 @@ from forebay.domain.job import QueueName
 from forebay.errors import ConfigError, StoreBusy, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres import connection as module
-from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.postgres_support import (
@@ -83,7 +83,7 @@ def test_a_lost_connection_is_an_error_of_ours_and_the_next_call_has_a_new_one(
 
 
 def test_nothing_is_lost_when_the_server_crashes_and_comes_back(own_server: Postgres) -> None:
-    engine = PostgresEngine(Address(dsn=own_server.url()))
+    engine = PostgresEngine(PostgresAddress(dsn=own_server.url()))
     store = engine.store()
     store.insert([new_job()] * 3)
     [job, _] = claim(store, 2)
@@ -91,12 +91,12 @@ def test_nothing_is_lost_when_the_server_crashes_and_comes_back(own_server: Post
     # Closed in order, because these servers do not care for what a crash may take.
     own_server.stop(signal.SIGINT)
     with pytest.raises(StoreUnavailable):
-        store.exchange(WORKER, [complete(job)])
+        store.settle_and_claim(WORKER, [complete(job)])
     with pytest.raises(StoreUnavailable):
         engine.store()
     own_server.start()
 
-    assert store.exchange(WORKER, [complete(job)]).settled == (job.id,)
+    assert store.settle_and_claim(WORKER, [complete(job)]).settled == (job.id,)
     assert len(claim(store, 5)) == 1
     assert problems(engine) == ()
     store.close()
@@ -155,7 +155,7 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
     [one, two] = claim(store, 2)
     keys = {one.id: "a", two.id: "b"}
     first, second = sorted(keys)
-    session = store._connection.opened()
+    session = store._connection.open()
     # A busy machine takes its time: the deadlock is found before the lock time-out, and not too early.
     session.execute("set deadlock_timeout = '3s'; set lock_timeout = '60s'", prepare=False)
     with raw() as connection:
@@ -163,7 +163,7 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
         # Ours settles the first and waits for us with the second one's key; then we want the first. Nobody
         # changes a key while its job lives, so it is only locked here.
         connection.execute(f"select 1 from {schema}.keys where key = %s for update", [keys[second]])
-        answer = in_thread(lambda: store.exchange(WORKER, [complete(one), complete(two)]))
+        answer = in_thread(lambda: store.settle_and_claim(WORKER, [complete(one), complete(two)]))
         with raw() as other:
             waiting = (
                 f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{schema}%'"
@@ -260,21 +260,21 @@ def test_a_forked_process_has_a_connection_of_its_own_and_leaves_its_parents_alo
 def test_engines_of_one_store_have_one_place() -> None:
     one = open_engine("postgresql://ann:secret@host/jobs")
 
-    assert one.place == open_engine("postgres://bob@host:5432/jobs?pooler=transaction&notify=off").place
-    assert one.place != open_engine("postgresql://ann@host/jobs?schema=other").place
-    assert one.place != open_engine("postgresql://ann@host/others").place
-    assert "secret" not in one.place
+    assert one.location == open_engine("postgres://bob@host:5432/jobs?pooler=transaction&notify=off").location
+    assert one.location != open_engine("postgresql://ann@host/jobs?schema=other").location
+    assert one.location != open_engine("postgresql://ann@host/others").location
+    assert "secret" not in one.location
 
 
 def test_a_session_that_writes_plans_each_of_its_statements_once(engine: PostgresEngine) -> None:
     store = engine.store()
     for key in "abcdefgh":
         store.insert([new_job(unique_key=key)])
-        [job] = store.exchange(WORKER, (), [Want(QueueName("default"), 1)], 1, known=()).jobs
-        store.exchange(WORKER, [complete(job)], known=())
+        [job] = store.settle_and_claim(WORKER, (), [QueueClaim(QueueName("default"), 1)], 1, known=()).jobs
+        store.settle_and_claim(WORKER, [complete(job)], known=())
 
     anew, once = (
-        store._connection.opened()
+        store._connection.open()
         .execute("select sum(custom_plans), sum(generic_plans) from pg_prepared_statements")
         .fetchall()[0]
     )

@@ -11,16 +11,16 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.job import Amendment, JobId, QueueName
+from forebay.domain.job import JobId, JobUpdate, QueueName
 from forebay.domain.outcome import Completed, Interrupted, Lost
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide
 from forebay.stores.postgres import cursor as module
-from forebay.stores.postgres.cursor import HEAD, Cursor, Cursors, Snapshot
+from forebay.stores.postgres.cursor import HEAD, ClaimCursor, ClaimCursors, TxSnapshot
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import rescore_all
 from tests.stores.postgres_support import end_connections, make_engine, problems, raw, server
@@ -55,8 +55,8 @@ def other(engine: PostgresEngine) -> Iterator[PostgresStore]:
 @pytest.fixture
 def only_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
     """After its first claim a handle never looks from the head: what it finds, it finds by its arrival."""
-    monkeypatch.setattr(Cursors, "may_look", lambda self, queue: False)
-    monkeypatch.setattr(module, "FULL_LOOK_SECONDS", 1e9)
+    monkeypatch.setattr(ClaimCursors, "may_scan_head", lambda self, queue: False)
+    monkeypatch.setattr(module, "FULL_SCAN_SECONDS", 1e9)
 
 
 def put(store: PostgresStore, n: int = 1, **changes: Any) -> list[JobId]:
@@ -97,7 +97,7 @@ def test_a_job_that_was_handed_back_is_seen_by_cursors_beyond_it(
     [job] = claim(other, worker=OTHER_WORKER)
     go_past(store)
 
-    other.exchange(OTHER_WORKER, [decide(job, Interrupted(), 0.0)])
+    other.settle_and_claim(OTHER_WORKER, [decide(job, Interrupted(), 0.0)])
 
     assert claimed(store) == [job.id]
 
@@ -111,7 +111,7 @@ def test_a_job_that_was_swept_is_seen_by_cursors_beyond_it(
     go_past(store)
 
     [job] = other.sweep(WORKER, dead=[OTHER_WORKER])
-    other.exchange(WORKER, [decide(job, Lost("its worker died"), 0.0)])
+    other.settle_and_claim(WORKER, [decide(job, Lost("its worker died"), 0.0)])
 
     assert claimed(store) == [job.id]
 
@@ -149,7 +149,7 @@ def test_a_job_that_was_amended_is_seen_by_cursors_beyond_it(
     [first] = put(other, priority=90)
     with_lock_held(engine, first, lambda: go_past(store))
 
-    other.amend(first, Amendment(priority=91))
+    other.update_job(first, JobUpdate(priority=91))
 
     assert claimed(store) == [first]
 
@@ -161,7 +161,7 @@ def test_a_job_that_was_moved_to_the_queue_is_seen_by_cursors_beyond_it(
     [first] = put(other, priority=90, queue=QueueName("mail"))
     go_past(store)
 
-    other.amend(first, Amendment(queue=DEFAULT))
+    other.update_job(first, JobUpdate(queue=DEFAULT))
 
     assert claimed(store) == [first]
 
@@ -187,7 +187,7 @@ def test_a_job_that_is_tried_again_is_seen_by_cursors_beyond_it(
     [job] = claim(other, worker=OTHER_WORKER)
     go_past(store)
 
-    other.exchange(OTHER_WORKER, [fail(job, after_ms=0)])
+    other.settle_and_claim(OTHER_WORKER, [fail(job, after_ms=0)])
 
     assert claimed(store) == [job.id]
 
@@ -199,7 +199,7 @@ def test_a_follow_up_is_seen_by_cursors_beyond_it(store: PostgresStore, other: P
     go_past(store)
 
     more = Completed(b"1", follow_ups=(new_job(priority=80),))
-    other.exchange(OTHER_WORKER, [decide(job, more, 0.0)])
+    other.settle_and_claim(OTHER_WORKER, [decide(job, more, 0.0)])
 
     [found] = claim(store)
     assert (found.priority, found.parent_id) == (80, job.id)
@@ -208,7 +208,7 @@ def test_a_follow_up_is_seen_by_cursors_beyond_it(store: PostgresStore, other: P
 @pytest.mark.usefixtures("only_arrivals")
 def test_a_job_behind_a_gate_is_seen_by_cursors_beyond_it(store: PostgresStore, other: PostgresStore) -> None:
     [held] = put(other, task="u", priority=90)
-    go_past(store, Want(DEFAULT, 5, None, frozenset(["task:t"])))
+    go_past(store, QueueClaim(DEFAULT, 5, None, frozenset(["task:t"])))
 
     assert claimed(store) == [held]
 
@@ -227,10 +227,10 @@ def test_a_job_that_came_while_its_queue_was_paused_is_seen_by_cursors_beyond_it
     assert (while_paused, claimed(store)) == ([], [urgent])
 
 
-def go_past(store: PostgresStore, want: Want | None = None) -> None:
+def go_past(store: PostgresStore, want: QueueClaim | None = None) -> None:
     """Claim some ordinary jobs of many, so that the cursor stands among them."""
     put(store, 10)
-    store.exchange(WORKER, wants=[want or Want(DEFAULT, 5)], room=5)
+    store.settle_and_claim(WORKER, claims=[want or QueueClaim(DEFAULT, 5)], room=5)
 
 
 def with_lock_held(engine: PostgresEngine, job_id: JobId, work: Any) -> None:
@@ -246,7 +246,7 @@ def test_a_second_look_from_the_head_does_not_hide_what_arrives_after_it(
     store: PostgresStore, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, known: tuple[()] | None
 ) -> None:
     """By the fast path, and by the slow path, which a claim with known leases takes."""
-    monkeypatch.setattr(module, "CHEAP_LOOK_SECONDS", inf)  # a second look is made on a busy machine, too
+    monkeypatch.setattr(module, "CHEAP_SCAN_SECONDS", inf)  # a second look is made on a busy machine, too
     put(store)
     claimed(store)
     [early] = put(store)
@@ -256,12 +256,12 @@ def test_a_second_look_from_the_head_does_not_hide_what_arrives_after_it(
 
     def second_look() -> None:
         # An arrival in the hands of another claim, and `early` from the head.
-        answer = store.exchange(WORKER, wants=[Want(DEFAULT, 1)], room=1, known=known)
+        answer = store.settle_and_claim(WORKER, claims=[QueueClaim(DEFAULT, 1)], room=1, known=known)
         assert [job.id for job in answer.jobs] == [early]
 
     with_lock_held(engine, held, second_look)
-    monkeypatch.setattr(Cursors, "may_look", lambda self, queue: False)
-    monkeypatch.setattr(module, "FULL_LOOK_SECONDS", 1e9)
+    monkeypatch.setattr(ClaimCursors, "may_scan_head", lambda self, queue: False)
+    monkeypatch.setattr(module, "FULL_SCAN_SECONDS", 1e9)
     [urgent] = put(store, priority=90)
     put(store, 10)
 
@@ -275,7 +275,7 @@ def test_a_job_that_was_inserted_before_the_look_and_committed_after_it_is_found
     put(store, 10)
     claimed(store, 1)
     with transaction() as late:
-        [receipt] = engine.insert_within(late, [new_job(priority=50)])
+        [receipt] = engine.insert_tx(late, [new_job(priority=50)])
         # Later transactions come and go, and the cursor looks past them.
         put(store)
         claimed(store, 5)
@@ -294,7 +294,7 @@ def test_a_job_of_a_transaction_that_was_prepared_and_committed_by_others_is_fou
         late.tpc_begin(late.xid(1, "late", ""))
         # A transaction that notifies cannot be prepared.
         quiet = PostgresEngine(replace(engine.address, notifies=False))
-        [receipt] = quiet.insert_within(late, [new_job(priority=50)])
+        [receipt] = quiet.insert_tx(late, [new_job(priority=50)])
         late.tpc_prepare()
     put(store)
     claimed(store, 5)
@@ -327,7 +327,7 @@ def test_an_arrival_that_another_class_goes_before_is_not_forgotten(
     store: PostgresStore, other: PostgresStore, clock: ManualClock
 ) -> None:
     [held] = put(store, task="u", priority=90)
-    go_past(store, Want(DEFAULT, 5, None, frozenset(["task:t"])))
+    go_past(store, QueueClaim(DEFAULT, 5, None, frozenset(["task:t"])))
     [urgent] = put(other, priority=50)
     [old] = put(other, priority=100)
 
@@ -380,7 +380,7 @@ def test_arrivals_that_others_have_in_hand_are_passed_over_and_asked_for_again(
     [*first, last] = [put(other, priority=50 - number)[0] for number in range(4)]
 
     def look(n: int) -> list[JobId]:
-        return [job.id for job in store.exchange(WORKER, (), [Want(DEFAULT, n)], n, known).jobs]
+        return [job.id for job in store.settle_and_claim(WORKER, (), [QueueClaim(DEFAULT, n)], n, known).jobs]
 
     with transaction() as connection:
         connection.execute(f"select * from {engine.address.schema}.ready where id <> %s for update", [last])
@@ -394,7 +394,7 @@ def test_arrivals_that_others_have_in_hand_are_passed_over_and_asked_for_again(
 def test_what_no_arrival_tells_is_found_by_a_look_from_the_head(
     store: PostgresStore, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CHEAP_LOOK_SECONDS", inf)  # however busy the machine is
+    monkeypatch.setattr(module, "CHEAP_SCAN_SECONDS", inf)  # however busy the machine is
     [passed_over, *_] = put(store, 3)
     with_lock_held(engine, passed_over, lambda: claimed(store, 2))
 
@@ -426,7 +426,7 @@ def test_a_claim_that_is_undone_does_not_move_the_cursor(
         patch.setattr(Transaction, "flush_counts", fail)
         with pytest.raises(RuntimeError):
             # Whoever asks what it holds goes the long way; the short one cannot be undone.
-            store.exchange(WORKER, wants=[Want(DEFAULT, 1)], room=1, known=[])
+            store.settle_and_claim(WORKER, claims=[QueueClaim(DEFAULT, 1)], room=1, known=[])
 
     assert claimed(store, 3) == ids
 
@@ -459,12 +459,12 @@ def drain(store: PostgresStore, batches: int) -> None:
     for _ in range(batches):
         jobs = claim(store, 100)
         assert len(jobs) == 100
-        store.exchange(WORKER, [complete(job) for job in jobs])
+        store.settle_and_claim(WORKER, [complete(job) for job in jobs])
 
 
 def entries_read(store: PostgresStore, engine: PostgresEngine) -> dict[str, int]:
     """How many entries of the indexes of `ready` and `leases` were read so far."""
-    own = store._connection.opened()
+    own = store._connection.open()
     own.execute(b"select pg_stat_force_next_flush()")
     own.execute(b"select 1")
     with raw() as connection:
@@ -477,35 +477,35 @@ def entries_read(store: PostgresStore, engine: PostgresEngine) -> dict[str, int]
 
 
 def test_a_snapshot_knows_who_was_under_way_and_ourselves() -> None:
-    assert Snapshot.of("10:20:12,15", "17") == Snapshot("20", ("12", "15", "17"))
-    assert Snapshot.of("10:10:", None) == Snapshot("10", ())
+    assert TxSnapshot.of("10:20:12,15", "17") == TxSnapshot("20", ("12", "15", "17"))
+    assert TxSnapshot.of("10:10:", None) == TxSnapshot("10", ())
 
 
 def test_a_snapshot_names_no_transaction_twice() -> None:
-    assert Snapshot.of("5:9:5,7", "7") == Snapshot("9", ("5", "7"))
+    assert TxSnapshot.of("5:9:5,7", "7") == TxSnapshot("9", ("5", "7"))
     # Ourselves are among those from 9 on.
-    assert Snapshot.of("5:9:5", "9") == Snapshot("9", ("5",))
-    assert Snapshot.of("99:100:", "100") == Snapshot("100", ())
+    assert TxSnapshot.of("5:9:5", "9") == TxSnapshot("9", ("5",))
+    assert TxSnapshot.of("99:100:", "100") == TxSnapshot("100", ())
 
 
 def test_cursors_of_another_connection_are_forgotten() -> None:
-    cursors = Cursors()
-    cursors.keep_for(1)
-    cursors.looked("q", 0.0)
-    cursors.move({"q": Cursor(5, 6)}, {"q": 7})
+    cursors = ClaimCursors()
+    cursors.reset_if_reconnected(1)
+    cursors.record_head_scan("q", 0.0)
+    cursors.apply({"q": ClaimCursor(5, 6)}, {"q": 7})
 
     kept = cursors.of("q"), cursors.due_from("q")
-    cursors.keep_for(2)
+    cursors.reset_if_reconnected(2)
 
-    assert kept == (Cursor(5, 6), 7)
+    assert kept == (ClaimCursor(5, 6), 7)
     assert (cursors.of("q"), cursors.due_from("q")) == (HEAD, HEAD.rank)
 
 
 def test_a_look_from_the_head_that_takes_long_is_not_made_at_every_turn() -> None:
-    cursors = Cursors()
-    cursors.looked("cheap", 0.001)
-    cursors.looked("dear", 1.0)
+    cursors = ClaimCursors()
+    cursors.record_head_scan("cheap", 0.001)
+    cursors.record_head_scan("dear", 1.0)
 
-    assert cursors.may_look("cheap")
-    assert not cursors.may_look("dear")
-    assert cursors.may_look("never seen")
+    assert cursors.may_scan_head("cheap")
+    assert not cursors.may_scan_head("dear")
+    assert cursors.may_scan_head("never seen")

@@ -11,13 +11,13 @@ import pytest
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
-from forebay.domain.note import LogLine, Note
+from forebay.domain.note import LogLine, ProgressUpdate
 from forebay.domain.outcome import AttemptError, Failed, Interrupted
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable, StoreUnusable
-from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
@@ -87,7 +87,9 @@ def test_options_that_cannot_be_read_are_shown_as_such_and_stop_nobody(
     assert [each.id for each in found.jobs] == [sound]
     assert job.metadata == {"unreadable": "{"}
     assert store.renew(WORKER, [Lease(job.id, job.attempt)]).refused == ()
-    assert store.exchange(WORKER, [decide(job, Interrupted(started=False), 0.0)]).settled == (spoiled,)
+    assert store.settle_and_claim(WORKER, [decide(job, Interrupted(started=False), 0.0)]).settled == (
+        spoiled,
+    )
     [back] = reader.jobs([spoiled])
     assert back is not None
     assert back.metadata == {"unreadable": "{"}
@@ -102,14 +104,14 @@ def test_damaged_notes_and_words_of_workers_are_shown_and_hide_nothing(
     job_id = put(store)
     [job] = claim(store)
     lines = (LogLine(at=1, level="info", text="one"),)
-    store.exchange(WORKER, notes=[Note(lease=Lease(job.id, job.attempt), lines=lines)])
-    store.beat(WorkerInfo(id=WORKER, slots=4))
+    store.settle_and_claim(WORKER, updates=[ProgressUpdate(lease=Lease(job.id, job.attempt), lines=lines)])
+    store.heartbeat(WorkerInfo(id=WORKER, slots=4))
     with raw() as connection:
         connection.execute(f"update {engine.address.schema}.notes set body = %s", [body])
         connection.execute(f"update {engine.address.schema}.workers set said = '{{', queues = '7'")
     reader = engine.reader()
 
-    notes = reader.notes(job_id)
+    notes = reader.progress(job_id)
     [worker] = reader.workers()
     reader.close()
 
@@ -123,7 +125,7 @@ def test_damaged_notes_and_words_of_workers_are_shown_and_hide_nothing(
 def test_an_attempt_cannot_be_recorded_twice(store: PostgresStore, engine: PostgresEngine) -> None:
     put(store)
     [job] = claim(store)
-    store.exchange(WORKER, [decide(job, Failed(AttemptError(type="Boom"), 0), 0.0)])
+    store.settle_and_claim(WORKER, [decide(job, Failed(AttemptError(type="Boom"), 0), 0.0)])
 
     again = f"insert into {engine.address.schema}.attempts select * from {engine.address.schema}.attempts"
     with raw() as connection, pytest.raises(psycopg.errors.UniqueViolation):
@@ -164,7 +166,7 @@ def test_all_times_are_those_of_the_server_whatever_this_machine_thinks(
     reader = engine.reader()
     timeline = reader.history(job.id)
     assert timeline is not None
-    assert [(event.kind, event.at) for event in timeline.events] == [(EventKind.SWEPT, T0 + 30_000)]
+    assert [(event.kind, event.occurred_at) for event in timeline.events] == [(EventKind.SWEPT, T0 + 30_000)]
     reader.close()
 
 
@@ -173,7 +175,7 @@ def test_a_server_without_a_free_connection_says_so() -> None:
     server = Postgres(shared_buffers="16MB", max_connections="5", superuser_reserved_connections="0")
     held: list[psycopg.Connection[Any]] = []
     try:
-        engine = PostgresEngine(Address(dsn=server.url()))
+        engine = PostgresEngine(PostgresAddress(dsn=server.url()))
         engine.store().close()
         held.append(psycopg.connect(server.url(), autocommit=True))
         # Closed by us, and gone for the server a moment later.

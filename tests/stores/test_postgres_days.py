@@ -11,15 +11,15 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts, JobQuery
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.errors import StoreError
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.inserting import Rules, insert_all
-from forebay.stores.postgres.partitions import drop_day, forget_day, missing_days, name_of, start_of
+from forebay.stores.postgres.inserting import InsertRules, insert_all
+from forebay.stores.postgres.partitions import drop_day, missing_days, name_of, remove_day_history, start_of
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import Receipt
+from forebay.stores.protocol import InsertResult
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, new_url, problems, raw, wait_for_a_lock
 from tests.stores.sqlite_support import in_thread
@@ -62,7 +62,7 @@ def rows_of(engine: PostgresEngine, table: str) -> int:
 
 def finish(store: PostgresStore, jobs: int) -> None:
     store.insert([new_job()] * jobs)
-    store.exchange(WORKER, [complete(job) for job in claim(store, jobs)])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store, jobs)])
 
 
 def test_a_new_store_has_today_and_tomorrow_before_anybody_ends_a_job(postgres: object) -> None:
@@ -102,7 +102,7 @@ def test_a_job_that_ends_while_its_day_is_made_is_settled(
         span = f"for values from ({day}) to ({day + DAY_MS})"
         connection.execute(f"alter table {schema}.finished attach partition {table} {span}")
         # It has chosen the partition of jobs without a day, and waits for it.
-        ended = in_thread(lambda: store.exchange(WORKER, [complete(job)]))
+        ended = in_thread(lambda: store.settle_and_claim(WORKER, [complete(job)]))
         wait_for_a_lock(schema)
         connection.execute("commit")
 
@@ -149,8 +149,8 @@ def test_a_day_that_nobody_keeps_is_dropped_with_all_that_is_left_of_it(
     finish(store, 5)
     store.insert([new_job()])
     [job] = claim(store)
-    store.record([Event(kind=EventKind.NOTE, job_id=job.id, detail="x")])
-    store.exchange(WORKER, [complete(job)])
+    store.record_events([Event(kind=EventKind.COMMENT, job_id=job.id, detail="x")])
+    store.settle_and_claim(WORKER, [complete(job)])
     clock.advance(ms=4 * DAY_MS)
 
     # One by one, and the rest with its day.
@@ -177,7 +177,7 @@ def test_actions_on_jobs_of_a_day_that_is_dropped_stay_in_the_audit_log(
 
     assert "finished_20270115" not in days(engine)
     reader = engine.reader()
-    assert [event.who for _, event in reader.audit() if event.job_id == receipt.id] == ["mallory"]
+    assert [event.actor_name for _, event in reader.audit() if event.job_id == receipt.id] == ["mallory"]
     reader.close()
 
 
@@ -219,7 +219,7 @@ def test_whoever_reads_is_not_held_up_while_a_day_is_gone_through(
     clock.advance(ms=4 * DAY_MS)
 
     def go_through(tx: Transaction) -> list[JobId]:
-        forget_day(tx, engine.address.schema, "finished_20270115")
+        remove_day_history(tx, engine.address.schema, "finished_20270115")
         return everything(engine)
 
     assert len(store._write(go_through, defines=True)) == 1
@@ -246,7 +246,7 @@ def test_whoever_reads_while_a_day_is_about_to_go_does_not_keep_it(
     finish(store, 1)
     day, schema = name_of(clock.now_ms()), engine.address.schema
     read: list[list[JobId]] = []
-    monkeypatch.setattr(Transaction, "list_if_concerned", lambda *_: read.append(everything(engine)))
+    monkeypatch.setattr(Transaction, "add_to_outbox_if_affected", lambda *_: read.append(everything(engine)))
 
     assert dropped(store, schema, day) == 1
 
@@ -262,10 +262,10 @@ def test_what_comes_to_be_held_by_a_job_of_a_day_that_goes_is_cancelled_with_it(
     [parent] = store.insert([new_job()])
     store.cancel([parent.id or JobId("")])
     day, schema, other = name_of(clock.now_ms()), engine.address.schema, engine.store()
-    held = new_job(depends_on=needs_of([parent.id or JobId("")], OnFailure.HOLD))
+    held = new_job(depends_on=dependencies_of([parent.id or JobId("")], OnFailure.HOLD))
 
-    def insert(tx: Transaction) -> tuple[list[Receipt], Callable[[], int]]:
-        receipts = insert_all(tx, [held], Rules(), atomic=True)
+    def insert(tx: Transaction) -> tuple[list[InsertResult], Callable[[], int]]:
+        receipts = insert_all(tx, [held], InsertRules(), atomic=True)
         dropping = in_thread(lambda: dropped(store, schema, day))
         wait_for_a_lock(schema)
         return receipts, dropping

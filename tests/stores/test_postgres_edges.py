@@ -8,18 +8,18 @@ from time import sleep
 
 import pytest
 
-from forebay.domain.job import DAY_MS, Amendment, Job, JobId, NewJob, OnFailure, QueueName
+from forebay.domain.job import DAY_MS, Job, JobId, JobUpdate, NewJob, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import Settlement, decide
-from forebay.domain.workflow import RELEASED_AT_ONCE, needs_of
+from forebay.domain.workflow import PROPAGATION_BATCH, dependencies_of
 from forebay.errors import StoreUnavailable
 from forebay.stores.postgres import following, holding
-from forebay.stores.postgres.duties import CAP_WALK, rescore
+from forebay.stores.postgres.duties import AGE_CAP_SCAN, rescore
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.inserting import Rules, insert_all
-from forebay.stores.postgres.operating import amend, delete
+from forebay.stores.postgres.inserting import InsertRules, insert_all
+from forebay.stores.postgres.operating import delete, update_job
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.testing.clock import ManualClock
@@ -63,13 +63,13 @@ def test_a_parent_that_changes_while_its_child_is_inserted_knows_of_it(
     with raw() as changing:
         changing.autocommit = False
         changing.execute(f"update {schema}.jobs set updated_at = updated_at + 1")
-        inserting = in_thread(lambda: put(store, new_job(depends_on=needs_of([parent]))))
+        inserting = in_thread(lambda: put(store, new_job(depends_on=dependencies_of([parent]))))
         wait_for_a_lock(schema)
         changing.commit()
     [child] = inserting()
 
     [job] = claim(store)
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
 
     assert job.id == parent
     assert states(engine, child) == [JobState.PENDING]
@@ -81,16 +81,16 @@ def test_a_revival_before_its_death_was_heard_of_is_heard_of_after_it(
     """Who has ended the parent dies before it works on the list; somebody revives it before anybody else
     does."""
     [parent] = put(store, new_job())
-    [child] = put(store, new_job(depends_on=needs_of([parent], OnFailure.HOLD)))
+    [child] = put(store, new_job(depends_on=dependencies_of([parent], OnFailure.HOLD)))
     [job] = claim(store)
     with monkeypatch.context() as patched:
-        patched.setattr(PostgresStore, "_follow", lambda _: 0)
-        store.exchange(WORKER, [decide(job, Discarded(BOOM), 0.5)])
+        patched.setattr(PostgresStore, "_propagate", lambda _: 0)
+        store.settle_and_claim(WORKER, [decide(job, Discarded(BOOM), 0.5)])
         store.revive([parent])
     store.promote()
 
     [job] = claim(store)
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
 
     assert states(engine, parent, child) == [JobState.COMPLETED, JobState.PENDING]
 
@@ -100,7 +100,9 @@ def test_a_parent_by_place_whose_id_is_taken_is_the_holder(
 ) -> None:
     put(store, new_job(id=JobId("x")))
 
-    receipts = store.insert([new_job(id=JobId("x")), new_job(depends_on=needs_of([1]))], on_conflict="ignore")
+    receipts = store.insert(
+        [new_job(id=JobId("x")), new_job(depends_on=dependencies_of([1]))], on_conflict="ignore"
+    )
 
     assert [receipt.is_new for receipt in receipts] == [False, True]
     assert receipts[1].state is JobState.BLOCKED
@@ -110,7 +112,7 @@ def test_a_parent_by_place_whose_id_is_taken_is_the_holder(
 def test_who_deletes_a_blocked_job_waits_for_its_edges_before_it_takes_the_job(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
-    parent, child = put(store, new_job(), new_job(depends_on=needs_of([1])))
+    parent, child = put(store, new_job(), new_job(depends_on=dependencies_of([1])))
     schema = engine.address.schema
     with raw() as releasing:
         releasing.autocommit = False
@@ -121,7 +123,7 @@ def test_who_deletes_a_blocked_job_waits_for_its_edges_before_it_takes_the_job(
         releasing.execute(f"select 1 from {schema}.blocked for update nowait")
 
         releasing.commit()
-    assert [verdict.done for verdict in deleting()] == [True]
+    assert [verdict.applied for verdict in deleting()] == [True]
     assert states(engine, parent, child) == [JobState.PENDING, None]
 
 
@@ -170,13 +172,13 @@ def test_a_join_is_released_once_by_parents_that_end_one_by_one_and_together(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     others = engine.store()
-    *_, join = put(store, *[new_job()] * 5, new_job(depends_on=needs_of([1, 2, 3, 4, 5])))
+    *_, join = put(store, *[new_job()] * 5, new_job(depends_on=dependencies_of([1, 2, 3, 4, 5])))
     jobs = claim(store, 5)
 
-    store.exchange(WORKER, [complete(jobs[0])])
-    others.exchange(WORKER, [complete(job) for job in jobs[1:4]])
+    store.settle_and_claim(WORKER, [complete(jobs[0])])
+    others.settle_and_claim(WORKER, [complete(job) for job in jobs[1:4]])
     before = states(engine, join)
-    store.exchange(WORKER, [complete(jobs[4])])
+    store.settle_and_claim(WORKER, [complete(jobs[4])])
 
     assert before == [JobState.BLOCKED]
     assert [job.id for job in claim(store, 9)] == [join]
@@ -187,11 +189,11 @@ def test_a_join_is_released_once_by_parents_that_end_one_by_one_and_together(
 def test_a_parent_with_more_children_than_are_looked_at_at_once_releases_them_all(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
-    jobs = [new_job(), *(new_job(depends_on=needs_of([number])) for number in range(1, 41))]
+    jobs = [new_job(), *(new_job(depends_on=dependencies_of([number])) for number in range(1, 41))]
     _, *children = put(store, *jobs)
     [parent] = claim(store)
 
-    store.exchange(WORKER, [complete(parent)])
+    store.settle_and_claim(WORKER, [complete(parent)])
 
     assert states(engine, *children) == [JobState.PENDING] * 40
 
@@ -199,7 +201,7 @@ def test_a_parent_with_more_children_than_are_looked_at_at_once_releases_them_al
 def test_parents_that_end_while_their_child_is_revived_are_heard_of(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
-    one, other, child = put(store, new_job(), new_job(), new_job(depends_on=needs_of([1, 2])))
+    one, other, child = put(store, new_job(), new_job(), new_job(depends_on=dependencies_of([1, 2])))
     store.cancel([child])
     reviving = engine.store()
     schema = engine.address.schema
@@ -210,7 +212,7 @@ def test_parents_that_end_while_their_child_is_revived_are_heard_of(
         holding.execute(f"select 1 from {schema}.finished where id = %s for update", [child])
         revived = in_thread(lambda: reviving.revive([child]))
         wait_for_a_lock(schema)
-        ended = in_thread(lambda: store.exchange(WORKER, [complete(job) for job in jobs]))
+        ended = in_thread(lambda: store.settle_and_claim(WORKER, [complete(job) for job in jobs]))
         wait_for_a_lock(schema, sessions=2)
         holding.commit()
     revived()
@@ -224,12 +226,12 @@ def test_who_revives_waits_for_who_works_on_the_end_of_a_parent(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They see no blocked child, and so lower no number for it."""
-    _, child = put(store, new_job(), new_job(depends_on=needs_of([1])))
+    _, child = put(store, new_job(), new_job(depends_on=dependencies_of([1])))
     store.cancel([child])
     [parent] = claim(store)
     with monkeypatch.context() as patched:
-        patched.setattr(PostgresStore, "_follow", lambda _: 0)
-        store.exchange(WORKER, [complete(parent)])
+        patched.setattr(PostgresStore, "_propagate", lambda _: 0)
+        store.settle_and_claim(WORKER, [complete(parent)])
     schema = engine.address.schema
     with raw() as working:
         working.autocommit = False
@@ -245,12 +247,12 @@ def test_who_revives_waits_for_who_works_on_the_end_of_a_parent(
 def test_who_revives_goes_on_with_the_end_of_a_parent_that_others_pass_by_meanwhile(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, child = put(store, new_job(), new_job(depends_on=needs_of([1])))
+    _, child = put(store, new_job(), new_job(depends_on=dependencies_of([1])))
     store.cancel([child])
     [parent] = claim(store)
     with monkeypatch.context() as patched:
-        patched.setattr(PostgresStore, "_follow", lambda _: 0)
-        store.exchange(WORKER, [complete(parent)])
+        patched.setattr(PostgresStore, "_propagate", lambda _: 0)
+        store.settle_and_claim(WORKER, [complete(parent)])
     others = engine.store()
     schema = engine.address.schema
     with raw() as holding:
@@ -273,11 +275,13 @@ def test_a_child_of_its_callers_transaction_hears_alone_of_a_parent_that_has_com
 ) -> None:
     """The other child has heard of it, and its edge looks the same as before."""
     mail = QueueName("mail")
-    parent, other, told = put(store, new_job(), new_job(queue=mail), new_job(depends_on=needs_of([1, 2])))
+    parent, other, told = put(
+        store, new_job(), new_job(queue=mail), new_job(depends_on=dependencies_of([1, 2]))
+    )
     with raw() as caller:
         caller.autocommit = False
-        [receipt] = engine.insert_within(caller, [new_job(depends_on=needs_of([parent]))])
-        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        [receipt] = engine.insert_tx(caller, [new_job(depends_on=dependencies_of([parent]))])
+        store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
         caller.commit()
     late = JobId(receipt.id or "")
     before = states(engine, told, late)
@@ -287,7 +291,7 @@ def test_a_child_of_its_callers_transaction_hears_alone_of_a_parent_that_has_com
     assert before == [JobState.BLOCKED, JobState.BLOCKED]
     assert states(engine, told, late) == [JobState.BLOCKED, JobState.PENDING]
     [job] = claim(store, queue=mail)
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
     assert (job.id, states(engine, told)) == (other, [JobState.PENDING])
 
 
@@ -297,7 +301,7 @@ def test_a_child_of_its_callers_transaction_whose_parent_is_gone_meanwhile_is_ca
     parent, *_ = put(store, new_job())
     with raw() as caller:
         caller.autocommit = False
-        [receipt] = engine.insert_within(caller, [new_job(depends_on=needs_of([parent]))])
+        [receipt] = engine.insert_tx(caller, [new_job(depends_on=dependencies_of([parent]))])
         store.delete([parent])
         caller.commit()
 
@@ -310,17 +314,17 @@ def test_the_id_of_a_job_whose_end_still_goes_round_is_refused_in_its_callers_tr
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = JobId("root")
-    put(store, new_job(id=root), new_job(depends_on=needs_of([1])))
+    put(store, new_job(id=root), new_job(depends_on=dependencies_of([1])))
     with monkeypatch.context() as patched:
-        patched.setattr(PostgresStore, "_follow", lambda _: 0)
-        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        patched.setattr(PostgresStore, "_propagate", lambda _: 0)
+        store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
         store.delete([root])
     with raw() as caller:
         caller.autocommit = False
         with pytest.raises(StoreUnavailable, match="earlier job root"):
-            engine.insert_within(caller, [new_job(id=root)])
+            engine.insert_tx(caller, [new_job(id=root)])
         store.promote()
-        [receipt] = engine.insert_within(caller, [new_job(id=root)])
+        [receipt] = engine.insert_tx(caller, [new_job(id=root)])
         caller.commit()
 
     assert (receipt.id, receipt.is_new) == (root, True)
@@ -332,7 +336,7 @@ def test_jobs_that_are_released_to_several_places_are_taken_in_the_order_of_thei
 ) -> None:
     ids = ["a", "b", "c"]
     children = [
-        new_job(id=JobId(child), depends_on=needs_of([number]), priority=int(child == "b"))
+        new_job(id=JobId(child), depends_on=dependencies_of([number]), priority=int(child == "b"))
         for number, child in enumerate(ids, start=1)
     ]
     put(store, new_job(), *children)
@@ -341,7 +345,7 @@ def test_jobs_that_are_released_to_several_places_are_taken_in_the_order_of_thei
     with raw() as holding:
         holding.autocommit = False
         holding.execute(f"select 1 from {schema}.jobs where id = 'b' for update")
-        ended = in_thread(lambda: store.exchange(WORKER, [complete(parent)]))
+        ended = in_thread(lambda: store.settle_and_claim(WORKER, [complete(parent)]))
         wait_for_a_lock(schema)
 
         holding.execute(f"select 1 from {schema}.jobs where id = 'c' for update nowait")
@@ -358,14 +362,14 @@ def test_a_job_that_is_released_while_the_walk_of_a_short_cap_comes_past_it_reac
     store.save_queue(QueueName("default"), {"aging_ms": 60_000, "max_aging_bonus": 10.0})
     store.save_queue(QueueName("short"), {"aging_ms": 1_000, "max_aging_bonus": 10.0})
     store.rescore()
-    _, child = put(store, new_job(), new_job(depends_on=needs_of([1])))
+    _, child = put(store, new_job(), new_job(depends_on=dependencies_of([1])))
     clock.advance(ms=6_000)
     [parent] = claim(store)
     walking = engine.store()
 
     def walk(tx: Transaction) -> None:
         rescore(tx, 100)
-        store.exchange(WORKER, [complete(parent)])
+        store.settle_and_claim(WORKER, [complete(parent)])
 
     walking._write(walk)
     walking.close()
@@ -376,7 +380,7 @@ def test_a_job_that_is_released_while_the_walk_of_a_short_cap_comes_past_it_reac
     [job] = reader.jobs([child])
     reader.close()
     assert job is not None
-    assert job.capped
+    assert job.age_capped
 
 
 @pytest.mark.shows("R-PRI-20")
@@ -384,8 +388,8 @@ def test_a_job_that_is_released_while_the_walk_of_a_short_cap_comes_past_it_reac
     ("age_ms", "walked_to", "timed"),
     [
         (1_000, 0, 0),
-        (6_000, 0, 2 * RELEASED_AT_ONCE),
-        (1_000, 2 * RELEASED_AT_ONCE + 1, 2 * RELEASED_AT_ONCE),
+        (6_000, 0, 2 * PROPAGATION_BATCH),
+        (1_000, 2 * PROPAGATION_BATCH + 1, 2 * PROPAGATION_BATCH),
     ],
     ids=["young", "old", "walked past"],
 )
@@ -393,15 +397,20 @@ def test_many_children_that_the_walk_may_miss_are_told_when_their_age_is_capped(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock, age_ms: int, walked_to: int, timed: int
 ) -> None:
     store.save_queue(QueueName("default"), {"aging_ms": 1_000, "max_aging_bonus": 10.0})
-    put(store, new_job(), *(new_job(depends_on=needs_of([at])) for at in range(1, 2 * RELEASED_AT_ONCE + 1)))
+    put(
+        store,
+        new_job(),
+        *(new_job(depends_on=dependencies_of([at])) for at in range(1, 2 * PROPAGATION_BATCH + 1)),
+    )
     clock.advance(ms=age_ms)
     with raw() as connection:
         schema = engine.address.schema
         connection.execute(
-            f"insert into {schema}.duties (name, due_at, walked_to) values (%s, 0, %s)", [CAP_WALK, walked_to]
+            f"insert into {schema}.duties (name, due_at, walked_to) values (%s, 0, %s)",
+            [AGE_CAP_SCAN, walked_to],
         )
 
-        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
 
         [(found,)] = connection.execute(f"select count(rescore_at) from {schema}.jobs").fetchall()
     assert blocked(engine) == [(None, 0)]
@@ -415,22 +424,22 @@ def test_a_child_that_is_deleted_and_brought_again_while_its_parent_ends_waits_f
     mail, child = QueueName("mail"), JobId("child")
     others = engine.store()
     [other] = put(others, new_job(queue=mail))
-    put(store, new_job(), new_job(id=child, depends_on=needs_of([1])))
+    put(store, new_job(), new_job(id=child, depends_on=dependencies_of([1])))
     [parent] = claim(store)
 
     def replace(tx: Transaction) -> Callable[[], object]:
         tx.all("edges_hold", {"ids": [child]})
-        holding.judged(tx, [child], lambda jobs: delete(tx, jobs, ""))
-        ended = in_thread(lambda: store.exchange(WORKER, [complete(parent)]))
+        holding.apply_to_jobs(tx, [child], lambda jobs: delete(tx, jobs, ""))
+        ended = in_thread(lambda: store.settle_and_claim(WORKER, [complete(parent)]))
         wait_for_a_lock(engine.address.schema)
-        insert_all(tx, [new_job(id=child, depends_on=needs_of([other]))], Rules(), atomic=True)
+        insert_all(tx, [new_job(id=child, depends_on=dependencies_of([other]))], InsertRules(), atomic=True)
         return ended
 
     others._write(replace)()
 
     assert states(engine, child) == [JobState.BLOCKED]
     [job] = claim(store, queue=mail)
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
     assert states(engine, child) == [JobState.PENDING]
     others.close()
 
@@ -438,13 +447,13 @@ def test_a_child_that_is_deleted_and_brought_again_while_its_parent_ends_waits_f
 def test_a_number_of_edges_that_is_too_low_holds_nobody_else_up(
     engine: PostgresEngine, store: PostgresStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    *_, child = put(store, new_job(), new_job(), new_job(depends_on=needs_of([1, 2])))
-    [sound] = put(store, new_job(depends_on=needs_of([child])))
+    *_, child = put(store, new_job(), new_job(), new_job(depends_on=dependencies_of([1, 2])))
+    [sound] = put(store, new_job(depends_on=dependencies_of([child])))
     jobs = claim(store, 2)
     with raw() as damaging:
         damaging.execute(f"update {engine.address.schema}.blocked set unmet = 1 where id = %s", [child])
 
-    store.exchange(WORKER, [complete(job) for job in jobs])
+    store.settle_and_claim(WORKER, [complete(job) for job in jobs])
 
     assert states(engine, child, sound) == [JobState.PENDING, JobState.BLOCKED]
     assert f"job {child} was blocked by 1 edges too few" in caplog.text
@@ -457,8 +466,8 @@ def test_the_id_of_a_parent_at_which_nobody_has_looked_is_not_taken_for_it(
     put(store, new_job(id=parent))
     with raw() as caller:
         caller.autocommit = False
-        [receipt] = engine.insert_within(caller, [new_job(depends_on=needs_of([parent]))])
-        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        [receipt] = engine.insert_tx(caller, [new_job(depends_on=dependencies_of([parent]))])
+        store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
         caller.commit()
     store.delete([parent])
 
@@ -471,11 +480,11 @@ def test_the_id_of_a_parent_at_which_nobody_has_looked_is_not_taken_for_it(
 def test_a_job_that_is_revived_while_it_is_cancelled_with_its_dependants_is_cancelled_too(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parent, child = put(store, new_job(), new_job(depends_on=needs_of([1], OnFailure.HOLD)))
+    parent, child = put(store, new_job(), new_job(depends_on=dependencies_of([1], OnFailure.HOLD)))
     [job] = claim(store)
-    store.exchange(WORKER, [decide(job, Discarded(BOOM), 0.5)])
+    store.settle_and_claim(WORKER, [decide(job, Discarded(BOOM), 0.5)])
     others = engine.store()
-    hold = holding.hold_failed
+    hold = holding.lock_failed
 
     def hold_late(tx: Transaction, ids: list[JobId]) -> None:
         others.revive(ids)
@@ -485,7 +494,7 @@ def test_a_job_that_is_revived_while_it_is_cancelled_with_its_dependants_is_canc
         patched.setattr("forebay.stores.postgres.store.hold_failed", hold_late)
         [verdict] = store.cancel([parent], dependants=True)
 
-    assert verdict.done
+    assert verdict.applied
     assert states(engine, parent, child) == [JobState.CANCELLED] * 2
     others.close()
 
@@ -494,9 +503,9 @@ def discard(job: Job) -> Settlement:
     return decide(job, Discarded(BOOM), 0.5)
 
 
-IGNORING = needs_of([1], OnFailure.IGNORE)
+IGNORING = dependencies_of([1], OnFailure.IGNORE)
 RELEASES = {
-    "completed": (new_job(), new_job(depends_on=needs_of([1])), complete),
+    "completed": (new_job(), new_job(depends_on=dependencies_of([1])), complete),
     "ignored": (new_job(), new_job(depends_on=IGNORING), discard),
     "in a sequence": (new_job(sequence="s"), new_job(sequence="s"), complete),
 }
@@ -506,7 +515,7 @@ def amend_while_released(
     tx: Transaction, child: JobId, queue: QueueName, promoting: PostgresStore
 ) -> Callable[[], object]:
     """Amend a job, and go on when somebody who releases it waits for that."""
-    assert amend(tx, child, Amendment(queue=queue, priority=9), "").done
+    assert update_job(tx, child, JobUpdate(queue=queue, priority=9), "").applied
     released = in_thread(promoting.promote)
     wait_for_a_lock(promoting._address.schema)
     return released
@@ -524,8 +533,8 @@ def test_a_job_that_is_amended_while_its_release_waits_for_it_stands_where_it_be
     [parent] = claim(store)
     [rival] = put(store, new_job(queue=QueueName(queue), priority=5))
     with monkeypatch.context() as patched:
-        patched.setattr(PostgresStore, "_follow", lambda _: 0)
-        store.exchange(WORKER, [ending(parent)])
+        patched.setattr(PostgresStore, "_propagate", lambda _: 0)
+        store.settle_and_claim(WORKER, [ending(parent)])
 
     amending._write(lambda tx: amend_while_released(tx, child, QueueName(queue), promoting))()
 
@@ -540,16 +549,20 @@ def test_one_of_many_children_that_is_amended_while_its_release_waits_for_it_sta
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, queue: str
 ) -> None:
     amending, promoting = engine.store(), engine.store()
-    put(store, new_job(), *(new_job(depends_on=needs_of([at])) for at in range(1, 2 * RELEASED_AT_ONCE + 1)))
+    put(
+        store,
+        new_job(),
+        *(new_job(depends_on=dependencies_of([at])) for at in range(1, 2 * PROPAGATION_BATCH + 1)),
+    )
     [parent] = claim(store)
     [rival] = put(store, new_job(queue=QueueName(queue), priority=5))
     with monkeypatch.context() as patched:
-        patched.setattr(PostgresStore, "_follow", lambda _: 0)
-        store.exchange(WORKER, [complete(parent)])
+        patched.setattr(PostgresStore, "_propagate", lambda _: 0)
+        store.settle_and_claim(WORKER, [complete(parent)])
     promoting.promote()
     [(child, left)] = blocked(engine)
     assert child
-    assert left == RELEASED_AT_ONCE  # these are released by one statement
+    assert left == PROPAGATION_BATCH  # these are released by one statement
 
     amending._write(lambda tx: amend_while_released(tx, child, QueueName(queue), promoting))()
 
@@ -564,18 +577,18 @@ def test_one_of_many_children_that_is_amended_while_its_release_waits_for_it_sta
 def test_children_that_stand_alike_are_released_lot_by_lot_to_the_last(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, odd: int
 ) -> None:
-    monkeypatch.setattr(following, "ALIKE_AT_ONCE", RELEASED_AT_ONCE)
-    children = 4 * RELEASED_AT_ONCE
+    monkeypatch.setattr(following, "IDENTICAL_AT_ONCE", PROPAGATION_BATCH)
+    children = 4 * PROPAGATION_BATCH
     put(
         store,
         new_job(),
         *(
-            new_job(depends_on=needs_of([at]), priority=odd if at % 90 == 0 else 0)
+            new_job(depends_on=dependencies_of([at]), priority=odd if at % 90 == 0 else 0)
             for at in range(1, children)
         ),
     )
 
-    store.exchange(WORKER, [complete(job) for job in claim(store)])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
     while store.promote():
         pass
 
@@ -611,9 +624,9 @@ def test_a_job_that_is_released_while_its_amendment_waits_for_it_is_amended_wher
         held.autocommit = False
         # Who releases has the blocked row when it comes to this one, and who amends tries that row again.
         held.execute(f"select 1 from {schema}.jobs where id = %s for update", [child])
-        ended = in_thread(lambda: store.exchange(WORKER, [ending(parent)]))
+        ended = in_thread(lambda: store.settle_and_claim(WORKER, [ending(parent)]))
         wait_for_a_lock(schema)
-        amended = in_thread(lambda: others.amend(child, Amendment(priority=9)))
+        amended = in_thread(lambda: others.update_job(child, JobUpdate(priority=9)))
         assert is_locked.wait(60)
         held.commit()
     ended()

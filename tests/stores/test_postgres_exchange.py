@@ -15,7 +15,7 @@ from forebay.domain.queue import QueueState
 from forebay.errors import StoreUnavailable
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.protocol import Exchange, Want
+from forebay.stores.protocol import QueueClaim, SettleAndClaimResult
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, raw
 from tests.stores.sqlite_support import in_thread
@@ -50,17 +50,19 @@ def put(store: PostgresStore, n: int = 1, **changes: Any) -> list[JobId]:
     return [JobId(receipt.id or "") for receipt in store.insert([new_job(**changes)] * n)]
 
 
-def turn(store: PostgresStore, jobs: list[Job], n: int = 1, **changes: Any) -> Exchange:
+def turn(store: PostgresStore, jobs: list[Job], n: int = 1, **changes: Any) -> SettleAndClaimResult:
     """Settle these jobs and claim the next."""
-    want = Want(DEFAULT, n)._replace(**changes)
-    return store.exchange(WORKER, [complete(job) for job in jobs], [want], n)
+    want = QueueClaim(DEFAULT, n)._replace(**changes)
+    return store.settle_and_claim(WORKER, [complete(job) for job in jobs], [want], n)
 
 
 def claimed_one(store: PostgresStore) -> list[Job]:
     """A job that runs, on a handle that knows all queues of these tests."""
     for queue in QUEUES:
         put(store, queue=queue)
-        store.exchange(WORKER, [complete(job) for job in claim(store, queue=queue)], [Want(queue, 1)], 1)
+        store.settle_and_claim(
+            WORKER, [complete(job) for job in claim(store, queue=queue)], [QueueClaim(queue, 1)], 1
+        )
     put(store)
     return claim(store)
 
@@ -108,10 +110,10 @@ def test_several_queues_are_asked_one_after_the_other_for_the_room_that_is_left(
     for queue, n in zip(QUEUES, [2, 3, 1], strict=True):
         put(store, n, queue=queue)
     put(store, queue=QUEUES[2], delay_ms=5_000)
-    wants = [Want(queue, 9) for queue in QUEUES]
+    wants = [QueueClaim(queue, 9) for queue in QUEUES]
     monkeypatch.setattr(store, "_write", never)
 
-    answer = store.exchange(WORKER, [complete(job) for job in jobs], wants, room)
+    answer = store.settle_and_claim(WORKER, [complete(job) for job in jobs], wants, room)
 
     assert answer.settled == (jobs[0].id,)
     assert [job.queue for job in answer.jobs] == [
@@ -131,10 +133,10 @@ def test_a_queue_in_which_something_is_due_goes_the_long_way_with_those_after_it
     for queue in QUEUES:
         put(store, queue=queue)
     clock.advance(ms=1_000)
-    wants = [Want(queue, 9) for queue in QUEUES]
+    wants = [QueueClaim(queue, 9) for queue in QUEUES]
 
-    answer = store.exchange(WORKER, [complete(job) for job in jobs], wants, room)
-    again = store.exchange(WORKER, [complete(job) for job in answer.jobs], wants, 9)
+    answer = store.settle_and_claim(WORKER, [complete(job) for job in jobs], wants, room)
+    again = store.settle_and_claim(WORKER, [complete(job) for job in answer.jobs], wants, 9)
 
     assert answer.settled == (jobs[0].id,)
     expected = [queue for queue in QUEUES for _ in range(1 + (queue == special))]

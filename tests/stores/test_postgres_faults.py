@@ -9,17 +9,17 @@ import msgspec
 import psycopg
 import pytest
 
-from forebay.domain.job import Need, QueueName
+from forebay.domain.job import Dependency, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres import connection as module
-from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import statements_for
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import QueueClaim, Store
 from forebay.testing.clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.contract.steps import together
@@ -105,13 +105,13 @@ def test_an_exchange_whose_answer_is_lost_is_repeated_and_its_jobs_are_adopted(
     loss = relay.lose_answer()
 
     with pytest.raises(StoreUnavailable):
-        store.exchange(WORKER, [complete(job)], [Want(DEFAULT, 2)], 2)
+        store.settle_and_claim(WORKER, [complete(job)], [QueueClaim(DEFAULT, 2)], 2)
     assert loss.lost == 1
-    answer = store.exchange(WORKER, [complete(job)], known=[])
+    answer = store.settle_and_claim(WORKER, [complete(job)], known=[])
 
     assert (answer.settled, answer.repeated, answer.refused) == ((), (job.id,), ())
-    assert [one.attempt for one in answer.adopted] == [1, 1]
-    assert len(store.exchange(WORKER, [complete(one) for one in answer.adopted]).settled) == 2
+    assert [one.attempt for one in answer.recovered] == [1, 1]
+    assert len(store.settle_and_claim(WORKER, [complete(one) for one in answer.recovered]).settled) == 2
 
 
 def pending(engine: PostgresEngine) -> int:
@@ -213,16 +213,16 @@ def test_an_exchange_whose_commit_fails_raises_an_error_of_ours_and_changes_noth
         store.save_limit(limit)
     parents = [receipt.id for receipt in store.insert([new_job()] * 2) if receipt.id is not None]
     if has_dependants:
-        store.insert([new_job(depends_on=(Need(parent),)) for parent in parents])
+        store.insert([new_job(depends_on=(Dependency(parent),)) for parent in parents])
     store.insert([new_job()])
     first, second = claim(store, 2)
-    store.exchange(WORKER, [complete(first)])
+    store.settle_and_claim(WORKER, [complete(first)])
 
     schema, words = engine.address.schema, "an open transaction holds a lock"
     with refused_at_commit(schema, "leases", "55P03"), pytest.raises(StoreUnavailable, match=words):
-        store.exchange(WORKER, [complete(second)], [Want(DEFAULT, 1)], 1)
+        store.settle_and_claim(WORKER, [complete(second)], [QueueClaim(DEFAULT, 1)], 1)
 
-    answer = store.exchange(WORKER, [complete(second)], [Want(DEFAULT, 1)], 1)
+    answer = store.settle_and_claim(WORKER, [complete(second)], [QueueClaim(DEFAULT, 1)], 1)
     assert (answer.settled, len(answer.jobs)) == ((second.id,), 1)
     assert problems(engine) == ()
     store.close()
@@ -253,16 +253,18 @@ def test_a_released_job_that_cannot_be_claimed_does_not_hide_what_was_claimed_be
     store = engine.store()
     for _ in range(2):
         store.insert([new_job()])
-        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
     parent, child, other = (
         str(receipt.id)
-        for receipt in store.insert([new_job(priority=1), new_job(depends_on=needs_of([1])), new_job()])
+        for receipt in store.insert(
+            [new_job(priority=1), new_job(depends_on=dependencies_of([1])), new_job()]
+        )
     )
     [job] = claim(store)
     leases = known if known is None else [Lease(job.id, job.attempt)]
 
     with not_leased(engine, child, "22000"):
-        answer = store.exchange(WORKER, [complete(job)], [Want(DEFAULT, 5)], 5, leases)
+        answer = store.settle_and_claim(WORKER, [complete(job)], [QueueClaim(DEFAULT, 5)], 5, leases)
 
     assert (answer.settled, [one.id for one in answer.jobs]) == ((parent,), [other])
     assert [one.id for one in claim(store)] == [child]
@@ -279,14 +281,14 @@ def test_an_exchange_that_fails_in_its_second_queue_is_in_doubt(
     for queue in (DEFAULT, mail):
         for _ in range(2):
             store.insert([new_job(queue=queue)])
-            store.exchange(WORKER, [complete(job) for job in claim(store, queue=queue)])
+            store.settle_and_claim(WORKER, [complete(job) for job in claim(store, queue=queue)])
     first, second = (str(one.id) for one in store.insert([new_job(), new_job(queue=mail)]))
 
     with not_leased(engine, second, code), pytest.raises(kind):
-        store.exchange(WORKER, (), [Want(DEFAULT, 1), Want(mail, 1)], 2)
-    answer = store.exchange(WORKER, known=[])
+        store.settle_and_claim(WORKER, (), [QueueClaim(DEFAULT, 1), QueueClaim(mail, 1)], 2)
+    answer = store.settle_and_claim(WORKER, known=[])
 
-    assert [job.id for job in answer.adopted] == [first]
+    assert [job.id for job in answer.recovered] == [first]
     assert problems(engine) == ()
     store.close()
 
@@ -294,7 +296,7 @@ def test_an_exchange_that_fails_in_its_second_queue_is_in_doubt(
 def test_a_statement_that_takes_too_long_is_given_up(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(module._PATIENCE, "statement_timeout", "200ms")
+    monkeypatch.setitem(module._TIMEOUTS, "statement_timeout", "200ms")
     store = engine.store()
     store.save_queue(DEFAULT, {"max_length": 10})
     with raw() as connection:
@@ -313,7 +315,7 @@ def test_a_session_that_was_closed_for_doing_nothing_in_a_transaction_is_made_ag
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that is stopped in the middle of one for too long finds its session gone."""
-    monkeypatch.setitem(module._PATIENCE, "idle_in_transaction_session_timeout", "100ms")
+    monkeypatch.setitem(module._TIMEOUTS, "idle_in_transaction_session_timeout", "100ms")
     connection = module.Connection(engine.address)
 
     # Where it defines tables: the rest is sent as pipelines, which are never idle to a server.
@@ -328,10 +330,10 @@ def test_a_transaction_has_an_end_where_a_server_can_limit_it(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, pooled: bool
 ) -> None:
     """So that a process that is stopped in the middle of one does not hold its locks as long as it likes."""
-    monkeypatch.setitem(module._LONGEST, "transaction_timeout", "100ms")
+    monkeypatch.setitem(module._TRANSACTION_TIMEOUT, "transaction_timeout", "100ms")
     connection = module.Connection(msgspec.structs.replace(engine.address, pooled=pooled))
     waiting = wait_for_the_end_of_the_session
-    if connection.opened().info.server_version < 170_000:
+    if connection.open().info.server_version < 170_000:
         waiting = raise_what_newer_servers_say
 
     with pytest.raises(StoreUnavailable):
@@ -355,7 +357,7 @@ def raise_what_newer_servers_say(own: module.Raw) -> None:
 
 def test_a_migration_has_no_end_to_its_patience(engine: PostgresEngine) -> None:
     connection = module.Connection(engine.address)
-    raw_connection = connection.opened()
+    raw_connection = connection.open()
     with raw_connection.transaction():
         raw_connection.execute(statements_for(engine.address.schema)["schema_patience"])
         limits: dict[str, str] = dict(raw_connection.execute(LIMITS).fetchall())
@@ -380,7 +382,7 @@ def small_server() -> Iterator[Postgres]:
 
 
 def test_a_server_without_a_connection_left_says_so_and_has_one_again(small_server: Postgres) -> None:
-    engine = PostgresEngine(Address(dsn=small_server.url()))
+    engine = PostgresEngine(PostgresAddress(dsn=small_server.url()))
     engine.store().close()
     with ExitStack() as taken:
         with suppress(psycopg.OperationalError):
@@ -403,7 +405,7 @@ def test_options_in_the_address_count_beside_ours(engine: PostgresEngine) -> Non
     opened = open_engine(url)
     assert isinstance(opened, PostgresEngine)
 
-    settings = module.Connection(opened.address).opened()
+    settings = module.Connection(opened.address).open()
     names = ("synchronous_commit", "idle_in_transaction_session_timeout")
     values = [settings.execute(f"show {name}").fetchone() for name in names]
     settings.close()
@@ -422,7 +424,7 @@ def test_a_database_with_a_stricter_isolation_is_used_all_the_same(
     def insert_and_claim(own: Store) -> int:
         for _ in range(10):
             own.insert([new_job(unique_key="same"), new_job()])
-            own.exchange(WORKER, [complete(job) for job in claim(own, 2)])
+            own.settle_and_claim(WORKER, [complete(job) for job in claim(own, 2)])
         return 10
 
     assert together(strict, [insert_and_claim] * 4) == [10] * 4

@@ -99,7 +99,7 @@ def do_all(store: PostgresStore) -> int:
 
 def entries_read(engine: PostgresEngine, store: PostgresStore) -> dict[str, int]:
     """How many entries were read of each index so far."""
-    store._connection.opened().execute("select pg_stat_force_next_flush()")
+    store._connection.open().execute("select pg_stat_force_next_flush()")
     with raw() as connection:
         rows = connection.execute(
             "select indexrelname, idx_tup_read from pg_stat_user_indexes where schemaname = %s",
@@ -195,7 +195,7 @@ def late_expiry(engine: PostgresEngine, store: PostgresStore, now: int) -> None:
 def late_end(engine: PostgresEngine, store: PostgresStore, now: int) -> None:
     store.insert([new_job()])
     [job] = claim(store)
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
     change(engine, "update forebay.finished set finished_at = %s", now - DAY_MS - MINUTE)
 
 

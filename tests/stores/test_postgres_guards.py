@@ -49,7 +49,7 @@ class Bench:
         store.save_limit(Limit(scope=key_scope("tenant"), concurrency=5))
         store.insert([new_job(limit_keys={"tenant": "a"})] * 2 + [new_job(policy=RetryPolicy(max_retries=1))])
         self.job, _, self.failed = claim(store, 3)
-        store.exchange(WORKER, [fail(self.failed, after_ms=1_000)])
+        store.settle_and_claim(WORKER, [fail(self.failed, after_ms=1_000)])
         store.close()
         self.raw = psycopg.connect(server().url())
         use_our_types(self.raw.adapters)

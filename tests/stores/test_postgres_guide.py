@@ -10,7 +10,7 @@ import pytest
 
 from forebay.domain.job import QueueName
 from forebay.errors import StoreUnusable
-from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from tests.docs.pages import blocks, run, whole
 from tests.servers import Postgres
@@ -64,30 +64,30 @@ def test_the_rights_of_the_page_are_enough_and_no_more(own_server: Postgres, tmp
     assert (migrated.returncode, migrated.stderr) == (0, "")
     program = own_server.url().replace("postgres@", "jobs_app@")
 
-    engine = PostgresEngine(Address(dsn=program, schema="jobs"))
+    engine = PostgresEngine(PostgresAddress(dsn=program, schema="jobs"))
     store, reader = engine.store(), engine.reader()
     store.insert([new_job(unique_key="k")] * 2)
     [job] = claim(store, 2)
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
     store.promote()
     store.prune()
 
     assert reader.counts()[QueueName("default")].completed == 1
     assert reader.health().problems == ()
     with pytest.raises(StoreUnusable, match="grant it"):
-        PostgresEngine(Address(dsn=program, schema="elsewhere")).store()
+        PostgresEngine(PostgresAddress(dsn=program, schema="elsewhere")).store()
     store.close()
     reader.close()
 
 
 def test_a_job_takes_as_much_room_as_the_page_says(own_server: Postgres) -> None:
     jobs, payload = 2_000, b'{"v":1}'
-    store = PostgresEngine(Address(dsn=own_server.url(), schema="room")).store()
+    store = PostgresEngine(PostgresAddress(dsn=own_server.url(), schema="room")).store()
     empty, none_finished = room(own_server, "%"), room(own_server, "finished%")
     store.insert([new_job(payload=payload)] * jobs)
     waiting = (room(own_server, "%") - empty) / jobs - len(payload)
     for _ in range(4):
-        store.exchange(WORKER, [complete(job) for job in claim(store, jobs // 4)])
+        store.settle_and_claim(WORKER, [complete(job) for job in claim(store, jobs // 4)])
     finished = (room(own_server, "finished%") - none_finished) / jobs - len(payload)
     store.close()
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from forebay.domain.job import Amendment, Job, JobId
+from forebay.domain.job import Job, JobId, JobUpdate
 from forebay.domain.lifecycle import JobState
 from forebay.stores.postgres import holding, operating
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import Verdict
-from forebay.stores.reviving import Revival
+from forebay.stores.protocol import ActionResult
+from forebay.stores.reviving import ReviveOptions
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems
 from tests.stores.support import claim, complete, new_job
@@ -54,7 +54,7 @@ class Meanwhile:
         if not self.moved:
             self.moved = claim(self._other, 2)
             if self._ends:
-                self._other.exchange(self.moved[0].worker, [complete(job) for job in self.moved])  # type: ignore[arg-type]  # it has one
+                self._other.settle_and_claim(self.moved[0].worker, [complete(job) for job in self.moved])  # type: ignore[arg-type]  # it has one
         return self._lock(tx, job)
 
 
@@ -75,7 +75,7 @@ def test_what_moves_on_while_it_is_held_is_judged_as_it_is_then(
     verdicts = store.cancel([*reversed(ids), JobId("nobody")])
 
     assert [job.id for job in meanwhile.moved] == ids[:2]
-    assert [(one.job_id, one.done, one.state) for one in verdicts] == [
+    assert [(one.job_id, one.applied, one.state) for one in verdicts] == [
         *((job_id, True, JobState.CANCELLED) for job_id in reversed(ids[2:])),
         (ids[1], done, state),
         (ids[0], done, state),
@@ -90,8 +90,8 @@ def test_what_is_named_twice_is_judged_twice(store: PostgresStore) -> None:
     revived = store.revive([two, two])
     deleted = store.delete([one, two, one, two])
 
-    def told(verdicts: list[Verdict]) -> list[tuple[bool, JobState | None]]:
-        return [(verdict.done, verdict.state) for verdict in verdicts]
+    def told(verdicts: list[ActionResult]) -> list[tuple[bool, JobState | None]]:
+        return [(verdict.applied, verdict.state) for verdict in verdicts]
 
     assert told(cancelled) == [
         (True, JobState.CANCELLED),
@@ -118,26 +118,26 @@ def test_what_is_revived_and_ends_again_before_it_is_revived_keeps_what_has_happ
     if is_claimed:
         claim(store)
     store.cancel([job_id], force=True)
-    judge, seen = operating._objection_to_revival, []
+    judge, seen = operating._check_revivable, []
 
-    def meanwhile(tx: Transaction, job: Job, how: Revival) -> str:
+    def meanwhile(tx: Transaction, job: Job, how: ReviveOptions) -> str:
         seen.append(job)
         if len(seen) == 1:
             other.revive([job_id])
             if is_claimed:
                 claim(other)
             else:
-                other.amend(job_id, Amendment(priority=7))
+                other.update_job(job_id, JobUpdate(priority=7))
                 clock.advance(ms=1)
             other.cancel([job_id], force=True)
         return judge(tx, job, how)
 
-    monkeypatch.setattr(operating, "_objection_to_revival", meanwhile)
+    monkeypatch.setattr(operating, "_check_revivable", meanwhile)
     verdicts = store.revive([job_id])
 
     reader = engine.reader()
     [job] = reader.jobs([job_id])
     reader.close()
-    assert [verdict.done for verdict in verdicts] == [True]
+    assert [verdict.applied for verdict in verdicts] == [True]
     assert job is not None
     assert (job.attempt, job.priority) == ((2, 0) if is_claimed else (0, 7))

@@ -12,13 +12,13 @@ from forebay.domain.job import Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import decide
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.inserting import Rules, insert_all
-from forebay.stores.postgres.plain_exchange import PUT_OFF
+from forebay.stores.postgres.inserting import InsertRules, insert_all
+from forebay.stores.postgres.plain_exchange import SLOW_PATH_CALLS
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import Exchange, Want
+from forebay.stores.protocol import QueueClaim, SettleAndClaimResult
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import BOOM
 from tests.stores.postgres_support import make_engine, problems, program, raw, wait_for_a_lock
@@ -42,10 +42,10 @@ def engine(clock: ManualClock, patient_locks: object) -> Iterator[PostgresEngine
 def store(engine: PostgresEngine) -> Iterator[PostgresStore]:
     """A handle that expects dependants of what it ends: its last exchange had some."""
     store = engine.store()
-    put(store, new_job(), new_job(depends_on=needs_of([1])))
+    put(store, new_job(), new_job(depends_on=dependencies_of([1])))
     for _ in range(2):
-        store.exchange(WORKER, [complete(job) for job in claim(store)], [Want(DEFAULT, 0)], 0)
-        store._plain_exchange._had_dependants = True
+        store.settle_and_claim(WORKER, [complete(job) for job in claim(store)], [QueueClaim(DEFAULT, 0)], 0)
+        store._fast_path._had_dependants = True
     yield store
     store.close()
 
@@ -57,14 +57,14 @@ def put(store: PostgresStore, *jobs: NewJob) -> list[JobId]:
 def put_join(store: PostgresStore, parents: int, **changes: Any) -> tuple[list[JobId], JobId]:
     """Parents, and a job that depends on all of them."""
     *ids, join = put(
-        store, *[new_job(**changes)] * parents, new_job(depends_on=needs_of(range(parents, 0, -1)))
+        store, *[new_job(**changes)] * parents, new_job(depends_on=dependencies_of(range(parents, 0, -1)))
     )
     return ids, join
 
 
-def end(store: PostgresStore, jobs: Sequence[Job]) -> Exchange:
+def end(store: PostgresStore, jobs: Sequence[Job]) -> SettleAndClaimResult:
     """End jobs by the common exchange."""
-    return store.exchange(WORKER, [complete(job) for job in jobs], [Want(DEFAULT, 0)], 0)
+    return store.settle_and_claim(WORKER, [complete(job) for job in jobs], [QueueClaim(DEFAULT, 0)], 0)
 
 
 def states(engine: PostgresEngine, *ids: JobId) -> list[JobState | None]:
@@ -100,7 +100,7 @@ def test_parents_of_a_join_that_waits_for_more_put_nothing_on_the_list(
     before = lines_ever(engine)
     jobs = claim(store, 6)
     with monkeypatch.context() as patched:
-        patched.setattr(store, "_follow", never)
+        patched.setattr(store, "_propagate", never)
         end(store, jobs[:2])
         end(store, jobs[2:5])
 
@@ -117,7 +117,7 @@ def test_jobs_on_which_nobody_depends_go_by_one_statement_again(
     put(store, *[new_job()] * 2)
     first, second = claim(store, 2)
     end(store, [first])
-    monkeypatch.setattr(store._plain_exchange, "_asked_and_met", never)
+    monkeypatch.setattr(store._fast_path, "_execute_with_dependencies", never)
 
     assert end(store, [second]).settled == (second.id,)
 
@@ -132,9 +132,9 @@ def test_a_child_that_is_inserted_while_its_parent_ends_hears_of_it(
     jobs = claim(store)
     producer = engine.store()
 
-    def insert(tx: Transaction) -> tuple[JobId, Callable[[], Exchange]]:
-        child = new_job(depends_on=needs_of([parent, other.id]))
-        [receipt] = insert_all(tx, [child], Rules(), atomic=True)
+    def insert(tx: Transaction) -> tuple[JobId, Callable[[], SettleAndClaimResult]]:
+        child = new_job(depends_on=dependencies_of([parent, other.id]))
+        [receipt] = insert_all(tx, [child], InsertRules(), atomic=True)
         ending = in_thread(lambda: end(store, jobs))
         wait_for_a_lock(engine.address.schema)
         return JobId(receipt.id or ""), ending
@@ -156,7 +156,7 @@ def test_who_has_a_join_in_hand_does_not_hold_up_the_ends_of_its_parents(
     with raw() as holding, monkeypatch.context() as patched:
         holding.autocommit = False
         holding.execute(f"select 1 from {engine.address.schema}.blocked for update")
-        patched.setattr(PostgresStore, "_follow", lambda _: 0)
+        patched.setattr(PostgresStore, "_propagate", lambda _: 0)
 
         assert set(end(store, jobs[:3]).settled) == set(parents[:3])
 
@@ -172,8 +172,8 @@ def test_who_has_a_join_in_hand_does_not_hold_up_the_ends_of_its_parents(
 def test_who_has_found_a_join_in_other_hands_goes_by_the_list_for_a_while(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
-    _, join = put_join(store, PUT_OFF + 4)
-    jobs = claim(store, PUT_OFF + 4)
+    _, join = put_join(store, SLOW_PATH_CALLS + 4)
+    jobs = claim(store, SLOW_PATH_CALLS + 4)
     schema = engine.address.schema
     with raw() as holding:
         holding.autocommit = False
@@ -187,7 +187,7 @@ def test_who_has_found_a_join_in_other_hands_goes_by_the_list_for_a_while(
     for job in jobs[1:-1]:
         end(store, [job])
 
-    assert lines_ever(engine) == before + PUT_OFF
+    assert lines_ever(engine) == before + SLOW_PATH_CALLS
     end(store, jobs[-1:])
     assert [job.id for job in claim(store, 9)] == [join]
 
@@ -219,7 +219,7 @@ def test_a_parent_whose_cancelled_child_is_coming_back_is_put_on_the_list(
     jobs = claim(store, 3)
     store.cancel([join])
     end(store, jobs[:1])
-    store._plain_exchange._had_dependants = True
+    store._fast_path._had_dependants = True
     reviving = engine.store()
     schema = engine.address.schema
     with raw() as holding:
@@ -235,7 +235,7 @@ def test_a_parent_whose_cancelled_child_is_coming_back_is_put_on_the_list(
 
     assert states(engine, *parents[:2], join) == [COMPLETED, COMPLETED, BLOCKED]
     assert unmet(engine) == 1
-    store._plain_exchange._had_dependants = True
+    store._fast_path._had_dependants = True
     end(store, jobs[2:])
     assert [job.id for job in claim(store, 9)] == [join]
     reviving.close()
@@ -247,13 +247,13 @@ def test_what_the_list_has_to_do_about_a_parent_comes_before_its_end(
     """It has died, was revived before its death was heard of, and completes then."""
     [other] = put(store, new_job(queue=MAIL))
     [parent] = put(store, new_job())
-    [child] = put(store, new_job(depends_on=needs_of([parent, other], OnFailure.HOLD)))
+    [child] = put(store, new_job(depends_on=dependencies_of([parent, other], OnFailure.HOLD)))
     [job] = claim(store)
     with monkeypatch.context() as patched:
-        patched.setattr(PostgresStore, "_follow", lambda _: 0)
-        store.exchange(WORKER, [decide(job, Discarded(BOOM), 0.5)])
+        patched.setattr(PostgresStore, "_propagate", lambda _: 0)
+        store.settle_and_claim(WORKER, [decide(job, Discarded(BOOM), 0.5)])
         store.revive([parent])
-        store._plain_exchange._had_dependants = True
+        store._fast_path._had_dependants = True
         end(store, claim(store))
     assert one(engine, "select count(*) from {s}.aftermaths where aftermath = 'completed'") == 1
 
@@ -268,7 +268,9 @@ def test_a_parent_with_many_children_that_wait_for_more_tells_them_all(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     [other] = put(store, new_job(queue=MAIL))
-    _, *children = put(store, new_job(), *(new_job(depends_on=needs_of([at, other])) for at in range(1, 21)))
+    _, *children = put(
+        store, new_job(), *(new_job(depends_on=dependencies_of([at, other])) for at in range(1, 21))
+    )
 
     end(store, claim(store))
 
@@ -280,7 +282,7 @@ def test_a_parent_with_many_children_that_wait_for_more_tells_them_all(
 def test_a_parent_in_a_sequence_lets_the_next_one_run(engine: PostgresEngine, store: PostgresStore) -> None:
     [other] = put(store, new_job(queue=MAIL))
     first, second = put(store, *[new_job(sequence="s")] * 2)
-    [join] = put(store, new_job(depends_on=needs_of([first, other])))
+    [join] = put(store, new_job(depends_on=dependencies_of([first, other])))
 
     end(store, claim(store))
 
@@ -295,9 +297,9 @@ def test_a_child_of_its_callers_transaction_hears_of_its_parent_when_somebody_ha
     """Another child has marked the parent, and is told at once."""
     [other] = put(store, new_job(queue=MAIL))
     [parent] = put(store, new_job())
-    [told] = put(store, new_job(depends_on=needs_of([parent, other])))
+    [told] = put(store, new_job(depends_on=dependencies_of([parent, other])))
     with raw() as caller, caller.transaction():
-        [receipt] = engine.insert_within(caller, [new_job(depends_on=needs_of([parent, other]))])
+        [receipt] = engine.insert_tx(caller, [new_job(depends_on=dependencies_of([parent, other]))])
     late = JobId(receipt.id or "")
 
     end(store, claim(store))
@@ -314,7 +316,7 @@ def test_a_child_with_two_edges_to_one_parent_hears_of_both(
 ) -> None:
     """The second parent has the key of the first, and so is the first."""
     keyed = new_job(unique_key="k")
-    *_, child = put(store, keyed, keyed, new_job(), new_job(depends_on=needs_of([3, 2, 1])))
+    *_, child = put(store, keyed, keyed, new_job(), new_job(depends_on=dependencies_of([3, 2, 1])))
     first, second = claim(store, 2)
 
     end(store, [first])
@@ -352,7 +354,7 @@ def test_joins_whose_parents_end_in_several_processes_while_they_are_inserted_ru
         workers = [programs.enter_context(program(WORKING, engine)) for _ in range(2)]
         assert [worker.hear() for worker in workers] == ["works"] * 2
         for _ in range(JOINS):
-            join = new_job(depends_on=needs_of([*last, 1, 2, 3]))
+            join = new_job(depends_on=dependencies_of([*last, 1, 2, 3]))
             *last, late = put(store, *[new_job()] * 3, join)
             joins.append(late)
         probe(lambda: set(states(engine, *joins)) == {COMPLETED}, "a join has not run")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay.stores.postgres.on_loop import OnLoop
+from forebay.stores.postgres.on_loop import AsyncBridge
 from tests.stores.sqlite_support import DEADLINE, probe
 
 
@@ -19,7 +19,7 @@ def test_work_that_is_called_off_just_when_it_sends_something_to_the_loop_does_n
     send = asyncio.run_coroutine_threadsafe
 
     async def called_off() -> bool:
-        on_loop, forever = OnLoop(), asyncio.Event()
+        on_loop, forever = AsyncBridge(), asyncio.Event()
 
         def send_and_be_cancelled(
             call: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop

@@ -14,20 +14,20 @@ import psycopg
 import pytest
 
 from forebay.app.firing import fire_due
-from forebay.app.settling import as_failed, exchange_all
-from forebay.domain.firing import HELD_FOR_MS, advance, planned
-from forebay.domain.job import Amendment, Job, JobId, NewJob
+from forebay.app.settling import failed_settlement, settle_and_claim_isolating
+from forebay.domain.firing import POSTPONE_MS, plan_advance, plan_runs
+from forebay.domain.job import Job, JobId, JobUpdate, NewJob
 from forebay.domain.outcome import Completed
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import Settlement, decide
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.errors import StoreBusy
 from forebay.stores.postgres import following
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.postgres.transaction import Key, Transaction
-from forebay.stores.protocol import Verdict, Want
+from forebay.stores.postgres.transaction import JobKey, Transaction
+from forebay.stores.protocol import ActionResult, QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, MINUTE, look, put, put_many
 from tests.stores.postgres_support import hasty_locks, make_engine, problems, raw, server
@@ -74,8 +74,8 @@ def ended(job: Job, *follow_ups: NewJob) -> Settlement:
     return decide(job, Completed(follow_ups=follow_ups), 0.0)
 
 
-def told(verdicts: list[Verdict]) -> list[tuple[bool, bool]]:
-    return [(verdict.done, verdict.is_busy) for verdict in verdicts]
+def told(verdicts: list[ActionResult]) -> list[tuple[bool, bool]]:
+    return [(verdict.applied, verdict.is_busy) for verdict in verdicts]
 
 
 # Keys and ids
@@ -86,14 +86,14 @@ def test_a_key_of_an_open_transaction_is_refused_as_busy_and_is_there_for_the_ne
     engine: PostgresEngine, store: PostgresStore, kind: str
 ) -> None:
     with open_caller() as caller:
-        [theirs] = engine.insert_within(caller, [keyed(kind)])
+        [theirs] = engine.insert_tx(caller, [keyed(kind)])
         with pytest.raises(StoreBusy, match=rf"{kind} key 'daily' of queue default .* open transaction"):
             store.insert([keyed(kind)])
         [other] = store.insert([keyed(kind, "weekly")])
         caller.commit()
         [known] = store.insert([keyed(kind)])
     with open_caller() as caller:
-        engine.insert_within(caller, [keyed(kind, "monthly")])
+        engine.insert_tx(caller, [keyed(kind, "monthly")])
     [new] = store.insert([keyed(kind, "monthly")])
 
     assert (other.is_new, known.is_new, known.id, new.is_new) == (True, False, theirs.id, True)
@@ -104,7 +104,7 @@ def test_a_key_that_a_stored_job_holds_is_answered_whoever_else_wants_it(
 ) -> None:
     holder = put(store, unique_key="daily")
     with open_caller() as caller, open_caller() as another:
-        theirs = [engine.insert_within(one, [keyed("unique")])[0].id for one in (caller, another)]
+        theirs = [engine.insert_tx(one, [keyed("unique")])[0].id for one in (caller, another)]
         [ours] = store.insert([keyed("unique")])
 
     assert {ours.id, *theirs} == {holder}
@@ -114,8 +114,8 @@ def test_one_transaction_may_take_the_same_keys_and_ids_again_and_again(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     with open_caller() as caller:
-        first = [engine.insert_within(caller, [keyed("unique", str(n))])[0] for n in range(40)]
-        again = [engine.insert_within(caller, [keyed("unique", str(n))])[0] for n in range(40)]
+        first = [engine.insert_tx(caller, [keyed("unique", str(n))])[0] for n in range(40)]
+        again = [engine.insert_tx(caller, [keyed("unique", str(n))])[0] for n in range(40)]
         [(locks,)] = caller.execute(
             "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
         ).fetchall()
@@ -128,7 +128,7 @@ def test_one_transaction_may_take_the_same_keys_and_ids_again_and_again(
 @pytest.fixture
 def endless_locks(store: PostgresStore) -> Iterator[None]:
     """A lock that is waited for as long as usual ends the statement, and that is no StoreBusy."""
-    session = store._connection.opened()
+    session = store._connection.open()
     session.execute("set lock_timeout = 0; set statement_timeout = '10s'", prepare=False)
     yield
     session.execute("reset lock_timeout; reset statement_timeout", prepare=False)
@@ -139,7 +139,7 @@ def test_a_key_behind_the_first_sixteen_of_a_transaction_is_waited_for_briefly(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     with open_caller() as caller:
-        engine.insert_within(caller, [keyed("unique", str(n)) for n in range(17)])
+        engine.insert_tx(caller, [keyed("unique", str(n)) for n in range(17)])
         with pytest.raises(StoreBusy, match="16"):
             store.insert([keyed("unique", "16")])  # the seventeenth in their order is "9"
         with pytest.raises(StoreBusy, match=r'lock.*relation "keys"'):
@@ -157,7 +157,7 @@ def test_an_id_behind_the_first_sixteen_of_a_transaction_is_waited_for_briefly(
 ) -> None:
     brought = [new_job(id=JobId(f"mine-{n:02}")) for n in range(17)]
     with open_caller() as caller:
-        engine.insert_within(caller, brought)
+        engine.insert_tx(caller, brought)
         with pytest.raises(StoreBusy, match="mine-15"):
             store.insert([brought[15]])
         with pytest.raises(StoreBusy, match=r'lock.*relation "jobs'):
@@ -175,26 +175,26 @@ def test_a_revival_waits_briefly_for_a_key_behind_the_first_sixteen(
     dead = put(store, unique_key="9")
     store.cancel([dead])
     with open_caller() as caller:
-        engine.insert_within(caller, [keyed("unique", str(n)) for n in range(17)])
+        engine.insert_tx(caller, [keyed("unique", str(n)) for n in range(17)])
         with pytest.raises(StoreBusy, match=r'lock.*relation "keys"'):
             store.revive([dead])
     [revived] = store.revive([dead])
 
-    assert revived.done
+    assert revived.applied
 
 
 def test_locks_are_waited_for_as_usual_after_keys(engine: PostgresEngine, store: PostgresStore) -> None:
     def seen(tx: Transaction) -> tuple[str, str]:
-        tx.key_holders([Key("default", "unique", "other")])
+        tx.find_key_holders([JobKey("default", "unique", "other")])
         with tx.short_lock_timeout():
             inside = lock_timeout(tx)
         return inside, lock_timeout(tx)
 
     with open_caller() as caller:
-        engine.insert_within(caller, [keyed("unique", str(n)) for n in range(17)])
-        crowded = store._transact(seen)
+        engine.insert_tx(caller, [keyed("unique", str(n)) for n in range(17)])
+        crowded = store._transact_with_retry(seen)
 
-    assert (crowded, len(set(store._transact(seen)))) == (("10ms", crowded[1]), 1)
+    assert (crowded, len(set(store._transact_with_retry(seen)))) == (("10ms", crowded[1]), 1)
     assert crowded[1] != "10ms"
 
 
@@ -209,7 +209,7 @@ def test_an_id_of_an_open_transaction_is_refused_as_busy(
 ) -> None:
     brought = new_job(id=JobId("mine"))
     with open_caller() as caller:
-        engine.insert_within(caller, [brought])
+        engine.insert_tx(caller, [brought])
         with pytest.raises(StoreBusy, match="job id mine is taken in an open transaction"):
             store.insert([brought])
         receipts = store.insert([brought, new_job(id=JobId("other"))], atomic=False)
@@ -225,7 +225,7 @@ def test_jobs_that_are_stored_one_by_one_do_not_suffer_for_a_busy_one(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     with open_caller() as caller:
-        engine.insert_within(caller, [keyed("unique")])
+        engine.insert_tx(caller, [keyed("unique")])
         receipts = store.insert([new_job(), keyed("unique"), keyed("unique", "weekly")], atomic=False)
 
     assert [(one.is_new, type(one.error)) for one in receipts] == [
@@ -246,13 +246,15 @@ def test_a_settlement_whose_follow_up_is_busy_stays_behind_and_all_others_are_se
     ends = [ended(job, keyed("unique")) if n == 3 else ended(job, new_job()) for n, job in enumerate(jobs)]
 
     def fallback(end: Settlement, error: Exception) -> Settlement:
-        return as_failed(jobs[0], end, error, 0.0)
+        return failed_settlement(jobs[0], end, error, 0.0)
 
     with open_caller() as caller:
-        engine.insert_within(caller, [keyed("unique")])
-        answer = exchange_all(store, WORKER, ends, [Want(DEFAULT, 1)], 1, fallback=fallback)
-        again = exchange_all(store, WORKER, [ends[3]], fallback=fallback)
-    last = exchange_all(store, WORKER, [ends[3]], fallback=fallback)
+        engine.insert_tx(caller, [keyed("unique")])
+        answer = settle_and_claim_isolating(
+            store, WORKER, ends, [QueueClaim(DEFAULT, 1)], 1, fallback=fallback
+        )
+        again = settle_and_claim_isolating(store, WORKER, [ends[3]], fallback=fallback)
+    last = settle_and_claim_isolating(store, WORKER, [ends[3]], fallback=fallback)
 
     assert answer.settled == tuple(job.id for n, job in enumerate(jobs) if n != 3)
     assert (answer.busy, answer.refused) == (((jobs[3].id, jobs[3].attempt),), ())
@@ -264,19 +266,19 @@ def test_a_schedule_whose_key_is_busy_stays_due_and_all_others_fire(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock
 ) -> None:
     for name in ("daily", "weekly"):
-        definition = Definition(name=name, cron="* * * * *", job=new_job())
-        store.save_schedule(planned(Schedule(definition=definition), clock.now_ms(), 0.0))
+        definition = ScheduleDefinition(name=name, cron="* * * * *", job=new_job())
+        store.save_schedule(plan_runs(Schedule(definition=definition), clock.now_ms(), 0.0))
     clock.advance(MINUTE)
     [daily] = [one for one in store.due_schedules().schedules if one.name == "daily"]
-    [run] = advance(daily, clock.now_ms(), 0.0).runs  # it has the key of its schedule
+    [run] = plan_advance(daily, clock.now_ms(), 0.0).runs  # it has the key of its schedule
     with open_caller() as caller:
-        engine.insert_within(caller, [run.job])
+        engine.insert_tx(caller, [run.job])
         fired, _ = fire_due(store, lambda: 0.0)
         due_at_once = store.due_schedules()
-    clock.advance(HELD_FOR_MS)
+    clock.advance(POSTPONE_MS)
     later, _ = fire_due(store, lambda: 0.0)
 
-    assert (due_at_once.schedules, due_at_once.next_due_ms) == ((), HELD_FOR_MS)
+    assert (due_at_once.schedules, due_at_once.next_due_ms) == ((), POSTPONE_MS)
     assert (fired, later) == (1, 1)
 
 
@@ -289,10 +291,10 @@ def test_a_batch_of_operators_leaves_out_the_job_that_an_open_transaction_comple
     ids = put_many(store, 5)
     [job] = claim(store)
     with open_caller() as caller:
-        engine.complete_within(caller, WORKER, complete(job))
+        engine.complete_tx(caller, WORKER, complete(job))
         cancelled = store.cancel(ids[:3])
         forced = store.cancel([job.id], force=True)
-        amended = store.amend(job.id, Amendment(priority=7))
+        amended = store.update_job(job.id, JobUpdate(priority=7))
         deleted = store.delete([job.id, *ids[3:]])
         with pytest.raises(StoreBusy, match=f"job {job.id}"):
             amended.check()
@@ -314,7 +316,7 @@ def test_a_waiting_job_whose_row_another_transaction_holds_for_long_is_busy(
     how: dict[str, dict[str, Any]] = {
         "pending": {},
         "scheduled": {"delay_ms": MINUTE},
-        "blocked": {"depends_on": needs_of([parent])},
+        "blocked": {"depends_on": dependencies_of([parent])},
     }
     held, free = (put(store, **how[state]) for _ in range(2))
     table = {"pending": "ready", "scheduled": "due", "blocked": "blocked"}[state]
@@ -351,9 +353,9 @@ def test_a_job_whose_key_is_busy_is_neither_revived_nor_moved_and_the_others_are
     moving = put(store, unique_key="weekly")
     store.cancel([dead, other])
     with open_caller() as caller:
-        engine.insert_within(caller, [keyed("unique"), keyed("unique", "weekly", queue=MAIL)])
+        engine.insert_tx(caller, [keyed("unique"), keyed("unique", "weekly", queue=MAIL)])
         revived = store.revive([dead, other])
-        moved = store.amend(moving, Amendment(queue=MAIL))
+        moved = store.update_job(moving, JobUpdate(queue=MAIL))
     again = store.revive([dead])
 
     assert (told(revived), told([moved])) == ([(False, True), (True, False)], [(False, True)])
@@ -369,9 +371,9 @@ def test_a_child_of_a_job_that_an_open_transaction_completes_is_busy(
 ) -> None:
     put(store)
     [parent] = claim(store)
-    child = new_job(depends_on=needs_of([parent.id]))
+    child = new_job(depends_on=dependencies_of([parent.id]))
     with open_caller() as caller:
-        engine.complete_within(caller, WORKER, complete(parent))
+        engine.complete_tx(caller, WORKER, complete(parent))
         with pytest.raises(StoreBusy, match=f"job {parent.id} is completed in an open transaction"):
             store.insert([child])
         receipts = store.insert([child, new_job()], atomic=False)
@@ -390,11 +392,11 @@ def test_duties_wait_for_no_open_transaction(
     put_many(store, 3)
     parent, lost, _ = claim(store, 3)
     with open_caller() as first:
-        [child] = engine.insert_within(first, [new_job(depends_on=needs_of([parent.id]))])
+        [child] = engine.insert_tx(first, [new_job(depends_on=dependencies_of([parent.id]))])
         first.commit()
     later = put(store, delay_ms=MINUTE)
     with open_caller() as caller:
-        engine.complete_within(caller, WORKER, complete(parent))
+        engine.complete_tx(caller, WORKER, complete(parent))
         clock.advance(2 * MINUTE)
         store.promote()
         swept = {job.id for job in store.sweep(SWEEPER)}
@@ -416,7 +418,7 @@ def test_dependants_of_a_job_that_an_open_transaction_completes_hide_no_others(
     reader: PostgresReader,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(following, "LINES", 2)
+    monkeypatch.setattr(following, "ENTRIES", 2)
     monkeypatch.setattr(following, "PAGES", 2)  # so the other children have to be passed by
     put_many(store, 3)
     held, free, other = claim(store, 3)
@@ -426,9 +428,9 @@ def test_dependants_of_a_job_that_an_open_transaction_completes_hide_no_others(
         [last] = insert_children(engine, first, other, 1)
         first.commit()
     with open_caller() as caller, open_caller() as another:
-        engine.complete_within(caller, WORKER, complete(held))
-        engine.complete_within(another, WORKER, complete(other))
-        store.exchange(WORKER, [ended(free)])
+        engine.complete_tx(caller, WORKER, complete(held))
+        engine.complete_tx(another, WORKER, complete(other))
+        store.settle_and_claim(WORKER, [ended(free)])
         store.promote()
         meanwhile = [look(reader, child).state for child in (*waiting, behind, last)]
         caller.commit()
@@ -445,8 +447,8 @@ def test_dependants_of_a_job_that_an_open_transaction_completes_hide_no_others(
 def insert_children(
     engine: PostgresEngine, caller: psycopg.Connection[Any], parent: Job, jobs: int
 ) -> list[JobId]:
-    children = [new_job(depends_on=needs_of([parent.id])) for _ in range(jobs)]
-    return [JobId(receipt.id or "") for receipt in engine.insert_within(caller, children)]
+    children = [new_job(depends_on=dependencies_of([parent.id])) for _ in range(jobs)]
+    return [JobId(receipt.id or "") for receipt in engine.insert_tx(caller, children)]
 
 
 # The server's own limit

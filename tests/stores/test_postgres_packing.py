@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from forebay.stores.postgres.connection import use_our_types
-from forebay.stores.postgres.packing import alike, texts
+from forebay.stores.postgres.packing import texts, uniform_texts
 from tests.stores.postgres_support import raw
 
 KINDS: Final[dict[type, str]] = {bool: "boolean[]", str: "text[]", int: "bigint[]", bytes: "bytea[]"}
@@ -28,7 +28,7 @@ KINDS: Final[dict[type, str]] = {bool: "boolean[]", str: "text[]", int: "bigint[
     ids=["ids", "one", "none", "empty", "lengths differ", "not ASCII", "longest", "too long"],
 )
 def test_texts_of_one_length_are_packed_like_others(values: list[str]) -> None:
-    assert alike(values) == texts(values)
+    assert uniform_texts(values) == texts(values)
 
 
 @pytest.mark.parametrize(

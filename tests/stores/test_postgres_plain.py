@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from forebay.domain.job import Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
-from forebay.domain.rank import place
+from forebay.domain.rank import compute_rank
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.errors import DuplicateJob, InvalidJob, QueueClosed, QueueFull, StoreBusy, StoreUnavailable
 from forebay.stores.postgres import inserting, plain
-from forebay.stores.postgres.calling import Call, together
+from forebay.stores.postgres.calling import PreparedStatement, execute_pipelined
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
@@ -85,10 +85,24 @@ def records(engine: PostgresEngine, ids: list[JobId | None]) -> list[Job]:
         ([new_job(priority=7, tags=("a",), expires_at=4_000_000_000_000)], False),
         ([new_job(payload=b"1"), new_job(payload=b"2", metadata={"k": 1})], False),
         ([new_job(), new_job(task="other")], False),
-        ([new_job(), new_job(depends_on=needs_of([1])), new_job(depends_on=needs_of([1, 2]))], False),
-        ([new_job(), new_job(depends_on=needs_of([FIRST]))], True),
-        ([new_job(), new_job(depends_on=needs_of([1])), new_job(depends_on=needs_of([2], HOLD))], True),
-        ([new_job(delay_ms=5), new_job(depends_on=needs_of([1]))], True),
+        (
+            [
+                new_job(),
+                new_job(depends_on=dependencies_of([1])),
+                new_job(depends_on=dependencies_of([1, 2])),
+            ],
+            False,
+        ),
+        ([new_job(), new_job(depends_on=dependencies_of([FIRST]))], True),
+        (
+            [
+                new_job(),
+                new_job(depends_on=dependencies_of([1])),
+                new_job(depends_on=dependencies_of([2], HOLD)),
+            ],
+            True,
+        ),
+        ([new_job(delay_ms=5), new_job(depends_on=dependencies_of([1]))], True),
         ([new_job(), new_job(priority=1)], True),
         ([new_job(id="mine")], True),
         ([new_job(unique_key="k")], True),
@@ -136,9 +150,9 @@ def test_both_ways_write_the_same(engine: PostgresEngine, fields: dict[str, Any]
 
 GRAPH = [
     new_job(task="split", tags=("a",)),
-    new_job(depends_on=needs_of([1], HOLD), expires_at=None, payload=b"1"),
-    new_job(depends_on=needs_of([2], HOLD), metadata={"k": 1}),
-    new_job(task="join", depends_on=needs_of([2, 1, 3], HOLD)),
+    new_job(depends_on=dependencies_of([1], HOLD), expires_at=None, payload=b"1"),
+    new_job(depends_on=dependencies_of([2], HOLD), metadata={"k": 1}),
+    new_job(task="join", depends_on=dependencies_of([2, 1, 3], HOLD)),
     new_job(task="aside"),
 ]
 NARROW = {
@@ -191,7 +205,7 @@ def test_both_ways_write_the_same_graph(
 def run_all(store: PostgresStore) -> list[Job]:
     """Claim what can be, and complete it."""
     jobs = claim(store, 99)
-    store.exchange(WORKER, [complete(job) for job in jobs])
+    store.settle_and_claim(WORKER, [complete(job) for job in jobs])
     return jobs
 
 
@@ -212,15 +226,15 @@ def test_a_graph_for_a_queue_that_somebody_else_has_closed_leaves_nothing_behind
 
 def test_a_parent_before_the_first_job_is_refused_as_ever(store: PostgresStore) -> None:
     with pytest.raises(InvalidJob, match="2 places before it"):
-        store.insert([new_job(), new_job(depends_on=needs_of([2]))])
+        store.insert([new_job(), new_job(depends_on=dependencies_of([2]))])
 
 
 def test_more_edges_than_a_statement_takes_are_written_all_the_same(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain, "LOT_BYTES", 50)
+    monkeypatch.setattr(plain, "GROUP_BYTES", 50)
 
-    assert goes_the_long_way(store, [new_job(), new_job(depends_on=needs_of([1]))], monkeypatch)
+    assert goes_the_long_way(store, [new_job(), new_job(depends_on=dependencies_of([1]))], monkeypatch)
     assert problems(engine) == ()
 
 
@@ -257,7 +271,7 @@ def test_settings_that_somebody_else_has_changed_hold_at_once(
     [receipt] = store.insert([new_job(priority=None if "default_priority" in changes else 3)])
 
     [job] = records(engine, [receipt.id])
-    where = place(
+    where = compute_rank(
         changed.scoring,
         ready_at=job.ready_at,
         priority=9 if "default_priority" in changes else 3,
@@ -265,7 +279,7 @@ def test_settings_that_somebody_else_has_changed_hold_at_once(
         deadline_at=None,
         now=job.created_at,
     )
-    assert (job.rank, job.capped) == (where.rank, where.capped)
+    assert (job.rank, job.age_capped) == (where.rank, where.age_capped)
 
 
 @pytest.mark.parametrize("state", [QueueState.DRAINING, QueueState.DROPPED])
@@ -303,8 +317,8 @@ def test_limits_that_somebody_else_has_set_hold_at_once(
 def test_what_is_too_much_for_a_statement_is_written_by_several_and_still_whole(
     engine: PostgresEngine, store: PostgresStore, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inserting, "LOT_BYTES", 5)
-    monkeypatch.setattr(plain, "LOT_BYTES", 5)
+    monkeypatch.setattr(inserting, "GROUP_BYTES", 5)
+    monkeypatch.setattr(plain, "GROUP_BYTES", 5)
     jobs = [new_job(payload=b"%d" % number) for number in range(10, 20)]
     jobs += [new_job(unique_key=key) for key in keys]
 
@@ -340,7 +354,7 @@ def test_statements_that_were_let_go_of_are_prepared_again(
     store.insert([new_job()])
     with pytest.raises(DuplicateJob):
         store.insert([new_job(id="first")])  # undone, and with it goes what was prepared
-    store._connection.opened().execute("deallocate all")
+    store._connection.open().execute("deallocate all")
 
     assert not goes_the_long_way(store, [new_job()], monkeypatch)
 
@@ -348,13 +362,16 @@ def test_statements_that_were_let_go_of_are_prepared_again(
 def test_of_those_that_go_together_one_may_have_been_prepared_again_before_the_others(
     store: PostgresStore,
 ) -> None:
-    session = store._connection.opened()
-    one, other = Call("one", b"select 1::bigint"), Call("other", b"select 2::bigint")
-    together(session, [one, other], {})
+    session = store._connection.open()
+    one, other = (
+        PreparedStatement("one", b"select 1::bigint"),
+        PreparedStatement("other", b"select 2::bigint"),
+    )
+    execute_pipelined(session, [one, other], {})
     session.execute("deallocate all")  # as the driver does after a rollback
     assert one(session, {}) == 1
 
-    assert together(session, [one, other], {}) == [[(1,)], [(2,)]]
+    assert execute_pipelined(session, [one, other], {}) == [[(1,)], [(2,)]]
 
 
 def test_a_connection_that_is_lost_is_told_and_made_again(
@@ -392,7 +409,7 @@ def test_an_insert_can_be_interrupted_and_the_handle_is_as_good_as_before(
     engine: PostgresEngine, store: PostgresStore, interruptible: None
 ) -> None:
     # Not to give up before it is interrupted, however busy the machine is.
-    store._connection.opened().execute("set lock_timeout = '60s'")
+    store._connection.open().execute("set lock_timeout = '60s'")
     store.insert([new_job()])
     with raw() as connection, raw() as looking:
         connection.execute("begin")
@@ -417,7 +434,7 @@ def test_an_insert_that_is_interrupted_before_anybody_waits_for_it_does_not_happ
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Not to give up before it is interrupted, however busy the machine is.
-    store._connection.opened().execute("set lock_timeout = '60s'")
+    store._connection.open().execute("set lock_timeout = '60s'")
     store.insert([new_job()])
     with raw() as connection, raw() as looking:
         connection.execute("begin")

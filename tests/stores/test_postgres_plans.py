@@ -9,7 +9,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from forebay.stores.postgres.connection import Address, Connection
+from forebay.stores.postgres.connection import Connection, PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import statements_for
 from tests.stores.postgres_support import new_schema, raw, server
@@ -182,7 +182,7 @@ def filled(knowledge: str) -> str:
     """A store with many jobs; the statistics are fresh, missing, of the time when it was empty, or of when it
     was emptied: then what they say of columns is of the time before that."""
     schema = new_schema()
-    PostgresEngine(Address(dsn=server().url(), schema=schema)).store().close()
+    PostgresEngine(PostgresAddress(dsn=server().url(), schema=schema)).store().close()
     with raw() as connection:
         names = "select tablename from pg_tables where schemaname = %s and tablename <> 'finished'"
         tables = [f"{schema}.{name}" for (name,) in connection.execute(names, [schema]).fetchall()]
@@ -206,7 +206,7 @@ def filled(knowledge: str) -> str:
 @pytest.mark.parametrize("knowledge", KNOWLEDGE)
 def test_no_statement_reads_more_than_it_must_whatever_the_planner_knows(knowledge: str) -> None:
     schema = filled(knowledge)
-    connection = Connection(Address(dsn=server().url(), schema=schema))
+    connection = Connection(PostgresAddress(dsn=server().url(), schema=schema))
 
     found = {
         (name, mode): trouble
@@ -232,7 +232,7 @@ def looked_at(schema: str) -> list[str]:
 
 def trouble_with(connection: Connection, statement: str, name: str, mode: str) -> str:
     """What is wrong with the plan of a prepared statement, as it is really carried out."""
-    raw_connection = connection.opened()
+    raw_connection = connection.open()
     with raw_connection.transaction(force_rollback=True):
         raw_connection.execute("select set_config('plan_cache_mode', %s, true)", [mode])
         raw_connection.execute("select set_config('forebay_tx.now', '50000', true)")

@@ -36,7 +36,7 @@ def test_a_session_is_left_as_it_was_found(engine: PostgresEngine) -> None:
     store.migrate()
     store.insert([new_job(unique_key="k")] * 3)
     [job] = claim(store, 2)
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
     store.prune()
     reader.counts()
     with raw(pooler.url) as connection:

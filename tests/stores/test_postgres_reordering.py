@@ -54,7 +54,7 @@ def is_reordering(engine: PostgresEngine) -> bool:
     reader = engine.reader()
     try:
         [queue] = reader.queues()
-        return queue.reordering
+        return queue.is_rescoring
     finally:
         reader.close()
 
@@ -70,7 +70,7 @@ def test_a_job_that_is_committed_after_the_change_gets_its_new_place(
     engine: PostgresEngine, store: PostgresStore, caller: psycopg.Connection[Any], waiting: int
 ) -> None:
     store.insert([new_job(priority=1)] * waiting)
-    [late] = engine.insert_within(caller, [new_job(priority=1)])
+    [late] = engine.insert_tx(caller, [new_job(priority=1)])
     store.save_queue(DEFAULT, QUICK)
 
     rescored(store, limit=2)
@@ -88,13 +88,13 @@ def test_what_comes_after_the_change_is_not_waited_for(
     engine: PostgresEngine, store: PostgresStore, caller: psycopg.Connection[Any]
 ) -> None:
     store.insert([new_job()])
-    engine.insert_within(caller, [new_job()])
+    engine.insert_tx(caller, [new_job()])
     store.save_queue(DEFAULT, QUICK)
     rescored(store)
 
     with raw() as other:
         other.execute("begin")
-        [new] = engine.insert_within(other, [new_job(priority=1)])
+        [new] = engine.insert_tx(other, [new_job(priority=1)])
         caller.execute("commit")
         rescored(store)
         assert not is_reordering(engine)
@@ -108,7 +108,7 @@ def test_another_change_while_one_is_waited_for_begins_anew(
     engine: PostgresEngine, store: PostgresStore, caller: psycopg.Connection[Any]
 ) -> None:
     [first] = store.insert([new_job(priority=1)])
-    engine.insert_within(caller, [new_job()])
+    engine.insert_tx(caller, [new_job()])
     store.save_queue(DEFAULT, QUICK)
     rescored(store)
 
@@ -126,7 +126,7 @@ def test_the_last_walk_moves_only_what_stands_elsewhere(
     engine: PostgresEngine, store: PostgresStore, caller: psycopg.Connection[Any]
 ) -> None:
     store.insert([new_job(priority=1)] * 3)
-    [late] = engine.insert_within(caller, [new_job(priority=1)])
+    [late] = engine.insert_tx(caller, [new_job(priority=1)])
     store.save_queue(DEFAULT, QUICK)
     rescored(store)
     arrived = f"select id, arrived::text from {engine.address.schema}.ready"

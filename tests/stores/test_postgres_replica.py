@@ -10,7 +10,7 @@ from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.errors import StoreError
-from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from tests.servers import Postgres
 from tests.stores.support import WORKER, claim, complete, new_job
@@ -23,10 +23,10 @@ DEFAULT = QueueName("default")
 def pair() -> Iterator[tuple[PostgresEngine, PostgresEngine]]:
     """A server and its replica."""
     primary = Postgres(shared_buffers="16MB")
-    engine = PostgresEngine(Address(dsn=primary.url()))
+    engine = PostgresEngine(PostgresAddress(dsn=primary.url()))
     engine.store().close()
     replica = Postgres(primary, shared_buffers="16MB")
-    yield engine, PostgresEngine(Address(dsn=replica.url()))
+    yield engine, PostgresEngine(PostgresAddress(dsn=replica.url()))
     replica.close()
     primary.close()
 
@@ -37,7 +37,7 @@ def test_a_replica_serves_counts_and_searches(pair: tuple[PostgresEngine, Postgr
     store = engine.store()
     ids = [JobId(str(receipt.id)) for receipt in store.insert([new_job()] * 3)]
     done, _ = claim(store, 2)
-    store.exchange(WORKER, [complete(done)])
+    store.settle_and_claim(WORKER, [complete(done)])
     reader = replicated.reader()
 
     eventually(lambda: reader.counts([DEFAULT])[DEFAULT].completed == 1)

@@ -8,7 +8,7 @@ from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnavailable, StoreU
 from forebay.stores.migrations import Migration, load_migrations
 from forebay.stores.postgres import connection, schema
 from forebay.stores.postgres import engine as opening
-from forebay.stores.postgres.connection import Address, Connection
+from forebay.stores.postgres.connection import Connection, PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import check_version, statements_for
 from forebay.testing.clock import ManualClock
@@ -27,7 +27,7 @@ def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
 @pytest.mark.shows("R-STORE-06")
 @pytest.mark.parametrize("_", range(8))
 def test_programs_that_start_at_once_make_the_tables_once(_: int) -> None:
-    engine = PostgresEngine(Address(dsn=server().url(), schema=new_schema()))
+    engine = PostgresEngine(PostgresAddress(dsn=server().url(), schema=new_schema()))
 
     answers = [in_thread(engine.store) for _ in range(6)]
 
@@ -41,7 +41,7 @@ def test_programs_that_start_at_once_make_the_tables_once(_: int) -> None:
 
 
 def test_looking_for_the_schema_creates_nothing() -> None:
-    engine = PostgresEngine(Address(dsn=server().url(), schema=new_schema()))
+    engine = PostgresEngine(PostgresAddress(dsn=server().url(), schema=new_schema()))
 
     with pytest.raises(StoreUnusable, match="has no Forebay tables"):
         engine.check_schema()
@@ -86,7 +86,11 @@ def test_a_handle_that_connects_again_is_refused_once_the_schema_has_outgrown_it
     reader._connection.drop()
 
     for _ in range(2):  # not only at the first call after it
-        for call in (lambda: store.insert([new_job()]), reader.counts, lambda: store.take_duty("sweep", 0)):
+        for call in (
+            lambda: store.insert([new_job()]),
+            reader.counts,
+            lambda: store.acquire_maintenance("sweep", 0),
+        ):
             with pytest.raises(SchemaNewer, match="upgrade Forebay"):
                 call()
     store.close()
@@ -111,12 +115,12 @@ def test_a_caller_of_a_program_that_is_too_old_is_refused_in_a_transaction_of_it
 ) -> None:
     with raw(engine.address.dsn) as caller:
         with caller.transaction():
-            engine.insert_within(caller, [new_job()])
+            engine.insert_tx(caller, [new_job()])
         outgrow(engine)
         monkeypatch.setattr(opening, "SCHEMA_SECONDS", 0.0)
 
         with pytest.raises(SchemaNewer, match="upgrade Forebay"), caller.transaction():
-            engine.insert_within(caller, [new_job()])
+            engine.insert_tx(caller, [new_job()])
 
 
 @pytest.mark.shows("R-EXT-15")
@@ -178,7 +182,7 @@ def test_steps_are_added_to_a_store_that_has_jobs(
 
     assert store.migrate() == NEWEST + 2
 
-    assert store.exchange(WORKER, [complete(done)]).settled == (done.id,)
+    assert store.settle_and_claim(WORKER, [complete(done)]).settled == (done.id,)
     assert len(claim(store, 2)) == 1
     with raw() as connection:
         name = engine.address.schema
@@ -204,7 +208,7 @@ insert into {schema}.schema values (1, 'jobs', 1, 5), (12, 'lanes', 12, 5), (13,
 
 
 def test_a_store_from_before_the_baseline_is_refused_and_left_alone() -> None:
-    engine = PostgresEngine(Address(dsn=server().url(), schema=(name := new_schema())))
+    engine = PostgresEngine(PostgresAddress(dsn=server().url(), schema=(name := new_schema())))
     with raw() as connection:
         connection.execute(UNRELEASED.format(schema=name))
 
@@ -213,14 +217,14 @@ def test_a_store_from_before_the_baseline_is_refused_and_left_alone() -> None:
                 engine.store,
                 engine.reader,
                 engine.check_schema,
-                lambda: engine.insert_within(caller, [new_job()]),
+                lambda: engine.insert_tx(caller, [new_job()]),
             ):
                 with (
                     pytest.raises(SchemaOutdated, match="forebay move --from") as refused,
                     caller.transaction(),
                 ):
                     call()
-                assert engine.place in str(refused.value)
+                assert engine.location in str(refused.value)
         tables = connection.execute(
             "select tablename from pg_tables where schemaname = %s", [name]
         ).fetchall()
@@ -228,7 +232,7 @@ def test_a_store_from_before_the_baseline_is_refused_and_left_alone() -> None:
 
 
 def test_an_open_handle_is_refused_where_an_unreleased_commit_has_made_the_store_anew() -> None:
-    engine = PostgresEngine(Address(dsn=server().url(), schema=new_schema()))
+    engine = PostgresEngine(PostgresAddress(dsn=server().url(), schema=new_schema()))
     store = engine.store()
     store.insert([new_job()])
     with raw() as connection:

@@ -14,7 +14,7 @@ from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery, Page
 from forebay.stores.postgres import searching
-from forebay.stores.postgres.connection import Address, Connection
+from forebay.stores.postgres.connection import Connection, PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import statements_for
@@ -75,10 +75,10 @@ ASKED: Final[dict[str, tuple[dict[str, Any], set[str]]]] = {
 @pytest.fixture(scope="module")
 def history() -> Iterator[Connection]:
     schema = new_schema()
-    PostgresEngine(Address(dsn=server().url(), schema=schema)).store().close()
+    PostgresEngine(PostgresAddress(dsn=server().url(), schema=schema)).store().close()
     with raw() as admin:
         admin.execute(FILL.format(s=schema, n=JOBS, newest=NEWEST).encode())
-        connection = Connection(Address(dsn=server().url(), schema=schema), reads=True)
+        connection = Connection(PostgresAddress(dsn=server().url(), schema=schema), reads=True)
         yield connection
         connection.close()
         admin.execute(f"drop schema {schema} cascade")
@@ -88,7 +88,7 @@ class Counting:
     """A look that counts the rows which are read for it."""
 
     def __init__(self, connection: Connection) -> None:
-        self._session: psycopg.Connection[Any] = connection.opened()
+        self._session: psycopg.Connection[Any] = connection.open()
         self._statements = statements_for(connection.address.schema)
         self.read = 0
 
@@ -101,7 +101,7 @@ class Counting:
 def searched(history: Connection, query: JobQuery, after: int | None) -> tuple[Page, int]:
     """A page of fifty, and how many rows were read for it."""
     look = Counting(history)
-    with history.opened().transaction():
+    with history.open().transaction():
         page = search(look, query, 50, after)
     return page, look.read
 
@@ -111,8 +111,8 @@ def searched(history: Connection, query: JobQuery, after: int | None) -> tuple[P
 def test_a_search_reads_few_jobs_of_a_long_history(
     history: Connection, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(searching, "ROWS_PER_LOOK", LOOK)
-    monkeypatch.setattr(searching, "MARKED_MOST", 5 * LOOK)
+    monkeypatch.setattr(searching, "ROWS_PER_SCAN", LOOK)
+    monkeypatch.setattr(searching, "MAX_MARKED", 5 * LOOK)
     conditions, right = ASKED[name]
     query, found, after = JobQuery(**conditions), set[str](), None
 
@@ -131,21 +131,21 @@ def test_a_search_reads_few_jobs_of_a_long_history(
 def test_a_text_that_nobody_has_is_looked_for_as_far_as_a_look_goes(
     history: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "ROWS_PER_LOOK", LOOK)
+    monkeypatch.setattr(searching, "ROWS_PER_SCAN", LOOK)
 
     page, read = searched(history, JobQuery(text="nobody"), None)
 
     assert read < MOST_READ
     assert page.jobs == ()
     assert page.after == str(JOBS - LOOK + 1)
-    assert page.stopped_at == NEWEST - (LOOK - 1) * 1_000
+    assert page.scanned_back_to == NEWEST - (LOOK - 1) * 1_000
 
 
 def test_a_text_with_a_tag_that_many_have_is_looked_for_in_the_same_way(
     history: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "ROWS_PER_LOOK", LOOK)
-    monkeypatch.setattr(searching, "MARKED_SOON", LOOK // 10)
+    monkeypatch.setattr(searching, "ROWS_PER_SCAN", LOOK)
+    monkeypatch.setattr(searching, "COMMON_MARKED", LOOK // 10)
 
     often, read = searched(history, JobQuery(text="nobody", tags=("often",)), None)
     rare, _ = searched(history, JobQuery(text="nobody", tags=("rare",)), None)
@@ -187,7 +187,7 @@ def fill(store: Store, reader: PostgresReader, clock: ManualClock) -> None:
             ]
         )
         clock.advance(seconds=30)
-    store.exchange(WORKER, [complete(job) for job in claim(store, 20, QueueName("q1"))])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 20, QueueName("q1"))])
     cancel_matching(store, reader, JobQuery(queues=(QueueName("q2"),), tasks=("t1",)))
 
 
@@ -209,14 +209,14 @@ def test_a_look_at_few_rows_goes_on_until_all_jobs_were_seen(
         JobQuery(tasks=("t2",), states=(JobState.COMPLETED,)),
         JobQuery(tags=("a",)),
         JobQuery(tags=("a", "b"), queues=(QueueName("q2"), QueueName("q1"))),
-        JobQuery(once_key="o10"),
+        JobQuery(idempotency_key="o10"),
         JobQuery(unique_key="k14"),
         JobQuery(created_before=clock.now_ms() - 600_000),
     ]
     right = [everything(reader, query) for query in questions]
 
-    monkeypatch.setattr(searching, "ROWS_PER_LOOK", rows)
-    monkeypatch.setattr(searching, "MARKED_MOST", marked)
+    monkeypatch.setattr(searching, "ROWS_PER_SCAN", rows)
+    monkeypatch.setattr(searching, "MAX_MARKED", marked)
 
     assert [everything(reader, query, limit=4) for query in questions] == right
     store.close()
@@ -231,7 +231,7 @@ def test_a_job_with_options_that_cannot_be_read_ends_and_is_listed(
     with raw() as admin:
         admin.execute(f"update {engine.address.schema}.jobs set options = '{{\"tags\": [' where seq = 2")
 
-    store.exchange(WORKER, [complete(job) for job in claim(store, 2)])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 2)])
 
     assert len(everything(reader)) == 2
     assert len(everything(reader, JobQuery(tags=("odd",)))) == 1

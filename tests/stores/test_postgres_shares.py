@@ -8,9 +8,9 @@ import pytest
 
 from forebay.domain.job import JobId, NewJob
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.sharing import PostgresTurns
+from forebay.stores.postgres.sharing import PostgresFairClaim
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT
 from tests.stores.postgres_support import make_engine, problems, raw
@@ -45,15 +45,15 @@ def test_a_prune_beside_a_claim_does_not_take_the_word_that_a_job_has_come(
 ) -> None:
     [gone] = store.insert([of_share("a")])
     store.cancel([JobId(gone.id or "")])
-    leave, came = PostgresTurns._leave, []
+    leave, came = PostgresFairClaim._remove_idle, []
 
-    def leave_and_go_on(turns: PostgresTurns, shares: Sequence[str]) -> None:
+    def leave_and_go_on(turns: PostgresFairClaim, shares: Sequence[str]) -> None:
         leave(turns, shares)
         # The claim has seen that there is nothing, and has not committed yet.
         came.extend(other.insert([of_share("a")]))
         other.prune()
 
-    monkeypatch.setattr(PostgresTurns, "_leave", leave_and_go_on)
+    monkeypatch.setattr(PostgresFairClaim, "_remove_idle", leave_and_go_on)
 
     assert claim(store) == []
     monkeypatch.undo()
@@ -95,8 +95,8 @@ def test_a_claim_that_holds_the_lock_of_shares_waits_for_no_row_of_a_job(
     jobs = f"{engine.address.schema}.jobs"
     with raw() as connection, connection.transaction():
         connection.execute(f"select 1 from {jobs} where id = %s for update", [receipt.id])
-        want = Want(DEFAULT, 1, gates=frozenset(["task:other"]))
+        want = QueueClaim(DEFAULT, 1, lanes=frozenset(["task:other"]))
 
-        assert store.exchange(WORKER, wants=[want], room=1).jobs == ()
+        assert store.settle_and_claim(WORKER, claims=[want], room=1).jobs == ()
 
     assert problems(engine) == ()

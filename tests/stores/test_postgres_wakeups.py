@@ -15,7 +15,7 @@ from forebay.domain.settlement import decide
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.postgres import wakeups
-from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import end_connections, make_engine, raw, server
@@ -92,15 +92,15 @@ def test_whatever_is_worth_a_look_pokes(engine: PostgresEngine) -> None:
     store = engine.store()
     store.insert([new_job()] * 2)
     [job, other] = claim(store, 2)
-    store.beat(WorkerInfo(id=WORKER))
+    store.heartbeat(WorkerInfo(id=WORKER))
     with listening(engine) as poked:
-        store.exchange(WORKER, [decide(job, Interrupted(), 0.0)])
+        store.settle_and_claim(WORKER, [decide(job, Interrupted(), 0.0)])
         assert poked.wait()
         store.cancel([other.id])
         assert poked.wait()
         store.save_queue(QueueName("default"), {"weight": 2})
         assert poked.wait()
-        store.send(CommandKind.PAUSE)
+        store.send_command(CommandKind.PAUSE)
         assert poked.wait()
     store.close()
 
@@ -140,7 +140,7 @@ def test_a_listener_whose_connection_was_lost_pokes_when_it_is_back(engine: Post
 def test_what_comes_while_a_listener_asks_whether_anybody_is_there_is_heard(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(wakeups, "CHECK_SECONDS", 0.0)
 
     with listening(engine) as poked, raw() as connection:
         for _ in range(10):
@@ -151,7 +151,7 @@ def test_what_comes_while_a_listener_asks_whether_anybody_is_there_is_heard(
 
 def test_a_listener_comes_when_the_server_does(engine: PostgresEngine) -> None:
     poked = Poked()
-    listener = PostgresEngine(Address(dsn="postgresql://postgres@127.0.0.1:1/postgres")).wakeups()
+    listener = PostgresEngine(PostgresAddress(dsn="postgresql://postgres@127.0.0.1:1/postgres")).wakeups()
 
     listener.start(poked)
     listener.close()
@@ -211,7 +211,7 @@ def test_stores_of_one_database_do_not_wake_each_other(engine: PostgresEngine, c
 def test_of_many_new_jobs_in_a_row_only_the_first_is_told(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups, "HELD_BACK_SECONDS", 1_000)
+    monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 1_000)
     monkeypatch.setattr(wakeups, "COVERED_SECONDS", 1_000)
     store = engine.store()
     with heard(engine) as told:
@@ -226,7 +226,7 @@ def test_of_many_new_jobs_in_a_row_only_the_first_is_told(
 
 
 def test_each_producer_tells(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakeups, "HELD_BACK_SECONDS", 1_000)
+    monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 1_000)
     stores = [engine.store() for _ in range(3)]
     with heard(engine) as told:
         for store in stores:
@@ -239,7 +239,7 @@ def test_each_producer_tells(engine: PostgresEngine, monkeypatch: pytest.MonkeyP
 def test_a_commit_that_comes_when_nobody_looks_any_more_is_told_after_all(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups, "HELD_BACK_SECONDS", 1_000)
+    monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 1_000)
     monkeypatch.setattr(wakeups, "COVERED_SECONDS", 0)
     store = engine.store()
     with heard(engine) as told:
@@ -252,7 +252,7 @@ def test_a_commit_that_comes_when_nobody_looks_any_more_is_told_after_all(
 def test_a_transaction_that_was_undone_has_told_nothing(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups, "HELD_BACK_SECONDS", 1_000)
+    monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 1_000)
     store = engine.store()
     store.insert([new_job()])
     with raw() as connection:
@@ -274,11 +274,11 @@ def test_a_transaction_that_was_undone_has_told_nothing(
 def test_in_a_transaction_of_the_caller_it_is_always_told(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups, "HELD_BACK_SECONDS", 1_000)
+    monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 1_000)
     engine.store().close()
     with heard(engine) as told, psycopg.connect(server().url()) as connection:
         for _ in range(2):
-            engine.insert_within(connection, [new_job()])
+            engine.insert_tx(connection, [new_job()])
             connection.commit()
         assert told() == 2
 
@@ -286,7 +286,7 @@ def test_in_a_transaction_of_the_caller_it_is_always_told(
 @pytest.mark.shows("R-STORE-30")
 def test_where_notify_is_off_nothing_is_sent(clock: ManualClock, postgres: object) -> None:
     quiet = make_engine(clock, notifies=False)
-    loud = PostgresEngine(Address(dsn=server().url(), schema=quiet.address.schema))
+    loud = PostgresEngine(PostgresAddress(dsn=server().url(), schema=quiet.address.schema))
     silent, talking = quiet.store(), loud.store()
     with listening(loud) as poked:
         silent.insert([new_job()])

@@ -12,10 +12,10 @@ from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed
 from forebay.stores.postgres import cursor
-from forebay.stores.postgres.cursor import Cursors
+from forebay.stores.postgres.cursor import ClaimCursors
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, W2, ended
 from tests.stores.postgres_support import make_engine, problems, raw, wait_for_a_lock
@@ -40,13 +40,13 @@ def store(engine: PostgresEngine) -> Iterator[PostgresStore]:
 def long_ways(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the store has done in transactions of many trips, from here on."""
     ways: list[str] = []
-    transact = store._transact
+    transact = store._transact_with_retry
 
     def noted(work: Any, **options: Any) -> Any:
         ways.append(getattr(work, "__name__", "exchange"))
         return transact(work, **options)
 
-    monkeypatch.setattr(store, "_transact", noted)
+    monkeypatch.setattr(store, "_transact_with_retry", noted)
     return ways
 
 
@@ -56,7 +56,7 @@ def of(tenant: str, **changes: Any) -> NewJob:
 
 def exchanged(store: PostgresStore, done: tuple[Job, ...] = (), room: int = 10) -> tuple[Job, ...]:
     ends = [ended(job, Completed()) for job in done]
-    answer = store.exchange(WORKER, ends, [Want(DEFAULT, room)], room)
+    answer = store.settle_and_claim(WORKER, ends, [QueueClaim(DEFAULT, room)], room)
     assert len(answer.settled) == len(done)
     return answer.jobs
 
@@ -171,8 +171,8 @@ def test_a_job_whose_options_are_damaged_is_claimed_all_the_same(
 @pytest.fixture
 def looks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where too little is found behind the cursor, a claim always looks from the head too, and only then."""
-    monkeypatch.setattr(Cursors, "may_look", lambda self, queue: True)
-    monkeypatch.setattr(cursor, "FULL_LOOK_SECONDS", 1e9)
+    monkeypatch.setattr(ClaimCursors, "may_scan_head", lambda self, queue: True)
+    monkeypatch.setattr(cursor, "FULL_SCAN_SECONDS", 1e9)
 
 
 def passed_over(engine: PostgresEngine, store: PostgresStore) -> tuple[JobId, JobId, tuple[Job, ...]]:
@@ -273,7 +273,7 @@ def test_a_settlement_that_is_refused_frees_no_place(
     clock.advance(seconds=60)
     store.sweep(W2)
 
-    answer = store.exchange(WORKER, [ended(job, Completed())], [Want(DEFAULT, 1)], 1)
+    answer = store.settle_and_claim(WORKER, [ended(job, Completed())], [QueueClaim(DEFAULT, 1)], 1)
 
     assert ([refusal.lease.job_id for refusal in answer.refused], places(engine)) == ([job.id], 1)
 
@@ -288,7 +288,7 @@ def test_where_limits_are_gone_jobs_go_the_plain_way_again(
 
     jobs = exchanged(store, exchanged(store))
 
-    assert (len(jobs), store._memory.limited, long_ways) == (0, set(), [])
+    assert (len(jobs), store._cache.limited, long_ways) == (0, set(), [])
 
 
 def test_jobs_that_wait_in_another_queue_for_a_place_are_looked_at(
@@ -298,11 +298,11 @@ def test_jobs_that_wait_in_another_queue_for_a_place_are_looked_at(
     store.insert([of("a"), of("b")])
     first = exchanged(store)
     [waiting] = store.insert([of("a", queue=MAIL)])
-    assert store.exchange(WORKER, wants=[Want(MAIL, 1)], room=1).jobs == ()
+    assert store.settle_and_claim(WORKER, claims=[QueueClaim(MAIL, 1)], room=1).jobs == ()
 
     exchanged(store, first)
 
-    [job] = store.exchange(WORKER, wants=[Want(MAIL, 1)], room=1).jobs
+    [job] = store.settle_and_claim(WORKER, claims=[QueueClaim(MAIL, 1)], room=1).jobs
     assert (job.id, problems(engine)) == (waiting.id, ())
 
 
@@ -314,7 +314,7 @@ def test_a_claim_counts_what_was_claimed_while_it_waited_for_the_lock(
     other, schema = engine.store(), engine.address.schema
     assert exchanged(other) == ()
     for handle in (store, other):
-        handle._connection.opened().execute("set lock_timeout = '60s'")
+        handle._connection.open().execute("set lock_timeout = '60s'")
     store.insert([of("a"), of("a")])
 
     with ThreadPoolExecutor(2) as pool, raw() as connection:

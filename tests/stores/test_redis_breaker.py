@@ -17,12 +17,12 @@ from forebay.stores.redis.breaker import (
     FAILURES,
     LONGEST_PAUSE_SECONDS,
     SHORTEST_PAUSE_SECONDS,
-    Breaker,
-    Sight,
+    ConnectBreaker,
+    ServerReachability,
 )
-from forebay.stores.redis.connection import ANSWER_SECONDS, CONNECT_SECONDS, opened
+from forebay.stores.redis.connection import ANSWER_SECONDS, CONNECT_SECONDS, open_connection
 from forebay.stores.redis.store import RedisEngine
-from forebay.stores.redis.wakeups import LOOK_SECONDS
+from forebay.stores.redis.wakeups import CHECK_SECONDS
 from tests.redis_server import RedisServer
 from tests.stores.support import new_job
 from tests.worker.support import eventually
@@ -44,11 +44,11 @@ def time() -> Time:
 
 
 @pytest.fixture
-def breaker(time: Time) -> Breaker:
-    return Breaker(Sight(time))
+def breaker(time: Time) -> ConnectBreaker:
+    return ConnectBreaker(ServerReachability(time))
 
 
-def attempt(breaker: Breaker, error: Exception | None = None) -> bool:
+def attempt(breaker: ConnectBreaker, error: Exception | None = None) -> bool:
     """Whether there was one."""
     was_made = False
     try:
@@ -62,7 +62,7 @@ def attempt(breaker: Breaker, error: Exception | None = None) -> bool:
 
 
 @pytest.mark.shows("R-TEST-44", "R-STORE-49")
-def test_after_five_failures_one_attempt_is_made_in_each_pause(breaker: Breaker, time: Time) -> None:
+def test_after_five_failures_one_attempt_is_made_in_each_pause(breaker: ConnectBreaker, time: Time) -> None:
     assert [attempt(breaker, DOWN) for _ in range(FAILURES + 2)] == [True] * 5 + [False] * 2
 
     time.now += SHORTEST_PAUSE_SECONDS
@@ -71,7 +71,7 @@ def test_after_five_failures_one_attempt_is_made_in_each_pause(breaker: Breaker,
     assert [attempt(breaker) for _ in range(3)] == [True] * 3
 
 
-def test_a_server_that_lets_everybody_wait_is_asked_less_often(breaker: Breaker, time: Time) -> None:
+def test_a_server_that_lets_everybody_wait_is_asked_less_often(breaker: ConnectBreaker, time: Time) -> None:
     def wait_in_vain() -> None:
         with breaker.attempt():
             time.now += 5
@@ -88,14 +88,14 @@ def test_a_server_that_lets_everybody_wait_is_asked_less_often(breaker: Breaker,
 
 
 @pytest.mark.shows("R-TEST-44")
-def test_a_success_and_a_refused_password_begin_the_count_anew(breaker: Breaker) -> None:
+def test_a_success_and_a_refused_password_begin_the_count_anew(breaker: ConnectBreaker) -> None:
     password = driver.exceptions.AuthenticationError("no")
 
     answers = (*[DOWN] * 4, None, *[DOWN] * 4, password, *[DOWN] * 4, None)
     assert all(attempt(breaker, answer) for answer in answers)
 
 
-def test_nobody_waits_for_an_attempt_of_somebody_else(breaker: Breaker, time: Time) -> None:
+def test_nobody_waits_for_an_attempt_of_somebody_else(breaker: ConnectBreaker, time: Time) -> None:
     for _ in range(FAILURES):
         attempt(breaker, DOWN)
     time.now += SHORTEST_PAUSE_SECONDS
@@ -105,13 +105,15 @@ def test_nobody_waits_for_an_attempt_of_somebody_else(breaker: Breaker, time: Ti
     assert attempt(breaker)
 
 
-def test_whoever_has_reached_the_server_lets_in_those_who_are_held_back(breaker: Breaker, time: Time) -> None:
+def test_whoever_has_reached_the_server_lets_in_those_who_are_held_back(
+    breaker: ConnectBreaker, time: Time
+) -> None:
     for _ in range(FAILURES):
         attempt(breaker, DOWN)
     time.now += SHORTEST_PAUSE_SECONDS / 4
     held_back = not attempt(breaker)
 
-    attempt(Breaker(breaker.sight))
+    attempt(ConnectBreaker(breaker.reachability))
 
     assert held_back
     assert attempt(breaker, DOWN)
@@ -126,7 +128,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     def counted(*arguments: object) -> object:
         made.append(arguments)
-        return opened(*arguments)  # type: ignore[arg-type]  # passed on as they came
+        return open_connection(*arguments)  # type: ignore[arg-type]  # passed on as they came
 
     monkeypatch.setattr("forebay.stores.redis.connection.opened", counted)
     return made
@@ -230,7 +232,7 @@ def test_every_wait_has_an_end_and_nothing_is_sent_twice() -> None:
     try:
         engine = open_engine(f"{server.url()}?persistence=none")
         assert isinstance(engine, RedisEngine)
-        raw = opened(engine.address)
+        raw = open_connection(engine.address)
         try:
             assert raw._sock.gettimeout() == ANSWER_SECONDS == 30
             assert raw.socket_connect_timeout == CONNECT_SECONDS == 5
@@ -238,6 +240,6 @@ def test_every_wait_has_an_end_and_nothing_is_sent_twice() -> None:
             assert raw.retry_on_timeout is False
         finally:
             raw.disconnect()
-        assert LOOK_SECONDS == 30
+        assert CHECK_SECONDS == 30
     finally:
         server.close()

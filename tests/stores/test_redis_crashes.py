@@ -13,7 +13,7 @@ from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Exchange, Store
+from forebay.stores.protocol import SettleAndClaimResult, Store
 from tests.redis_server import RedisServer
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, everything, new_job
 from tests.worker.support import eventually
@@ -36,7 +36,7 @@ def told_until_killed(store: Store, server: RedisServer) -> tuple[Told, Told]:
         assert receipt.id is not None
         accepted.append((time.monotonic(), receipt.id))
         ends = [complete(job) for job in claim(store)]
-        settled += [(time.monotonic(), job_id) for job_id in store.exchange(WORKER, ends).settled]
+        settled += [(time.monotonic(), job_id) for job_id in store.settle_and_claim(WORKER, ends).settled]
     server.stop(signal.SIGKILL)
     return accepted, settled
 
@@ -67,12 +67,12 @@ def wait_for_the_replica(admin: driver.Redis) -> None:
     assert admin.wait(1, 120_000) == 1
 
 
-def settled_when_possible(store: Store, job: Job) -> Exchange:
+def settled_when_possible(store: Store, job: Job) -> SettleAndClaimResult:
     """The answer to a settlement, asked for until there is one."""
     until = time.monotonic() + 120
     while True:
         try:
-            return store.exchange(WORKER, [complete(job)])
+            return store.settle_and_claim(WORKER, [complete(job)])
         except StoreUnavailable:
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -101,7 +101,7 @@ def test_when_a_replica_takes_over_the_holder_settles_and_nobody_else() -> None:
 
             assert settled_when_possible(store, first).settled == (first.id,)
             assert settled_when_possible(store, first).repeated == (first.id,)
-            stranger = store.exchange(OTHER_WORKER, [complete(second)])
+            stranger = store.settle_and_claim(OTHER_WORKER, [complete(second)])
             assert [refusal.reason for refusal in stranger.refused] == ["other worker"]
             assert len(claim(store, 5)) == 1
         with closing(engine.reader()) as reader:

@@ -16,7 +16,7 @@ from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement
 from forebay.domain.workflow import EdgeState
 from forebay.errors import StoreError
-from forebay.stores.protocol import Exchange, Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, SettleAndClaimResult, Store
 from forebay.stores.redis.store import RedisEngine, RedisStore
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import MAIL, W1, ended, look, put, settle, start, states
@@ -50,7 +50,7 @@ def reader(engine: RedisEngine) -> Iterator[Reader]:
 def brief(engine: RedisEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A handle of programs that die after each call, before they look at the list."""
     with closing(engine.store()) as store:
-        monkeypatch.setattr(store, RedisStore._follow.__name__, bool)
+        monkeypatch.setattr(store, RedisStore._propagate.__name__, bool)
         yield store
 
 
@@ -114,7 +114,7 @@ def test_a_new_job_with_the_id_of_one_that_is_gone_comes_after_what_the_list_say
     store.promote()
 
     assert (edges(reader, child), edges(reader, late)) == ([MET, OPEN], [OPEN])
-    store.exchange(W1, [complete(job) for job in claim(store, 2, queue=AGAIN)])
+    store.settle_and_claim(W1, [complete(job) for job in claim(store, 2, queue=AGAIN)])
     assert (look(reader, child).state, edges(reader, child)) == (JobState.BLOCKED, [MET, OPEN])
     assert (look(reader, by).state, look(reader, late).state) == (JobState.COMPLETED, JobState.PENDING)
     assert reader.health().problems == ()
@@ -225,7 +225,7 @@ def test_a_follow_up_may_depend_on_a_job_that_completes_in_the_same_call(
     follow_up = new_job(id=JobId("follow-up"), depends_on=after(parent, other))
     first, second = claim(brief, 2)
 
-    brief.exchange(W1, [ended(first, Completed(b"1"), follow_ups=(follow_up,)), complete(second)])
+    brief.settle_and_claim(W1, [ended(first, Completed(b"1"), follow_ups=(follow_up,)), complete(second)])
     store.promote()
 
     assert edges(reader, JobId("follow-up")) == [MET, OPEN]
@@ -267,7 +267,7 @@ def test_jobs_that_are_alike_are_stored_as_those_that_come_with_ids_are(
         engine = redis.make_engine(clock, new_id=counting_ids())
         with closing(engine.store()) as store, closing(engine.reader()) as reader:
             receipts = store.insert([replace(job, id=job_id) for job, job_id in zip(batch, ids, strict=True)])
-            assert reader.health().problems == ()
+            assert reader.health().find_problems == ()
         ids = [receipt.id for receipt in receipts]
         found.append((receipts, stored(redis.admin(), engine)))
 
@@ -314,7 +314,7 @@ def test_a_job_of_a_graph_with_a_key_or_in_a_sequence_is_looked_at_alone(
     for ids in ([root], [first, one], [holder, next_one], [behind, last]):
         assert [job.id for job in claim(store, 3)] == ids
         assert reader.health().problems == ()
-        store.exchange(W1, [complete(job) for job in reader.jobs(list(map(JobId, ids))) if job])
+        store.settle_and_claim(W1, [complete(job) for job in reader.jobs(list(map(JobId, ids))) if job])
     assert reader.health().problems == ()
 
 
@@ -339,16 +339,16 @@ def test_a_released_job_that_cannot_be_claimed_does_not_hide_what_was_claimed_be
     parent, child = put_graph(store, (), (0,), priority=1)
     other = put(store)
     job = start(store)
-    real = store._exchanging.exchange
+    real = store._settler.run
 
-    def exchange(worker: WorkerId, ends: Sequence[Settlement], *rest: Any) -> Exchange:
+    def exchange(worker: WorkerId, ends: Sequence[Settlement], *rest: Any) -> SettleAndClaimResult:
         if not ends:
             raise StoreError("the second half of the call")
         return real(worker, ends, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(store._exchanging, "exchange", exchange)
-        answer = store.exchange(W1, [complete(job)], [Want(DEFAULT_QUEUE, 5)], 5)
+        patched.setattr(store._settler, "run", exchange)
+        answer = store.settle_and_claim(W1, [complete(job)], [QueueClaim(DEFAULT_QUEUE, 5)], 5)
 
     assert (answer.settled, [one.id for one in answer.jobs]) == ((parent,), [other])
     assert states(reader, [child]) == [JobState.PENDING]

@@ -10,7 +10,7 @@ import pytest
 from forebay.domain.job import DEFAULT_QUEUE
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
 from tests.redis_server import RedisServer
 from tests.stores.redis_load import Load
 from tests.stores.relay import Relay
@@ -39,9 +39,11 @@ def engine(relay: Relay) -> Engine:
 @pytest.fixture
 def store(engine: Engine) -> Iterator[Store]:
     with closing(engine.store()) as store:
-        store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1)], room=1)  # so that its script is there
+        store.settle_and_claim(
+            WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1
+        )  # so that its script is there
         store.insert([new_job()])
-        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
         yield store
 
 
@@ -91,11 +93,11 @@ def test_a_settlement_and_a_claim_whose_answer_was_lost_are_both_taken_up(
     relay.lose_answer(fits=anything)
 
     with pytest.raises(StoreUnavailable):
-        store.exchange(WORKER, [complete(first)], [Want(DEFAULT_QUEUE, 1)], 1)
-    again = store.exchange(WORKER, [complete(first)], known=[])
+        store.settle_and_claim(WORKER, [complete(first)], [QueueClaim(DEFAULT_QUEUE, 1)], 1)
+    again = store.settle_and_claim(WORKER, [complete(first)], known=[])
 
     assert again.repeated == (first.id,)
-    assert [job.id for job in again.adopted] == [second.id]
+    assert [job.id for job in again.recovered] == [second.id]
     assert reader.counts()[DEFAULT_QUEUE].running == 1
 
 

@@ -54,7 +54,7 @@ def test_the_rights_of_the_page_are_enough(own_server: RedisServer, redis: Modul
 
     with closing(engine.store()) as store, closing(engine.reader()) as reader:
         store.insert([new_job(unique_key="k")])
-        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
         store.prune()
         assert reader.health().problems == ()
     with closing(engine.wakeups()) as wakeups:

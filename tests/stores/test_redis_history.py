@@ -14,7 +14,7 @@ from forebay.domain.settlement import decide
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
 from forebay.stores.redis import pruning
-from forebay.stores.redis.connection import MOST_KEPT
+from forebay.stores.redis.connection import MAX_KEPT
 from forebay.stores.redis.store import RedisEngine
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, fail, new_job
@@ -49,7 +49,7 @@ def finish(store: Store, jobs: int, *, size: int = 100, queue: QueueName = DEFAU
     while len(done) < jobs:
         step = min(200, jobs - len(done))
         store.insert([new_job(payload=b"x" * size, queue=queue)] * step)
-        answer = store.exchange(WORKER, [complete(job) for job in claim(store, step, queue)])
+        answer = store.settle_and_claim(WORKER, [complete(job) for job in claim(store, step, queue)])
         done += answer.settled
     return done
 
@@ -65,7 +65,7 @@ def test_ten_thousand_final_jobs_are_kept_unless_somebody_says_otherwise() -> No
     engine = open_engine("redis://host/0")
 
     assert isinstance(engine, RedisEngine)
-    assert engine.address.most_kept == MOST_KEPT == 10_000
+    assert engine.address.max_kept == MAX_KEPT == 10_000
 
 
 @pytest.mark.shows("R-HIST-08", "R-HIST-23")
@@ -137,7 +137,7 @@ def test_dead_letters_are_weighed_by_themselves(own_server: RedisServer, admin: 
         done = finish(store, 8, size=10 * KIB)
         store.insert([new_job(payload=b"x" * 10 * KIB)] * 20)
         dead = claim(store, 20)
-        store.exchange(WORKER, [decide(job, discarded, 0.0) for job in dead])
+        store.settle_and_claim(WORKER, [decide(job, discarded, 0.0) for job in dead])
 
         assert store.prune() in (11, 12)
 
@@ -170,7 +170,7 @@ def test_no_key_expires_by_itself(own_server: RedisServer, admin: driver.Redis) 
         finish(store, 2)
         store.insert([new_job(unique_key="u", once_key="o"), new_job(delay_ms=60_000), new_job(), new_job()])
         running, retried = claim(store, 2)
-        store.exchange(WORKER, [fail(retried, after_ms=60_000)])
+        store.settle_and_claim(WORKER, [fail(retried, after_ms=60_000)])
         store.cancel([running.id])
 
     keys = list(admin.scan_iter())

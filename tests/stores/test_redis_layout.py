@@ -52,9 +52,9 @@ def engine(own_server: RedisServer, admin: driver.Redis) -> Engine:
 def store(engine: Engine) -> Iterator[Store]:
     with closing(engine.store()) as store:
         store.insert([new_job()])  # so that all scripts of a walk are there
-        store.exchange(WORKER, [fail(job, after_ms=0) for job in claim(store)])
+        store.settle_and_claim(WORKER, [fail(job, after_ms=0) for job in claim(store)])
         store.promote()
-        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
         yield store
 
 
@@ -93,7 +93,7 @@ def test_a_payload_is_stored_once_and_orders_hold_only_ids(store: Store, admin: 
     pending = holders()
     [job] = claim(store)
     running = holders()
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
 
     assert len(pending) == 1
     assert pending == running == holders()
@@ -134,7 +134,7 @@ def test_a_retry_stands_by_its_due_time_and_moves_in_one_script(store: Store, ad
     store.insert([new_job()])
     [job] = claim(store)
     before = now_of(admin)
-    store.exchange(WORKER, [fail(job, after_ms=60_000)])
+    store.settle_and_claim(WORKER, [fail(job, after_ms=60_000)])
     [(place, due_at)] = places(admin, job.id).items()
     assert place == "due:default"
     assert before + 60_000 <= due_at <= now_of(admin) + 60_000
@@ -165,7 +165,7 @@ def test_a_final_job_stands_by_queue_state_and_time(store: Store, admin: driver.
     [job] = claim(store)
     before = now_of(admin)
 
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
 
     [(place, ended_at)] = places(admin, job.id).items()
     assert place == "completed:default"
@@ -226,7 +226,7 @@ def test_a_program_with_a_worker_needs_few_connections(own_server: RedisServer, 
         def answer(number: int) -> int:
             return number
 
-        with app.working(threads=16):
+        with app.run_worker(threads=16):
             jobs = app.enqueue_many([answer.job(number) for number in range(200)])
             assert [job.result(timeout=120) for job in jobs] == list(range(200))
 

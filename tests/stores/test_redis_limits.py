@@ -12,7 +12,7 @@ import pytest
 from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.limits import Limit, key_scope, task_scope
 from forebay.domain.outcome import Completed, Interrupted
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from forebay.stores.redis.store import RedisEngine, RedisStore
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DAY, DEFAULT, HOUR, MINUTE, SECOND, ended
@@ -81,7 +81,7 @@ def of(tenant: str, **changes: Any) -> NewJob:
 
 def exchanged(store: RedisStore, done: list[Job], room: int = 10) -> list[Job]:
     ends = [ended(job, Completed()) for job in done]
-    return list(store.exchange(WORKER, ends, [Want(DEFAULT, room)], room).jobs)
+    return list(store.settle_and_claim(WORKER, ends, [QueueClaim(DEFAULT, room)], room).jobs)
 
 
 @pytest.mark.shows("R-CONC-03")
@@ -109,7 +109,7 @@ def test_a_job_that_ends_and_begins_again_in_one_call_keeps_one_place(store: Red
     store.insert([of("a")])
     [job] = claim(store)
 
-    [again] = store.exchange(WORKER, [ended(job, Interrupted())], [Want(DEFAULT, 1)], 1).jobs
+    [again] = store.settle_and_claim(WORKER, [ended(job, Interrupted())], [QueueClaim(DEFAULT, 1)], 1).jobs
 
     assert (again.id, kept.places(), kept.holders()) == (job.id, {"key:tenant:a": [job.id]}, [job.id])
 
@@ -141,7 +141,7 @@ def test_a_damaged_body_keeps_nobody_from_claims_under_limits(store: RedisStore,
     store.insert([of("a")])
     [job] = claim(store)
     kept.spoil_body(job)
-    store.exchange(WORKER, [ended(job, Interrupted())])
+    store.settle_and_claim(WORKER, [ended(job, Interrupted())])
     store.insert([of("a")])
 
     jobs = claim(store, 2)

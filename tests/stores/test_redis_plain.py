@@ -14,14 +14,14 @@ from forebay.domain.job import Job, JobId, QueueName
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.errors import StoreRefused, StoreUnavailable
-from forebay.stores.protocol import Engine, Store, Want
-from forebay.stores.redis.exchanging import MOST
+from forebay.stores.protocol import Engine, QueueClaim, Store
+from forebay.stores.redis.exchanging import MAX_PER_CALL
 from forebay.testing.clock import ManualClock
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, fail, new_job
 
 DEFAULT = QueueName("default")
 DAY = 86_400_000
-MANY = 2 * MOST + 50
+MANY = 2 * MAX_PER_CALL + 50
 
 
 @pytest.fixture
@@ -61,27 +61,27 @@ def commands(admin: driver.Redis, store: Store, jobs: int) -> dict[str, int]:
     store.insert([new_job()] * 2 * jobs)
     ended = [complete(job) for job in claim(store, jobs)]
     admin.config_resetstat()
-    answer = store.exchange(WORKER, ended, [Want(DEFAULT, jobs)], jobs)
+    answer = store.settle_and_claim(WORKER, ended, [QueueClaim(DEFAULT, jobs)], jobs)
     found = admin.info("commandstats")
-    store.exchange(WORKER, [complete(job) for job in answer.jobs])
+    store.settle_and_claim(WORKER, [complete(job) for job in answer.jobs])
     return {name: figures["calls"] for name, figures in found.items() if "config" not in name}
 
 
 @pytest.mark.shows("R-STORE-44")
 def test_an_exchange_of_many_takes_as_many_commands_as_one_of_few(store: Store, admin: driver.Redis) -> None:
-    assert commands(admin, store, MOST) == commands(admin, store, 2)
+    assert commands(admin, store, MAX_PER_CALL) == commands(admin, store, 2)
 
 
 def test_a_large_exchange_is_answered_as_one(engine: Engine, store: Store, admin: driver.Redis) -> None:
     store.insert([new_job()] * 2 * MANY)
     first = claim(store, MANY)
-    lost = first[MOST + 7]
+    lost = first[MAX_PER_CALL + 7]
     store.cancel([lost.id], force=True)
     ends = [complete(job) for job in first]
-    store.exchange(WORKER, ends[3:5])
+    store.settle_and_claim(WORKER, ends[3:5])
     admin.config_resetstat()
 
-    answer = store.exchange(WORKER, ends, [Want(DEFAULT, MANY)], MANY)
+    answer = store.settle_and_claim(WORKER, ends, [QueueClaim(DEFAULT, MANY)], MANY)
 
     evalsha = admin.info("commandstats")["cmdstat_evalsha"]
     calls = evalsha["calls"] - evalsha["failed_calls"]  # a server that is new has to be told the script first
@@ -99,11 +99,11 @@ def test_a_large_exchange_is_answered_as_one(engine: Engine, store: Store, admin
 
 def test_a_large_claim_asks_each_queue_for_its_portion_only(store: Store) -> None:
     store.insert([new_job(queue="mail")] * MANY + [new_job(queue="reports")] * MANY)
-    wants = [Want(QueueName("mail"), MOST + 10), Want(QueueName("reports"), MANY)]
+    wants = [QueueClaim(QueueName("mail"), MAX_PER_CALL + 10), QueueClaim(QueueName("reports"), MANY)]
 
-    jobs = store.exchange(WORKER, (), wants, 2 * MANY).jobs
+    jobs = store.settle_and_claim(WORKER, (), wants, 2 * MANY).jobs
 
-    assert [job.queue for job in jobs] == ["mail"] * (MOST + 10) + ["reports"] * MANY
+    assert [job.queue for job in jobs] == ["mail"] * (MAX_PER_CALL + 10) + ["reports"] * MANY
 
 
 def test_what_may_be_refused_is_refused_before_anything_is_settled(engine: Engine, store: Store) -> None:
@@ -112,9 +112,9 @@ def test_what_may_be_refused_is_refused_before_anything_is_settled(engine: Engin
     culprit = fail(jobs[-1], "\udcff")
 
     with pytest.raises(StoreRefused):
-        store.exchange(WORKER, [*map(complete, jobs[:-1]), culprit])
+        store.settle_and_claim(WORKER, [*map(complete, jobs[:-1]), culprit])
 
-    assert len(store.exchange(WORKER, [complete(job) for job in jobs]).settled) == MANY
+    assert len(store.settle_and_claim(WORKER, [complete(job) for job in jobs]).settled) == MANY
 
 
 def test_after_a_call_was_lost_the_whole_is_asked_again(
@@ -133,11 +133,11 @@ def test_after_a_call_was_lost_the_whole_is_asked_again(
 
     monkeypatch.setattr(connection, "run", breaking)
     with pytest.raises(StoreUnavailable):
-        store.exchange(WORKER, ends, [Want(DEFAULT, MANY)], MANY)
-    answer = store.exchange(WORKER, ends, known=[])
+        store.settle_and_claim(WORKER, ends, [QueueClaim(DEFAULT, MANY)], MANY)
+    answer = store.settle_and_claim(WORKER, ends, known=[])
 
     assert len(answer.repeated) == MANY
-    assert len(answer.adopted) == 2 * MOST
+    assert len(answer.recovered) == 2 * MAX_PER_CALL
     assert problems(engine) == ()
 
 
@@ -147,7 +147,7 @@ def test_of_two_ends_of_one_job_the_first_counts(engine: Engine, store: Store, i
     job, other = claim(store, 2)
     ends = [fail(job), complete(job)] if is_failed_first else [complete(job), fail(job)]
 
-    answer = store.exchange(WORKER, [complete(other), *ends])
+    answer = store.settle_and_claim(WORKER, [complete(other), *ends])
 
     assert (answer.settled, answer.repeated) == ((other.id, job.id), ())
     assert [refusal.lease.job_id for refusal in answer.refused] == [job.id]
@@ -159,7 +159,7 @@ def test_of_two_ends_of_one_job_the_first_counts(engine: Engine, store: Store, i
 def test_jobs_of_all_kinds_come_in_their_order(engine: Engine, store: Store, clock: ManualClock) -> None:
     store.insert([new_job(priority=50), new_job(priority=49)])
     back, again = claim(store, 2)
-    store.exchange(WORKER, [decide(back, Interrupted(), 0.0), fail(again, after_ms=0)])
+    store.settle_and_claim(WORKER, [decide(back, Interrupted(), 0.0), fail(again, after_ms=0)])
     inserted = store.insert(
         [
             new_job(),
@@ -172,15 +172,15 @@ def test_jobs_of_all_kinds_come_in_their_order(engine: Engine, store: Store, clo
         ]
     )
 
-    want = Want(DEFAULT, 20, gates=frozenset(["task:t"]))
-    jobs = store.exchange(WORKER, (), [want], 20).jobs
+    want = QueueClaim(DEFAULT, 20, lanes=frozenset(["task:t"]))
+    jobs = store.settle_and_claim(WORKER, (), [want], 20).jobs
 
     new = [receipt.id for receipt in inserted]
     assert [job.id for job in jobs] == [back.id, again.id, *new[:4], *new[5:]]
     assert [job.attempt for job in jobs] == [2, 2, 1, 1, 1, 1, 1, 1]
     assert jobs[6].lease_expires_at == clock.now_ms() + 5_000
     assert len(jobs[1].errors) == 1
-    assert len(store.exchange(WORKER, [complete(job) for job in jobs]).settled) == 8
+    assert len(store.settle_and_claim(WORKER, [complete(job) for job in jobs]).settled) == 8
     assert problems(engine) == ()
 
 
@@ -191,15 +191,15 @@ def test_a_plain_end_is_fenced(engine: Engine, store: Store, clock: ManualClock)
     store.sweep(OTHER_WORKER, limit=1)
     store.cancel([wished.id], "not wanted")
 
-    answer = store.exchange(WORKER, [complete(job) for job in (swept, wished, mine)])
-    nobody = store.exchange(OTHER_WORKER, [complete(mine)])
+    answer = store.settle_and_claim(WORKER, [complete(job) for job in (swept, wished, mine)])
+    nobody = store.settle_and_claim(OTHER_WORKER, [complete(mine)])
 
     assert [(refusal.lease.job_id, refusal.reason) for refusal in answer.refused] == [
         (swept.id, "other worker")
     ]
     assert answer.settled == (wished.id, mine.id)
     assert [refusal.reason for refusal in nobody.refused] == ["other state"]
-    assert store.exchange(WORKER, [complete(mine)]).repeated == (mine.id,)
+    assert store.settle_and_claim(WORKER, [complete(mine)]).repeated == (mine.id,)
     assert problems(engine) == ()
 
 
@@ -208,7 +208,7 @@ def test_a_result_comes_back_whatever_its_size(engine: Engine, store: Store, siz
     store.insert([new_job()])
     [job] = claim(store)
 
-    store.exchange(WORKER, [complete(job, b"\xff" * size)])
+    store.settle_and_claim(WORKER, [complete(job, b"\xff" * size)])
 
     [found] = jobs_of(engine, [job.id])
     assert found is not None
@@ -240,7 +240,7 @@ def test_heads_that_are_missing_are_reported_one_by_one(
 
     jobs = claim(store, 4)
     admin.hdel(heads_key(engine), jobs[1].id)
-    answer = store.exchange(WORKER, [complete(job) for job in jobs])
+    answer = store.settle_and_claim(WORKER, [complete(job) for job in jobs])
 
     assert [job.id for job in jobs] == ids[1:]
     assert answer.settled == (jobs[0].id, jobs[2].id)
@@ -251,7 +251,7 @@ def test_heads_that_are_missing_are_reported_one_by_one(
 
 
 def capped(engine: Engine, ids: list[JobId]) -> list[bool]:
-    return [job.capped for job in jobs_of(engine, ids) if job is not None]
+    return [job.age_capped for job in jobs_of(engine, ids) if job is not None]
 
 
 def rescored(store: Store) -> int:

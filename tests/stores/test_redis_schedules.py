@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from forebay.domain.job import NewJob
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import T0
 
@@ -17,14 +17,14 @@ def test_a_time_whose_schedule_is_gone_is_forgotten(redis: ModuleType, clock: Ma
     engine = redis.make_engine(clock)
     store = engine.store()
     for name in ("gone", "kept"):
-        definition = Definition(name=name, job=NewJob(task="t"), cron="@daily")
-        store.save_schedule(Schedule(definition=definition, next_at=T0, due_at=T0))
+        definition = ScheduleDefinition(name=name, job=NewJob(task="t"), cron="@daily")
+        store.save_schedule(Schedule(definition=definition, next_run_at=T0, check_at=T0))
     tag = engine.address.tag
-    store._connection.ask("HDEL", f"{tag}:schedules", "gone")
+    store._connection.execute("HDEL", f"{tag}:schedules", "gone")
 
     [kept] = store.due_schedules().schedules
 
     assert kept.name == "kept"
-    assert store._connection.ask("ZRANGE", f"{tag}:schedules_due", 0, -1) == [b"kept"]
-    assert store._connection.ask("ZRANGE", f"{tag}:schedule_names", 0, -1) == [b"kept"]
+    assert store._connection.execute("ZRANGE", f"{tag}:schedules_due", 0, -1) == [b"kept"]
+    assert store._connection.execute("ZRANGE", f"{tag}:schedule_names", 0, -1) == [b"kept"]
     store.close()

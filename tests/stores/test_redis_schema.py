@@ -54,7 +54,7 @@ def test_a_handle_that_connects_again_looks_at_the_layout(engine: RedisEngine) -
     store = engine.store()
     store.insert([new_job()])
     outgrow(engine)
-    store._connection._let_go()
+    store._connection._disconnect()
 
     with pytest.raises(SchemaNewer, match="upgrade this program"):
         store.insert([new_job()])
@@ -93,7 +93,7 @@ def test_a_namespace_from_before_the_baseline_is_refused_and_left_alone(
     for call in (engine.store, engine.reader, engine.check_schema):
         with pytest.raises(SchemaOutdated, match="forebay move --from") as refused:
             call()
-        assert engine.place in str(refused.value)
+        assert engine.location in str(refused.value)
     assert server.hgetall(key) == {b"number": b"%d" % number, b"readable_from": b"%d" % number}
     assert server.keys(f"{engine.address.tag}:*") == before
 
@@ -104,7 +104,7 @@ def test_an_open_handle_is_refused_where_an_unreleased_commit_has_made_the_names
     store = engine.store()
     release()
     admin().hset(f"{engine.address.tag}:schema", mapping={"number": 5, "readable_from": 5})
-    store._connection._let_go()
+    store._connection._disconnect()
 
     with pytest.raises(SchemaOutdated, match="forebay move --from"):
         store.insert([new_job()])
@@ -115,7 +115,7 @@ def test_two_chainers_that_look_at_once_append_each_line_once(
     engine: RedisEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, reader = engine.store(), engine.store(), engine.reader()
-    first.record([Event(kind=EventKind.KEY, detail=detail) for detail in "ab"])
+    first.record_events([Event(kind=EventKind.API_KEY_CHANGED, detail=detail) for detail in "ab"])
     real = first._connection.run
 
     def run(script: str, ask: dict[str, Any]) -> Any:

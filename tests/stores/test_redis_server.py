@@ -25,7 +25,7 @@ from forebay.errors import (
 )
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
-from forebay.stores.redis.connection import translated
+from forebay.stores.redis.connection import translate_error
 from forebay.stores.redis.reader import _conditions
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, new_job
@@ -151,7 +151,7 @@ def test_what_passes_is_told_from_what_does_not(answer: str, error: type[StoreEr
     """As the driver reads it: it leaves out words for which it has a class."""
     read = BaseParser.parse_error(answer)  # type: ignore[no-untyped-call]  # the driver has no types here
 
-    assert type(translated("here", read)) is error
+    assert type(translate_error("here", read)) is error
 
 
 def test_a_server_that_is_not_there_may_come_later() -> None:
@@ -185,7 +185,7 @@ def test_a_full_server_refuses_new_jobs_and_lets_old_ones_end(
 
     with pytest.raises(StoreUnavailable, match="has no memory left"):
         store.insert([new_job()])
-    answer = store.exchange(WORKER, [complete(job) for job in jobs])
+    answer = store.settle_and_claim(WORKER, [complete(job) for job in jobs])
     assert len(answer.settled) == 10
     assert len(claim(store, 5)) == 5
     store.prune()
@@ -239,8 +239,8 @@ def test_a_full_server_forgets_its_oldest_history_before_it_refuses_a_job(
     store.insert([new_job(payload=BODY)] * 500 + [new_job(payload=BODY, queue=MAIL)] * 50)
     ended = [*claim(store, 450), *claim(store, 45, MAIL)]
     discarded = Discarded(AttemptError(type="Boom", message="no"))
-    store.exchange(WORKER, [decide(job, discarded, 0.0) for job in ended[:5]])
-    store.exchange(WORKER, [complete(job) for job in ended[5:]])
+    store.settle_and_claim(WORKER, [decide(job, discarded, 0.0) for job in ended[:5]])
+    store.settle_and_claim(WORKER, [complete(job) for job in ended[5:]])
     admin.config_set("maxmemory", admin.info("memory")["used_memory"] - 100_000)
 
     [receipt] = store.insert([new_job(payload=BODY)])
@@ -276,7 +276,7 @@ def test_no_accepted_job_is_lost_when_the_server_is_started_again(
         assert heard.wait(120)
 
     tried(lambda: store.renew(WORKER, []))
-    assert store.exchange(WORKER, [complete(job)]).settled == (job.id,)
+    assert store.settle_and_claim(WORKER, [complete(job)]).settled == (job.id,)
     with closing(engine.reader()) as reader:
         assert {one.id for one in everything(reader)} == {receipt.id for receipt in receipts}
     assert problems(engine) == ()
@@ -315,7 +315,7 @@ def test_a_job_whose_record_is_gone_holds_nobody_up(
     [job] = claim(store)
     assert job.id == second.id
     admin.hdel("{forebay}:heads", job.id)
-    answer = store.exchange(WORKER, [complete(job)])
+    answer = store.settle_and_claim(WORKER, [complete(job)])
 
     assert [refusal.reason for refusal in answer.refused] == ["gone"]
     assert problems(engine) != ()
@@ -353,7 +353,7 @@ def test_a_job_whose_head_is_damaged_holds_nobody_up_and_is_found(
 
     assert f"job {first.id} has a damaged head" in problems(engine)
     assert [job.id for job in claim(store, 5)] == [second.id]
-    assert store.delete([first.id])[0].done is False
+    assert store.delete([first.id])[0].applied is False
 
 
 def test_a_job_without_its_body_reaches_no_handler_with_arguments(store: Store, admin: driver.Redis) -> None:
@@ -372,7 +372,7 @@ def test_a_claim_and_an_insert_take_as_many_commands_whatever_waits(
     def commands() -> dict[str, int]:
         admin.config_resetstat()
         store.insert([new_job()])
-        store.exchange(WORKER, [complete(job) for job in claim(store, 10)])
+        store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 10)])
         found = admin.info("commandstats")
         return {name: figures["calls"] for name, figures in found.items() if "config" not in name}
 

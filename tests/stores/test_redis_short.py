@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import redis as driver
 
-from forebay.domain.job import JobId, Need, QueueName, WorkerId
+from forebay.domain.job import Dependency, JobId, QueueName, WorkerId
 from forebay.errors import InvalidJob, QueueFull
-from forebay.stores.protocol import Engine, Store, Want
-from forebay.stores.redis.exchanging import LONG_CALLS, MOST, ShortWay
-from forebay.stores.redis.inserting import are_plain
+from forebay.stores.protocol import Engine, QueueClaim, Store
+from forebay.stores.redis.exchanging import MAX_PER_CALL, SLOW_CALLS, FastPathSwitch
+from forebay.stores.redis.inserting import fit_fast_path
 from forebay.testing.clock import ManualClock
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, counting_ids, new_job
 
@@ -113,11 +113,11 @@ def test_plain_jobs_are_claimed_and_settled_as_all_others_are(
         with closing(engine.store()) as store, monkeypatch.context() as patch:
             store.insert([new_job()] * 30)
             if not is_plain:
-                patch.setattr(ShortWay, "is_tried", lambda _: False)
+                patch.setattr(FastPathSwitch, "should_try", lambda _: False)
             one = claim(store)
             some = claim(store, 20)
             ends = [complete(job) for job in one + some[:15]]
-            answer = store.exchange(WORKER, ends, [Want(DEFAULT, 5)], room=5)
+            answer = store.settle_and_claim(WORKER, ends, [QueueClaim(DEFAULT, 5)], room=5)
         found.append((one, some, answer, stored(redis.admin(), engine)))
 
     assert found[0] == found[1]
@@ -145,13 +145,13 @@ def test_what_is_wrong_with_plain_jobs_is_said_by_the_other_script(
 
 
 def test_a_queue_with_a_rate_is_not_asked_twice_for_each_job(store: Store, called: list[str]) -> None:
-    store.save_queue(DEFAULT, {"enqueue_rate": 1, "enqueue_burst": 2 * LONG_CALLS})
+    store.save_queue(DEFAULT, {"enqueue_rate": 1, "enqueue_burst": 2 * SLOW_CALLS})
     called.clear()
 
-    for _ in range(LONG_CALLS + 1):
+    for _ in range(SLOW_CALLS + 1):
         store.insert([new_job(client="someone")])
 
-    assert called == ["insert_plain", *["insert"] * LONG_CALLS, "insert_plain", "insert"]
+    assert called == ["insert_plain", *["insert"] * SLOW_CALLS, "insert_plain", "insert"]
 
 
 def test_a_plain_job_may_earn_nothing_by_its_age_from_the_beginning(engine: Engine, store: Store) -> None:
@@ -162,7 +162,7 @@ def test_a_plain_job_may_earn_nothing_by_its_age_from_the_beginning(engine: Engi
     with closing(engine.reader()) as reader:
         [job] = reader.jobs(ids)
     assert job is not None
-    assert job.capped
+    assert job.age_capped
     assert [job.id for job in claim(store)] == ids
 
 
@@ -176,14 +176,14 @@ def test_a_plain_job_may_earn_nothing_by_its_age_from_the_beginning(engine: Engi
         {"deadline_at": 1},
         {"expires_at": 10**12},
         {"id": "01HZZZZZZZZZZZZZZZZZZZZZZZ"},
-        {"depends_on": (Need(JobId("01HZZZZZZZZZZZZZZZZZZZZZZZ")),)},
+        {"depends_on": (Dependency(JobId("01HZZZZZZZZZZZZZZZZZZZZZZZ")),)},
     ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_jobs_that_need_a_closer_look_are_not_plain(changes: dict[str, Any]) -> None:
-    assert are_plain([new_job()])
-    assert not are_plain([new_job(), new_job(**changes)])
-    assert not are_plain([new_job(), new_job(queue="other")])
+    assert fit_fast_path([new_job()])
+    assert not fit_fast_path([new_job(), new_job(**changes)])
+    assert not fit_fast_path([new_job(), new_job(queue="other")])
 
 
 def test_workers_take_the_short_way_until_something_else_comes_and_again_after_a_while(
@@ -193,16 +193,16 @@ def test_workers_take_the_short_way_until_something_else_comes_and_again_after_a
     store.insert([new_job(delay_ms=5_000)])
     called.clear()
     ended = [complete(job) for job in claim(store, 3)]
-    store.exchange(WORKER, ended, [Want(DEFAULT, 1)], 1)
+    store.settle_and_claim(WORKER, ended, [QueueClaim(DEFAULT, 1)], 1)
     plainly = called[:]
     clock.advance(ms=5_000)
     called.clear()
 
-    jobs = [job.id for _ in range(LONG_CALLS + 1) for job in claim(store)]
+    jobs = [job.id for _ in range(SLOW_CALLS + 1) for job in claim(store)]
 
     assert plainly == ["exchange_plain"] * 2
-    assert called == ["exchange_plain", *["exchange"] * LONG_CALLS, "exchange_plain"]
-    assert jobs == ids[4 : LONG_CALLS + 5]
+    assert called == ["exchange_plain", *["exchange"] * SLOW_CALLS, "exchange_plain"]
+    assert jobs == ids[4 : SLOW_CALLS + 5]
 
 
 @pytest.mark.parametrize("before", [0, 3])
@@ -214,8 +214,8 @@ def test_behind_plain_jobs_the_other_script_goes_on(
     rest = ids_of(store, 2)
     called.clear()
 
-    want = Want(DEFAULT, before + 2, gates=frozenset(["task:t"]))
-    jobs = store.exchange(WORKER, (), [want], before + 2).jobs
+    want = QueueClaim(DEFAULT, before + 2, lanes=frozenset(["task:t"]))
+    jobs = store.settle_and_claim(WORKER, (), [want], before + 2).jobs
 
     assert called == ["exchange_plain", "exchange"]
     assert [job.id for job in jobs][:before] == plain
@@ -226,12 +226,12 @@ def test_behind_plain_jobs_the_other_script_goes_on(
 def test_a_job_that_is_due_after_a_large_claim_is_told_as_the_last_call_knows_it(
     store: Store, clock: ManualClock
 ) -> None:
-    store.insert([new_job()] * MOST + [new_job(delay_ms=1)] * 50 + [new_job(delay_ms=5_001)])
+    store.insert([new_job()] * MAX_PER_CALL + [new_job(delay_ms=1)] * 50 + [new_job(delay_ms=5_001)])
     clock.advance(ms=1)
 
-    answer = store.exchange(WORKER, (), [Want(DEFAULT, 2 * MOST)], 2 * MOST)
+    answer = store.settle_and_claim(WORKER, (), [QueueClaim(DEFAULT, 2 * MAX_PER_CALL)], 2 * MAX_PER_CALL)
 
-    assert len(answer.jobs) == MOST + 50
+    assert len(answer.jobs) == MAX_PER_CALL + 50
     assert answer.next_due_ms == 5_000
 
 

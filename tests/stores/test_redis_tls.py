@@ -42,7 +42,7 @@ def test_a_store_behind_tls(front: TlsFront) -> None:
     with closing(engine.store()) as store, closing(engine.reader()) as reader:
         store.insert([new_job()])
         [job] = claim(store)
-        assert store.exchange(WORKER, [complete(job)]).settled == (job.id,)
+        assert store.settle_and_claim(WORKER, [complete(job)]).settled == (job.id,)
         assert job.id in {one.id for one in everything(reader)}
         listening, heard = Event(), Event()
         with closing(engine.wakeups()) as wakeups:

@@ -29,17 +29,17 @@ from forebay.errors import (
     StoreUnavailable,
     StoreUnusable,
 )
-from forebay.service.keys import Keys
-from forebay.service.server import Security
+from forebay.service.keys import ApiKeyAdmin
+from forebay.service.server import ServerSecurity
 from forebay.stores.memory.store import MemoryStore
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, OnConflict, Reader, Store, Want
+from forebay.stores.protocol import Engine, OnConflict, QueueClaim, Reader, Store
 from forebay.stores.remote import asking
-from forebay.stores.remote.asking import Address, Asking
+from forebay.stores.remote.asking import ServiceAddress, ServiceClient
 from forebay.stores.remote.store import RemoteEngine
 from forebay.stores.sqlite.store import SqliteEngine
-from forebay.stores.wire import encoded
-from forebay.worker.channel import Hello
+from forebay.stores.wire import encode
+from forebay.worker.channel import WorkerReady
 from tests.service.serving import PATIENCE, Served, serving
 from tests.stores.relay import Relay
 from tests.stores.tls_front import CERTIFICATES, TlsFront
@@ -75,7 +75,7 @@ def store(far: Engine) -> Iterator[Store]:
 @pytest.fixture
 def reader(served: Served) -> Iterator[Reader]:
     """Behind the server, where nothing gets lost."""
-    with closing(served.service.desk.engine.reader()) as found:
+    with closing(served.service.pool.engine.reader()) as found:
         yield found
 
 
@@ -104,18 +104,18 @@ def test_another_server_is_asked_where_one_is_away(served: Served) -> None:
     here = served.address.removeprefix("http://")
     with nobody() as away, closing(open_engine(f"http://{away},{here}").store()) as store:
         [receipt] = store.insert([NewJob(task="t", queue=QueueName(served.queue()))])
-        answer = store.exchange(W1)
+        answer = store.settle_and_claim(W1)
 
     assert receipt.is_new
     assert answer.jobs == ()
 
 
 def test_two_who_find_out_about_one_server_both_go_on_to_the_next() -> None:
-    servers = Asking(Address(urls=("http://one", "http://two")))
+    servers = ServiceClient(ServiceAddress(urls=("http://one", "http://two")))
     asked = servers.chosen
 
     for _ in range(2):
-        servers.go_on(asked)
+        servers.fail_over(asked)
 
     assert servers.chosen == asked + 1
 
@@ -142,7 +142,7 @@ def test_a_look_is_repeated_when_its_answer_got_lost(relay: Relay, far: Engine) 
 def test_a_beat_is_repeated_when_its_answer_got_lost(relay: Relay, store: Store, reader: Reader) -> None:
     loss = relay.lose_answer(fits=is_answer)
 
-    store.beat(WorkerInfo(id=WorkerId("beats")))
+    store.heartbeat(WorkerInfo(id=WorkerId("beats")))
 
     assert loss.lost == 1
     assert "beats" in [worker.id for worker in reader.workers()]
@@ -151,7 +151,7 @@ def test_a_beat_is_repeated_when_its_answer_got_lost(relay: Relay, store: Store,
 def test_a_silent_server_is_given_up_soon_where_there_is_another(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "IMPATIENT_SECONDS", 1.0)
+    monkeypatch.setattr(asking, "FAILOVER_SECONDS", 1.0)
     here = served.address.removeprefix("http://")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         both = f"http://127.0.0.1:{silent.getsockname()[1]},{here}?answer_wait=3600"
@@ -196,12 +196,12 @@ def saying(*answers: tuple[int, bytes]) -> Iterator[Engine]:
 
 
 def test_what_a_server_did_not_wait_for_is_said_again() -> None:
-    with saying((408, b""), (200, encoded(3))) as engine, closing(engine.store()) as store:
+    with saying((408, b""), (200, encode(3))) as engine, closing(engine.store()) as store:
         assert store.promote() == 3
 
 
 def test_a_service_that_was_there_is_away_and_not_another_thing() -> None:
-    with saying((200, encoded(3)), (404, b"<h1>moved</h1>")) as engine, closing(engine.store()) as store:
+    with saying((200, encode(3)), (404, b"<h1>moved</h1>")) as engine, closing(engine.store()) as store:
         store.promote()
         with pytest.raises(StoreUnavailable, match="not there now"):
             store.promote()
@@ -228,7 +228,7 @@ def test_jobs_whose_answer_got_lost_are_stored_once_and_new(
     relay: Relay, served: Served, store: Store, reader: Reader, on_conflict: OnConflict, atomic: bool
 ) -> None:
     queue = served.queue(max_length=2)
-    job = NewJob(task="t", queue=QueueName(queue), unique_key="u", once_key="o")
+    job = NewJob(task="t", queue=QueueName(queue), unique_key="u", idempotency_key="o")
     loss = relay.lose_answer(fits=is_answer)
 
     receipts = store.insert(
@@ -260,7 +260,7 @@ def test_a_request_that_never_arrived_is_made_again(
     relay: Relay, served: Served, store: Store, reader: Reader
 ) -> None:
     queue = served.queue()
-    store.exchange(W1)  # a connection is open
+    store.settle_and_claim(W1)  # a connection is open
     loss = relay.lose_request(b"/v1/store/insert")
 
     [receipt] = store.insert([NewJob(task="t", queue=QueueName(queue))])
@@ -312,13 +312,13 @@ def test_what_was_claimed_by_a_lost_answer_is_found_by_its_holder(
     worker = WorkerId("holder")
 
     with pytest.raises(StoreUnavailable):
-        store.exchange(worker, wants=[Want(queue, 1)], room=1)
-    [job] = store.exchange(worker, known=[]).adopted
+        store.settle_and_claim(worker, claims=[QueueClaim(queue, 1)], room=1)
+    [job] = store.settle_and_claim(worker, known=[]).recovered
     relay.lose_answer(fits=is_answer)
     ending = decide(job, Completed(b"1"), 0.0)
     with pytest.raises(StoreUnavailable):
-        store.exchange(worker, [ending])
-    answer = store.exchange(worker, [ending])
+        store.settle_and_claim(worker, [ending])
+    answer = store.settle_and_claim(worker, [ending])
 
     assert job.id == receipt.id
     assert answer.repeated == (job.id,)
@@ -357,9 +357,9 @@ def test_a_worker_that_beats_through_a_server_does_not_die_with_it(tmp_path: Any
         serving(SqliteEngine(path)) as found,
         closing(open_engine(found.address).store()) as store,
     ):
-        store.beat(WorkerInfo(id=W1))
+        store.heartbeat(WorkerInfo(id=W1))
         store.insert([NewJob(task="t")])
-        [job] = store.exchange(W1, wants=[Want(QueueName("default"), 1)], room=1).jobs
+        [job] = store.settle_and_claim(W1, claims=[QueueClaim(QueueName("default"), 1)], room=1).jobs
 
     with closing(SqliteEngine(path).store()) as near:
         assert near.sweep(WorkerId("sweeper"), only_dead=True) == []
@@ -374,9 +374,9 @@ def guarded() -> Iterator[tuple[str, str]]:
     """The address of a server that asks for keys, and a key that may not come often."""
     engine = open_engine("memory://")
     with closing(engine.store()) as store, closing(engine.reader()) as reader:
-        keys = Keys(store, reader, actor="ann")
+        keys = ApiKeyAdmin(store, reader, actor="ann")
         token = keys.create("slow", [Grant.parse("admin")], rate=10, burst=1).token
-    with serving(engine, security=Security(asks_for_keys=True)) as found:
+    with serving(engine, security=ServerSecurity(requires_keys=True)) as found:
         yield found.address, token
 
 
@@ -393,8 +393,8 @@ def test_nobody_sees_the_key(guarded: tuple[str, str], caplog: pytest.LogCapture
     address, token = guarded
     caplog.set_level("DEBUG")
 
-    app = Forebay(address, key=token)
-    wrong = Forebay(address, key=f"{token}x")
+    app = Forebay(address, api_key=token)
+    wrong = Forebay(address, api_key=f"{token}x")
     with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever it is, it must not tell
         wrong.counts()
     app.counts()
@@ -402,10 +402,10 @@ def test_nobody_sees_the_key(guarded: tuple[str, str], caplog: pytest.LogCapture
         one.close()
 
     secret = token.partition(".")[2]
-    hello = Hello(info=WorkerInfo(id=W1), url=address, is_shared=True, key=token)
-    said = [repr(app), app.engine.place, repr(app.engine), str(caught.value), caplog.text, repr(hello)]
+    hello = WorkerReady(info=WorkerInfo(id=W1), url=address, is_shared=True, key=token)
+    said = [repr(app), app.engine.location, repr(app.engine), str(caught.value), caplog.text, repr(hello)]
     assert not [text for text in said if secret in text]
-    assert secret not in repr(Address(urls=(address,), key=token))
+    assert secret not in repr(ServiceAddress(urls=(address,), key=token))
 
 
 def test_a_key_from_a_file_may_end_with_a_line(guarded: tuple[str, str]) -> None:
@@ -426,7 +426,7 @@ def test_what_is_no_key_is_refused_without_being_shown(key: str) -> None:
 
 
 def test_a_header_that_cannot_be_sent_is_not_shown(served: Served) -> None:
-    address = Address(urls=(served.address,), key="fbk_a.secret\nx")
+    address = ServiceAddress(urls=(served.address,), key="fbk_a.secret\nx")
 
     with closing(RemoteEngine(address).reader()) as reader, pytest.raises(StoreUnavailable) as caught:
         reader.now()
@@ -462,8 +462,8 @@ def test_a_key_is_for_services_alone() -> None:
 
 
 def test_one_service_is_one_place() -> None:
-    assert open_engine("http://a,b:81/x/").place == open_engine("http://b:81,a/x", key="fbk_a.b").place
-    assert open_engine("http://a").place != open_engine("http://b").place
+    assert open_engine("http://a,b:81/x/").location == open_engine("http://b:81,a/x", key="fbk_a.b").location
+    assert open_engine("http://a").location != open_engine("http://b").location
 
 
 def test_what_speaks_another_language_is_no_service() -> None:
@@ -504,15 +504,15 @@ def test_a_server_whose_certificate_is_not_known_is_not_believed(front: str, opt
 
 def test_there_is_no_transaction_to_join(far: Engine) -> None:
     app_calls: list[Callable[[], object]] = [
-        lambda: far.insert_within(object(), []),
-        lambda: far.complete_within(object(), W1, None),  # type: ignore[arg-type]  # not even looked at
+        lambda: far.insert_tx(object(), []),
+        lambda: far.complete_tx(object(), W1, None),  # type: ignore[arg-type]  # not even looked at
     ]
     for call in app_calls:
         with pytest.raises(ConfigError, match="no transactions to join"):
             call()
     for awaited in (
-        far.insert_within_async(object(), []),
-        far.complete_within_async(object(), W1, None),  # type: ignore[arg-type]  # as above
+        far.insert_tx_async(object(), []),
+        far.complete_tx_async(object(), W1, None),  # type: ignore[arg-type]  # as above
     ):
         with pytest.raises(ConfigError, match="no transactions to join"):
             awaited.send(None)

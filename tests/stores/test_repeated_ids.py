@@ -14,10 +14,10 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.firing import Move, Run
+from forebay.domain.firing import PlannedRun, ScheduleAdvance
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.outcome import Completed
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import decide
 from forebay.errors import StoreError
 from forebay.stores.ids import new_id
@@ -119,19 +119,23 @@ def inserted(store: Store, *jobs: NewJob) -> list[JobId | None]:
 def follow_up(store: Store, job: NewJob) -> list[JobId | None]:
     [parent] = claim(store)
     end = replace(decide(parent, Completed(b"1"), 0.0), follow_ups=(job,))
-    assert store.exchange(WORKER, [end]).settled == (parent.id,)
+    assert store.settle_and_claim(WORKER, [end]).settled == (parent.id,)
     return [None]
 
 
 def fired(store: Store, job: NewJob) -> list[JobId | None]:
-    definition = Definition(name="often", job=job, every_ms=1_000)
-    assert store.save_schedule(Schedule(definition=definition, next_at=1, due_at=1))
+    definition = ScheduleDefinition(name="often", job=job, every_ms=1_000)
+    assert store.save_schedule(Schedule(definition=definition, next_run_at=1, check_at=1))
     [schedule] = store.due_schedules().schedules
-    move = Move(
-        name="often", revision=schedule.revision, runs=(Run(at=1, job=job, taken=""),), next_at=2, due_at=None
+    move = ScheduleAdvance(
+        name="often",
+        revision=schedule.revision,
+        runs=(PlannedRun(planned_at=1, job=job, skip_reason=""),),
+        next_run_at=2,
+        check_at=None,
     )
-    [done] = store.fire([move])
-    return [firing.job_id for firing in done.firings]
+    [done] = store.fire_schedules([move])
+    return [firing.job_id for firing in done.runs]
 
 
 WAYS: Final[dict[str, Callable[[Store], list[JobId | None]]]] = {
@@ -190,7 +194,7 @@ def test_a_repeated_id_in_a_transaction_of_the_caller_is_replaced(tmp_path: Path
         assert taken is not None
         made.repeats = [taken]
         with psycopg.connect(engine.address.dsn) as connection:
-            [receipt] = engine.insert_within(connection, [new_job(payload=b"new")])
+            [receipt] = engine.insert_tx(connection, [new_job(payload=b"new")])
 
         assert made.repeats == []
         assert receipt.id != taken

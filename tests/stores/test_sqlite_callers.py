@@ -36,11 +36,11 @@ def orders(path: str) -> int:
 def test_a_job_comes_true_with_the_commit_and_vanishes_with_the_rollback(path: str, way: Way) -> None:
     engine = SqliteEngine(path)
     with way(path) as caller:
-        [first] = engine.insert_within(caller.connection, [new_job()])
+        [first] = engine.insert_tx(caller.connection, [new_job()])
         caller.run("insert into orders values ('tea')")
     with suppress(Undo), way(path) as caller:
         caller.run("insert into orders values ('milk')")
-        engine.insert_within(caller.connection, [new_job(), new_job()])
+        engine.insert_tx(caller.connection, [new_job(), new_job()])
         raise Undo
 
     store, reader = engine.store(), engine.reader()
@@ -59,14 +59,14 @@ def test_a_job_is_completed_with_the_commit_and_not_with_the_rollback(path: str,
     [job] = claim(store)
     with suppress(Undo), way(path) as caller:
         caller.run("insert into orders values ('milk')")
-        engine.complete_within(caller.connection, WORKER, complete(job))
+        engine.complete_tx(caller.connection, WORKER, complete(job))
         raise Undo
 
     with way(path) as caller:
         caller.run("insert into orders values ('tea')")
-        engine.complete_within(caller.connection, WORKER, complete(job, b'"served"'))
+        engine.complete_tx(caller.connection, WORKER, complete(job, b'"served"'))
     with way(path) as caller, pytest.raises(LeaseLost, match="completed before"):
-        engine.complete_within(caller.connection, WORKER, complete(job))
+        engine.complete_tx(caller.connection, WORKER, complete(job))
 
     [record] = reader.jobs([job.id])
     assert record is not None
@@ -82,11 +82,11 @@ def test_what_cannot_be_joined_is_refused_with_a_word_about_what_can(path: str) 
     framework = sqlalchemy.create_engine(f"sqlite:///{path}", poolclass=NullPool)
 
     with pytest.raises(ConfigError, match=r"sqlite3.Connection.*SQLAlchemy.*Django.*not of object"):
-        engine.insert_within(object(), [new_job()])
+        engine.insert_tx(object(), [new_job()])
     with (
         framework.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
         pytest.raises(ConfigError, match="begin a transaction first"),
     ):
-        engine.insert_within(connection, [new_job()])
+        engine.insert_tx(connection, [new_job()])
     with pytest.raises(ConfigError, match="without _async"):
-        asyncio.run(engine.insert_within_async(object(), [new_job()]))
+        asyncio.run(engine.insert_tx_async(object(), [new_job()]))

@@ -13,7 +13,7 @@ import pytest
 from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import LogLine, Note, Progress, Step
+from forebay.domain.note import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.outcome import Interrupted
 from forebay.domain.query import JobQuery
 from forebay.domain.retry import DEFAULT_POLICY
@@ -57,7 +57,7 @@ def page_of(path: Path, table: str, share: float) -> tuple[int, int]:
 def fill(path: Path, clock: ManualClock) -> list[JobId]:
     store = SqliteEngine(str(path), clock=clock).store()
     receipts = store.insert([new_job(payload=b"%06d" % number * 20) for number in range(JOBS)])
-    store.exchange(WORKER, [complete(job) for job in claim(store, 500)])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 500)])
     store.close()
     return [receipt.id for receipt in receipts if receipt.id is not None]
 
@@ -162,7 +162,7 @@ def test_damaged_options_are_shown_and_stop_nobody(path: Path, clock: ManualCloc
     listed = everything(reader)
     [shown] = reader.jobs([first])
     claimed = claim(store, 5)
-    answer = store.exchange(WORKER, [fail(claimed[0], after_ms=0), complete(claimed[1])])
+    answer = store.settle_and_claim(WORKER, [fail(claimed[0], after_ms=0), complete(claimed[1])])
     history = reader.history(first)
     health = reader.health().problems
     store.close()
@@ -213,7 +213,7 @@ def test_a_job_with_damaged_options_can_be_handed_back_unstarted(
     [job] = claim(store)
     spoil(path, job.id, "options", text)
 
-    answer = store.exchange(WORKER, [decide(job, Interrupted(started=False), 0.0)])
+    answer = store.settle_and_claim(WORKER, [decide(job, Interrupted(started=False), 0.0)])
     [shown] = reader.jobs([job.id])
     store.close()
     reader.close()
@@ -247,12 +247,12 @@ def test_a_damaged_list_of_errors_is_shown_and_kept_while_the_job_goes_on(
     store, reader = engine.store(), engine.reader()
     store.insert([new_job()])
     [job] = claim(store)
-    store.exchange(WORKER, [fail(job, after_ms=0)])
+    store.settle_and_claim(WORKER, [fail(job, after_ms=0)])
     spoil(path, job.id, "errors", text)
 
     [before] = reader.jobs([job.id])
     [again] = claim(store)
-    store.exchange(WORKER, [fail(again, "a second time", after_ms=0)])
+    store.settle_and_claim(WORKER, [fail(again, "a second time", after_ms=0)])
     [after] = reader.jobs([job.id])
     listed = everything(reader)
     store.close()
@@ -274,7 +274,7 @@ def test_a_damaged_error_of_an_attempt_does_not_hide_the_history(
     store, reader = engine.store(), engine.reader()
     store.insert([new_job()])
     [job] = claim(store)
-    store.exchange(WORKER, [fail(job)])
+    store.settle_and_claim(WORKER, [fail(job)])
     with raw(path) as connection:
         connection.execute("update forebay_attempts set error = ?", (text,))
 
@@ -295,13 +295,13 @@ def test_damaged_notes_are_shown_as_they_are_and_hide_nothing(
     store, reader = engine.store(), engine.reader()
     store.insert([new_job()])
     [job] = claim(store)
-    note = Note(
+    note = ProgressUpdate(
         lease=Lease(job.id, job.attempt),
         progress=Progress(done=1),
         lines=(LogLine(at=1, level="info", text="one"),),
-        steps=(Step(name="fetch", result=b"1"),),
+        steps=(StepResult(name="fetch", result=b"1"),),
     )
-    store.exchange(WORKER, notes=[note])
+    store.settle_and_claim(WORKER, updates=[note])
     with raw(path) as connection:
         connection.execute("update forebay_notes set body = ? where kind <> 'step'", (text,))
 
@@ -310,17 +310,17 @@ def test_damaged_notes_are_shown_as_they_are_and_hide_nothing(
     reader.close()
 
     assert history is not None
-    assert history.notes.progress is not None
-    assert history.notes.progress.message == text
-    assert [(line.level, line.text) for line in history.notes.lines] == [("unreadable", text)]
-    assert [step.result for step in history.notes.steps] == [b"1"]
+    assert history.progress.progress is not None
+    assert history.progress.progress.message == text
+    assert [(line.level, line.text) for line in history.progress.lines] == [("unreadable", text)]
+    assert [step.result for step in history.progress.steps] == [b"1"]
 
 
 @pytest.mark.parametrize("text", BROKEN)
 def test_damage_in_what_a_worker_said_does_not_hide_it(path: Path, clock: ManualClock, text: str) -> None:
     engine = SqliteEngine(str(path), clock=clock)
     store, reader = engine.store(), engine.reader()
-    store.beat(WorkerInfo(id=WORKER, slots=4))
+    store.heartbeat(WorkerInfo(id=WORKER, slots=4))
     with raw(path) as connection:
         connection.execute("update forebay_workers set said = ?, queues = '7'", (text,))
 

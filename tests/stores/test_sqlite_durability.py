@@ -54,8 +54,10 @@ def test_each_kind_of_durability_commits_as_it_promises(
     inserted = levels(store, lambda: store.insert([new_job()] * 3))
     claimed = levels(store, lambda: claim(store, 1))
     inserted_again = levels(store, lambda: store.insert([new_job()]))
-    settled = levels(store, lambda: store.exchange(WORKER, [complete(job) for job in claim(store, 2)]))
-    beaten = levels(store, lambda: store.beat(WorkerInfo(id=WORKER)))
+    settled = levels(
+        store, lambda: store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 2)])
+    )
+    beaten = levels(store, lambda: store.heartbeat(WorkerInfo(id=WORKER)))
     store.close()
 
     assert (inserted, inserted_again) == ([accepting], [accepting])
@@ -91,11 +93,11 @@ def test_every_call_is_one_transaction_that_is_begun_to_write(path: Path) -> Non
     store = SqliteEngine(str(path)).store()
     calls: list[Callable[[], object]] = [
         lambda: store.insert([new_job()] * 100),
-        lambda: store.exchange(WORKER, [complete(job) for job in claim(store, 50)]),
+        lambda: store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 50)]),
         store.promote,
         store.prune,
         lambda: store.sweep(WORKER),
-        lambda: store.beat(WorkerInfo(id=WORKER)),
+        lambda: store.heartbeat(WorkerInfo(id=WORKER)),
     ]
     statements: list[str] = []
     store._connection._raw.set_trace_callback(statements.append)

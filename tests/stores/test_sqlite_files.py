@@ -17,7 +17,7 @@ from forebay.domain.query import JobQuery
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.sqlite import store as module
-from forebay.stores.sqlite.places import NETWORK_FILE_SYSTEMS, Places, file_system_of
+from forebay.stores.sqlite.places import NETWORK_FILE_SYSTEMS, DatabasePaths, file_system_of
 from forebay.stores.sqlite.store import SqliteEngine
 from tests.stores.sqlite_support import program
 from tests.stores.support import WORKER, new_job
@@ -205,7 +205,7 @@ def test_a_folder_beside_that_cannot_be_made_is_named_by_a_beat(tmp_path: Path) 
     store = SqliteEngine(str(path)).store()
 
     with pytest.raises(StoreUnavailable, match="look at that folder") as refused:
-        store.beat(WorkerInfo(id=WORKER))
+        store.heartbeat(WorkerInfo(id=WORKER))
     store.close()
 
     assert f"{path}-forebay" in str(refused.value)
@@ -230,7 +230,7 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     folder = tmp_path / "shared"
     folder.mkdir()
     mounts.write_text(mountinfo(folder, kind))
-    monkeypatch.setattr(module, "Places", partial(Places, mounts=str(mounts)))
+    monkeypatch.setattr(module, "DatabasePaths", partial(DatabasePaths, mounts=str(mounts)))
 
     with pytest.raises(StoreUnusable, match="use a local disk, or a postgresql:// store") as refused:
         SqliteEngine(str(folder / "jobs.db")).store()
@@ -247,11 +247,11 @@ def test_a_link_to_a_network_file_system_does_not_hide_it(tmp_path: Path) -> Non
     mounts.write_text(mountinfo(folder, "nfs4"))
 
     with pytest.raises(StoreUnusable, match="nfs4"):
-        Places(str(tmp_path / "link" / "jobs.db"), mounts=str(mounts)).check_disk()
+        DatabasePaths(str(tmp_path / "link" / "jobs.db"), mounts=str(mounts)).check_disk()
 
 
 def test_where_mounts_cannot_be_read_no_file_is_refused(tmp_path: Path) -> None:
-    Places(str(tmp_path / "jobs.db"), mounts=str(tmp_path / "missing")).check_disk()
+    DatabasePaths(str(tmp_path / "jobs.db"), mounts=str(tmp_path / "missing")).check_disk()
 
 
 def test_a_database_that_is_mounted_alone_is_refused(tmp_path: Path) -> None:
@@ -263,8 +263,8 @@ def test_a_database_that_is_mounted_alone_is_refused(tmp_path: Path) -> None:
     mounts.write_text(f"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:1 /data/jobs.db {point} rw - ext4 /dev/a rw\n")
 
     with pytest.raises(StoreUnusable, match=f"mount the folder {folder} instead"):
-        Places(str(folder / "jobs.db"), mounts=str(mounts)).check_disk()
-    Places(str(folder / "other.db"), mounts=str(mounts)).check_disk()
+        DatabasePaths(str(folder / "jobs.db"), mounts=str(mounts)).check_disk()
+    DatabasePaths(str(folder / "other.db"), mounts=str(mounts)).check_disk()
 
 
 @pytest.mark.parametrize(

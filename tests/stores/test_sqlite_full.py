@@ -65,10 +65,10 @@ def test_an_exchange_without_room_settles_and_claims_nothing_and_works_later(
     fill(store)
 
     with pytest.raises(StoreUnavailable, match="no room left"):
-        store.exchange(WORKER, settlements, wants=[], room=10)
+        store.settle_and_claim(WORKER, settlements, claims=[], room=10)
     counts_without_room = reader.counts()
     make_room(store)
-    answer = store.exchange(WORKER, settlements)
+    answer = store.settle_and_claim(WORKER, settlements)
 
     assert counts_without_room == {"default": Counts(pending=10, running=50)}
     assert len(answer.settled) == 50
@@ -82,7 +82,7 @@ def test_what_needs_no_room_goes_on_while_the_disk_is_full(store: SqliteStore, r
 
     with pytest.raises(StoreUnavailable):
         store.insert([new_job(payload=LARGE)] * 100)
-    answer = store.exchange(WORKER, [complete(job, None) for job in jobs])
+    answer = store.settle_and_claim(WORKER, [complete(job, None) for job in jobs])
 
     assert len(answer.settled) == 2
     assert reader.counts() == {"default": Counts(pending=1, completed=2)}

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from forebay.stores.sqlite.inserting import Intake
+from forebay.stores.sqlite.inserting import InsertBatch
 from forebay.stores.sqlite.store import SqliteEngine
 from tests.stores.support import new_job
 
 
 def intakes() -> int:
-    return sum(type(one) is Intake for one in gc.get_objects())
+    return sum(type(one) is InsertBatch for one in gc.get_objects())
 
 
 @pytest.mark.parametrize("jobs", [1, 300])

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.gate import gates_of
-from forebay.domain.history import AUDIT_KEPT_MS, Event, EventKind
+from forebay.domain.gate import lanes_for_program
+from forebay.domain.history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job import DEFAULT_QUEUE, WorkerId
 from forebay.domain.lease import Lease
-from forebay.domain.note import Note, Step
+from forebay.domain.note import ProgressUpdate, StepResult
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from forebay.stores.sqlite.schema import PACKAGE
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.stores.statements import load_statements
@@ -76,7 +76,7 @@ class Bench:
         self.store.insert([new_job(), new_job(policy=RetryPolicy(max_retries=0)), new_job(), new_job()])
         ended, failed, running = claim(self.store, 3)
         worker = WorkerId(running.worker or "")
-        self.store.exchange(worker, [complete(ended), fail(failed)])
+        self.store.settle_and_claim(worker, [complete(ended), fail(failed)])
         self.database = sqlite3.connect(path, isolation_level=None)
         self.jobs = {"jobs": running, "finished": ended, "dead": failed}
         self.now = clock.now_ms()
@@ -188,14 +188,14 @@ def test_a_key_is_taken_only_from_a_holder_whose_time_is_over(bench: Bench, now:
 @pytest.mark.parametrize("capped", [0, 1])
 def test_a_job_behind_a_gate_is_not_claimed_and_not_shown(bench: Bench, capped: int) -> None:
     gated = claim(bench.store, 1)
-    bench.store.exchange(WorkerId(gated[0].worker or ""), [])
+    bench.store.settle_and_claim(WorkerId(gated[0].worker or ""), [])
     bench.database.execute(
         "update forebay_jobs set state = 'pending', gate = 'payload:9', lease_expires_at = null, capped = ?",
         (capped,),
     )
 
-    want = Want(DEFAULT_QUEUE, 10, gates=gates_of(["t"], 1))
-    assert bench.store.exchange(WORKER, wants=[want], room=10).jobs == ()
+    want = QueueClaim(DEFAULT_QUEUE, 10, lanes=lanes_for_program(["t"], 1))
+    assert bench.store.settle_and_claim(WORKER, claims=[want], room=10).jobs == ()
 
 
 def test_a_live_job_is_not_removed_without_a_copy(bench: Bench) -> None:
@@ -244,7 +244,7 @@ def test_putting_back_opens_the_gate(bench: Bench) -> None:
     bench.database.execute("update forebay_jobs set gate = 'task:x' where state = 'running'")
     job = bench.jobs["jobs"]
 
-    bench.store.exchange(WorkerId(job.worker or ""), [fail(job)])
+    bench.store.settle_and_claim(WorkerId(job.worker or ""), [fail(job)])
 
     assert bench.database.execute("select gate from forebay_jobs where seq = ?", (job.seq,)).fetchone() == (
         None,
@@ -255,8 +255,8 @@ def test_what_a_newer_program_asks_for_and_says_stops_nobody(tmp_path: Path, clo
     path = tmp_path / "jobs.db"
     engine = SqliteEngine(str(path), clock=clock)
     store, reader = engine.store(), engine.reader()
-    store.beat(WorkerInfo(id=WORKER, slots=4))
-    [strange, known] = [*store.send(CommandKind.STOP), *store.send(CommandKind.PAUSE)]
+    store.heartbeat(WorkerInfo(id=WORKER, slots=4))
+    [strange, known] = [*store.send_command(CommandKind.STOP), *store.send_command(CommandKind.PAUSE)]
     with raw(path) as connection:
         connection.execute("update forebay_commands set kind = 'dance' where id = ?", (strange.id,))
         connection.execute(
@@ -283,8 +283,11 @@ def test_the_notes_of_a_job_that_is_forgotten_take_no_room(
     store.save_queue(DEFAULT_QUEUE, {"keep_finished_ms": 1_000})
     store.insert([new_job()] * 2)
     job, other = claim(store, 2)
-    said = [Note(lease=Lease(one.id, 1), steps=(Step(name="s", result=b"1"),)) for one in (job, other)]
-    store.exchange(WORKER, [complete(job)], notes=said)
+    said = [
+        ProgressUpdate(lease=Lease(one.id, 1), steps=(StepResult(name="s", result=b"1"),))
+        for one in (job, other)
+    ]
+    store.settle_and_claim(WORKER, [complete(job)], updates=said)
     clock.advance(ms=1_000)
 
     if forgets == "prune":
@@ -300,9 +303,9 @@ def test_the_notes_of_a_job_that_is_forgotten_take_no_room(
 def test_one_call_prunes_so_many_lines_of_the_audit_log(tmp_path: Path, clock: ManualClock) -> None:
     engine = SqliteEngine(str(tmp_path / "jobs.db"), clock=clock)
     store, reader = engine.store(), engine.reader()
-    store.record([Event(kind=EventKind.KEY, detail=detail) for detail in "abcde"])
+    store.record_events([Event(kind=EventKind.API_KEY_CHANGED, detail=detail) for detail in "abcde"])
     store.chain_audit()
-    clock.advance(ms=AUDIT_KEPT_MS)
+    clock.advance(ms=AUDIT_RETENTION_MS)
 
     left = []
     for _ in range(3):
@@ -322,7 +325,9 @@ def test_tables_of_the_user_do_not_change_the_numbers_of_the_audit_log(tmp_path:
     engine = SqliteEngine(str(path))
     store, reader = engine.store(), engine.reader()
 
-    store.record([Event(kind=kind) for kind in (EventKind.NOTE, EventKind.KEY, EventKind.NOTE)])
+    store.record_events(
+        [Event(kind=kind) for kind in (EventKind.COMMENT, EventKind.API_KEY_CHANGED, EventKind.COMMENT)]
+    )
 
     assert [number for number, _ in reader.audit()] == [3, 2, 1]
     store.close()

@@ -16,7 +16,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
 from forebay.testing.clock import ManualClock
 from tests.stores.sqlite_support import Program, folder_of, probe, problems, program
@@ -83,7 +83,7 @@ def test_the_leases_of_a_killed_worker_are_taken_over_at_once(
         start(worker).kill()
 
     swept = store.sweep(SWEEPER, only_dead=only_dead)
-    answer = store.exchange(SWEEPER, [decide(job, Lost("its worker died"), 0.0) for job in swept])
+    answer = store.settle_and_claim(SWEEPER, [decide(job, Lost("its worker died"), 0.0) for job in swept])
 
     assert [(job.attempt, job.worker) for job in swept] == [(1, SWEEPER)] * 2
     assert len(answer.settled) == 2
@@ -150,7 +150,7 @@ def test_a_worker_that_stood_still_for_longer_than_its_lease_is_refused(
         worker.send(signal.SIGCONT)
         worker.say("settle")
         settled = worker.hear()
-    other.exchange(SWEEPER, [decide(job, Lost("silent"), 0.0) for job in swept])
+    other.settle_and_claim(SWEEPER, [decide(job, Lost("silent"), 0.0) for job in swept])
     other.close()
 
     assert len(swept) == 2
@@ -164,9 +164,9 @@ def test_a_program_that_is_started_again_does_not_wait_for_its_own_jobs(
         start(worker).kill()
 
     again = SqliteEngine(str(path)).store()
-    again.beat(WorkerInfo(id=WORKER))
+    again.heartbeat(WorkerInfo(id=WORKER))
     swept = again.sweep(WORKER, only_dead=True)
-    again.exchange(WORKER, [decide(job, Lost("its worker died"), 0.0) for job in swept])
+    again.settle_and_claim(WORKER, [decide(job, Lost("its worker died"), 0.0) for job in swept])
     jobs = claim(again, 10)
     again.close()
 
@@ -201,7 +201,7 @@ def test_a_child_that_lives_on_keeps_the_lock(path: Path, store: SqliteStore) ->
 
 def beating(path: Path, worker: WorkerId) -> SqliteStore:
     store = SqliteEngine(str(path)).store()
-    store.beat(WorkerInfo(id=worker))
+    store.heartbeat(WorkerInfo(id=worker))
     return store
 
 
@@ -229,7 +229,7 @@ def test_a_worker_does_not_take_its_own_leases_for_those_of_the_dead(path: Path,
 def test_beating_again_changes_nothing(path: Path, store: SqliteStore) -> None:
     one = beating(path, WORKER)
     for _ in range(3):
-        one.beat(WorkerInfo(id=WORKER))
+        one.heartbeat(WorkerInfo(id=WORKER))
     claim(one, 1)
 
     assert store.sweep(SWEEPER) == []
@@ -240,9 +240,9 @@ def test_beating_again_changes_nothing(path: Path, store: SqliteStore) -> None:
 def test_a_worker_that_ended_in_order_leaves_no_lock(path: Path, store: SqliteStore) -> None:
     one = beating(path, WORKER)
     jobs = claim(one, 2)
-    one.exchange(WORKER, [complete(job) for job in jobs])
+    one.settle_and_claim(WORKER, [complete(job) for job in jobs])
 
-    one.forget_worker(WORKER)
+    one.remove_worker(WORKER)
     one.close()
 
     assert locks(path) == []
@@ -253,7 +253,7 @@ def test_forgetting_another_handles_worker_leaves_its_lock(path: Path, store: Sq
     one = beating(path, WORKER)
     claim(one, 2)
 
-    store.forget_worker(WORKER)
+    store.remove_worker(WORKER)
     swept = store.sweep(SWEEPER)
     one.close()
 
@@ -297,7 +297,7 @@ def test_more_leases_of_the_dead_than_one_sweep_takes_are_all_taken_in_the_end(
     path: Path, store: SqliteStore
 ) -> None:
     one = beating(path, WORKER)
-    one.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 4, DAY)], room=4)
+    one.settle_and_claim(WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 4, DAY)], room=4)
     one.close()
 
     swept = [store.sweep(SWEEPER, limit=3), store.sweep(SWEEPER, limit=3), store.sweep(SWEEPER, limit=3)]
@@ -329,7 +329,7 @@ def test_a_handle_that_holds_the_lock_may_name_its_own_worker_as_dead(path: Path
 
     swept = one.sweep(SWEEPER, only_dead=True, dead=[WORKER])
     left = locks(path)
-    one.forget_worker(WORKER)
+    one.remove_worker(WORKER)
     one.close()
 
     assert {job.id for job in swept} == {job.id for job in held}

@@ -17,7 +17,7 @@ from forebay.domain.query import Counts
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.sqlite.connection import Connection
-from forebay.stores.sqlite.places import NOTE_LIFE_SECONDS, Places
+from forebay.stores.sqlite.places import ANNOUNCEMENT_SECONDS, DatabasePaths
 from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
 from tests.stores.sqlite_support import (
     DEADLINE,
@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def opened(path: Path, lock_wait_ms: int = 30_000) -> Iterator[SqliteStore]:
-    store = SqliteEngine(str(path), lock_wait_ms=lock_wait_ms).store()
+    store = SqliteEngine(str(path), lock_timeout_ms=lock_wait_ms).store()
     try:
         yield store
     finally:
@@ -197,23 +197,23 @@ def test_the_note_goes_when_the_waiter_gives_up(path: Path) -> None:
 
 
 def test_the_note_of_the_dead_is_soon_ignored(path: Path) -> None:
-    places = Places(str(path))
-    places.note_waiting()
-    fresh = places.somebody_waits()
+    places = DatabasePaths(str(path))
+    places.announce_waiting()
+    fresh = places.has_waiting_writer()
 
-    long_ago = time.time() - NOTE_LIFE_SECONDS - 1  # noqa: TID251 - file times
+    long_ago = time.time() - ANNOUNCEMENT_SECONDS - 1  # noqa: TID251 - file times
     os.utime(folder_of(path) / "waiting", (long_ago, long_ago))
 
     assert fresh
-    assert not places.somebody_waits()
+    assert not places.has_waiting_writer()
 
 
 def test_without_a_folder_nobody_waits_and_nothing_fails(tmp_path: Path) -> None:
-    places = Places(str(tmp_path / "gone" / "jobs.db"))
+    places = DatabasePaths(str(tmp_path / "gone" / "jobs.db"))
 
-    assert not places.somebody_waits()
-    assert not places.note_waiting()
-    places.drop_waiting_note()
+    assert not places.has_waiting_writer()
+    assert not places.announce_waiting()
+    places.withdraw_waiting()
 
 
 @pytest.mark.shows("R-STORE-14")
@@ -241,7 +241,7 @@ def test_a_greedy_writer_pauses_while_somebody_waits(path: Path, monkeypatch: py
     with opened(path) as store:
         store.insert([new_job()])
         alone = list(pauses)
-        Places(str(path)).note_waiting()
+        DatabasePaths(str(path)).announce_waiting()
         store.insert([new_job()])
         store.insert([new_job()])
 
@@ -250,19 +250,19 @@ def test_a_greedy_writer_pauses_while_somebody_waits(path: Path, monkeypatch: py
 
 
 def test_a_note_is_seen_soon_by_whoever_has_just_looked(path: Path) -> None:
-    places = Places(str(path))
+    places = DatabasePaths(str(path))
     until = time.monotonic() + DEADLINE
-    assert not places.somebody_waits()
+    assert not places.has_waiting_writer()
 
-    Places(str(path)).note_waiting()
-    while not places.somebody_waits():
-        Places(str(path)).note_waiting()
+    DatabasePaths(str(path)).announce_waiting()
+    while not places.has_waiting_writer():
+        DatabasePaths(str(path)).announce_waiting()
         assert time.monotonic() < until
 
 
 def test_looking_for_commands_does_not_wait_for_the_write_lock(path: Path) -> None:
     with opened(path, lock_wait_ms=0) as store, program(HOLD, path) as holder:
-        store.beat(WorkerInfo(id=WORKER))
+        store.heartbeat(WorkerInfo(id=WORKER))
         holder.say("lock")
         assert holder.hear() == "locked"
 
@@ -271,14 +271,14 @@ def test_looking_for_commands_does_not_wait_for_the_write_lock(path: Path) -> No
 
         holder.say("free")
         assert holder.hear() == "free"
-        [sent] = store.send(CommandKind.STOP)
+        [sent] = store.send_command(CommandKind.STOP)
         assert [command.id for command in store.take_commands([WORKER])] == [sent.id]
 
 
 def test_a_command_that_cannot_be_taken_now_is_taken_later(path: Path) -> None:
     with opened(path, lock_wait_ms=0) as store, program(HOLD, path) as holder:
-        store.beat(WorkerInfo(id=WORKER))
-        [sent] = store.send(CommandKind.STOP)
+        store.heartbeat(WorkerInfo(id=WORKER))
+        [sent] = store.send_command(CommandKind.STOP)
         holder.say("lock")
         assert holder.hear() == "locked"
         with pytest.raises(StoreUnavailable):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forebay.domain.history import EventKind
-from forebay.domain.job import Amendment, JobId, QueueName
+from forebay.domain.job import JobId, JobUpdate, QueueName
 from forebay.errors import StoreUnusable
 from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
 from tests.stores.support import new_job
@@ -63,7 +63,7 @@ def test_an_event_of_a_newer_program_is_shown_as_a_note(
     [(_, event)] = reader.audit()
     reader.close()
 
-    assert (event.kind, event.detail) == (EventKind.NOTE, "teleported: to mars")
+    assert (event.kind, event.detail) == (EventKind.COMMENT, "teleported: to mars")
 
 
 def test_an_amendment_keeps_options_of_a_newer_program(store: SqliteStore, newer: sqlite3.Connection) -> None:
@@ -71,7 +71,7 @@ def test_an_amendment_keeps_options_of_a_newer_program(store: SqliteStore, newer
     newer.execute("update forebay_jobs set options = json_set(options, '$.concurrency_key', 'k')")
     assert receipt.id is not None
 
-    store.amend(receipt.id, Amendment(priority=5, metadata={"who": "ada"}))
+    store.update_job(receipt.id, JobUpdate(priority=5, metadata={"who": "ada"}))
 
     (options,) = newer.execute("select options from forebay_jobs").fetchone()
     assert '"concurrency_key":"k"' in options

@@ -55,8 +55,8 @@ def fill(store: Store) -> None:
     """30 jobs by turns in all three tables, of which every tenth is rare."""
     for number in range(30):
         store.insert([new_job(task="rare" if number % 10 == 0 else "t", queue=f"q{number % 3}")])
-    store.exchange(WORKER, [complete(job) for job in claim(store, 10, QueueName("q1"))])
-    store.exchange(WORKER, [fail_for_good(job) for job in claim(store, 10, QueueName("q2"))])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 10, QueueName("q1"))])
+    store.settle_and_claim(WORKER, [fail_for_good(job) for job in claim(store, 10, QueueName("q2"))])
 
 
 def fail_for_good(job: Job) -> Settlement:
@@ -72,7 +72,7 @@ def test_a_look_at_few_rows_goes_on_until_all_jobs_were_seen(
     right = [job.id for job in everything(reader)]
     rare = [job.id for job in everything(reader, JobQuery(tasks=("rare",)))]
 
-    monkeypatch.setattr(reader_module, "ROWS_PER_LOOK", rows)
+    monkeypatch.setattr(reader_module, "ROWS_PER_SCAN", rows)
 
     assert [job.id for job in everything(reader, limit=limit)] == right
     assert [job.id for job in everything(reader, JobQuery(tasks=("rare",)), limit=limit)] == rare
@@ -84,7 +84,7 @@ def test_a_look_counts_only_rows_of_the_tables_it_needs(
     store: Store, reader: SqliteReader, monkeypatch: pytest.MonkeyPatch, states: tuple[JobState, ...]
 ) -> None:
     fill(store)
-    monkeypatch.setattr(reader_module, "ROWS_PER_LOOK", 10)
+    monkeypatch.setattr(reader_module, "ROWS_PER_SCAN", 10)
 
     page = reader.search(JobQuery(states=states))
 
@@ -96,13 +96,13 @@ def test_a_page_on_which_nothing_fits_still_leads_on(
     store: Store, reader: SqliteReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store)
-    monkeypatch.setattr(reader_module, "ROWS_PER_LOOK", 5)
+    monkeypatch.setattr(reader_module, "ROWS_PER_SCAN", 5)
 
     page = reader.search(JobQuery(tasks=("rare",)))
 
     assert page.jobs == ()
     assert page.after is not None
-    assert page.stopped_at is not None
+    assert page.scanned_back_to is not None
 
 
 def test_a_look_reads_no_more_rows_than_it_may(
@@ -114,7 +114,7 @@ def test_a_look_reads_no_more_rows_than_it_may(
     reader._connection._raw.set_progress_handler(lambda: steps.append(1), 1_000)
 
     def cost(rows: int) -> int:
-        monkeypatch.setattr(reader_module, "ROWS_PER_LOOK", rows)
+        monkeypatch.setattr(reader_module, "ROWS_PER_SCAN", rows)
         steps.clear()
         reader.search(JobQuery(tasks=("nothing fits",)))
         return len(steps)
@@ -129,7 +129,7 @@ def look_in_vain(reader: SqliteReader, name: str) -> None:
     """A look that ends as SQLite ends one when the disk cannot be read: rolled back, with an error."""
     error = sqlite3.OperationalError("on purpose")
     error.sqlite_errorname = name
-    with reader._looking():
+    with reader._open_snapshot():
         reader._connection.execute("rollback")
         raise error
 
@@ -149,7 +149,7 @@ def finished(store: Store, clock: ManualClock, n: int) -> None:
     """Jobs that ended so long ago that they may be forgotten."""
     store.save_queue(QueueName("default"), {"keep_finished_ms": DAY})
     store.insert([new_job(payload=b"x" * 1_000)] * n)
-    store.exchange(WORKER, [complete(job) for job in claim(store, n)])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store, n)])
     clock.advance(ms=2 * DAY)
 
 
@@ -193,7 +193,7 @@ def test_between_the_batches_of_a_prune_others_write(
     engine: SqliteEngine, store: SqliteStore, clock: ManualClock
 ) -> None:
     finished(store, clock, 250)
-    other = SqliteEngine(store._connection.path, clock=clock, lock_wait_ms=0).store()
+    other = SqliteEngine(store._connection.path, clock=clock, lock_timeout_ms=0).store()
 
     pruned: list[int] = []
     claimed: list[Job] = []

@@ -14,7 +14,7 @@ from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.query import Counts
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreError
 from forebay.stores.migrations import Migration, load_migrations
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from forebay.stores.sqlite import schema
 from forebay.stores.sqlite.schema import PACKAGE, split_statements
 from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
@@ -143,7 +143,7 @@ def test_an_open_handle_is_refused_once_the_schema_has_outgrown_its_program(
         with pytest.raises(SchemaNewer, match="upgrade Forebay"):
             store.insert([new_job()])
         with pytest.raises(SchemaNewer, match="upgrade Forebay"):
-            store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1)], room=1)
+            store.settle_and_claim(WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1)
         with pytest.raises(SchemaNewer, match="upgrade Forebay"):
             reader.jobs([receipt.id])
     reader.close()
@@ -167,7 +167,7 @@ def test_a_newer_schema_that_bears_us_works(store: SqliteStore, path: Path) -> N
 
     other = SqliteEngine(str(path)).store()
     other.insert([new_job()])
-    answer = other.exchange(WORKER, [complete(job) for job in claim(other)])
+    answer = other.settle_and_claim(WORKER, [complete(job) for job in claim(other)])
 
     assert other.migrate() == NEWEST + 3
     assert len(answer.settled) == 1
@@ -183,7 +183,7 @@ def with_steps(monkeypatch: pytest.MonkeyPatch, *scripts: str, oldest: int = 1) 
     known = [*load_migrations(PACKAGE)]
     for script in scripts:
         known.append(Migration(len(known) + 1, f"step{len(known) + 1}", 1, script))
-    known[-1] = known[-1]._replace(oldest=oldest)
+    known[-1] = known[-1]._replace(min_program=oldest)
     monkeypatch.setattr(schema, "load_migrations", lambda package: tuple(known))
 
 
@@ -200,13 +200,13 @@ def test_a_file_of_the_first_schema_goes_on_where_it_was(path: Path, monkeypatch
     old = SqliteEngine(str(path)).store()
     old.insert([new_job(payload=b"{}"), new_job(), new_job(id="waits", delay_ms=3_600_000)])
     done, running = claim(old, 2)
-    old.exchange(WORKER, [complete(done)])
+    old.settle_and_claim(WORKER, [complete(done)])
     old.close()
     with_steps(monkeypatch, *MORE)
 
     engine = SqliteEngine(str(path))
     store, reader = engine.store(), engine.reader()
-    answer = store.exchange(WORKER, [complete(running)])
+    answer = store.settle_and_claim(WORKER, [complete(running)])
 
     assert answer.settled == (running.id,)
     assert reader.counts() == {"default": Counts(completed=2, scheduled=1)}
@@ -231,7 +231,7 @@ def test_a_program_of_the_first_schema_works_on_beside_a_newer_one(
 
     for one in (store, late, new):
         one.insert([new_job()])
-        answer = one.exchange(WORKER, [complete(job) for job in claim(one)])
+        answer = one.settle_and_claim(WORKER, [complete(job) for job in claim(one)])
         assert len(answer.settled) == 1
     new.close()
     late.close()
@@ -277,7 +277,7 @@ def test_a_file_from_before_the_baseline_is_refused_and_left_alone(path: Path) -
             engine.store,
             engine.reader,
             engine.check_schema,
-            lambda: engine.insert_within(caller, [new_job()]),
+            lambda: engine.insert_tx(caller, [new_job()]),
         ):
             with pytest.raises(SchemaOutdated, match="forebay move --from") as refused:
                 call()
@@ -370,7 +370,7 @@ def test_the_tables_live_beside_those_of_the_user(path: Path) -> None:
 
     store = SqliteEngine(str(path)).store()
     store.insert([new_job()])
-    store.exchange(WORKER, [complete(job) for job in claim(store)])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
     store.prune()
     store.close()
 

@@ -74,7 +74,7 @@ def test_a_state_that_does_not_exist_cannot_be_written(
 ) -> None:
     store.insert([new_job(), new_job(), new_job(policy=RetryPolicy(max_retries=0))])
     _, ended, failed = claim(store, 3)
-    store.exchange(WorkerId(ended.worker or ""), [complete(ended), fail(failed)])
+    store.settle_and_claim(WorkerId(ended.worker or ""), [complete(ended), fail(failed)])
 
     with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
         database.execute(f"update forebay_{table} set state = 'lost in space'")
@@ -89,7 +89,7 @@ def test_a_lease_that_has_ended_is_off_the_row_and_its_holder_stays(
     store.insert([new_job()])
     [job] = claim(store)
 
-    store.exchange(WorkerId(job.worker or ""), [fail(job)])
+    store.settle_and_claim(WorkerId(job.worker or ""), [fail(job)])
 
     row = database.execute("select state, lease_expires_at, worker from forebay_jobs").fetchone()
     assert row == ("retrying", None, job.worker)
@@ -102,7 +102,7 @@ def test_a_bad_attempt_has_a_row_of_its_own_and_a_good_one_is_on_the_job(
     store.insert([new_job(), new_job()])
     bad, good = claim(store, 2)
 
-    store.exchange(WorkerId(bad.worker or ""), [fail(bad), complete(good)])
+    store.settle_and_claim(WorkerId(bad.worker or ""), [fail(bad), complete(good)])
 
     assert database.execute("select job_id, attempt from forebay_attempts").fetchall() == [(bad.id, 1)]
     assert database.execute("select id, attempt from forebay_finished").fetchall() == [(good.id, 1)]

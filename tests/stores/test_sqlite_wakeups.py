@@ -14,7 +14,7 @@ import pytest
 
 from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
-from forebay.domain.note import Note
+from forebay.domain.note import ProgressUpdate
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import StoreError, StoreUnusable
 from forebay.stores.sqlite import places
@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 def slow_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a datagram can have been it; and a sender that saw no listener a moment ago looks again."""
     monkeypatch.setattr(module, "POLL_SECONDS", NEVER)
-    monkeypatch.setattr(places, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(places, "CHECK_SECONDS", 0)
 
 
 class Poked:
@@ -97,7 +97,7 @@ def test_what_a_worker_should_look_at_pokes_too(path: Path) -> None:
     first, second = claim(store, 2)
 
     with listening(path) as poked:
-        store.exchange(WORKER, [fail(first, after_ms=0)])
+        store.settle_and_claim(WORKER, [fail(first, after_ms=0)])
         assert poked.wait()
         store.cancel([second.id])
         assert poked.wait()
@@ -105,8 +105,8 @@ def test_what_a_worker_should_look_at_pokes_too(path: Path) -> None:
         assert poked.wait()
         store.save_queue(second.queue, {"max_length": 10})
         assert poked.wait()
-        store.beat(WorkerInfo(id=WORKER))
-        store.send(CommandKind.STOP)
+        store.heartbeat(WorkerInfo(id=WORKER))
+        store.send_command(CommandKind.STOP)
         assert poked.wait()
     store.close()
 
@@ -118,11 +118,11 @@ def test_what_brings_no_work_pokes_nobody(path: Path) -> None:
     with listening(path) as poked:
         claim(store)
         store.promote()
-        store.take_duty("sweep", 1_000)
-        store.beat(WorkerInfo(id=WORKER))
+        store.acquire_maintenance("sweep", 1_000)
+        store.heartbeat(WorkerInfo(id=WORKER))
         store.take_commands([WORKER])
-        store.answer("nobody", "done")
-        store.exchange(WORKER, notes=[Note(lease=Lease(JobId("nobody"), 1))])
+        store.answer_command("nobody", "done")
+        store.settle_and_claim(WORKER, updates=[ProgressUpdate(lease=Lease(JobId("nobody"), 1))])
         store.insert([])
         count = poked.count
         store.insert([new_job()])
@@ -304,7 +304,7 @@ def test_a_listener_whose_thread_has_ended_before_it_read_all_can_be_closed(path
     [name] = sockets(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
-        with module._Address(folder_of(path) / name) as address, suppress(BlockingIOError):
+        with module._SocketAddress(folder_of(path) / name) as address, suppress(BlockingIOError):
             while True:  # until there is no room for more
                 sender.sendto(b"", address)
 

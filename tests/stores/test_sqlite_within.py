@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay.domain.job import JobId, Need, QueueName
+from forebay.domain.job import Dependency, JobId, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import RELEASED_AT_ONCE
+from forebay.domain.workflow import PROPAGATION_BATCH
 from forebay.errors import ConfigError, DuplicateJob, RateLimited, SchemaNewer, StoreUnavailable
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.sqlite.store import SqliteEngine
@@ -37,7 +37,7 @@ def test_a_job_comes_true_with_the_commit(engine: SqliteEngine, connection: sqli
     store, reader = engine.store(), engine.reader()
     connection.execute("begin")
     connection.execute("insert into orders values ('tea')")
-    [receipt] = engine.insert_within(connection, [new_job()])
+    [receipt] = engine.insert_tx(connection, [new_job()])
     before = reader.counts()
 
     connection.execute("commit")
@@ -53,7 +53,7 @@ def test_a_job_vanishes_with_the_rollback(engine: SqliteEngine, connection: sqli
     reader = engine.reader()
     connection.execute("begin")
     connection.execute("insert into orders values ('tea')")
-    [receipt] = engine.insert_within(connection, [new_job()])
+    [receipt] = engine.insert_tx(connection, [new_job()])
 
     connection.execute("rollback")
 
@@ -68,10 +68,10 @@ def test_a_refused_job_leaves_the_rest_of_the_transaction_as_it_was(
 ) -> None:
     connection.execute("begin")
     connection.execute("insert into orders values ('tea')")
-    engine.insert_within(connection, [new_job(unique_key="k")])
+    engine.insert_tx(connection, [new_job(unique_key="k")])
 
     with pytest.raises(DuplicateJob):
-        engine.insert_within(connection, [new_job(), new_job(unique_key="k")], on_conflict="raise")
+        engine.insert_tx(connection, [new_job(), new_job(unique_key="k")], on_conflict="raise")
 
     connection.execute("commit")
     reader = engine.reader()
@@ -86,9 +86,9 @@ def test_a_rate_is_taken_from_with_the_commit(engine: SqliteEngine, connection: 
     store.save_queue(QueueName("slow"), {"enqueue_rate": 1, "enqueue_burst": 200})
     jobs = [new_job(queue="slow")] * 200  # a second time, they would have to wait for minutes
     connection.execute("begin")
-    engine.insert_within(connection, jobs)
+    engine.insert_tx(connection, jobs)
     with pytest.raises(RateLimited):
-        engine.insert_within(connection, jobs)
+        engine.insert_tx(connection, jobs)
     connection.execute("rollback")
 
     receipts = store.insert(jobs)
@@ -101,7 +101,7 @@ def test_a_rate_is_taken_from_with_the_commit(engine: SqliteEngine, connection: 
 
 def test_keys_and_delays_work_as_ever(engine: SqliteEngine, connection: sqlite3.Connection) -> None:
     connection.execute("begin")
-    [first, second, later] = engine.insert_within(
+    [first, second, later] = engine.insert_tx(
         connection, [new_job(unique_key="k"), new_job(unique_key="k"), new_job(delay_ms=60_000)]
     )
     connection.execute("commit")
@@ -112,7 +112,7 @@ def test_keys_and_delays_work_as_ever(engine: SqliteEngine, connection: sqlite3.
 
 def test_without_a_transaction_it_is_refused(engine: SqliteEngine, connection: sqlite3.Connection) -> None:
     with pytest.raises(ConfigError, match="begin a transaction"):
-        engine.insert_within(connection, [new_job()])
+        engine.insert_tx(connection, [new_job()])
 
 
 def test_a_connection_to_another_file_is_refused(engine: SqliteEngine, tmp_path: Path) -> None:
@@ -120,14 +120,14 @@ def test_a_connection_to_another_file_is_refused(engine: SqliteEngine, tmp_path:
     other.execute("begin")
 
     with pytest.raises(ConfigError, match=r"other\.db"):
-        engine.insert_within(other, [new_job()])
+        engine.insert_tx(other, [new_job()])
 
     other.close()
 
 
 def test_a_connection_of_another_kind_is_refused(engine: SqliteEngine) -> None:
     with pytest.raises(ConfigError, match=r"sqlite3\.Connection"):
-        engine.insert_within(object(), [new_job()])
+        engine.insert_tx(object(), [new_job()])
 
 
 def test_a_file_without_our_tables_is_named(tmp_path: Path) -> None:
@@ -136,14 +136,14 @@ def test_a_file_without_our_tables_is_named(tmp_path: Path) -> None:
     connection.execute("begin")
 
     with pytest.raises(ConfigError, match="has no tables for jobs yet"):
-        SqliteEngine(str(tmp_path / "new.db")).insert_within(connection, [new_job()])
+        SqliteEngine(str(tmp_path / "new.db")).insert_tx(connection, [new_job()])
 
     connection.close()
 
 
 def test_memory_has_no_transactions_to_join() -> None:
     with pytest.raises(ConfigError, match="no transactions"):
-        MemoryEngine().insert_within(object(), [new_job()])
+        MemoryEngine().insert_tx(object(), [new_job()])
 
 
 def test_a_file_whose_schema_is_too_new_is_refused(
@@ -153,21 +153,21 @@ def test_a_file_whose_schema_is_too_new_is_refused(
     connection.execute("begin")
 
     with pytest.raises(SchemaNewer):
-        engine.insert_within(connection, [new_job()])
+        engine.insert_tx(connection, [new_job()])
 
 
 def test_a_closed_connection_is_refused(engine: SqliteEngine, connection: sqlite3.Connection) -> None:
     connection.close()
 
     with pytest.raises(ConfigError, match="cannot be used"):
-        engine.insert_within(connection, [new_job()])
+        engine.insert_tx(connection, [new_job()])
 
 
 def test_texts_as_bytes_make_no_difference(engine: SqliteEngine, connection: sqlite3.Connection) -> None:
     connection.text_factory = bytes
     connection.execute("begin")
-    [receipt] = engine.insert_within(connection, [new_job(unique_key="k")])
-    [again] = engine.insert_within(connection, [new_job(unique_key="k")])
+    [receipt] = engine.insert_tx(connection, [new_job(unique_key="k")])
+    [again] = engine.insert_tx(connection, [new_job(unique_key="k")])
 
     connection.execute("commit")
 
@@ -182,7 +182,7 @@ def test_a_full_disk_says_that_the_transaction_is_gone(
     connection.execute("begin")
 
     with pytest.raises(StoreUnavailable, match="no room left"):
-        engine.insert_within(connection, [new_job(payload=b"x" * 500_000)])
+        engine.insert_tx(connection, [new_job(payload=b"x" * 500_000)])
 
     reader = engine.reader()
     assert reader.counts() == {}
@@ -194,18 +194,18 @@ def test_the_id_of_a_job_whose_end_still_goes_round_is_refused_until_that_is_ove
 ) -> None:
     store, root = engine.store(), JobId("root")
     store.insert([new_job(id=root)])
-    store.insert([new_job(depends_on=(Need(root),))] * (3 * RELEASED_AT_ONCE))
-    store.exchange(WORKER, [complete(job) for job in claim(store)])
+    store.insert([new_job(depends_on=(Dependency(root),))] * (3 * PROPAGATION_BATCH))
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
     store.delete([root])
 
     connection.execute("begin")
     with pytest.raises(StoreUnavailable, match="earlier job root"):
-        engine.insert_within(connection, [new_job(id=root)])
+        engine.insert_tx(connection, [new_job(id=root)])
     connection.execute("rollback")
     while store.promote():
         pass
     connection.execute("begin")
-    [receipt] = engine.insert_within(connection, [new_job(id=root)])
+    [receipt] = engine.insert_tx(connection, [new_job(id=root)])
     connection.execute("commit")
 
     assert (receipt.id, receipt.is_new) == (root, True)

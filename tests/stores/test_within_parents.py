@@ -10,7 +10,7 @@ import pytest
 
 from forebay.domain.job import JobId, OnFailure
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
 from tests.stores.callers import Caller, by_psycopg, by_sqlite3
@@ -47,8 +47,8 @@ def calling(url: str) -> AbstractContextManager[Caller]:
 def enqueued_behind(engine: Engine, url: str, parent: JobId, on_failure: OnFailure) -> JobId:
     """A job that waits for another one, enqueued in its caller's own transaction."""
     with calling(url) as caller:
-        job = new_job(depends_on=needs_of([parent], on_failure))
-        [receipt] = engine.insert_within(caller.connection, [job])
+        job = new_job(depends_on=dependencies_of([parent], on_failure))
+        [receipt] = engine.insert_tx(caller.connection, [job])
     return JobId(receipt.id or "")
 
 
@@ -66,7 +66,7 @@ def test_a_child_of_a_completed_parent_runs_though_the_parent_is_deleted_at_once
     engine: Engine, store: Store, url: str, on_failure: OnFailure
 ) -> None:
     parent = put(store)
-    store.exchange(WORKER, [complete(job) for job in claim(store)])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
 
     child = enqueued_behind(engine, url, parent, on_failure)
     store.delete([parent])
@@ -83,7 +83,7 @@ def test_a_child_runs_though_its_parent_completes_and_is_forgotten_at_once(
     store.save_queue(DEFAULT, {"keep_finished_ms": 1})
     parent = put(store)
     child = enqueued_behind(engine, url, parent, on_failure)
-    store.exchange(WORKER, [complete(job) for job in claim(store)])
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
     while found(engine, parent) != [None]:
         store.prune()
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from forebay.app.context import JobContext
-from forebay.app.current import enter
-from forebay.app.middleware import JobFields
+from forebay.app.current import set_current_job
+from forebay.app.middleware import JobLogFilter
 from forebay.errors import ConfigError
-from forebay.telemetry.logs import JsonLines, Logs, component_of, parse_levels, present_logs
+from forebay.telemetry.logs import JsonFormatter, LogConfig, component_of, current_log_config, parse_levels
 from tests.domain.making import a_job
 
 
@@ -24,8 +24,8 @@ class Listening(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setFormatter(JsonLines())
-        self.fields = JobFields()
+        self.setFormatter(JsonFormatter())
+        self.fields = JobLogFilter()
         self.addFilter(self.fields)
         self.lines: list[dict[str, Any]] = []
 
@@ -49,7 +49,7 @@ def test_a_line_that_a_task_logs_names_its_job_and_correlation_id(heard: Listeni
     job = a_job(correlation_id="order-7")
 
     def run() -> None:
-        enter(JobContext(job))
+        set_current_job(JobContext(job))
         logging.getLogger("shop.mail").warning("no answer from %s", "mx1", extra={"tries": 3})
 
     copy_context().run(run)
@@ -136,20 +136,20 @@ def test_a_level_that_is_none_is_refused(text: str) -> None:
 def test_another_process_can_log_as_this_one_does(heard: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.root, "handlers", [heard])
 
-    logs = present_logs()
+    logs = current_log_config()
 
     assert logs is not None
     assert logs.format == "json"
     assert logs.levels["shop"] == logging.DEBUG
     assert logs.levels[""] == logging.root.level
     monkeypatch.setattr(logging.root, "handlers", [])
-    assert present_logs() is None
+    assert current_log_config() is None
 
 
 def test_a_program_with_handlers_of_its_own_keeps_them(heard: Listening) -> None:
     before = [*logging.root.handlers]
 
-    Logs(format="json", levels={"": logging.ERROR, "shop": logging.WARNING}).set_up()
+    LogConfig(format="json", levels={"": logging.ERROR, "shop": logging.WARNING}).set_up()
 
     assert logging.root.handlers == before
     assert logging.getLogger("shop").level == logging.WARNING

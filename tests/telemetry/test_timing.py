@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from forebay.telemetry.timing import timed
+from forebay.telemetry.timing import log_durations
 from forebay.testing.clock import ManualClock
 
 
@@ -29,7 +29,7 @@ class Slow:
 def test_calls_of_a_store_tell_how_long_they_took(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     caplog.set_level(logging.DEBUG, "forebay.stores")
-    slow = timed(Slow(clock), clock)
+    slow = log_durations(Slow(clock), clock)
 
     assert (slow.name, slow.answer(3)) == ("slow", 3)
     with pytest.raises(ValueError, match="no"):
@@ -43,4 +43,4 @@ def test_nothing_stands_before_a_store_that_nobody_listens_to() -> None:
     clock = ManualClock()
     slow = Slow(clock)
 
-    assert timed(slow, clock) is slow
+    assert log_durations(slow, clock) is slow

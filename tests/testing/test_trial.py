@@ -24,7 +24,7 @@ from forebay.errors import ConfigError, StoreError, StoreUnavailable
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
 from forebay.testing import ManualClock, Trial, WorkerStep
-from forebay.testing.faults import faulty
+from forebay.testing.faults import inject_faults
 from tests.urls import ENGINES, SHARED, lent_url
 
 DAY = 86_400
@@ -40,7 +40,7 @@ class Shop:
         self.mail = self.app.task(name="mail", queue="mail")(self.send)
         self.order = self.app.task(name="order")(self.take_order)
         self.fail: Task[[], None] = self.app.task(
-            name="fail", retry=RetryPolicy(max_retries=1, base_ms=60_000)
+            name="fail", retry_policy=RetryPolicy(max_retries=1, base_ms=60_000)
         )(self.break_down)
 
     def do(self, what: str) -> None:
@@ -139,7 +139,7 @@ def test_a_store_with_schedules_or_workers_is_refused_and_not_touched(shop: Shop
     with Forebay(url) as app:
         app.schedules.save("precious", app.task(name="mail")(shop.send), ["ada"], every=60)
         with closing(app.engine.store()) as store:
-            store.beat(WorkerInfo(id=WorkerId("w1")))
+            store.heartbeat(WorkerInfo(id=WorkerId("w1")))
 
         with pytest.raises(ConfigError, match="holds 1 schedules, 1 workers; a trial wants"):
             Trial(shop.app, url).start()
@@ -153,12 +153,12 @@ def test_what_a_trial_has_set_is_as_it_was(
 ) -> None:
     monkeypatch.setattr("forebay.testing.lent.MAX_PAGE", 1)
     with lent_url(engine, tmp_path) as url, Forebay(url) as other:
-        other.configure("mail", weight=3)
+        other.configure_queue("mail", weight=3)
         other.limits.set("queue:mail", concurrency=2)
         shop.app.every(60, name="declared", args=["ada"])(shop.mail)
         with Trial(shop.app, url) as trial:
             shop.app.schedules.save("saved", shop.mail, ["ada"], every=60)
-            shop.app.configure("mail", weight=5, mode="strict")
+            shop.app.configure_queue("mail", weight=5, mode="strict")
             shop.app.limits.set("queue:mail", concurrency=4)
             shop.app.limits.set("task:mail", concurrency=1)
             shop.pause("default")
@@ -181,7 +181,7 @@ def test_a_store_that_cannot_be_opened_leaves_the_app_as_it_was(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def opened(url: str, clock: Clock) -> Engine:
-        return faulty(open_engine(url, clock=clock), away)
+        return inject_faults(open_engine(url, clock=clock), away)
 
     def away(store: Store) -> NoReturn:
         raise StoreUnavailable("away")

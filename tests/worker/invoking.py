@@ -10,15 +10,15 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.outcome import Outcome
-from forebay.worker.invoke import Invoke
+from forebay.worker.invoke import Invoker
 from tests.worker.support import an_assignment, called
 
 Run = Callable[..., Outcome]
-Runner = Callable[[Invoke, Any], Outcome]
+Runner = Callable[[Invoker, Any], Outcome]
 
 
-def on_a_loop(invoke: Invoke, assignment: Any) -> Outcome:
-    return asyncio.run(invoke.awaited(assignment))
+def on_a_loop(invoke: Invoker, assignment: Any) -> Outcome:
+    return asyncio.run(invoke.run_coroutine(assignment))
 
 
 @pytest.fixture(params=[called, on_a_loop], ids=["thread", "loop"])
@@ -41,7 +41,7 @@ def raising(runner: Runner) -> Run:
             raise error
 
         app.task(name="fail", **options)(fail_async if runner is on_a_loop else fail)
-        return runner(Invoke(app.registry), an_assignment("fail"))
+        return runner(Invoker(app.registry), an_assignment("fail"))
 
     return run
 
@@ -50,4 +50,4 @@ def run_here(func: Callable[..., Any], *args: Any, payload: bytes | None = None)
     app = Forebay("memory://")
     app.task(name="task")(func)
     changes = {} if payload is None else {"payload": payload}
-    return called(Invoke(app.registry), an_assignment("task", *args, **changes))
+    return called(Invoker(app.registry), an_assignment("task", *args, **changes))

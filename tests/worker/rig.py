@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from forebay.app.duty import Duty
+from forebay.app.duty import MaintenanceTask
 from forebay.app.hooks import Hooks
 from forebay.domain.history import Timeline
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName
@@ -15,17 +15,17 @@ from forebay.domain.worker import WorkerInfo
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.executors.protocol import Executor, Sorts
+from forebay.worker.executors.protocol import Executor, ExecutorKinds
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import JobTimeout
-from forebay.worker.slots import Assignment, Kind, Slots
+from forebay.worker.slots import Assignment, ExecutorKind, Slots
 from tests.stores.support import WORKER, new_job
 
 
 class FakeExecutor:
     """Keeps what it is given; the test says what starts and how it ends."""
 
-    def __init__(self, inbox: Inbox, clock: ManualClock, *, kind: Kind = Kind.CALLS) -> None:
+    def __init__(self, inbox: Inbox, clock: ManualClock, *, kind: ExecutorKind = ExecutorKind.CALLS) -> None:
         self.kind = kind
         self._inbox = inbox
         self._clock = clock
@@ -64,7 +64,7 @@ class FakeExecutor:
         """Start what waits and was not handed back."""
         begun = []
         for one in [one for one in self.given if one.started_at is None][:most]:
-            if one.take():
+            if one.acquire():
                 one.started_at = self._clock.monotonic()
                 begun.append(one)
         return begun
@@ -84,16 +84,16 @@ class Rig:
         self.clock = clock
         self.inbox = Inbox()
         self.threads = FakeExecutor(self.inbox, clock)
-        self.loop = FakeExecutor(self.inbox, clock, kind=Kind.COROUTINES)
-        self.lanes: dict[str, Sorts] = {}
+        self.loop = FakeExecutor(self.inbox, clock, kind=ExecutorKind.COROUTINES)
+        self.lanes: dict[str, ExecutorKinds] = {}
 
     def executor(self, task: str) -> Executor:
         return self.loop if task.startswith("co") else self.threads
 
-    def sorts(self, queue: QueueName) -> Sorts:
-        return self.lanes.get(queue, frozenset([Kind.CALLS]))
+    def queue_kinds(self, queue: QueueName) -> ExecutorKinds:
+        return self.lanes.get(queue, frozenset([ExecutorKind.CALLS]))
 
-    def gates(self) -> frozenset[str] | None:
+    def known_lanes(self) -> frozenset[str] | None:
         return None
 
     def coordinator(  # noqa: PLR0913 - what tests change, by name
@@ -102,7 +102,7 @@ class Rig:
         threads: int = 2,
         coroutines: int = 10,
         queues: Sequence[str] = (DEFAULT_QUEUE,),
-        duties: Sequence[Duty] = (),
+        duties: Sequence[MaintenanceTask] = (),
         store: Store | None = None,
         roll: Callable[[], float] = lambda: 1.0,
         is_lingering: bool = False,
@@ -117,11 +117,11 @@ class Rig:
             slots=self.slots,
             inbox=self.inbox,
             executors=self,
-            duties=duties,
+            maintenance_tasks=duties,
             clock=self.clock,
             roll=roll,
-            is_lingering=is_lingering,
-            is_measuring=is_measuring,
+            polls_when_idle=is_lingering,
+            records_metrics=is_measuring,
             hooks=hooks,
             max_abandoned=max_abandoned,
         )

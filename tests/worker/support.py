@@ -16,7 +16,7 @@ from forebay.app.codec import encode_call
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Outcome
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Call, Invoke
+from forebay.worker.invoke import Invoker, TaskInvocation
 from forebay.worker.slots import Assignment
 from tests.domain.making import a_job
 
@@ -85,17 +85,17 @@ class Collected(Inbox):
         return self.outcomes[assignment.lease]
 
 
-def called(invoke: Invoke, assignment: Assignment) -> Outcome:
+def called(invoke: Invoker, assignment: Assignment) -> Outcome:
     """What becomes of a blocking task that is called right here, in a context of its own."""
     return copy_context().run(_called, invoke, assignment)
 
 
-def _called(invoke: Invoke, assignment: Assignment) -> Outcome:
+def _called(invoke: Invoker, assignment: Assignment) -> Outcome:
     invoke.announce(assignment)
-    call: Call | None = None
+    call: TaskInvocation | None = None
     try:
-        call = invoke.prepared(assignment)
+        call = invoke.prepare(assignment)
         value = call.func(*call.args, **call.kwargs)
     except BaseException as exc:
-        return invoke.ended(assignment, call, None, exc)
-    return invoke.ended(assignment, call, value, None)
+        return invoke.make_outcome(assignment, call, None, exc)
+    return invoke.make_outcome(assignment, call, value, None)

@@ -13,24 +13,24 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import LeaseLost, StoreUnavailable
-from forebay.telemetry.observing import End
+from forebay.telemetry.observing import SettledAttempt
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.slots import Assignment, Kind
+from forebay.worker.slots import Assignment, ExecutorKind
 from tests.app.watching import Watched
 from tests.worker.rig import Rig
 
 
 def running(rig: Rig, coordinator: Coordinator, most: int = 1) -> list[Assignment]:
-    coordinator.turn()
+    coordinator.tick()
     return rig.threads.begin(most)
 
 
 def overrun(rig: Rig, coordinator: Coordinator, seconds: float = 1.0) -> None:
     """Let the limit and the grace pass, with a turn after each."""
     rig.clock.advance(seconds=seconds)
-    coordinator.turn()
+    coordinator.tick()
     rig.clock.advance(seconds=0.5)
-    coordinator.turn()
+    coordinator.tick()
 
 
 @pytest.mark.shows("R-WORK-18", "R-EDGE-78", "R-WORK-19", "R-BUG-03")
@@ -42,15 +42,15 @@ def test_an_attempt_that_does_not_stop_is_settled_as_timed_out_half_a_second_aft
     [one] = running(rig, coordinator)
 
     rig.clock.advance(seconds=1)
-    pause = coordinator.turn()
+    pause = coordinator.tick()
     assert rig.job(job).state is JobState.RUNNING
     assert pause == pytest.approx(0.5)
     rig.clock.advance(seconds=0.5)
-    coordinator.turn()
+    coordinator.tick()
 
     assert (rig.job(job).state, rig.job(job).reason) == (JobState.DEAD, "Timeout: ran longer than 1 s")
     assert len(rig.slots) == 0
-    assert rig.slots.free(Kind.CALLS) == 1
+    assert rig.slots.free(ExecutorKind.CALLS) == 1
     assert rig.threads.replaced == [one]
     assert rig.slots.abandoned_now == 1
     [line] = [line for line in caplog.messages if "abandoned" in line]
@@ -66,10 +66,10 @@ def test_the_slot_of_an_abandoned_attempt_takes_the_next_job_and_is_given_back_o
 
     rig.threads.finish(first, Completed(b"late"))
     rig.threads.finish(second)
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.states(ids) == {"dead": 1, "completed": 1}
-    assert rig.slots.free(Kind.CALLS) == 1
+    assert rig.slots.free(ExecutorKind.CALLS) == 1
     assert rig.slots.abandoned == ()
 
 
@@ -78,15 +78,15 @@ def test_an_attempt_that_ends_within_its_grace_is_not_abandoned(rig: Rig) -> Non
     coordinator = rig.coordinator(threads=1)
     [one] = running(rig, coordinator)
     rig.clock.advance(seconds=1)
-    coordinator.turn()
+    coordinator.tick()
 
     rig.threads.finish(one, Completed(b"7"))  # an executor would tell the timeout
     rig.clock.advance(seconds=0.5)
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.job(job).state is JobState.COMPLETED
     assert rig.slots.abandoned == ()
-    assert rig.slots.free(Kind.CALLS) == 1
+    assert rig.slots.free(ExecutorKind.CALLS) == 1
 
 
 def test_a_job_that_was_cancelled_and_did_not_hear_is_cancelled_at_its_limit(rig: Rig) -> None:
@@ -95,7 +95,7 @@ def test_a_job_that_was_cancelled_and_did_not_hear_is_cancelled_at_its_limit(rig
     [one] = running(rig, coordinator)
     rig.store.cancel([job], "no need")
     rig.clock.advance(seconds=1)
-    coordinator.turn()
+    coordinator.tick()
 
     overrun(rig, coordinator, seconds=9)
 
@@ -110,7 +110,7 @@ def test_the_code_of_an_abandoned_attempt_can_say_and_store_nothing_more(rig: Ri
     [one] = running(rig, coordinator)
     one.context.progress(1, 2, "half")
     overrun(rig, coordinator)
-    one.context.tell_renewed(rig.clock.now_ms())  # the answer to a renewal that was under way
+    one.context.mark_renewed(rig.clock.now_ms())  # the answer to a renewal that was under way
     asked = len(watched.calls)
 
     one.context.progress(2, 2, "whole")
@@ -119,25 +119,25 @@ def test_the_code_of_an_abandoned_attempt_can_say_and_store_nothing_more(rig: Ri
         one.context.heartbeat()
     with pytest.raises(LeaseLost):
         one.context.step("pay", lambda: 7)
-    coordinator.turn()
+    coordinator.tick()
 
-    assert one.context.is_lost
+    assert one.context.is_lease_lost
     assert len(watched.calls) <= asked + 1  # the look for cancels
-    progress = rig.reader.notes(job).progress
+    progress = rig.reader.progress(job).progress
     assert progress is not None
     assert progress.message == "half"
 
 
 def test_hooks_and_observers_hear_of_the_timeout_once(rig: Rig) -> None:
-    hooks, ends, errors = Hooks(), list[End](), list[str]()
+    hooks, ends, errors = Hooks(), list[SettledAttempt](), list[str]()
 
     class Observer:
-        def claimed(self, jobs: Sequence[Job]) -> None: ...
+        def on_claimed(self, jobs: Sequence[Job]) -> None: ...
 
-        def ended(self, told: Sequence[End]) -> None:
+        def on_settled(self, told: Sequence[SettledAttempt]) -> None:
             ends.extend(told)
 
-        def lost(self, jobs: Sequence[Job]) -> None: ...
+        def on_lease_lost(self, jobs: Sequence[Job]) -> None: ...
 
     hooks.observers.add(Observer())
     hooks.on_error.append(lambda job, error: errors.append(error.message))
@@ -147,7 +147,7 @@ def test_hooks_and_observers_hear_of_the_timeout_once(rig: Rig) -> None:
 
     overrun(rig, coordinator)
     rig.threads.finish(one, Completed(b"late"))
-    coordinator.turn()
+    coordinator.tick()
 
     assert errors == ["ran longer than 1 s"]
     assert len(ends) == 1
@@ -165,17 +165,17 @@ def test_no_more_threads_are_replaced_than_may_be_abandoned_and_the_rest_when_so
     overrun(rig, coordinator)
     assert rig.states(ids) == {"dead": 3}
     assert rig.threads.replaced == [first]
-    assert (rig.slots.free(Kind.CALLS), rig.slots.abandoned_now) == (1, 3)
+    assert (rig.slots.free(ExecutorKind.CALLS), rig.slots.abandoned_now) == (1, 3)
 
     rig.threads.finish(second)  # not replaced: its thread goes on with other jobs
-    coordinator.turn()
+    coordinator.tick()
     assert rig.threads.replaced == [first]
-    assert (rig.slots.free(Kind.CALLS), rig.slots.abandoned_now) == (2, 2)
+    assert (rig.slots.free(ExecutorKind.CALLS), rig.slots.abandoned_now) == (2, 2)
 
     rig.threads.finish(first)
-    coordinator.turn()
+    coordinator.tick()
     assert rig.threads.replaced == [first, third]
-    assert (rig.slots.free(Kind.CALLS), rig.slots.abandoned_now) == (3, 1)
+    assert (rig.slots.free(ExecutorKind.CALLS), rig.slots.abandoned_now) == (3, 1)
     assert len([line for line in caplog.messages if "has ended" in line]) == 2
 
 
@@ -183,16 +183,16 @@ def test_an_event_loop_that_cannot_be_replaced_takes_all_slots_until_its_task_co
     rig.loop.is_replaceable = False
     rig.insert(task="co wait", timeout_ms=1_000, policy=RetryPolicy(max_retries=0))
     coordinator = rig.coordinator(threads=1, coroutines=10)
-    rig.lanes["default"] = frozenset([Kind.COROUTINES])
-    coordinator.turn()
+    rig.lanes["default"] = frozenset([ExecutorKind.COROUTINES])
+    coordinator.tick()
     [one] = rig.loop.begin()
 
     overrun(rig, coordinator)
-    assert rig.slots.free(Kind.COROUTINES) == 0
+    assert rig.slots.free(ExecutorKind.COROUTINES) == 0
     rig.loop.finish(one)
-    coordinator.turn()
+    coordinator.tick()
 
-    assert rig.slots.free(Kind.COROUTINES) == 10
+    assert rig.slots.free(ExecutorKind.COROUTINES) == 10
 
 
 def test_an_abandoned_attempt_keeps_its_lease_until_the_store_has_its_settlement(rig: Rig) -> None:
@@ -210,12 +210,12 @@ def test_an_abandoned_attempt_keeps_its_lease_until_the_store_has_its_settlement
     overrun(rig, coordinator)
     assert rig.slots.leases() == [one.lease]
     assert one.renew_at < float("inf")
-    assert rig.slots.free(Kind.CALLS) == 1
+    assert rig.slots.free(ExecutorKind.CALLS) == 1
     coordinator.interrupt_all()
     assert len(rig.threads.interrupts) == 1  # what was given up is not asked again
     is_away = False
     rig.clock.advance(seconds=10)
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.job(job).state is JobState.DEAD
     assert coordinator.is_idle

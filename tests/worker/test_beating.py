@@ -11,18 +11,18 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.lifecycle import JobState
-from forebay.domain.worker import DEFAULT_BEAT_MS, WorkerInfo, WorkerState
+from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo, WorkerState
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Engine, Reader
 from forebay.testing.clock import ManualClock
-from forebay.worker.renewal import JOIN_SECONDS, Renewal
+from forebay.worker.renewal import JOIN_SECONDS, LeaseRenewal
 from forebay.worker.slots import Slots
 from forebay.worker.worker import Worker
 from tests.app.making import WatchedEngine
 from tests.stores.support import WORKER
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
-BEAT_SECONDS = DEFAULT_BEAT_MS / 1_000
+BEAT_SECONDS = DEFAULT_HEARTBEAT_MS / 1_000
 
 
 class Beating:
@@ -33,12 +33,12 @@ class Beating:
         self.before: Callable[[], object] = lambda: None
         self.beats = 0
         self.info = WorkerInfo(id=WORKER)
-        self.renewal = Renewal(
+        self.renewal = LeaseRenewal(
             engine=WatchedEngine(engine, self._hear).seam,
             worker=self.info,
             slots=Slots(1),
             clock=clock,
-            tell=lambda cancels: None,
+            on_cancels=lambda cancels: None,
             report=lambda: self.info,
         )
 
@@ -65,12 +65,12 @@ def test_a_beat_that_fails_is_tried_again_and_two_missed_ones_are_said(
     beating: Beating, clock: ManualClock
 ) -> None:
     beating.is_away = True
-    healthy = [beating.renewal.is_beating]
+    healthy = [beating.renewal.is_heartbeat_fresh]
     for _ in range(2):
         clock.advance(seconds=BEAT_SECONDS)
         with pytest.raises(StoreUnavailable):
             beating.renewal.renew_due()
-        healthy.append(beating.renewal.is_beating)
+        healthy.append(beating.renewal.is_heartbeat_fresh)
     failures = beating.renewal.renewals.failures
 
     beating.is_away = False
@@ -78,7 +78,7 @@ def test_a_beat_that_fails_is_tried_again_and_two_missed_ones_are_said(
 
     assert healthy == [True, True, False]
     assert failures == 2
-    assert beating.renewal.is_beating
+    assert beating.renewal.is_heartbeat_fresh
     assert beating.beats == 2
 
 
@@ -89,7 +89,7 @@ def test_a_change_is_said_with_the_next_tick_and_nothing_else_is(
     assert beating.beats == 1
 
     beating.info = WorkerInfo(id=WORKER, state=WorkerState.PAUSED)
-    beating.renewal.beat_soon()
+    beating.renewal.request_heartbeat()
     beating.renewal.renew_due()
     beating.renewal.renew_due()
 
@@ -101,11 +101,11 @@ def test_a_change_during_a_beat_is_said_by_the_next_one(beating: Beating, reader
     def changing() -> WorkerInfo:
         info, beating.info = beating.info, WorkerInfo(id=WORKER, state=WorkerState.PAUSED)
         if info.state is not WorkerState.PAUSED:
-            beating.renewal.beat_soon()  # from another thread, while the old state is on its way
+            beating.renewal.request_heartbeat()  # from another thread, while the old state is on its way
         return info
 
     beating.renewal._report = changing
-    beating.renewal.beat_soon()
+    beating.renewal.request_heartbeat()
     beating.renewal.renew_due()
     beating.renewal.renew_due()
 
@@ -126,7 +126,7 @@ def test_the_thread_that_beats_survives_an_outage(app: Forebay) -> None:
     worker.start()
     try:
         is_away.set()
-        worker._renewal.beat_soon()
+        worker._renewal.request_heartbeat()
         eventually(lambda: worker.renewals.failures >= 2)
         seen = len(beats)
         is_away.clear()
@@ -163,7 +163,7 @@ def test_a_beat_that_hangs_does_not_hold_up_the_stop_and_the_worker_leaves_when_
 
         beating.before = hang
         try:
-            beating.renewal.beat_soon()
+            beating.renewal.request_heartbeat()
             assert hangs.wait(DEADLINE)
             beating.renewal.stop()  # comes back, though the beat does not
             listed = [one.id for one in reader.workers()]
@@ -187,7 +187,7 @@ def test_a_worker_can_be_paused_by_the_job_that_finds_it_overloaded(app: Forebay
     def note(word: str) -> None:
         ran.append(word)
 
-    with app.working(threads=1, queues=["heavy", "light"]) as worker:
+    with app.run_worker(threads=1, queues=["heavy", "light"]) as worker:
 
         @app.task(name="measure")
         def measure(load: float) -> None:

@@ -65,7 +65,7 @@ def test_a_running_job_is_cancelled_when_the_call_returns_although_no_slot_is_fr
         await endless_async(begun, ended)
 
     task = app.task(name="t")(run_async if func is endless_async else run)
-    with app.working(threads=1, coroutines=1):
+    with app.run_worker(threads=1, coroutines=1):
         handle = task.enqueue()
         assert begun.wait(DEADLINE)
         state = handle.cancel("not needed", wait=True, timeout=DEADLINE)
@@ -83,7 +83,7 @@ def test_a_coroutine_cancels_a_running_job_and_waits(app: Forebay, begun: Event)
         await asyncio.to_thread(begun.wait, DEADLINE)
         return await handle.cancel_async("not needed", wait=True, timeout=DEADLINE)
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         assert asyncio.run(scene()) is JobState.CANCELLED
     assert ended == [(True, "not needed")]
 
@@ -101,7 +101,7 @@ def test_a_job_that_does_not_listen_runs_on_and_may_complete(app: Forebay, begun
                 continue
             return "done"
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         handle = deaf.enqueue()
         assert begun.wait(DEADLINE)
         with pytest.raises(WaitTimeout, match="it was asked to stop and has not"):
@@ -113,7 +113,7 @@ def test_a_job_that_does_not_listen_runs_on_and_may_complete(app: Forebay, begun
 def test_a_heartbeat_ends_a_cancelled_job(app: Forebay, begun: Event) -> None:
     ended: Ended = []
     task = app.task(name="t")(lambda: listening(begun, ended))
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         handle = task.enqueue()
         assert begun.wait(DEADLINE)
         assert handle.cancel("not needed", wait=True, timeout=DEADLINE) is JobState.CANCELLED

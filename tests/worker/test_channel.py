@@ -12,26 +12,26 @@ import pytest
 from forebay.domain.job import JobId, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.worker import Command, CommandKind, WorkerInfo
-from forebay.stores.protocol import Cancel, Refusal
+from forebay.stores.protocol import LeaseRefusal, PendingCancel
 from forebay.worker.channel import (
     TO_SUPERVISOR,
     TO_WORKER,
-    Answered,
-    Asked,
+    CancelsRequested,
     Channel,
-    Goodbye,
-    Hello,
-    InDoubt,
-    Kept,
-    Order,
-    Pause,
-    Poke,
-    Retiring,
-    Said,
-    Stop,
+    CommandAnswered,
+    CommandSent,
+    LeasesRenewed,
+    RenewalFailed,
+    SetPaused,
+    StatusChanged,
+    StopWorker,
     ToSupervisor,
     ToWorker,
-    Welcome,
+    WakeUp,
+    WorkerAccepted,
+    WorkerReady,
+    WorkerRetiring,
+    WorkerStopped,
 )
 
 LEASE = Lease(JobId("a job\nwith two lines"), 3)
@@ -55,21 +55,21 @@ def ends() -> Iterator[Ends]:
 
 
 TO_A_SUPERVISOR: Final[list[ToSupervisor]] = [
-    Hello(info=INFO, url="sqlite:///jobs.db", is_shared=True),
-    Said(info=INFO),
-    Retiring(reason="it is old", replace_after=1.0),
-    Answered(command_id="c", text="two\nlines"),
-    Goodbye(),
+    WorkerReady(info=INFO, url="sqlite:///jobs.db", is_shared=True),
+    StatusChanged(info=INFO),
+    WorkerRetiring(reason="it is old", replace_after=1.0),
+    CommandAnswered(command_id="c", text="two\nlines"),
+    WorkerStopped(),
 ]
 TO_A_WORKER: Final[list[ToWorker]] = [
-    Welcome(is_paused=True),
-    Kept(at=5, since=1.5, renewed=(LEASE,), refused=(Refusal(lease=LEASE, reason="gone"),)),
-    InDoubt(leases=(LEASE,), failures=2),
-    Asked(cancels=(Cancel(JobId("j"), "enough"),)),
-    Order(command=Command(id="c", worker=WorkerId("w"), kind=CommandKind.STACKS), until=3.5),
-    Stop(drain=25.0),
-    Pause(is_over=True),
-    Poke(),
+    WorkerAccepted(is_paused=True),
+    LeasesRenewed(at=5, since=1.5, renewed=(LEASE,), refused=(LeaseRefusal(lease=LEASE, reason="gone"),)),
+    RenewalFailed(leases=(LEASE,), failures=2),
+    CancelsRequested(cancels=(PendingCancel(JobId("j"), "enough"),)),
+    CommandSent(command=Command(id="c", worker=WorkerId("w"), kind=CommandKind.STACKS), until=3.5),
+    StopWorker(drain=25.0),
+    SetPaused(is_over=True),
+    WakeUp(),
 ]
 
 
@@ -80,18 +80,18 @@ def name_of(message: object) -> str:
 @pytest.mark.parametrize("message", TO_A_SUPERVISOR, ids=name_of)
 def test_what_a_worker_says_arrives_as_it_was_sent(ends: Ends, message: ToSupervisor) -> None:
     ends.worker.send(message)
-    ends.worker.send(Goodbye())
+    ends.worker.send(WorkerStopped())
 
-    assert ends.supervisor.receive() == [message, Goodbye()]
+    assert ends.supervisor.receive() == [message, WorkerStopped()]
     assert ends.supervisor.receive() == []
 
 
 @pytest.mark.parametrize("message", TO_A_WORKER, ids=name_of)
 def test_what_a_supervisor_says_arrives_as_it_was_sent(ends: Ends, message: ToWorker) -> None:
     ends.supervisor.send(message)
-    ends.supervisor.send(Welcome())
+    ends.supervisor.send(WorkerAccepted())
 
-    assert ends.worker.receive() == [message, Welcome()]
+    assert ends.worker.receive() == [message, WorkerAccepted()]
     assert ends.worker.receive() == []
 
 
@@ -112,26 +112,26 @@ def test_a_worker_does_not_understand_what_is_said_to_supervisors(ends: Ends, me
 
 
 def test_what_the_other_side_does_not_take_waits_for_it(ends: Ends) -> None:
-    long = Answered(command_id="c", text="x" * 500_000)
+    long = CommandAnswered(command_id="c", text="x" * 500_000)
 
     ends.worker.send(long)
-    ends.worker.send(Goodbye())
+    ends.worker.send(WorkerStopped())
     heard: list[ToSupervisor] = []
     while len(heard) < 2:
         heard += ends.supervisor.receive() or []
         ends.worker.flush()
 
-    assert heard == [long, Goodbye()]
+    assert heard == [long, WorkerStopped()]
 
 
 def test_news_that_may_be_missed_do_not_pile_up_for_one_who_does_not_read(ends: Ends) -> None:
-    news = InDoubt(leases=(LEASE,) * 1_000, failures=1)
+    news = RenewalFailed(leases=(LEASE,) * 1_000, failures=1)
 
     for _ in range(200):
         ends.supervisor.send(news, may_be_missed=True)
-    ends.supervisor.send(Welcome())
+    ends.supervisor.send(WorkerAccepted())
     heard: list[ToWorker] = []
-    while Welcome() not in heard:
+    while WorkerAccepted() not in heard:
         heard += ends.worker.receive() or []
         ends.supervisor.flush()
 
@@ -139,9 +139,9 @@ def test_news_that_may_be_missed_do_not_pile_up_for_one_who_does_not_read(ends: 
 
 
 def test_last_words_are_heard_before_the_end(ends: Ends) -> None:
-    ends.worker.send(Goodbye())
+    ends.worker.send(WorkerStopped())
     ends.worker.close()
 
-    assert ends.supervisor.receive() == [Goodbye()]
+    assert ends.supervisor.receive() == [WorkerStopped()]
     assert ends.supervisor.receive() is None
-    ends.supervisor.send(Welcome())  # nobody hears it, and nothing is raised
+    ends.supervisor.send(WorkerAccepted())  # nobody hears it, and nothing is raised

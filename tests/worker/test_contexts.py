@@ -27,7 +27,7 @@ def run_on(app: Forebay, kind: str, func: Callable[[int], Any]) -> list[Any]:
         return func(number)
 
     task = app.task(name="task")(func_async if kind == "loop" else func)
-    with app.working(threads=1, coroutines=1):
+    with app.run_worker(threads=1, coroutines=1):
         jobs = app.enqueue_many([task.job(number) for number in range(JOBS)])
         return [job.result(DEADLINE) for job in jobs]
 
@@ -120,7 +120,7 @@ def test_the_next_job_sees_nothing_also_when_the_one_before_failed_or_ran_too_lo
     spoiler = app.task(name="spoil", retries=0, timeout=0.1)(spoil_async if kind == "loop" else spoil)
     look = app.task(name="look")(look_async if kind == "loop" else look_here)
 
-    with app.working(threads=1, coroutines=1):
+    with app.run_worker(threads=1, coroutines=1):
         spoiler.enqueue(fails).wait(DEADLINE)
 
         assert look.enqueue().result(DEADLINE) == "nobody"
@@ -135,7 +135,7 @@ def test_tasks_that_a_coroutine_starts_inherit_its_variables_and_its_job(app: Fo
         tenant.set("mine")
         return await asyncio.create_task(child())
 
-    with app.working():
+    with app.run_worker():
         job = parent.enqueue()
         assert job.result(DEADLINE) == ["mine", job.id]
 
@@ -160,7 +160,7 @@ def test_coroutines_that_set_variables_go_on_running_side_by_side(app: Forebay) 
             await asyncio.sleep(0.001)
         return tenant.get()
 
-    with app.working(coroutines=10):
+    with app.run_worker(coroutines=10):
         jobs = app.enqueue_many([meet.job(number) for number in range(30)])
 
         assert [job.result(DEADLINE) for job in jobs] == [f"customer {number}" for number in range(30)]

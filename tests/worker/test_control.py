@@ -24,7 +24,7 @@ from forebay.testing.clock import ManualClock
 from forebay.worker.control import Control
 from forebay.worker.inbox import Inbox
 from forebay.worker.slots import Assignment, Slots
-from forebay.worker.steering import Steering
+from forebay.worker.steering import QueueWeights
 from forebay.worker.watchdog import Watchdog
 from forebay.worker.worker import Worker
 from tests.app.making import WatchedEngine
@@ -71,7 +71,9 @@ def told(app: Forebay, worker: Worker, kind: CommandKind, queue: str | None = No
     """Ask through the store; the worker's answer."""
     store = app.engine.store()
     try:
-        [command] = store.send(kind, [worker.id], queue=QueueName(queue) if queue else None, actor="ada")
+        [command] = store.send_command(
+            kind, [worker.id], queue=QueueName(queue) if queue else None, actor="ada"
+        )
     finally:
         store.close()
     return eventually(lambda: answer_to(app, command.id)) or ""
@@ -79,7 +81,7 @@ def told(app: Forebay, worker: Worker, kind: CommandKind, queue: str | None = No
 
 def answer_to(app: Forebay, command_id: str) -> str | None:
     [command] = app.client.read(lambda reader: reader.commands([command_id]))
-    return None if command is None else command.answer
+    return None if command is None else command.response
 
 
 def listed(app: Forebay, worker: Worker) -> WorkerInfo | None:
@@ -123,15 +125,15 @@ def test_a_paused_worker_lets_its_job_end_starts_nothing_and_goes_on_at_once_whe
 def test_a_pause_hands_back_what_was_claimed_and_not_started(rig: Rig) -> None:
     coordinator = rig.coordinator(threads=3)
     ids = rig.insert(3)
-    coordinator.turn()
+    coordinator.tick()
     [running] = rig.threads.begin(1)
 
-    coordinator.steering.pause()
-    coordinator.turn()
+    coordinator.queue_weights.pause()
+    coordinator.tick()
 
     assert rig.states(ids) == {"running": 1, "pending": 2}
     rig.threads.finish(running)
-    coordinator.turn()
+    coordinator.tick()
     assert rig.states(ids) == {"completed": 1, "pending": 2}
     assert {rig.job(job_id).failures + rig.job(job_id).crashes for job_id in ids} == {0}
 
@@ -146,30 +148,30 @@ def test_what_a_claim_brings_after_the_pause_is_not_started(rig: Rig) -> None:
             return getattr(rig.store, name)
 
         def exchange(self, *args: Any, **more: Any) -> Any:
-            answer = rig.store.exchange(*args, **more)
-            paused.steering.pause()
+            answer = rig.store.settle_and_claim(*args, **more)
+            paused.queue_weights.pause()
             return answer
 
     paused._store = cast(Store, Late())
     ids = rig.insert(2)
-    paused.turn()
+    paused.tick()
 
     assert rig.threads.given == []
-    paused.turn()
+    paused.tick()
     assert rig.states(ids) == {"pending": 2}
 
 
 def test_whoever_takes_the_ticket_first_has_the_job() -> None:
     slots, inbox = Slots(2), Inbox()
-    steering = Steering({DEFAULT_QUEUE: 1}, slots, inbox)
+    steering = QueueWeights({DEFAULT_QUEUE: 1}, slots, inbox)
     begun, waiting = an_assignment(), an_assignment(id="other")
     slots.add([begun, waiting])
-    assert begun.take()
+    assert begun.acquire()
 
     steering.pause()
 
     assert inbox.drain() == [(waiting, Interrupted(started=False))]
-    assert not waiting.take()
+    assert not waiting.acquire()
 
 
 @pytest.mark.shows("R-QUEUE-15")
@@ -303,7 +305,7 @@ def test_a_command_leaves_an_event_that_says_who_asked(app: Forebay) -> None:
     [event] = [
         event
         for _, event in app.client.read(lambda reader: reader.audit())
-        if event.kind is EventKind.COMMAND
+        if event.kind is EventKind.WORKER_COMMAND
     ]
     assert (event.actor, worker.id in event.detail) == ("ada", True)
 
@@ -340,8 +342,8 @@ def test_a_command_that_goes_wrong_is_answered_too(caplog: pytest.LogCaptureFixt
 def test_an_answer_that_the_store_did_not_take_is_given_again_and_the_command_is_not_repeated(
     store: Store,
 ) -> None:
-    store.beat(WorkerInfo(id=WorkerId("w")))
-    [sent] = store.send(CommandKind.RESUME, [WorkerId("w")])
+    store.heartbeat(WorkerInfo(id=WorkerId("w")))
+    [sent] = store.send_command(CommandKind.RESUME, [WorkerId("w")])
     control = Control(Stub(), Slots(1))
     answered: list[str] = []
 
@@ -409,7 +411,7 @@ def test_each_state_is_published(app: Forebay, holding: Holding) -> None:
         eventually(lambda: said[-1].state is WorkerState.IDLE)
         holding.task.enqueue(1)
         holding.runs(1)
-        worker._renewal.beat_soon()
+        worker._renewal.request_heartbeat()
         eventually(lambda: said[-1].state is WorkerState.WORKING)
         worker.pause()
         eventually(lambda: said[-1].state is WorkerState.PAUSED)
@@ -428,15 +430,15 @@ def test_a_stop_that_comes_while_the_worker_begins_is_shown(
     app: Forebay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = Worker(app.engine, app.registry)
-    changes, phases = worker._changes, list[WorkerState]()
+    changes, phases = worker._set_phase, list[WorkerState]()
 
     def stopped_meanwhile(phase: WorkerState) -> None:
         if phase is WorkerState.WORKING:
             worker.ask_to_stop()
         changes(phase)
-        phases.append(worker._reporting.phase)
+        phases.append(worker._status_reporter.phase)
 
-    monkeypatch.setattr(worker, "_changes", stopped_meanwhile)
+    monkeypatch.setattr(worker, "_set_phase", stopped_meanwhile)
     worker.start()
     worker.stop()
 
@@ -501,7 +503,7 @@ def test_ten_jobs_are_named_and_all_are_counted(app: Forebay, holding: Holding) 
 @pytest.mark.parametrize("beat", [4.9, 301, -1, nan])
 def test_a_beat_outside_of_its_range_is_refused(app: Forebay, beat: float) -> None:
     with pytest.raises(ConfigError, match="beat must be a number of seconds from 5 to 300"):
-        Worker(app.engine, app.registry, beat=beat)
+        Worker(app.engine, app.registry, heartbeat=beat)
 
 
 @pytest.mark.shows("R-CFG-47")
@@ -510,7 +512,7 @@ def test_the_beat_is_part_of_what_a_worker_says(app: Forebay) -> None:
         info = listed(app, worker)
 
     assert info is not None
-    assert info.beat_ms == 5_000
+    assert info.heartbeat_ms == 5_000
 
 
 @pytest.mark.parametrize("queues", [{"mail": 0}, {"mail": 1.5}, {"mail": True}, {}, "mail"])
@@ -563,10 +565,10 @@ def test_time_in_which_the_whole_process_was_stopped_is_not_held_against_the_loo
     def watched(seconds: float) -> bool:
         for _ in range(round(seconds * 2)):
             clock.advance(seconds=0.5)
-            watchdog.look()
+            watchdog.check()
         return watchdog.is_hopeless
 
-    watchdog.moved()
+    watchdog.mark_progress()
     before = watched(10)
     clock.advance(seconds=3_600)  # as by SIGSTOP: neither the loop nor whoever looks after it moves
     after = (watchdog.is_hopeless, watchdog.is_silent)

@@ -6,17 +6,17 @@ import logging
 
 import pytest
 
-from forebay.app.duty import Duty
+from forebay.app.duty import MaintenanceTask
 from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Snoozed
 from forebay.domain.retry import RetryPolicy
-from forebay.scheduler.promoting import Promoting
-from forebay.scheduler.standard import standard_duties
-from forebay.stores.protocol import Store, Want
+from forebay.scheduler.promoting import Promoter
+from forebay.scheduler.standard import standard_tasks
+from forebay.stores.protocol import QueueClaim, Store
 from forebay.testing.clock import ManualClock
-from forebay.worker.slots import Kind
+from forebay.worker.slots import ExecutorKind
 from tests.app.watching import Watched
 from tests.stores.support import OTHER_WORKER, claim, complete
 from tests.worker.rig import Rig
@@ -32,7 +32,7 @@ def test_a_turn_claims_for_the_free_slots_and_gives_the_jobs_to_the_executor(rig
     ids = rig.insert(5)
     coordinator = rig.coordinator(threads=2)
 
-    coordinator.turn()
+    coordinator.tick()
 
     assert [one.job.id for one in rig.threads.given] == ids[:2]
     assert rig.states(ids) == {"running": 2, "pending": 3}
@@ -42,10 +42,10 @@ def test_what_has_ended_is_settled_before_more_is_claimed_in_the_same_call(rig: 
     ids = rig.insert(3)
     watched = Watched(rig.store)
     coordinator = rig.coordinator(threads=1, store=watched.seam)
-    coordinator.turn()
+    coordinator.tick()
     rig.finish_all(Completed(b"7"))
 
-    coordinator.turn()
+    coordinator.tick()
 
     assert watched.calls == ["exchange", "exchange"]
     assert rig.states(ids) == {"completed": 1, "running": 1, "pending": 1}
@@ -57,10 +57,10 @@ def test_all_that_has_piled_up_is_settled_by_one_call(rig: Rig) -> None:
     ids = rig.insert(8)
     watched = Watched(rig.store)
     coordinator = rig.coordinator(threads=8, store=watched.seam)
-    coordinator.turn()
+    coordinator.tick()
     rig.finish_all()
 
-    coordinator.turn()
+    coordinator.tick()
 
     assert watched.calls == ["exchange", "exchange"]
     assert rig.states(ids) == {"completed": 8}
@@ -73,9 +73,9 @@ def test_the_jobs_that_ran_last_are_known_by_name(rig: Rig) -> None:
     coordinator = rig.coordinator(threads=7)
 
     for _ in range(2):
-        coordinator.turn()
+        coordinator.tick()
         rig.finish_all()
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.states(ids) == {"completed": 14}
     assert rig.slots.recent == tuple(ids[-10:])
@@ -88,9 +88,9 @@ def test_a_failed_job_is_run_again_when_it_is_due_and_dies_after_its_last_retry(
     states = []
 
     for _ in range(3):
-        coordinator.turn()
+        coordinator.tick()
         rig.finish_all(Failed(BOOM))
-        pause = coordinator.turn()
+        pause = coordinator.tick()
         states.append(rig.job(job).state)
         rig.clock.advance(seconds=pause)
         rig.clock.advance(seconds=60)
@@ -103,20 +103,20 @@ def test_a_failed_job_is_run_again_when_it_is_due_and_dies_after_its_last_retry(
 def test_a_turn_sleeps_no_longer_than_until_the_next_job_is_due(rig: Rig) -> None:
     rig.insert(delay_ms=300)
 
-    assert rig.coordinator().turn() == pytest.approx(0.3)
+    assert rig.coordinator().tick() == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("queue", ["calls", "coroutines"])
 def test_a_worker_of_two_lanes_wakes_for_the_next_job_of_either(rig: Rig, queue: str) -> None:
-    rig.lanes = {"calls": frozenset([Kind.CALLS]), "coroutines": frozenset([Kind.COROUTINES])}
+    rig.lanes = {"calls": frozenset([ExecutorKind.CALLS]), "coroutines": frozenset([ExecutorKind.COROUTINES])}
     [job] = rig.insert(queue=QueueName(queue), delay_ms=300)
     rig.insert(queue=QueueName(queue), delay_ms=2_000)
     coordinator = rig.coordinator(queues=["calls", "coroutines"])
 
     def pauses() -> list[float]:
-        found = [coordinator.turn()]
+        found = [coordinator.tick()]
         while not found[-1]:
-            found.append(coordinator.turn())
+            found.append(coordinator.tick())
         return found
 
     assert pauses() == [0.0, pytest.approx(0.3)]
@@ -128,10 +128,10 @@ def test_a_worker_of_two_lanes_wakes_for_the_next_job_of_either(rig: Rig, queue:
 def test_a_job_of_a_fresh_delay_of_zero_is_claimed_in_the_turn_that_settles_it(rig: Rig) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator()
-    coordinator.turn()
+    coordinator.tick()
     rig.finish_all(Failed(BOOM, after_ms=0))
 
-    coordinator.turn()
+    coordinator.tick()
 
     assert [one.job.attempt for one in rig.threads.given] == [1, 2]
     assert rig.job(job).state is JobState.RUNNING
@@ -141,10 +141,10 @@ def test_a_job_of_a_fresh_delay_of_zero_is_claimed_in_the_turn_that_settles_it(r
 def test_a_snoozed_job_counts_no_failure(rig: Rig) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator()
-    coordinator.turn()
+    coordinator.tick()
     rig.finish_all(Snoozed(60_000))
 
-    coordinator.turn()
+    coordinator.tick()
 
     assert (rig.job(job).state, rig.job(job).failures) == (JobState.SCHEDULED, 0)
 
@@ -156,15 +156,15 @@ def test_a_settlement_of_a_lost_lease_is_dropped_and_reported(
 ) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator()
-    coordinator.turn()
+    coordinator.tick()
     [mine] = rig.threads.begin()
     rig.clock.advance(seconds=31)
     [swept] = other_store.sweep(OTHER_WORKER)
-    other_store.exchange(OTHER_WORKER, [complete(swept, b"theirs")])
+    other_store.settle_and_claim(OTHER_WORKER, [complete(swept, b"theirs")])
     rig.threads.finish(mine, outcome)
 
     with caplog.at_level(logging.WARNING):
-        coordinator.turn()
+        coordinator.tick()
 
     assert rig.job(job).result == b"theirs"
     assert coordinator.is_idle
@@ -175,12 +175,12 @@ def test_a_settlement_of_a_lost_lease_is_dropped_and_reported(
 def test_one_settlement_that_cannot_be_stored_does_not_hold_up_the_others(rig: Rig) -> None:
     ids = rig.insert(5, policy=RetryPolicy(max_retries=0))
     coordinator = rig.coordinator(threads=5)
-    coordinator.turn()
+    coordinator.tick()
     ugly = Discarded(AttemptError(type="Boom", message="half of a pair: \ud800"))
     for number, one in enumerate(rig.threads.begin()):
         rig.threads.finish(one, ugly if number == 2 else Completed(b"1"))
 
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.states(ids) == {"completed": 4, "dead": 1}
     assert "cannot hold" in (rig.job(ids[2]).reason or "")
@@ -193,20 +193,20 @@ def test_queues_take_turns_so_that_none_waits_behind_the_others(rig: Rig) -> Non
     coordinator = rig.coordinator(threads=1, queues=["a", "b"])
 
     for _ in range(6):
-        coordinator.turn()
+        coordinator.tick()
         rig.finish_all()
 
     assert [one.job.queue for one in rig.threads.given] == ["b", "a", "b", "a", "b", "a"]
 
 
 def test_coroutines_are_claimed_while_all_threads_are_taken(rig: Rig) -> None:
-    rig.lanes = {"calls": frozenset([Kind.CALLS]), "web": frozenset([Kind.COROUTINES])}
+    rig.lanes = {"calls": frozenset([ExecutorKind.CALLS]), "web": frozenset([ExecutorKind.COROUTINES])}
     rig.insert(3, queue=QueueName("calls"))
     rig.insert(30, queue=QueueName("web"), task="co")
     coordinator = rig.coordinator(threads=2, coroutines=20, queues=["calls", "web"])
 
-    assert coordinator.turn() == 0.0  # the other lane has its turn before anybody sleeps
-    assert coordinator.turn() > 0.0
+    assert coordinator.tick() == 0.0  # the other lane has its turn before anybody sleeps
+    assert coordinator.tick() > 0.0
 
     assert (len(rig.threads.given), len(rig.loop.given)) == (2, 20)
 
@@ -217,15 +217,15 @@ def test_coroutines_are_claimed_while_all_threads_are_taken(rig: Rig) -> None:
 def test_what_could_not_start_within_a_second_is_handed_back_without_a_failure(rig: Rig) -> None:
     ids = rig.insert(2)
     coordinator = rig.coordinator(threads=2)
-    coordinator.turn()
+    coordinator.tick()
     rig.threads.begin(1)
     rig.clock.advance(seconds=0.9)
-    coordinator.turn()
+    coordinator.tick()
     assert rig.states(ids) == {"running": 2}
 
     rig.clock.advance(seconds=0.1)
     coordinator.is_claiming = False
-    coordinator.turn()
+    coordinator.tick()
 
     late = rig.job(ids[1])
     assert (late.state, late.failures, late.crashes) == (JobState.PENDING, 0, 0)
@@ -235,20 +235,20 @@ def test_what_could_not_start_within_a_second_is_handed_back_without_a_failure(r
 def test_a_job_that_an_executor_has_taken_and_not_begun_is_not_waited_for(rig: Rig) -> None:
     rig.insert(1)
     coordinator = rig.coordinator(threads=1)
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.given
-    assert one.take()
+    assert one.acquire()
     rig.clock.advance(seconds=2)
-    coordinator.turn()
+    coordinator.tick()
 
-    assert coordinator.turn() > 0
+    assert coordinator.tick() > 0
 
 
 def test_a_turn_sleeps_no_longer_than_until_a_waiting_job_is_late(rig: Rig) -> None:
     rig.insert(1)
     coordinator = rig.coordinator(threads=1)
 
-    assert coordinator.turn() == pytest.approx(1.0)
+    assert coordinator.tick() == pytest.approx(1.0)
 
 
 # ------------------------------------------------------------------ duties and sleep
@@ -272,12 +272,12 @@ class Counting:
 
 def test_duties_are_done_at_the_start_and_then_each_second(rig: Rig) -> None:
     duty = Counting()
-    duties: list[Duty] = [duty]
+    duties: list[MaintenanceTask] = [duty]
     coordinator = rig.coordinator(duties=duties)
     runs = []
 
     for _ in range(8):
-        coordinator.turn()
+        coordinator.tick()
         runs.append(duty.runs)
         rig.clock.advance(seconds=0.25)
 
@@ -302,10 +302,10 @@ def test_duties_wait_for_a_turn_without_jobs_to_start(rig: Rig) -> None:
     duty = Looking(rig)
     coordinator = rig.coordinator(duties=[duty])
 
-    pause = coordinator.turn()
+    pause = coordinator.tick()
     before = duty.runs
     rig.clock.advance(seconds=pause)
-    coordinator.turn()
+    coordinator.tick()
 
     assert (before, pause, duty.runs) == (0, 0.125, 1)
 
@@ -317,7 +317,7 @@ def test_a_worker_that_always_has_jobs_to_start_does_its_duties_a_little_late(ri
     began = rig.clock.monotonic()
 
     for _ in range(13):
-        coordinator.turn()
+        coordinator.tick()
         rig.clock.advance(seconds=0.125)
         rig.finish_all()
         rig.insert(10)
@@ -331,7 +331,7 @@ def test_no_job_starts_before_the_duties_of_its_turn_are_done(rig: Rig) -> None:
     rig.insert()
     rig.clock.advance(seconds=0.25)  # so that they do not wait any longer
 
-    coordinator.turn()
+    coordinator.tick()
 
     assert [started for _, started in duty.seen] == [0]
     assert len(rig.threads.given) == 1
@@ -342,16 +342,16 @@ def test_word_of_new_jobs_comes_before_the_duties_that_are_left(rig: Rig) -> Non
         name = "poke"
 
         def run(self, store: Store) -> bool:
-            rig.inbox.poke()
+            rig.inbox.wake()
             return super().run(store)
 
     first, second = Poking(), Counting()
     coordinator = rig.coordinator(duties=[first, second])
 
-    coordinator.turn()
+    coordinator.tick()
     before = second.runs
     rig.clock.advance(seconds=0.125)
-    coordinator.turn()
+    coordinator.tick()
 
     assert (before, first.runs, second.runs) == (0, 1, 1)
 
@@ -360,21 +360,21 @@ def test_word_of_new_jobs_comes_before_the_duties_that_are_left(rig: Rig) -> Non
 def test_an_idle_worker_sleeps_until_its_duties_are_due(rig: Rig) -> None:
     coordinator = rig.coordinator(duties=[Counting()])
 
-    assert coordinator.turn() == pytest.approx(1.0)
+    assert coordinator.tick() == pytest.approx(1.0)
     rig.clock.advance(seconds=0.4)
-    assert coordinator.turn() == pytest.approx(0.6)
+    assert coordinator.tick() == pytest.approx(0.6)
 
 
 def test_a_duty_with_more_to_do_is_gone_on_with_at_once(rig: Rig) -> None:
     coordinator = rig.coordinator(duties=[Counting(batches=100)])
 
-    assert coordinator.turn() == 0.0
+    assert coordinator.tick() == 0.0
 
 
 @pytest.mark.shows("R-SWEEP-04", "R-SWEEP-06", "R-SWEEP-11")
 def test_a_worker_sweeps_soon_after_its_start_and_again_and_again(rig: Rig, other_store: Store) -> None:
     sweeper = WorkerId("sweeper")
-    duties = standard_duties(sweeper=sweeper, clock=rig.clock, roll=lambda: 1.0)
+    duties = standard_tasks(sweeper=sweeper, clock=rig.clock, roll=lambda: 1.0)
     coordinator = rig.coordinator(duties=duties)
     swept = []
 
@@ -383,7 +383,7 @@ def test_a_worker_sweeps_soon_after_its_start_and_again_and_again(rig: Rig, othe
         claim(other_store, queue=QueueName("elsewhere"), worker=OTHER_WORKER)
         for _ in range(45):
             rig.clock.advance(seconds=1)
-            coordinator.turn()
+            coordinator.tick()
         swept.append((rig.job(job).state, rig.job(job).crashes))
         other_store.cancel([job])
 
@@ -392,11 +392,11 @@ def test_a_worker_sweeps_soon_after_its_start_and_again_and_again(rig: Rig, othe
 
 def test_due_jobs_of_queues_that_nobody_asks_are_promoted_too(rig: Rig) -> None:
     [job] = rig.insert(queue=QueueName("elsewhere"), delay_ms=500)
-    coordinator = rig.coordinator(duties=[Promoting()])
-    coordinator.turn()
+    coordinator = rig.coordinator(duties=[Promoter()])
+    coordinator.tick()
 
     rig.clock.advance(seconds=1)
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.job(job).state is JobState.PENDING
 
@@ -408,7 +408,7 @@ def test_an_empty_queue_is_asked_once_for_each_sleep(rig: Rig, clock: ManualCloc
 
     pauses = []
     for _ in range(3):
-        pauses.append(coordinator.turn())
+        pauses.append(coordinator.tick())
         clock.advance(seconds=pauses[-1])
 
     assert watched.calls == ["exchange"] * 3
@@ -418,11 +418,11 @@ def test_an_empty_queue_is_asked_once_for_each_sleep(rig: Rig, clock: ManualCloc
 def test_a_coordinator_that_does_not_claim_settles_and_claims_nothing(rig: Rig) -> None:
     ids = rig.insert(3)
     coordinator = rig.coordinator(threads=1)
-    coordinator.turn()
+    coordinator.tick()
     rig.finish_all()
     coordinator.is_claiming = False
 
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.states(ids) == {"completed": 1, "pending": 2}
     assert claim(rig.store, 1, worker=OTHER_WORKER) != []
@@ -432,6 +432,6 @@ def test_wants_name_the_room_there_is(rig: Rig) -> None:
     asked: list[object] = []
     watched = Watched(rig.store, lambda name, args: asked.append(args[2:4]))
 
-    rig.coordinator(threads=3, store=watched.seam).turn()
+    rig.coordinator(threads=3, store=watched.seam).tick()
 
-    assert asked == [([Want(QueueName("default"), 3)], 3)]
+    assert asked == [([QueueClaim(QueueName("default"), 3)], 3)]

@@ -9,8 +9,8 @@ from forebay.app.codec import encode_call
 from forebay.domain.job import DEFAULT_QUEUE, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Outcome
-from forebay.domain.settlement import Ending
-from forebay.worker.invoke import Invoke
+from forebay.domain.settlement import OutcomeKind
+from forebay.worker.invoke import Invoker
 from forebay.worker.slots import Assignment
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, called
@@ -35,7 +35,7 @@ def test_a_job_that_cannot_be_decoded_is_claimed_once_and_dead_with_the_reason(
     def send(number: int) -> None:
         ran.append(number)
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         [bad] = app.enqueue_many([NewJob(task="send", payload=payload)])
         record = bad.wait(DEADLINE)
         send.enqueue(7).wait(DEADLINE)
@@ -43,7 +43,7 @@ def test_a_job_that_cannot_be_decoded_is_claimed_once_and_dead_with_the_reason(
     assert (record.state, record.attempt) == (JobState.DEAD, 1)
     assert (record.reason or "").startswith(words)
     [attempt] = bad.history().attempts
-    assert (attempt.ending, attempt.error.type) == (Ending.DISCARDED, words.partition(":")[0])
+    assert (attempt.outcome, attempt.error.type) == (OutcomeKind.DISCARDED, words.partition(":")[0])
     assert record.payload == payload
     assert ran == [7]
 
@@ -63,15 +63,15 @@ def test_the_exceptions_behind_an_exception_are_told_in_the_dead_letters(rig: Ri
             raise ValueError("no price")  # noqa: B904 - it is behind the error although nobody says so
 
     def outcome(one: Assignment) -> Outcome:
-        return called(Invoke(app.registry), one)
+        return called(Invoker(app.registry), one)
 
     [job] = rig.insert(payload=encode_call((), {}), policy=RetryPolicy(max_retries=2))
     coordinator = rig.coordinator()
     for _ in range(3):
-        coordinator.turn()
+        coordinator.tick()
         [one] = rig.threads.begin()
         rig.threads.finish(one, outcome(one))
-        coordinator.turn()
+        coordinator.tick()
         rig.clock.advance(seconds=3_600)
 
     assert (rig.job(job).state, rig.job(job).reason) == (JobState.DEAD, "ValueError: no price")
@@ -92,10 +92,10 @@ def test_a_retry_waits_and_of_two_jobs_alike_the_one_that_was_meant_is_cancelled
         raise ValueError
 
     coordinator = rig.coordinator()
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.begin()
-    rig.threads.finish(one, called(Invoke(app.registry), one))
-    coordinator.turn()
+    rig.threads.finish(one, called(Invoker(app.registry), one))
+    coordinator.tick()
 
     assert one.job.id == first
     retry = rig.job(first)

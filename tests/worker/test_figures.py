@@ -6,14 +6,14 @@ from itertools import groupby
 
 import pytest
 
-from forebay.app.figures import queue_figures, series, totals
+from forebay.app.figures import queue_stats, queue_totals, series
 from forebay.domain.job import DAY_MS, DEFAULT_QUEUE, QueueName
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.domain.series import steps_between
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError
-from forebay.scheduler.measuring import Measuring
+from forebay.scheduler.measuring import MetricsRollup
 from tests.stores.support import WORKER
 from tests.worker.rig import Rig
 
@@ -24,22 +24,22 @@ def worked(rig: Rig) -> None:
     """A queue of four jobs, one of them there before, of which a worker has ended three; another waits."""
     rig.insert(1)
     rig.insert(1, queue=QueueName("other"))
-    Measuring(rig.clock).run(rig.store)
+    MetricsRollup(rig.clock).run(rig.store)
     rig.clock.advance(ms=TEN_SECONDS)
     rig.insert(3)
-    rig.store.beat(WorkerInfo(id=WORKER, queues=(DEFAULT_QUEUE,), beat_at=rig.clock.now_ms()))
+    rig.store.heartbeat(WorkerInfo(id=WORKER, queues=(DEFAULT_QUEUE,), heartbeat_at=rig.clock.now_ms()))
     rig.clock.advance(ms=300)
     coordinator = rig.coordinator(threads=3)
-    coordinator.turn()
+    coordinator.tick()
     [first, *others] = rig.threads.begin()
     rig.clock.advance(ms=40)
     rig.threads.finish(first, Failed(BOOM, after_ms=HOUR))
     for one in others:
         rig.threads.finish(one)
     coordinator.is_claiming = False
-    coordinator.turn()
-    coordinator.last_figures()
-    Measuring(rig.clock).run(rig.store)
+    coordinator.tick()
+    coordinator.flush_metrics()
+    MetricsRollup(rig.clock).run(rig.store)
 
 
 @pytest.mark.shows("R-MET-22", "R-TEST-42")
@@ -47,7 +47,7 @@ def worked(rig: Rig) -> None:
 def test_what_a_worker_does_is_told_by_the_figures_of_its_queue(rig: Rig) -> None:
     worked(rig)
 
-    found, other = queue_figures(rig.reader, window_ms=MINUTE)
+    found, other = queue_stats(rig.reader, window_ms=MINUTE)
 
     assert (found.queue, other.queue) == (DEFAULT_QUEUE, "other")
     assert (found.counts.pending, found.counts.completed, found.counts.retrying) == (1, 2, 1)
@@ -57,10 +57,10 @@ def test_what_a_worker_does_is_told_by_the_figures_of_its_queue(rig: Rig) -> Non
     assert found.wait.percentile_ms(50) == pytest.approx(300, rel=0.032)
     assert found.run.percentile_ms(99) == pytest.approx(40, rel=0.032)
     assert (found.waits_ms, found.consumers, other.consumers) == (340, 1, 0)
-    [at_once, _], [lately, _] = queue_figures(rig.reader, window_ms=TEN_SECONDS), queue_figures(rig.reader)
+    [at_once, _], [lately, _] = queue_stats(rig.reader, window_ms=TEN_SECONDS), queue_stats(rig.reader)
     assert (at_once.throughput, lately.window_ms, lately.span.error_rate) == (2 / 10, 5 * MINUTE, 1 / 3)
     for window in (2 * HOUR, 2 * DAY_MS):
-        assert queue_figures(rig.reader, [DEFAULT_QUEUE], window)[0].span.count("completed") == 2
+        assert queue_stats(rig.reader, [DEFAULT_QUEUE], window)[0].span.count("completed") == 2
 
 
 @pytest.mark.shows("R-MET-23")
@@ -74,23 +74,23 @@ def test_what_a_worker_does_is_told_over_time_and_as_a_whole(rig: Rig) -> None:
         assert sum(value or 0 for value in enqueued) == 3
     long_ago = steps_between(rig.clock.now_ms() - 8 * DAY_MS, rig.clock.now_ms() - 8 * DAY_MS + MINUTE)
     assert set(series(rig.reader, ["completed"], long_ago)[0]) == {None}
-    [hidden] = series(rig.reader, ["completed"], steps, sees=lambda name: name == "other")
+    [hidden] = series(rig.reader, ["completed"], steps, includes=lambda name: name == "other")
     assert sum(value or 0 for value in hidden) == 0
-    found = totals(rig.reader)
-    assert found[DEFAULT_QUEUE].tally.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
+    found = queue_totals(rig.reader)
+    assert found[DEFAULT_QUEUE].stats.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
     assert (found[DEFAULT_QUEUE].accepted, found[QueueName("other")].accepted) == (4, 1)
 
 
 @pytest.mark.shows("R-MET-42", "R-NFR-11")
 def test_while_jobs_run_no_figure_stays_the_same_for_more_than_thirty_seconds(rig: Rig) -> None:
-    coordinator = rig.coordinator(threads=1, duties=[Measuring(rig.clock)])
+    coordinator = rig.coordinator(threads=1, duties=[MetricsRollup(rig.clock)])
     seen: list[tuple[object, ...]] = []
 
     for _ in range(3 * 60):
         rig.insert(1)
-        coordinator.turn()
+        coordinator.tick()
         rig.finish_all()
-        coordinator.turn()
+        coordinator.tick()
         rig.clock.advance(ms=1_000)
         seen.append(told(rig))
 
@@ -105,10 +105,10 @@ TOLD = ("completed lately", "run time", "enqueued lately", "over time", "ever co
 
 def told(rig: Rig) -> tuple[object, ...]:
     """What the service, Prometheus and the dashboard show."""
-    [now] = queue_figures(rig.reader, [DEFAULT_QUEUE], HOUR)
+    [now] = queue_stats(rig.reader, [DEFAULT_QUEUE], HOUR)
     steps = steps_between(rig.clock.now_ms() - HOUR, rig.clock.now_ms(), TEN_SECONDS)
     [over_time] = series(rig.reader, ["completed"], steps)
-    ever = totals(rig.reader).get(DEFAULT_QUEUE)
+    ever = queue_totals(rig.reader).get(DEFAULT_QUEUE)
     return (
         now.span.count("completed"),
         now.run.count,
@@ -122,4 +122,4 @@ def told(rig: Rig) -> tuple[object, ...]:
 @pytest.mark.parametrize("window_ms", [0, TEN_SECONDS - 1, 91 * DAY_MS])
 def test_a_window_that_cannot_be_is_refused(rig: Rig, window_ms: int) -> None:
     with pytest.raises(ConfigError, match="a window is from 10 seconds to 90 days long"):
-        queue_figures(rig.reader, [], window_ms)
+        queue_stats(rig.reader, [], window_ms)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState
-from forebay.stores.protocol import Exchange, Store
-from forebay.worker.slots import Kind
+from forebay.stores.protocol import SettleAndClaimResult, Store
+from forebay.worker.slots import ExecutorKind
 from tests.worker.rig import Rig
 
 
@@ -25,8 +25,8 @@ class Forgetful:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def exchange(self, *args: Any) -> Exchange:
-        answer = self._store.exchange(*args)
+    def exchange(self, *args: Any) -> SettleAndClaimResult:
+        answer = self._store.settle_and_claim(*args)
         again, self.again = self.again, ()
         return replace(answer, jobs=(*again, *answer.jobs))
 
@@ -42,76 +42,76 @@ def test_an_attempt_that_runs_here_is_not_started_again_and_leaks_no_slot(
 ) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator(threads=4, store=cast(Store, forgetful))
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.begin()
-    one.lost()  # the store has refused to renew what it did not know
-    one.context.tell_lost()
+    one.mark_lost()  # the store has refused to renew what it did not know
+    one.context.mark_lease_lost()
     forgetful.again = [one.job]
 
     rig.clock.advance(seconds=1)
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.threads.given == [one]
-    assert not one.context.is_lost
+    assert not one.context.is_lease_lost
     assert one.renew_at < float("inf")
-    assert (rig.slots.free(Kind.CALLS), rig.slots.leases()) == (3, [one.lease])
+    assert (rig.slots.free(ExecutorKind.CALLS), rig.slots.leases()) == (3, [one.lease])
     rig.threads.finish(one)
-    coordinator.turn()
-    assert (rig.slots.free(Kind.CALLS), len(rig.slots)) == (4, 0)
+    coordinator.tick()
+    assert (rig.slots.free(ExecutorKind.CALLS), len(rig.slots)) == (4, 0)
     assert rig.job(job).state is JobState.COMPLETED
 
 
 def test_an_abandoned_attempt_stays_lost_for_its_code(rig: Rig, forgetful: Forgetful) -> None:
     rig.insert(timeout_ms=1_000)
     coordinator = rig.coordinator(threads=4, store=cast(Store, forgetful))
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.begin()
     for _ in range(2):
         rig.clock.advance(seconds=1)
-        coordinator._interrupting.look()
+        coordinator._interrupter.check()
 
     coordinator._start([one.job], rig.clock.monotonic())
 
     assert one.abandoned_at is not None
-    assert one.context.is_lost
+    assert one.context.is_lease_lost
 
 
 def test_an_attempt_that_waits_for_a_thread_is_started_once(rig: Rig, forgetful: Forgetful) -> None:
     rig.insert()
     coordinator = rig.coordinator(threads=4, store=cast(Store, forgetful))
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.given
     forgetful.again = [one.job]
 
     rig.insert()
-    coordinator.turn()
+    coordinator.tick()
 
     assert [given.job.id for given in rig.threads.given].count(one.job.id) == 1
-    assert rig.slots.free(Kind.CALLS) == 2
+    assert rig.slots.free(ExecutorKind.CALLS) == 2
     rig.finish_all()
-    coordinator.turn()
-    assert rig.slots.free(Kind.CALLS) == 4
+    coordinator.tick()
+    assert rig.slots.free(ExecutorKind.CALLS) == 4
 
 
 def test_an_attempt_whose_outcome_is_on_its_way_is_settled_with_that(rig: Rig, forgetful: Forgetful) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator(threads=4, store=cast(Store, forgetful))
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.begin()
     forgetful.again = [one.job]
     original = forgetful.exchange
 
-    def end_meanwhile(*args: Any) -> Exchange:
+    def end_meanwhile(*args: Any) -> SettleAndClaimResult:
         answer = original(*args)
         rig.threads.finish(one)
         return answer
 
     forgetful.exchange = end_meanwhile  # type: ignore[method-assign]
     rig.clock.advance(seconds=1)
-    coordinator.turn()
+    coordinator.tick()
     forgetful.exchange = original  # type: ignore[method-assign]
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.threads.given == [one]
     assert rig.job(job).state is JobState.COMPLETED
-    assert rig.slots.free(Kind.CALLS) == 4
+    assert rig.slots.free(ExecutorKind.CALLS) == 4

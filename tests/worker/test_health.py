@@ -10,7 +10,7 @@ from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.testing.clock import ManualClock
 from forebay.worker.health import HealthLog
-from forebay.worker.reporting import Load, processor_seconds
+from forebay.worker.reporting import CpuLoad, cpu_seconds
 
 INFO = WorkerInfo(
     id=WorkerId("w1"), state=WorkerState.WORKING, completed=7, failed=1, memory=50 * 2**20, cpu=0.25
@@ -38,10 +38,10 @@ def test_once_a_minute_a_worker_says_how_it_is(caplog: pytest.LogCaptureFixture)
     asked = Asked(clock, {QueueName("mail"): 4})
     health = HealthLog(clock, lambda: INFO, asked.depths)
 
-    health.look()
+    health.log_if_due()
     clock.advance(seconds=60)
-    health.look()
-    health.look()
+    health.log_if_due()
+    health.log_if_due()
 
     assert caplog.messages == [
         "worker w1 is working: up 60 s, 7 completed, 1 failed, 50 MB, 0.25 of a core; pending {'mail': 4}; "
@@ -57,7 +57,7 @@ def test_a_store_that_does_not_answer_is_said_too(caplog: pytest.LogCaptureFixtu
     health = HealthLog(clock, lambda: INFO, Asked(clock, None).depths)
     clock.advance(seconds=61)
 
-    health.look()
+    health.log_if_due()
 
     assert "pending unknown" in caplog.text
 
@@ -72,7 +72,7 @@ def test_whatever_a_store_does_the_worker_goes_on(caplog: pytest.LogCaptureFixtu
     health = HealthLog(clock, lambda: INFO, broken)
     clock.advance(seconds=61)
 
-    health.look()
+    health.log_if_due()
 
     assert "jobs that wait cannot be counted now: odd" in caplog.text
     assert "pending unknown" in caplog.text
@@ -85,7 +85,7 @@ def test_nobody_is_asked_when_nobody_listens(caplog: pytest.LogCaptureFixture) -
     health = HealthLog(clock, lambda: INFO, asked.depths)
     clock.advance(seconds=61)
 
-    health.look()
+    health.log_if_due()
 
     assert asked.times == 0
 
@@ -93,15 +93,15 @@ def test_nobody_is_asked_when_nobody_listens(caplog: pytest.LogCaptureFixture) -
 @pytest.mark.shows("R-WORK-47")
 def test_a_process_knows_how_much_of_a_core_it_takes() -> None:
     clock = ManualClock()
-    load = Load(clock)
-    assert load.share() is None
+    load = CpuLoad(clock)
+    assert load.sample() is None
 
-    before = processor_seconds()
-    while processor_seconds() < before + 0.01:
+    before = cpu_seconds()
+    while cpu_seconds() < before + 0.01:
         pass
     clock.advance(seconds=2)
 
-    first = load.share()
+    first = load.sample()
     assert first is not None
     assert first > 0
-    assert load.share() == first  # a second has not passed since
+    assert load.sample() == first  # a second has not passed since

@@ -12,10 +12,10 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import DEFAULT_QUEUE, NewJob
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import Note, Step
+from forebay.domain.note import ProgressUpdate, StepResult
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from tests.stores.support import WORKER
 from tests.worker.support import DEADLINE, eventually
 
@@ -38,14 +38,14 @@ def test_a_job_of_an_unknown_task_waits_for_a_program_that_knows_it(url: str) ->
         return "done"
 
     waits = late.enqueue()
-    with old.working(threads=1):
+    with old.run_worker(threads=1):
         # The known job behind it shows that the other one is in nobody's way.
         assert early.enqueue().result(timeout=DEADLINE) == "done"
         job = waits.refresh()
-        assert (job.state, job.gate, job.attempt) == (JobState.PENDING, "task:late", 0)
-        with new.working(threads=1):
+        assert (job.state, job.lane, job.attempt) == (JobState.PENDING, "task:late", 0)
+        with new.run_worker(threads=1):
             assert waits.result(timeout=DEADLINE) == "done"
-    assert [event.kind for event in waits.history().events] == [EventKind.HELD]
+    assert [event.kind for event in waits.history().events] == [EventKind.PARKED]
     old.close()
     new.close()
 
@@ -57,11 +57,11 @@ def test_a_payload_for_a_later_version_is_held_and_shown_and_never_dead(url: str
     def late() -> None: ...
 
     payload = late.job().payload.replace(b"fb1", b"fb2")
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         [handle] = app.enqueue_many([NewJob(task="late", payload=payload)])
-        eventually(lambda: handle.refresh().gate)
+        eventually(lambda: handle.refresh().lane)
     job = handle.refresh()
-    assert (job.state, job.gate, job.failures) == (JobState.PENDING, f"payload:{VERSION + 1}", 0)
+    assert (job.state, job.lane, job.failures) == (JobState.PENDING, f"payload:{VERSION + 1}", 0)
     assert (job.attempt, job.run_number) == (1, 0)
     app.close()
 
@@ -74,13 +74,13 @@ def test_a_task_that_has_begun_and_cannot_read_a_step_has_run(url: str) -> None:
         current_job().step("pack", list)
 
     handle, store = resume.enqueue(), app.engine.store()
-    [job] = store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1)], room=1).jobs
-    newer = Step(name="pack", result=encode_result([]).replace(b"fb1", b"fb2"), attempt=1)
-    note = Note(lease=Lease(job.id, job.attempt), steps=(newer,))
-    store.exchange(WORKER, [decide(job, Interrupted(), 0.0)], notes=[note])
+    [job] = store.settle_and_claim(WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1).jobs
+    newer = StepResult(name="pack", result=encode_result([]).replace(b"fb1", b"fb2"), attempt=1)
+    note = ProgressUpdate(lease=Lease(job.id, job.attempt), steps=(newer,))
+    store.settle_and_claim(WORKER, [decide(job, Interrupted(), 0.0)], updates=[note])
     store.close()
-    with app.working(threads=1):
-        eventually(lambda: handle.refresh().gate)
+    with app.run_worker(threads=1):
+        eventually(lambda: handle.refresh().lane)
     held = handle.refresh()
-    assert (held.gate, held.attempt, held.run_number) == (f"payload:{VERSION + 1}", 2, 2)
+    assert (held.lane, held.attempt, held.run_number) == (f"payload:{VERSION + 1}", 2, 2)
     app.close()

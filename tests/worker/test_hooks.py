@@ -33,7 +33,7 @@ def test_hooks_run_around_all_jobs_of_a_worker(app: Forebay) -> None:
     def down() -> None:
         said.append(f"down when the job is {handle.refresh().state}")
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         handle.wait(timeout=DEADLINE)
 
     assert said == ["up while the job is pending", "job", "down when the job is completed"]
@@ -48,7 +48,7 @@ def test_coroutine_hooks_run_on_the_event_loop_of_the_tasks(app: Forebay) -> Non
     app.on_start(note)
     app.on_stop(note)
     task = app.task(name="t")(note)
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         task.enqueue().wait(timeout=DEADLINE)
 
     assert len(loops) == 3
@@ -87,7 +87,7 @@ def test_each_worker_of_a_program_calls_the_hooks(app: Forebay) -> None:
     app.on_start(lambda: said.append("up"))
     app.on_stop(lambda: said.append("down"))
 
-    with app.working(threads=1), app.working(threads=1):
+    with app.run_worker(threads=1), app.run_worker(threads=1):
         assert said == ["up", "up"]
 
     assert said == ["up", "up", "down", "down"]
@@ -143,7 +143,7 @@ def test_the_error_of_a_stop_hook_comes_out_of_the_stop(app: Forebay) -> None:
     app.on_stop(fail)
     handle = app.task(name="t")(lambda: None).enqueue()
 
-    with no_thread_stays(), pytest.raises(OSError, match="cannot flush"), app.working(threads=1):
+    with no_thread_stays(), pytest.raises(OSError, match="cannot flush"), app.run_worker(threads=1):
         handle.wait(timeout=DEADLINE)
 
     assert said == ["the other one"]
@@ -154,7 +154,7 @@ def test_a_listener_hears_of_jobs_that_are_dead_for_good(app: Forebay) -> None:
     heard: Told = []
     app.on_error(lambda job, error: heard.append((job, error)))
 
-    @app.task(name="fail", retry=RetryPolicy(max_retries=1, base_ms=1, floor_ms=1))
+    @app.task(name="fail", retry_policy=RetryPolicy(max_retries=1, base_ms=1, floor_ms=1))
     def fail() -> None:
         raise KeyError(current_job().attempt)
 
@@ -163,7 +163,7 @@ def test_a_listener_hears_of_jobs_that_are_dead_for_good(app: Forebay) -> None:
         raise Discard("never")
 
     fine = app.task(name="fine")(lambda: None)
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         for task in (fine, fail, refuse):
             task.enqueue().wait(timeout=DEADLINE)
         eventually(lambda: len(heard) == 2)
@@ -184,7 +184,7 @@ def test_a_listener_hears_of_a_job_that_is_dead_because_its_end_could_not_be_sto
     def hand_on() -> None:
         current_job().follow_up(hand_on.using(id=current_job().id).job())  # the id of a job that exists
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         assert hand_on.enqueue().wait(timeout=DEADLINE).state == "dead"
         eventually(lambda: heard)
 
@@ -206,7 +206,7 @@ def test_a_listener_hears_of_jobs_that_the_sweep_gives_up(
     assert [job.id for job in consumer.claim()] == [handle.id]
     consumer.close()  # it holds the job and says no more
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         handle.wait(timeout=DEADLINE)
         eventually(lambda: heard)
 
@@ -228,7 +228,7 @@ def test_a_listener_hears_of_errors_of_the_loop_once_for_an_outage(rig: Rig) -> 
     coordinator.hooks.on_error.append(lambda job, error: heard.append((job, error)))
     for _ in range(4):
         rig.insert()
-        coordinator.turn()
+        coordinator.tick()
         rig.clock.advance(seconds=10)
         rig.finish_all()
 
@@ -248,7 +248,7 @@ def test_a_listener_that_fails_does_not_stop_the_worker(app: Forebay) -> None:
 
     bad = app.task(name="bad", retries=0)(lambda: 1 / 0)
     good = app.task(name="good")(lambda: 7)
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         bad.enqueue().wait(timeout=DEADLINE)
         assert is_told.wait(DEADLINE)
         assert good.enqueue().result(timeout=DEADLINE) == 7

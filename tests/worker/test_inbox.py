@@ -7,7 +7,7 @@ from time import monotonic
 
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Completed
-from forebay.stores.protocol import Cancel
+from forebay.stores.protocol import PendingCancel
 from forebay.worker.inbox import Inbox
 from tests.worker.support import DEADLINE, an_assignment
 
@@ -53,7 +53,7 @@ def test_an_outcome_that_is_put_while_the_coordinator_goes_to_sleep_is_never_sle
 
 def test_a_poke_during_a_turn_ends_the_next_sleep_at_once() -> None:
     inbox = Inbox()
-    inbox.poke()
+    inbox.wake()
     began = monotonic()
 
     inbox.wait(1_000.0)
@@ -63,7 +63,7 @@ def test_a_poke_during_a_turn_ends_the_next_sleep_at_once() -> None:
 
 def test_a_poke_counts_once() -> None:
     inbox = Inbox()
-    inbox.poke()
+    inbox.wake()
     inbox.wait(1_000.0)
     began = monotonic()
 
@@ -74,15 +74,15 @@ def test_a_poke_counts_once() -> None:
 
 def test_wishes_to_cancel_wake_the_coordinator_and_come_once() -> None:
     inbox = Inbox()
-    wish = Cancel(JobId("1"), "no need")
+    wish = PendingCancel(JobId("1"), "no need")
     began = monotonic()
 
-    inbox.ask([wish])
+    inbox.add_cancels([wish])
     inbox.wait(1_000.0)
 
     assert monotonic() - began < DEADLINE
-    assert inbox.cancels() == [wish]
-    assert inbox.cancels() == []
+    assert inbox.take_cancels() == [wish]
+    assert inbox.take_cancels() == []
 
 
 def test_a_negative_pause_is_none() -> None:

@@ -23,15 +23,15 @@ from forebay import Forebay, current_job
 from forebay.app.buffering import Buffer
 from forebay.app.consumer import Consumer
 from forebay.clock import SystemClock
-from forebay.domain.job import Amendment, JobId
+from forebay.domain.job import JobId, JobUpdate
 from forebay.domain.outcome import Cancelled, Interrupted
-from forebay.facades.entrance import Entrance
-from forebay.facades.functions import Functions
+from forebay.facades.entrance import ShutdownGate
+from forebay.facades.functions import FunctionRegistry
 from forebay.interrupts import uninterrupted
 from forebay.stores.ids import new_id
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoke import Invoke, JobInterrupted
-from forebay.worker.noting import Noting
+from forebay.worker.invoke import Invoker, JobInterrupted
+from forebay.worker.noting import ProgressBuffer
 from tests.urls import ENGINES, lent_url
 from tests.worker.support import Collected, an_assignment
 
@@ -93,8 +93,8 @@ class Prey:
         self._leaf = app.task(name="leaf", queue="elsewhere")(_leaf)
         self._handle = self._leaf.enqueue()
         self._consumer: Consumer = app.consumer()
-        self._entrance = Entrance("closed")
-        self._functions = Functions(app, "elsewhere")
+        self._entrance = ShutdownGate("closed")
+        self._functions = FunctionRegistry(app, "elsewhere")
         self._handler = logging.Handler()
         self._handler.emit = lambda record: None  # type: ignore[method-assign]
         self.logger = logging.getLogger("tests.interrupted")
@@ -112,8 +112,8 @@ class Prey:
             "enqueue_beside_others": lambda: client.enqueue([one]),
             "refresh": handle.refresh,
             "cancel": lambda: handle.cancel("enough"),
-            "amend": lambda: client.amend(handle.id, Amendment(priority=3)),
-            "dead": self._app.dead.groups,
+            "amend": lambda: client.update(handle.id, JobUpdate(priority=3)),
+            "dead": self._app.dead_letters.failure_groups,
             "claim": self._claim,
             "buffer": lambda: self.buffer.enqueue(one),
             "progress": lambda: current_job().progress(1, 2),
@@ -131,7 +131,7 @@ class Prey:
             self._consumer.release(job)
 
     def _enter(self) -> None:
-        with uninterrupted, self._entrance.entered():
+        with uninterrupted, self._entrance.enter():
             pass
 
     def close(self) -> None:
@@ -150,12 +150,12 @@ class Hunt:
 
     def __init__(self, app: Forebay, prey: Prey) -> None:
         self._inbox = Collected()
-        self._noting = Noting(SystemClock(), self._inbox.ring)
+        self._noting = ProgressBuffer(SystemClock(), self._inbox.notify)
         self._dice = random.Random(7)
         self._calls = prey.calls()
         self._began: list[str] = []
         app.task(name="hunted")(self._run)
-        self.executor = ThreadExecutor(1, Invoke(app.registry), self._inbox, SystemClock())
+        self.executor = ThreadExecutor(1, Invoker(app.registry), self._inbox, SystemClock())
 
     def _run(self, name: str, kind: str) -> None:
         call = self._calls[kind]
@@ -170,7 +170,7 @@ class Hunt:
         """Interrupt one job that makes this call, and see that it ends."""
         name = f"{kind}-{number}"
         assignment = an_assignment("hunted", name, kind, id=JobId(name))
-        assignment.context.voice = self._noting
+        assignment.context.progress_sink = self._noting
         self.executor.submit(assignment)
         ends = monotonic() + HANGS
         while name not in self._began[-1:] and monotonic() < ends:

@@ -13,7 +13,7 @@ from forebay import Cancel, Discard, Forebay, PermanentError, Retry, RetryableEr
 from forebay.app.codec import decode_result
 from forebay.domain.history import MAX_TRACEBACK
 from forebay.domain.outcome import Cancelled, Completed, Discarded, Failed, Snoozed
-from forebay.worker.invoke import LONGEST_DELAY_MS, Invoke
+from forebay.worker.invoke import LONGEST_DELAY_MS, Invoker
 from tests.worker.invoking import Run, on_a_loop, run_here
 from tests.worker.support import an_assignment
 
@@ -36,11 +36,11 @@ def test_a_coroutine_is_awaited_and_its_value_is_the_result() -> None:
         await asyncio.sleep(0)
         return a + b
 
-    outcome = on_a_loop(Invoke(app.registry), an_assignment("task", 1, 2))
+    outcome = on_a_loop(Invoker(app.registry), an_assignment("task", 1, 2))
 
     assert isinstance(outcome, Completed)
     assert decode_result(outcome.result or b"") == 3
-    assert Invoke(app.registry).is_async("task")
+    assert Invoker(app.registry).is_async("task")
 
 
 @pytest.mark.shows("R-LEASE-34", "R-WORK-26")
@@ -52,7 +52,7 @@ def test_a_task_can_ask_for_its_job() -> None:
 
     run_here(look)
 
-    assert (seen[0].attempt, seen[0].token.worker, seen[0].is_cancelled) == (1, "w1", False)
+    assert (seen[0].attempt, seen[0].fencing_token.worker, seen[0].is_cancelled) == (1, "w1", False)
 
 
 # ------------------------------------------------------------------ what a task raises

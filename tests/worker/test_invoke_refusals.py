@@ -8,9 +8,9 @@ import pytest
 
 from forebay import Forebay
 from forebay.app.codec import encode_call
-from forebay.domain.outcome import Cancelled, Discarded, Failed, Held, Interrupted, Outcome
+from forebay.domain.outcome import Cancelled, Discarded, Failed, Interrupted, Outcome, Parked
 from forebay.errors import CorruptPayload, NewerPayload, UnknownTask
-from forebay.worker.invoke import Invoke, JobInterrupted, JobTimeout
+from forebay.worker.invoke import Invoker, JobInterrupted, JobTimeout
 from tests.worker.invoking import Run, run_here
 from tests.worker.support import an_assignment, called
 
@@ -41,15 +41,15 @@ def test_a_corrupt_payload_goes_to_the_dead_letters_and_never_to_the_task(payloa
 
 @pytest.mark.shows("R-RETRY-38", "R-EDGE-18", "R-EDGE-82")
 def test_a_job_of_an_unknown_task_is_held_and_never_dead() -> None:
-    outcome = called(Invoke(Forebay("memory://").registry), an_assignment("nobody knows"))
+    outcome = called(Invoker(Forebay("memory://").registry), an_assignment("nobody knows"))
 
-    assert outcome == Held("task:nobody knows", "no task is called 'nobody knows' in this program")
+    assert outcome == Parked("task:nobody knows", "no task is called 'nobody knows' in this program")
 
 
 def test_a_payload_of_a_later_version_is_held_and_never_dead() -> None:
     outcome = run_here(never, payload=b"fb2 00000000\n{}")
 
-    assert outcome == Held("payload:2", "the payload has format 2, this program reads 1; upgrade it")
+    assert outcome == Parked("payload:2", "the payload has format 2, this program reads 1; upgrade it")
 
 
 @pytest.mark.shows("R-RETRY-33")
@@ -85,7 +85,7 @@ def test_a_timeout_is_a_failure() -> None:
     def fail() -> None:
         raise JobTimeout
 
-    outcome = called(Invoke(app.registry), one)
+    outcome = called(Invoker(app.registry), one)
 
     assert isinstance(outcome, Failed)
     assert (outcome.error.type, outcome.error.message) == ("Timeout", "ran longer than 1 s")
@@ -106,11 +106,11 @@ def test_a_task_says_whether_a_timeout_is_tried_again(
         if is_heeded:
             raise JobTimeout
 
-    outcome = called(Invoke(app.registry), one)
+    outcome = called(Invoker(app.registry), one)
 
     assert isinstance(outcome, (Failed, Discarded))
     assert (type(outcome), outcome.error.type) == (kind, "Timeout")
-    assert type(Invoke(app.registry).stopped(one)) is kind
+    assert type(Invoker(app.registry).stopped_outcome(one)) is kind
 
 
 def test_a_task_that_does_not_retry_timeouts_retries_other_errors_and_is_handed_back_as_usual(
@@ -119,11 +119,11 @@ def test_a_task_that_does_not_retry_timeouts_retries_other_errors_and_is_handed_
     assert isinstance(raising(TimeoutError("of its own"), retry_on_timeout=False), Failed)
     stopped = an_assignment("gone")
     stopped.stopped_by = JobInterrupted()
-    assert Invoke(Forebay("memory://").registry).stopped(stopped) == Interrupted()
+    assert Invoker(Forebay("memory://").registry).stopped_outcome(stopped) == Interrupted()
 
 
 def test_an_attempt_that_ended_without_a_reason_has_failed() -> None:
-    outcome = Invoke(Forebay("memory://").registry).stopped(an_assignment("gone"))
+    outcome = Invoker(Forebay("memory://").registry).stopped_outcome(an_assignment("gone"))
 
     assert isinstance(outcome, Failed)
     assert outcome.error.message == "the attempt ended, and nobody knows how"
@@ -135,13 +135,13 @@ def test_an_interrupt_is_no_failure(reason: str | None, outcome: Outcome) -> Non
     one = an_assignment("fail")
     one.stopped_by = JobInterrupted()
     if reason is not None:
-        one.context.tell_cancelled(reason)
+        one.context.mark_cancelled(reason)
 
     @app.task(name="fail")
     def fail() -> None:
         raise JobInterrupted
 
-    assert called(Invoke(app.registry), one) == outcome
+    assert called(Invoker(app.registry), one) == outcome
 
 
 def test_interrupts_pass_through_except_exception() -> None:

@@ -54,7 +54,7 @@ def test_a_job_is_completed_with_the_commit_of_its_task(app: Forebay, connect: C
         with closing(connect()) as connection:
             connection.execute("create table served (name text)")
             connection.execute("insert into served values ('tea')")
-            job.complete_within(connection, "tea")
+            job.complete_tx(connection, "tea")
             with pytest.raises(InvalidJob, match="before complete_within"):
                 job.follow_up(more.job())
             with pytest.raises(ConfigError, match="too late"):
@@ -62,7 +62,7 @@ def test_a_job_is_completed_with_the_commit_of_its_task(app: Forebay, connect: C
             connection.commit()
         return "nobody looks at this"
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         job = serve.enqueue()
         assert job.result(PATIENCE) == "tea"
         [found] = [one for one in app.search().jobs if one.task == "more"]
@@ -79,10 +79,10 @@ def test_a_task_that_rolls_back_and_returns_has_failed(app: Forebay, connect: Co
     def serve() -> None:
         with closing(connect()) as connection:
             connection.execute("begin")
-            current_job().complete_within(connection, "tea")
+            current_job().complete_tx(connection, "tea")
             connection.rollback()
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         record = serve.enqueue().wait(PATIENCE)
 
     assert (record.state, record.reason) == (
@@ -96,11 +96,11 @@ def test_a_task_that_raises_after_its_commit_has_completed(app: Forebay, connect
     def serve() -> None:
         with closing(connect()) as connection:
             connection.execute("begin")
-            current_job().complete_within(connection, "tea")
+            current_job().complete_tx(connection, "tea")
             connection.commit()
         raise ValueError("too late")
 
-    with app.working(threads=1) as worker:
+    with app.run_worker(threads=1) as worker:
         record = serve.enqueue().wait(PATIENCE)
         worker.stop()
 
@@ -125,12 +125,12 @@ def test_a_transaction_that_outlives_its_task_is_waited_for(
     @app.task(name="serve")
     def serve() -> None:
         connection.execute("begin")
-        current_job().complete_within(connection, "tea")
+        current_job().complete_tx(connection, "tea")
         returned.set()
         if raises:
             raise ValueError("too hot")
 
-    with closing(connection), app.working(threads=1):
+    with closing(connection), app.run_worker(threads=1):
         job = serve.enqueue()
         assert returned.wait(PATIENCE)
         before = job.refresh().state
@@ -150,11 +150,11 @@ def test_an_attempt_that_counts_no_more_is_told_before_it_commits(app: Forebay, 
         with closing(connect()) as connection:
             connection.execute("begin")
             try:
-                current_job().complete_within(connection)
+                current_job().complete_tx(connection)
             except LeaseLost as exc:
                 heard.append(str(exc))
 
-    with app.working(threads=1) as worker:
+    with app.run_worker(threads=1) as worker:
         record = serve.enqueue().wait(PATIENCE)
         worker.stop()
 
@@ -169,14 +169,14 @@ def test_a_consumer_completes_in_its_own_transaction(app: Forebay, connect: Conn
 
     with closing(connect()) as connection:
         connection.execute("begin")
-        consumer.complete_within(connection, job, "milk")
+        consumer.complete_tx(connection, job, "milk")
         connection.rollback()
         connection.execute("begin")
-        consumer.complete_within(connection, job, "tea")
+        consumer.complete_tx(connection, job, "tea")
         connection.commit()
         connection.execute("begin")
         with pytest.raises(LeaseLost):
-            consumer.complete_within(connection, job, "cake")
+            consumer.complete_tx(connection, job, "cake")
 
     assert app.job(job.id).result(0) == "tea"
     consumer.close()
@@ -190,10 +190,10 @@ def test_a_coroutine_completes_its_job_in_its_own_transaction(postgres: object, 
     async def serve(name: str) -> None:
         connection = await asyncpg.connect(dsn)
         async with connection.transaction():
-            await current_job().complete_within_async(connection, name)
+            await current_job().complete_tx_async(connection, name)
         await connection.close()
 
-    with app, app.working(coroutines=4):
+    with app, app.run_worker(coroutines=4):
         jobs = [serve.enqueue(name) for name in ("tea", "milk", "cake")]
         assert [job.result(PATIENCE) for job in jobs] == ["tea", "milk", "cake"]
 
@@ -207,7 +207,7 @@ def test_a_consumer_completes_in_a_transaction_on_its_event_loop(postgres: objec
         async def program() -> None:
             dsn = app.engine.address.dsn  # type: ignore[attr-defined]  # of this engine
             async with await psycopg.AsyncConnection.connect(dsn) as connection:
-                await consumer.complete_within_async(connection, job, "tea")
+                await consumer.complete_tx_async(connection, job, "tea")
 
         asyncio.run(program())
 
@@ -220,7 +220,7 @@ def test_an_engine_without_transactions_says_so() -> None:
 
         @app.task(name="serve")
         def serve() -> None:
-            current_job().complete_within(object())
+            current_job().complete_tx(object())
 
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             assert "has no transactions to join" in str(serve.enqueue().wait(PATIENCE).reason)

@@ -9,8 +9,8 @@ from threading import Event, Thread
 import pytest
 
 from forebay import Forebay, current_job
-from forebay.app.context import LeaseNews
-from forebay.domain.worker import DEFAULT_BEAT_MS
+from forebay.app.context import RenewalStatus
+from forebay.domain.worker import DEFAULT_HEARTBEAT_MS
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Store
 from forebay.testing.clock import ManualClock
@@ -107,16 +107,16 @@ def test_a_job_is_told_that_its_lease_is_in_doubt_and_when_it_is_not_any_more(
 ) -> None:
     one, fresh = kept.hold(store), kept.hold(store)
     clock.advance(seconds=10)
-    fresh.renewed(clock.monotonic())
+    fresh.mark_renewed(clock.monotonic())
     fail(kept, times=2)
-    in_doubt = (one.context.is_in_doubt, one.context.renewals, fresh.context.is_in_doubt)
+    in_doubt = (one.context.is_lease_in_doubt, one.context.renewals, fresh.context.is_lease_in_doubt)
 
     kept.renewal.renew_due()
 
-    assert in_doubt == (True, LeaseNews(failures=2), False)
-    assert not one.context.is_in_doubt
-    assert one.context.renewals == LeaseNews(renewed_at=clock.now_ms())
-    assert not one.context.is_lost
+    assert in_doubt == (True, RenewalStatus(failures=2), False)
+    assert not one.context.is_lease_in_doubt
+    assert one.context.renewals == RenewalStatus(renewed_at=clock.now_ms())
+    assert not one.context.is_lease_lost
 
 
 @pytest.mark.shows("R-LEASE-29", "R-WORK-26")
@@ -126,8 +126,8 @@ def test_a_job_knows_who_holds_it_since_when_and_why_it_is_lost(
     began = clock.now_ms()
     one = kept.hold(store, lease_ms=5_000)
     context = one.context
-    assert (context.id, context.token, context.claimed_at) == (one.job.id, (1, WORKER), began)
-    assert (context.renewals, context.is_lost) == (LeaseNews(), False)
+    assert (context.id, context.fencing_token, context.claimed_at) == (one.job.id, (1, WORKER), began)
+    assert (context.renewals, context.is_lease_lost) == (RenewalStatus(), False)
     clock.advance(seconds=2)
     kept.renewal.renew_due()
     renewed_at = clock.now_ms()
@@ -136,10 +136,10 @@ def test_a_job_knows_who_holds_it_since_when_and_why_it_is_lost(
 
     kept.renewal.renew_due()
 
-    assert context.is_lost
+    assert context.is_lease_lost
     assert context.renewals.renewed_at == renewed_at
     assert context.renewals.lost_because
-    assert not context.is_in_doubt
+    assert not context.is_lease_in_doubt
 
 
 def test_a_beat_that_fails_puts_no_lease_in_doubt_that_was_just_renewed(
@@ -154,7 +154,7 @@ def test_a_beat_that_fails_puts_no_lease_in_doubt_that_was_just_renewed(
     watched._trouble = None
 
     assert kept.renewal.renewals.failures == 1
-    assert not one.context.is_in_doubt
+    assert not one.context.is_lease_in_doubt
 
 
 @pytest.mark.shows("R-RATE-19")
@@ -167,7 +167,7 @@ def test_a_store_in_trouble_is_asked_more_rarely_until_it_answers(kept: Kept, cl
         def wait(self, timeout: float | None = None) -> bool:
             pauses.append(timeout or 0.0)
             kept.trouble = away if len(pauses) <= 6 else None
-            clock.advance(seconds=DEFAULT_BEAT_MS / 1_000)
+            clock.advance(seconds=DEFAULT_HEARTBEAT_MS / 1_000)
             return len(pauses) == 10
 
     kept.renewal._stop.set()
@@ -193,12 +193,12 @@ def test_a_renewal_that_hangs_is_seen_and_counted_for_each_five_seconds(
 
     with hanging(kept):
         clock.advance(seconds=HANGS_SECONDS - 0.1)
-        kept.renewal._keeping.look()
+        kept.renewal._monitor.check_hanging()
         early = kept.renewal.renewals.failures
         # From here on it is the worker's own watcher that looks.
         clock.advance(seconds=0.1)
         eventually(lambda: kept.renewal.renewals.failures == 1)
-        told = one.context.is_in_doubt
+        told = one.context.is_lease_in_doubt
         assert (kept.renewal.renewals.hangs_for or 0.0) >= HANGS_SECONDS
         clock.advance(seconds=HANGS_SECONDS)
         eventually(lambda: kept.renewal.renewals.failures == 2)
@@ -207,8 +207,8 @@ def test_a_renewal_that_hangs_is_seen_and_counted_for_each_five_seconds(
     after = kept.renewal.renewals
     assert (early, after.failures, after.hangs_for) == (0, 0, None)
     assert told
-    assert not one.context.is_in_doubt
-    assert not one.context.is_lost
+    assert not one.context.is_lease_in_doubt
+    assert not one.context.is_lease_lost
 
 
 def test_a_call_that_hangs_and_then_fails_is_not_counted_once_more(
@@ -254,11 +254,11 @@ def test_the_state_of_a_worker_shows_its_failures_and_its_jobs_go_on(app: Foreba
 
     @app.task(name="work", lease=3.0)
     def work() -> list[bool]:
-        eventually(lambda: current_job().is_in_doubt)
+        eventually(lambda: current_job().is_lease_in_doubt)
         told.set()
         assert go_on.wait(DEADLINE)
-        eventually(lambda: not current_job().is_in_doubt)
-        return [current_job().is_in_doubt, current_job().is_lost]
+        eventually(lambda: not current_job().is_lease_in_doubt)
+        return [current_job().is_lease_in_doubt, current_job().is_lease_lost]
 
     worker = Worker(WatchedEngine(app.engine, trouble).seam, app.registry, queues=["default"])
     with no_thread_stays():

@@ -124,7 +124,7 @@ def test_a_stop_while_the_store_is_away_comes_to_an_end(
     with no_thread_stays(), caplog.at_level(logging.WARNING):
         worker.start()
         away.lasts = True
-        worker._inbox.poke()
+        worker._inbox.wake()
         eventually(lambda: "not available" in caplog.text)
         worker.stop(drain=0.1)
 
@@ -149,7 +149,7 @@ def test_an_outage_in_the_middle_of_the_work_costs_no_job(app: Forebay) -> None:
         eventually(lambda: ran)
         away.lasts = True
         jobs += app.enqueue_many([note.job(number) for number in range(300, 400)])
-        eventually(lambda: worker._coordinator._in_doubt)
+        eventually(lambda: worker._coordinator._is_in_doubt)
         away.lasts = False
 
         assert [job.result(DEADLINE) for job in jobs] == list(range(400))
@@ -174,7 +174,7 @@ def test_a_crash_of_the_coordinator_is_reported_by_stop(
 
 
 def test_an_error_in_the_block_stops_the_worker_and_is_passed_on(app: Forebay) -> None:
-    with no_thread_stays(), pytest.raises(ZeroDivisionError), app.working(threads=1):
+    with no_thread_stays(), pytest.raises(ZeroDivisionError), app.run_worker(threads=1):
         raise ZeroDivisionError
 
 

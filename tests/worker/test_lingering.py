@@ -7,14 +7,14 @@ from math import inf
 
 import pytest
 
-from forebay.worker.lingering import LENGTH_SECONDS, Lingering
+from forebay.worker.lingering import LENGTH_SECONDS, IdlePolling
 from tests.worker.rig import Rig
 
 LOOKS = pytest.approx([0.001, 0.002, 0.004, 0.008, 0.016, 0.019])
 
 
 def test_looks_come_after_1_2_4_ms_and_end_after_50() -> None:
-    lingering = Lingering(is_needed=True)
+    lingering = IdlePolling(is_needed=True)
     assert lingering.next_pause() == inf
 
     lingering.begin()
@@ -26,7 +26,7 @@ def test_looks_come_after_1_2_4_ms_and_end_after_50() -> None:
 
 
 def test_where_every_commit_is_told_nobody_looks_again() -> None:
-    lingering = Lingering(is_needed=False)
+    lingering = IdlePolling(is_needed=False)
 
     lingering.begin()
 
@@ -46,10 +46,10 @@ def pauses(rig: Rig, turn: Callable[[], float]) -> list[float]:
 def test_a_worker_that_runs_out_of_work_looks_again_before_it_sleeps(rig: Rig) -> None:
     coordinator = rig.coordinator(is_lingering=True)
     rig.insert()
-    coordinator.turn()
+    coordinator.tick()
     rig.finish_all()
 
-    found = pauses(rig, coordinator.turn)
+    found = pauses(rig, coordinator.tick)
 
     assert found[:6] == LOOKS
     assert found[6] > 0.5
@@ -57,21 +57,21 @@ def test_a_worker_that_runs_out_of_work_looks_again_before_it_sleeps(rig: Rig) -
 
 def test_a_worker_that_was_poked_and_found_nothing_looks_again(rig: Rig) -> None:
     coordinator = rig.coordinator(is_lingering=True)
-    assert coordinator.turn() > 0.5
+    assert coordinator.tick() > 0.5
 
-    rig.inbox.poke()
+    rig.inbox.wake()
 
-    assert pauses(rig, coordinator.turn)[:6] == LOOKS
+    assert pauses(rig, coordinator.tick)[:6] == LOOKS
 
 
 def test_a_job_that_came_after_the_hint_is_found_by_the_next_look(rig: Rig) -> None:
     coordinator = rig.coordinator(is_lingering=True)
-    rig.inbox.poke()
-    coordinator.turn()
+    rig.inbox.wake()
+    coordinator.tick()
     rig.insert()
 
     rig.clock.advance(seconds=0.001)
-    coordinator.turn()
+    coordinator.tick()
 
     assert len(rig.threads.given) == 1
 
@@ -80,7 +80,7 @@ def test_a_worker_without_a_free_slot_does_not_look_again(rig: Rig) -> None:
     coordinator = rig.coordinator(threads=1, is_lingering=True)
     rig.insert()
 
-    coordinator.turn()
+    coordinator.tick()
     rig.threads.begin()
 
-    assert coordinator.turn() > 0.5
+    assert coordinator.tick() > 0.5

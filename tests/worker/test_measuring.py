@@ -12,13 +12,13 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE
-from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally, merged, start_of
+from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats, merge_stats, start_of
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.errors import StoreRefused, StoreUnavailable
-from forebay.scheduler.sweeping import Sweeping
-from forebay.stores.measuring import every_row
-from forebay.stores.protocol import Reader, Want
-from forebay.telemetry.observing import End
+from forebay.scheduler.sweeping import Sweeper
+from forebay.stores.measuring import iter_rows
+from forebay.stores.protocol import QueueClaim, Reader
+from forebay.telemetry.observing import SettledAttempt
 from tests.app.watching import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER
 from tests.worker.rig import Rig
@@ -27,32 +27,32 @@ BOOM = AttemptError(type="Boom", message="it broke")
 
 
 def rows(reader: Reader) -> list[MetricRow]:
-    return list(every_row(reader, TEN_SECONDS, 0, 2**52))
+    return list(iter_rows(reader, TEN_SECONDS, 0, 2**52))
 
 
 @pytest.mark.shows("R-MET-33")
 def test_what_a_worker_has_done_is_written_once_the_ten_seconds_are_over(rig: Rig) -> None:
     rig.insert(3)
     coordinator = rig.coordinator(threads=3)
-    coordinator.turn()
+    coordinator.tick()
     [first, *others] = rig.threads.begin()
     rig.clock.advance(ms=20)
     rig.threads.finish(first, Failed(BOOM))
     for one in others:
         rig.threads.finish(one)
-    coordinator.turn()
+    coordinator.tick()
     assert rows(rig.reader) == []
 
     rig.clock.advance(ms=TEN_SECONDS)
-    coordinator.turn()
-    coordinator.turn()
+    coordinator.tick()
+    coordinator.tick()
 
     [row] = rows(rig.reader)
     assert row.worker == WORKER
     [tally] = row.tasks.values()
     assert tally.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
     assert tally.errors == {"Boom": 1}
-    assert (tally.run.least_ms, tally.run.most_ms) == (20.0, 20.0)
+    assert (tally.run.min_ms, tally.run.max_ms) == (20.0, 20.0)
 
 
 @pytest.mark.shows("R-NFR-28")
@@ -61,15 +61,15 @@ def test_figures_cost_one_call_of_the_store_in_ten_seconds_however_many_jobs_the
     watched = Watched(rig.store)
     coordinator = rig.coordinator(threads=3, store=watched.seam)
     for _ in range(10):
-        coordinator.turn()
+        coordinator.tick()
         for one in rig.threads.begin():
             rig.threads.finish(one)
-    coordinator.turn()
+    coordinator.tick()
     assert set(watched.calls) == {"exchange"}
 
     rig.clock.advance(ms=TEN_SECONDS)
-    coordinator.turn()
-    coordinator.turn()
+    coordinator.tick()
+    coordinator.tick()
 
     assert watched.calls.count("record_metrics") == 1
 
@@ -97,12 +97,12 @@ def calls_of(rig: Rig, *, is_measuring: bool) -> int:
     for _ in range(10):
         sys.setprofile(count)
         rig.insert(50)
-        coordinator.turn()
+        coordinator.tick()
         sys.setprofile(None)
         rig.finish_all()
     sys.setprofile(count)
-    coordinator.turn()
-    coordinator.last_figures()
+    coordinator.tick()
+    coordinator.flush_metrics()
     sys.setprofile(None)
     return called
 
@@ -115,7 +115,7 @@ def test_a_worker_keeps_figures_unless_it_is_told_otherwise(metrics: bool) -> No
         def nothing() -> None:
             pass
 
-        with app.working(metrics=metrics):
+        with app.run_worker(metrics=metrics):
             nothing.enqueue().wait(timeout=60)
 
         with closing(app.engine.reader()) as reader:
@@ -125,35 +125,35 @@ def test_a_worker_keeps_figures_unless_it_is_told_otherwise(metrics: bool) -> No
 def test_what_somebody_else_has_taken_over_is_not_counted(rig: Rig) -> None:
     rig.insert(1)
     coordinator = rig.coordinator(threads=1)
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.begin()
     rig.store.sweep(OTHER_WORKER, dead=[WORKER])
     rig.threads.finish(one)
 
-    coordinator.turn()
-    coordinator.last_figures()
+    coordinator.tick()
+    coordinator.flush_metrics()
 
     [row] = rows(rig.reader)
     assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]
 
 
 def test_attempts_that_are_lost_are_counted_by_who_takes_their_jobs_over(rig: Rig) -> None:
-    def tell(ends: Sequence[End]) -> None:
-        coordinator.swept(ends)
+    def tell(ends: Sequence[SettledAttempt]) -> None:
+        coordinator.on_swept(ends)
 
-    sweeping = Sweeping(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 0.5, tell=tell)
+    sweeping = Sweeper(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 0.5, on_settled=tell)
     coordinator = rig.coordinator(threads=1, duties=[sweeping])
     rig.insert(1)
-    rig.store.exchange(OTHER_WORKER, wants=[Want(DEFAULT_QUEUE, 1)], room=1)
+    rig.store.settle_and_claim(OTHER_WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1)
 
     for _ in range(2):
         rig.clock.advance(ms=60_000)
-        coordinator.turn()
-    coordinator.last_figures()
+        coordinator.tick()
+    coordinator.flush_metrics()
 
     counts = [tally.counts for row in rows(rig.reader) for tally in row.tasks.values()]
-    assert {"lost": 1, "failed": 1, "retried": 1}.items() <= merged(
-        [Tally(one) for one in counts]
+    assert {"lost": 1, "failed": 1, "retried": 1}.items() <= merge_stats(
+        [TaskStats(one) for one in counts]
     ).counts.items()
 
 
@@ -170,18 +170,18 @@ def test_a_store_that_takes_no_figures_is_asked_again_for_a_while(
     rig.insert(1)
     watched = Watched(rig.store, trouble)
     coordinator = rig.coordinator(threads=1, store=watched.seam)
-    coordinator.turn()
+    coordinator.tick()
     rig.threads.begin()
     rig.clock.advance(ms=TEN_SECONDS)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            coordinator.turn()
+            coordinator.tick()
     assert watched.calls.count("record_metrics") == 1
     assert "metrics are not written now: it is full" in caplog.text
 
     is_full = False
     rig.clock.advance(ms=TEN_SECONDS)
-    coordinator.turn()
+    coordinator.tick()
 
     assert [row.worker for row in rows(rig.reader)] == [WORKER]
 
@@ -195,14 +195,14 @@ def test_figures_that_nobody_took_in_time_are_given_up(rig: Rig) -> None:
 
     rig.insert(1)
     coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).seam)
-    coordinator.turn()
+    coordinator.tick()
     rig.threads.begin()
     rig.clock.advance(ms=TEN_SECONDS)
-    coordinator.turn()
+    coordinator.tick()
     is_full = False
     rig.clock.advance(ms=10 * TEN_SECONDS)
 
-    coordinator.turn()
+    coordinator.tick()
 
     assert rows(rig.reader) == []
 
@@ -210,15 +210,15 @@ def test_figures_that_nobody_took_in_time_are_given_up(rig: Rig) -> None:
 def test_figures_of_a_worker_that_did_not_come_to_look_in_time_count_when_it_comes(rig: Rig) -> None:
     rig.insert(1)
     coordinator = rig.coordinator(threads=1)
-    coordinator.turn()
+    coordinator.tick()
     rig.threads.begin()
     rig.clock.advance(ms=11 * TEN_SECONDS)
 
-    coordinator.turn()
-    coordinator.last_figures()
+    coordinator.tick()
+    coordinator.flush_metrics()
 
     [row] = rows(rig.reader)
-    assert row.start == start_of(rig.clock.now_ms(), TEN_SECONDS)
+    assert row.starts_at == start_of(rig.clock.now_ms(), TEN_SECONDS)
     assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]
 
 
@@ -234,14 +234,14 @@ def test_figures_that_cannot_be_written_at_all_neither_stop_a_worker_nor_hold_it
     rig.insert(1)
     watched = Watched(rig.store, trouble)
     coordinator = rig.coordinator(threads=1, store=watched.seam)
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.begin()
     rig.clock.advance(ms=TEN_SECONDS)
 
-    coordinator.turn()
+    coordinator.tick()
     rig.threads.finish(one)
-    coordinator.turn()
-    coordinator.last_figures()
+    coordinator.tick()
+    coordinator.flush_metrics()
 
     assert watched.calls.count("record_metrics") == 2  # when ten seconds were over, and at the end
     assert f"metrics are not written now: {fault}" in caplog.text
@@ -258,13 +258,13 @@ def test_a_store_that_is_away_is_not_asked_to_take_the_last_figures(rig: Rig) ->
     rig.insert(1)
     watched = Watched(rig.store, trouble)
     coordinator = rig.coordinator(threads=1, store=watched.seam)
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.begin()
     is_away = True
     rig.threads.finish(one)
-    coordinator.turn()
+    coordinator.tick()
 
-    coordinator.last_figures()
+    coordinator.flush_metrics()
 
     assert "record_metrics" not in watched.calls
 
@@ -278,11 +278,11 @@ def test_what_was_claimed_by_a_call_whose_answer_was_lost_is_counted(rig: Rig) -
 
     rig.insert(1)
     coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble, too_late=True).seam)
-    coordinator.turn()
+    coordinator.tick()
     is_away = False
 
-    coordinator.turn()
-    coordinator.last_figures()
+    coordinator.tick()
+    coordinator.flush_metrics()
 
     [row] = rows(rig.reader)
     assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]

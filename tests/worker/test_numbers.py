@@ -34,7 +34,7 @@ def test_one_worker_process_completes_thousands_of_jobs_in_a_second(app: Forebay
     for _ in range(jobs // 1_000):
         app.enqueue_many([nothing.job() for _ in range(1_000)])
 
-    with app.working():
+    with app.run_worker():
         eventually(lambda: not app.counts()[DEFAULT_QUEUE].live, TEN_TIMES * jobs / per_second)
 
 
@@ -46,7 +46,7 @@ def test_a_call_that_enqueues_is_quick_also_while_a_worker_is_busy(app: Forebay)
     def nothing() -> None: ...
 
     app.enqueue_many([nothing.job() for _ in range(1_000)])
-    with app.working():
+    with app.run_worker():
         for _ in range(200):
             began = monotonic()
             nothing.enqueue()
@@ -71,7 +71,7 @@ def test_a_call_that_claims_is_quick(store: Store) -> None:
 @pytest.mark.shows("R-NFR-22", "R-NFR-23", "R-HIST-18")
 def test_old_jobs_are_removed_in_short_batches(store: Store, clock: ManualClock) -> None:
     store.insert([new_job() for _ in range(2_000)])
-    store.exchange(WORKER, [complete(job) for job in claim(store, 2_000)], [], 0)
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 2_000)], [], 0)
     clock.advance(ms=8 * DAY)
     calls: list[float] = []
 
@@ -96,6 +96,6 @@ def test_each_worker_that_is_added_adds_its_threads(app: Forebay, workers: int) 
     jobs = app.enqueue_many([meet.job() for _ in range(workers * 4)])
     with ExitStack() as crew:
         for _ in range(workers):
-            crew.enter_context(app.working(threads=2))
+            crew.enter_context(app.run_worker(threads=2))
         for job in jobs:
             job.result(DEADLINE)

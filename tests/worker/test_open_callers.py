@@ -14,12 +14,12 @@ import pytest
 
 from forebay import Forebay, current_job
 from forebay.app import patience
-from forebay.app.settling import exchange_all
+from forebay.app.settling import settle_and_claim_isolating
 from forebay.app.task import Task
 from forebay.domain.lifecycle import JobState
 from forebay.errors import StoreBusy
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.protocol import Exchange
+from forebay.stores.protocol import SettleAndClaimResult
 from forebay.worker import coordinator
 from tests.stores.sqlite_support import in_thread
 from tests.urls import url_of
@@ -47,13 +47,13 @@ def caller(app: Forebay, work: Task[[], None]) -> Iterator[psycopg.Connection[An
     engine = app.engine
     assert isinstance(engine, PostgresEngine)
     with closing(psycopg.connect(engine.address.dsn)) as connection:
-        work.using(unique="daily").enqueue_within(connection)
+        work.using(unique_key="daily").enqueue_tx(connection)
         yield connection
 
 
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(patience, "BUSY_RETRY_SECONDS", 0.0)
 
 
 def test_a_worker_goes_on_while_one_settlement_waits_for_a_key(
@@ -63,10 +63,10 @@ def test_a_worker_goes_on_while_one_settlement_waits_for_a_key(
 
     @app.task(name="leads")
     def leads() -> None:
-        current_job().follow_up(work.using(unique="daily").job())
+        current_job().follow_up(work.using(unique_key="daily").job())
         has_ended.set()
 
-    with app.working(threads=2):
+    with app.run_worker(threads=2):
         culprit = leads.enqueue()
         assert has_ended.wait(PATIENCE)
         innocents = [work.enqueue() for _ in range(20)]
@@ -86,10 +86,10 @@ def test_a_worker_goes_on_when_more_settlements_wait_for_a_key_than_it_has_threa
 
     @app.task(name="leads")
     def leads() -> None:
-        current_job().follow_up(work.using(unique="daily").job())
+        current_job().follow_up(work.using(unique_key="daily").job())
         have_ended.wait(PATIENCE)
 
-    with app.working(threads=2):
+    with app.run_worker(threads=2):
         culprits = [leads.enqueue() for _ in range(2)]
         have_ended.wait(PATIENCE)
         more = [leads.enqueue() for _ in range(2)]
@@ -110,10 +110,10 @@ def test_a_worker_stops_while_a_settlement_waits_and_the_job_is_not_lost(
 
     @app.task(name="leads")
     def leads() -> None:
-        current_job().follow_up(work.using(unique="daily").job())
+        current_job().follow_up(work.using(unique_key="daily").job())
         has_ended.set()
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         culprit = leads.enqueue()
         assert has_ended.wait(PATIENCE)
         work.enqueue().wait(PATIENCE)
@@ -130,13 +130,13 @@ def test_a_lock_on_the_row_of_a_lease_does_not_tell_a_task_that_its_lease_is_los
     assert isinstance(engine, PostgresEngine)
     has_begun, is_locked, was_undone = Event(), Event(), Event()
 
-    def watched(*args: Any, **options: Any) -> Exchange:
-        answer = exchange_all(*args, **options)
-        if answer.unnoted or answer.busy:
+    def watched(*args: Any, **options: Any) -> SettleAndClaimResult:
+        answer = settle_and_claim_isolating(*args, **options)
+        if answer.refused_updates or answer.busy:
             was_undone.set()
         return answer
 
-    monkeypatch.setattr(coordinator, "exchange_all", watched)
+    monkeypatch.setattr(coordinator, "settle_and_claim_isolating", watched)
 
     @app.task(name="steps")
     def steps() -> list[object]:
@@ -144,9 +144,9 @@ def test_a_lock_on_the_row_of_a_lease_does_not_tell_a_task_that_its_lease_is_los
         has_begun.set()
         assert is_locked.wait(PATIENCE)
         job.progress(1, 2)
-        return [job.step("count", lambda: 7), job.is_lost]
+        return [job.step("count", lambda: 7), job.is_lease_lost]
 
-    with app.working(threads=1), closing(psycopg.connect(engine.address.dsn)) as other:
+    with app.run_worker(threads=1), closing(psycopg.connect(engine.address.dsn)) as other:
         job = steps.enqueue()
         assert has_begun.wait(PATIENCE)
         other.execute(f"select 1 from {engine.address.schema}.leases for update".encode())
@@ -156,7 +156,7 @@ def test_a_lock_on_the_row_of_a_lease_does_not_tell_a_task_that_its_lease_is_los
 
         assert job.result(PATIENCE) == [7, False]
     assert job.refresh().attempt == 1
-    assert [step.name for step in app.client.read(lambda reader: reader.notes(job.id)).steps] == ["count"]
+    assert [step.name for step in app.client.read(lambda reader: reader.progress(job.id)).steps] == ["count"]
 
 
 def test_threads_that_enqueue_together_do_not_suffer_for_the_one_whose_key_is_taken(
@@ -167,7 +167,7 @@ def test_threads_that_enqueue_together_do_not_suffer_for_the_one_whose_key_is_ta
 
     def keyed() -> int:
         all_there.wait(PATIENCE)
-        return sum(_is_busy(lambda: work.using(unique="daily").enqueue()) for _ in range(rounds))
+        return sum(_is_busy(lambda: work.using(unique_key="daily").enqueue()) for _ in range(rounds))
 
     def plain() -> int:
         all_there.wait(PATIENCE)
@@ -196,7 +196,7 @@ def test_who_wants_the_key_waits_for_a_short_transaction_without_holding_up_othe
             yield pause
 
     monkeypatch.setattr(patience, "pauses", noted)
-    keyed = in_thread(lambda: work.using(unique="daily").enqueue())
+    keyed = in_thread(lambda: work.using(unique_key="daily").enqueue())
     assert is_waiting.wait(PATIENCE)
     other = work.enqueue()
     caller.commit()
@@ -209,7 +209,7 @@ def test_a_coroutine_that_wants_the_key_holds_up_no_other(
     app: Forebay, work: Task[[], None], caller: psycopg.Connection[Any], no_patience: None
 ) -> None:
     async def all_at_once() -> list[Any]:
-        calls = [work.using(unique="daily").enqueue_async(), *(work.enqueue_async() for _ in range(9))]
+        calls = [work.using(unique_key="daily").enqueue_async(), *(work.enqueue_async() for _ in range(9))]
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
     first, *others = asyncio.run(all_at_once())
@@ -222,7 +222,7 @@ def test_a_batch_that_may_be_stored_in_part_has_the_error_in_its_place(
     app: Forebay, work: Task[[], None], caller: psycopg.Connection[Any]
 ) -> None:
 
-    handles = app.enqueue_many([work.job(), work.using(unique="daily").job(), work.job()], atomic=False)
+    handles = app.enqueue_many([work.job(), work.using(unique_key="daily").job(), work.job()], atomic=False)
 
     assert [type(one.error) for one in handles] == [type(None), StoreBusy, type(None)]
 
@@ -236,25 +236,25 @@ def test_a_transaction_is_known_to_the_worker_before_the_statement_that_complete
     opened: list[psycopg.Connection[Any]] = []
     seen: list[bool] = []
     has_ended = Event()
-    complete = PostgresEngine.complete_within
+    complete = PostgresEngine.complete_tx
 
     def interrupted(*args: Any) -> None:
         complete(*args)
-        seen.append(current_job().is_within)
+        seen.append(current_job().is_completed_in_tx)
         raise KeyboardInterrupt("right behind the statement")
 
-    monkeypatch.setattr(PostgresEngine, "complete_within", interrupted)
+    monkeypatch.setattr(PostgresEngine, "complete_tx", interrupted)
 
     @app.task(name="serve")
     def serve() -> None:
         opened.append(psycopg.connect(engine.address.dsn))
         with pytest.raises(KeyboardInterrupt):
-            current_job().complete_within(opened[0])
-        seen.append(current_job().is_within)
+            current_job().complete_tx(opened[0])
+        seen.append(current_job().is_completed_in_tx)
         has_ended.set()
         raise ValueError("and the transaction stays open")
 
-    with app.working(threads=2):
+    with app.run_worker(threads=2):
         job = serve.enqueue()
         assert has_ended.wait(PATIENCE)
         # Settled with others, it would hold up their exchange.
@@ -274,11 +274,11 @@ def test_a_statement_that_was_refused_leaves_no_open_transaction_behind(app: For
     @app.task(name="serve")
     def serve() -> str:
         with pytest.raises(Exception, match="joins the transactions"):
-            current_job().complete_within(object())
-        seen.append(current_job().is_within)
+            current_job().complete_tx(object())
+        seen.append(current_job().is_completed_in_tx)
         return "served"
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         assert serve.enqueue().result(PATIENCE) == "served"
     assert seen == [False]
 
@@ -290,7 +290,7 @@ def test_an_operator_is_told_which_jobs_are_busy(app: Forebay, work: Task[[], No
     consumer = app.consumer()
     with closing(psycopg.connect(engine.address.dsn)) as connection:
         [held] = consumer.claim(1)
-        consumer.complete_within(connection, held)
+        consumer.complete_tx(connection, held)
         verdicts = app.client.cancel([job.id for job in jobs])
         connection.commit()
     consumer.close()

@@ -15,7 +15,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted
 from forebay.domain.settlement import decide
 from forebay.errors import StoreError, StoreUnavailable
-from forebay.scheduler.standard import standard_duties
+from forebay.scheduler.standard import standard_tasks
 from forebay.stores.protocol import Store
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.invoke import JobTimeout
@@ -53,13 +53,13 @@ def test_what_ends_meanwhile_does_not_make_the_wait_longer_and_is_not_logged_eac
 ) -> None:
     outage = Outage()
     coordinator = on_bad_ground(rig, outage)
-    coordinator.turn()
+    coordinator.tick()
     outage.lasts = True
-    first = coordinator.turn()
+    first = coordinator.tick()
 
-    rest = [coordinator.turn() for _ in range(20)]
+    rest = [coordinator.tick() for _ in range(20)]
     rig.clock.advance(seconds=first + 0.001)
-    second = coordinator.turn()
+    second = coordinator.tick()
 
     assert rest == pytest.approx([first] * 20)
     assert second == pytest.approx(2 * first)
@@ -85,17 +85,17 @@ def test_settlements_are_kept_and_offered_again_until_the_store_answers(
     ids = rig.insert(2)
     outage = Outage()
     coordinator = on_bad_ground(rig, outage, too_late=too_late)
-    coordinator.turn()
+    coordinator.tick()
     rig.finish_all(outcome)
     outage.lasts = True
     for _ in range(20):
-        assert coordinator.turn() > 0
+        assert coordinator.tick() > 0
         rig.clock.advance(seconds=10)
     was_idle = coordinator.is_idle
 
     outage.lasts = False
-    coordinator.turn()
-    coordinator.turn()
+    coordinator.tick()
+    coordinator.tick()
 
     assert (was_idle, coordinator.is_idle) == (False, True)
     assert rig.states(ids) == {state.value: 2}
@@ -109,16 +109,16 @@ def test_the_pause_between_two_tries_grows_to_five_seconds_and_starts_again(rig:
     outage.lasts = True
     pauses = []
     for _ in range(9):
-        pauses.append(coordinator.turn())
+        pauses.append(coordinator.tick())
         rig.clock.advance(seconds=pauses[-1] + 0.001)
 
     outage.lasts = False
-    coordinator.turn()
+    coordinator.tick()
     outage.lasts = True
 
     assert pauses[:3] == pytest.approx([0.1, 0.2, 0.4])
     assert pauses[-1] == pytest.approx(5.0)
-    assert coordinator.turn() == pytest.approx(0.1)
+    assert coordinator.tick() == pytest.approx(0.1)
 
 
 @pytest.mark.shows("R-RATE-19")
@@ -126,15 +126,15 @@ def test_jobs_go_on_running_and_what_they_return_is_accepted_after_the_outage(ri
     [job] = rig.insert()
     outage = Outage()
     coordinator = on_bad_ground(rig, outage)
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.begin()
     outage.lasts = True
-    coordinator.turn()
+    coordinator.tick()
     rig.threads.finish(one, Completed(b"7"))
-    coordinator.turn()
+    coordinator.tick()
 
     outage.lasts = False
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.job(job).result == b"7"
 
@@ -143,15 +143,15 @@ def test_what_somebody_else_has_taken_over_meanwhile_is_refused(rig: Rig, other_
     [job] = rig.insert()
     outage = Outage()
     coordinator = on_bad_ground(rig, outage)
-    coordinator.turn()
+    coordinator.tick()
     rig.finish_all(Completed(b"mine"))
     outage.lasts = True
-    coordinator.turn()
+    coordinator.tick()
     rig.clock.advance(seconds=60)
     other_store.sweep(OTHER_WORKER)
 
     outage.lasts = False
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.job(job).result is None
     assert [one.kind for one in rig.history(job).events] == [EventKind.SWEPT, EventKind.REFUSED]
@@ -162,16 +162,16 @@ def test_time_runs_out_while_the_store_is_away(rig: Rig) -> None:
     rig.insert(timeout_ms=1_000)
     outage = Outage()
     coordinator = on_bad_ground(rig, outage)
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.begin()
     outage.lasts = True
     for _ in range(6):
-        coordinator.turn()
+        coordinator.tick()
     rig.clock.advance(seconds=0.9)
-    assert coordinator.turn() == pytest.approx(0.1)
+    assert coordinator.tick() == pytest.approx(0.1)
 
     rig.clock.advance(seconds=0.1)
-    coordinator.turn()
+    coordinator.tick()
 
     assert isinstance(one.stopped_by, JobTimeout)
 
@@ -181,21 +181,21 @@ def test_after_an_outage_the_sweep_lets_the_holders_of_leases_come_first(
     rig: Rig, other_store: Store, only: tuple[str, ...]
 ) -> None:
     outage = Outage(*only)
-    duties = standard_duties(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 1.0)
+    duties = standard_tasks(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 1.0)
     coordinator = on_bad_ground(rig, outage, duties=duties)
     for _ in range(15):
-        coordinator.turn()
+        coordinator.tick()
         rig.clock.advance(seconds=1)
     rig.insert(queue=QueueName("elsewhere"))
     [job] = claim(other_store, queue=QueueName("elsewhere"), worker=OTHER_WORKER)
     outage.lasts = True
     for _ in range(40):
-        coordinator.turn()
+        coordinator.tick()
         rig.clock.advance(seconds=1)
 
     outage.lasts = False
     for _ in range(9):
-        coordinator.turn()
+        coordinator.tick()
         rig.clock.advance(seconds=1)
 
     lease = Lease(job.id, job.attempt)
@@ -204,12 +204,12 @@ def test_after_an_outage_the_sweep_lets_the_holders_of_leases_come_first(
 
 def test_who_does_not_come_back_after_an_outage_is_swept_in_the_end(rig: Rig, other_store: Store) -> None:
     outage = Outage()
-    duties = standard_duties(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 1.0)
+    duties = standard_tasks(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 1.0)
     coordinator = on_bad_ground(rig, outage, duties=duties)
     [job] = rig.insert(queue=QueueName("elsewhere"))
     claim(other_store, queue=QueueName("elsewhere"), worker=OTHER_WORKER)
     for outage.lasts in [False, *[True] * 40, *[False] * 13]:
-        coordinator.turn()
+        coordinator.tick()
         rig.clock.advance(seconds=1)
 
     assert (rig.job(job).state, rig.job(job).crashes) == (JobState.PENDING, 1)
@@ -224,15 +224,15 @@ def test_jobs_of_a_claim_whose_answer_was_lost_are_adopted_and_run_once(rig: Rig
     outage = Outage()
     coordinator = on_bad_ground(rig, outage, too_late=True)
     outage.lasts = True
-    coordinator.turn()
+    coordinator.tick()
     assert rig.states(ids) == {"running": 2}
     assert rig.threads.given == []
 
     outage.lasts = False
     for _ in range(3):
-        coordinator.turn()
+        coordinator.tick()
         rig.finish_all()
-    coordinator.turn()
+    coordinator.tick()
 
     assert sorted(one.job.id for one in rig.threads.given) == sorted(ids)
     assert rig.states(ids) == {"completed": 2}
@@ -246,11 +246,11 @@ def test_in_doubt_nothing_new_is_claimed_before_the_old_is_known(rig: Rig) -> No
     coordinator = on_bad_ground(rig, outage, too_late=True)
     outage.lasts = True
     for _ in range(3):
-        coordinator.turn()
+        coordinator.tick()
 
     outage.lasts = False
 
-    assert coordinator.turn() == 0.0  # then it asks at once
+    assert coordinator.tick() == 0.0  # then it asks at once
     assert rig.states(ids) == {"running": 2, "pending": 4}
     assert len(rig.threads.given) == 2
 
@@ -260,11 +260,11 @@ def test_an_adopted_lease_is_renewed_before_its_job_is_started(rig: Rig) -> None
     outage = Outage()
     coordinator = on_bad_ground(rig, outage, too_late=True)
     outage.lasts = True
-    coordinator.turn()
+    coordinator.tick()
     rig.clock.advance(seconds=29)
 
     outage.lasts = False
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.job(job).lease_expires_at == rig.clock.now_ms() + 30_000
     [one] = rig.threads.given
@@ -276,15 +276,15 @@ def test_an_adopted_job_is_not_started_when_its_lease_cannot_be_renewed(rig: Rig
     outage = Outage("exchange", "renew")
     coordinator = on_bad_ground(rig, outage, too_late=True)
     outage.lasts = True
-    coordinator.turn()
+    coordinator.tick()
     outage = Outage("renew")
     coordinator._store = Watched(rig.store, outage).seam
     outage.lasts = True
 
-    coordinator.turn()
+    coordinator.tick()
     assert rig.threads.given == []
     outage.lasts = False
-    coordinator.turn()
+    coordinator.tick()
 
     assert [one.job.id for one in rig.threads.given] == [job]
 
@@ -294,13 +294,13 @@ def test_a_worker_that_stops_hands_back_what_it_adopts(rig: Rig) -> None:
     outage = Outage()
     coordinator = on_bad_ground(rig, outage, too_late=True)
     outage.lasts = True
-    coordinator.turn()
+    coordinator.tick()
     coordinator.is_claiming = False
     was_idle = coordinator.is_idle
 
     outage.lasts = False
-    coordinator.turn()
-    coordinator.turn()
+    coordinator.tick()
+    coordinator.tick()
 
     assert (was_idle, coordinator.is_idle) == (False, True)  # at first it may hold something
     assert rig.threads.given == []
@@ -321,9 +321,9 @@ def test_jobs_claimed_before_a_duty_found_the_store_away_are_run_once(rig: Rig) 
 
     coordinator = on_bad_ground(rig, outage, duties=[Nothing()])
     outage.lasts = True
-    coordinator.turn()
+    coordinator.tick()
     outage.lasts = False
-    coordinator.turn()
+    coordinator.tick()
 
     assert [one.job.id for one in rig.threads.given] == ids
 
@@ -331,19 +331,19 @@ def test_jobs_claimed_before_a_duty_found_the_store_away_are_run_once(rig: Rig) 
 def test_the_next_attempt_at_a_job_may_run_here_beside_the_lost_one(rig: Rig, other_store: Store) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator(threads=2)
-    coordinator.turn()
+    coordinator.tick()
     [lost] = rig.threads.begin()
     rig.clock.advance(seconds=31)
     [swept] = other_store.sweep(OTHER_WORKER)
-    other_store.exchange(OTHER_WORKER, [decide(swept, Interrupted(), 0.0)])
-    coordinator.turn()
+    other_store.settle_and_claim(OTHER_WORKER, [decide(swept, Interrupted(), 0.0)])
+    coordinator.tick()
     [present] = rig.threads.begin()
 
     rig.threads.finish(lost, Completed(b"old"))
-    coordinator.turn()
+    coordinator.tick()
     assert rig.slots.leases() == [present.lease]
     rig.threads.finish(present, Completed(b"new"))
-    coordinator.turn()
+    coordinator.tick()
 
     assert rig.job(job).result == b"new"
     assert coordinator.is_idle
@@ -359,13 +359,13 @@ def test_a_fault_of_our_own_is_logged_and_the_turns_go_on(rig: Rig, caplog: pyte
     coordinator = on_bad_ground(rig, outage)
     outage.lasts = True
     with caplog.at_level(logging.ERROR):
-        pause = coordinator.turn()
+        pause = coordinator.tick()
 
     outage.lasts = False
     for _ in range(3):
-        coordinator.turn()
+        coordinator.tick()
         rig.finish_all()
-    coordinator.turn()
+    coordinator.tick()
 
     assert pause > 0
     assert "a turn of the coordinator went wrong" in caplog.text
@@ -378,11 +378,11 @@ def test_a_store_that_cannot_be_used_ends_the_turns(rig: Rig) -> None:
     outage.lasts = True
 
     with pytest.raises(StoreError):
-        coordinator.turn()
+        coordinator.tick()
 
 
 def test_the_worker_id_is_on_every_lease(rig: Rig) -> None:
     [job] = rig.insert()
-    rig.coordinator().turn()
+    rig.coordinator().tick()
 
     assert rig.job(job).worker == WORKER

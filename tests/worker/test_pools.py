@@ -13,7 +13,7 @@ import pytest
 from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE
 from forebay.errors import ConfigError
-from forebay.worker.slots import Kind
+from forebay.worker.slots import ExecutorKind
 from forebay.worker.worker import Worker
 from tests.app.making import WatchedEngine
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
@@ -51,7 +51,7 @@ def test_with_three_threads_three_of_five_long_jobs_run_together_and_then_the_ot
     crowd = Crowd()
     stay = app.task(name="stay")(crowd.stay)
 
-    with app.working(threads=3):
+    with app.run_worker(threads=3):
         jobs = app.enqueue_many([stay.job() for _ in range(5)])
         eventually(lambda: crowd.inside == 3)
         counts = app.client.counts([DEFAULT_QUEUE])[DEFAULT_QUEUE]
@@ -75,7 +75,7 @@ def test_no_more_jobs_run_at_once_than_a_worker_has_threads_and_coroutines(app: 
         waiting.leave()
 
     stay = app.task(name="stay")(blocking.stay)
-    with app.working(threads=2, coroutines=5):
+    with app.run_worker(threads=2, coroutines=5):
         jobs = app.enqueue_many([task.job() for _ in range(100) for task in (stay, wait)])
         for job in jobs:
             job.wait(DEADLINE)
@@ -90,7 +90,7 @@ def test_a_worker_has_four_threads_if_nothing_else_is_said(app: Forebay) -> None
     crowd = Crowd()
     stay = app.task(name="stay")(crowd.stay)
 
-    with app.working():
+    with app.run_worker():
         jobs = app.enqueue_many([stay.job() for _ in range(9)])
         eventually(lambda: crowd.inside == 4)
         crowd.door.set()
@@ -98,7 +98,7 @@ def test_a_worker_has_four_threads_if_nothing_else_is_said(app: Forebay) -> None
             job.wait(DEADLINE)
 
     assert crowd.most == 4
-    assert Worker(app.engine, app.registry)._slots.sizes[Kind.CALLS] == 4
+    assert Worker(app.engine, app.registry)._slots.sizes[ExecutorKind.CALLS] == 4
 
 
 @pytest.mark.shows("R-CFG-46", "R-CFG-45")
@@ -120,7 +120,7 @@ def test_workers_with_queues_of_their_own_keep_room_for_what_is_urgent(app: Fore
     def urgent(number: int) -> int:
         return number
 
-    with app.working(queues=["bulk"], threads=2), app.working(queues=["urgent"], threads=1):
+    with app.run_worker(queues=["bulk"], threads=2), app.run_worker(queues=["urgent"], threads=1):
         slow = app.enqueue_many([bulk.job() for _ in range(20)])
         eventually(lambda: crowd.inside == 2)
 

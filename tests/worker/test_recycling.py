@@ -8,13 +8,13 @@ import pytest
 
 from forebay.errors import ConfigError
 from forebay.testing.clock import ManualClock
-from forebay.worker.recycling import Limits, Recycling, Retirement, Wear
-from forebay.worker.slots import Assignment, Kind, Slots
+from forebay.worker.recycling import ProcessLimits, Recycler, Retirement, ThreadHealth
+from forebay.worker.slots import Assignment, ExecutorKind, Slots
 from tests.domain.making import a_job
 
 
-def recycling(clock: ManualClock, slots: Slots, memory: int = 0, **limits: float) -> Recycling:
-    return Recycling(Limits(**limits), slots, clock, lambda: memory, Wear(slots, 2))  # type: ignore[arg-type]  # all are numbers
+def recycling(clock: ManualClock, slots: Slots, memory: int = 0, **limits: float) -> Recycler:
+    return Recycler(ProcessLimits(**limits), slots, clock, lambda: memory, ThreadHealth(slots, 2))  # type: ignore[arg-type]  # all are numbers
 
 
 def test_without_limits_a_process_goes_on_for_ever() -> None:
@@ -41,7 +41,7 @@ def test_jobs_count_whatever_became_of_them() -> None:
 def test_memory_is_looked_at_once_a_second() -> None:
     clock = ManualClock()
     used = [0]
-    chosen = Recycling(Limits(max_memory=100), Slots(1), clock, lambda: used[0] * 2**20)
+    chosen = Recycler(ProcessLimits(max_memory=100), Slots(1), clock, lambda: used[0] * 2**20)
     assert chosen.due() is None
 
     used[0] = 150
@@ -64,7 +64,7 @@ def test_age_counts_from_the_start() -> None:
 def test_a_process_with_nothing_but_stuck_threads_has_limited_time_to_end() -> None:
     clock, slots = ManualClock(), Slots(2, 1)
     stuck = [Assignment(a_job(id=name), 0.0) for name in ("one", "other")]
-    coroutine = Assignment(a_job(id="coroutine"), 0.0, kind=Kind.COROUTINES)
+    coroutine = Assignment(a_job(id="coroutine"), 0.0, kind=ExecutorKind.COROUTINES)
     slots.add([*stuck, coroutine])
     chosen = recycling(clock, slots)
 
@@ -99,16 +99,16 @@ def test_a_process_with_more_abandoned_threads_than_it_may_have_lets_its_other_j
 
     assert chosen.due() == Retirement("it has 3 abandoned threads", inf)
     third.ended_at = 1.0
-    assert Wear(slots, 2).reason() is None
+    assert ThreadHealth(slots, 2).reason() is None
 
 
 def test_a_process_whose_event_loop_is_blocked_and_not_replaced_is_worn() -> None:
     slots = Slots(4, 10)
-    blocked = Assignment(a_job(), 0.0, kind=Kind.COROUTINES)
+    blocked = Assignment(a_job(), 0.0, kind=ExecutorKind.COROUTINES)
     slots.add([blocked])
     slots.abandon(blocked, 0.0)
     slots.end(blocked)
-    wear = Wear(slots)
+    wear = ThreadHealth(slots)
     assert wear.reason() is None
 
     slots.occupy(blocked)
@@ -118,7 +118,7 @@ def test_a_process_whose_event_loop_is_blocked_and_not_replaced_is_worn() -> Non
 
 def test_a_process_that_nothing_would_replace_goes_on_with_the_slots_it_has() -> None:
     clock, slots = ManualClock(), Slots(4)
-    chosen = Recycling(Limits(), slots, clock, lambda: 0)
+    chosen = Recycler(ProcessLimits(), slots, clock, lambda: 0)
     abandoned(slots, 100)
 
     assert chosen.due() is None
@@ -126,11 +126,11 @@ def test_a_process_that_nothing_would_replace_goes_on_with_the_slots_it_has() ->
 
 def test_fewer_than_no_abandoned_threads_are_refused() -> None:
     with pytest.raises(ConfigError, match="max_abandoned must be a number from 0 on, not -1"):
-        Wear(Slots(1), -1)
+        ThreadHealth(Slots(1), -1)
 
 
 @pytest.mark.parametrize("name", ["max_jobs", "max_memory", "max_age"])
 @pytest.mark.parametrize("value", [0, -1, nan, inf])
 def test_limits_that_make_no_sense_are_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be a number above 0"):
-        Limits(**{name: value})  # type: ignore[arg-type]  # as a program without types would
+        ProcessLimits(**{name: value})  # type: ignore[arg-type]  # as a program without types would

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from forebay.domain.lifecycle import JobState
-from forebay.domain.worker import DEFAULT_BEAT_MS, WorkerInfo
+from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import Cancel, Engine, Reader, Store
+from forebay.stores.protocol import Engine, PendingCancel, Reader, Store
 from forebay.testing.clock import ManualClock
-from forebay.worker.renewal import TICK_SECONDS, Renewal, left_open
+from forebay.worker.renewal import TICK_SECONDS, LeaseRenewal, unclosed_stores
 from forebay.worker.slots import Assignment, Slots
 from tests.app.making import WatchedEngine
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, new_job
@@ -25,16 +25,16 @@ class Kept:
 
     def __init__(self, engine: Engine, clock: ManualClock) -> None:
         self.slots = Slots(4)
-        self.told: list[Cancel] = []
+        self.told: list[PendingCancel] = []
         self.trouble: Callable[[], None] | None = None
         self.engine = WatchedEngine(engine, self._trouble)
         self.clock = clock
-        self.renewal = Renewal(
+        self.renewal = LeaseRenewal(
             engine=self.engine.seam,
             worker=WorkerInfo(id=WORKER),
             slots=self.slots,
             clock=clock,
-            tell=self.told.extend,
+            on_cancels=self.told.extend,
         )
 
     def _trouble(self, name: str, args: tuple[Any, ...]) -> None:
@@ -96,7 +96,7 @@ def test_a_job_may_run_much_longer_than_its_lease(
         kept.renewal.renew_due()
         assert other_store.sweep(OTHER_WORKER) == []
 
-    assert not one.context.is_lost
+    assert not one.context.is_lease_lost
 
 
 @pytest.mark.shows("R-LEASE-23", "R-LEASE-42")
@@ -109,7 +109,7 @@ def test_a_job_is_told_when_its_lease_is_lost(
 
     kept.renewal.renew_due()
 
-    assert (lost.context.is_lost, present.context.is_lost) == (True, False)
+    assert (lost.context.is_lease_lost, present.context.is_lease_lost) == (True, False)
 
 
 def test_a_lost_job_that_has_not_started_is_never_started_and_not_asked_about_again(
@@ -140,11 +140,11 @@ def test_a_store_that_is_away_is_no_lost_lease(kept: Kept, store: Store, clock: 
     kept.trouble = away
     with pytest.raises(StoreUnavailable):
         kept.renewal.renew_due()
-    assert not one.context.is_lost
+    assert not one.context.is_lease_lost
 
     kept.trouble = None
     kept.renewal.renew_due()
-    assert not one.context.is_lost
+    assert not one.context.is_lease_lost
     assert one.renew_at > clock.monotonic()
 
 
@@ -155,7 +155,7 @@ def test_wishes_to_cancel_come_with_the_answer(kept: Kept, store: Store, clock: 
 
     kept.renewal.renew_due()
 
-    assert kept.told == [Cancel(one.job.id, "no need")]
+    assert kept.told == [PendingCancel(one.job.id, "no need")]
 
 
 def test_nothing_is_asked_of_the_store_when_no_lease_is_due(
@@ -180,12 +180,12 @@ def test_a_worker_beats_at_its_start_and_every_ten_seconds_until_it_is_forgotten
     kept: Kept, reader: Reader, clock: ManualClock
 ) -> None:
     [info] = reader.workers()
-    assert info.beat_at == clock.now_ms()
+    assert info.heartbeat_at == clock.now_ms()
 
-    clock.advance(seconds=DEFAULT_BEAT_MS / 1_000)
+    clock.advance(seconds=DEFAULT_HEARTBEAT_MS / 1_000)
     kept.renewal.renew_due()
     [info] = reader.workers()
-    assert info.beat_at == clock.now_ms()
+    assert info.heartbeat_at == clock.now_ms()
 
     kept.renewal.stop()
     assert reader.workers() == []
@@ -247,7 +247,7 @@ def test_a_stop_while_the_store_is_away_shows_no_death_of_a_worker_whose_jobs_st
     kept: Kept, store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     one = kept.hold(store)
-    assert one.take()
+    assert one.acquire()
     one.started_at = clock.monotonic()
 
     def away() -> None:
@@ -259,7 +259,7 @@ def test_a_stop_while_the_store_is_away_shows_no_death_of_a_worker_whose_jobs_st
     assert store.sweep(SWEEPER, only_dead=True) == []
     [watched] = kept.engine.stores
     assert watched.calls[-1] == "forget_worker"
-    assert left_open.pop() is watched
+    assert unclosed_stores.pop() is watched
     kept.trouble = None
     watched.seam.close()
 
@@ -304,5 +304,5 @@ def test_the_thread_survives_errors_and_goes_on_renewing(
 
     assert failed >= 3
     assert "leases" in caplog.text
-    assert not one.context.is_lost
+    assert not one.context.is_lease_lost
     assert one.job.state is JobState.RUNNING

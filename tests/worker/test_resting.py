@@ -44,7 +44,7 @@ def test_an_idle_worker_looks_by_itself_after_a_time_that_chance_varies(rig: Rig
     coordinator = rig.coordinator(roll=random.Random(7).random)
     pauses = []
     for _ in range(50):
-        pauses.append(coordinator.turn())
+        pauses.append(coordinator.tick())
         rig.clock.advance(seconds=pauses[-1] + 0.001)  # the clock counts whole milliseconds
 
     # Nobody has sent a wake-up, and after each of these sleeps the queue was asked again.
@@ -55,11 +55,11 @@ def test_an_idle_worker_looks_by_itself_after_a_time_that_chance_varies(rig: Rig
 @pytest.mark.shows("R-WORK-22")
 def test_a_job_whose_wake_up_got_lost_is_found_by_the_next_look(rig: Rig) -> None:
     coordinator = rig.coordinator(roll=lambda: 0.0)
-    pause = coordinator.turn()
+    pause = coordinator.tick()
     rig.insert()
 
     rig.clock.advance(seconds=pause)
-    coordinator.turn()
+    coordinator.tick()
 
     assert len(rig.threads.given) == 1
 
@@ -67,7 +67,7 @@ def test_a_job_whose_wake_up_got_lost_is_found_by_the_next_look(rig: Rig) -> Non
 @pytest.mark.shows("R-WORK-22")
 def test_workers_that_were_started_together_do_their_duties_at_different_times(rig: Rig) -> None:
     dice = random.Random(7)
-    pauses = [rig.coordinator(duties=[Duty("one")], roll=dice.random).turn() for _ in range(20)]
+    pauses = [rig.coordinator(duties=[Duty("one")], roll=dice.random).tick() for _ in range(20)]
 
     assert 1.0 <= min(pauses) < max(pauses) <= 1.25
     assert len(set(pauses)) > 15
@@ -77,13 +77,13 @@ def test_workers_that_were_started_together_do_their_duties_at_different_times(r
 def test_a_job_delayed_by_five_seconds_is_run_after_five_seconds_and_not_before(rig: Rig) -> None:
     rig.insert(delay_ms=5_000)
     coordinator = rig.coordinator()
-    coordinator.turn()
+    coordinator.tick()
 
     rig.clock.advance(ms=4_999)
-    pause = coordinator.turn()
+    pause = coordinator.tick()
     before = len(rig.threads.given)
     rig.clock.advance(ms=1)
-    coordinator.turn()
+    coordinator.tick()
 
     assert (before, len(rig.threads.given)) == (0, 1)
     assert pause == pytest.approx(0.001)
@@ -104,7 +104,7 @@ class Asked:
 
     def take_duty(self, name: str, every_ms: int) -> bool:
         self.asked[name] += 1
-        return self._store.take_duty(name, every_ms)
+        return self._store.acquire_maintenance(name, every_ms)
 
 
 def test_the_store_is_asked_for_a_duty_no_more_often_than_it_can_be_due(rig: Rig) -> None:
@@ -113,7 +113,7 @@ def test_the_store_is_asked_for_a_duty_no_more_often_than_it_can_be_due(rig: Rig
     coordinator = rig.coordinator(duties=[often, seldom], store=store)
 
     for _ in range(200):
-        coordinator.turn()
+        coordinator.tick()
         rig.clock.advance(ms=100)
 
     assert store.asked == {"sweep": often.runs, "prune": seldom.runs}  # never in vain
@@ -133,7 +133,7 @@ def test_a_duty_that_always_goes_wrong_keeps_nobody_from_work(
 
     with caplog.at_level(logging.ERROR):
         for _ in range(40):
-            coordinator.turn()
+            coordinator.tick()
             rig.finish_all()
             rig.clock.advance(seconds=0.5)
 
@@ -149,7 +149,7 @@ def test_a_duty_for_which_the_store_has_no_room_keeps_nobody_from_work(rig: Rig)
     ids = rig.insert(20)
 
     for _ in range(80):
-        rig.clock.advance(seconds=coordinator.turn())
+        rig.clock.advance(seconds=coordinator.tick())
         rig.finish_all()
 
     assert rig.states(ids) == {"completed": 20}
@@ -165,7 +165,7 @@ def test_a_duty_that_never_comes_to_an_end_takes_turns_with_the_claims(rig: Rig)
 
     for _ in range(11):
         runs = endless.runs
-        coordinator.turn()
+        coordinator.tick()
         longest = max(longest, endless.runs - runs)
         rig.finish_all()
         rig.clock.advance(seconds=0.125)
@@ -181,13 +181,13 @@ def test_a_duty_that_never_comes_to_an_end_takes_turns_with_the_claims(rig: Rig)
 def test_a_job_that_says_nothing_about_it_is_stopped_after_half_an_hour(rig: Rig) -> None:
     rig.insert()
     coordinator = rig.coordinator()
-    coordinator.turn()
+    coordinator.tick()
     rig.threads.begin()
 
     rig.clock.advance(seconds=1_799)
-    coordinator.turn()
+    coordinator.tick()
     before = len(rig.threads.interrupts)
     rig.clock.advance(seconds=1)
-    coordinator.turn()
+    coordinator.tick()
 
     assert (before, len(rig.threads.interrupts)) == (0, 1)

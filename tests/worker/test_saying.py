@@ -11,15 +11,15 @@ import pytest
 
 from forebay import Forebay, JobHandle, LeaseLost, RetryPolicy, current_job
 from forebay.app.context import JobContext
-from forebay.app.saying import Pending
+from forebay.app.saying import PendingStep
 from forebay.clock import SystemClock
-from forebay.domain.note import LogLine, Progress, Step
+from forebay.domain.note import LogLine, Progress, StepResult
 from forebay.domain.outcome import Cancelled, Completed, Failed, Lost
 from forebay.domain.settlement import decide
 from forebay.stores.protocol import Store
-from forebay.worker.executors.loop import LoopExecutor
+from forebay.worker.executors.loop import EventLoopExecutor
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoke import Invoke, JobInterrupted, JobTimeout
+from forebay.worker.invoke import Invoker, JobInterrupted, JobTimeout
 from tests.stores.support import SWEEPER
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually
 
@@ -39,7 +39,7 @@ def test_progress_and_lines_of_a_running_job_can_be_seen(app: Forebay) -> None:
         assert go_on.wait(DEADLINE)
         job.progress(2, 2)
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         handle = count.enqueue()
         seen = eventually(handle.progress)
         assert seen is not None
@@ -66,10 +66,10 @@ def test_coroutines_can_look_at_progress_too(app: Forebay) -> None:
         await handle.wait_async(timeout=DEADLINE)
         return await handle.progress_async(), await handle.log_lines_async()
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         progress, lines = asyncio.run(look())
 
-    assert (progress.done, [line.text for line in lines]) == (1, ["hi"])
+    assert (progress.applied, [line.text for line in lines]) == (1, ["hi"])
 
 
 def test_a_job_that_has_said_nothing_has_no_progress_and_no_lines(app: Forebay) -> None:
@@ -114,7 +114,7 @@ def twice(request: pytest.FixtureRequest, app: Forebay) -> Callable[[list[str]],
             return await steps_async(done)
 
         func = run_async if request.param == "loop" else lambda: steps(done)
-        return app.task(name="t", retry=AT_ONCE)(func).enqueue()
+        return app.task(name="t", retry_policy=AT_ONCE)(func).enqueue()
 
     return enqueue
 
@@ -124,12 +124,12 @@ def test_a_later_attempt_skips_the_steps_that_are_done(
     app: Forebay, twice: Callable[[list[str]], JobHandle[Any]]
 ) -> None:
     done: list[str] = []
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         handle = twice(done)
         result = handle.result(timeout=DEADLINE)
 
     assert (result, done, handle.refresh().attempt) == ([1, 2], ["first", "second"], 2)
-    assert [(step.name, step.attempt) for step in handle.history().notes.steps] == [
+    assert [(step.name, step.attempt) for step in handle.history().progress.steps] == [
         ("first", 1),
         ("second", 2),
     ]
@@ -145,7 +145,7 @@ def take_over(app: Forebay) -> Taken:
 
         def sweep(store: Store) -> None:
             [job] = store.sweep(SWEEPER, dead=[worker])
-            store.exchange(SWEEPER, [decide(job, Lost("it seemed dead"), 0)])
+            store.settle_and_claim(SWEEPER, [decide(job, Lost("it seemed dead"), 0)])
 
         app.client.write(sweep)
 
@@ -170,7 +170,7 @@ def test_a_step_of_a_lost_attempt_raises_and_the_next_attempt_does_it(
         try:
             return job.step("only", lambda: f"by attempt {job.attempt}")
         except LeaseLost as exc:
-            seen.append((job.attempt, str(exc), job.is_lost))
+            seen.append((job.attempt, str(exc), job.is_lease_lost))
             raise
 
     async def run_async() -> str:
@@ -180,11 +180,11 @@ def test_a_step_of_a_lost_attempt_raises_and_the_next_attempt_does_it(
         try:
             return await job.step_async("only", lambda: f"by attempt {job.attempt}")
         except LeaseLost as exc:
-            seen.append((job.attempt, str(exc), job.is_lost))
+            seen.append((job.attempt, str(exc), job.is_lease_lost))
             raise
 
     task = app.task(name="t")(run_async if is_async else run)
-    with app.working(threads=2):
+    with app.run_worker(threads=2):
         handle = task.enqueue()
         assert begun.wait(DEADLINE)
         take_over(handle)
@@ -195,7 +195,7 @@ def test_a_step_of_a_lost_attempt_raises_and_the_next_attempt_does_it(
     [(attempt, words, is_lost)] = seen
     assert (attempt, is_lost) == (1, True)
     assert "this attempt counts no more, so stop" in words
-    assert [step.attempt for step in handle.history().notes.steps] == [2]
+    assert [step.attempt for step in handle.history().progress.steps] == [2]
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["thread", "loop"])
@@ -213,8 +213,8 @@ def test_follow_ups_are_enqueued_when_the_attempt_completes_and_not_before(
     async def run_async() -> None:
         run()
 
-    task = app.task(name="t", retry=AT_ONCE)(run_async if is_async else run)
-    with app.working(threads=1):
+    task = app.task(name="t", retry_policy=AT_ONCE)(run_async if is_async else run)
+    with app.run_worker(threads=1):
         handle = task.enqueue()
         handle.wait(timeout=DEADLINE)
         [found] = [job for job in app.search().jobs if job.task == "after"]
@@ -230,18 +230,20 @@ class Nobody:
     def __init__(self) -> None:
         self.is_asked = Event()
 
-    def say(self, context: JobContext, what: Progress | LogLine) -> None:
+    def add(self, context: JobContext, what: Progress | LogLine) -> None:
         pass
 
-    def keep(self, context: JobContext, step: Step, tell: Callable[[], object] | None = None) -> Pending:
+    def save_step(
+        self, context: JobContext, step: StepResult, tell: Callable[[], object] | None = None
+    ) -> PendingStep:
         self.is_asked.set()
-        return Pending(tell)
+        return PendingStep(tell)
 
     def steps(self, context: JobContext) -> dict[str, bytes]:
         return {}
 
 
-@pytest.mark.parametrize("kind", [ThreadExecutor, LoopExecutor])
+@pytest.mark.parametrize("kind", [ThreadExecutor, EventLoopExecutor])
 @pytest.mark.parametrize(
     ("reason", "outcome"),
     [(JobTimeout("ran longer than 1 s"), Failed), (JobInterrupted("not needed"), Cancelled)],
@@ -250,7 +252,7 @@ def test_a_job_that_waits_for_its_step_can_be_stopped(
     kind: Any, reason: BaseException, outcome: type[object]
 ) -> None:
     app = Forebay("memory://")
-    if kind is LoopExecutor:
+    if kind is EventLoopExecutor:
 
         async def step_async() -> int:
             return await current_job().step_async("a", max, 1, 2)
@@ -259,13 +261,13 @@ def test_a_job_that_waits_for_its_step_can_be_stopped(
     else:
         app.task(name="step")(lambda: current_job().step("a", max, 1, 2))
     inbox, nobody = Collected(), Nobody()
-    executor = kind(1, Invoke(app.registry), inbox, SystemClock())
+    executor = kind(1, Invoker(app.registry), inbox, SystemClock())
     executor.start()
     try:
         stopped, next_one = an_assignment("step"), an_assignment("step", id="next")
-        stopped.context.voice = nobody
+        stopped.context.progress_sink = nobody
         if isinstance(reason, JobInterrupted):
-            stopped.context.tell_cancelled(str(reason))
+            stopped.context.mark_cancelled(str(reason))
         executor.submit(stopped)
         assert nobody.is_asked.wait(DEADLINE)
         executor.interrupt(stopped, reason)
@@ -291,7 +293,7 @@ def test_interrupts_in_the_middle_of_a_word_leave_nothing_locked(app: Forebay) -
             job.step(str(number % 500), int, number)
 
     last = app.task(name="last")(lambda: current_job().step("say", int, 7))
-    with app.working(threads=4):
+    with app.run_worker(threads=4):
         handles = [chat.enqueue() for _ in range(24)]
         states = [handle.cancel("enough", wait=True, timeout=DEADLINE) for handle in handles]
         assert [last.enqueue().result(timeout=DEADLINE) for _ in range(8)] == [7] * 8

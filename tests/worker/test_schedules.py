@@ -25,15 +25,15 @@ def test_a_worker_runs_what_its_program_has_scheduled(app: Forebay) -> None:
         if len(seen) == 2:
             ran.set()
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         assert ran.wait(DEADLINE)
 
     [schedule] = app.schedules.list()
-    assert schedule.fired >= 2
+    assert schedule.enqueued_runs >= 2
     times = [datetime.fromisoformat(text.removeprefix("x for ")) for text in seen]
     assert times == sorted(set(times))
     events = [event for _, event in app.client.read(lambda reader: reader.audit())]
-    assert {event.actor for event in events if event.kind is EventKind.SCHEDULE} == {
+    assert {event.actor for event in events if event.kind is EventKind.SCHEDULE_CHANGED} == {
         f"worker@{gethostname()}"
     }
 
@@ -41,7 +41,7 @@ def test_a_worker_runs_what_its_program_has_scheduled(app: Forebay) -> None:
 def test_a_schedule_that_is_saved_while_a_worker_runs_is_fired(app: Forebay) -> None:
     ran = Event()
     task = app.task(name="note")(ran.set)
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         app.schedules.save("soon", task, every=1)
 
         assert ran.wait(DEADLINE)

@@ -7,8 +7,8 @@ from threading import Barrier, Thread
 import pytest
 
 from forebay.domain.job import JobId
-from forebay.worker.page import Page
-from forebay.worker.slots import Assignment, Kind, Slots
+from forebay.worker.page import LeaseTable
+from forebay.worker.slots import Assignment, ExecutorKind, Slots
 from tests.domain.making import NOW, a_job
 from tests.worker.support import DEADLINE, an_assignment
 
@@ -21,7 +21,7 @@ def test_a_ticket_is_taken_once_however_many_threads_want_it() -> None:
 
     def take_all(mine: list[bool]) -> None:
         barrier.wait(DEADLINE)
-        mine.extend(one.take() for one in assignments)
+        mine.extend(one.acquire() for one in assignments)
 
     workers = [Thread(target=take_all, args=(mine,)) for mine in taken]
     for worker in workers:
@@ -37,7 +37,7 @@ def test_a_lease_is_due_for_renewal_after_a_third_of_its_length() -> None:
     one = Assignment(a_job(started_at=NOW, lease_expires_at=NOW + 30_000), claimed_at=100.0)
     assert one.renew_at == pytest.approx(110.0)
 
-    one.renewed(200.0)
+    one.mark_renewed(200.0)
 
     assert one.renew_at == pytest.approx(210.0)
 
@@ -48,7 +48,7 @@ def test_a_long_lease_is_renewed_as_often_as_one_of_thirty_seconds() -> None:
     one = Assignment(a_job(started_at=NOW, lease_expires_at=NOW + 3_600_000), claimed_at=100.0)
     assert one.renew_at == pytest.approx(110.0)
 
-    one.renewed(200.0)
+    one.mark_renewed(200.0)
 
     assert one.renew_at == pytest.approx(210.0)
 
@@ -64,14 +64,14 @@ def test_a_job_is_not_started_with_less_than_a_third_of_its_lease_left() -> None
 def test_blocking_tasks_and_coroutines_have_slots_of_their_own() -> None:
     slots = Slots(threads=2, coroutines=5)
     call = an_assignment()
-    coroutine = Assignment(a_job(id=JobId("co")), 0.0, kind=Kind.COROUTINES)
+    coroutine = Assignment(a_job(id=JobId("co")), 0.0, kind=ExecutorKind.COROUTINES)
 
     slots.add([call, coroutine])
 
-    assert (slots.free(Kind.CALLS), slots.free(Kind.COROUTINES), len(slots)) == (1, 4, 2)
+    assert (slots.free(ExecutorKind.CALLS), slots.free(ExecutorKind.COROUTINES), len(slots)) == (1, 4, 2)
     slots.end(coroutine)
     slots.end(coroutine)
-    assert (slots.free(Kind.CALLS), slots.free(Kind.COROUTINES), len(slots)) == (1, 5, 1)
+    assert (slots.free(ExecutorKind.CALLS), slots.free(ExecutorKind.COROUTINES), len(slots)) == (1, 5, 1)
 
 
 @pytest.mark.shows("R-LEASE-21")
@@ -81,18 +81,18 @@ def test_the_end_of_a_lost_attempt_leaves_the_next_attempt_at_the_same_job_alone
     present = an_assignment(attempt=2)
     slots.add([lost])
     slots.add([present])
-    assert slots.free(Kind.CALLS) == 0
+    assert slots.free(ExecutorKind.CALLS) == 0
 
     slots.end(lost)
 
     assert list(slots) == [present]
     assert slots.leases() == [present.lease]
-    assert slots.free(Kind.CALLS) == 1
+    assert slots.free(ExecutorKind.CALLS) == 1
 
 
 def test_each_assignment_gives_back_its_own_slot_and_line_however_many_have_its_lease() -> None:
     slots = Slots(threads=4)
-    slots.page = page = Page.made(4)
+    slots.lease_table = page = LeaseTable.create(4)
     first, second = an_assignment(), an_assignment()
     assert first.lease == second.lease
     slots.add([first])
@@ -103,20 +103,20 @@ def test_each_assignment_gives_back_its_own_slot_and_line_however_many_have_its_
     slots.end(second)
     slots.end(second)
 
-    assert (slots.free(Kind.CALLS), len(slots), page.entries()) == (4, 0, [])
+    assert (slots.free(ExecutorKind.CALLS), len(slots), page.entries()) == (4, 0, [])
     page.close()
 
 
 def test_a_lease_that_is_given_again_is_fresh_and_its_line_says_so() -> None:
     slots = Slots(threads=4)
-    slots.page = page = Page.made(4)
+    slots.lease_table = page = LeaseTable.create(4)
     one = Assignment(a_job(started_at=NOW, lease_expires_at=NOW + 30_000), claimed_at=100.0)
     slots.add([one])
-    assert one.began(101.0)
-    one.lost()
+    assert one.mark_started(101.0)
+    one.mark_lost()
 
     again = Assignment(one.job, claimed_at=201.0)
-    assert slots.held([again, an_assignment(id=JobId("other"))]) == [again]
+    assert slots.find_duplicates([again, an_assignment(id=JobId("other"))]) == [again]
     assert slots.renew(again, 200.0) is one
 
     assert one.renew_at == pytest.approx(210.0)
@@ -139,7 +139,7 @@ def test_one_side_alone_tells_the_outcome_and_one_alone_has_the_place() -> None:
 
     def place(number: int) -> None:
         barrier.wait(DEADLINE)
-        placed[number].extend(one.take_place() for one in assignments)
+        placed[number].extend(one.acquire_slot() for one in assignments)
 
     for part in (race, place):
         workers = [Thread(target=part, args=(number,)) for number in range(threads)]

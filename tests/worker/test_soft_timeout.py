@@ -13,7 +13,7 @@ import pytest
 from forebay import ConfigError, Forebay, InvalidJob, current_job
 from forebay.domain.lifecycle import JobState
 from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
-from forebay.worker.invoke import Invoke
+from forebay.worker.invoke import Invoker
 from forebay.worker.slots import Assignment
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, an_assignment, called, eventually
@@ -23,9 +23,9 @@ def running(rig: Rig, limit: float) -> tuple[Any, Assignment]:
     """A coordinator with one job that has a soft limit and runs."""
     rig.insert(timeout_ms=None)
     coordinator = rig.coordinator()
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.begin()
-    rig.inbox.watch(one, limit)
+    rig.inbox.add_soft_limit(one, limit)
     return coordinator, one
 
 
@@ -38,14 +38,14 @@ def test_a_job_is_told_and_a_line_is_written_when_its_soft_limit_has_passed_and_
     coordinator, one = running(rig, 2.0)
 
     rig.clock.advance(seconds=1.9)
-    coordinator.turn()
-    before = one.context.is_overdue
+    coordinator.tick()
+    before = one.context.is_past_soft_timeout
     rig.clock.advance(seconds=0.1)
     for _ in range(3):
-        coordinator.turn()
+        coordinator.tick()
         rig.clock.advance(seconds=1)
 
-    assert (before, one.context.is_overdue) == (False, True)
+    assert (before, one.context.is_past_soft_timeout) == (False, True)
     assert [line for line in caplog.messages if "overdue" in line] == [
         f"job {one.job.id}, attempt 1, is overdue: it runs longer than 2 s"
     ]
@@ -55,56 +55,56 @@ def test_a_job_is_told_and_a_line_is_written_when_its_soft_limit_has_passed_and_
 def test_a_turn_sleeps_no_longer_than_until_the_next_soft_limit(rig: Rig) -> None:
     coordinator, _ = running(rig, 0.3)
 
-    assert coordinator.turn() == pytest.approx(0.3)
+    assert coordinator.tick() == pytest.approx(0.3)
 
 
 def test_a_job_that_has_ended_in_time_is_not_told(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     coordinator, one = running(rig, 2.0)
     rig.threads.finish(one)
-    coordinator.turn()
+    coordinator.tick()
 
     rig.clock.advance(seconds=10)
-    coordinator.turn()
+    coordinator.tick()
 
-    assert not one.context.is_overdue
+    assert not one.context.is_past_soft_timeout
     assert "overdue" not in caplog.text
 
 
 def test_a_soft_limit_counts_from_the_start_of_the_attempt(rig: Rig) -> None:
     rig.insert()
     coordinator = rig.coordinator()
-    coordinator.turn()
+    coordinator.tick()
     [one] = rig.threads.given
-    rig.inbox.watch(one, 0.5)
+    rig.inbox.add_soft_limit(one, 0.5)
     rig.clock.advance(seconds=0.4)
-    coordinator.turn()
+    coordinator.tick()
     rig.threads.begin()
     rig.clock.advance(seconds=0.4)
-    coordinator.turn()
-    before = one.context.is_overdue
+    coordinator.tick()
+    before = one.context.is_past_soft_timeout
 
     rig.clock.advance(seconds=0.1)
-    coordinator.turn()
+    coordinator.tick()
 
-    assert (before, one.context.is_overdue) == (False, True)
+    assert (before, one.context.is_past_soft_timeout) == (False, True)
 
 
 @pytest.mark.parametrize(("seconds", "is_rung"), [(0.1, True), (LONGEST_SLEEP_SECONDS, False)])
 def test_only_a_soft_limit_shorter_than_a_sleep_wakes_the_coordinator(seconds: float, is_rung: bool) -> None:
     inbox, one = Inbox(), an_assignment()
 
-    inbox.watch(one, seconds)
+    inbox.add_soft_limit(one, seconds)
 
-    assert inbox._bell.is_rung is is_rung
-    assert inbox.watched() == [(one, seconds)]
-    assert inbox.watched() == []
+    assert inbox._signal.is_set is is_rung
+    assert inbox.take_soft_limits() == [(one, seconds)]
+    assert inbox.take_soft_limits() == []
 
 
 def test_only_tasks_with_a_soft_limit_are_watched() -> None:
     app, watched = Forebay("memory://"), []
     app.task(name="plain")(lambda: None)
     app.task(name="soft", soft_timeout=timedelta(milliseconds=1_500))(lambda: None)
-    invoke = Invoke(app.registry, lambda one, seconds: watched.append((one.job.task, seconds)))
+    invoke = Invoker(app.registry, lambda one, seconds: watched.append((one.job.task, seconds)))
 
     for name in ("plain", "soft"):
         called(invoke, an_assignment(name))
@@ -118,21 +118,21 @@ def test_only_tasks_with_a_soft_limit_are_watched() -> None:
 def test_a_blocking_task_can_come_to_an_end_when_it_is_overdue(app: Forebay) -> None:
     @app.task(name="long", soft_timeout=0.05)
     def long() -> str:
-        eventually(lambda: current_job().is_overdue)
+        eventually(lambda: current_job().is_past_soft_timeout)
         return "as far as I came"
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         assert long.enqueue().result(DEADLINE) == "as far as I came"
 
 
 def test_a_coroutine_can_come_to_an_end_when_it_is_overdue(app: Forebay) -> None:
     @app.task(name="long", soft_timeout=0.05)
     async def long() -> str:
-        while not current_job().is_overdue:
+        while not current_job().is_past_soft_timeout:
             await asyncio.sleep(0.005)
         return "as far as I came"
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         assert long.enqueue().result(DEADLINE) == "as far as I came"
 
 
@@ -142,11 +142,11 @@ def test_a_job_that_does_not_heed_its_soft_limit_is_stopped_by_the_hard_one(app:
     @app.task(name="deaf", soft_timeout=0.05, timeout=2, retries=0)
     def deaf() -> None:
         while True:
-            if current_job().is_overdue:
+            if current_job().is_past_soft_timeout:
                 told.set()
             sleep(0.005)
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         job = deaf.enqueue().wait(DEADLINE)
 
     assert told.is_set()
@@ -183,4 +183,4 @@ def test_a_soft_limit_must_be_a_length_of_time() -> None:
 def test_a_task_without_a_hard_limit_may_have_a_soft_one() -> None:
     task = Forebay("memory://").task(name="task", soft_timeout=86_400, timeout=None)(lambda: None)
 
-    assert task.conduct.soft_timeout == 86_400
+    assert task.execution_policy.soft_timeout == 86_400

@@ -10,11 +10,11 @@ import pytest
 from forebay.domain.lifecycle import JobState
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import Cancel, Engine, Reader, Store
+from forebay.stores.protocol import Engine, PendingCancel, Reader, Store
 from forebay.testing.clock import ManualClock
-from forebay.worker.page import Page
+from forebay.worker.page import LeaseTable
 from forebay.worker.slots import Assignment, Slots
-from forebay.worker.standby import RELIEVED_SECONDS, Standby
+from forebay.worker.standby import RELIEVED_SECONDS, StandbyRenewal
 from tests.app.making import WatchedEngine
 from tests.stores.support import SWEEPER, WORKER, claim, new_job
 from tests.worker.support import eventually, no_thread_stays
@@ -27,17 +27,17 @@ class Scene:
 
     def __init__(self, engine: Engine, clock: ManualClock) -> None:
         self.slots = Slots(4)
-        self.told: list[Cancel] = []
+        self.told: list[PendingCancel] = []
         self.asked: list[str] = []
         self.trouble: Callable[[str], None] = lambda name: None
         self.clock = clock
-        self.page = Page.made(10)
-        self.standby = Standby(
+        self.page = LeaseTable.create(10)
+        self.standby = StandbyRenewal(
             engine=WatchedEngine(engine, self._watch).seam,
-            page=self.page,
+            lease_table=self.page,
             slots=self.slots,
             clock=clock,
-            tell=self.told.extend,
+            on_cancels=self.told.extend,
             report=lambda: WorkerInfo(id=WORKER),
             supervisor=SUPERVISOR,
         )
@@ -57,7 +57,7 @@ class Scene:
     def pass_time(self, seconds: float, *, is_kept: bool) -> None:
         self.clock.advance(seconds=seconds)
         if is_kept:
-            self.page.kept(self.clock.monotonic())
+            self.page.mark_renewed(self.clock.monotonic())
 
 
 @pytest.fixture
@@ -82,11 +82,11 @@ def test_a_lease_that_nobody_has_renewed_for_two_thirds_is_renewed(
     one = scene.hold(store)
     end = lease_end(reader, one)
     scene.pass_time(19.9, is_kept=True)
-    scene.standby.look()
+    scene.standby.start_if_needed()
     assert not scene.standby.is_active
 
     scene.pass_time(0.1, is_kept=False)
-    scene.standby.look()
+    scene.standby.start_if_needed()
 
     eventually(lambda: lease_end(reader, one) > end)
     assert scene.standby.renewals.failures == 0
@@ -96,8 +96,8 @@ def test_nothing_is_asked_of_the_store_while_the_supervisor_renews(scene: Scene,
     one = scene.hold(store)
     for _ in range(5):
         scene.pass_time(10.0, is_kept=True)
-        one.renewed(scene.clock.monotonic())
-        scene.standby.look()
+        one.mark_renewed(scene.clock.monotonic())
+        scene.standby.start_if_needed()
 
     assert scene.asked == []
     assert not scene.standby.is_active
@@ -106,7 +106,7 @@ def test_nothing_is_asked_of_the_store_while_the_supervisor_renews(scene: Scene,
 def test_it_ends_when_the_supervisor_renews_again(scene: Scene, store: Store) -> None:
     one = scene.hold(store)
     scene.pass_time(20.0, is_kept=False)
-    scene.standby.look()
+    scene.standby.start_if_needed()
     eventually(lambda: one.start_by > scene.clock.monotonic())
 
     scene.pass_time(RELIEVED_SECONDS, is_kept=True)
@@ -118,11 +118,11 @@ def test_a_worker_that_nobody_beats_for_beats_for_itself_and_names_its_superviso
     scene: Scene, reader: Reader
 ) -> None:
     scene.pass_time(6.0, is_kept=False)
-    scene.standby.look()
+    scene.standby.start_if_needed()
     assert not scene.standby.is_active
 
     scene.pass_time(1.0, is_kept=False)
-    scene.standby.look()
+    scene.standby.start_if_needed()
 
     [info] = eventually(reader.workers)
     assert (info.id, info.supervisor) == (WORKER, SUPERVISOR)
@@ -133,7 +133,7 @@ def test_a_beat_of_a_supervised_process_leaves_the_lock_of_its_supervisor_alone(
 ) -> None:
     one = scene.hold(store)
     scene.pass_time(20.0, is_kept=False)
-    scene.standby.look()
+    scene.standby.start_if_needed()
     eventually(lambda: "beat" in scene.asked and one.start_by > scene.clock.monotonic())
     scene.standby.stop()
 
@@ -146,9 +146,9 @@ def test_a_lease_that_was_lost_is_told_to_the_job_and_not_asked_for_again(scene:
     [swept] = store.sweep(SWEEPER, 10)
     assert swept.state is JobState.RUNNING
 
-    scene.standby.look()
+    scene.standby.start_if_needed()
 
-    eventually(lambda: one.context.is_lost)
+    eventually(lambda: one.context.is_lease_lost)
     scene.pass_time(RELIEVED_SECONDS, is_kept=True)
     eventually(lambda: not scene.standby.is_active)
     assert scene.asked.count("renew") == 1
@@ -159,7 +159,7 @@ def test_wishes_to_cancel_come_with_the_answer(scene: Scene, store: Store) -> No
     store.cancel([one.job.id], "not needed")
     scene.pass_time(20.0, is_kept=False)
 
-    scene.standby.look()
+    scene.standby.start_if_needed()
 
     eventually(lambda: [cancel.job_id for cancel in scene.told] == [one.job.id])
 
@@ -171,13 +171,13 @@ def test_a_store_that_is_away_leaves_the_lease_in_doubt_until_it_answers(scene: 
     one = scene.hold(store)
     scene.trouble = away
     scene.pass_time(20.0, is_kept=False)
-    scene.standby.look()
-    eventually(lambda: one.context.is_in_doubt)
-    assert not one.context.is_lost
+    scene.standby.start_if_needed()
+    eventually(lambda: one.context.is_lease_in_doubt)
+    assert not one.context.is_lease_lost
 
     scene.trouble = lambda name: None
 
-    eventually(lambda: not one.context.is_in_doubt)
+    eventually(lambda: not one.context.is_lease_in_doubt)
     assert one.start_by > scene.clock.monotonic()
 
 
@@ -188,7 +188,7 @@ def test_a_fault_of_our_own_does_not_end_the_thread(scene: Scene, store: Store) 
     one = scene.hold(store)
     scene.trouble = broken
     scene.pass_time(20.0, is_kept=False)
-    scene.standby.look()
+    scene.standby.start_if_needed()
     eventually(lambda: scene.standby.renewals.failures)
 
     scene.trouble = lambda name: None
@@ -199,11 +199,11 @@ def test_a_fault_of_our_own_does_not_end_the_thread(scene: Scene, store: Store) 
 def test_under_a_supervisor_that_marks_no_time_leases_are_renewed_and_no_beats_are_sent(
     scene: Scene, store: Store
 ) -> None:
-    scene.page.kept(0.0)
+    scene.page.mark_renewed(0.0)
     one = scene.hold(store)
     scene.pass_time(20.0, is_kept=False)
 
-    scene.standby.look()
+    scene.standby.start_if_needed()
 
     eventually(lambda: one.start_by > scene.clock.monotonic())
     eventually(lambda: not scene.standby.is_active)

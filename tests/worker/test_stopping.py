@@ -75,7 +75,7 @@ def test_a_stop_hands_back_what_waits_for_a_thread(app: Forebay) -> None:
         go_on.wait(DEADLINE)
 
     worker = worker_of(app, threads=2)
-    worker._executors._calls._missing -= 1  # two slots, one thread: the second job waits in the executor
+    worker._executors._threads._missing -= 1  # two slots, one thread: the second job waits in the executor
     worker.start()
     jobs = app.enqueue_many([hold.job() for _ in range(2)])
     assert started.wait(DEADLINE)
@@ -100,7 +100,7 @@ def test_a_job_that_was_handed_back_unstarted_has_run_number_one_in_its_first_ru
         return [current_job().attempt, current_job().run_number]
 
     worker = worker_of(app, threads=2)
-    worker._executors._calls._missing -= 1  # two slots, one thread: the second job waits in the executor
+    worker._executors._threads._missing -= 1  # two slots, one thread: the second job waits in the executor
     worker.start()
     jobs = app.enqueue_many([hold.job() for _ in range(2)])
     assert started.wait(DEADLINE)
@@ -110,7 +110,7 @@ def test_a_job_that_was_handed_back_unstarted_has_run_number_one_in_its_first_ru
     eventually(lambda: jobs[1].refresh().state is JobState.PENDING)
     go_on.set()
     stop.join(DEADLINE)
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         assert [job.result(timeout=DEADLINE) for job in jobs] == [[1, 1], [2, 1]]
 
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from forebay.worker.channel import TO_SUPERVISOR, Channel, Hello, Poke, Welcome
-from forebay.worker.page import Page
+from forebay.worker.channel import TO_SUPERVISOR, Channel, WakeUp, WorkerAccepted, WorkerReady
+from forebay.worker.page import LeaseTable
 from forebay.worker.supervised import ORPHANED
 
 DEADLINE: Final = 120.0
@@ -60,7 +60,7 @@ class Hearing:
 
     def __init__(self) -> None:
         self._ours, theirs = socket.socketpair()
-        self._page = Page.made()
+        self._page = LeaseTable.create()
         with theirs:
             words = [sys.executable, "-c", HEARING, str(theirs.fileno()), str(self._page.descriptor)]
             kept = (theirs.fileno(), self._page.descriptor)
@@ -69,8 +69,8 @@ class Hearing:
 
     def welcomed(self) -> None:
         select([self._ours], [], [], DEADLINE)
-        assert [type(one) for one in self.channel.receive() or ()] == [Hello]
-        self.channel.send(Welcome())
+        assert [type(one) for one in self.channel.receive() or ()] == [WorkerReady]
+        self.channel.send(WorkerAccepted())
 
     def says(self) -> bytes:
         assert self.process.stdout is not None
@@ -107,6 +107,6 @@ def test_a_worker_process_that_does_not_understand_its_supervisor_ends(
 def test_a_worker_process_looks_when_its_supervisor_pokes_it(hearing: Hearing) -> None:
     hearing.welcomed()
 
-    hearing.channel.send(Poke())
+    hearing.channel.send(WakeUp())
 
     assert hearing.says() == b"poked\n"

@@ -57,7 +57,7 @@ def abandoned(app: Forebay) -> list[int]:
 def test_four_hung_sockets_do_not_stop_an_embedded_worker_of_four_threads(
     app: Forebay, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with hanging(app) as end, app.working(threads=4) as worker:
+    with hanging(app) as end, app.run_worker(threads=4) as worker:
         jobs = [app.enqueue("hang") for _ in range(4)]
         ended = [job.wait(timeout=DEADLINE) for job in jobs]
         assert {(one.state, one.reason) for one in ended} == {
@@ -78,7 +78,7 @@ def test_four_hung_sockets_do_not_stop_an_embedded_worker_of_four_threads(
 
 
 def test_a_worker_says_on_the_list_how_many_threads_it_has_abandoned(app: Forebay) -> None:
-    with hanging(app), app.working(threads=2) as worker:
+    with hanging(app), app.run_worker(threads=2) as worker:
         app.enqueue("hang").wait(timeout=DEADLINE)
         worker.pause()  # so that it beats at once
 
@@ -88,7 +88,7 @@ def test_a_worker_says_on_the_list_how_many_threads_it_has_abandoned(app: Foreba
 def test_a_worker_without_a_supervisor_is_not_healthy_above_its_bound_and_goes_on_with_what_it_has(
     app: Forebay,
 ) -> None:
-    with hanging(app) as end, app.working(threads=3, max_abandoned=1) as worker:
+    with hanging(app) as end, app.run_worker(threads=3, max_abandoned=1) as worker:
         for job in [app.enqueue("hang") for _ in range(2)]:
             assert job.wait(timeout=DEADLINE).state is JobState.DEAD
         eventually(lambda: not worker.status().is_healthy)
@@ -105,7 +105,7 @@ def test_a_worker_stops_in_order_while_abandoned_threads_still_wait(
 ) -> None:
     caplog.set_level(logging.INFO)
     with hanging(app):
-        with app.working(threads=1):
+        with app.run_worker(threads=1):
             job = app.enqueue("hang").wait(timeout=DEADLINE)
         assert job.state is JobState.DEAD
         assert "did not stop; their leases" not in caplog.text
@@ -114,8 +114,8 @@ def test_a_worker_stops_in_order_while_abandoned_threads_still_wait(
 
 @pytest.mark.shows("R-SWEEP-16")
 def test_an_attempt_that_was_abandoned_is_tried_again_while_its_code_still_runs(app: Forebay) -> None:
-    with hanging(app), app.working(threads=2):
-        job = app.enqueue("hang", retries=1, retry=RetryPolicy(base_ms=10))
+    with hanging(app), app.run_worker(threads=2):
+        job = app.enqueue("hang", retries=1, retry_policy=RetryPolicy(base_ms=10))
         ended = job.wait(timeout=DEADLINE)
 
         assert (ended.attempt, ended.failures) == (2, 2)

@@ -10,7 +10,7 @@ import pytest
 
 from forebay import Forebay
 from forebay.stores.postgres import wakeups
-from forebay.stores.protocol import Engine, Exchange
+from forebay.stores.protocol import Engine, SettleAndClaimResult
 from forebay.worker import coordinator, lingering
 from forebay.worker.worker import Worker
 from tests.worker.support import DEADLINE
@@ -45,8 +45,8 @@ class WatchedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def exchange(self, *args: Any, **kwargs: Any) -> Exchange:
-        answer: Exchange = self._store.exchange(*args, **kwargs)
+    def exchange(self, *args: Any, **kwargs: Any) -> SettleAndClaimResult:
+        answer: SettleAndClaimResult = self._store.settle_and_claim(*args, **kwargs)
         act, self._engine.after_look = self._engine.after_look, None
         if act is not None:
             assert not answer.jobs
@@ -77,9 +77,9 @@ def test_a_job_that_comes_between_the_last_look_and_the_sleep_does_not_wait_for_
     app: Forebay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator, "POLL_SECONDS", NEVER)
-    monkeypatch.setattr(coordinator, "DUTY_SECONDS", NEVER)
+    monkeypatch.setattr(coordinator, "MAINTENANCE_SECONDS", NEVER)
     # No word stands for one that comes right after it, and nobody looks again because of that.
-    monkeypatch.setattr(wakeups, "HELD_BACK_SECONDS", 0.0)
+    monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 0.0)
     monkeypatch.setattr(lingering, "LENGTH_SECONDS", 0.0)
     ran = [Event(), Event()]
     task = app.task(name="note")(lambda number: ran[number].set())

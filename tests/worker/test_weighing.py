@@ -13,15 +13,15 @@ from forebay.stores.protocol import Engine, Reader, Store
 from forebay.testing.clock import ManualClock
 from forebay.worker.inbox import Inbox
 from forebay.worker.slots import Slots
-from forebay.worker.steering import Steering, weighed
-from forebay.worker.weighing import LOOK_SECONDS, Weighing
+from forebay.worker.steering import QueueWeights, parse_queue_weights
+from forebay.worker.weighing import REFRESH_SECONDS, QueueWeightRefresher
 from tests.worker.support import DEADLINE
 
 HIGH, LOW = QueueName("high"), QueueName("low")
 
 
-def steering(weights: dict[QueueName, int | None], *, strict: bool = False) -> Steering:
-    return Steering(weights, Slots(threads=1), Inbox(), strict=strict)
+def steering(weights: dict[QueueName, int | None], *, strict: bool = False) -> QueueWeights:
+    return QueueWeights(weights, Slots(threads=1), Inbox(), strict=strict)
 
 
 def unasked() -> Reader:
@@ -32,18 +32,18 @@ def unasked() -> Reader:
 def test_a_worker_takes_the_weights_of_its_queues_and_sees_when_they_change(
     store: Store, engine: Engine, clock: ManualClock
 ) -> None:
-    steered = steering(weighed(["default", "high", "low"]))
-    weighing = Weighing(steered, engine.reader, clock)
+    steered = steering(parse_queue_weights(["default", "high", "low"]))
+    weighing = QueueWeightRefresher(steered, engine.reader, clock)
     store.save_queue(HIGH, {"weight": 3})
 
-    weighing.look()
+    weighing.refresh_if_due()
     first = dict(steered.weights)
     store.save_queue(HIGH, {"weight": 1})
     store.save_queue(LOW, {"weight": 7})
-    weighing.look()
+    weighing.refresh_if_due()
     too_early = dict(steered.weights)
-    clock.advance(round(LOOK_SECONDS * 1_000))
-    weighing.look()
+    clock.advance(round(REFRESH_SECONDS * 1_000))
+    weighing.refresh_if_due()
 
     assert first == too_early == {"default": 1, "high": 3, "low": 1}
     assert steered.weights == {"default": 1, "high": 1, "low": 7}
@@ -54,7 +54,7 @@ def test_a_weight_that_the_worker_was_given_wins(store: Store, engine: Engine, c
     store.save_queue(HIGH, {"weight": 9})
     store.save_queue(LOW, {"weight": 5})
 
-    Weighing(steered, engine.reader, clock).look()
+    QueueWeightRefresher(steered, engine.reader, clock).refresh_if_due()
 
     assert steered.weights == {HIGH: 2, LOW: 5}
 
@@ -66,7 +66,7 @@ def test_who_cannot_look_goes_on_with_the_weights_it_has(clock: ManualClock) -> 
     def broken() -> Reader:
         raise StoreError("too many connections")
 
-    Weighing(steered, broken, clock).look()
+    QueueWeightRefresher(steered, broken, clock).refresh_if_due()
 
     assert steered.weights == before
 
@@ -76,8 +76,8 @@ def test_who_cannot_look_goes_on_with_the_weights_it_has(clock: ManualClock) -> 
     [steering({HIGH: 3, LOW: 1}), steering({HIGH: None}), steering({HIGH: None, LOW: None}, strict=True)],
     ids=["given", "one queue", "strict"],
 )
-def test_who_has_nothing_to_weigh_asks_nobody(steered: Steering, clock: ManualClock) -> None:
-    Weighing(steered, unasked, clock).look()
+def test_who_has_nothing_to_weigh_asks_nobody(steered: QueueWeights, clock: ManualClock) -> None:
+    QueueWeightRefresher(steered, unasked, clock).refresh_if_due()
 
 
 @pytest.mark.shows("R-TEST-45", "R-EDGE-41", "R-PRI-29", "R-PRI-33")
@@ -91,7 +91,7 @@ def test_queues_with_jobs_of_any_length_have_their_parts_of_a_worker_and_none_st
             started.append(queue)
         sum(range(rounds))
 
-    app.configure("urgent", weight=3)
+    app.configure_queue("urgent", weight=3)
     jobs = [
         work.using(queue=queue).job(queue, number % 7 * 3_000)
         for queue in ("urgent", "other", "low")
@@ -99,7 +99,7 @@ def test_queues_with_jobs_of_any_length_have_their_parts_of_a_worker_and_none_st
     ]
     handles = app.enqueue_many(jobs)
 
-    with app.working(threads=1, queues=["urgent", "other", "low"]):
+    with app.run_worker(threads=1, queues=["urgent", "other", "low"]):
         for handle in handles:
             handle.wait(DEADLINE)
 

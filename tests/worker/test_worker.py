@@ -13,7 +13,7 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import JobId, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted
-from forebay.domain.settlement import Ending, decide
+from forebay.domain.settlement import OutcomeKind, decide
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
 SWEEPER = WorkerId("the sweeper of another")
@@ -48,7 +48,7 @@ def test_jobs_are_run_once_while_the_block_lasts_and_no_thread_stays(app: Foreba
         ran.append(number)
         return number * 2
 
-    with no_thread_stays(), app.working(threads=5):
+    with no_thread_stays(), app.run_worker(threads=5):
         jobs = [note.enqueue(number) for number in range(100)]
         results = [job.result(DEADLINE) for job in jobs]
 
@@ -65,7 +65,7 @@ def test_as_many_blocking_jobs_run_at_once_as_there_are_threads(app: Forebay) ->
         barrier.wait(DEADLINE)
         return True
 
-    with app.working(threads=5):
+    with app.run_worker(threads=5):
         jobs = app.enqueue_many([meet.job() for _ in range(10)])
 
         assert all(job.result(DEADLINE) for job in jobs)
@@ -82,7 +82,7 @@ def test_as_many_coroutines_run_at_once_as_are_allowed_whatever_the_number_of_th
             await asyncio.sleep(0.001)
         return True
 
-    with app.working(threads=1, coroutines=50):
+    with app.run_worker(threads=1, coroutines=50):
         jobs = app.enqueue_many([meet.job() for _ in range(50)])
 
         assert all(job.result(DEADLINE) for job in jobs)
@@ -93,7 +93,7 @@ def test_a_worker_wakes_up_for_a_job_that_comes_while_it_sleeps(app: Forebay) ->
     def add(a: int) -> int:
         return a + 1
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         for number in range(5):
             assert add.enqueue(number).result(DEADLINE) == number + 1
 
@@ -106,20 +106,20 @@ def test_a_job_that_fails_is_tried_again_when_it_is_due(app: Forebay) -> None:
             raise Retry("not yet", after=0.05)
         return current_job().attempt
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         assert shaky.enqueue().result(DEADLINE) == 3
 
 
 @pytest.mark.shows("R-TEST-21", "R-RETRY-44", "R-RETRY-40", "R-RETRY-43")
 def test_a_job_that_dies_keeps_what_went_wrong_and_what_was_behind_it(app: Forebay) -> None:
-    @app.task(name="fail", retries=1, retry=RetryPolicy(base_ms=1))
+    @app.task(name="fail", retries=1, retry_policy=RetryPolicy(base_ms=1))
     def fail() -> None:
         try:
             raise ConnectionError("the line is dead")
         except ConnectionError as exc:
             raise ValueError("no price") from exc
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         job = fail.enqueue()
         assert job.wait(DEADLINE).reason == "ValueError: no price"
 
@@ -146,7 +146,7 @@ def test_a_job_that_runs_too_long_is_stopped_and_has_failed(app: Forebay) -> Non
     def quick() -> int:
         return 7
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         handle = endless.enqueue()
         job = handle.wait(DEADLINE)
         assert quick.enqueue().result(DEADLINE) == 7
@@ -154,14 +154,14 @@ def test_a_job_that_runs_too_long_is_stopped_and_has_failed(app: Forebay) -> Non
     assert stopped.is_set()
     assert (job.state, job.reason) == (JobState.DEAD, "Timeout: ran longer than 1 s")
     [attempt] = handle.history().attempts
-    assert (attempt.ending, attempt.error.type) == (Ending.FAILED, "Timeout")
+    assert (attempt.outcome, attempt.error.type) == (OutcomeKind.FAILED, "Timeout")
 
 
 def test_a_job_whose_arguments_take_too_long_to_make_is_stopped_by_its_timeout(app: Forebay) -> None:
     @app.task(name="take", timeout=0.1, retries=0)
     def take(order: Endless) -> None: ...
 
-    with no_thread_stays(), app.working(threads=1):
+    with no_thread_stays(), app.run_worker(threads=1):
         job = take.enqueue(Endless(1, is_made_here=True)).wait(DEADLINE)
 
     assert (job.state, job.reason) == (JobState.DEAD, "Timeout: ran longer than 0.1 s")
@@ -169,7 +169,7 @@ def test_a_job_whose_arguments_take_too_long_to_make_is_stopped_by_its_timeout(a
 
 @pytest.mark.shows("R-RETRY-37", "R-BUG-03")
 def test_a_job_that_runs_too_long_is_tried_again_unless_its_task_says_otherwise(app: Forebay) -> None:
-    @app.task(name="slow once", timeout=0.1, retry=RetryPolicy(base_ms=1))
+    @app.task(name="slow once", timeout=0.1, retry_policy=RetryPolicy(base_ms=1))
     def slow_once() -> int:
         if current_job().attempt == 1:
             spin()
@@ -179,14 +179,14 @@ def test_a_job_that_runs_too_long_is_tried_again_unless_its_task_says_otherwise(
     async def once() -> None:
         await asyncio.Event().wait()
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         again, never = slow_once.enqueue(), once.enqueue()
         tries = again.result(DEADLINE)
         dead = never.wait(DEADLINE)
 
     assert (dead.state, dead.attempt) == (JobState.DEAD, 1)
     assert dead.reason == "Timeout: ran longer than 0.1 s"
-    assert [one.ending for one in never.history().attempts] == [Ending.DISCARDED]
+    assert [one.outcome for one in never.history().attempts] == [OutcomeKind.DISCARDED]
     # A machine that is busy may stop the second one too.
     assert [one.error.type for one in again.history().attempts] == ["Timeout"] * (tries - 1)
     assert tries > 1
@@ -197,7 +197,7 @@ def test_a_running_job_can_be_cancelled_although_all_slots_are_taken(app: Foreba
     def endless() -> None:
         spin()
 
-    with app.working(threads=1):
+    with app.run_worker(threads=1):
         job = endless.enqueue()
         eventually(lambda: job.refresh().state is JobState.RUNNING)
         assert job.cancel("no need")
@@ -219,7 +219,7 @@ def test_tasks_that_try_to_end_the_program_do_not_end_the_worker(app: Forebay) -
     def stay() -> int:
         return 7
 
-    with app.working(threads=2):
+    with app.run_worker(threads=2):
         gone = [leave.enqueue().wait(DEADLINE), leave_too.enqueue().wait(DEADLINE)]
 
         assert stay.enqueue().result(DEADLINE) == 7
@@ -238,7 +238,7 @@ def test_a_job_longer_than_its_lease_is_completed_at_its_first_attempt(app: Fore
         assert not ended.wait(7.0)
         return current_job().attempt
 
-    with app.working(threads=2), app.working(threads=2):
+    with app.run_worker(threads=2), app.run_worker(threads=2):
         job = long.enqueue()
 
         assert job.result(DEADLINE) == 1
@@ -254,11 +254,11 @@ def test_a_job_whose_lease_was_taken_away_is_told_and_its_result_is_refused(app:
         if current_job().attempt > 1:
             return "second"
         begun.set()
-        eventually(lambda: current_job().is_lost)
+        eventually(lambda: current_job().is_lease_lost)
         lost.set()
         return "first"
 
-    with app.working(threads=2):
+    with app.run_worker(threads=2):
         job = work.enqueue()
         assert begun.wait(DEADLINE)  # one that is taken away before never begins
         _take_away(app, job.id)
@@ -275,7 +275,7 @@ def _take_away(app: Forebay, job_id: JobId) -> None:
     store = app.engine.store()
     try:
         [swept] = store.sweep(SWEEPER, dead=[job.worker or SWEEPER])
-        store.exchange(SWEEPER, [decide(swept, Interrupted(), 0.0)])
+        store.settle_and_claim(SWEEPER, [decide(swept, Interrupted(), 0.0)])
     finally:
         store.close()
     assert swept.id == job_id

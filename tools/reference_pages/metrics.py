@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from forebay.app.figures import QueueFigures, Totals
+from forebay.app.figures import QueueStats, QueueTotals
 from forebay.clock import SystemClock
-from forebay.domain.alert import KNOWN
+from forebay.domain.alert import ALERT_METRICS
 from forebay.domain.histogram import Histogram
 from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName
-from forebay.domain.metrics import KEPT_MS, Tally
+from forebay.domain.metrics import RETENTION_MS, TaskStats
 from forebay.domain.query import Counts
-from forebay.domain.series import METRICS, Span
-from forebay.domain.usual_rules import USUAL_RULES
-from forebay.service.operations.exposing import crew_exposed, exposition, requests_exposed
-from forebay.service.operations.requests import Requests, Route
+from forebay.domain.series import METRICS, SeriesSpan
+from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
+from forebay.service.operations.exposing import exposition, request_metrics, worker_metrics
+from forebay.service.operations.requests import RequestRoute, RequestStats
 from tools.reference_pages.writing import code, table
 
 HEAD: Final = """# Metrics, rules and events
@@ -60,23 +60,23 @@ def exposed() -> Iterator[tuple[str, str, str, list[str]]]:
 
 def _text() -> str:
     """What would be shown of one queue with a job, and of a request, so that each metric has its labels."""
-    tally = Tally({}, {"ValueError": 1}, Histogram({1: 1}, 1, 1, 1), Histogram({1: 1}, 1, 1, 1))
-    figures = QueueFigures(_QUEUE, 1_000, Counts(), Span(tally), {}, None, 0, 0)
-    requests = Requests(SystemClock())
-    route = Route("/v1/jobs", "POST")
-    requests.answered(route, 0.0)
+    tally = TaskStats({}, {"ValueError": 1}, Histogram({1: 1}, 1, 1, 1), Histogram({1: 1}, 1, 1, 1))
+    figures = QueueStats(_QUEUE, 1_000, Counts(), SeriesSpan(tally), {}, None, 0, 0)
+    requests = RequestStats(SystemClock())
+    route = RequestRoute("/v1/jobs", "POST")
+    requests.record_response(route, 0.0)
     requests.errors[(route.endpoint, "429")] += 1
     requests.rate_limited[_QUEUE] += 1
     return (
-        exposition([figures], {_QUEUE: Totals(tally, 1)})
-        + crew_exposed([], [], 0)
-        + requests_exposed(requests, lambda _: True)
+        exposition([figures], {_QUEUE: QueueTotals(tally, 1)})
+        + worker_metrics([], [], 0)
+        + request_metrics(requests, lambda _: True)
     )
 
 
 def _series() -> Iterator[str]:
     yield "## Time series\n"
-    kept = ", ".join(f"{_length(tier)} for {_length(how_long)}" for tier, how_long in KEPT_MS.items())
+    kept = ", ".join(f"{_length(tier)} for {_length(how_long)}" for tier, how_long in RETENTION_MS.items())
     yield f"`GET /v1/metrics/series?metrics=...`. Steps are kept of {kept}.\n"
     by_unit: dict[str, list[str]] = {}
     for name, metric in METRICS.items():
@@ -87,16 +87,18 @@ def _series() -> Iterator[str]:
 def _conditions() -> Iterator[str]:
     yield "## What conditions of rules can ask for\n"
     yield "`forebay alerts rules --metrics` says the same.\n"
-    yield from table(("metric", "what it is"), [(code(name), about) for name, about in sorted(KNOWN.items())])
+    yield from table(
+        ("metric", "what it is"), [(code(name), about) for name, about in sorted(ALERT_METRICS.items())]
+    )
 
 
 def _rules() -> Iterator[str]:
     yield "## Rules that are always there\n"
     yield "`forebay alerts set-rule ID` changes one, `remove-rule` takes the changes back.\n"
     rows = [
-        (code(one.id), one.name, one.severity.value, code(one.condition), one.each.value if one.each else "",
-         _length(one.window_ms), _length(one.hold_ms) if one.hold_ms else "")
-        for one in USUAL_RULES.values()
+        (code(one.id), one.name, one.severity.value, code(one.condition), one.per.value if one.per else "",
+         _length(one.window_ms), _length(one.hold_for_ms) if one.hold_for_ms else "")
+        for one in DEFAULT_ALERT_RULES.values()
     ]  # fmt: skip
     yield from table(("id", "name", "severity", "condition", "each", "window", "holds for"), rows)
 

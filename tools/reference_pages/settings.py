@@ -12,7 +12,7 @@ from typing import Final
 import click
 import msgspec
 
-from forebay.cli.settings import DEFAULT_URL, KINDS, PREFIX
+from forebay.cli.settings import DEFAULT_URL, PREFIX, SETTING_TYPES
 from forebay.domain.queue import QueueSettings
 from forebay.stores.addresses import URL_OPTIONS
 from tools.reference_pages.command_line import commands, default_of
@@ -99,7 +99,7 @@ def settings() -> Iterator[str]:
     flags = _flags()
     rows = [
         (code(name), _flag(name, flags), code(PREFIX + name.upper()), *_meaning(name, flags))
-        for name in KINDS
+        for name in SETTING_TYPES
     ]
     yield from table(("setting", "flag", "variable", "meaning", "default"), rows)
 
@@ -109,7 +109,7 @@ def _flags() -> dict[str, tuple[click.Option, list[str]]]:
     found: dict[str, tuple[click.Option, list[str]]] = {}
     for words, command in sorted(commands().items(), key=lambda one: one[0] != "forebay worker"):
         for param in command.params:
-            if isinstance(param, click.Option) and param.name in KINDS and len(words.split()) == 2:  # noqa: PLR2004 - a command of no group
+            if isinstance(param, click.Option) and param.name in SETTING_TYPES and len(words.split()) == 2:  # noqa: PLR2004 - a command of no group
                 found.setdefault(str(param.name), (param, []))[1].append(words.removeprefix("forebay "))
     return found
 
@@ -162,5 +162,5 @@ def addresses() -> Iterator[str]:
     """What the address of each engine may say."""
     for engine, options in URL_OPTIONS.items():
         yield f"{_ENGINES[engine]}:\n"
-        rows = [(code(one.name), one.meaning, one.usual) for one in options]
+        rows = [(code(one.name), one.meaning, one.default) for one in options]
         yield from table(("option", "meaning", "default"), rows)

@@ -8,47 +8,55 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 import msgspec
 from msgspec.structs import replace
 
-from forebay.app.alert_records import ALERTS, CHANNELS, RULES, Kept, all_rules, told
-from forebay.app.alerting import Looked, evaluate, tell, trimmed
+from forebay.app.alert_records import ALERTS, CHANNELS, RULES, StoredRecord, all_rules, audit_event
+from forebay.app.alerting import EvaluationResult, enqueue_notifications, evaluate, trim_history
 from forebay.app.client import Client
-from forebay.app.times import Length, length_within
+from forebay.app.times import Duration, duration_within
 from forebay.clock import Clock, SystemClock
-from forebay.domain.alert import Alert, Each, Rule, Severity, Step, by_hand, changed
+from forebay.domain.alert import (
+    Alert,
+    AlertRule,
+    AlertScope,
+    AlertTransition,
+    Severity,
+    apply_changes,
+    manual_alert,
+)
 from forebay.domain.changes import changes_between
-from forebay.domain.channel import MASK, Channel, Mail, Tls, Webhook
+from forebay.domain.channel import MASK, Channel, MailChannel, TlsMode, WebhookChannel
 from forebay.domain.history import Changes, Event
 from forebay.domain.job import DAY_MS
 from forebay.domain.query import check_limit
-from forebay.domain.usual_rules import USUAL_RULES
-from forebay.errors import AlertNotFound, ConfigError, IllegalTransition, RuleNotFound
+from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
+from forebay.errors import AlertNotFound, AlertRuleNotFound, ConfigError, IllegalTransition
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Reader, Store
 
 T = TypeVar("T")
 MAX_RULES: Final = 100
 MAX_CHANNELS: Final = 20
-MAX_BY_HAND: Final = 1_000
-_LENGTHS: Final = ("window", "hold", "cooldown")
+MAX_MANUAL_ALERTS: Final = 1_000
+_DURATION_FIELDS: Final = ("window", "hold", "cooldown")
 
 
 class RuleOptions(TypedDict, total=False):
     """What can be said about a rule besides its name and its condition; lengths are timedeltas or seconds."""
 
     severity: Severity | str
-    window: Length
-    hold: Length
-    cooldown: Length
+    window: Duration
+    hold_for: Duration
+    cooldown: Duration
     enabled: bool
     queue: str | None
     task: str | None
-    each: Each | str | None
+    per: AlertScope | str | None
 
 
 class MailOptions(TypedDict, total=False):
     """What can be said about a channel of mails besides who gets them by which server."""
 
     port: int
-    tls: Tls | str
+    tls: TlsMode | str
     username: str
     password: str
     severity: Severity | str
@@ -89,12 +97,12 @@ class Alerts:
         """Alerts, newest first: of a severity, those that somebody has acknowledged or not, those that are
         active or over. About the newest thousand are kept."""
         check_limit(limit)
-        wanted = None if severity is None else severity_of(severity)
-        return self._client.read(lambda reader: alerts_in(reader, wanted, acknowledged, active))[:limit]
+        wanted = None if severity is None else parse_severity(severity)
+        return self._client.read(lambda reader: list_alerts(reader, wanted, acknowledged, active))[:limit]
 
     def get(self, alert_id: str) -> Alert:
         """One alert; raises AlertNotFound."""
-        return _found(alert_id, self._client.read(lambda reader: ALERTS.get(reader, alert_id))).value
+        return _require_alert(alert_id, self._client.read(lambda reader: ALERTS.get(reader, alert_id))).value
 
     def acknowledge(self, alert_id: str) -> Alert:
         """Say that somebody has seen it. Whoever was first stays the one who did; it resolves as before."""
@@ -104,7 +112,7 @@ class Alerts:
                 return alert
             return replace(alert, acknowledged_at=now, acknowledged_by=self._actor)
 
-        return self._changed(alert_id, seen, "acknowledged")
+        return self._update_alert(alert_id, seen, "acknowledged")
 
     def resolve(self, alert_id: str) -> Alert:
         """Say that it is over. If its condition still holds, it is raised again after the cooldown."""
@@ -112,8 +120,10 @@ class Alerts:
         def over(alert: Alert, now: int) -> Alert:
             return replace(alert, resolved_at=now, resolved_by=self._actor) if alert.is_active else alert
 
-        resolved = self._changed(alert_id, over, "resolved")
-        self._both(lambda store, reader: tell(store, reader, [(Step.RESOLVED, resolved)]))
+        resolved = self._update_alert(alert_id, over, "resolved")
+        self._read_and_write(
+            lambda store, reader: enqueue_notifications(store, reader, [(AlertTransition.RESOLVED, resolved)])
+        )
         return resolved
 
     def trigger(
@@ -128,85 +138,91 @@ class Alerts:
         There are at most a thousand; then ConfigError is raised."""
 
         def work(store: Store, reader: Reader) -> Alert:
-            known = trimmed(store, reader)
-            if sum(one.rule is None and one.is_active for one in known) >= MAX_BY_HAND:
+            known = trim_history(store, reader)
+            if sum(one.rule is None and one.is_active for one in known) >= MAX_MANUAL_ALERTS:
                 raise ConfigError(
-                    f"there are {MAX_BY_HAND:,} active alerts that were raised by hand; resolve some"
+                    f"there are {MAX_MANUAL_ALERTS:,} active alerts that were raised by hand; resolve some"
                 )
-            alert = by_hand(new_id(), kind, message, severity_of(severity), details or {}, reader.now())
-            ALERTS.save(store, alert.id, alert, event=told(self._actor, f"triggered {alert.id} {kind}"))
-            tell(store, reader, [(Step.FIRED, alert)])
+            alert = manual_alert(
+                new_id(), kind, message, parse_severity(severity), details or {}, reader.now()
+            )
+            ALERTS.save(
+                store, alert.id, alert, event=audit_event(self._actor, f"triggered {alert.id} {kind}")
+            )
+            enqueue_notifications(store, reader, [(AlertTransition.FIRED, alert)])
             return alert
 
-        return self._both(work)
+        return self._read_and_write(work)
 
-    def evaluate(self) -> Looked:
+    def evaluate(self) -> EvaluationResult:
         """Look at all rules now, as workers, consumers and servers do every ten seconds."""
-        return self._both(lambda store, reader: evaluate(store, reader, self._clock))
+        return self._read_and_write(lambda store, reader: evaluate(store, reader, self._clock))
 
-    def _changed(self, alert_id: str, change: Callable[[Alert, int], Alert], what: str) -> Alert:
+    def _update_alert(self, alert_id: str, change: Callable[[Alert, int], Alert], action: str) -> Alert:
         def work(store: Store, reader: Reader) -> Alert:
-            def with_event(kept: Kept[Alert] | None) -> tuple[Alert, Event]:
-                after = change(_found(alert_id, kept).value, reader.now())
-                return after, told(self._actor, f"{what} {alert_id}")
+            def with_event(kept: StoredRecord[Alert] | None) -> tuple[Alert, Event]:
+                after = change(_require_alert(alert_id, kept).value, reader.now())
+                return after, audit_event(self._actor, f"{action} {alert_id}")
 
-            return ALERTS.change(store, reader, alert_id, with_event)
+            return ALERTS.update_with_retry(store, reader, alert_id, with_event)
 
-        return self._both(work)
+        return self._read_and_write(work)
 
     # Rules
 
-    def rules(self) -> Sequence[Rule]:
+    def rules(self) -> Sequence[AlertRule]:
         """All rules by id: those that are always there, and those that somebody has made."""
         return list(self._client.read(all_rules).values())
 
-    def rule(self, rule_id: str) -> Rule:
-        """One rule; raises RuleNotFound."""
-        return _rule(rule_id, self._client.read(lambda reader: RULES.get(reader, rule_id)))
+    def rule(self, rule_id: str) -> AlertRule:
+        """One rule; raises AlertRuleNotFound."""
+        return _require_rule(rule_id, self._client.read(lambda reader: RULES.get(reader, rule_id)))
 
     def add_rule(
         self, name: str, condition: str, *, id: str | None = None, **options: Unpack[RuleOptions]
-    ) -> Rule:
+    ) -> AlertRule:
         """Make a rule; raises ConfigError for a condition that cannot be read, before anything is stored."""
         # Not an id of ours to be sorted by: lower case, as the ids that people choose.
         rule_id = new_id().lower() if id is None else id
         fields = _fields(options)
-        return self.keep_rule(Rule(id=rule_id, name=name, condition=condition, **fields), is_new=True)
+        return self.save_rule(AlertRule(id=rule_id, name=name, condition=condition, **fields), is_new=True)
 
-    def keep_rule(self, rule: Rule, *, is_new: bool = False) -> Rule:
+    def save_rule(self, rule: AlertRule, *, is_new: bool = False) -> AlertRule:
         """Save a rule that is made, in the place of the one of its id; with `is_new` there must be none."""
 
-        def work(store: Store, reader: Reader) -> Rule:
+        def work(store: Store, reader: Reader) -> AlertRule:
             known = all_rules(reader)
             if rule.id not in known and len(known) >= MAX_RULES:
                 raise ConfigError(f"there are {MAX_RULES} rules, and there can be no more")
 
-            def with_event(kept: Kept[Rule] | None) -> tuple[Rule, Event]:
-                before = USUAL_RULES.get(rule.id) if kept is None else kept.value
+            def with_event(kept: StoredRecord[AlertRule] | None) -> tuple[AlertRule, Event]:
+                before = DEFAULT_ALERT_RULES.get(rule.id) if kept is None else kept.value
                 if is_new and before is not None:
                     raise IllegalTransition(f"there is a rule {rule.id} already; change it")
-                return rule, told(self._actor, f"saved rule {rule.id}", _rule_changes(before, rule))
+                return rule, audit_event(self._actor, f"saved rule {rule.id}", _rule_changes(before, rule))
 
-            return RULES.change(store, reader, rule.id, with_event)
+            return RULES.update_with_retry(store, reader, rule.id, with_event)
 
-        return self._both(work)
+        return self._read_and_write(work)
 
-    def change_rule(self, rule_id: str, **changes: Unpack[RuleChanges]) -> Rule:
-        """Change some of what a rule says; raises RuleNotFound. What is changed of a rule that is always
+    def update_rule(self, rule_id: str, **changes: Unpack[RuleChanges]) -> AlertRule:
+        """Change some of what a rule says; raises AlertRuleNotFound. What is changed of a rule that is always
         there is kept until that rule is removed."""
         fields = _fields(changes)
 
-        def with_event(kept: Kept[Rule] | None) -> tuple[Rule, Event]:
-            before = _rule(rule_id, kept)
-            after = changed(before, fields)
-            return after, told(self._actor, f"changed rule {rule_id}", _rule_changes(before, after))
+        def with_event(kept: StoredRecord[AlertRule] | None) -> tuple[AlertRule, Event]:
+            before = _require_rule(rule_id, kept)
+            after = apply_changes(before, fields)
+            return after, audit_event(self._actor, f"changed rule {rule_id}", _rule_changes(before, after))
 
-        return self._both(lambda store, reader: RULES.change(store, reader, rule_id, with_event))
+        return self._read_and_write(
+            lambda store, reader: RULES.update_with_retry(store, reader, rule_id, with_event)
+        )
 
     def remove_rule(self, rule_id: str) -> bool:
         """Remove a rule; one that is always there is as it was at first. Whether there was something to
         remove. An alert of it that is active is resolved with the next look."""
-        event = told(self._actor, f"removed rule {rule_id}")
+        event = audit_event(self._actor, f"removed rule {rule_id}")
         return self._client.write(lambda store: store.drop_document(RULES.kind, rule_id, event=event))
 
     # Channels
@@ -219,7 +235,7 @@ class Alerts:
 
     def channels(self) -> Sequence[Channel]:
         """All channels by name, with a mask in the place of secrets."""
-        return self._client.read(channels_in)
+        return self._client.read(list_channels)
 
     def save_webhook(
         self,
@@ -232,8 +248,10 @@ class Alerts:
     ) -> Channel:
         """Call this address for each alert of at least this severity that is raised or resolved; with a
         secret each call is signed. In the place of another channel of this name."""
-        least = severity_of(severity)
-        return self.keep_channel(Webhook(name=name, url=url, secret=secret, severity=least, enabled=enabled))
+        least = parse_severity(severity)
+        return self.save_channel(
+            WebhookChannel(name=name, url=url, secret=secret, severity=least, enabled=enabled)
+        )
 
     def save_email(
         self,
@@ -248,16 +266,16 @@ class Alerts:
         if isinstance(to, str):
             raise ConfigError(f"to is a list of addresses: write to=[{to!r:.60}]")
         fields: dict[str, Any] = {**options}
-        unknown = sorted(fields.keys() - set(Mail.__struct_fields__))
+        unknown = sorted(fields.keys() - set(MailChannel.__struct_fields__))
         if unknown:
             raise ConfigError(f"a channel of mails has no {', '.join(unknown)}")
         if "tls" in fields:
-            fields["tls"] = _one_of(Tls, fields["tls"], "tls")
+            fields["tls"] = _parse_choice(TlsMode, fields["tls"], "tls")
         if "severity" in fields:
-            fields["severity"] = severity_of(fields["severity"])
-        return self.keep_channel(Mail(name=name, to=tuple(to), sender=sender, host=host, **fields))
+            fields["severity"] = parse_severity(fields["severity"])
+        return self.save_channel(MailChannel(name=name, to=tuple(to), sender=sender, host=host, **fields))
 
-    def keep_channel(self, channel: Channel) -> Channel:
+    def save_channel(self, channel: Channel) -> Channel:
         """Save a channel that is made; answers it with a mask in the place of its secret. Raises ConfigError
         for one with masks."""
         if channel.is_masked:
@@ -271,17 +289,17 @@ class Alerts:
             if channel.name not in known and len(known) >= MAX_CHANNELS:
                 raise ConfigError(f"there are {MAX_CHANNELS} channels, and there can be no more")
 
-            def with_event(kept: Kept[Channel] | None) -> tuple[Channel, Event]:
+            def with_event(kept: StoredRecord[Channel] | None) -> tuple[Channel, Event]:
                 changes = _channel_changes(kept.value if kept else None, channel)
-                return channel, told(self._actor, f"saved channel {channel.name}", changes)
+                return channel, audit_event(self._actor, f"saved channel {channel.name}", changes)
 
-            return CHANNELS.change(store, reader, channel.name, with_event).shown()
+            return CHANNELS.update_with_retry(store, reader, channel.name, with_event).public_view()
 
-        return self._both(work)
+        return self._read_and_write(work)
 
     def remove_channel(self, name: str) -> bool:
         """Tell nobody by this channel any more; whether there was one."""
-        event = told(self._actor, f"removed channel {name}")
+        event = audit_event(self._actor, f"removed channel {name}")
         return self._client.write(lambda store: store.drop_document(CHANNELS.kind, name, event=event))
 
     # The same for coroutines
@@ -295,17 +313,17 @@ class Alerts:
         limit: int = 50,
     ) -> Sequence[Alert]:
         """`list` for coroutines."""
-        return await self._client.offloaded(
+        return await self._client.run_in_thread(
             self.list, severity=severity, acknowledged=acknowledged, active=active, limit=limit
         )
 
     async def acknowledge_async(self, alert_id: str) -> Alert:
         """`acknowledge` for coroutines."""
-        return await self._client.offloaded(self.acknowledge, alert_id)
+        return await self._client.run_in_thread(self.acknowledge, alert_id)
 
     async def resolve_async(self, alert_id: str) -> Alert:
         """`resolve` for coroutines."""
-        return await self._client.offloaded(self.resolve, alert_id)
+        return await self._client.run_in_thread(self.resolve, alert_id)
 
     async def trigger_async(
         self,
@@ -316,15 +334,17 @@ class Alerts:
         details: Mapping[str, Any] | None = None,
     ) -> Alert:
         """`trigger` for coroutines."""
-        return await self._client.offloaded(self.trigger, kind, message, severity=severity, details=details)
+        return await self._client.run_in_thread(
+            self.trigger, kind, message, severity=severity, details=details
+        )
 
     # How
 
-    def _both(self, work: Callable[[Store, Reader], T]) -> T:
+    def _read_and_write(self, work: Callable[[Store, Reader], T]) -> T:
         return self._client.write(lambda store: self._client.read(lambda reader: work(store, reader)))
 
 
-def alerts_in(
+def list_alerts(
     reader: Reader, severity: Severity | None, acknowledged: bool | None, active: bool | None
 ) -> Sequence[Alert]:
     """Alerts that fit, newest first."""
@@ -338,20 +358,20 @@ def alerts_in(
     return sorted(found, key=lambda alert: (alert.triggered_at, alert.id), reverse=True)
 
 
-def channels_in(reader: Reader) -> Sequence[Channel]:
+def list_channels(reader: Reader) -> Sequence[Channel]:
     """All channels by name, with a mask in the place of secrets."""
-    return [kept.value.shown() for kept in CHANNELS.all(reader).values()]
+    return [kept.value.public_view() for kept in CHANNELS.all(reader).values()]
 
 
-def severity_of(value: Severity | str) -> Severity:
+def parse_severity(value: Severity | str) -> Severity:
     """A severity by its name; raises ConfigError."""
-    return _one_of(Severity, value, "severity")
+    return _parse_choice(Severity, value, "severity")
 
 
-Choice = TypeVar("Choice", Severity, Each, Tls)
+Choice = TypeVar("Choice", Severity, AlertScope, TlsMode)
 
 
-def _one_of(kind: type[Choice], value: object, name: str) -> Choice:
+def _parse_choice(kind: type[Choice], value: object, name: str) -> Choice:
     try:
         return kind(str(value).lower())
     except ValueError:
@@ -361,33 +381,35 @@ def _one_of(kind: type[Choice], value: object, name: str) -> Choice:
 def _fields(options: RuleOptions | RuleChanges) -> dict[str, Any]:
     """Options of a call as the fields of a rule."""
     fields: dict[str, Any] = dict(options)
-    for name in _LENGTHS:
+    for name in _DURATION_FIELDS:
         if name in fields:
-            fields[f"{name}_ms"] = length_within(name, fields.pop(name), 0, 7 * DAY_MS)
+            fields[f"{name}_ms"] = duration_within(name, fields.pop(name), 0, 7 * DAY_MS)
     if "severity" in fields:
-        fields["severity"] = severity_of(fields["severity"])
+        fields["severity"] = parse_severity(fields["severity"])
     if fields.get("each") is not None:
-        fields["each"] = _one_of(Each, fields["each"], "scope")
-    unknown = sorted(fields.keys() - set(Rule.__struct_fields__))
+        fields["each"] = _parse_choice(AlertScope, fields["each"], "scope")
+    unknown = sorted(fields.keys() - set(AlertRule.__struct_fields__))
     if unknown:
         raise ConfigError(f"a rule has no {', '.join(unknown)}")
     return fields
 
 
-def _found(alert_id: str, kept: Kept[Alert] | None) -> Kept[Alert]:
-    if kept is None:
+def _require_alert(alert_id: str, record: StoredRecord[Alert] | None) -> StoredRecord[Alert]:
+    if record is None:
         raise AlertNotFound(f"there is no alert {alert_id!r:.60}; `forebay alerts` lists those there are")
-    return kept
+    return record
 
 
-def _rule(rule_id: str, kept: Kept[Rule] | None) -> Rule:
-    found = USUAL_RULES.get(rule_id) if kept is None else kept.value
+def _require_rule(rule_id: str, record: StoredRecord[AlertRule] | None) -> AlertRule:
+    found = DEFAULT_ALERT_RULES.get(rule_id) if record is None else record.value
     if found is None:
-        raise RuleNotFound(f"there is no rule {rule_id!r:.60}; `forebay alerts rules` lists those there are")
+        raise AlertRuleNotFound(
+            f"there is no rule {rule_id!r:.60}; `forebay alerts rules` lists those there are"
+        )
     return found
 
 
-def _rule_changes(before: Rule | None, after: Rule) -> Changes:
+def _rule_changes(before: AlertRule | None, after: AlertRule) -> Changes:
     return changes_between(
         None if before is None else msgspec.to_builtins(before), msgspec.to_builtins(after)
     )
@@ -398,6 +420,7 @@ def _channel_changes(before: Channel | None, after: Channel) -> Changes:
     if before == after:
         return {}
     changes = changes_between(
-        None if before is None else msgspec.to_builtins(before.shown()), msgspec.to_builtins(after.shown())
+        None if before is None else msgspec.to_builtins(before.public_view()),
+        msgspec.to_builtins(after.public_view()),
     )
     return changes or {"secret": (None, "changed")}

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
-from forebay.app.by_name import ByName
+from forebay.app.by_name import JobBuilder
 from forebay.app.client import Client
 from forebay.app.codec import check_limit
-from forebay.app.conduct import Conduct, conduct
-from forebay.app.declaring import Declares
+from forebay.app.conduct import ExecutionPolicy, make_execution_policy
+from forebay.app.declaring import ScheduleDecorators
 from forebay.app.handle import JobHandle
-from forebay.app.hooks import Hook, Hooks, Listener, added
-from forebay.app.options import CallOptions, TaskOptions, check_names, draft, over
-from forebay.app.queueing import Queueing
+from forebay.app.hooks import Hook, Hooks, Listener, register
+from forebay.app.options import CallOptions, TaskOptions, check_names, make_template, merge_options
+from forebay.app.queueing import QueueAdmin
 from forebay.app.registry import Registry
 from forebay.app.task import Task
-from forebay.app.times import Length
+from forebay.app.times import Duration
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, JobId, JobSummary, NewJob, QueueName
 from forebay.errors import ConfigError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from forebay.app.blobs import Blobs
     from forebay.app.consumer import Consumer
     from forebay.app.middleware import Middleware
-    from forebay.app.sealing import Keys
+    from forebay.app.sealing import EncryptionKeys
     from forebay.app.steps import Step
     from forebay.app.workflow import Workflow
     from forebay.domain.delivery import DeliveryPolicy
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from forebay.worker.worker import Worker
 
 F = TypeVar("F", bound=Hook)
-Listen = TypeVar("Listen", bound=Listener)
+AnyListener = TypeVar("AnyListener", bound=Listener)
 Layer = TypeVar("Layer", bound="Middleware")
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Forebay(Declares, Queueing):
+class Forebay(ScheduleDecorators, QueueAdmin):
     """Tasks and the store their jobs live in.
 
     The store is opened when it is first needed. The object may be used from any thread, by coroutines, and
@@ -76,37 +76,37 @@ class Forebay(Declares, Queueing):
         *,
         defaults: TaskOptions | None = None,
         max_payload: int = MAX_PAYLOAD,
-        encryption_keys: Keys | Mapping[str, bytes | str] | str | None = None,
-        blobs: Blobs | Path | str | None = None,
+        encryption_keys: EncryptionKeys | Mapping[str, bytes | str] | str | None = None,
+        blob_store: Blobs | Path | str | None = None,
         allow_webhooks_to: str | Iterable[str] = (),
         secrets_folder: str | None = None,
         require_encryption: bool = False,
-        key: str | None = None,
+        api_key: str | None = None,
         actor: str | None = None,
         clock: Clock | None = None,
     ) -> None:
         from forebay.stores.opening import open_engine  # noqa: PLC0415 - a tenth of the import's time
 
-        self.defaults: CallOptions = _checked_defaults(defaults)
+        self.defaults: CallOptions = _check_defaults(defaults)
         check_limit(max_payload)
         self.max_payload = max_payload
-        self.engine: Engine = open_engine(url, clock=clock, key=key)
-        if encryption_keys is not None or blobs is not None or require_encryption:
-            from forebay.app.sealed import sealed_engine  # noqa: PLC0415 - programs without them never load it
+        self.engine: Engine = open_engine(url, clock=clock, key=api_key)
+        if encryption_keys is not None or blob_store is not None or require_encryption:
+            from forebay.app.sealed import wrap_engine  # noqa: PLC0415 - programs without them never load it
 
-            self.engine = sealed_engine(
-                self.engine, encryption_keys, blobs, requires_encryption=require_encryption
+            self.engine = wrap_engine(
+                self.engine, encryption_keys, blob_store, requires_encryption=require_encryption
             )
         self.delivery_policy: DeliveryPolicy | None = None
         if allow_webhooks_to or secrets_folder is not None:
-            from forebay.domain.delivery import policy_of  # noqa: PLC0415 - as above
+            from forebay.domain.delivery import parse_policy  # noqa: PLC0415 - as above
 
-            self.delivery_policy = policy_of(allow_webhooks_to, secrets_folder)
-        self._url, self._key = url, key  # for the supervisor of a worker process; both may be secrets
+            self.delivery_policy = parse_policy(allow_webhooks_to, secrets_folder)
+        self._url, self._api_key = url, api_key  # for the supervisor of a worker process; both may be secrets
         self.clock: Clock = clock or SystemClock()
         self.registry: Registry = Registry()
-        self.client: Client = Client(self.engine, self.clock, self.registry.returned, actor=actor)
-        self._by_name = ByName(self.registry, self.defaults, max_payload, self.client.now_ms)
+        self.client: Client = Client(self.engine, self.clock, self.registry.coerce_result, actor=actor)
+        self._job_builder = JobBuilder(self.registry, self.defaults, max_payload, self.client.now_ms)
 
     @overload
     def task(self, func: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
@@ -121,11 +121,11 @@ class Forebay(Declares, Queueing):
         name: str | None = None,
         aliases: Sequence[str] = (),
         no_retry_for: tuple[type[BaseException], ...] = (),
-        soft_timeout: Length | None = None,
+        soft_timeout: Duration | None = None,
         retry_on_timeout: bool = True,
         isolated: bool = False,
-        memory: int | str | None = None,
-        grace: Length | None = None,
+        memory_limit: int | str | None = None,
+        grace: Duration | None = None,
         **options: Unpack[TaskOptions],
     ) -> TaskMaker: ...
 
@@ -138,11 +138,11 @@ class Forebay(Declares, Queueing):
         name: str | None = None,
         aliases: Sequence[str] = (),
         no_retry_for: tuple[type[BaseException], ...] = (),
-        soft_timeout: Length | None = None,
+        soft_timeout: Duration | None = None,
         retry_on_timeout: bool = True,
         isolated: bool = False,
-        memory: int | str | None = None,
-        grace: Length | None = None,
+        memory_limit: int | str | None = None,
+        grace: Duration | None = None,
         **options: Any,
     ) -> Any:
         """Make a function a task; with or without options. Its name is its module and its own name.
@@ -153,14 +153,17 @@ class Forebay(Declares, Queueing):
 
         Exceptions listed in `no_retry_for` send a job to the dead letters at once, and so does a timeout with
         `retry_on_timeout=False`. After `soft_timeout` a running job is told (`current_job().is_overdue`).
-        `isolated=True` runs each job in a process of its own, which can be killed; `memory` is the most that
+        `isolated=True` runs each job in a process of its own, which can be killed; `memory_limit` is the most
+        that
         it may take there, in bytes or as a text like "512MB", and `grace` (5 s) is the time it has to end
         after it was asked to stop; then it is killed.
         """
         chosen: Any = options
-        check_names(chosen, TaskOptions, _TASK_WORDS)
-        manner = conduct(no_retry_for, soft_timeout, retry_on_timeout, isolated, memory, grace)
-        maker = TaskMaker(self, name, _checked_aliases(aliases), manner, chosen)
+        check_names(chosen, TaskOptions, _TASK_SETTINGS)
+        manner = make_execution_policy(
+            no_retry_for, soft_timeout, retry_on_timeout, isolated, memory_limit, grace
+        )
+        maker = TaskMaker(self, name, _check_aliases(aliases), manner, chosen)
         return maker if func is None else maker(func)
 
     # Be called
@@ -168,21 +171,21 @@ class Forebay(Declares, Queueing):
     def on_start(self, hook: F) -> F:
         """Call this function, or coroutine function, when a worker starts, before its first job; in isolated
         processes too. If it raises, the worker does not start."""
-        return added(self.registry.hooks.on_start, hook)
+        return register(self.registry.hooks.on_start, hook)
 
     def on_stop(self, hook: F) -> F:
         """Call this function, or coroutine function, when a worker has settled its last job."""
-        return added(self.registry.hooks.on_stop, hook)
+        return register(self.registry.hooks.on_stop, hook)
 
-    def on_error(self, listener: Listen) -> Listen:
+    def on_error(self, listener: AnyListener) -> AnyListener:
         """Call `listener(job, error)` when a job has gone to the dead letters, and with None for the job when
         the worker itself is in trouble. On the worker's own thread, so let it be quick."""
-        return added(self.registry.hooks.on_error, listener)
+        return register(self.registry.hooks.on_error, listener)
 
     def middleware(self, layer: Layer) -> Layer:
         """Wrap all task calls: `layer(context)` gives a context manager that is entered before the call and
         left after it. The first one added is the outermost."""
-        return added(self.registry.middleware, layer)
+        return register(self.registry.middleware, layer)
 
     # Enqueue
 
@@ -200,7 +203,7 @@ class Forebay(Declares, Queueing):
 
         A task that is known here brings its options, and arguments that do not fit it are refused.
         """
-        job, on_conflict = self._by_name.order(task, args, kwargs, options)
+        job, on_conflict = self._job_builder.build_request(task, args, kwargs, options)
         [handle] = self.client.enqueue([job], on_conflict=on_conflict)
         return handle
 
@@ -212,7 +215,7 @@ class Forebay(Declares, Queueing):
         **options: Unpack[CallOptions],
     ) -> JobHandle[Any]:
         """`enqueue` for coroutines."""
-        job, on_conflict = self._by_name.order(task, args, kwargs, options)
+        job, on_conflict = self._job_builder.build_request(task, args, kwargs, options)
         [handle] = await self.client.enqueue_async([job], on_conflict=on_conflict)
         return handle
 
@@ -223,16 +226,18 @@ class Forebay(Declares, Queueing):
 
         With `atomic=False` the jobs that can be stored are; the handles of the others hold the error.
         """
-        return self.client.enqueue(self._by_name.checked(jobs), on_conflict=on_conflict, atomic=atomic)
+        return self.client.enqueue(
+            self._job_builder.check_sizes(jobs), on_conflict=on_conflict, atomic=atomic
+        )
 
     async def enqueue_many_async(
         self, jobs: Sequence[NewJob], *, atomic: bool = True, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
         """`enqueue_many` for coroutines."""
-        checked = self._by_name.checked(jobs)
+        checked = self._job_builder.check_sizes(jobs)
         return await self.client.enqueue_async(checked, on_conflict=on_conflict, atomic=atomic)
 
-    def enqueue_within(
+    def enqueue_tx(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
         """Store jobs in your own open transaction, so that they come true with what else it does.
@@ -243,14 +248,16 @@ class Forebay(Declares, Queueing):
 
         They are there with your commit, and not before.
         """
-        return self.client.enqueue_within(connection, self._by_name.checked(jobs), on_conflict=on_conflict)
+        return self.client.enqueue_tx(
+            connection, self._job_builder.check_sizes(jobs), on_conflict=on_conflict
+        )
 
-    async def enqueue_within_async(
+    async def enqueue_tx_async(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
-        """`enqueue_within` with a connection on this event loop: of psycopg, asyncpg or SQLAlchemy."""
-        checked = self._by_name.checked(jobs)
-        return await self.client.enqueue_within_async(connection, checked, on_conflict=on_conflict)
+        """`enqueue_tx` with a connection on this event loop: of psycopg, asyncpg or SQLAlchemy."""
+        checked = self._job_builder.check_sizes(jobs)
+        return await self.client.enqueue_tx_async(connection, checked, on_conflict=on_conflict)
 
     def workflow(self, *steps: Step) -> Workflow:
         """Jobs that depend on each other, put together and then stored in one call.
@@ -262,7 +269,7 @@ class Forebay(Declares, Queueing):
         """
         from forebay.app.workflow import Workflow  # noqa: PLC0415 - programs without workflows never load it
 
-        flow = Workflow(self.client, self._by_name.checked)
+        flow = Workflow(self.client, self._job_builder.check_sizes)
         for step in steps:
             flow.add(step)
         return flow
@@ -271,9 +278,9 @@ class Forebay(Declares, Queueing):
 
     def job(self, job_id: str) -> JobHandle[Any]:
         """A handle for a job that was enqueued elsewhere; asks nobody whether there is one."""
-        from forebay.stores.protocol import Receipt  # noqa: PLC0415 - a tenth of the import's time
+        from forebay.stores.protocol import InsertResult  # noqa: PLC0415 - a tenth of the import's time
 
-        return JobHandle(self.client, Receipt(id=JobId(job_id), is_new=False))
+        return JobHandle(self.client, InsertResult(id=JobId(job_id), is_new=False))
 
     def counts(self, *queues: str) -> dict[QueueName, Counts]:
         """How many jobs are in which state, by queue; of all queues if none is named."""
@@ -281,7 +288,7 @@ class Forebay(Declares, Queueing):
 
     async def counts_async(self, *queues: str) -> dict[QueueName, Counts]:
         """`counts` for coroutines."""
-        return await self.client.offloaded(self.counts, *queues)
+        return await self.client.run_in_thread(self.counts, *queues)
 
     def peek(self, queue: str | None = None, limit: int = 10) -> list[JobSummary]:
         """The jobs that would be run next, in order, without taking them."""
@@ -290,7 +297,7 @@ class Forebay(Declares, Queueing):
 
     async def peek_async(self, queue: str | None = None, limit: int = 10) -> list[JobSummary]:
         """`peek` for coroutines."""
-        return await self.client.offloaded(self.peek, queue, limit)
+        return await self.client.run_in_thread(self.peek, queue, limit)
 
     def search(self, query: JobQuery | None = None, *, limit: int = 100, after: str | None = None) -> Page:
         """Jobs that fit, newest first; `page.after` is where the next page begins."""
@@ -302,7 +309,7 @@ class Forebay(Declares, Queueing):
         self, query: JobQuery | None = None, *, limit: int = 100, after: str | None = None
     ) -> Page:
         """`search` for coroutines."""
-        return await self.client.offloaded(self.search, query, limit=limit, after=after)
+        return await self.client.run_in_thread(self.search, query, limit=limit, after=after)
 
     @property
     def alerts(self) -> Alerts:
@@ -323,7 +330,7 @@ class Forebay(Declares, Queueing):
     # Work
 
     @contextmanager
-    def working(
+    def run_worker(
         self,
         *,
         threads: int = 4,
@@ -371,12 +378,12 @@ class Forebay(Declares, Queueing):
         from random import random  # noqa: PLC0415
 
         from forebay.app.consumer import Consumer  # noqa: PLC0415
-        from forebay.scheduler.standard import standard_duties  # noqa: PLC0415
+        from forebay.scheduler.standard import standard_tasks  # noqa: PLC0415
 
         engine, clock, hooks = self.engine, self.clock, Hooks(self.registry.hooks.observers)
         policy = self.delivery_policy
-        duties = partial(standard_duties, clock=clock, roll=random, hooks=hooks, engine=engine, policy=policy)
-        own: dict[str, Any] = {} if engine.features.does_duties else {"duties": duties}
+        duties = partial(standard_tasks, clock=clock, roll=random, hooks=hooks, engine=engine, policy=policy)
+        own: dict[str, Any] = {} if engine.features.runs_maintenance else {"duties": duties}
         own |= {"default_queue": self.default_queue, "observers": hooks.observers, "clock": clock}
         return Consumer(engine, **own, metrics=True)
 
@@ -390,10 +397,10 @@ class Forebay(Declares, Queueing):
         from random import random  # noqa: PLC0415 - like the next three, loaded by nobody who only enqueues
 
         from forebay.app.bulk import sweep  # noqa: PLC0415
-        from forebay.app.consumer import new_worker  # noqa: PLC0415
+        from forebay.app.consumer import new_worker_id  # noqa: PLC0415
         from forebay.stores.protocol import BATCH  # noqa: PLC0415
 
-        sweeper, moved = new_worker(), 0
+        sweeper, moved = new_worker_id(), 0
         # One batch each time the store is ours, so that others may enqueue in between.
         while found := self.client.write(lambda store: sweep(store, sweeper, random)):
             moved += found
@@ -403,7 +410,7 @@ class Forebay(Declares, Queueing):
 
     async def sweep_async(self) -> int:
         """`sweep` for coroutines."""
-        return await self.client.offloaded(self.sweep)
+        return await self.client.run_in_thread(self.sweep)
 
     # End
 
@@ -441,7 +448,7 @@ class Forebay(Declares, Queueing):
 
 
 # What `app.task` takes besides `TaskOptions`.
-_TASK_WORDS: Final = (
+_TASK_SETTINGS: Final = (
     "name",
     "aliases",
     "no_retry_for",
@@ -461,13 +468,13 @@ class TaskMaker:
         app: Forebay,
         name: str | None,
         aliases: tuple[str, ...],
-        conduct: Conduct,
+        policy: ExecutionPolicy,
         options: CallOptions,
     ) -> None:
         self._app = app
         self._name = name
         self._aliases = aliases
-        self._conduct = conduct
+        self._policy = policy
         self._options = options
 
     @overload
@@ -478,13 +485,13 @@ class TaskMaker:
 
     def __call__(self, func: Callable[..., Any], /) -> Any:
         name = self._name or _name_of(func)
-        app, options = self._app, over(self._options, self._app.defaults)
+        app, options = self._app, merge_options(self._options, self._app.defaults)
         task = Task[..., Any](
             func,
             name,
             app.client,
             options,
-            self._conduct,
+            self._policy,
             aliases=self._aliases,
             max_payload=app.max_payload,
         )
@@ -492,24 +499,24 @@ class TaskMaker:
         return task
 
 
-def _checked_defaults(defaults: TaskOptions | None) -> CallOptions:
+def _check_defaults(defaults: TaskOptions | None) -> CallOptions:
     """Defaults that every task can have; raises InvalidJob or ConfigError before there is any."""
     if defaults is not None and not isinstance(defaults, Mapping):
         raise ConfigError(f"defaults must be a dict of options, not {defaults!r:.60}")
     chosen: Any = dict(defaults or {})
     check_names(chosen, TaskOptions)
-    draft("defaults", chosen)
+    make_template("defaults", chosen)
     options: CallOptions = chosen
     return options
 
 
-def _checked_aliases(aliases: Sequence[str]) -> tuple[str, ...]:
+def _check_aliases(aliases: Sequence[str]) -> tuple[str, ...]:
     # A text is a sequence of texts too, and "send" would become four names.
     if isinstance(aliases, str) or not isinstance(aliases, Iterable):
         raise ConfigError(f"aliases must be a list of names: write aliases=[{aliases!r:.60}]")
     found = tuple(dict.fromkeys(aliases))
     for alias in found:
-        draft(alias, {})  # refuses what is no name of a task
+        make_template(alias, {})  # refuses what is no name of a task
     return found
 
 

@@ -8,19 +8,19 @@ from typing import Final
 
 import msgspec
 
-from forebay.domain.history import DEEDS, Event, EventKind
+from forebay.domain.history import ACTIONS, Event, EventKind
 from forebay.domain.query import MAX_PAGE, check_limit
 from forebay.stores.protocol import Reader
 
 # A page of answers costs no more than so many lines of the log, fitting or not.
-MOST_LOOKED_AT: Final = 20_000
+MAX_SCANNED: Final = 20_000
 
 
 class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What to look for; None is anything. `actor` is a name without its request; `since` and `until` are
     instants, the second one excluded."""
 
-    kinds: frozenset[EventKind] | None = DEEDS
+    kinds: frozenset[EventKind] | None = ACTIONS
     actor: str | None = None
     request: str | None = None
     queue: str | None = None
@@ -28,16 +28,16 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None
     until: int | None = None
 
-    def fits(self, event: Event) -> bool:
+    def matches(self, event: Event) -> bool:
         if self.kinds is not None and event.kind not in self.kinds:
             return False
-        if (self.since is not None and event.at < self.since) or (
-            self.until is not None and event.at >= self.until
+        if (self.since is not None and event.occurred_at < self.since) or (
+            self.until is not None and event.occurred_at >= self.until
         ):
             return False
         wanted = (
-            (self.actor, event.who),
-            (self.request, event.request),
+            (self.actor, event.actor_name),
+            (self.request, event.request_id),
             (self.queue, event.queue),
             (self.job_id, event.job_id),
         )
@@ -47,7 +47,7 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
 class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
     """Lines with their numbers, newest first. The next page begins below `after`; None is the end."""
 
-    lines: tuple[tuple[int, Event], ...]
+    entries: tuple[tuple[int, Event], ...]
     after: int | None
 
 
@@ -56,21 +56,21 @@ def audit_page(reader: Reader, query: AuditQuery, *, limit: int = 100, after: in
     check_limit(limit)
     found: list[tuple[int, Event]] = []
     last: int | None = None
-    log = _log(reader, query, after)
-    for last, event in islice(log, MOST_LOOKED_AT):
-        if query.fits(event):
+    log = _read_log(reader, query, after)
+    for last, event in islice(log, MAX_SCANNED):
+        if query.matches(event):
             found.append((last, event))
         if len(found) == limit:
             break
-    return AuditPage(lines=tuple(found), after=None if next(log, None) is None else last)
+    return AuditPage(entries=tuple(found), after=None if next(log, None) is None else last)
 
 
-def audit_lines(reader: Reader, query: AuditQuery) -> Iterator[tuple[int, Event]]:
+def audit_entries(reader: Reader, query: AuditQuery) -> Iterator[tuple[int, Event]]:
     """All that fit, newest first."""
-    return (line for line in _log(reader, query, None) if query.fits(line[1]))
+    return (line for line in _read_log(reader, query, None) if query.matches(line[1]))
 
 
-def _log(reader: Reader, query: AuditQuery, after: int | None) -> Iterator[tuple[int, Event]]:
+def _read_log(reader: Reader, query: AuditQuery, after: int | None) -> Iterator[tuple[int, Event]]:
     while page := reader.audit(limit=MAX_PAGE, after=after):
         yield from page
         after = page[-1][0]
@@ -80,4 +80,4 @@ def _log(reader: Reader, query: AuditQuery, after: int | None) -> Iterator[tuple
 
 def _all_before(page: list[tuple[int, Event]], since: int | None) -> bool:
     """Whether nothing later follows: times need not fall with the numbers, but nearly do."""
-    return since is not None and all(event.at < since for _, event in page)
+    return since is not None and all(event.occurred_at < since for _, event in page)

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from forebay.domain.audit_chain import START, ChainLine, Link, find_flaw
-from forebay.domain.history import AUDIT_KEPT_MS
+from forebay.domain.audit_chain import START, ChainLine, ChainLink, find_flaw
+from forebay.domain.history import AUDIT_RETENTION_MS
 from forebay.domain.job import DAY_MS
 from forebay.domain.query import MAX_PAGE
 from forebay.stores.protocol import Reader
@@ -31,7 +31,7 @@ class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
     checked. A check that was cut short goes on behind `next_after`."""
 
     lines: int
-    head: Link | None
+    head: ChainLink | None
     unchained: int
     flaw: AuditFlaw | None
     next_after: int | None = None
@@ -45,7 +45,7 @@ def check_audit(
     written anew as a whole."""
     exported = exported or {}
     now = reader.now()
-    head: Link | None = None
+    head: ChainLink | None = None
     lines, reason, line = 0, None, None
     # The line `after` is read again: its own hash is checked, and the next line is held against it.
     for line in islice(read_chain(reader, max(0, after - 1)), limit):
@@ -62,7 +62,7 @@ def check_audit(
     return AuditCheck(
         lines=lines,
         head=head,
-        unchained=reader.unchained(),
+        unchained=reader.count_unchained(),
         flaw=flaw,
         next_after=head.position if is_cut and head is not None and flaw is None else None,
     )
@@ -75,14 +75,14 @@ def read_chain(reader: Reader, after: int) -> Iterator[ChainLine]:
         after = page[-1].position
 
 
-def _flaw_of(line: ChainLine, head: Link | None, after: int, now: int) -> str | None:
+def _flaw_of(line: ChainLine, head: ChainLink | None, after: int, now: int) -> str | None:
     if head is None and after == 0:
         if line.position == 1:
             head = START
-        elif line.event.at > now - AUDIT_KEPT_MS + _CLOCK_MS:
+        elif line.event.occurred_at > now - AUDIT_RETENTION_MS + _CLOCK_MS:
             return "the lines before it are gone, and it is not old enough to be the anchor"
     elif head is None:
-        head = Link(after - 1, line.previous)
+        head = ChainLink(after - 1, line.previous)
     return find_flaw(line, head)
 
 
@@ -91,7 +91,7 @@ def _difference(line: ChainLine, exported: Mapping[int, str]) -> str | None:
     return "it is not the line that was exported" if is_other else None
 
 
-def _missing_end(head: Link | None, exported: Mapping[int, str]) -> AuditFlaw | None:
+def _missing_end(head: ChainLink | None, exported: Mapping[int, str]) -> AuditFlaw | None:
     last, reached = max(exported, default=0), 0 if head is None else head.position
     if last <= reached:
         return None

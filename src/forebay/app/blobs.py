@@ -18,7 +18,7 @@ from forebay.errors import ConfigError, InvalidJob, StoreUnavailable
 PAGE: Final = 1_000
 # Whoever writes a blob has so long until its row must be there. Clocks of programs and stores differ, and
 # transactions of callers stay open for long, but not for this long.
-WITHOUT_ROW_MS: Final = 7 * DAY_MS
+ORPHAN_AGE_MS: Final = 7 * DAY_MS
 # store / job / what it is . when it was written, as a ULID . SHA-256
 _NAME: Final = re.compile(
     r"([0-9A-Z]{26})/([A-Za-z0-9_-]{1,100})/(payload|result)\.([0-9A-Z]{26})\.([0-9a-f]{64})\Z"
@@ -31,19 +31,19 @@ class BlobName(NamedTuple):
 
     store: str
     job: JobId
-    what: str
-    written: str
+    kind: str
+    written_ulid: str
     digest: str
 
     @property
     def written_at(self) -> int:
         try:
-            return ulid_created_at(self.written)
+            return ulid_created_at(self.written_ulid)
         except InvalidJob:
             return 0
 
     def __str__(self) -> str:
-        return f"{self.store}/{self.job}/{self.what}.{self.written}.{self.digest}"
+        return f"{self.store}/{self.job}/{self.kind}.{self.written_ulid}.{self.digest}"
 
 
 def blob_name(text: str) -> BlobName | None:
@@ -99,9 +99,9 @@ class FolderBlobs:
                 os.fsync(file.fileno())
             Path(file.name).rename(path)
             for folder in path.parents[:3]:
-                _sync(folder)
+                _fsync_folder(folder)
         except OSError as exc:
-            raise self._away(exc) from exc
+            raise self._unavailable_error(exc) from exc
 
     def get(self, name: str) -> bytes | None:
         try:
@@ -112,7 +112,7 @@ class FolderBlobs:
             os.stat(path.parents[1])
             return None
         except OSError as exc:
-            raise self._away(exc) from exc
+            raise self._unavailable_error(exc) from exc
 
     def delete(self, names: Sequence[str]) -> None:
         try:
@@ -122,7 +122,7 @@ class FolderBlobs:
                 with suppress(OSError):  # others are there, or are just being written
                     path.parent.rmdir()
         except OSError as exc:
-            raise self._away(exc) from exc
+            raise self._unavailable_error(exc) from exc
 
     def names(self, store: str, *, after: str = "", limit: int = PAGE) -> list[str]:
         found: list[str] = []
@@ -132,14 +132,14 @@ class FolderBlobs:
             # In the order of names: there "a-b/" stands before "a/".
             for job in sorted(f"{store}/{entry}/" for entry in os.listdir(self._folder / store)):
                 if job >= after[: len(job)]:
-                    found += [name for name in self._of(job) if name > after]
+                    found += [name for name in self._list_job(job) if name > after]
                 if len(found) >= limit:
                     break
         except OSError as exc:
-            raise self._away(exc) from exc
+            raise self._unavailable_error(exc) from exc
         return found[:limit]
 
-    def _of(self, job: str) -> list[str]:
+    def _list_job(self, job: str) -> list[str]:
         folder = self._folder / job
         try:
             files = sorted(os.listdir(folder))
@@ -155,7 +155,7 @@ class FolderBlobs:
             raise ConfigError(f"{name!r:.120} is not the name of a blob")
         return self._folder / name
 
-    def _away(self, exc: OSError) -> StoreUnavailable:
+    def _unavailable_error(self, exc: OSError) -> StoreUnavailable:
         return StoreUnavailable(f"the blobs in {self._folder} cannot be reached: {exc.strerror or exc}")
 
     def __repr__(self) -> str:
@@ -175,25 +175,25 @@ class S3Blobs:
         self._prefix = prefix
 
     def put(self, name: str, data: bytes) -> None:
-        self._ask("put_object", Key=self._prefix + name, Body=data)
+        self._call("put_object", Key=self._prefix + name, Body=data)
 
     def get(self, name: str) -> bytes | None:
         def read(answer: Any) -> bytes:
             data: bytes = answer["Body"].read()
             return data
 
-        found: bytes | None = self._ask("get_object", read, Key=self._prefix + name)
+        found: bytes | None = self._call("get_object", read, Key=self._prefix + name)
         return found
 
     def delete(self, names: Sequence[str]) -> None:
         for first in range(0, len(names), PAGE):  # as many as one request may name
             keys = [{"Key": self._prefix + name} for name in names[first : first + PAGE]]
-            self._ask("delete_objects", Delete={"Objects": keys, "Quiet": True})
+            self._call("delete_objects", Delete={"Objects": keys, "Quiet": True})
 
     def names(self, store: str, *, after: str = "", limit: int = PAGE) -> list[str]:
         behind = self._prefix + after if after else ""
         while True:
-            answer = self._ask(
+            answer = self._call(
                 "list_objects_v2",
                 Prefix=f"{self._prefix}{store}/",
                 StartAfter=behind,
@@ -206,11 +206,11 @@ class S3Blobs:
                 return found
             behind = keys[-1]
 
-    def _ask(self, method: str, read: Callable[[Any], Any] = lambda answer: answer, **words: Any) -> Any:
+    def _call(self, method: str, read: Callable[[Any], Any] = lambda answer: answer, **params: Any) -> Any:
         """What is read from the client's answer, which may still be on its way; None if there is no such
         object."""
         try:
-            return read(getattr(self._client, method)(Bucket=self._bucket, **words))
+            return read(getattr(self._client, method)(Bucket=self._bucket, **params))
         except Exception as exc:  # of a library that we do not know
             response = getattr(exc, "response", None)
             code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
@@ -222,7 +222,7 @@ class S3Blobs:
         return f"<S3Blobs {self._bucket}/{self._prefix}>"
 
 
-def _sync(folder: Path) -> None:
+def _fsync_folder(folder: Path) -> None:
     """Make the entries of a folder survive a crash."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -234,5 +234,5 @@ def _sync(folder: Path) -> None:
 def _remove_if_old(path: Path) -> None:
     """Remove what a program has begun to write that died of it."""
     with suppress(OSError):  # it is finished, or gone, or not ours to remove
-        if path.stat().st_mtime * 1_000 < SystemClock().now_ms() - WITHOUT_ROW_MS:
+        if path.stat().st_mtime * 1_000 < SystemClock().now_ms() - ORPHAN_AGE_MS:
             path.unlink()

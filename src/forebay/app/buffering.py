@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec.structs import replace
 
 from forebay.app.handle import JobHandle
-from forebay.app.times import Length, length_ms
-from forebay.domain.job import JobId, NewJob, check_whole
+from forebay.app.times import Duration, duration_ms
+from forebay.domain.job import JobId, NewJob, check_integer
 from forebay.errors import (
     InvalidJob,
     QueueFull,
@@ -27,15 +27,15 @@ from forebay.errors import (
 )
 from forebay.interrupts import uninterrupted, wait_for
 from forebay.stores.ids import new_id
-from forebay.stores.protocol import Receipt
+from forebay.stores.protocol import InsertResult
 
 if TYPE_CHECKING:
     from forebay.app.app import Forebay
 
-MOST: Final = 1_000
-AT_ONCE: Final = 100
+MAX_JOBS: Final = 1_000
+BATCH_SIZE: Final = 100
 FIRST_PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 5.0
+MAX_PAUSE_SECONDS: Final = 5.0
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -52,13 +52,13 @@ class Buffer:
     not stored twice. May be used from several threads.
     """
 
-    def __init__(self, app: Forebay, most: int = MOST) -> None:
-        check_whole("most", most, 1, 1_000_000)
+    def __init__(self, app: Forebay, max_jobs: int = MAX_JOBS) -> None:
+        check_integer("most", max_jobs, 1, 1_000_000)
         self._client = app.client
-        self._most = most
+        self._max_jobs = max_jobs
         self._waiting: deque[NewJob] = deque()
-        self._under_way: Sequence[NewJob] = ()  # the first of those that wait, while the store is asked
-        self._change = Condition()  # never held while the store is asked
+        self._in_flight: Sequence[NewJob] = ()  # the first of those that wait, while the store is asked
+        self._condition = Condition()  # never held while the store is asked
         self._sender: Thread | None = None
         self._is_closed = False
 
@@ -69,7 +69,7 @@ class Buffer:
     def enqueue(self, job: NewJob) -> JobHandle[Any]:
         """Store a job, or keep it until it can be; raises what an enqueue raises, but StoreUnavailable only
         if no more can be kept. Nobody can be asked about one that waits here: it is not found."""
-        _check(job)
+        _check_job(job)
         named = job if job.id is not None else replace(job, id=JobId(new_id()))
         if not self._waiting or self._is_closed:
             try:
@@ -78,15 +78,15 @@ class Buffer:
                 raise  # the store is there: another transaction holds the key of this job
             except StoreUnavailable as exc:
                 logger.warning("jobs wait in memory for their store: %s", exc)
-        with uninterrupted, self._change:
-            self._keep(named)
-        return JobHandle(self._client, Receipt(id=named.id, is_new=True))
+        with uninterrupted, self._condition:
+            self._add(named)
+        return JobHandle(self._client, InsertResult(id=named.id, is_new=True))
 
-    def _keep(self, job: NewJob) -> None:
+    def _add(self, job: NewJob) -> None:
         if self._is_closed:
             raise StoreUnavailable("the store is away, and this buffer is closed")
-        if len(self._waiting) >= self._most:
-            raise StoreUnavailable(f"the store is away, and {self._most:,} jobs wait for it already")
+        if len(self._waiting) >= self._max_jobs:
+            raise StoreUnavailable(f"the store is away, and {self._max_jobs:,} jobs wait for it already")
         if self._sender is None:
             sender = Thread(target=self._send, name="forebay-buffer", daemon=True)
             sender.start()  # it waits for the lock that we hold
@@ -98,80 +98,80 @@ class Buffer:
         in vain."""
         try:
             pause = FIRST_PAUSE_SECONDS
-            while batch := self._next(pause):
-                gone = self._sent(batch)
-                pause = FIRST_PAUSE_SECONDS if gone else min(2 * pause, LONGEST_PAUSE_SECONDS)
-                with uninterrupted, self._change:
-                    self._under_way = ()
+            while batch := self._take_batch(pause):
+                gone = self._send_batch(batch)
+                pause = FIRST_PAUSE_SECONDS if gone else min(2 * pause, MAX_PAUSE_SECONDS)
+                with uninterrupted, self._condition:
+                    self._in_flight = ()
                     self._waiting = deque(job for job in self._waiting if job.id not in gone)
                     if self._is_closed and not gone:
-                        self._end()
+                        self._end_sender()
                         return
         finally:
-            with uninterrupted, self._change:
+            with uninterrupted, self._condition:
                 # Whatever has stopped this one, the next who keeps a job starts another one.
                 if self._sender is current_thread():
-                    self._end()
+                    self._end_sender()
 
-    def _next(self, pause: float) -> Sequence[NewJob]:
+    def _take_batch(self, pause: float) -> Sequence[NewJob]:
         """The first of those that wait, after a pause. If there is none this sender ends: it says so under
         the lock, so that the next who keeps a job starts another one."""
-        with uninterrupted, self._change:
+        with uninterrupted, self._condition:
             if self._waiting:
-                self._change.wait_for(lambda: self._is_closed, pause)
-            self._under_way = batch = list(islice(self._waiting, AT_ONCE))
+                self._condition.wait_for(lambda: self._is_closed, pause)
+            self._in_flight = batch = list(islice(self._waiting, BATCH_SIZE))
             if not batch:
-                self._end()
+                self._end_sender()
             return batch
 
-    def _end(self) -> None:
+    def _end_sender(self) -> None:
         self._sender = None
-        self._under_way = ()
-        self._change.notify_all()
+        self._in_flight = ()
+        self._condition.notify_all()
 
-    def _sent(self, batch: Sequence[NewJob]) -> set[JobId | None]:
+    def _send_batch(self, batch: Sequence[NewJob]) -> set[JobId | None]:
         """Which of these are stored, or refused for good."""
         gone: set[JobId | None] = set()
         try:
             try:
-                return self._stored(batch)
+                return self._store_batch(batch)
             except Exception as exc:
-                if _is_of_store(exc):
+                if _is_store_failure(exc):
                     raise
             # One of them is to blame: each by itself, so that the others do not suffer for it.
             for job in batch:
-                gone |= self._stored_alone(job)
+                gone |= self._store_alone(job)
         except StoreUnavailable:
             pass
         except StoreError as exc:
             logger.error("jobs that wait for their store cannot be sent: %s", exc)
         return gone
 
-    def _stored(self, batch: Sequence[NewJob]) -> set[JobId | None]:
+    def _store_batch(self, batch: Sequence[NewJob]) -> set[JobId | None]:
         # A taken id is one that was stored, and whose answer was lost.
         handles = self._client.enqueue(batch, on_conflict="ignore", atomic=False)
         return {
-            job.id for job, handle in zip(batch, handles, strict=True) if not _waits_on(job, handle.error)
+            job.id for job, handle in zip(batch, handles, strict=True) if not _may_retry(job, handle.error)
         }
 
-    def _stored_alone(self, job: NewJob) -> set[JobId | None]:
+    def _store_alone(self, job: NewJob) -> set[JobId | None]:
         try:
-            return self._stored([job])
+            return self._store_batch([job])
         except Exception as exc:
-            if _is_of_store(exc):
+            if _is_store_failure(exc):
                 raise
-            return set() if _waits_on(job, exc) else {job.id}
+            return set() if _may_retry(job, exc) else {job.id}
 
-    def close(self, timeout: Length = 5.0) -> int:
+    def close(self, timeout: Duration = 5.0) -> int:
         """Try once more to send what waits, for so long; answers how many jobs are lost. Those that the store
         is asked for at that moment are not among them: they may be stored yet, or be lost with this process.
         What can be stored is stored also afterwards. Closing twice is fine."""
-        with uninterrupted, self._change:
+        with uninterrupted, self._condition:
             self._is_closed = True
-            self._change.notify_all()
-        wait_for(self._change, lambda: self._sender is None, length_ms("timeout", timeout) / 1_000)
-        with uninterrupted, self._change:
-            in_doubt = self._under_way
+            self._condition.notify_all()
+        wait_for(self._condition, lambda: self._sender is None, duration_ms("timeout", timeout) / 1_000)
+        with uninterrupted, self._condition:
+            in_doubt = self._in_flight
             lost = len(self._waiting) - len(in_doubt)
             self._waiting = deque(in_doubt)
         if in_doubt:
@@ -191,19 +191,19 @@ class Buffer:
         self.close()
 
 
-def _check(job: NewJob) -> None:
+def _check_job(job: NewJob) -> None:
     if not isinstance(job, NewJob):
         raise InvalidJob(f"only jobs made by task.job(...) can be enqueued, not {job!r:.60}")
     if any(isinstance(need.parent, int) for need in job.depends_on):
         raise InvalidJob("a buffer takes jobs one by one: name others by their ids", field="depends_on")
 
 
-def _is_of_store(error: Exception) -> bool:
+def _is_store_failure(error: Exception) -> bool:
     """Whether this would befall any job: the store is to blame, and none of those that wait for it."""
     return isinstance(error, StoreError) and not isinstance(error, (StoreRefused, StoreBusy))
 
 
-def _waits_on(job: NewJob, error: Exception | None) -> bool:
+def _may_retry(job: NewJob, error: Exception | None) -> bool:
     """Whether what is refused now may be accepted later. If not, whoever enqueued it has gone on, so nobody
     but the log can be told."""
     if isinstance(error, (QueueFull, RateLimited, TooManyRequests, StoreBusy)):

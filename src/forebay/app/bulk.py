@@ -13,30 +13,30 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from forebay.app.grouping import of_group
-from forebay.app.settling import as_failed, exchange_all
+from forebay.app.grouping import filter_by_group
+from forebay.app.settling import failed_settlement, settle_and_claim_isolating
 from forebay.domain.group import check_group
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.outcome import Lost
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.settlement import Settlement, decide
-from forebay.stores.protocol import BATCH, Reader, Store, Verdict
-from forebay.stores.reviving import AT_ONCE, Revival
+from forebay.stores.protocol import BATCH, ActionResult, Reader, Store
+from forebay.stores.reviving import REVIVE_NOW, ReviveOptions
 
 Progress: TypeAlias = Callable[[int], None]
-Hear: TypeAlias = Callable[[Sequence[Verdict]], None]
+OnResults: TypeAlias = Callable[[Sequence[ActionResult]], None]
 
-_SWEPT = "the lease ended without a word from the worker, or the worker died"
+_LEASE_ENDED = "the lease ended without a word from the worker, or the worker died"
 _DELETABLE = frozenset(JobState) - {JobState.RUNNING}
 _REVIVABLE = frozenset({JobState.DEAD, JobState.CANCELLED})
 
 
-def _in_silence(count: int) -> None:
+def _ignore_progress(count: int) -> None:
     pass
 
 
-def _unheard(verdicts: Sequence[Verdict]) -> None:
+def _ignore_results(verdicts: Sequence[ActionResult]) -> None:
     pass
 
 
@@ -47,21 +47,21 @@ def purge(
     *,
     group: str | None = None,
     actor: str = "",
-    progress: Progress = _in_silence,
-    hear: Hear = _unheard,
+    progress: Progress = _ignore_progress,
+    on_results: OnResults = _ignore_results,
 ) -> int:
     """Delete the jobs that fit, except running ones; with `group` the dead letters of that failure group
     among them. Answers how many went.
 
-    `progress` hears the number so far after each batch, and `hear` is given the verdicts of each batch.
+    `progress` hears the number so far after each batch, and `on_results` is given the verdicts of each batch.
     """
 
-    def delete(ids: Sequence[JobId]) -> list[Verdict]:
+    def delete(ids: Sequence[JobId]) -> list[ActionResult]:
         verdicts = store.delete(ids, actor=actor)
-        hear(verdicts)
+        on_results(verdicts)
         return verdicts
 
-    return _walk(reader, query, _DELETABLE, delete, progress, group)
+    return _apply_in_batches(reader, query, _DELETABLE, delete, progress, group)
 
 
 def revive_matching(
@@ -70,19 +70,19 @@ def revive_matching(
     query: JobQuery,
     *,
     group: str | None = None,
-    how: Revival = AT_ONCE,
-    progress: Progress = _in_silence,
-    hear: Hear = _unheard,
+    options: ReviveOptions = REVIVE_NOW,
+    progress: Progress = _ignore_progress,
+    on_results: OnResults = _ignore_results,
 ) -> int:
     """Put back the dead and cancelled jobs that fit; with `group` the dead letters of that failure group
-    among them. Answers how many; `hear` is given the verdicts of each batch."""
+    among them. Answers how many; `on_results` is given the verdicts of each batch."""
 
-    def revive(ids: Sequence[JobId]) -> list[Verdict]:
-        verdicts = store.revive(ids, **how._asdict())
-        hear(verdicts)
+    def revive(ids: Sequence[JobId]) -> list[ActionResult]:
+        verdicts = store.revive(ids, **options._asdict())
+        on_results(verdicts)
         return verdicts
 
-    return _walk(reader, query, _REVIVABLE, revive, progress, group)
+    return _apply_in_batches(reader, query, _REVIVABLE, revive, progress, group)
 
 
 def cancel_matching(
@@ -92,18 +92,19 @@ def cancel_matching(
     *,
     reason: str = "cancelled",
     actor: str = "",
-    progress: Progress = _in_silence,
-    hear: Hear = _unheard,
+    progress: Progress = _ignore_progress,
+    on_results: OnResults = _ignore_results,
 ) -> int:
-    """Cancel the live jobs that fit; answers how many. Running ones are asked to stop, and count; `hear` is
+    """Cancel the live jobs that fit; answers how many. Running ones are asked to stop, and count;
+    `on_results` is
     given the verdicts of each batch, which tell them apart."""
 
-    def cancel(ids: Sequence[JobId]) -> list[Verdict]:
+    def cancel(ids: Sequence[JobId]) -> list[ActionResult]:
         verdicts = store.cancel(ids, reason, actor=actor)
-        hear(verdicts)
+        on_results(verdicts)
         return verdicts
 
-    return _walk(reader, query, LIVE, cancel, progress)
+    return _apply_in_batches(reader, query, LIVE, cancel, progress)
 
 
 def drop_queue(
@@ -112,7 +113,7 @@ def drop_queue(
     *,
     force: bool = False,
     actor: str = "",
-    progress: Progress = _in_silence,
+    progress: Progress = _ignore_progress,
 ) -> None:
     """Close a queue for good and, with `force`, move all its waiting jobs to the dead letters.
 
@@ -146,18 +147,18 @@ def sweep(
         return 0
 
     def instead(settlement: Settlement, error: Exception) -> Settlement:
-        return as_failed(swept[settlement.job_id], settlement, error, roll())
+        return failed_settlement(swept[settlement.job_id], settlement, error, roll())
 
-    settlements = [decide(job, Lost(_SWEPT), roll()) for job in swept.values()]
-    answer = exchange_all(store, sweeper, settlements, fallback=instead)
+    settlements = [decide(job, Lost(_LEASE_ENDED), roll()) for job in swept.values()]
+    answer = settle_and_claim_isolating(store, sweeper, settlements, fallback=instead)
     return len(answer.settled) + len(answer.repeated)
 
 
-def _walk(
+def _apply_in_batches(
     reader: Reader,
     query: JobQuery,
     allowed: frozenset[JobState],
-    do: Callable[[Sequence[JobId]], list[Verdict]],
+    action: Callable[[Sequence[JobId]], list[ActionResult]],
     progress: Progress,
     group: str | None = None,
 ) -> int:
@@ -172,12 +173,12 @@ def _walk(
     while not is_over:
         page = reader.search(narrow, limit=MAX_PAGE, after=after)
         ids = (
-            [fate.id for fate in of_group(reader, page.jobs, group)]
+            [fate.id for fate in filter_by_group(reader, page.jobs, group)]
             if group
             else [job.id for job in page.jobs]
         )
         if ids:
-            done += sum(verdict.done for verdict in do(ids))
+            done += sum(verdict.applied for verdict in action(ids))
             progress(done)
         after, is_over = page.after, page.after is None
     return done

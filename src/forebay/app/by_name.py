@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay.app.codec import encode_call
-from forebay.app.options import CallOptions, Draft, draft, over
+from forebay.app.options import CallOptions, JobTemplate, make_template, merge_options
 from forebay.app.registry import Registry
-from forebay.app.task import Call
+from forebay.app.task import ConfiguredTask
 from forebay.domain.job import MAX_PAYLOAD, NewJob
 from forebay.errors import ConfigError, InvalidJob, PayloadError
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from forebay.stores.protocol import OnConflict
 
 
-class Order(NamedTuple):
+class JobRequest(NamedTuple):
     """A job to be stored, and what a taken key means for it."""
 
     job: NewJob
     on_conflict: OnConflict
 
 
-class ByName:
+class JobBuilder:
     """Makes jobs from names. A task that is known here brings its options, and its signature is checked."""
 
     def __init__(
@@ -34,23 +34,23 @@ class ByName:
         self._max_payload = max_payload
         self._now_ms = now_ms
 
-    def order(
+    def build_request(
         self, task: str | NewJob, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions
-    ) -> Order:
+    ) -> JobRequest:
         """What to store; raises InvalidJob, PayloadError or ConfigError naming what is wrong."""
         if isinstance(task, NewJob):
-            return self._ready_made(task, args, kwargs, options)
+            return self._accept_job(task, args, kwargs, options)
         if not isinstance(task, str):
             raise InvalidJob(f"name a task by its text, or call its enqueue; not {task!r:.60}", field="task")
-        placed, named = _arguments(args, kwargs)
+        placed, named = _check_arguments(args, kwargs)
         if task in self._registry:
-            call: Call[..., Any] = self._registry[task].using(**options)
-            return Order(call.job(*placed, **named), call.on_conflict)
-        drafted: Draft = draft(task, over(options, self._defaults))
+            call: ConfiguredTask[..., Any] = self._registry[task].using(**options)
+            return JobRequest(call.job(*placed, **named), call.on_conflict)
+        drafted: JobTemplate = make_template(task, merge_options(options, self._defaults))
         payload = encode_call(placed, named, limit=self._max_payload)
-        return Order(drafted.made(payload, self._now_ms), drafted.on_conflict)
+        return JobRequest(drafted.build(payload, self._now_ms), drafted.on_conflict)
 
-    def checked(self, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    def check_sizes(self, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
         """The same jobs; raises PayloadError if one is larger than this app allows."""
         if self._max_payload == MAX_PAYLOAD:
             return jobs  # that much is checked when a job is made
@@ -65,19 +65,21 @@ class ByName:
                 )
         return jobs
 
-    def _ready_made(
+    def _accept_job(
         self, job: NewJob, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions
-    ) -> Order:
+    ) -> JobRequest:
         if args or kwargs or set(options) - {"on_conflict"}:
             raise ConfigError(
                 "a job that is made brings its own arguments and options; "
                 "only on_conflict can be said about it here"
             )
-        [job] = self.checked([job])
-        return Order(job, draft(job.task, options).on_conflict)
+        [job] = self.check_sizes([job])
+        return JobRequest(job, make_template(job.task, options).on_conflict)
 
 
-def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> tuple[list[Any], dict[str, Any]]:
+def _check_arguments(
+    args: Sequence[Any], kwargs: Mapping[str, Any] | None
+) -> tuple[list[Any], dict[str, Any]]:
     # A text is a sequence too, and "ada" would become three arguments.
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
         raise PayloadError(f"args must be a list of arguments: write args=[{args!r:.60}]", field="args")

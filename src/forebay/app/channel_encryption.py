@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.app.codec import parted
-from forebay.app.sealing import Keys
+from forebay.app.codec import parse_frame
+from forebay.app.sealing import EncryptionKeys
 from forebay.domain.channel import Channel
 from forebay.domain.document import Document
 from forebay.errors import CorruptPayload
@@ -25,23 +25,23 @@ _decode: Final = msgspec.json.Decoder(Channel).decode
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-def encrypt_channel(keys: Keys, document: Document) -> Document:
+def encrypt_channel(keys: EncryptionKeys, document: Document) -> Document:
     """The document with its secrets encrypted; as it is if it has none, or has them encrypted already."""
-    if _encrypted_in(document) is not None:
+    if _find_encrypted(document) is not None:
         return document
-    encrypted = b64encode(keys.sealed(document.body.encode(), _about(document))).decode()
+    encrypted = b64encode(keys.encrypt(document.body.encode(), _associated_text(document))).decode()
     shown = mask_channel(document)
-    return document if shown.body == document.body else _with(shown, encrypted)
+    return document if shown.body == document.body else _with_encrypted(shown, encrypted)
 
 
-def decrypt_channel(keys: Keys, document: Document) -> Document:
+def decrypt_channel(keys: EncryptionKeys, document: Document) -> Document:
     """The document with its secrets; with masks, as it is stored, without its key or if it was changed."""
-    encrypted = _encrypted_in(document)
+    encrypted = _find_encrypted(document)
     if encrypted is None:
         return document
     try:
-        parts = parted(b64decode(encrypted, validate=True))
-        plain = None if parts is None else keys.opened(parts[0], parts[1], _about(document))
+        parts = parse_frame(b64decode(encrypted, validate=True))
+        plain = None if parts is None else keys.decrypt(parts[0], parts[1], _associated_text(document))
     except (CorruptPayload, ValueError) as exc:
         logger.warning("%s %s cannot be decrypted: %s", document.kind, document.name, exc)
         return document
@@ -54,17 +54,17 @@ def mask_channel(document: Document) -> Document:
         channel = _decode(document.body)
     except ValueError:
         return replace(document, body="{}")  # of a later release: secrets may stand anywhere in it
-    shown = replace(document, body=msgspec.json.encode(channel.shown()).decode())
-    encrypted = _encrypted_in(document)
-    return shown if encrypted is None else _with(shown, encrypted)
+    shown = replace(document, body=msgspec.json.encode(channel.public_view()).decode())
+    encrypted = _find_encrypted(document)
+    return shown if encrypted is None else _with_encrypted(shown, encrypted)
 
 
-def _with(shown: Document, encrypted: str) -> Document:
-    fields = {**msgspec.json.decode(shown.body), _FIELD: encrypted}
-    return replace(shown, body=msgspec.json.encode(fields).decode())
+def _with_encrypted(masked: Document, encrypted: str) -> Document:
+    fields = {**msgspec.json.decode(masked.body), _FIELD: encrypted}
+    return replace(masked, body=msgspec.json.encode(fields).decode())
 
 
-def _encrypted_in(document: Document) -> str | None:
+def _find_encrypted(document: Document) -> str | None:
     # Of one that a later release wrote, or that was changed, there may be anything.
     try:
         found = msgspec.json.decode(document.body)
@@ -74,5 +74,5 @@ def _encrypted_in(document: Document) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _about(document: Document) -> str:
+def _associated_text(document: Document) -> str:
     return f"document {document.kind} {document.name}"

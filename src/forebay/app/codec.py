@@ -17,15 +17,22 @@ from zlib import crc32
 
 import msgspec
 
-from forebay.app.masking import masked
-from forebay.app.tags import Unfit, UnknownTag, key_step, tag, tag_items, tag_named, untag
+from forebay.app.masking import mask
+from forebay.app.tags import TypeMismatch, UnknownTypeTag, key_step, tag, tag_items, tag_named, untag
 from forebay.domain.job import MAX_PAYLOAD
 from forebay.domain.nesting import MAX_DEPTH, is_deeper
-from forebay.errors import BlobGone, ConfigError, CorruptPayload, NewerPayload, PayloadError, UnknownKey
+from forebay.errors import (
+    BlobGone,
+    ConfigError,
+    CorruptPayload,
+    NewerPayload,
+    PayloadError,
+    UnknownEncryptionKey,
+)
 
 MAX_ARGS: Final = 100
 MAX_KWARGS: Final = 50
-LEAST_LIMIT: Final = 1_024
+MIN_LIMIT: Final = 1_024
 VERSION: Final = 1
 # The JSON of a payload around one argument, the three levels that a dict of pairs takes, and a tagged value.
 MAX_LEVELS: Final = 2 + 3 * MAX_DEPTH + 1
@@ -36,11 +43,11 @@ _AFTER_DIGITS: Final = 12
 _BARE_HEADER: Final = 13
 _LINE_END: Final = crc32(b"\n")
 _HEADER: Final = re.compile(rb"fb([1-9][0-9]{0,8}) ([0-9a-f]{8})((?: [a-z]+=[!-~]+)*)\n")
-_SPOILED: Final = b"fb0 "
-_GONE: Final = b"fb0 gone "
+_UNREADABLE_MARK: Final = b"fb0 "
+_BLOB_GONE_MARK: Final = b"fb0 gone "
 _TILDE: Final = ord("~")
 _BACKSLASH: Final = ord("\\")
-_LATER: Final = re.compile(rb"fb([1-9][0-9]{0,8})[ \n]")
+_ANY_VERSION: Final = re.compile(rb"fb([1-9][0-9]{0,8})[ \n]")
 
 
 class _Call(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,23 +61,23 @@ class _Result(msgspec.Struct, forbid_unknown_fields=True):
     result: Any
 
 
-class _Versioned(msgspec.Struct):
+class _VersionOnly(msgspec.Struct):
     v: int
 
 
 _Stored = TypeVar("_Stored", _Call, _Result)
 _ENCODE: Final = msgspec.json.Encoder().encode
-_SORTABLE: Final = msgspec.json.Encoder(order="sorted").encode
+_ENCODE_SORTED: Final = msgspec.json.Encoder(order="sorted").encode
 _CALLS: Final = msgspec.json.Decoder(_Call)
 _RESULTS: Final = msgspec.json.Decoder(_Result)
-_VERSIONS: Final = msgspec.json.Decoder(_Versioned)
+_VERSIONS: Final = msgspec.json.Decoder(_VersionOnly)
 
 
 def check_limit(limit: int) -> None:
     """Raise ConfigError unless this can limit the size of payloads and results."""
-    if type(limit) is not int or not LEAST_LIMIT <= limit <= MAX_PAYLOAD:
+    if type(limit) is not int or not MIN_LIMIT <= limit <= MAX_PAYLOAD:
         raise ConfigError(
-            f"the payload limit must be from {LEAST_LIMIT:,} to {MAX_PAYLOAD:,} bytes, not {limit!r}"
+            f"the payload limit must be from {MIN_LIMIT:,} to {MAX_PAYLOAD:,} bytes, not {limit!r}"
         )
 
 
@@ -83,17 +90,17 @@ def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any], *, limit: int = 
     `limit` counts every byte, the header too.
     """
     if len(args) > MAX_ARGS or len(kwargs) > MAX_KWARGS:
-        raise _too_many(args, kwargs)
+        raise _too_many_error(args, kwargs)
     root = "args"
     try:
         stored_args = tag_items(args)
         root = "kwargs"
         call = _Call(VERSION, stored_args, tag_named(kwargs) if kwargs else {})
-    except Unfit as exc:
-        raise unstorable(exc, root) from None
-    data = _sealed(_ENCODE(call))
+    except TypeMismatch as exc:
+        raise unstorable_error(exc, root) from None
+    data = _add_header(_ENCODE(call))
     if len(data) > limit:
-        raise _too_large(call, len(data), limit)
+        raise _too_large_error(call, len(data), limit)
     return data
 
 
@@ -106,12 +113,12 @@ def encode_tagged_call(args: list[Any], kwargs: dict[str, Any], *, limit: int = 
     try:
         body = _ENCODE(call)
         if len(body) + _BARE_HEADER > limit:
-            raise _too_large(call, len(body) + _BARE_HEADER, limit)
+            raise _too_large_error(call, len(body) + _BARE_HEADER, limit)
         if _may_hold_tags(body):
             # Keyword by keyword: one may be called "~".
             args, kwargs = untag(args), {name: untag(value) for name, value in kwargs.items()}
-    except Unfit as exc:
-        raise _unread_tag(exc, "args") from exc
+    except TypeMismatch as exc:
+        raise _tag_error(exc, "args") from exc
     except RecursionError as exc:
         raise PayloadError("the arguments are nested too deeply", field="args") from exc
     return encode_call(args, kwargs, limit=limit)
@@ -119,49 +126,49 @@ def encode_tagged_call(args: list[Any], kwargs: dict[str, Any], *, limit: int = 
 
 def decode_call(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a job; raises CorruptPayload or NewerPayload."""
-    body = _opened(data)
-    call = _parsed(_CALLS, body)
+    body = _strip_header(data)
+    call = _parse(_CALLS, body)
     if _may_hold_tags(body):
         # Not the kwargs themselves: a keyword may be called "~".
-        values = _untagged([call.args, list(call.kwargs.values())])
+        values = _untag([call.args, list(call.kwargs.values())])
         return tuple(values[0]), dict(zip(call.kwargs, values[1], strict=True))
     return tuple(call.args), call.kwargs
 
 
-def masked_call(data: bytes) -> bytes:
+def mask_call(data: bytes) -> bytes:
     """A payload with a mask in place of what stands under names that look secret. What is encrypted or in a
     blob shows nothing, and stays; of what else cannot be read only the reason is left."""
     try:
-        call = _parsed(_CALLS, _opened(data))
+        call = _parse(_CALLS, _strip_header(data))
     except PayloadError as exc:
-        return _unmasked(data, exc)
-    return _sealed(_ENCODE(_Call(call.v, masked(call.args), masked(call.kwargs))))
+        return _mask_unreadable(data, exc)
+    return _add_header(_ENCODE(_Call(call.v, mask(call.args), mask(call.kwargs))))
 
 
-def masked_result(data: bytes) -> bytes:
+def mask_result(data: bytes) -> bytes:
     """A result, or one of a step, masked like a payload."""
     try:
-        result = _parsed(_RESULTS, _opened(data))
+        result = _parse(_RESULTS, _strip_header(data))
     except PayloadError as exc:
-        return _unmasked(data, exc)
-    return _sealed(_ENCODE(_Result(result.v, masked(result.result))))
+        return _mask_unreadable(data, exc)
+    return _add_header(_ENCODE(_Result(result.v, mask(result.result))))
 
 
-def _unmasked(data: bytes, error: PayloadError) -> bytes:
+def _mask_unreadable(data: bytes, error: PayloadError) -> bytes:
     """What is encrypted or in a blob, which shows nothing; of what else cannot be read only the reason."""
-    fields, _ = parted(data) or ({}, b"")
-    return data if fields.keys() & {"key", "blob"} else spoiled(error)
+    fields, _ = parse_frame(data) or ({}, b"")
+    return data if fields.keys() & {"key", "blob"} else unreadable_marker(error)
 
 
 def encode_result(value: Any, *, limit: int = MAX_PAYLOAD) -> bytes:
     """What a task has returned; raises PayloadError like `encode_call`, with paths from `result`."""
     if value is None:
-        return _NOTHING
+        return _NONE_RESULT
     try:
         result = _Result(VERSION, tag(value))
-    except Unfit as exc:
-        raise unstorable(exc, "result") from None
-    data = _sealed(_ENCODE(result))
+    except TypeMismatch as exc:
+        raise unstorable_error(exc, "result") from None
+    data = _add_header(_ENCODE(result))
     _check_result_size(len(data), limit)
     return data
 
@@ -173,53 +180,53 @@ def encode_tagged_result(value: Any, *, limit: int = MAX_PAYLOAD) -> bytes:
         body = _ENCODE(_Result(VERSION, value))
         _check_result_size(len(body) + _BARE_HEADER, limit)
         return encode_result(untag(value) if _may_hold_tags(body) else value, limit=limit)
-    except Unfit as exc:
-        raise _unread_tag(exc, "result") from exc
+    except TypeMismatch as exc:
+        raise _tag_error(exc, "result") from exc
     except RecursionError as exc:
         raise PayloadError("the result is nested too deeply", field="result") from exc
 
 
-def is_same_call(one: bytes, other: bytes) -> bool:
+def is_same_call(left: bytes, right: bytes) -> bool:
     """Whether two payloads hold the same arguments, in whatever order names and keys were written.
 
     Their JSON is compared and no values: to compare a decimal with a whole number takes the square of its
     length, and 20 s for 1 MiB. What stands under names that look secret is not compared: the answer would
     tell whether a guess is right.
     """
-    if one == other:
+    if left == right:
         return True
     try:
-        first, second = (_parsed(_CALLS, _opened(data)) for data in (one, other))
-        return bool(_comparable(first) == _comparable(second))
+        first, second = (_parse(_CALLS, _strip_header(data)) for data in (left, right))
+        return bool(_comparison_key(first) == _comparison_key(second))
     except (PayloadError, RecursionError):  # stored by a program that keeps its arguments to itself
         return False
 
 
-def _comparable(call: _Call) -> Any:
-    return _ordered(masked(call.args)), _in_order(masked(call.kwargs))
+def _comparison_key(call: _Call) -> Any:
+    return _normalize(mask(call.args)), _normalize_values(mask(call.kwargs))
 
 
-def _ordered(value: Any) -> Any:
+def _normalize(value: Any) -> Any:
     """Stored JSON with the pairs of each map in the order of their JSON."""
     if type(value) is list:
-        return [_ordered(item) for item in value]
+        return [_normalize(item) for item in value]
     if type(value) is not dict:
         return value
-    found = _in_order(value)
+    found = _normalize_values(value)
     if value.get("~") == "map" and type(found.get("v")) is list:
-        found["v"].sort(key=_SORTABLE)
+        found["v"].sort(key=_ENCODE_SORTED)
     return found
 
 
-def _in_order(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: _ordered(value) for name, value in values.items()}
+def _normalize_values(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: _normalize(value) for name, value in values.items()}
 
 
 def decode_result(data: bytes) -> Any:
     """What a task has returned; raises CorruptPayload or NewerPayload."""
-    body = _opened(data)
-    result = _parsed(_RESULTS, body).result
-    return _untagged(result) if _may_hold_tags(body) else result
+    body = _strip_header(data)
+    result = _parse(_RESULTS, body).result
+    return _untag(result) if _may_hold_tags(body) else result
 
 
 def _check_result_size(size: int, limit: int) -> None:
@@ -231,7 +238,7 @@ def _check_result_size(size: int, limit: int) -> None:
         )
 
 
-def _too_many(args: Sequence[Any], kwargs: Mapping[str, Any]) -> PayloadError:
+def _too_many_error(args: Sequence[Any], kwargs: Mapping[str, Any]) -> PayloadError:
     if len(args) > MAX_ARGS:
         return PayloadError(
             f"a job takes at most {MAX_ARGS} positional arguments, not {len(args)}; pass a list", field="args"
@@ -241,16 +248,16 @@ def _too_many(args: Sequence[Any], kwargs: Mapping[str, Any]) -> PayloadError:
     )
 
 
-def _unread_tag(exc: Unfit, field: str) -> PayloadError:
+def _tag_error(exc: TypeMismatch, field: str) -> PayloadError:
     return PayloadError(f"a tagged value cannot be read: {exc.reason}", field=field)
 
 
-def unstorable(exc: Unfit, root: str) -> PayloadError:
+def unstorable_error(exc: TypeMismatch, root: str) -> PayloadError:
     path = exc.path(root)
     return PayloadError(f"{path}: {exc.reason}", field=path)
 
 
-def _too_large(call: _Call, size: int, limit: int) -> PayloadError:
+def _too_large_error(call: _Call, size: int, limit: int) -> PayloadError:
     sizes = {f"args[{place}]": len(_ENCODE(value)) for place, value in enumerate(call.args)}
     sizes |= {f"kwargs{key_step(name)}": len(_ENCODE(value)) for name, value in call.kwargs.items()}
     largest = max(sizes, key=sizes.__getitem__, default="payload")
@@ -264,29 +271,29 @@ def _too_large(call: _Call, size: int, limit: int) -> PayloadError:
 # ------------------------------------------------------------------ header and JSON
 
 
-def _sealed(body: bytes) -> bytes:
+def _add_header(body: bytes) -> bytes:
     return b"fb1 %08x\n%b" % (crc32(body, _LINE_END), body)
 
 
-_NOTHING: Final = _sealed(_ENCODE(_Result(VERSION, None)))  # what most tasks return
+_NONE_RESULT: Final = _add_header(_ENCODE(_Result(VERSION, None)))  # what most tasks return
 
 
-def _opened(data: bytes) -> bytes:
+def _strip_header(data: bytes) -> bytes:
     """The JSON under a header that holds."""
     body = data[_BARE_HEADER:]
     if data[:_BARE_HEADER] == b"fb1 %08x\n" % crc32(body, _LINE_END):
         return body
-    raise _unopened(data)
+    raise _header_error(data)
 
 
-def framed(body: bytes, **fields: str) -> bytes:
+def frame(body: bytes, **fields: str) -> bytes:
     """Other bytes than JSON under a header whose fields say what they are."""
     named = "".join(f" {name}={value}" for name, value in fields.items())
     rest = named.encode() + b"\n" + body
     return b"fb1 %08x%b" % (crc32(rest), rest)
 
 
-def parted(data: bytes) -> tuple[dict[str, str], bytes] | None:
+def parse_frame(data: bytes) -> tuple[dict[str, str], bytes] | None:
     """The fields of a header that holds, and what stands under it; None for everything else."""
     header = _HEADER.match(data)
     if not header or header[1] != b"1" or header[2] != b"%08x" % crc32(data[_AFTER_DIGITS:]):
@@ -295,25 +302,25 @@ def parted(data: bytes) -> tuple[dict[str, str], bytes] | None:
     return {name: value for name, _, value in fields}, data[header.end() :]
 
 
-def spoiled(error: PayloadError) -> bytes:
+def unreadable_marker(error: PayloadError) -> bytes:
     """What stands for stored bytes that could not be read before they came here. Never stored."""
-    return (_GONE if isinstance(error, BlobGone) else _SPOILED) + str(error).encode()
+    return (_BLOB_GONE_MARK if isinstance(error, BlobGone) else _UNREADABLE_MARK) + str(error).encode()
 
 
-def check_whole(data: bytes, job_id: str | None) -> None:
+def check_new_payload(data: bytes, job_id: str | None) -> None:
     """Raise PayloadError for what cannot be the payload of this new job: a copy of what could not be read, or
     of a reference to what another job has in the blobs, and which goes with that job."""
-    if data.startswith(_SPOILED):
-        raise _unopened(data)
+    if data.startswith(_UNREADABLE_MARK):
+        raise _header_error(data)
     if data[_AFTER_DIGITS:_BARE_HEADER] != b" ":
         return
-    text = (parted(data) or ({}, b""))[0].get("blob")
+    text = (parse_frame(data) or ({}, b""))[0].get("blob")
     if text is None:
         return
     from forebay.app.blobs import blob_name  # noqa: PLC0415 - few programs have a place for blobs
 
     name = blob_name(text)
-    if name is None or (name.job, name.what) != (job_id, "payload"):
+    if name is None or (name.job, name.kind) != (job_id, "payload"):
         raise PayloadError(
             "the payload is a reference to the blob of another job; give the arguments themselves",
             field="payload",
@@ -325,7 +332,7 @@ def check_queue(data: bytes, queue: str, *, must_name: bool = False) -> None:
     name no queue, as earlier releases have encrypted them."""
     if data[_AFTER_DIGITS:_BARE_HEADER] != b" ":
         return
-    fields = (parted(data) or ({}, b""))[0]
+    fields = (parse_frame(data) or ({}, b""))[0]
     bound = fields.get("queue")
     if "key" in fields and bound != queue and (bound is not None or must_name):
         named = f"queue {bound}" if bound else "no queue by name"
@@ -335,35 +342,37 @@ def check_queue(data: bytes, queue: str, *, must_name: bool = False) -> None:
         )
 
 
-def _unopened(data: bytes) -> PayloadError:
-    later = _LATER.match(data)
+def _header_error(data: bytes) -> PayloadError:
+    later = _ANY_VERSION.match(data)
     if later and int(later[1]) > 1:
         return NewerPayload(
             f"the payload has format {int(later[1])}, this program reads 1; upgrade it", field="payload"
         )
-    if data.startswith(_GONE):
-        return BlobGone(_reason(data[len(_GONE) :]) or "the payload's blob is gone", field="payload")
-    if data.startswith(_SPOILED):
-        reason = _reason(data[len(_SPOILED) :]) or "nothing says why"
+    if data.startswith(_BLOB_GONE_MARK):
+        return BlobGone(
+            _reason(data[len(_BLOB_GONE_MARK) :]) or "the payload's blob is gone", field="payload"
+        )
+    if data.startswith(_UNREADABLE_MARK):
+        reason = _reason(data[len(_UNREADABLE_MARK) :]) or "nothing says why"
         return CorruptPayload(f"the payload is broken: {reason}", field="payload")
     header = _HEADER.match(data)
     if not header:
         return CorruptPayload("the payload does not begin with the line of a payload", field="payload")
     if header[2] != b"%08x" % crc32(data[_AFTER_DIGITS:]):
         return CorruptPayload("the payload's checksum does not fit its bytes", field="payload")
-    return _unread(header[3].decode().strip())
+    return _unknown_fields_error(header[3].decode().strip())
 
 
 def _reason(data: bytes) -> str:
     return data.decode(errors="replace")[:200].strip()
 
 
-def _unread(text: str) -> PayloadError:
+def _unknown_fields_error(text: str) -> PayloadError:
     """What the fields of a header mean to a program that cannot act on them."""
     fields = dict(field.split("=", 1) for field in text.split())
     if "key" in fields:
         key = fields["key"][:80]
-        return UnknownKey(
+        return UnknownEncryptionKey(
             f"the payload is encrypted with the key {key}, which this program does not have",
             key=key,
             field="payload",
@@ -372,38 +381,38 @@ def _unread(text: str) -> PayloadError:
         return NewerPayload(
             "the payload is kept in a blob store, and cannot be read from there now",
             field="payload",
-            needs="blobs",
+            requires="blobs",
         )
     return NewerPayload(
         f"the payload's header has fields that this program does not know: {text:.80}", field="payload"
     )
 
 
-def _parsed(decoder: msgspec.json.Decoder[_Stored], body: bytes) -> _Stored:
+def _parse(decoder: msgspec.json.Decoder[_Stored], body: bytes) -> _Stored:
     try:
         stored = decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-        raise _unparsed(body, exc) from exc
+        raise _parse_error(body, exc) from exc
     if stored.v != VERSION:
-        raise _other_version(stored.v)
+        raise _version_error(stored.v)
     if is_deeper(body, MAX_LEVELS):
         # Refused here and by every other reader alike; what `encode_call` writes is never so deep.
         raise CorruptPayload(f"the payload's JSON is nested deeper than {MAX_LEVELS} levels", field="payload")
     return stored
 
 
-def _unparsed(body: bytes, error: Exception) -> PayloadError:
+def _parse_error(body: bytes, error: Exception) -> PayloadError:
     """A later version may have other fields, so the version alone decides what this is."""
     try:
         version = _VERSIONS.decode(body).v
     except (msgspec.MsgspecError, ValueError, RecursionError):
         version = VERSION
     if version != VERSION:
-        return _other_version(version)
+        return _version_error(version)
     return CorruptPayload(f"the payload's JSON cannot be read: {error!s:.120}", field="payload")
 
 
-def _other_version(version: int) -> PayloadError:
+def _version_error(version: int) -> PayloadError:
     if version > VERSION:
         return NewerPayload(
             f"the payload has version {version}, this program reads {VERSION}; upgrade it", field="payload"
@@ -417,12 +426,12 @@ def _may_hold_tags(body: bytes) -> bool:
     return (_TILDE in body and b'"~"' in body) or (_BACKSLASH in body and b"\\u007" in body)
 
 
-def _untagged(value: Any) -> Any:
+def _untag(value: Any) -> Any:
     try:
         return untag(value)
-    except UnknownTag as exc:
+    except UnknownTypeTag as exc:
         raise NewerPayload(f"{exc.reason}; upgrade this program", field="payload") from None
-    except Unfit as exc:
+    except TypeMismatch as exc:
         raise CorruptPayload(f"a stored value is malformed: {exc.reason}", field="payload") from exc
     except RecursionError as exc:
         raise CorruptPayload("the payload is nested too deeply to be read", field="payload") from exc

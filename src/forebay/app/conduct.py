@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.app.times import Length, length_ms, length_within
+from forebay.app.times import Duration, duration_ms, duration_within
 from forebay.errors import ConfigError
 
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -18,7 +18,7 @@ GRACE_SECONDS: Final = 5.0
 MAX_GRACE_MS: Final = 3_600_000
 
 
-class Conduct(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What `app.task` was told about attempts: which errors end a job at once, when a running one is told
     that it takes long (in seconds), whether one that ran too long is tried again, and whether each runs in a
     process of its own, with how many bytes of memory, and how many seconds after it was asked to stop it is
@@ -28,22 +28,22 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     soft_timeout: float | None = None
     retry_on_timeout: bool = True
     isolated: bool = False
-    memory: int | None = None
+    memory_limit: int | None = None
     grace: float = GRACE_SECONDS
 
 
-def conduct(
+def make_execution_policy(
     no_retry_for: tuple[type[BaseException], ...] = (),
-    soft_timeout: Length | None = None,
+    soft_timeout: Duration | None = None,
     retry_on_timeout: bool = True,
     isolated: bool = False,
-    memory: int | str | None = None,
-    grace: Length | None = None,
-) -> Conduct:
+    memory_limit: int | str | None = None,
+    grace: Duration | None = None,
+) -> ExecutionPolicy:
     """These settings, checked; raises InvalidJob or ConfigError naming what is wrong."""
     _check_flag("retry_on_timeout", retry_on_timeout)
     _check_flag("isolated", isolated)
-    if memory is not None and not isolated:
+    if memory_limit is not None and not isolated:
         raise ConfigError(
             "memory limits a task in a process of its own: give isolated=True too, or leave memory out"
         )
@@ -52,17 +52,17 @@ def conduct(
             "grace is how long a process of its own may take to stop: give isolated=True too, or leave grace "
             "out; threads and coroutines cannot be killed"
         )
-    return Conduct(
-        no_retry_for=_errors(no_retry_for),
-        soft_timeout=None if soft_timeout is None else _seconds(soft_timeout),
+    return ExecutionPolicy(
+        no_retry_for=_check_error_types(no_retry_for),
+        soft_timeout=None if soft_timeout is None else _soft_timeout_seconds(soft_timeout),
         retry_on_timeout=retry_on_timeout,
         isolated=isolated,
-        memory=None if memory is None else _bytes(memory),
-        grace=GRACE_SECONDS if grace is None else length_within("grace", grace, 0, MAX_GRACE_MS) / 1_000,
+        memory_limit=None if memory_limit is None else _memory_bytes(memory_limit),
+        grace=GRACE_SECONDS if grace is None else duration_within("grace", grace, 0, MAX_GRACE_MS) / 1_000,
     )
 
 
-def check_order(soft_timeout: float | None, timeout_ms: int | None) -> None:
+def check_timeout_order(soft_timeout: float | None, timeout_ms: int | None) -> None:
     """Raise ConfigError for a soft limit that the hard one would never let come."""
     if soft_timeout is not None and timeout_ms is not None and soft_timeout * 1_000 >= timeout_ms:
         raise ConfigError(
@@ -71,7 +71,7 @@ def check_order(soft_timeout: float | None, timeout_ms: int | None) -> None:
         )
 
 
-def _errors(no_retry_for: object) -> tuple[type[BaseException], ...]:
+def _check_error_types(no_retry_for: object) -> tuple[type[BaseException], ...]:
     """As `isinstance` wants it: that is asked when a job has failed, too late for a wrong setting."""
     listed = tuple(no_retry_for) if isinstance(no_retry_for, (tuple, list, set)) else (no_retry_for,)
     for kind in listed:
@@ -85,9 +85,9 @@ def _check_flag(name: str, value: object) -> None:
         raise ConfigError(f"{name} must be True or False, not {value!r:.60}")
 
 
-def _bytes(memory: object) -> int:
+def _memory_bytes(memory: object) -> int:
     """A number of bytes, or a text as "512MB"; a unit is 1,024 of the one below it."""
-    count = _parsed(memory) if isinstance(memory, str) else memory
+    count = _parse_memory(memory) if isinstance(memory, str) else memory
     if isinstance(count, bool) or not isinstance(count, int):
         raise ConfigError(
             f'memory must be a number of bytes or a text like "512MB" or "2GB", not {memory!r:.60}'
@@ -97,7 +97,7 @@ def _bytes(memory: object) -> int:
     return count
 
 
-def _parsed(text: str) -> int | None:
+def _parse_memory(text: str) -> int | None:
     found = re.fullmatch(
         r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGT])?B?\s*", text, re.IGNORECASE | re.ASCII
     )
@@ -111,8 +111,8 @@ def _is_error(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
-def _seconds(soft_timeout: Length) -> float:
-    ms = length_ms("soft_timeout", soft_timeout)
+def _soft_timeout_seconds(soft_timeout: Duration) -> float:
+    ms = duration_ms("soft_timeout", soft_timeout)
     if ms < 1:
         raise ConfigError(f"soft_timeout must be longer than nothing, not {soft_timeout!r:.60}")
     return ms / 1_000

@@ -13,11 +13,17 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from forebay.app.codec import decode_call, encode_result
-from forebay.app.duty import Duty, close_duties, run_due, tell_connected
+from forebay.app.duty import MaintenanceTask, close_tasks, notify_connected, run_due_tasks
 from forebay.app.metrics_recorder import MetricsRecorder
-from forebay.app.saying import made_line, made_progress
-from forebay.app.settling import Instead, check_not_busy, exchange_all, kept_ends, newly_settled
-from forebay.app.times import Length, length_within
+from forebay.app.saying import make_log_line, make_progress
+from forebay.app.settling import (
+    FallbackSettlements,
+    check_not_busy,
+    match_kept_outcomes,
+    select_newly_settled,
+    settle_and_claim_isolating,
+)
+from forebay.app.times import Duration, duration_within
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import (
     DAY_MS,
@@ -27,12 +33,12 @@ from forebay.domain.job import (
     JobId,
     QueueName,
     WorkerId,
+    check_integer,
     check_queue_name,
-    check_whole,
 )
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import Note
+from forebay.domain.note import ProgressUpdate
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -47,10 +53,10 @@ from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import uninterrupted
-from forebay.stores.protocol import Engine, Reader, Store, Want
-from forebay.telemetry.observing import End, Observers
+from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
+from forebay.telemetry.observing import Observers, SettledAttempt
 
-MOST_AT_ONCE: Final = 10_000
+MAX_CLAIM: Final = 10_000
 EXIT_SECONDS: Final = 1.0  # how long the end of a program waits for a consumer in use, to write its metrics
 SWEEP_LEASE_MS: Final = 30_000  # as in scheduler.sweeping, which is above this layer
 
@@ -75,7 +81,7 @@ class Consumer:
     def __init__(
         self,
         engine: Engine,
-        duties: Callable[..., Sequence[Duty]] = lambda **_: (),
+        maintenance_tasks: Callable[..., Sequence[MaintenanceTask]] = lambda **_: (),
         *,
         default_queue: QueueName = DEFAULT_QUEUE,
         observers: Observers | None = None,
@@ -86,116 +92,116 @@ class Consumer:
         self._clock = clock or SystemClock()
         self._has_metrics = metrics
         self._observers = observers or Observers()
-        self._new_duties = duties
+        self._new_maintenance_tasks = maintenance_tasks
         self._default_queue = default_queue
         self._store: Store | None = None
         self._reader: Reader | None = None
         self._is_closed = False
-        self._start_over()
+        self._reset()
         _consumers.add(self)
 
-    def _start_over(self) -> None:
+    def _reset(self) -> None:
         # A worker id belongs to one process: two that claim under one would settle each other's attempts.
         # The sweeper among the duties has one too.
-        self.id: WorkerId = new_worker()
-        self._duties = self._new_duties(sweeper=new_worker(), tell=self._count_lost)
+        self.id: WorkerId = new_worker_id()
+        self._maintenance_tasks = self._new_maintenance_tasks(sweeper=new_worker_id(), tell=self._count_lost)
         self._metrics = MetricsRecorder(self.id, self._clock) if self._has_metrics else None
-        self._was_away = False
-        self._lost: list[End] = []
+        self._was_unavailable = False
+        self._lost: list[SettledAttempt] = []
         self._lock = Lock()
         self._store = self._reader = None
 
-    def claim(self, most: int = 1, *, queue: str | None = None, lease: Length | None = None) -> list[Job]:
-        """Take up to `most` jobs of a queue and a lease on each, in the order they should run."""
-        check_whole("most", most, 1, MOST_AT_ONCE)
+    def claim(self, limit: int = 1, *, queue: str | None = None, lease: Duration | None = None) -> list[Job]:
+        """Take up to `limit` jobs of a queue and a lease on each, in the order they should run."""
+        check_integer("most", limit, 1, MAX_CLAIM)
         name = QueueName(queue or self._default_queue)
         check_queue_name(name)
-        want = Want(name, most, _lease_ms(lease))
+        want = QueueClaim(name, limit, _lease_ms(lease))
         with uninterrupted, self._lock:
-            store = self._opened()
+            store = self._open_store()
             try:
-                answer = store.exchange(self.id, wants=[want], room=most)
+                answer = store.settle_and_claim(self.id, claims=[want], room=limit)
             except StoreUnavailable as exc:
-                self._was_away = self._was_away or _is_away(exc)
+                self._was_unavailable = self._was_unavailable or _is_unavailable(exc)
                 raise
-            self._measure_claimed([name], answer.jobs)
-            lost = self._do_duties(store)
+            self._record_claimed([name], answer.jobs)
+            lost = self._run_maintenance(store)
         # Observers run without the lock: they may call this consumer, or wait for a thread that does.
-        self._observers.claimed(answer.jobs)
-        self._observers.ended(lost)
+        self._observers.on_claimed(answer.jobs)
+        self._observers.on_settled(lost)
         return list(answer.jobs)
 
     def _count_claimed(self, queues: Collection[QueueName], jobs: Sequence[Job]) -> None:
         """Count a claim of these queues: for callers that claim by other ways."""
-        self._measure_claimed(queues, jobs)
-        self._observers.claimed(jobs)
+        self._record_claimed(queues, jobs)
+        self._observers.on_claimed(jobs)
 
-    def _measure_claimed(self, queues: Collection[QueueName], jobs: Sequence[Job]) -> None:
+    def _record_claimed(self, queues: Collection[QueueName], jobs: Sequence[Job]) -> None:
         if self._metrics is not None:
-            self._metrics.claimed(jobs, self._clock.monotonic())
-            self._metrics.present(dict.fromkeys(queues, 1))
+            self._metrics.count_claimed(jobs, self._clock.monotonic())
+            self._metrics.set_consumers(dict.fromkeys(queues, 1))
 
     def _count_settled(self, ends: Sequence[tuple[Job, Settlement]]) -> None:
         """Count settlements that were written by other ways."""
         if self._metrics is not None:
-            self._metrics.settled(ends)
+            self._metrics.count_settled(ends)
 
-    def _count_lost(self, ends: Sequence[End]) -> None:
+    def _count_lost(self, ends: Sequence[SettledAttempt]) -> None:
         """Count attempts that a sweep of this consumer has settled as lost. Called with the lock held."""
         self._lost.extend(ends)
         if self._metrics is not None and ends:
-            self._metrics.swept(ends, (ends[0][0].lease_expires_at or 0) - SWEEP_LEASE_MS)
+            self._metrics.count_swept(ends, (ends[0][0].lease_expires_at or 0) - SWEEP_LEASE_MS)
 
-    def do_duties(self) -> None:
+    def run_maintenance(self) -> None:
         """Do what is due by the clock, as each claim does: for whoever claims by other ways."""
         with uninterrupted, self._lock:
-            lost = self._do_duties(self._opened())
-        self._observers.ended(lost)
+            lost = self._run_maintenance(self._open_store())
+        self._observers.on_settled(lost)
 
-    def _do_duties(self, store: Store) -> list[End]:
+    def _run_maintenance(self, store: Store) -> list[SettledAttempt]:
         """Do what is due; the lost attempts to tell observers of, once the lock is released."""
         # What was claimed must reach its caller, or its leases run out; a duty can wait for the next claim.
         if self._metrics is not None:
             self._metrics.record(store)
-        if self._was_away:
-            self._was_away = False
-            tell_connected(self._duties)
+        if self._was_unavailable:
+            self._was_unavailable = False
+            notify_connected(self._maintenance_tasks)
         try:
-            run_due(store, self._duties)
+            run_due_tasks(store, self._maintenance_tasks)
         except StoreError as exc:
-            self._was_away = _is_away(exc)
+            self._was_unavailable = _is_unavailable(exc)
             logger.warning("consumer %s leaves duties to the next claim: %s", self.id, exc)
         lost, self._lost = self._lost, []
         return lost
 
-    def renew(self, jobs: Iterable[Job], *, lease: Length | None = None) -> list[bool]:
+    def renew(self, jobs: Iterable[Job], *, lease: Duration | None = None) -> list[bool]:
         """Push the ends of leases away; False for a lease that is lost."""
         claimed = list(jobs)
         leases = [Lease(job.id, job.attempt) for job in claimed]
         lease_ms = _lease_ms(lease)
         with uninterrupted, self._lock:
-            store = self._opened()
+            store = self._open_store()
             answer = store.renew(self.id, leases, lease_ms)
             if self._metrics is not None:
-                self._metrics.present({job.queue: 1 for job in claimed})
+                self._metrics.set_consumers({job.queue: 1 for job in claimed})
                 self._metrics.record(store)
         kept = set(answer.renewed)
         return [one in kept for one in leases]
 
-    def holds(self, jobs: Iterable[Job]) -> list[bool]:
+    def check_leases(self, jobs: Iterable[Job]) -> list[bool]:
         """Whether this consumer still has the leases of jobs it has claimed. Changes nothing.
 
         The answer is of the past when it arrives: only a settlement that is not refused counts.
         """
         claimed = list(jobs)
         with uninterrupted, self._lock:
-            reader = self._opened_reader()
+            reader = self._open_reader()
             found = reader.jobs([job.id for job in claimed])
             # The clock last: a lease that ends between the two questions is not called held.
             now = reader.now()
-        return [self._has(job, record, now) for job, record in zip(claimed, found, strict=True)]
+        return [self._has_lease(job, record, now) for job, record in zip(claimed, found, strict=True)]
 
-    def _has(self, job: Job, record: Job | None, now: int) -> bool:
+    def _has_lease(self, job: Job, record: Job | None, now: int) -> bool:
         return (
             record is not None
             and record.state is JobState.RUNNING
@@ -207,82 +213,84 @@ class Consumer:
         """The job is done."""
         return self.settle([(job, Completed(encode_result(result)))])[0]
 
-    def complete_within(self, connection: object, job: Job, result: Any = None) -> None:
+    def complete_tx(self, connection: object, job: Job, result: Any = None) -> None:
         """The job is done, in your own open transaction on the store's database: with its commit, together
         with what else it does there. Raises LeaseLost if the lease is lost: roll back then."""
-        end = _completed(job, result)
+        end = _completion(job, result)
         with uninterrupted:
-            self._engine.complete_within(connection, self.id, end)
+            self._engine.complete_tx(connection, self.id, end)
             self._count_settled([(job, end)])
 
-    async def complete_within_async(self, connection: object, job: Job, result: Any = None) -> None:
+    async def complete_tx_async(self, connection: object, job: Job, result: Any = None) -> None:
         """`complete_within` with a connection that lives on this event loop."""
-        end = _completed(job, result)
-        await self._engine.complete_within_async(connection, self.id, end)
+        end = _completion(job, result)
+        await self._engine.complete_tx_async(connection, self.id, end)
         self._count_settled([(job, end)])
 
-    def fail(self, job: Job, error: BaseException | str, *, after: Length | None = None) -> bool:
+    def fail(self, job: Job, error: BaseException | str, *, after: Duration | None = None) -> bool:
         """The attempt failed; it is retried by the job's policy, or after a time of your own."""
-        after_ms = None if after is None else length_within("after", after, 0, MAX_DELAY_MS)
+        after_ms = None if after is None else duration_within("after", after, 0, MAX_DELAY_MS)
         return self.settle([(job, Failed(_error(error), after_ms))])[0]
 
     def discard(self, job: Job, reason: BaseException | str) -> bool:
         """To the dead letters: no further attempt makes sense."""
         return self.settle([(job, Discarded(_error(reason)))])[0]
 
-    def snooze(self, job: Job, delay: Length) -> bool:
+    def snooze(self, job: Job, delay: Duration) -> bool:
         """Run it later; not a failure."""
-        return self.settle([(job, Snoozed(length_within("delay", delay, 0, MAX_DELAY_MS)))])[0]
+        return self.settle([(job, Snoozed(duration_within("delay", delay, 0, MAX_DELAY_MS)))])[0]
 
     def release(self, job: Job) -> bool:
         """Hand it back unstarted; counts for nothing."""
         return self.settle([(job, Interrupted(started=False))])[0]
 
-    def settle(self, endings: Sequence[tuple[Job, Outcome]]) -> list[bool]:
+    def settle(self, outcomes: Sequence[tuple[Job, Outcome]]) -> list[bool]:
         """End many leases at once; False for those that were lost, and for an end that contradicts an earlier
         one. Raises StoreBusy if another transaction holds one of the jobs: the others are settled then, and
         all can be settled again."""
-        jobs = {Lease(job.id, job.attempt): job for job, _ in endings}
-        instead = Instead(lambda lease: jobs[lease], _roll)
-        settlements = [decide(job, outcome, _roll()) for job, outcome in endings]
+        jobs = {Lease(job.id, job.attempt): job for job, _ in outcomes}
+        instead = FallbackSettlements(lambda lease: jobs[lease], _roll)
+        settlements = [decide(job, outcome, _roll()) for job, outcome in outcomes]
         with uninterrupted, self._lock:
-            store = self._opened()
-            answer = exchange_all(store, self.id, settlements, fallback=instead)
-            ends = instead.ends(settlements)
+            store = self._open_store()
+            answer = settle_and_claim_isolating(store, self.id, settlements, fallback=instead)
+            ends = instead.substitute(settlements)
             if self._metrics is not None:
-                self._metrics.settled(newly_settled(jobs, ends, answer))
+                self._metrics.count_settled(select_newly_settled(jobs, ends, answer))
                 self._metrics.record(store)
-        done = kept_ends(answer, [(_lease(job), type(outcome)) for job, outcome in endings])
-        self._tell([job for job, _ in endings], ends, done, answer.busy)
+        done = match_kept_outcomes(answer, [(_lease(job), type(outcome)) for job, outcome in outcomes])
+        self._notify_observers([job for job, _ in outcomes], ends, done, answer.busy)
         check_not_busy(answer)
         return done
 
-    def _tell(
+    def _notify_observers(
         self,
         jobs: Sequence[Job],
         ends: Sequence[Settlement],
-        done: Sequence[bool],
+        kept: Sequence[bool],
         busy: Collection[Lease],
     ) -> None:
         # How long its program was at a job is not known here: it may have claimed many at once.
-        self._observers.ended(
-            (job, end, None) for job, end, is_done in zip(jobs, ends, done, strict=True) if is_done
+        self._observers.on_settled(
+            (job, end, None) for job, end, is_done in zip(jobs, ends, kept, strict=True) if is_done
         )
-        self._observers.lost(
-            [job for job, is_done in zip(jobs, done, strict=True) if not is_done and _lease(job) not in busy]
+        self._observers.on_lease_lost(
+            [job for job, is_done in zip(jobs, kept, strict=True) if not is_done and _lease(job) not in busy]
         )
 
     def progress(self, job: Job, done: float, total: float | None = None, message: str = "") -> bool:
         """Say how far a claimed job has come, for whoever looks at it; False if its lease is lost."""
-        return self._say(Note(lease=_lease(job), progress=made_progress(job, done, total, message)))
+        return self._save_update(
+            ProgressUpdate(lease=_lease(job), progress=make_progress(job, done, total, message))
+        )
 
     def log(self, job: Job, text: str, level: str = "INFO") -> bool:
         """Keep a line with a claimed job; False if its lease is lost."""
-        return self._say(Note(lease=_lease(job), lines=(made_line(job, text, level),)))
+        return self._save_update(ProgressUpdate(lease=_lease(job), lines=(make_log_line(job, text, level),)))
 
-    def _say(self, note: Note) -> bool:
+    def _save_update(self, update: ProgressUpdate) -> bool:
         with uninterrupted, self._lock:
-            return not self._opened().exchange(self.id, notes=[note]).unnoted
+            return not self._open_store().settle_and_claim(self.id, updates=[update]).refused_updates
 
     # Any job, held or not
 
@@ -297,19 +305,19 @@ class Consumer:
         they run.
         """
         wanted = list(jobs)
-        held = [job for job in wanted if isinstance(job, Job) and self._claimed(job)]
-        others = [_id(job) for job in wanted if not (isinstance(job, Job) and self._claimed(job))]
-        done = {job.id for job, kept in zip(held, self._cancel_held(held, reason), strict=True) if kept}
+        held = [job for job in wanted if isinstance(job, Job) and self._is_claimed_here(job)]
+        others = [_id(job) for job in wanted if not (isinstance(job, Job) and self._is_claimed_here(job))]
+        done = {job.id for job, kept in zip(held, self._cancel_claimed(held, reason), strict=True) if kept}
         if others:
             with uninterrupted, self._lock:
-                verdicts = self._opened().cancel(others, reason, actor=self.id)
-            done |= {verdict.job_id for verdict in verdicts if verdict.done}
+                verdicts = self._open_store().cancel(others, reason, actor=self.id)
+            done |= {verdict.job_id for verdict in verdicts if verdict.applied}
         return [_id(job) in done for job in wanted]
 
-    def _claimed(self, job: Job) -> bool:
+    def _is_claimed_here(self, job: Job) -> bool:
         return job.state is JobState.RUNNING and job.worker == self.id
 
-    def _cancel_held(self, jobs: Sequence[Job], reason: str) -> list[bool]:
+    def _cancel_claimed(self, jobs: Sequence[Job], reason: str) -> list[bool]:
         return self.settle([(job, Cancelled(reason)) for job in jobs]) if jobs else []
 
     def revive(self, job: Job | str) -> bool:
@@ -320,8 +328,8 @@ class Consumer:
         """Put dead and cancelled jobs back with fresh retries; False for others, and where a key is taken."""
         ids = [_id(job) for job in jobs]
         with uninterrupted, self._lock:
-            verdicts = self._opened().revive(ids, actor=self.id)
-        return [verdict.done for verdict in verdicts]
+            verdicts = self._open_store().revive(ids, actor=self.id)
+        return [verdict.applied for verdict in verdicts]
 
     def close(self) -> None:
         """Let go of the store for good. Leases that are still held run out. Closing twice is fine."""
@@ -331,7 +339,7 @@ class Consumer:
             self._write_metrics()
             handles = (self._store, self._reader)
             self._store = self._reader = None
-            close_duties(self._duties)
+            close_tasks(self._maintenance_tasks)
             for handle in handles:
                 if handle is not None:
                     handle.close()
@@ -339,7 +347,7 @@ class Consumer:
     def _write_metrics(self) -> None:
         """Write all metrics, because nothing comes any more. Not to a store that is away: a stop does not
         wait for metrics."""
-        if self._metrics is not None and self._store is not None and not self._was_away:
+        if self._metrics is not None and self._store is not None and not self._was_unavailable:
             self._metrics.record_all(self._store)
 
     @uninterrupted
@@ -352,13 +360,13 @@ class Consumer:
             finally:
                 self._lock.release()
 
-    def _opened(self) -> Store:
+    def _open_store(self) -> Store:
         self._check_open()
         if self._store is None:
             self._store = self._engine.store()
         return self._store
 
-    def _opened_reader(self) -> Reader:
+    def _open_reader(self) -> Reader:
         self._check_open()
         if self._reader is None:
             self._reader = self._engine.reader()
@@ -375,14 +383,14 @@ class Consumer:
         """
         if self._store is not None or self._reader is not None:
             # Duties have handles of their own, which must not be closed here either.
-            _left_behind.append((self._store, self._reader, self._duties))
-        self._start_over()
+            _abandoned_handles.append((self._store, self._reader, self._maintenance_tasks))
+        self._reset()
 
 
 # One registration for all, because nothing that is registered for forks can be taken back. The child has one
 # thread when it runs, so nobody uses a consumer meanwhile and no lock is needed.
 _consumers: Final[WeakSet[Consumer]] = WeakSet()
-_left_behind: Final[list[tuple[Store | None, Reader | None, Sequence[Duty]]]] = []
+_abandoned_handles: Final[list[tuple[Store | None, Reader | None, Sequence[MaintenanceTask]]]] = []
 
 
 def _after_fork() -> None:
@@ -400,7 +408,7 @@ if hasattr(os, "register_at_fork"):  # Windows knows no forks
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def new_worker() -> WorkerId:
+def new_worker_id() -> WorkerId:
     """A worker id that nobody else has. Straight from the system, because job ids are made under a lock that
     another thread may have held at the moment of a fork, and a child would wait for it for ever."""
     return WorkerId(os.urandom(13).hex())
@@ -411,12 +419,12 @@ def arguments(job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return decode_call(job.payload)
 
 
-def _is_away(error: StoreError) -> bool:
+def _is_unavailable(error: StoreError) -> bool:
     """Return whether the store did not answer. A busy one does: another transaction holds a job or a key."""
     return isinstance(error, StoreUnavailable) and not isinstance(error, StoreBusy)
 
 
-def _completed(job: Job, result: Any) -> Settlement:
+def _completion(job: Job, result: Any) -> Settlement:
     return decide(job, Completed(encode_result(result)), 0.0)
 
 
@@ -428,8 +436,8 @@ def _id(job: Job | str) -> JobId:
     return job.id if isinstance(job, Job) else JobId(job)
 
 
-def _lease_ms(lease: Length | None) -> int | None:
-    return None if lease is None else length_within("lease", lease, MIN_LEASE_MS, DAY_MS)
+def _lease_ms(lease: Duration | None) -> int | None:
+    return None if lease is None else duration_within("lease", lease, MIN_LEASE_MS, DAY_MS)
 
 
 def _error(error: BaseException | str) -> AttemptError:

@@ -19,12 +19,12 @@ def current_job() -> JobContext:
         raise LookupError("no job is running here; current_job() works inside a task") from None
 
 
-def enter(context: JobContext) -> None:
+def set_current_job(context: JobContext) -> None:
     """Make this the current job of this thread or coroutine, until the next one."""
     _current.set(context)
 
 
-def is_touched() -> bool:
+def has_context_leak() -> bool:
     """Whether code of a job has set a context variable here, besides the current job. A variable that was set
     cannot be unset, so whoever runs the next job does that in a new, empty context."""
     return len(copy_context()) > 1

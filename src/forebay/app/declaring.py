@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from forebay.app.client import Client
 from forebay.app.registry import Registry
 from forebay.app.task import Task
-from forebay.app.times import Length
+from forebay.app.times import Duration
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
-    from forebay.app.planning import PlanOptions, WhenOptions
+    from forebay.app.planning import ScheduleOptions, ScheduleTimingOptions
     from forebay.app.schedules import Schedules
 
-Scheduled = TypeVar("Scheduled", bound=Task[..., Any])
+ScheduledTask = TypeVar("ScheduledTask", bound=Task[..., Any])
 
 
-class Declares:
+class ScheduleDecorators:
     """The part of an app that has to do with schedules."""
 
     client: Client
@@ -33,8 +33,8 @@ class Declares:
         name: str | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-        **plan: Unpack[PlanOptions],
-    ) -> Callable[[Scheduled], Scheduled]:
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[ScheduledTask], ScheduledTask]:
         """Run a task by a cron line, once for each time, however many workers there are.
 
             @app.cron("0 9 * * MON-FRI", timezone="Europe/Berlin")
@@ -44,32 +44,42 @@ class Declares:
         The schedule is stored when a worker of the program starts, under the name of its task unless it is
         given one. `forebay schedules` shows it, and can pause it.
         """
-        return self._declaring(name, args, kwargs, cast("WhenOptions", {"cron": line, **plan}))
+        return self._declare_schedule(
+            name, args, kwargs, cast("ScheduleTimingOptions", {"cron": line, **options})
+        )
 
     def every(
         self,
-        interval: Length,
+        interval: Duration,
         /,
         *,
         name: str | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-        **plan: Unpack[PlanOptions],
-    ) -> Callable[[Scheduled], Scheduled]:
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[ScheduledTask], ScheduledTask]:
         """Run a task at a fixed interval, a timedelta or seconds, which counts from `start` or from 1970:
         every hour is the full hour."""
-        return self._declaring(name, args, kwargs, cast("WhenOptions", {"every": interval, **plan}))
+        return self._declare_schedule(
+            name, args, kwargs, cast("ScheduleTimingOptions", {"every": interval, **options})
+        )
 
-    def _declaring(
-        self, name: str | None, args: Sequence[Any], kwargs: Mapping[str, Any] | None, when: WhenOptions
-    ) -> Callable[[Scheduled], Scheduled]:
-        from forebay.app.planning import define  # noqa: PLC0415 - programs without a schedule never load it
+    def _declare_schedule(
+        self,
+        name: str | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None,
+        timing: ScheduleTimingOptions,
+    ) -> Callable[[ScheduledTask], ScheduledTask]:
+        from forebay.app.planning import make_definition  # noqa: PLC0415 - programs without a schedule never load it
 
-        def declare(task: Scheduled) -> Scheduled:
+        def declare(task: ScheduledTask) -> ScheduledTask:
             if not isinstance(task, Task):
                 raise ConfigError("a schedule is for a task: put @app.task below it, next to the function")
             self.registry.add_schedule(
-                define(self.registry, name or task.name, task, args, kwargs, {}, when, is_declared=True)
+                make_definition(
+                    self.registry, name or task.name, task, args, kwargs, {}, timing, is_declared=True
+                )
             )
             return task
 

@@ -29,14 +29,14 @@ from forebay.app.client import host_name
 from forebay.app.outbound import DeliveryFailed, connect, resolve_secret
 from forebay.app.times import as_datetime
 from forebay.clock import SystemClock
-from forebay.domain.alert import Alert, Step
-from forebay.domain.channel import Channel, Mail, Tls, Webhook
+from forebay.domain.alert import Alert, AlertTransition
+from forebay.domain.channel import Channel, MailChannel, TlsMode, WebhookChannel
 from forebay.domain.delivery import DeliveryPolicy
 from forebay.domain.job import Job
 from forebay.stores.protocol import Reader
 
 TIMEOUT_SECONDS: Final = 10.0
-WITHIN_SECONDS: Final = 60.0
+DELIVERY_SECONDS: Final = 60.0
 SIGNATURE: Final = "Forebay-Signature"
 TIMESTAMP: Final = "Forebay-Timestamp"
 DELIVERY: Final = "Forebay-Delivery"
@@ -49,7 +49,7 @@ class ChannelLocked(Exception):
     """The channel is encrypted with a key that this process lacks."""
 
 
-class _Sending(Thread):
+class _DeliveryThread(Thread):
     """One delivery. A name may be looked up for minutes, and an answer may come a letter at a time, so that
     no timeout of a socket ends it: whoever waits for it has to be able to go on."""
 
@@ -65,7 +65,7 @@ class _Sending(Thread):
     def run(self) -> None:
         name = self.channel.name
         try:
-            send(self.channel, self._alert, Step(self._step), self._policy)
+            send(self.channel, self._alert, AlertTransition(self._step), self._policy)
         except DeliveryFailed as exc:
             self.error = DeliveryFailed(f"channel {name}: {exc}")
         except Exception as exc:
@@ -76,7 +76,7 @@ class _Sending(Thread):
 
 
 def deliver(
-    reader: Reader, job: Job, within: float = WITHIN_SECONDS, policy: DeliveryPolicy | None = None
+    reader: Reader, job: Job, timeout: float = DELIVERY_SECONDS, policy: DeliveryPolicy | None = None
 ) -> Exception | None:
     """Do what a job of deliveries asks for; what went wrong, if something did. There is nothing to do for an
     alert or a channel that is gone, nor for a step that the alert is not at."""
@@ -84,7 +84,7 @@ def deliver(
     alert, channel = ALERTS.get(reader, alert_id), CHANNELS.get(reader, name)
     if alert is None or channel is None or not channel.value.enabled:
         return None
-    if step != alert.value.step:
+    if step != alert.value.transition:
         # Later news follow, or came before: an alert that is over must not be opened again by a late retry,
         # and a program that wrote this job may be wrong about the alert.
         return None
@@ -93,30 +93,31 @@ def deliver(
     # One that hangs is left alone, and none follows by its channel until it has ended: so there is at most
     # one for each channel.
     if any(
-        isinstance(one, _Sending) and one.is_late and one.channel.name == name for one in enumerate_threads()
+        isinstance(one, _DeliveryThread) and one.is_late and one.channel.name == name
+        for one in enumerate_threads()
     ):
         return DeliveryFailed(f"channel {name}: an earlier delivery still hangs")
-    sending = _Sending(channel.value, alert.value, step, policy or DeliveryPolicy())
+    sending = _DeliveryThread(channel.value, alert.value, step, policy or DeliveryPolicy())
     sending.start()
-    sending.join(within)
+    sending.join(timeout)
     if sending.is_alive():
         sending.is_late = True
-        return DeliveryFailed(f"channel {name}: it took more than {within:g} seconds")
+        return DeliveryFailed(f"channel {name}: it took more than {timeout:g} seconds")
     return sending.error
 
 
-def send(channel: Channel, alert: Alert, step: Step, policy: DeliveryPolicy) -> None:
+def send(channel: Channel, alert: Alert, step: AlertTransition, policy: DeliveryPolicy) -> None:
     """Tell by a channel what became of an alert; raises what goes wrong."""
     match channel:
-        case Webhook():
-            _call(channel, alert, step, policy)
-        case Mail():
-            _mail(channel, alert, step, policy)
+        case WebhookChannel():
+            _post_webhook(channel, alert, step, policy)
+        case MailChannel():
+            _send_mail(channel, alert, step, policy)
         case _:
             assert_never(channel)
 
 
-def body_of(alert: Alert, step: Step) -> bytes:
+def webhook_body(alert: Alert, step: AlertTransition) -> bytes:
     """What a webhook is sent; times as texts."""
     shown = msgspec.to_builtins(alert)
     for name in ("triggered_at", "acknowledged_at", "resolved_at"):
@@ -125,15 +126,17 @@ def body_of(alert: Alert, step: Step) -> bytes:
     return msgspec.json.encode({"event": f"alert.{step}", "alert": shown})
 
 
-def signature_of(secret: str, timestamp: str, body: bytes) -> str:
+def sign(secret: str, timestamp: str, body: bytes) -> str:
     """What proves that a call comes from somebody who knows the secret, and when it was made."""
     signed = timestamp.encode() + b"." + body
     return f"v1={hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()}"
 
 
-def _call(channel: Webhook, alert: Alert, step: Step, policy: DeliveryPolicy) -> None:
+def _post_webhook(
+    channel: WebhookChannel, alert: Alert, step: AlertTransition, policy: DeliveryPolicy
+) -> None:
     address = urlsplit(channel.url)
-    body = body_of(alert, step)
+    body = webhook_body(alert, step)
     timestamp = str(SystemClock().now_ms() // 1_000)
     headers = {
         "Content-Type": "application/json",
@@ -142,27 +145,27 @@ def _call(channel: Webhook, alert: Alert, step: Step, policy: DeliveryPolicy) ->
         DELIVERY: f"{alert.id}.{step}",
     }
     if channel.secret:
-        headers[SIGNATURE] = signature_of(resolve_secret(policy, channel.secret), timestamp, body)
+        headers[SIGNATURE] = sign(resolve_secret(policy, channel.secret), timestamp, body)
     path = (address.path or "/") + (f"?{address.query}" if address.query else "")
-    with closing(_connection(address, policy)) as connection:
+    with closing(_open_connection(address, policy)) as connection:
         connection.request("POST", path, body, headers)
         status = connection.getresponse().status
     if not 200 <= status < 300:  # noqa: PLR2004 - what HTTP calls success
         raise OSError(f"the receiver answered {status}")
 
 
-def _connection(address: SplitResult, policy: DeliveryPolicy) -> HTTPConnection:
+def _open_connection(address: SplitResult, policy: DeliveryPolicy) -> HTTPConnection:
     """A connection to the address that was checked; the Host header and TLS have the name."""
     host, is_tls = address.hostname or "", address.scheme == "https"
     kind = HTTPSConnection if is_tls else HTTPConnection
     connection = kind(host, address.port, timeout=TIMEOUT_SECONDS)
     plain = connect(policy, host, connection.port, TIMEOUT_SECONDS)
-    connection.sock = _encrypt(plain, host) if is_tls else plain
+    connection.sock = _wrap_tls(plain, host) if is_tls else plain
     connection.auto_open = 0  # it would connect by name, to whatever address
     return connection
 
 
-def _encrypt(plain: socket.socket, host: str) -> socket.socket:
+def _wrap_tls(plain: socket.socket, host: str) -> socket.socket:
     try:
         return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
     except BaseException:
@@ -170,14 +173,14 @@ def _encrypt(plain: socket.socket, host: str) -> socket.socket:
         raise
 
 
-def _mail(channel: Mail, alert: Alert, step: Step, policy: DeliveryPolicy) -> None:
+def _send_mail(channel: MailChannel, alert: Alert, step: AlertTransition, policy: DeliveryPolicy) -> None:
     password = resolve_secret(policy, channel.password)
     with _MailServer(channel, policy) as server:
-        if channel.tls is Tls.STARTTLS:
+        if channel.tls is TlsMode.STARTTLS:
             server.starttls(context=ssl.create_default_context())
         if channel.username:
             server.login(channel.username, password)
-        refused = server.send_message(letter(channel, alert, step))
+        refused = server.send_message(build_mail(channel, alert, step))
     if refused:
         # Those who were not refused get it again with the next attempt: better twice than never.
         raise OSError(f"the server refused {', '.join(sorted(refused))}")
@@ -186,17 +189,17 @@ def _mail(channel: Mail, alert: Alert, step: Step, policy: DeliveryPolicy) -> No
 class _MailServer(smtplib.SMTP):
     """A mail server at an address that was checked."""
 
-    def __init__(self, channel: Mail, policy: DeliveryPolicy) -> None:
+    def __init__(self, channel: MailChannel, policy: DeliveryPolicy) -> None:
         self._tls, self._policy = channel.tls, policy
         super().__init__(channel.host, channel.port, timeout=TIMEOUT_SECONDS)
 
     # The hook by which the library's own SMTP_SSL gets its socket.
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         plain = connect(self._policy, host, port, timeout)
-        return _encrypt(plain, host) if self._tls is Tls.ALWAYS else plain
+        return _wrap_tls(plain, host) if self._tls is TlsMode.ALWAYS else plain
 
 
-def letter(channel: Mail, alert: Alert, step: Step) -> EmailMessage:
+def build_mail(channel: MailChannel, alert: Alert, step: AlertTransition) -> EmailMessage:
     """The mail. A text that people wrote cannot add a header: `EmailMessage` refuses line breaks there, and
     neither rules nor alerts can have one."""
     message = EmailMessage()

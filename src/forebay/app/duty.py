@@ -10,12 +10,12 @@ from forebay.errors import StoreError
 from forebay.stores.protocol import Store
 
 # More than this at a time, and whoever runs the duties would neglect its other work.
-BATCHES_IN_A_ROW: Final = 10
+MAX_BATCHES: Final = 10
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Duty(Protocol):
+class MaintenanceTask(Protocol):
     """Something to do every `every_ms`, by whoever comes first.
 
     A duty is bounded, safe to repeat and safe with any number of runners: there is no leader.
@@ -41,16 +41,16 @@ class Duty(Protocol):
 
 
 @runtime_checkable
-class HoldsBack(Protocol):
+class OutageAware(Protocol):
     """A duty that could do harm right after an outage, and so wants to know when one is over."""
 
-    def connected(self) -> None:
+    def on_connected(self) -> None:
         """The store has just been reached again."""
         ...
 
 
 @runtime_checkable
-class HoldsHandles(Protocol):
+class Closeable(Protocol):
     """A duty that keeps a handle of its own from turn to turn, or has one in a thread."""
 
     def close(self) -> None:
@@ -58,48 +58,52 @@ class HoldsHandles(Protocol):
         ...
 
 
-def close_duties(duties: Iterable[Duty]) -> None:
+def close_tasks(tasks: Iterable[MaintenanceTask]) -> None:
     """Say that there will be no other turn. One that goes wrong leaves neither the handles of the others nor
     those of whoever has run them behind."""
-    for duty in duties:
-        if isinstance(duty, HoldsHandles):
+    for duty in tasks:
+        if isinstance(duty, Closeable):
             try:
                 duty.close()
             except Exception:
                 logger.exception("the duty %r could not be closed", duty.name)
 
 
-def tell_connected(duties: Iterable[Duty]) -> None:
+def notify_connected(tasks: Iterable[MaintenanceTask]) -> None:
     """Say that the store answers again. A duty cannot find that out by itself: during an outage its owner has
     no answer either, and so does not even come to run it."""
-    for duty in duties:
-        if isinstance(duty, HoldsBack):
-            duty.connected()
+    for duty in tasks:
+        if isinstance(duty, OutageAware):
+            duty.on_connected()
 
 
-def run_due(store: Store, duties: Iterable[Duty]) -> bool:
+def run_due_tasks(store: Store, tasks: Iterable[MaintenanceTask]) -> bool:
     """Do the duties that are due and that nobody else has done; true if one of them has more to do.
 
     Only what is wrong with the store gets out: that concerns whoever runs them too.
     """
-    return any([_has_more(store, duty) for duty in duties])
+    return any([_run_if_due(store, duty) for duty in tasks])
 
 
-def _has_more(store: Store, duty: Duty) -> bool:
+def _run_if_due(store: Store, task: MaintenanceTask) -> bool:
     try:
-        return duty.is_ready and store.take_duty(duty.name, duty.every_ms) and _run(store, duty)
+        return (
+            task.is_ready
+            and store.acquire_maintenance(task.name, task.every_ms)
+            and _run_batches(store, task)
+        )
     except StoreError:
         raise
     except Exception:
         # A fault in one duty costs neither the others their turn nor its runner the jobs it holds.
-        logger.exception("the duty %r went wrong; it is tried again later", duty.name)
+        logger.exception("the duty %r went wrong; it is tried again later", task.name)
         return False
 
 
-def _run(store: Store, duty: Duty) -> bool:
+def _run_batches(store: Store, task: MaintenanceTask) -> bool:
     # Ends with the first batch that leaves nothing to do.
-    has_more = all(duty.run(store) for _ in range(BATCHES_IN_A_ROW))
+    has_more = all(task.run(store) for _ in range(MAX_BATCHES))
     if has_more:
         # What piles up must not wait for the next turn, or it would pile up for ever.
-        store.take_duty(duty.name, 0)
+        store.acquire_maintenance(task.name, 0)
     return has_more

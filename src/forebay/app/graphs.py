@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from forebay.domain.job import Amendment, JobId, NewJob, QueueName
+from forebay.domain.job import JobId, JobUpdate, NewJob, QueueName
 from forebay.domain.lifecycle import WAITING
 from forebay.domain.queue import Queue
-from forebay.domain.workflow import EdgeState, with_priorities
+from forebay.domain.workflow import EdgeState, inherit_priorities
 from forebay.errors import InvalidJob
 
 if TYPE_CHECKING:
     from forebay.stores.protocol import Reader, Store
 
-MOST_RAISED: Final = 100
+MAX_RAISED: Final = 100
 MayRaise = Callable[[QueueName], bool]
 
 
-def has_needs(jobs: Sequence[NewJob]) -> bool:
+def has_dependencies(jobs: Sequence[NewJob]) -> bool:
     """Whether one of these depends on another job."""
     return any(job.depends_on for job in jobs)
 
 
-def inheriting(reader: Reader, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+def inherit_priorities_in_batch(reader: Reader, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     """The same jobs, each with the highest priority among those of them that wait for it."""
     if all(job.priority is None for job in jobs):
         return jobs
     names = sorted({job.queue for job in jobs})
-    return with_priorities(jobs, {queue.name: queue for queue in reader.queues(names)})
+    return inherit_priorities(jobs, {queue.name: queue for queue in reader.queues(names)})
 
 
 def raise_ancestors(
@@ -48,12 +48,14 @@ def raise_ancestors(
         for need in job.depends_on
         if job.priority is not None and not isinstance(need.parent, int)
     )
-    left = MOST_RAISED
+    left = MAX_RAISED
     while wanted and left > 0:
         ids = list(wanted)[:left]
         left -= len(ids)
-        lower = _lower(reader, ids, wanted, may_raise)
-        raised = [job_id for job_id, priority in lower.items() if _amended(store, job_id, priority, actor)]
+        lower = _find_lower(reader, ids, wanted, may_raise)
+        raised = [
+            job_id for job_id, priority in lower.items() if _raise_priority(store, job_id, priority, actor)
+        ]
         edges = [edge for edge in reader.parents(raised) if edge.state is EdgeState.OPEN]
         wanted = _highest_of((edge.parent, wanted[edge.child]) for edge in edges)
 
@@ -66,7 +68,7 @@ def _highest_of(priorities: Iterable[tuple[JobId, int]]) -> dict[JobId, int]:
     return wanted
 
 
-def _lower(
+def _find_lower(
     reader: Reader, ids: list[JobId], wanted: dict[JobId, int], may_raise: MayRaise | None
 ) -> dict[JobId, int]:
     """Those that wait with a lower priority, and which one they shall have."""
@@ -74,16 +76,16 @@ def _lower(
     if may_raise is not None:
         found = [job for job in found if may_raise(job.queue)]
     queues = {queue.name: queue for queue in reader.queues(sorted({job.queue for job in found}))}
-    shall = {job.id: min(wanted[job.id], _highest(queues, job.queue)) for job in found}
+    shall = {job.id: min(wanted[job.id], _max_priority_of(queues, job.queue)) for job in found}
     return {job.id: shall[job.id] for job in found if job.priority < shall[job.id]}
 
 
-def _highest(queues: dict[QueueName, Queue], name: QueueName) -> int:
+def _max_priority_of(queues: dict[QueueName, Queue], name: QueueName) -> int:
     return (queues.get(name) or Queue(name=name)).settings.max_priority
 
 
-def _amended(store: Store, job_id: JobId, priority: int, actor: str) -> bool:
+def _raise_priority(store: Store, job_id: JobId, priority: int, actor: str) -> bool:
     try:
-        return store.amend(job_id, Amendment(priority=priority), actor=actor).done
+        return store.update_job(job_id, JobUpdate(priority=priority), actor=actor).applied
     except InvalidJob:  # the queue's range has just changed
         return False

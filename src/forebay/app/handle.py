@@ -9,62 +9,62 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from forebay.app.codec import decode_result
-from forebay.app.times import Length, length_ms
+from forebay.app.times import Duration, duration_ms
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
 from forebay.errors import ForebayError, JobCancelled, JobFailed, JobNotFound, WaitTimeout
 
 if TYPE_CHECKING:
     from forebay.domain.history import Timeline
-    from forebay.domain.note import LogLine, Notes, Progress
+    from forebay.domain.note import JobProgress, LogLine, Progress
     from forebay.domain.workflow import Edge
-    from forebay.stores.protocol import Receipt, Verdict
+    from forebay.stores.protocol import ActionResult, InsertResult
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-FIRST_LOOK_SECONDS: Final = 0.001
-LONGEST_LOOK_SECONDS: Final = 0.25
-STILL_RUNS = (
+FIRST_POLL_SECONDS: Final = 0.001
+MAX_POLL_SECONDS: Final = 0.25
+STILL_RUNNING = (
     "it was asked to stop and has not: its task does not listen, or its worker does not answer; "
     "it ends with its task, its timeout or its worker"
 )
 
 
-class Desk(Protocol):
+class JobClient(Protocol):
     """What a handle asks: the client it came from."""
 
     def job(self, job_id: JobId) -> Job | None: ...
 
     def history(self, job_id: JobId) -> Timeline | None: ...
 
-    def notes(self, job_id: JobId) -> Notes: ...
+    def progress(self, job_id: JobId) -> JobProgress: ...
 
     def parents(self, ids: Sequence[JobId]) -> list[Edge]: ...
 
     def dependants(self, ids: Sequence[JobId], *, limit: int = 1_000) -> list[Edge]: ...
 
-    def why_waiting(self, job: Job) -> str | None: ...
+    def waiting_reason(self, job: Job) -> str | None: ...
 
     def cancel(
         self, ids: Sequence[JobId], reason: str = "cancelled", *, dependants: bool = False
-    ) -> list[Verdict]: ...
+    ) -> list[ActionResult]: ...
 
-    def returned(self, task: str, value: Any) -> Any: ...
+    def coerce_result(self, task: str, value: Any) -> Any: ...
 
     async def job_async(self, job_id: JobId) -> Job | None: ...
 
-    async def offloaded(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def run_in_thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
-def result_of(job: Job, returned: Callable[[str, Any], Any]) -> Any:
+def decode_final_result(job: Job, coerce_result: Callable[[str, Any], Any]) -> Any:
     """What the task of a final job returned; raises JobFailed or JobCancelled instead."""
     if job.state is JobState.CANCELLED:
         raise JobCancelled(f"job {job.id} was cancelled: {job.reason}")
     if job.state is JobState.DEAD:
         raise JobFailed(f"job {job.id} failed for good: {job.reason}")
-    return returned(job.task, None if job.result is None else decode_result(job.result))
+    return coerce_result(job.task, None if job.result is None else decode_result(job.result))
 
 
 class JobHandle(Generic[R]):
@@ -76,7 +76,7 @@ class JobHandle(Generic[R]):
 
     __slots__ = ("_client", "_id", "error", "is_new")  # a bulk insert makes thousands
 
-    def __init__(self, client: Desk, receipt: Receipt) -> None:
+    def __init__(self, client: JobClient, receipt: InsertResult) -> None:
         self._client = client
         self._id = receipt.id
         self.is_new: bool = receipt.is_new
@@ -91,60 +91,60 @@ class JobHandle(Generic[R]):
 
     def refresh(self) -> Job:
         """The job's record as it is now; raises JobNotFound once it is forgotten."""
-        return self._found(self._client.job(self.id))
+        return self._require(self._client.job(self.id))
 
     async def refresh_async(self) -> Job:
         """`refresh` for coroutines; many that look at one moment share one look."""
-        return self._found(await self._client.job_async(self.id))
+        return self._require(await self._client.job_async(self.id))
 
-    def _found(self, job: Job | None) -> Job:
+    def _require(self, job: Job | None) -> Job:
         if job is None:
             raise JobNotFound(f"there is no job {self.id}")
         return job
 
-    def wait(self, timeout: Length | None = None) -> Job:
+    def wait(self, timeout: Duration | None = None) -> Job:
         """Wait until the job is final; raises WaitTimeout after `timeout` seconds, 0 meaning one look."""
-        patience = Patience(timeout)
+        patience = PollBackoff(timeout)
         while not (job := self.refresh()).is_final:
             try:
-                pause = patience.pause(job)
+                pause = patience.next_pause(job)
             except WaitTimeout as exc:
-                raise self._explained(exc, job, patience) from None
+                raise self._explain_timeout(exc, job, patience) from None
             time.sleep(pause)
         return job
 
-    async def wait_async(self, timeout: Length | None = None) -> Job:
+    async def wait_async(self, timeout: Duration | None = None) -> Job:
         """`wait` for coroutines. However many wait, they use one thread."""
         from asyncio import sleep  # noqa: PLC0415 - most programs have no event loop, and loading it takes 25 ms
 
-        patience = Patience(timeout)
+        patience = PollBackoff(timeout)
         while not (job := await self.refresh_async()).is_final:
             try:
-                pause = patience.pause(job)
+                pause = patience.next_pause(job)
             except WaitTimeout as exc:
-                raise await self._client.offloaded(self._explained, exc, job, patience) from None
+                raise await self._client.run_in_thread(self._explain_timeout, exc, job, patience) from None
             await sleep(pause)
         return job
 
-    def _explained(self, exc: WaitTimeout, job: Job, patience: Patience) -> WaitTimeout:
+    def _explain_timeout(self, exc: WaitTimeout, job: Job, backoff: PollBackoff) -> WaitTimeout:
         """The same with the reason, if the queue of the job is it. Not after a single look: a caller that
         looks again and again would ask for it each time."""
         why = None
-        if not patience.is_one_look:
+        if not backoff.is_single_poll:
             with suppress(ForebayError):  # a key of a service may not show workers
-                why = self._client.why_waiting(job)
+                why = self._client.waiting_reason(job)
         return exc if why is None else WaitTimeout(f"{exc}; {why}", job_id=exc.job_id, state=exc.state)
 
-    def result(self, timeout: Length | None = None) -> R:
+    def result(self, timeout: Duration | None = None) -> R:
         """Wait for the job and give what its task returned; raises JobFailed or JobCancelled instead."""
-        return self._result_of(self.wait(timeout))
+        return self._coerce_final_result(self.wait(timeout))
 
-    async def result_async(self, timeout: Length | None = None) -> R:
+    async def result_async(self, timeout: Duration | None = None) -> R:
         """`result` for coroutines."""
-        return self._result_of(await self.wait_async(timeout))
+        return self._coerce_final_result(await self.wait_async(timeout))
 
-    def _result_of(self, job: Job) -> R:
-        fitted: R = result_of(job, self._client.returned)
+    def _coerce_final_result(self, job: Job) -> R:
+        fitted: R = decode_final_result(job, self._client.coerce_result)
         return fitted
 
     @overload
@@ -158,7 +158,7 @@ class JobHandle(Generic[R]):
         reason: str = "cancelled",
         *,
         wait: Literal[True],
-        timeout: Length | None = None,
+        timeout: Duration | None = None,
         dependants: bool = False,
     ) -> JobState: ...
 
@@ -167,7 +167,7 @@ class JobHandle(Generic[R]):
         reason: str = "cancelled",
         *,
         wait: bool = False,
-        timeout: Length | None = None,
+        timeout: Duration | None = None,
         dependants: bool = False,
     ) -> bool | JobState:
         """Cancel the job if it waits, ask it to stop if it runs; false if it is final or gone. With
@@ -176,12 +176,12 @@ class JobHandle(Generic[R]):
         With `wait`, come back when it does not run any more, with the state it is in then: a task that does
         not listen may still complete. Raises WaitTimeout if it runs on after `timeout` seconds.
         """
-        patience = Patience(timeout)
-        done = self._client.cancel([self.id], reason, dependants=dependants)[0].done
+        patience = PollBackoff(timeout)
+        done = self._client.cancel([self.id], reason, dependants=dependants)[0].applied
         if not wait:
             return done
         while (job := self.refresh()).state is JobState.RUNNING:
-            time.sleep(patience.pause(job, STILL_RUNS))
+            time.sleep(patience.next_pause(job, STILL_RUNNING))
         return job.state
 
     @overload
@@ -195,7 +195,7 @@ class JobHandle(Generic[R]):
         reason: str = "cancelled",
         *,
         wait: Literal[True],
-        timeout: Length | None = None,
+        timeout: Duration | None = None,
         dependants: bool = False,
     ) -> JobState: ...
 
@@ -204,19 +204,19 @@ class JobHandle(Generic[R]):
         reason: str = "cancelled",
         *,
         wait: bool = False,
-        timeout: Length | None = None,
+        timeout: Duration | None = None,
         dependants: bool = False,
     ) -> bool | JobState:
         """`cancel` for coroutines."""
-        patience = Patience(timeout)
+        patience = PollBackoff(timeout)
         call = partial(self._client.cancel, [self.id], reason, dependants=dependants)
-        done = (await self._client.offloaded(call))[0].done
+        done = (await self._client.run_in_thread(call))[0].applied
         if not wait:
             return done
         from asyncio import sleep  # noqa: PLC0415 - as above
 
         while (job := await self.refresh_async()).state is JobState.RUNNING:
-            await sleep(patience.pause(job, STILL_RUNS))
+            await sleep(patience.next_pause(job, STILL_RUNNING))
         return job.state
 
     def parents(self) -> list[Edge]:
@@ -225,7 +225,7 @@ class JobHandle(Generic[R]):
 
     async def parents_async(self) -> list[Edge]:
         """`parents` for coroutines."""
-        return await self._client.offloaded(self.parents)
+        return await self._client.run_in_thread(self.parents)
 
     def dependants(self, limit: int = 1_000) -> list[Edge]:
         """The edges to jobs that depend on this one."""
@@ -233,23 +233,23 @@ class JobHandle(Generic[R]):
 
     async def dependants_async(self, limit: int = 1_000) -> list[Edge]:
         """`dependants` for coroutines."""
-        return await self._client.offloaded(self.dependants, limit)
+        return await self._client.run_in_thread(self.dependants, limit)
 
     def progress(self) -> Progress | None:
         """How far the job has come, as its last attempt has said; None if none has said anything."""
-        return self._client.notes(self.id).progress
+        return self._client.progress(self.id).progress
 
     async def progress_async(self) -> Progress | None:
         """`progress` for coroutines."""
-        return await self._client.offloaded(self.progress)
+        return await self._client.run_in_thread(self.progress)
 
     def log_lines(self) -> list[LogLine]:
         """The last lines that attempts at the job have kept with it, oldest first."""
-        return list(self._client.notes(self.id).lines)
+        return list(self._client.progress(self.id).lines)
 
     async def log_lines_async(self) -> list[LogLine]:
         """`log_lines` for coroutines."""
-        return await self._client.offloaded(self.log_lines)
+        return await self._client.run_in_thread(self.log_lines)
 
     def history(self) -> Timeline:
         """All that is known about the job: its bad attempts, what operators did to it."""
@@ -260,7 +260,7 @@ class JobHandle(Generic[R]):
 
     async def history_async(self) -> Timeline:
         """`history` for coroutines."""
-        return await self._client.offloaded(self.history)
+        return await self._client.run_in_thread(self.history)
 
     def __eq__(self, other: object) -> bool:
         # Jobs that were refused have no id, and are not one job for that.
@@ -275,26 +275,30 @@ class JobHandle(Generic[R]):
         return f"<JobHandle {self._id}>"
 
 
-class Patience:
+class PollBackoff:
     """The pauses between looks: 1, 2, 4 ... 250 ms, and none that ends after the time is up."""
 
-    def __init__(self, timeout: Length | None) -> None:
-        self._timeout = None if timeout is None else length_ms("timeout", timeout) / 1_000
-        self._ends = None if self._timeout is None else time.monotonic() + self._timeout
-        self._next = FIRST_LOOK_SECONDS
+    def __init__(self, timeout: Duration | None) -> None:
+        self._timeout = None if timeout is None else duration_ms("timeout", timeout) / 1_000
+        self._ends_at = None if self._timeout is None else time.monotonic() + self._timeout
+        self._next_pause = FIRST_POLL_SECONDS
 
     @property
-    def is_one_look(self) -> bool:
+    def is_single_poll(self) -> bool:
         return self._timeout == 0
 
-    def pause(self, job: Job, words: str = "it goes on") -> float:
+    def next_pause(self, job: Job, text: str = "it goes on") -> float:
         """How long to wait before the next look at a job that is not final; raises if the time is up."""
-        left = self._next if self._ends is None else min(self._next, self._ends - time.monotonic())
+        left = (
+            self._next_pause
+            if self._ends_at is None
+            else min(self._next_pause, self._ends_at - time.monotonic())
+        )
         if left <= 0:
             raise WaitTimeout(
-                f"job {job.id} is {job.state} after {self._timeout:g} s; {words}",
+                f"job {job.id} is {job.state} after {self._timeout:g} s; {text}",
                 job_id=job.id,
                 state=job.state.value,
             )
-        self._next = min(self._next * 2, LONGEST_LOOK_SECONDS)
+        self._next_pause = min(self._next_pause * 2, MAX_POLL_SECONDS)
         return left

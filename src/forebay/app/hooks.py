@@ -16,7 +16,7 @@ from forebay.telemetry.observing import Observers
 if TYPE_CHECKING:
     from forebay.domain.outcome import AttemptError
     from forebay.domain.settlement import Settlement
-    from forebay.stores.protocol import Exchange
+    from forebay.stores.protocol import SettleAndClaimResult
 
 Hook: TypeAlias = Callable[[], Any]
 # The job is None where it is the worker itself that is in trouble.
@@ -26,7 +26,7 @@ Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], object]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def run_alone(coroutine: Coroutine[Any, Any, Any]) -> None:
+def run_in_new_loop(coroutine: Coroutine[Any, Any, Any]) -> None:
     """Run a coroutine on an event loop of its own."""
     from asyncio import run  # noqa: PLC0415 - most programs have no event loop
 
@@ -43,18 +43,18 @@ class Hooks:
         self.on_stop: list[Hook] = []
         self.on_error: list[Listener] = []
 
-    def start(self, run: Run = run_alone) -> None:
+    def start(self, run: Run = run_in_new_loop) -> None:
         """Call the start hooks in order; the first that fails ends this with its error. `run` is how
         coroutines are run."""
         for hook in tuple(self.on_start):
-            _call(hook, run)
+            _call_hook(hook, run)
 
-    def stop(self, run: Run = run_alone) -> None:
+    def stop(self, run: Run = run_in_new_loop) -> None:
         """Call all stop hooks, the last one first, whatever they raise; then raise the first error."""
         first: BaseException | None = None
         for hook in reversed(tuple(self.on_stop)):
             try:
-                _call(hook, run)
+                _call_hook(hook, run)
             except BaseException as exc:  # the others have something to put in order too
                 _log("stop hook %r has failed", hook, exc)
                 first = first or exc
@@ -69,7 +69,9 @@ class Hooks:
             except BaseException as exc:  # also one that calls sys.exit
                 _log("error listener %r has failed", listener, exc)
 
-    def report_dead(self, jobs: Iterable[Job], settlements: Sequence[Settlement], answer: Exchange) -> None:
+    def report_dead(
+        self, jobs: Iterable[Job], settlements: Sequence[Settlement], answer: SettleAndClaimResult
+    ) -> None:
         """Tell of those that are in the dead letters now; what was refused is somebody else's."""
         from forebay.domain.outcome import AttemptError  # noqa: PLC0415 - programs that only enqueue need none
 
@@ -86,7 +88,7 @@ class Hooks:
                 self.report(dead, end.error or AttemptError(type="Dead", message=end.reason or ""))
 
 
-def added(hooks: list[Any], hook: F) -> F:
+def register(hooks: list[Any], hook: F) -> F:
     """Add a function to a list, and give it back, as a decorator does."""
     if not callable(hook):
         raise ConfigError(f"give a function, not {hook!r:.60}")
@@ -94,13 +96,13 @@ def added(hooks: list[Any], hook: F) -> F:
     return hook
 
 
-def _call(hook: Hook, run: Run) -> None:
+def _call_hook(hook: Hook, run: Run) -> None:
     answer = hook()
     if inspect.iscoroutine(answer):
         run(answer)
 
 
-def _log(message: str, what: object, exc: BaseException) -> None:
+def _log(message: str, subject: object, exc: BaseException) -> None:
     from logging import getLogger  # noqa: PLC0415 - programs that only enqueue need none
 
-    getLogger(__name__).error(message, what, exc_info=exc)
+    getLogger(__name__).error(message, subject, exc_info=exc)

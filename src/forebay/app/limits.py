@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forebay.app.client import Client
-from forebay.app.times import Length, length_within
+from forebay.app.times import Duration, duration_within
 from forebay.domain.job import DAY_MS
 from forebay.domain.limits import Limit
 
@@ -28,7 +28,7 @@ class Limits:
         *,
         concurrency: int | None = None,
         rate: int | None = None,
-        per: Length = 1,
+        per: Duration = 1,
         burst: int | None = None,
     ) -> Limit:
         """Set the limit of a scope, in the place of another one: "global", "queue:NAME", "task:NAME" or
@@ -38,7 +38,7 @@ class Limits:
         start together, twice the rate unless said otherwise. What is left out is not limited. Raises
         ConfigError for a wrong value.
         """
-        per_ms = length_within("per", per, 1, DAY_MS)
+        per_ms = duration_within("per", per, 1, DAY_MS)
         limit = Limit(scope=scope, concurrency=concurrency, rate=rate, per_ms=per_ms, burst=burst)
         self._client.write(lambda store: store.save_limit(limit, actor=self._client.actor))
         return limit
@@ -49,11 +49,11 @@ class Limits:
         *,
         concurrency: int | None = None,
         rate: int | None = None,
-        per: Length = 1,
+        per: Duration = 1,
         burst: int | None = None,
     ) -> Limit:
         """`set` for coroutines."""
-        return await self._client.offloaded(
+        return await self._client.run_in_thread(
             self.set, scope, concurrency=concurrency, rate=rate, per=per, burst=burst
         )
 
@@ -63,7 +63,7 @@ class Limits:
 
     async def remove_async(self, scope: str) -> bool:
         """`remove` for coroutines."""
-        return await self._client.offloaded(self.remove, scope)
+        return await self._client.run_in_thread(self.remove, scope)
 
     def list(self) -> Sequence[Limit]:
         """All limits, by scope."""
@@ -71,4 +71,4 @@ class Limits:
 
     async def list_async(self) -> Sequence[Limit]:
         """`list` for coroutines."""
-        return await self._client.offloaded(self.list)
+        return await self._client.run_in_thread(self.list)

@@ -42,21 +42,21 @@ def mask_names(*names: str) -> None:
         _own_names.add(name.strip().lower())
 
 
-def masked(value: Any) -> Any:
+def mask(value: Any) -> Any:
     """Stored JSON with a mask in place of each value whose name looks secret."""
     if type(value) is list:
-        return [masked(item) for item in value]
+        return [mask(item) for item in value]
     if type(value) is not dict:
         return value
     if value.get("~") == "map" and type(value.get("v")) is list:
-        return {**value, "v": [_pair(pair) for pair in value["v"]]}
-    return {name: _under(name, item) for name, item in value.items()}
+        return {**value, "v": [_mask_pair(pair) for pair in value["v"]]}
+    return {name: _mask_field(name, item) for name, item in value.items()}
 
 
-def holds_mask(value: Any) -> bool:
-    """Whether a mask stands in it where `masked` would put one."""
+def contains_mask(value: Any) -> bool:
+    """Whether a mask stands in it where `mask` would put one."""
     if type(value) is list:
-        return any(holds_mask(item) for item in value)
+        return any(contains_mask(item) for item in value)
     if type(value) is not dict:
         return False
     if value.get("~") == "map" and type(value.get("v")) is list:
@@ -74,23 +74,23 @@ def is_secret(name: object) -> bool:
     return any(own in name.lower() for own in _own_names)
 
 
-def masked_text(text: str) -> str:
+def mask_text(text: str) -> str:
     """A line of text with a mask in place of each value behind a name that looks secret, and of the password
     of each URL."""
-    return _USER_INFO.sub(rf"\g<start>:{MASK}@", _PAIR.sub(_masked_pair, text))
+    return _USER_INFO.sub(rf"\g<start>:{MASK}@", _PAIR.sub(_mask_match, text))
 
 
-def _masked_pair(found: re.Match[str]) -> str:
+def _mask_match(found: re.Match[str]) -> str:
     return f"{found['name']}{found['between']}{MASK}" if is_secret(found["name"]) else found[0]
 
 
-def _under(name: object, value: Any) -> Any:
-    return MASK if value is not None and is_secret(name) else masked(value)
+def _mask_field(name: object, value: Any) -> Any:
+    return MASK if value is not None and is_secret(name) else mask(value)
 
 
 def _is_mask(name: object, value: Any) -> bool:
-    return (value == MASK and is_secret(name)) or holds_mask(value)
+    return (value == MASK and is_secret(name)) or contains_mask(value)
 
 
-def _pair(pair: Any) -> Any:
-    return [pair[0], _under(*pair)] if type(pair) is list and len(pair) == 2 else pair  # noqa: PLR2004 - a pair
+def _mask_pair(pair: Any) -> Any:
+    return [pair[0], _mask_field(*pair)] if type(pair) is list and len(pair) == 2 else pair  # noqa: PLR2004 - a pair

@@ -10,14 +10,14 @@ from typing import Final
 from forebay.clock import Clock
 from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.metrics import TEN_SECONDS, MetricRow
-from forebay.domain.settlement import Ending, Settlement
+from forebay.domain.settlement import OutcomeKind, Settlement
 from forebay.errors import StoreError
 from forebay.interrupts import uninterrupted
 from forebay.stores.protocol import Store
-from forebay.telemetry.gathering import LATE_MS, Gathering
-from forebay.telemetry.observing import End
+from forebay.telemetry.gathering import LATE_MS, MetricsCollector
+from forebay.telemetry.observing import SettledAttempt
 
-AGAIN_SECONDS: Final = 5.0
+RETRY_SECONDS: Final = 5.0
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -34,66 +34,68 @@ class MetricsRecorder:
 
     def __init__(self, worker: WorkerId, clock: Clock) -> None:
         self._clock = clock
-        self._gathering = Gathering(worker)
+        self._collector = MetricsCollector(worker)
         self._lock = Lock()
         self._unwritten: list[MetricRow] = []
-        self._again_at = 0.0
+        self._retry_at = 0.0
 
-    def claimed(self, jobs: Sequence[Job], now: float, *, is_new: bool = True) -> None:
+    def count_claimed(self, jobs: Sequence[Job], now: float, *, is_new: bool = True) -> None:
         """Count jobs that were claimed at this moment of the monotonic clock, or earlier if not `is_new`."""
         if jobs:
             with uninterrupted, self._lock:
-                self._gathering.claimed(jobs, now, is_new=is_new)
+                self._collector.on_claimed(jobs, now, is_new=is_new)
 
-    def ended(self, ends: Sequence[End]) -> None:
+    def count_ended(self, ends: Sequence[SettledAttempt]) -> None:
         """Count settled attempts whose run times are known or unknown."""
         if ends:
             with uninterrupted, self._lock:
-                self._gathering.ended(ends, self._clock.monotonic())
+                self._collector.on_settled(ends, self._clock.monotonic())
 
-    def settled(self, ends: Sequence[tuple[Job, Settlement]]) -> None:
+    def count_settled(self, ends: Sequence[tuple[Job, Settlement]]) -> None:
         """Count settled attempts whose run is not seen here: they ran from claim to settlement."""
         if not ends:
             return
         now = self._clock.monotonic()
         with uninterrupted, self._lock:
             # A server may settle before it has claimed anything: another server has.
-            self._gathering.learn(self._clock.now_ms(), now)
-            store_ms = self._gathering.store_ms(now)
-            self._gathering.ended([(job, end, _run_seconds(job, end, store_ms)) for job, end in ends], now)
+            self._collector.set_store_time(self._clock.now_ms(), now)
+            store_ms = self._collector.store_ms(now)
+            self._collector.on_settled(
+                [(job, end, _run_seconds(job, end, store_ms)) for job, end in ends], now
+            )
 
-    def swept(self, ends: Sequence[End], store_ms: int) -> None:
+    def count_swept(self, ends: Sequence[SettledAttempt], store_ms: int) -> None:
         """Count attempts of other claimants that were settled as lost at about this time of the store."""
         with uninterrupted, self._lock:
-            self._gathering.learn(store_ms, self._clock.monotonic())
-        self.ended(ends)
+            self._collector.set_store_time(store_ms, self._clock.monotonic())
+        self.count_ended(ends)
 
-    def present(self, consumers: Mapping[QueueName, int]) -> None:
+    def set_consumers(self, consumers: Mapping[QueueName, int]) -> None:
         """Note that so many consumers of each queue are active now."""
         now = self._clock.monotonic()
         with uninterrupted, self._lock:
-            self._gathering.learn(self._clock.now_ms(), now)
-            self._gathering.present(consumers, now)
+            self._collector.set_store_time(self._clock.now_ms(), now)
+            self._collector.set_consumers(consumers, now)
 
     def record(self, store: Store) -> None:
         """Write the rows of spans that are over, if there are some."""
         now = self._clock.monotonic()
         with uninterrupted, self._lock:
-            self._unwritten += self._gathering.take(now)
-        if self._unwritten and now >= self._again_at:
+            self._unwritten += self._collector.take_rows(now)
+        if self._unwritten and now >= self._retry_at:
             self._write(store, now)
 
     def record_all(self, store: Store) -> None:
         """Write everything, because nothing comes any more."""
         with uninterrupted, self._lock:
-            self._unwritten += self._gathering.take_all()
+            self._unwritten += self._collector.take_all_rows()
         self._write(store, self._clock.monotonic())
 
     def _write(self, store: Store, now: float) -> None:
-        self._again_at = now + AGAIN_SECONDS
+        self._retry_at = now + RETRY_SECONDS
         # By the span that a row is of: the claimant may not have looked for a while after it was over.
-        given_up = self._gathering.store_ms(now) - TEN_SECONDS - LATE_MS
-        self._unwritten = [row for row in self._unwritten if row.start > given_up]
+        given_up = self._collector.store_ms(now) - TEN_SECONDS - LATE_MS
+        self._unwritten = [row for row in self._unwritten if row.starts_at > given_up]
         try:
             store.record_metrics(self._unwritten)
         except Exception as exc:
@@ -104,6 +106,6 @@ class MetricsRecorder:
 
 def _run_seconds(job: Job, end: Settlement, store_ms: int) -> float | None:
     # A job that was handed back has not run.
-    if job.started_at is None or end.ending is Ending.INTERRUPTED:
+    if job.started_at is None or end.outcome is OutcomeKind.INTERRUPTED:
         return None
     return max(0, store_ms - job.started_at) / 1_000

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from forebay.app.context import JobContext
 from forebay.app.current import current_job
 from forebay.errors import ConfigError
-from forebay.telemetry.logs import JsonLines, job_fields
+from forebay.telemetry.logs import JsonFormatter, job_fields
 
 # Takes the context of a job and gives what is entered before its call and left after it.
 Middleware: TypeAlias = Callable[[JobContext], AbstractContextManager[Any]]
@@ -21,7 +21,7 @@ _NO_JOB: Final = dict.fromkeys(("job_id", "task", "queue", "attempt", "worker_id
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s%(in_job)s %(message)s"
 
 
-def wrapped(
+def wrap_call(
     func: Callable[..., Any], layers: Sequence[Middleware], context: JobContext, *, is_async: bool
 ) -> Callable[..., Any]:
     """The function within these layers, the first outermost. They see what it raises, and may replace it."""
@@ -44,10 +44,10 @@ def wrapped(
 
 
 # Lines of this level and above are kept with the job that runs here.
-_kept_from: ContextVar[int] = ContextVar("forebay_kept_from")
+_capture_level: ContextVar[int] = ContextVar("forebay_kept_from")
 
 
-def keep_logs(level: int | str = logging.INFO) -> Middleware:
+def capture_logs(level: int | str = logging.INFO) -> Middleware:
     """Middleware: what a task logs through `logging`, from this level on, is kept with its job too.
 
     What the loggers themselves let through is kept: set their levels as for any other handler.
@@ -58,20 +58,20 @@ def keep_logs(level: int | str = logging.INFO) -> Middleware:
 
     @contextmanager
     def keeping(_: JobContext) -> Iterator[None]:
-        if _KEEPER not in logging.root.handlers:
+        if _JOB_LOG_HANDLER not in logging.root.handlers:
             # Not by addHandler, which takes a lock of logging's that an interrupt of this thread would leave
             # locked. And not before a job runs: the program's own basicConfig does nothing once there is one.
-            logging.root.handlers.append(_KEEPER)
-        before = _kept_from.set(least)
+            logging.root.handlers.append(_JOB_LOG_HANDLER)
+        before = _capture_level.set(least)
         try:
             yield
         finally:
-            _kept_from.reset(before)
+            _capture_level.reset(before)
 
     return keeping
 
 
-class _Keeper(logging.Handler):
+class _JobLogHandler(logging.Handler):
     """One handler for all jobs: the context variable says which job a line belongs to."""
 
     def handle(self, record: logging.LogRecord) -> bool:
@@ -80,17 +80,17 @@ class _Keeper(logging.Handler):
         return True
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= _kept_from.get(logging.CRITICAL + 1_000):
+        if record.levelno >= _capture_level.get(logging.CRITICAL + 1_000):
             try:
                 current_job().log(self.format(record), record.levelname)
             except Exception:
                 self.handleError(record)
 
 
-_KEEPER: Final = _Keeper()
+_JOB_LOG_HANDLER: Final = _JobLogHandler()
 
 
-class JobFields(logging.Filter):
+class JobLogFilter(logging.Filter):
     """For a handler: adds `job_id`, `task`, `queue`, `attempt`, `worker_id` and `correlation_id` to lines
     that are logged in a job, None to others; and `in_job`, the first of that in brackets, for a format."""
 
@@ -114,11 +114,11 @@ class JobFields(logging.Filter):
         return True
 
 
-def name_jobs_in_logs() -> JobFields:
+def add_job_fields_to_logs() -> JobLogFilter:
     """For a program of ours that runs jobs: its lines say in which job they were logged."""
-    fields = JobFields()
+    fields = JobLogFilter()
     for handler in logging.root.handlers:
         handler.addFilter(fields)
-        if not isinstance(handler.formatter, JsonLines):
+        if not isinstance(handler.formatter, JsonFormatter):
             handler.setFormatter(logging.Formatter(FORMAT))
     return fields

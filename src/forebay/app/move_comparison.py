@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from forebay.app.blobs import Blobs, blob_name
-from forebay.app.move_records import Copied
+from forebay.app.move_records import CopiedIds
 from forebay.app.wrapping import blob_of
 from forebay.domain.job import Job, JobId
-from forebay.domain.moving import Comparison, fingerprint
+from forebay.domain.moving import MoveComparison, fingerprint
 from forebay.errors import IllegalTransition
 
 _CHECKSUM: Final = 1 << 64
 
 
-class Comparing:
+class ComparisonBuilder:
     """Adds up a comparison. `copied` knows the ids of jobs that have come to the new store."""
 
-    def __init__(self, copied: Copied, blobs: Blobs | None) -> None:
+    def __init__(self, copied: CopiedIds, blobs: Blobs | None) -> None:
         self._copied = copied
         self._blobs = BlobCheck(blobs)
         self._jobs = self._forgotten = self._old_sum = self._new_sum = 0
@@ -41,34 +41,34 @@ class Comparing:
             return
         if old_print != new_print or new.attempt < old.attempt:
             self._different.append(old.id)
-        self._blobs.look_at(new)
+        self._blobs.check_job(new)
 
-    def result(self) -> Comparison:
-        return Comparison(
+    def result(self) -> MoveComparison:
+        return MoveComparison(
             jobs=self._jobs,
             forgotten=self._forgotten,
             missing=tuple(self._missing),
             different=tuple(self._different),
-            without_blob=tuple(self._blobs.gone),
+            without_blob=tuple(self._blobs.missing),
             blobs_unchecked=self._blobs.unchecked,
             old_checksum=f"{self._old_sum % _CHECKSUM:016x}",
             new_checksum=f"{self._new_sum % _CHECKSUM:016x}",
         )
 
 
-def check_agreement(compared: Comparison, old: str, new: str) -> None:
+def check_agreement(comparison: MoveComparison, old: str, new: str) -> None:
     """Raise IllegalTransition unless all that is in the old store is in the new one."""
-    if compared.without_blob:
-        number = len(compared.without_blob)
+    if comparison.without_blob:
+        number = len(comparison.without_blob)
         raise IllegalTransition(
             f"the blobs of {number:,} {'job' if number == 1 else 'jobs'} are gone, "
-            f"{compared.without_blob[0]} among them, so none is taken out; bring the blobs back, "
+            f"{comparison.without_blob[0]} among them, so none is taken out; bring the blobs back, "
             f"or delete these jobs in {new}"
         )
-    if not compared.agrees:
+    if not comparison.agrees:
         raise IllegalTransition(
-            f"{len(compared.missing):,} jobs of {old} are missing in {new} and "
-            f"{len(compared.different):,} are another there, so none is taken out"
+            f"{len(comparison.missing):,} jobs of {old} are missing in {new} and "
+            f"{len(comparison.different):,} are another there, so none is taken out"
         )
 
 
@@ -79,9 +79,9 @@ class BlobCheck:
         self._blobs = blobs
         self._names: dict[str, set[str]] = {}  # by the id of their store
         self.unchecked: int = 0
-        self.gone: list[JobId] = []
+        self.missing: list[JobId] = []
 
-    def look_at(self, job: Job) -> None:
+    def check_job(self, job: Job) -> None:
         """Look for the blobs of a job as the new store keeps it."""
         names = [name for data in (job.payload, job.result) if (name := blob_of(data)) is not None]
         if not names:
@@ -89,7 +89,7 @@ class BlobCheck:
         if self._blobs is None:
             self.unchecked += 1
         elif not all([self._is_there(self._blobs, name) for name in names]):
-            self.gone.append(job.id)
+            self.missing.append(job.id)
 
     def _is_there(self, blobs: Blobs, name: str) -> bool:
         """Return whether a blob exists. Names are listed once: one request for 1,000 blobs, and no content is

@@ -26,11 +26,11 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.app.codec import encode_call
-from forebay.app.move_records import Copied
+from forebay.app.move_records import CopiedIds
 from forebay.domain.document import Document
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.moving import Whole
+from forebay.domain.moving import JobExport
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Reader, Store
 
@@ -39,7 +39,7 @@ TASK: Final = "forebay.move"
 _FAR_MS: Final = 10 * 365 * 86_400_000
 
 
-class Witnesses:
+class SentinelJobs:
     """The witnesses of one move. `note` records ids as copied."""
 
     def __init__(
@@ -47,48 +47,48 @@ class Witnesses:
         old: tuple[Store, Reader],
         new: tuple[Store, Reader],
         token: str,
-        note: Callable[[Iterable[str]], None],
+        record_copied: Callable[[Iterable[str]], None],
     ) -> None:
         self._old, self._old_reader = old
         self._new, self._new_reader = new
         self._token = token
-        self._note = note
+        self._record_copied = record_copied
 
-    def adopt(self, wholes: Sequence[Whole], copied: Copied, actor: str) -> int:
+    def import_batch(self, exports: Sequence[JobExport], copied: CopiedIds, actor: str) -> int:
         """Bring a batch to the new store; how many jobs were new there. Only live jobs run, and only a queue
         that the move has not made forgets jobs before its end: other batches need no witness."""
-        ids = [whole.job.id for whole in wholes]
-        jobs = (whole.job for whole in wholes)
+        ids = [whole.job.id for whole in exports]
+        jobs = (whole.job for whole in exports)
         like = next((job for job in jobs if not job.is_final and f"queue {job.queue}" not in copied), None)
         if like is None:
-            return sum(self._new.adopt(wholes))
-        witness = _witness(like, self._new_reader.now())
+            return sum(self._new.import_jobs(exports))
+        witness = _build_sentinel(like, self._new_reader.now())
         name = f"{self._token}-{witness.id}"
         body = msgspec.json.encode(ids).decode()
         self._old.save_document(Document(kind=KIND, name=name, body=body))
-        fresh = self._new.adopt([Whole(job=witness), *wholes])[1:]
-        self._note(ids)
-        self._drop(name, witness.id, actor)
+        fresh = self._new.import_jobs([JobExport(job=witness), *exports])[1:]
+        self._record_copied(ids)
+        self._drop_sentinel(name, witness.id, actor)
         return sum(fresh)
 
-    def resolve(self, actor: str) -> None:
+    def finish_pending(self, actor: str) -> None:
         """Finish what a killed mover has left behind."""
         for document in self._old_reader.documents(KIND):
             token, _, witness = document.name.rpartition("-")
             if token != self._token:
                 continue
-            if self._new_reader.fates([JobId(witness)])[0] is not None:
-                self._note(msgspec.json.decode(document.body, type=list[str]))
-            self._drop(document.name, JobId(witness), actor)
+            if self._new_reader.job_states([JobId(witness)])[0] is not None:
+                self._record_copied(msgspec.json.decode(document.body, type=list[str]))
+            self._drop_sentinel(document.name, JobId(witness), actor)
 
-    def _drop(self, name: str, witness: JobId, actor: str) -> None:
-        self._new.delete([witness], actor=actor)
+    def _drop_sentinel(self, name: str, sentinel: JobId, actor: str) -> None:
+        self._new.delete([sentinel], actor=actor)
         self._old.drop_document(KIND, name)
 
 
-def _witness(like: Job, now: int) -> Job:
+def _build_sentinel(template: Job, now: int) -> Job:
     return replace(
-        like,
+        template,
         id=JobId(new_id()),
         task=TASK,
         payload=encode_call((), {}),
@@ -105,7 +105,7 @@ def _witness(like: Job, now: int) -> Job:
         deadline_at=None,
         expires_at=None,
         unique_key=None,
-        once_key=None,
+        idempotency_key=None,
         metadata={},
         tags=(),
         correlation_id=None,

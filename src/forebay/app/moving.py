@@ -29,160 +29,161 @@ from msgspec.structs import replace
 from forebay.app.alert_records import ALERTS, BOARDS, CHANNELS, RULES
 from forebay.app.blobs import Blobs
 from forebay.app.bulk import sweep
-from forebay.app.move_comparison import Comparing, check_agreement
+from forebay.app.move_comparison import ComparisonBuilder, check_agreement
 from forebay.app.move_records import (
-    Copied,
-    Mark,
-    drop_mark,
-    expect,
-    expect_no_more,
-    expected_in,
-    mark_in,
-    note_copied,
-    write_mark,
+    CopiedIds,
+    MoveMarker,
+    announce_move,
+    drop_marker,
+    finish_incoming_move,
+    load_incoming_move,
+    load_marker,
+    record_copied,
+    save_marker,
 )
-from forebay.app.move_witness import Witnesses
+from forebay.app.move_witness import SentinelJobs
 from forebay.app.ramping import KIND as RAMPS
-from forebay.app.store_identity import BLOBS, carry_identity
+from forebay.app.store_identity import BLOB_PREFIX_KIND, copy_identity
 from forebay.clock import Clock
 from forebay.domain.document import Document
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
-from forebay.domain.moving import Comparison, Moved, Whole
+from forebay.domain.moving import JobExport, MoveComparison, MoveResult
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
-from forebay.domain.worker import Pulse, WorkerState
+from forebay.domain.worker import HeartbeatStatus, WorkerState
 from forebay.errors import ConfigError, IllegalTransition
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Reader, Store
 
 # What is kept in documents, by whoever keeps it; the mark of a move itself stays where it is.
-KINDS: Final = (
-    BLOBS,
+DOCUMENT_KINDS: Final = (
+    BLOB_PREFIX_KIND,
     "key",  # see `service.keys`
     *(records.kind for records in (RULES, ALERTS, CHANNELS, BOARDS)),
     RAMPS,
 )
-AT_ONCE: Final = 100
-MOST_PASSES: Final = 10
-MOST_BYTES: Final = 4 << 20  # of payloads and results that are written at once
+BATCH_SIZE: Final = 100
+MAX_PASSES: Final = 10
+MAX_BYTES: Final = 4 << 20  # of payloads and results that are written at once
 # For claims that are on their way when queues are paused: PostgreSQL gives one up that waits longer than 2 s
 # for a lock, and on other engines no claim overlaps a pause.
-SETTLE_S: Final = 3.0
-_LOOK_EVERY_S: Final = 0.2
+SETTLE_SECONDS: Final = 3.0
+_POLL_SECONDS: Final = 0.2
 _FINAL: Final = tuple(state for state in JobState if state not in LIVE)
-_KEEPS: Final = ("keep_finished_ms", "keep_dead_ms")
+_RETENTION_SETTINGS: Final = ("keep_finished_ms", "keep_dead_ms")
 
 
-class Place(NamedTuple):
+class MoveEndpoint(NamedTuple):
     """One of the two stores."""
 
     name: str
-    place: str  # where its jobs are, whatever the address says
+    location: str  # where its jobs are, whatever the address says
     store: Store
     reader: Reader
 
 
-Tell = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
+ReportProgress = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
 
 
-class Mover:
+class StoreMover:
     """Moves what is in one store to another one; may be begun again at any time."""
 
     def __init__(
         self,
-        old: Place,
-        new: Place,
+        old: MoveEndpoint,
+        new: MoveEndpoint,
         clock: Clock,
         *,
         actor: str = "",
-        tell: Tell = lambda *_: None,
+        report: ReportProgress = lambda *_: None,
         blobs: Blobs | None = None,
-        settle: Callable[[], object] = lambda: Event().wait(SETTLE_S),
+        settle: Callable[[], object] = lambda: Event().wait(SETTLE_SECONDS),
     ) -> None:
         self._old = old
         self._new = new
         self._blobs = blobs
         self._settle = settle
-        if old.place == new.place:
-            raise self._are_the_same()
+        if old.location == new.location:
+            raise self._same_store_error()
         self._clock = clock
         self._actor = actor
-        self._tell = tell
-        self._known: Copied | None = None
+        self._report = report
+        self._copied_ids: CopiedIds | None = None
 
-    def move(self, wait_ms: int = 0) -> Moved:
+    def move(self, wait_ms: int = 0) -> MoveResult:
         """Copy all there is, pass after pass, until one finds nothing new."""
-        mark = self._begun()
-        self._wait(wait_ms)
-        moved = Moved(
-            limits=self._copy_limits(), documents=sum(self._copy_documents(kind) for kind in KINDS[:-1])
+        mark = self._begin()
+        self._wait_until_idle(wait_ms)
+        moved = MoveResult(
+            limits=self._copy_limits(),
+            documents=sum(self._copy_documents(kind) for kind in DOCUMENT_KINDS[:-1]),
         )
-        for number in range(1, MOST_PASSES + 1):
-            queues, jobs = self._pass(mark)
+        for number in range(1, MAX_PASSES + 1):
+            queues, jobs = self._run_pass(mark)
             moved = replace(moved, queues=moved.queues + queues, jobs=moved.jobs + jobs, passes=number)
             if not jobs:
                 break
         # What makes jobs, or lets more of them through, comes when those before them are there.
         return replace(
             moved,
-            schedules=sum(self._copy_schedule(mark, schedule) for schedule in self._schedules()),
+            schedules=sum(self._copy_schedule(mark, schedule) for schedule in self._list_schedules()),
             documents=moved.documents + self._copy_documents(RAMPS),
         )
 
-    def compare(self) -> Comparison:
+    def compare(self) -> MoveComparison:
         """Look at each job of the old store in both."""
-        comparing = Comparing(self._copied(), self._blobs)
-        for part in self._parts("comparing", [*self._ids(LIVE), *self._ids(_FINAL)]):
+        comparing = ComparisonBuilder(self._load_copied(), self._blobs)
+        for part in self._report_batches("comparing", [*self._list_ids(LIVE), *self._list_ids(_FINAL)]):
             for old, new in zip(self._old.reader.jobs(part), self._new.reader.jobs(part), strict=True):
                 if old is not None:  # else pruned meanwhile
                     comparing.add(old, new)
         return comparing.result()
 
-    def finish(self, compared: Comparison, wait_ms: int = 0) -> int:
+    def finish(self, comparison: MoveComparison, wait_ms: int = 0) -> int:
         """Take what is in the new store out of the old one, and close the queues there; how many jobs went.
         For when nobody writes to the old store any more: who does so still gets QueueClosed in the end."""
-        check_agreement(compared, self._old.name, self._new.name)
-        mark = self._begun()
-        self._wait(wait_ms)
+        check_agreement(comparison, self._old.name, self._new.name)
+        mark = self._begin()
+        self._wait_until_idle(wait_ms)
         deleted = 0
-        for _ in range(MOST_PASSES):
+        for _ in range(MAX_PASSES):
             deleted += self._delete_all()
-            self._close_empty()
+            self._close_queues()
             if not any(counts.total for counts in self._old.reader.counts().values()):
                 break
-            self._pause()  # what came between: a queue that is closed would give it out
+            self._pause_all()  # what came between: a queue that is closed would give it out
         else:
             raise IllegalTransition(
                 f"somebody goes on writing to {self._old.name}; stop them, and begin again"
             )
-        self._let_forget()
+        self._restore_retention()
         self._drop_settings()
-        copied = self._copied()
+        copied = self._load_copied()
         # Before the mark: a mover that is killed between the two finishes this move again. In the other order
         # the new store would wait for the end of this move for ever, and never remove blobs.
-        expect_no_more(self._new.store, self._new.reader, mark.token)
-        self._write_mark(replace(mark, is_finished=True), self._revision())
+        finish_incoming_move(self._new.store, self._new.reader, mark.token)
+        self._save_marker(replace(mark, is_finished=True), self._marker_revision())
         copied.drop()
-        drop_mark(self._new.store)  # of the time when it was the old one
+        drop_marker(self._new.store)  # of the time when it was the old one
         return deleted
 
-    def _close_empty(self) -> None:
+    def _close_queues(self) -> None:
         for queue in self._old.reader.queues():
             if queue.state is not QueueState.DRAINING:
                 self._old.store.save_queue(queue.name, state=QueueState.DRAINING, actor=self._actor)
 
-    def _let_forget(self) -> None:
+    def _restore_retention(self) -> None:
         """From now on the new store forgets jobs of the queues that were made there when the old one would
         have."""
-        copied = self._copied()
+        copied = self._load_copied()
         names = [name for name in self._old.reader.counts() if f"queue {name}" in copied]
         there = {queue.name: queue for queue in self._new.reader.queues(names)} if names else {}
         for queue in self._old.reader.queues(names) if names else ():
             changes = {
                 keep: kept
-                for keep in _KEEPS
+                for keep in _RETENTION_SETTINGS
                 if queue.name in there
                 and not getattr(there[queue.name].settings, keep)
                 and (kept := getattr(queue.settings, keep))
@@ -194,46 +195,46 @@ class Mover:
     def _drop_settings(self) -> None:
         """Schedules and limits that would be in the way of a move back. Documents stay: a server that finds
         no keys lets everybody in."""
-        copied = self._copied()
+        copied = self._load_copied()
         limits = {limit.scope for limit in self._new.reader.limits()}
         for limit in self._old.reader.limits():
             if limit.scope in limits or f"limit {limit.scope}" in copied:
                 self._old.store.drop_limit(limit.scope, actor=self._actor)
-        for schedule in list(self._schedules()):
+        for schedule in list(self._list_schedules()):
             if f"schedule {schedule.name}" in copied or self._new.reader.schedules([schedule.name]):
                 self._old.store.drop_schedule(schedule.name, actor=self._actor)
 
     # Before the first job
 
-    def _begun(self) -> Mark:
+    def _begin(self) -> MoveMarker:
         """The mark of this move; all that gives work to somebody is stopped, and what was so before is
         written down first."""
-        back, found = mark_in(self._new.reader), mark_in(self._old.reader)
+        back, found = load_marker(self._new.reader), load_marker(self._old.reader)
         if back is not None and not back[0].is_finished:
             if found is not None and found[0].token == back[0].token:
-                raise self._are_the_same()
+                raise self._same_store_error()
             raise ConfigError(
                 f"{self._new.name} is being moved to {back[0].to}, and that is not finished: jobs in it may "
                 "have been done there; finish that move first"
             )
-        if found is not None and not found[0].is_finished and found[0].to != self._new.place:
+        if found is not None and not found[0].is_finished and found[0].to != self._new.location:
             raise ConfigError(f"{self._old.name} is being moved to {found[0].to}; finish that move first")
         if found is not None and not found[0].is_finished:
             mark = found[0]
         else:
-            mark = self._first_mark(0 if found is None else found[1])
-        self._known = Copied(self._old.store, self._old.reader, mark.token)
-        self._check_expected(mark, self._known)
-        self._witnesses().resolve(self._actor)
-        self._pause()
+            mark = self._create_marker(0 if found is None else found[1])
+        self._copied_ids = CopiedIds(self._old.store, self._old.reader, mark.token)
+        self._check_incoming(mark, self._copied_ids)
+        self._sentinels().finish_pending(self._actor)
+        self._pause_all()
         return mark
 
-    def _check_expected(self, mark: Mark, copied: Copied) -> None:
+    def _check_incoming(self, mark: MoveMarker, copied: CopiedIds) -> None:
         """Raise ConfigError if the new store has lost what was copied. It notes the number of records after
         each one is written, so without a loss it lacks at most the last: the mover was killed in between."""
-        expected = expected_in(self._new.reader, mark.token)
+        expected = load_incoming_move(self._new.reader, mark.token)
         if expected is None and not len(copied):
-            expect(self._new.store, mark.token)
+            announce_move(self._new.store, mark.token)
             return
         if expected is None:
             lost = "knows nothing of the move to it that has begun, as if it had been emptied"
@@ -245,32 +246,32 @@ class Mover:
             f"{self._new.name} {lost}; what was copied is in {self._old.name} still, whose queues are paused"
         )
 
-    def _note(self, names: Iterable[str]) -> None:
+    def _record_copied(self, names: Iterable[str]) -> None:
         """Write down what has been copied, in both stores."""
-        copied = self._copied()
+        copied = self._load_copied()
         for _ in copied.add(names):
-            note_copied(self._new.store, self._new.reader, copied.token, copied.records)
+            record_copied(self._new.store, self._new.reader, copied.token, copied.records)
 
-    def _first_mark(self, revision: int) -> Mark:
+    def _create_marker(self, revision: int) -> MoveMarker:
         queues: dict[QueueName, QueueState] = {
             queue.name: queue.state
             for queue in self._old.reader.queues()
             if queue.state is not QueueState.ACTIVE
         }
-        paused = tuple(schedule.name for schedule in self._schedules() if schedule.is_paused)
-        mark = Mark(to=self._new.place, token=new_id(), queues=queues, schedules=paused)
-        self._write_mark(mark, revision)
+        paused = tuple(schedule.name for schedule in self._list_schedules() if schedule.is_paused)
+        mark = MoveMarker(to=self._new.location, token=new_id(), queues=queues, schedules=paused)
+        self._save_marker(mark, revision)
         # One store can have two names that do not tell it: another host name, a pooler, a service before it.
-        seen = mark_in(self._new.reader)
+        seen = load_marker(self._new.reader)
         if seen is not None and seen[0].token == mark.token:
-            drop_mark(self._old.store)
-            raise self._are_the_same()
+            drop_marker(self._old.store)
+            raise self._same_store_error()
         return mark
 
-    def _are_the_same(self) -> ConfigError:
+    def _same_store_error(self) -> ConfigError:
         return ConfigError(f"{self._old.name} and {self._new.name} are the same store")
 
-    def _pause(self) -> None:
+    def _pause_all(self) -> None:
         active = [queue for queue in self._old.reader.queues() if queue.state is not QueueState.PAUSED]
         for queue in active:
             self._old.store.save_queue(queue.name, state=QueueState.PAUSED, actor=self._actor)
@@ -278,13 +279,13 @@ class Mover:
             # A claim that began before the pause may be committed after it, by a consumer that is in no list
             # of workers. After this wait it is over, and the next look sees its jobs as running.
             self._settle()
-        for schedule in self._schedules():
+        for schedule in self._list_schedules():
             if not schedule.is_paused:
                 self._pause_schedule(schedule)
 
     def _pause_schedule(self, schedule: Schedule) -> None:
         while not self._old.store.save_schedule(
-            replace(schedule, is_paused=True, due_at=None), actor=self._actor
+            replace(schedule, is_paused=True, check_at=None), actor=self._actor
         ):
             # It has fired, or somebody has changed it: the next look sees that.
             found = self._old.reader.schedules([schedule.name])
@@ -292,7 +293,7 @@ class Mover:
                 return
             [schedule] = found
 
-    def _wait(self, wait_ms: int) -> None:
+    def _wait_until_idle(self, wait_ms: int) -> None:
         """Until nobody works at jobs of the old store, and no worker of it is there who could."""
         until = self._clock.monotonic() + wait_ms / 1_000
         while True:
@@ -300,7 +301,8 @@ class Mover:
             running = sum(counts.running for counts in self._old.reader.counts().values())
             now = self._old.reader.now()
             workers = sum(
-                worker.state is not WorkerState.STOPPED and worker.pulse(now) is not Pulse.DEAD
+                worker.state is not WorkerState.STOPPED
+                and worker.heartbeat_status(now) is not HeartbeatStatus.DEAD
                 for worker in self._old.reader.workers()
             )
             if not running and not workers:
@@ -315,12 +317,12 @@ class Mover:
                     f"{what} {self._old.name}; its queues are paused, so no other job begins: stop its "
                     "workers, or wait for them, and begin again"
                 )
-            Event().wait(_LOOK_EVERY_S)
+            Event().wait(_POLL_SECONDS)
 
     # Copying
 
     def _copy_limits(self) -> int:
-        limits, copied = {limit.scope for limit in self._new.reader.limits()}, self._copied()
+        limits, copied = {limit.scope for limit in self._new.reader.limits()}, self._load_copied()
         fresh = [
             limit
             for limit in self._old.reader.limits()
@@ -328,84 +330,90 @@ class Mover:
         ]
         for limit in fresh:
             self._new.store.save_limit(limit, actor=self._actor)
-            self._note([f"limit {limit.scope}"])
+            self._record_copied([f"limit {limit.scope}"])
         return len(fresh)
 
-    def _queues(self, mark: Mark) -> int:
+    def _copy_queues(self, mark: MoveMarker) -> int:
         """Make queues that are not there yet, as they were before the move. Others are left alone, but for
         those that an earlier move away from there has closed."""
         names = list(self._old.reader.counts())
         if not names:
             return 0
-        was_left = mark_in(self._new.reader) is not None
+        was_left = load_marker(self._new.reader) is not None
         there = {
             queue.name
             for queue in self._new.reader.queues(names)
             if not (was_left and queue.state is QueueState.DRAINING)
         }
         queues = [queue for queue in self._old.reader.queues(names) if queue.name not in there]
-        self._note(f"queue {queue.name}" for queue in queues)
+        self._record_copied(f"queue {queue.name}" for queue in queues)
         for queue in queues:
-            self._make_queue(queue, mark)
+            self._create_queue(queue, mark)
         return len(queues)
 
-    def _make_queue(self, queue: Queue, mark: Mark) -> None:
+    def _create_queue(self, queue: Queue, mark: MoveMarker) -> None:
         state = mark.queues.get(queue.name, QueueState.ACTIVE)
         if queue.state is QueueState.DROPPED:
             state = QueueState.DROPPED
         # Until the end nothing is forgotten there: what has been done and pruned would be copied once more.
-        changes = {**msgspec.to_builtins(queue.settings), **dict.fromkeys(_KEEPS, 0)}
+        changes = {**msgspec.to_builtins(queue.settings), **dict.fromkeys(_RETENTION_SETTINGS, 0)}
         self._new.store.save_queue(queue.name, changes, state=state, actor=self._actor)
 
-    def _copy_schedule(self, mark: Mark, schedule: Schedule) -> bool:
+    def _copy_schedule(self, mark: MoveMarker, schedule: Schedule) -> bool:
         """As it was before it was paused. Its next run is due at once if its time has come meanwhile."""
-        if f"schedule {schedule.name}" in self._copied():
+        if f"schedule {schedule.name}" in self._load_copied():
             return False
         is_paused = schedule.name in mark.schedules
         again = replace(
-            schedule, revision=0, is_paused=is_paused, due_at=None if is_paused else schedule.next_at
+            schedule, revision=0, is_paused=is_paused, check_at=None if is_paused else schedule.next_run_at
         )
         is_new = self._new.store.save_schedule(again, actor=self._actor)
-        self._note([f"schedule {schedule.name}"])
+        self._record_copied([f"schedule {schedule.name}"])
         return is_new
 
     def _copy_documents(self, kind: str) -> int:
-        fresh, copied = 0, self._copied()
-        for document in self._documents(kind):
+        fresh, copied = 0, self._load_copied()
+        for document in self._list_documents(kind):
             name = f"document {kind} {document.name}"
             if name not in copied:
                 fresh += self._new.store.save_document(replace(document, revision=0))
-                self._note([name])
+                self._record_copied([name])
         return fresh
 
-    def _pass(self, mark: Mark) -> tuple[int, int]:
+    def _run_pass(self, mark: MoveMarker) -> tuple[int, int]:
         """Make queues and copy jobs that are not there yet, the live ones first: then workers of the new
         store have something to do while history comes. In the order of their numbers, so that parents come
         before children. How many of both."""
         while self._old.store.promote(MAX_PAGE) >= MAX_PAGE:
             pass  # what the ends of jobs mean for others is done here still
-        found = [(label, self._ids(states)) for label, states in (("live jobs", LIVE), ("history", _FINAL))]
+        found = [
+            (label, self._list_ids(states)) for label, states in (("live jobs", LIVE), ("history", _FINAL))
+        ]
         # Producers may have made queues meanwhile. All that was seen is held back before it is read.
-        self._pause()
-        queues = self._queues(mark)
-        return queues, sum(self._copy(part) for label, ids in found for part in self._parts(label, ids))
+        self._pause_all()
+        queues = self._copy_queues(mark)
+        return queues, sum(
+            self._copy_jobs(part) for label, ids in found for part in self._report_batches(label, ids)
+        )
 
-    def _copy(self, ids: Sequence[JobId]) -> int:
-        copied = self._copied()
+    def _copy_jobs(self, ids: Sequence[JobId]) -> int:
+        copied = self._load_copied()
         ids = [job_id for job_id in ids if job_id not in copied]
         if not ids:
             return 0
-        there = self._new.reader.fates(ids)
+        there = self._new.reader.job_states(ids)
         missing = [job_id for job_id, fate in zip(ids, there, strict=True) if fate is None]
-        wholes = [whole for whole in self._old.reader.wholes(missing) if whole] if missing else []
-        carry_identity(self._old.reader, self._new.store, self._new.reader)  # encrypted payloads name it
-        fresh = sum(self._witnesses().adopt(part, copied, self._actor) for part in _light(wholes))
+        wholes = [whole for whole in self._old.reader.export_jobs(missing) if whole] if missing else []
+        copy_identity(self._old.reader, self._new.store, self._new.reader)  # encrypted payloads name it
+        fresh = sum(
+            self._sentinels().import_batch(part, copied, self._actor) for part in _split_by_size(wholes)
+        )
         gone = {*missing} - {whole.job.id for whole in wholes}  # pruned meanwhile
-        self._note(job_id for job_id in ids if job_id not in gone)
+        self._record_copied(job_id for job_id in ids if job_id not in gone)
         return fresh
 
-    def _witnesses(self) -> Witnesses:
-        return Witnesses(self._old[2:], self._new[2:], self._copied().token, self._note)
+    def _sentinels(self) -> SentinelJobs:
+        return SentinelJobs(self._old[2:], self._new[2:], self._load_copied().token, self._record_copied)
 
     # Taking out
 
@@ -413,19 +421,19 @@ class Mover:
         """Page by page, newest first: a job has a greater number than those that it depends on."""
         deleted = 0
         total = sum(counts.total for counts in self._old.reader.counts().values())
-        while ids := self._newest():
-            for part in _parts_of(ids):
-                self._copy(part)
-                gone = sum(verdict.done for verdict in self._old.store.delete(part, actor=self._actor))
+        while ids := self._newest_ids():
+            for part in _split_batches(ids):
+                self._copy_jobs(part)
+                gone = sum(verdict.applied for verdict in self._old.store.delete(part, actor=self._actor))
                 if not gone:
                     raise IllegalTransition(
                         f"{part[0]} of {self._old.name} cannot be taken out: somebody works at it"
                     )
                 deleted += gone
-                self._tell("taking out", deleted, max(total, deleted))
+                self._report("taking out", deleted, max(total, deleted))
         return deleted
 
-    def _newest(self) -> list[JobId]:
+    def _newest_ids(self) -> list[JobId]:
         after: str | None = None
         while True:
             page = self._old.reader.search(JobQuery(), limit=MAX_PAGE, after=after)
@@ -435,7 +443,7 @@ class Mover:
 
     # Looking
 
-    def _ids(self, states: Iterable[JobState]) -> list[JobId]:
+    def _list_ids(self, states: Iterable[JobState]) -> list[JobId]:
         """The jobs of the old store in these states, in the order of their numbers."""
         query, after, ids = JobQuery(states=tuple(states)), None, list[JobId]()
         while True:
@@ -445,52 +453,52 @@ class Mover:
             if after is None:
                 return ids[::-1]
 
-    def _parts(self, label: str, ids: Sequence[JobId]) -> Iterator[Sequence[JobId]]:
+    def _report_batches(self, label: str, ids: Sequence[JobId]) -> Iterator[Sequence[JobId]]:
         done = 0
-        for part in _parts_of(ids):
+        for part in _split_batches(ids):
             yield part
             done += len(part)
-            self._tell(label, done, len(ids))
+            self._report(label, done, len(ids))
 
-    def _schedules(self) -> Iterator[Schedule]:
+    def _list_schedules(self) -> Iterator[Schedule]:
         after: str | None = None
         while found := self._old.reader.schedules(limit=MAX_PAGE, after=after):
             yield from found
             after = found[-1].name
 
-    def _documents(self, kind: str) -> Iterator[Document]:
+    def _list_documents(self, kind: str) -> Iterator[Document]:
         after: str | None = None
         while found := self._old.reader.documents(kind, limit=MAX_PAGE, after=after):
             yield from found
             after = found[-1].name
 
-    def _copied(self) -> Copied:
+    def _load_copied(self) -> CopiedIds:
         """What has been copied by this move; it is read once."""
-        if self._known is None:
-            found = mark_in(self._old.reader)
+        if self._copied_ids is None:
+            found = load_marker(self._old.reader)
             token = found[0].token if found else ""
-            self._known = Copied(self._old.store, self._old.reader, token)
-        return self._known
+            self._copied_ids = CopiedIds(self._old.store, self._old.reader, token)
+        return self._copied_ids
 
-    def _revision(self) -> int:
-        found = mark_in(self._old.reader)
+    def _marker_revision(self) -> int:
+        found = load_marker(self._old.reader)
         return found[1] if found else 0
 
-    def _write_mark(self, mark: Mark, revision: int) -> None:
-        if not write_mark(self._old.store, mark, revision):
+    def _save_marker(self, mark: MoveMarker, revision: int) -> None:
+        if not save_marker(self._old.store, mark, revision):
             raise IllegalTransition(f"somebody else is moving {self._old.name} at the same time")
 
 
-def _parts_of(ids: Sequence[JobId]) -> Iterator[Sequence[JobId]]:
-    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
+def _split_batches(ids: Sequence[JobId]) -> Iterator[Sequence[JobId]]:
+    return (ids[first : first + BATCH_SIZE] for first in range(0, len(ids), BATCH_SIZE))
 
 
-def _light(wholes: Sequence[Whole]) -> Iterator[list[Whole]]:
+def _split_by_size(exports: Sequence[JobExport]) -> Iterator[list[JobExport]]:
     """The same in their order, cut where a part would get too heavy."""
-    part, weight = list[Whole](), 0
-    for whole in wholes:
+    part, weight = list[JobExport](), 0
+    for whole in exports:
         size = len(whole.job.payload) + len(whole.job.result or b"")
-        if part and weight + size > MOST_BYTES:
+        if part and weight + size > MAX_BYTES:
             yield part
             part, weight = [], 0
         part.append(whole)

@@ -16,45 +16,45 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Offload:
+class OffloadThread:
     """Run blocking calls on one named thread so that coroutines can await them, until it is closed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         # By process id: threads do not survive a fork, and the child starts one of its own. None if this was
         # closed before it had a thread.
-        self._threads: dict[int, ThreadPoolExecutor | None] = {}
+        self._executors: dict[int, ThreadPoolExecutor | None] = {}
 
     async def __call__(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        done = self._submitted(partial(call, *args, **kwargs))
+        done = self._submit(partial(call, *args, **kwargs))
         # Whoever closes this has closed before what the call would use, so it answers at once why not.
         return call(*args, **kwargs) if done is None else await done
 
-    def _submitted(self, call: Callable[[], T]) -> Awaitable[T] | None:
+    def _submit(self, call: Callable[[], T]) -> Awaitable[T] | None:
         # Here, because most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
         import asyncio  # noqa: PLC0415
 
         # A pool takes a lock that all pools of this process share, and a task may have a loop of its own.
         with uninterrupted:
-            running = self._running()
+            running = self._get_executor()
             try:
                 return None if running is None else asyncio.get_running_loop().run_in_executor(running, call)
             except RuntimeError:  # closed, perhaps between these two lines
                 return None
 
-    def _running(self) -> ThreadPoolExecutor | None:
-        if os.getpid() not in self._threads:
+    def _get_executor(self) -> ThreadPoolExecutor | None:
+        if os.getpid() not in self._executors:
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as above
 
             # Two event loops may come here at one moment, or somebody who closes. One of them wins in this
             # one step, and what the other has made is forgotten before it has started a thread.
             made = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
-            return self._threads.setdefault(os.getpid(), made)
-        return self._threads[os.getpid()]
+            return self._executors.setdefault(os.getpid(), made)
+        return self._executors[os.getpid()]
 
     def close(self) -> None:
         """End the thread when it has done what it was given; closing twice, or before the start, is fine."""
         with uninterrupted:
-            running = self._threads.setdefault(os.getpid(), None)
+            running = self._executors.setdefault(os.getpid(), None)
             if running is not None:
                 running.shutdown()

@@ -9,36 +9,36 @@ from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar, cast, get_
 import msgspec
 from msgspec.structs import replace
 
-from forebay.app.times import Instant, Length, instant_at, length_ms, length_within, reachable
+from forebay.app.times import Duration, Instant, check_instant, duration_ms, duration_within, instant_ms
 from forebay.domain.job import (
     DAY_MS,
     LATEST_AT,
     MAX_TIMEOUT_MS,
     MIN_LEASE_MS,
     MIN_TIMEOUT_MS,
+    Dependency,
     JobId,
     Json,
-    Need,
     NewJob,
     OnFailure,
     UniqueUntil,
+    check_integer,
     check_kind,
     check_text,
-    check_whole,
 )
 from forebay.domain.retry import DEFAULT_POLICY, MAX_RETRIES, PRESETS, RetryPolicy
-from forebay.domain.share import SHARE
-from forebay.domain.workflow import needs_of
+from forebay.domain.share import FAIRNESS
+from forebay.domain.workflow import dependencies_of
 from forebay.errors import ConfigError, InvalidJob
 
 T = TypeVar("T")
-OnTaken = Literal["return", "raise"]
+ConflictAction = Literal["return", "raise"]
 Until = Literal["final", "started"]
-FailureWord = Literal["cancel", "fail", "ignore", "hold"]
+OnFailureName = Literal["cancel", "fail", "ignore", "hold"]
 KeyFrom = str | Callable[..., object]  # the name of an argument, or a function of all of them
 
 
-class HasId(Protocol):
+class SupportsId(Protocol):
     """A job in the hand: a handle, or a record."""
 
     @property
@@ -56,16 +56,16 @@ class TaskOptions(TypedDict, total=False):
     priority: int
     retries: int
     max_crashes: int
-    retry: RetryPolicy | str
-    timeout: Length | None
-    lease: Length
-    expires: Length | Instant | None
+    retry_policy: RetryPolicy | str
+    timeout: Duration | None
+    lease: Duration
+    expires: Duration | Instant | None
     tags: Sequence[str]
     metadata: Mapping[str, Json]
     limit_keys: Mapping[str, str]
     limit_by: Mapping[str, KeyFrom]
-    share: str
-    share_by: KeyFrom
+    fairness_key: str
+    fairness_by: KeyFrom
     sequence: str | None
     sequence_by: KeyFrom
     cost: int
@@ -76,36 +76,36 @@ class CallOptions(TaskOptions, total=False):
     """Options of one call."""
 
     id: str
-    delay: Length
+    delay: Duration
     run_at: Instant
-    deadline: Length | Instant
-    unique: str
+    deadline: Duration | Instant
+    unique_key: str
     unique_until: Until
-    once: str
-    once_for: Length
+    idempotency_key: str
+    idempotency_ttl: Duration
     correlation_id: str
-    on_conflict: OnTaken
-    depends_on: Sequence[str | HasId] | str | HasId
-    on_failure: FailureWord
+    on_conflict: ConflictAction
+    depends_on: Sequence[str | SupportsId] | str | SupportsId
+    on_failure: OnFailureName
     allow_missing: bool
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class JobTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """A job without its payload. Times that count from the call are kept apart until it is made."""
 
     job: NewJob
     expires_in_ms: int | None = None
     deadline_in_ms: int | None = None
-    on_conflict: OnTaken = "return"
+    on_conflict: ConflictAction = "return"
     limit_by: dict[str, KeyFrom] = {}
     sequence_by: KeyFrom | None = None
 
     @property
-    def looks_at_arguments(self) -> bool:
+    def depends_on_arguments(self) -> bool:
         """Whether arguments say more about the job than its payload."""
         return bool(self.limit_by) or self.sequence_by is not None
 
-    def made(self, payload: bytes, now_ms: Callable[[], int]) -> NewJob:
+    def build(self, payload: bytes, now_ms: Callable[[], int]) -> NewJob:
         """The job to be inserted. The clock is asked only if a time counts from now."""
         if self.expires_in_ms is None and self.deadline_in_ms is None:
             return self.job.with_payload(payload)
@@ -113,18 +113,18 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         return replace(
             self.job,
             payload=payload,
-            expires_at=_counted("expires", now, self.expires_in_ms, self.job.expires_at),
-            deadline_at=_counted("deadline", now, self.deadline_in_ms, self.job.deadline_at),
+            expires_at=_resolve_instant("expires", now, self.expires_in_ms, self.job.expires_at),
+            deadline_at=_resolve_instant("deadline", now, self.deadline_in_ms, self.job.deadline_at),
         )
 
 
-def _counted(name: str, now: int, wait: int | None, instant: int | None) -> int | None:
-    return instant if wait is None else reachable(name, now + wait)
+def _resolve_instant(name: str, now: int, wait: int | None, instant: int | None) -> int | None:
+    return instant if wait is None else check_instant(name, now + wait)
 
 
 # Options that are a field of the job as they are, those among them that are short texts, and those that are
 # lengths of time with their bounds. All are checked here, so that an error has the word that the caller used.
-_PLAIN: Final = {
+_DIRECT_FIELDS: Final = {
     "queue": "queue",
     "priority": "priority",
     "id": "id",
@@ -136,7 +136,7 @@ _PLAIN: Final = {
     "client": "client",
 }
 _TEXTS: Final = ("id", "unique", "once", "correlation_id", "client")
-_LENGTHS: Final = {
+_DURATIONS: Final = {
     "timeout": ("timeout_ms", MIN_TIMEOUT_MS, MAX_TIMEOUT_MS),
     "lease": ("lease_ms", MIN_LEASE_MS, DAY_MS),
     "delay": ("delay_ms", 0, LATEST_AT),
@@ -144,37 +144,37 @@ _LENGTHS: Final = {
 }
 
 
-def over(upper: CallOptions, lower: CallOptions) -> CallOptions:
+def merge_options(upper: CallOptions, lower: CallOptions) -> CallOptions:
     """The options of two layers; the upper one wins. A policy is a whole: it replaces the counts below it."""
     hidden = ("retries", "max_crashes") if "retry" in upper else ()
     kept = {name: value for name, value in lower.items() if name not in hidden}
     return cast(CallOptions, {**kept, **upper})  # the names and types of both are those of the class
 
 
-def draft(task: str, options: CallOptions) -> Draft:
+def make_template(task: str, options: CallOptions) -> JobTemplate:
     """The job these options describe; raises InvalidJob or ConfigError naming what is wrong."""
     check_names(options, CallOptions)
-    expires_at, expires_in = _moment("expires", options.get("expires"))
-    deadline_at, deadline_in = _moment("deadline", options.get("deadline"))
+    expires_at, expires_in = _instant_or_wait("expires", options.get("expires"))
+    deadline_at, deadline_in = _instant_or_wait("deadline", options.get("deadline"))
     job = NewJob(
         task=task,
-        policy=_policy(options),
+        policy=_retry_policy(options),
         run_at=_run_at(options),
         expires_at=expires_at,
         deadline_at=deadline_at,
         tags=_tags(options.get("tags", ())),
         metadata=_metadata(options.get("metadata", {})),
         limit_keys=_limit_keys(options),
-        unique_until=UniqueUntil(_one_of("unique_until", options.get("unique_until", "final"), Until)),
-        depends_on=_needs(options),
+        unique_until=UniqueUntil(_check_choice("unique_until", options.get("unique_until", "final"), Until)),
+        depends_on=_dependencies(options),
         allow_missing=options.get("allow_missing", False) is True,
         **_fields(cast(Mapping[str, Any], options)),  # NewJob checks what is left
     )
-    return Draft(
+    return JobTemplate(
         job=job,
         expires_in_ms=expires_in,
         deadline_in_ms=deadline_in,
-        on_conflict=_one_of("on_conflict", options.get("on_conflict", "return"), OnTaken),
+        on_conflict=_check_choice("on_conflict", options.get("on_conflict", "return"), ConflictAction),
         limit_by=_limit_by(options),
         sequence_by=_sequence_by(options),
     )
@@ -186,10 +186,10 @@ def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
         if name in options:
             check_text(name, options[name])
     return {
-        **{field: options[name] for name, field in _PLAIN.items() if name in options},
+        **{field: options[name] for name, field in _DIRECT_FIELDS.items() if name in options},
         **{
-            field: _length(name, options[name], least, most)
-            for name, (field, least, most) in _LENGTHS.items()
+            field: _duration(name, options[name], least, most)
+            for name, (field, least, most) in _DURATIONS.items()
             if name in options
         },
     }
@@ -200,10 +200,10 @@ def check_names(options: CallOptions, kind: type[TaskOptions], others: Iterable[
     known = kind.__annotations__
     for name in options:
         if name not in known:
-            raise ConfigError(_no_option(name, sorted({*known, *others})))
+            raise ConfigError(_unknown_option_message(name, sorted({*known, *others})))
 
 
-def _no_option(name: str, known: Sequence[str]) -> str:
+def _unknown_option_message(name: str, known: Sequence[str]) -> str:
     if name in CallOptions.__annotations__:
         return f"there is no option {name!r} of a task; give it to one call: task.using({name}=...)"
     from difflib import get_close_matches  # noqa: PLC0415 - only when an option was mistyped
@@ -213,10 +213,10 @@ def _no_option(name: str, known: Sequence[str]) -> str:
     return f"there is no option {name!r}; {guess} options are {', '.join(known)}"
 
 
-def _length(name: str, value: Length | None, least_ms: int, most_ms: int) -> int | None:
+def _duration(name: str, value: Duration | None, min_ms: int, max_ms: int) -> int | None:
     if value is None and name == "timeout":
         return None
-    return length_within(name, cast(Length, value), least_ms, most_ms)  # which refuses None
+    return duration_within(name, cast(Duration, value), min_ms, max_ms)  # which refuses None
 
 
 def _run_at(options: CallOptions) -> int | None:
@@ -224,16 +224,16 @@ def _run_at(options: CallOptions) -> int | None:
         return None
     if options.get("delay"):
         raise InvalidJob("give delay or run_at, not both", field="run_at")
-    return instant_at("run_at", options["run_at"])
+    return instant_ms("run_at", options["run_at"])
 
 
-def _moment(name: str, value: Length | Instant | None) -> tuple[int | None, int | None]:
+def _instant_or_wait(name: str, value: Duration | Instant | None) -> tuple[int | None, int | None]:
     """An instant, or the wait until it."""
     if value is None:
         return None, None
     if isinstance(value, datetime):
-        return instant_at(name, value), None
-    wait = length_ms(name, value)
+        return instant_ms(name, value), None
+    wait = duration_ms(name, value)
     if wait < 0:
         raise InvalidJob(f"{name} must not lie before the call: {value!r:.60}", field=name)
     return None, wait
@@ -252,9 +252,9 @@ def _metadata(value: Mapping[str, Json]) -> dict[str, Json]:
     return dict(value)
 
 
-def _needs(options: CallOptions) -> tuple[Need, ...]:
+def _dependencies(options: CallOptions) -> tuple[Dependency, ...]:
     """The jobs that one depends on, by their ids or handles."""
-    on_failure = OnFailure(_one_of("on_failure", options.get("on_failure", "cancel"), FailureWord))
+    on_failure = OnFailure(_check_choice("on_failure", options.get("on_failure", "cancel"), OnFailureName))
     given = options.get("depends_on", ())
     several = [given] if isinstance(given, str) or hasattr(given, "id") else given
     if not isinstance(several, Iterable):
@@ -262,7 +262,7 @@ def _needs(options: CallOptions) -> tuple[Need, ...]:
             f"depends_on must be a list of handles or ids, not {given!r:.60}", field="depends_on"
         )
     ids = [one if isinstance(one, str) else getattr(one, "id", one) for one in several]
-    return needs_of(dict.fromkeys(cast(list[JobId], ids)), on_failure)  # NewJob refuses what is no id
+    return dependencies_of(dict.fromkeys(cast(list[JobId], ids)), on_failure)  # NewJob refuses what is no id
 
 
 def _limit_keys(options: CallOptions) -> dict[str, str]:
@@ -270,10 +270,10 @@ def _limit_keys(options: CallOptions) -> dict[str, str]:
     value = options.get("limit_keys", {})
     if not isinstance(value, Mapping):
         raise InvalidJob(f"limit_keys must be a dict of texts, not {value!r:.60}", field="limit_keys")
-    if "share" not in options:
+    if "fairness_key" not in options:
         return dict(value)
-    check_text("share", options["share"])
-    return {**value, SHARE: options["share"]}
+    check_text("fairness_key", options["fairness_key"])
+    return {**value, FAIRNESS: options["fairness_key"]}
 
 
 def _limit_by(options: CallOptions) -> dict[str, KeyFrom]:
@@ -284,10 +284,10 @@ def _limit_by(options: CallOptions) -> dict[str, KeyFrom]:
     for kind, source in value.items():
         check_kind(kind, "limit_by")
         _check_source("limit_by", source)
-    if "share_by" not in options:
+    if "fairness_by" not in options:
         return dict(value)
-    _check_source("share_by", options["share_by"])
-    return {**value, SHARE: options["share_by"]}
+    _check_source("fairness_by", options["fairness_by"])
+    return {**value, FAIRNESS: options["fairness_by"]}
 
 
 def _sequence_by(options: CallOptions) -> KeyFrom | None:
@@ -304,13 +304,13 @@ def _check_source(name: str, source: KeyFrom) -> None:
         raise InvalidJob(f"{name} must name an argument or be a function, not {source!r:.60}", field=name)
 
 
-def _one_of(name: str, value: T, words: object) -> T:
-    if value not in get_args(words):
-        raise ConfigError(f"{name} must be one of {', '.join(get_args(words))}, not {value!r:.60}")
+def _check_choice(name: str, value: T, choices: object) -> T:
+    if value not in get_args(choices):
+        raise ConfigError(f"{name} must be one of {', '.join(get_args(choices))}, not {value!r:.60}")
     return value
 
 
-def _policy(options: CallOptions) -> RetryPolicy:
+def _retry_policy(options: CallOptions) -> RetryPolicy:
     chosen = options.get("retry", DEFAULT_POLICY)
     if isinstance(chosen, str):
         if chosen not in PRESETS:
@@ -320,9 +320,9 @@ def _policy(options: CallOptions) -> RetryPolicy:
         raise ConfigError(f"retry must be a RetryPolicy or the name of a preset, not {chosen!r:.60}")
     changes: dict[str, int] = {}
     if "retries" in options:
-        check_whole("retries", options["retries"], 0, MAX_RETRIES)
+        check_integer("retries", options["retries"], 0, MAX_RETRIES)
         changes["max_retries"] = options["retries"]
     if "max_crashes" in options:
-        check_whole("max_crashes", options["max_crashes"], 0, MAX_RETRIES)
+        check_integer("max_crashes", options["max_crashes"], 0, MAX_RETRIES)
         changes["max_crashes"] = options["max_crashes"]
     return replace(chosen, **changes) if changes else chosen

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from forebay.domain.channel import MAX_SECRET, reference_in
+from forebay.domain.channel import MAX_SECRET, secret_reference
 from forebay.domain.delivery import DeliveryPolicy
 
 _TO_ALLOW: Final = "--allow-webhooks-to, FOREBAY_ALLOW_WEBHOOKS_TO or allow_webhooks_to allows it"
@@ -35,11 +35,11 @@ def connect(policy: DeliveryPolicy, host: str, port: int, timeout: float) -> soc
 
 def resolve_secret(policy: DeliveryPolicy, secret: str) -> str:
     """The secret itself where `env:NAME` or `file:PATH` stands for it; raises DeliveryFailed."""
-    match reference_in(secret):
+    match secret_reference(secret):
         case "env", name:
             found = os.environ.get(name)
         case "file", path:
-            found = _read(policy, path)
+            found = _read_secret_file(policy, path)
         case _:
             return secret
     if not found or len(found) > MAX_SECRET or not found.isprintable():
@@ -49,7 +49,7 @@ def resolve_secret(policy: DeliveryPolicy, secret: str) -> str:
     return found
 
 
-def _read(policy: DeliveryPolicy, path: str) -> str | None:
+def _read_secret_file(policy: DeliveryPolicy, path: str) -> str | None:
     if policy.secrets_folder is None:
         raise DeliveryFailed(f"its secret {path} is in a file, and this process has no --secrets-folder")
     # Resolved: neither `..` nor a link may lead out of the folder.

@@ -9,36 +9,36 @@ from itertools import chain, islice
 from typing import Final
 
 from forebay.clock import Clock
-from forebay.domain.alert import Each, Rule
-from forebay.domain.condition import Look
-from forebay.domain.job import DAY_MS, NOTICES, QueueName
+from forebay.domain.alert import AlertRule, AlertScope
+from forebay.domain.condition import MetricLookup
+from forebay.domain.job import ALERT_QUEUE, DAY_MS, QueueName
 from forebay.domain.metrics import (
     ACTIVE_MS,
     HOUR,
     MINUTE,
     TEN_SECONDS,
-    Happened,
+    MetricEvent,
     MetricRow,
-    Tally,
+    TaskStats,
     active_consumers,
-    merged_tasks,
+    merge_tasks,
     start_of,
 )
-from forebay.domain.query import Counts, Vitals, share
+from forebay.domain.query import Counts, ServerUsage, used_ratio
 from forebay.domain.queue import Queue
-from forebay.domain.series import METRICS, Span, span_between
-from forebay.domain.worker import Pulse, WorkerInfo
-from forebay.stores.measuring import every_row
+from forebay.domain.series import METRICS, SeriesSpan, span_between
+from forebay.domain.worker import HeartbeatStatus, WorkerInfo
+from forebay.stores.measuring import iter_rows
 from forebay.stores.protocol import Reader, Store
 
 # Up to this length a window is read from the finest rows, and up to three hours from those of minutes.
 FINE_MS: Final = 10 * MINUTE
 MIDDLE_MS: Final = 3 * HOUR
 LATE_SCHEDULE_MS: Final = MINUTE
-MOST_SCHEDULES: Final = 100
+MAX_SCHEDULES: Final = 100
 # Workers write the finest rows each for itself, so a hundred of them on a hundred queues write so many in
 # twenty seconds. Where there are more, rows of minutes are read instead, which have all workers together.
-MOST_FINE_ROWS: Final = 20_000
+MAX_FINE_ROWS: Final = 20_000
 TIMEOUT: Final = "Timeout"  # what workers call the error of an attempt that took too long
 
 
@@ -46,15 +46,20 @@ _Rows = Mapping[QueueName, Sequence[MetricRow]]
 _Value = Callable[[int, str | None, str | None], float | None]
 
 
-def _tier_of(window_ms: int) -> int:
+def _resolution_for(window_ms: int) -> int:
     return TEN_SECONDS if window_ms <= FINE_MS else MINUTE if window_ms <= MIDDLE_MS else HOUR
 
 
-class Outlook:
+class MetricSnapshot:
     """One look at the store. What is read stays as it is, so that all rules judge the same moment."""
 
     def __init__(
-        self, store: Store, reader: Reader, clock: Clock, rules: Sequence[Rule], evicted: int | None = None
+        self,
+        store: Store,
+        reader: Reader,
+        clock: Clock,
+        rules: Sequence[AlertRule],
+        evicted: int | None = None,
     ) -> None:
         self._store = store
         self._reader = reader
@@ -63,9 +68,9 @@ class Outlook:
         self._evicted_before = evicted
         # Not what the answer took.
         self._skew_ms = max(0, before - self.now, self.now - clock.now_ms())
-        self._read: dict[int, tuple[int, _Rows]] = {}
-        self._spans: dict[tuple[int, str | None], Span] = {}
-        self._tallies: dict[tuple[int, str | None], dict[str, Tally]] = {}
+        self._loaded_rows: dict[int, tuple[int, _Rows]] = {}
+        self._spans: dict[tuple[int, str | None], SeriesSpan] = {}
+        self._task_stats: dict[tuple[int, str | None], dict[str, TaskStats]] = {}
         now: Mapping[str, _Value] = {
             "queue_depth": lambda _, queue, __: self._jobs("pending", queue),
             "dead_letters": lambda _, queue, __: self._jobs("dead", queue),
@@ -73,59 +78,63 @@ class Outlook:
                 name: partial(lambda state, _, queue, __: self._jobs(state, queue), name)
                 for name in ("scheduled", "blocked", "pending", "running", "retrying")
             },
-            "queue_fill": lambda _, queue, __: self._fill(queue),
+            "queue_fill": lambda _, queue, __: self._used_ratio(queue),
             "workers": lambda _, queue, __: self._workers_alive(queue),
             "consumers": lambda _, queue, __: self._consumers(queue),
             "workers_healthy": lambda _, queue, __: self._workers_healthy(queue),
             "late_schedules": lambda *_: self._late_schedules,
             "clock_skew_ms": lambda *_: self._skew_ms,
-            "store_memory": lambda *_: self._vitals.memory,
-            "store_memory_share": lambda *_: share(self._vitals.memory, self._vitals.memory_limit),
+            "store_memory": lambda *_: self._server_usage.memory,
+            "store_memory_share": lambda *_: used_ratio(
+                self._server_usage.memory, self._server_usage.memory_limit
+            ),
             "store_evictions": lambda *_: self._evictions,
-            "store_connections_share": lambda *_: share(
-                self._vitals.connections, self._vitals.connection_limit
+            "store_connections_share": lambda *_: used_ratio(
+                self._server_usage.connections, self._server_usage.connection_limit
             ),
         }
         lately: Mapping[str, _Value] = {
-            "timeouts": lambda *scope: self._span(*scope).tally.errors.get(TIMEOUT, 0),
+            "timeouts": lambda *scope: self._span(*scope).stats.errors.get(TIMEOUT, 0),
             "completed_per_second": self._per_second,
-            "usual_completed_per_second": lambda _, queue, task: self._usual_per_second(queue, task),
+            "usual_completed_per_second": lambda _, queue, task: self._baseline_per_second(queue, task),
             "usual_run_p99_ms": lambda _, queue, task: self._span(
                 DAY_MS, queue, task
-            ).tally.run.percentile_ms(99),
+            ).stats.run.percentile_ms(99),
         }
         self._values: Mapping[str, _Value] = {**now, **lately}
         # A rule about nothing but now reads no rows, however long its window is.
-        self._longest: defaultdict[int, int] = defaultdict(int, {HOUR: DAY_MS})
+        self._longest_windows: defaultdict[int, int] = defaultdict(int, {HOUR: DAY_MS})
         for rule in rules:
-            if rule.enabled and (rule.each is Each.TASK or not rule.parsed.metrics() <= now.keys()):
-                tier = _tier_of(rule.window_ms)
-                self._longest[tier] = max(self._longest[tier], rule.window_ms)
+            if rule.enabled and (
+                rule.per is AlertScope.TASK or not rule.parsed_condition.metrics() <= now.keys()
+            ):
+                tier = _resolution_for(rule.window_ms)
+                self._longest_windows[tier] = max(self._longest_windows[tier], rule.window_ms)
 
-    def scopes(self, rule: Rule) -> Sequence[str | None]:
+    def scopes(self, rule: AlertRule) -> Sequence[str | None]:
         """What a rule looks at one by one; one None if it does not."""
-        if rule.each is Each.QUEUE:
+        if rule.per is AlertScope.QUEUE:
             return sorted(self.counts)
-        if rule.each is Each.TASK:
+        if rule.per is AlertScope.TASK:
             return sorted(self._tasks(rule.window_ms, rule.queue))
         return [None]
 
-    def of(self, rule: Rule, scope: str | None) -> Look:
+    def metric_lookup(self, rule: AlertRule, scope: str | None) -> MetricLookup:
         """What metrics are for a rule, and for one of what it looks at."""
-        queue = scope if rule.each is Each.QUEUE else rule.queue
-        task = scope if rule.each is Each.TASK else rule.task
+        queue = scope if rule.per is AlertScope.QUEUE else rule.queue
+        task = scope if rule.per is AlertScope.TASK else rule.task
         return lambda metric: self._value(metric, rule.window_ms, queue, task)
 
-    def seen(self, rule: Rule, scope: str | None) -> dict[str, float]:
+    def condition_values(self, rule: AlertRule, scope: str | None) -> dict[str, float]:
         """The metrics of its condition, as far as they are known."""
-        look = self.of(rule, scope)
-        found = {metric: look(metric) for metric in rule.parsed.metrics()}
+        look = self.metric_lookup(rule, scope)
+        found = {metric: look(metric) for metric in rule.parsed_condition.metrics()}
         return {metric: value for metric, value in found.items() if value is not None}
 
     @property
     def has_notices(self) -> bool:
         """Whether there is news of alerts on the way."""
-        counts = self._all_counts.get(NOTICES)
+        counts = self._all_counts.get(ALERT_QUEUE)
         return counts is not None and counts.live > 0
 
     def _value(self, metric: str, window_ms: int, queue: str | None, task: str | None) -> float | None:
@@ -144,7 +153,7 @@ class Outlook:
     # delivered too.
     @cached_property
     def counts(self) -> dict[QueueName, Counts]:
-        return {name: counts for name, counts in self._all_counts.items() if name != NOTICES}
+        return {name: counts for name, counts in self._all_counts.items() if name != ALERT_QUEUE}
 
     def _jobs(self, state: str, queue: str | None) -> int:
         if queue is not None:
@@ -155,11 +164,13 @@ class Outlook:
     def _queues(self) -> list[Queue]:
         return self._reader.queues()
 
-    def _fill(self, queue: str | None) -> float | None:
-        return max(self._fills.values(), default=None) if queue is None else self._fills.get(queue)
+    def _used_ratio(self, queue: str | None) -> float | None:
+        return (
+            max(self._used_ratios.values(), default=None) if queue is None else self._used_ratios.get(queue)
+        )
 
     @cached_property
-    def _fills(self) -> dict[str, float]:
+    def _used_ratios(self) -> dict[str, float]:
         return {
             one.name: self.counts[one.name].pending / one.settings.max_length
             for one in self._queues
@@ -178,11 +189,13 @@ class Outlook:
                 found[queue].append(one)
         return dict(found)
 
-    def _serving(self, queue: str | None) -> Sequence[WorkerInfo]:
+    def _workers_of(self, queue: str | None) -> Sequence[WorkerInfo]:
         return self._workers if queue is None else self._workers_by_queue.get(queue, ())
 
     def _workers_alive(self, queue: str | None) -> int:
-        return sum(one.pulse(self.now) is not Pulse.DEAD for one in self._serving(queue))
+        return sum(
+            one.heartbeat_status(self.now) is not HeartbeatStatus.DEAD for one in self._workers_of(queue)
+        )
 
     def _consumers(self, queue: str | None) -> int:
         others = self._active_consumers
@@ -192,34 +205,37 @@ class Outlook:
     @cached_property
     def _active_consumers(self) -> Counter[QueueName]:
         """Those that are no workers. Rows of their own are read for it, so rules ask for it last."""
-        rows = every_row(self._reader, TEN_SECONDS, self.now - 2 * ACTIVE_MS, self.now + TEN_SECONDS)
-        return active_consumers((row for row in rows if row.queue != NOTICES), self.now)
+        rows = iter_rows(self._reader, TEN_SECONDS, self.now - 2 * ACTIVE_MS, self.now + TEN_SECONDS)
+        return active_consumers((row for row in rows if row.queue != ALERT_QUEUE), self.now)
 
     def _workers_healthy(self, queue: str | None) -> float | None:
-        workers = self._serving(queue)
+        workers = self._workers_of(queue)
         well = sum(
-            one.pulse(self.now) is Pulse.ALIVE and not one.stuck and not one.is_worn and not one.is_overdue
+            one.heartbeat_status(self.now) is HeartbeatStatus.ALIVE
+            and not one.stuck
+            and not one.is_worn
+            and not one.is_overdue
             for one in workers
         )
         return well / len(workers) if workers else None
 
     @cached_property
     def _late_schedules(self) -> int:
-        due = self._store.due_schedules(MOST_SCHEDULES)
-        return sum((one.due_at or due.now) <= due.now - LATE_SCHEDULE_MS for one in due.schedules)
+        due = self._store.due_schedules(MAX_SCHEDULES)
+        return sum((one.check_at or due.now) <= due.now - LATE_SCHEDULE_MS for one in due.schedules)
 
     @cached_property
-    def _vitals(self) -> Vitals:
-        return self._reader.vitals()
+    def _server_usage(self) -> ServerUsage:
+        return self._reader.server_usage()
 
     @property
     def evicted(self) -> int | None:
         """How many keys the server has ever thrown away, for the next look to compare with."""
-        return self._vitals.evicted if "_vitals" in self.__dict__ else self._evicted_before
+        return self._server_usage.evicted if "_vitals" in self.__dict__ else self._evicted_before
 
     @property
     def _evictions(self) -> int | None:
-        now, before = self._vitals.evicted, self._evicted_before
+        now, before = self._server_usage.evicted, self._evicted_before
         if now is None or before is None:
             return None
         return now - before if now >= before else now  # a server that was started anew counts from 0
@@ -228,55 +244,57 @@ class Outlook:
 
     def _rows(self, window_ms: int, queue: str | None) -> tuple[list[MetricRow], int]:
         """The rows of a window, and of the span before it; and when the window begins."""
-        tier, chosen = self._of_tier(_tier_of(window_ms))
+        tier, chosen = self._rows_by_queue(_resolution_for(window_ms))
         start = start_of(self.now - window_ms, tier)
         rows = chain(*chosen.values()) if queue is None else chosen.get(QueueName(queue), ())
-        return [row for row in rows if row.start >= start - tier], start
+        return [row for row in rows if row.starts_at >= start - tier], start
 
-    def _of_tier(self, tier: int) -> tuple[int, _Rows]:
+    def _rows_by_queue(self, resolution: int) -> tuple[int, _Rows]:
         """All rows of a tier that some rule needs, by queue; or of minutes where the finest are too many."""
-        if tier not in self._read:
-            since = start_of(self.now - self._longest[tier], tier) - tier
-            rows = every_row(self._reader, tier, since, self.now + tier)
-            if tier == TEN_SECONDS:
-                rows = islice(rows, MOST_FINE_ROWS + 1)
+        if resolution not in self._loaded_rows:
+            since = start_of(self.now - self._longest_windows[resolution], resolution) - resolution
+            rows = iter_rows(self._reader, resolution, since, self.now + resolution)
+            if resolution == TEN_SECONDS:
+                rows = islice(rows, MAX_FINE_ROWS + 1)
             by_queue: defaultdict[QueueName, list[MetricRow]] = defaultdict(list)
             read = 0
             for row in rows:
                 read += 1
-                if row.queue != NOTICES:
+                if row.queue != ALERT_QUEUE:
                     by_queue[row.queue].append(row)
-            if tier == TEN_SECONDS and read > MOST_FINE_ROWS:
-                self._longest[MINUTE] = max(self._longest[MINUTE], self._longest[tier])
-                self._read[tier] = self._of_tier(MINUTE)
+            if resolution == TEN_SECONDS and read > MAX_FINE_ROWS:
+                self._longest_windows[MINUTE] = max(
+                    self._longest_windows[MINUTE], self._longest_windows[resolution]
+                )
+                self._loaded_rows[resolution] = self._rows_by_queue(MINUTE)
             else:
-                self._read[tier] = tier, dict(by_queue)
-        return self._read[tier]
+                self._loaded_rows[resolution] = resolution, dict(by_queue)
+        return self._loaded_rows[resolution]
 
-    def _span(self, window_ms: int, queue: str | None, task: str | None) -> Span:
+    def _span(self, window_ms: int, queue: str | None, task: str | None) -> SeriesSpan:
         if task is not None:
-            return Span(self._tasks(window_ms, queue).get(task, Tally()))
+            return SeriesSpan(self._tasks(window_ms, queue).get(task, TaskStats()))
         if (window_ms, queue) not in self._spans:
             self._spans[window_ms, queue] = span_between(*self._rows(window_ms, queue))
         return self._spans[window_ms, queue]
 
-    def _tasks(self, window_ms: int, queue: str | None) -> dict[str, Tally]:
-        if (window_ms, queue) not in self._tallies:
+    def _tasks(self, window_ms: int, queue: str | None) -> dict[str, TaskStats]:
+        if (window_ms, queue) not in self._task_stats:
             rows, start = self._rows(window_ms, queue)
-            found = merged_tasks(row.tasks for row in rows if row.start >= start)
-            self._tallies[window_ms, queue] = found
-        return self._tallies[window_ms, queue]
+            found = merge_tasks(row.tasks for row in rows if row.starts_at >= start)
+            self._task_stats[window_ms, queue] = found
+        return self._task_stats[window_ms, queue]
 
     def _per_second(self, window_ms: int, queue: str | None, task: str | None) -> float:
-        tier, _ = self._of_tier(_tier_of(window_ms))
+        tier, _ = self._rows_by_queue(_resolution_for(window_ms))
         length_ms = self.now - start_of(self.now - window_ms, tier)
-        return self._span(window_ms, queue, task).count(Happened.COMPLETED) * 1_000 / length_ms
+        return self._span(window_ms, queue, task).count(MetricEvent.COMPLETED) * 1_000 / length_ms
 
-    def _usual_per_second(self, queue: str | None, task: str | None) -> float | None:
+    def _baseline_per_second(self, queue: str | None, task: str | None) -> float | None:
         rows, start = self._rows(DAY_MS, queue)
         # What has run for an hour is not slow because there was nothing on the day before.
-        first = min((max(row.start, start) for row in rows), default=None)
+        first = min((max(row.starts_at, start) for row in rows), default=None)
         if first is None or first >= self.now:
             return None
-        completed = self._span(DAY_MS, queue, task).count(Happened.COMPLETED)
+        completed = self._span(DAY_MS, queue, task).count(MetricEvent.COMPLETED)
         return completed * 1_000 / (self.now - first)

@@ -9,22 +9,22 @@ from typing import Final, TypeVar
 from forebay.errors import StoreBusy
 
 # As long as PostgreSQL is waited for by default: a transaction of a web request is mostly over by then.
-PATIENCE_SECONDS: Final = 2.0
+BUSY_RETRY_SECONDS: Final = 2.0
 FIRST_PAUSE_SECONDS: Final = 0.005
-LONGEST_PAUSE_SECONDS: Final = 0.25
+MAX_PAUSE_SECONDS: Final = 0.25
 
 T = TypeVar("T")
 
 
 def pauses(seconds: float | None = None) -> Iterator[float]:
     """Yield pauses between tries, each twice as long as the one before, until the time is over."""
-    until, pause = monotonic() + (PATIENCE_SECONDS if seconds is None else seconds), FIRST_PAUSE_SECONDS
+    until, pause = monotonic() + (BUSY_RETRY_SECONDS if seconds is None else seconds), FIRST_PAUSE_SECONDS
     while (left := until - monotonic()) > 0:
         yield min(pause, left)
-        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
 
-def call_again(call: Callable[[], T], busy: StoreBusy) -> T:
+def retry_busy(call: Callable[[], T], busy: StoreBusy) -> T:
     """Repeat a call that has raised `busy`, on the thread of its caller and under no lock."""
     for pause in pauses():
         sleep(pause)
@@ -35,8 +35,8 @@ def call_again(call: Callable[[], T], busy: StoreBusy) -> T:
     raise busy
 
 
-async def call_again_async(call: Callable[[], Awaitable[T]], busy: StoreBusy) -> T:
-    """`call_again` for coroutines; nobody else on the loop waits."""
+async def retry_busy_async(call: Callable[[], Awaitable[T]], busy: StoreBusy) -> T:
+    """`retry_busy` for coroutines; nobody else on the loop waits."""
     from asyncio import sleep as pass_by  # noqa: PLC0415 - most programs that enqueue have no event loop
 
     for pause in pauses():

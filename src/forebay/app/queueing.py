@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack, cast
 
 from forebay.app.client import Client
-from forebay.app.times import Length, length_ms
+from forebay.app.times import Duration, duration_ms
 from forebay.domain.job import QueueName, check_queue_name
 from forebay.errors import ConfigError
 
@@ -24,36 +24,36 @@ class QueueOptions(TypedDict, total=False):
 
     mode: Literal["aging", "strict", "fifo"]
     weight: int
-    lease: Length
+    lease: Duration
     max_length: int | None
     default_priority: int
     min_priority: int
     max_priority: int
-    aging: Length
+    aging: Duration
     max_aging_bonus: float | None
     retry_penalty: float
     deadline_weight: float
-    deadline_horizon: Length
-    keep_finished: Length
-    keep_dead: Length
+    deadline_horizon: Duration
+    keep_finished: Duration
+    keep_dead: Duration
     archive: bool
-    keep_archive: Length
+    keep_archive: Duration
     enqueue_rate: int | None
     enqueue_burst: int | None
     client_rate: int | None
     client_burst: int | None
-    share_weights: Mapping[str, int]
+    fairness_weights: Mapping[str, int]
     promote_per_second: int | None
 
 
-class Queueing:
+class QueueAdmin:
     """The part of an app that has to do with queues."""
 
     client: Client
     engine: Engine
 
     @property
-    def dead(self) -> DeadLetters:
+    def dead_letters(self) -> DeadLetters:
         """The dead letters: their failure `groups`, and `revive`, `purge` and `ramp` for many of them."""
         from forebay.app.dead import DeadLetters  # noqa: PLC0415 - most programs look at none
 
@@ -66,7 +66,7 @@ class Queueing:
 
         return Limits(self.client)
 
-    def configure(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
+    def configure_queue(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
         """Create a queue, or change what is named of its settings; everybody follows at once.
 
             app.configure("mail", max_length=10_000, enqueue_rate=100)
@@ -74,36 +74,36 @@ class Queueing:
         Raises ConfigError for a wrong value.
         """
         check_queue_name(queue)
-        changes = _changes(options)
+        changes = _setting_changes(options)
         client = self.client
         return client.write(lambda store: store.save_queue(QueueName(queue), changes, actor=client.actor))
 
-    async def configure_async(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
+    async def configure_queue_async(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
         """`configure` for coroutines."""
-        return await self.client.offloaded(self.configure, queue, **options)
+        return await self.client.run_in_thread(self.configure_queue, queue, **options)
 
-    def drain_seconds(self, queue: str) -> float | None:
+    def estimate_drain_seconds(self, queue: str) -> float | None:
         """How long it takes to work off what is pending in a queue, at its pace of the last minute; None if
         nothing was completed lately."""
         name = QueueName(queue)
         pending = self.client.counts([name])[name].pending
-        pace = self.client.read(lambda reader: reader.paces([name]))[name]
+        pace = self.client.read(lambda reader: reader.throughputs([name]))[name]
         wait_ms = pace.wait_ms(pending) if pending else 0
         return None if wait_ms is None else wait_ms / 1_000
 
-    async def drain_seconds_async(self, queue: str) -> float | None:
+    async def estimate_drain_seconds_async(self, queue: str) -> float | None:
         """`drain_seconds` for coroutines."""
-        return await self.client.offloaded(self.drain_seconds, queue)
+        return await self.client.run_in_thread(self.estimate_drain_seconds, queue)
 
 
-def _changes(options: QueueOptions) -> dict[str, object]:
+def _setting_changes(options: QueueOptions) -> dict[str, object]:
     """These options as the store takes them."""
     from forebay.domain.queue import QueueSettings  # noqa: PLC0415 - most programs set nothing
 
     known, changes = QueueSettings.__struct_fields__, dict[str, object]()
     for name, value in cast(Mapping[str, Any], options).items():
         if f"{name}{_UNIT}" in known:
-            changes[f"{name}{_UNIT}"] = length_ms(name, value)
+            changes[f"{name}{_UNIT}"] = duration_ms(name, value)
         elif name in known and not name.endswith(_UNIT):
             changes[name] = value
         else:

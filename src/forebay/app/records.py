@@ -20,19 +20,20 @@ J = TypeVar("J", Job, NewJob)
 _FREE: Final = "metadata"
 
 
-def as_dict(job: Job | NewJob) -> dict[str, Any]:
+def job_to_dict(job: Job | NewJob) -> dict[str, Any]:
     """All fields of a job, as values that JSON knows."""
     fields: dict[str, Any] = msgspec.to_builtins(job)
     return fields
 
 
-def as_json(job: Job | NewJob) -> bytes:
+def job_to_json(job: Job | NewJob) -> bytes:
     """All fields of a job as one JSON object."""
     return msgspec.json.encode(job)
 
 
-def from_dict(kind: type[J], fields: Mapping[str, Any]) -> J:
-    """The job that `as_dict` was given; raises InvalidJob for fields that are missing, unknown or wrong."""
+def job_from_dict(kind: type[J], fields: Mapping[str, Any]) -> J:
+    """The job that `job_to_dict` was given; raises InvalidJob for fields that are missing, unknown or
+    wrong."""
     hints = _hints(kind)
     for name in fields:
         if name not in hints:
@@ -43,13 +44,13 @@ def from_dict(kind: type[J], fields: Mapping[str, Any]) -> J:
         raise InvalidJob(f"a {kind.__name__} cannot be made of this: {exc}") from exc
 
 
-def from_json(kind: type[J], data: bytes | str) -> J:
-    """The job that `as_json` was given; raises InvalidJob like `from_dict`."""
+def job_from_json(kind: type[J], data: bytes | str) -> J:
+    """The job that `as_json` was given; raises InvalidJob like `job_from_dict`."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise InvalidJob(f"this is not a job as JSON: {exc!s:.120}") from exc
-    return from_dict(kind, fields)
+    return job_from_dict(kind, fields)
 
 
 def _value(name: str, hint: Any, value: Any) -> Any:

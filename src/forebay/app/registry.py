@@ -11,7 +11,7 @@ from forebay.errors import ConfigError, UnknownTask
 
 if TYPE_CHECKING:
     from forebay.app.middleware import Middleware
-    from forebay.domain.schedule import Definition
+    from forebay.domain.schedule import ScheduleDefinition
 
 
 class Registry:
@@ -21,7 +21,7 @@ class Registry:
         self._tasks: dict[str, Task[..., Any]] = {}
         self.hooks: Hooks = Hooks()
         self.middleware: list[Middleware] = []
-        self.schedules: dict[str, Definition] = {}
+        self.schedules: dict[str, ScheduleDefinition] = {}
 
     def add(self, task: Task[..., Any]) -> None:
         """Register a task under its name and its aliases; if one of them is taken it is an error, and nothing
@@ -31,12 +31,13 @@ class Registry:
             taken = self._tasks.get(name)
             if taken is not None:
                 raise ConfigError(
-                    f"two tasks are called {name!r}: {_where(taken, name)} and {_where(task, name)}; "
+                    f"two tasks are called {name!r}: {_describe_location(taken, name)} and "
+                    f"{_describe_location(task, name)}; "
                     "give one of them another name"
                 )
         self._tasks.update(dict.fromkeys(names, task))
 
-    def add_schedule(self, definition: Definition) -> None:
+    def add_schedule(self, definition: ScheduleDefinition) -> None:
         """Declare a schedule; two of one name are an error."""
         if definition.name in self.schedules:
             raise ConfigError(
@@ -44,10 +45,10 @@ class Registry:
             )
         self.schedules[definition.name] = definition
 
-    def returned(self, name: str, value: Any) -> Any:
+    def coerce_result(self, name: str, value: Any) -> Any:
         """A result as its task's annotation wants it; as it was stored if the task is unknown here."""
         task = self._tasks.get(name)
-        return value if task is None else task.returned(value)
+        return value if task is None else task.coerce_result(value)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
         try:
@@ -67,6 +68,6 @@ class Registry:
         return len(self._tasks)
 
 
-def _where(task: Task[..., Any], name: str) -> str:
+def _describe_location(task: Task[..., Any], name: str) -> str:
     place = f"{task.func.__module__}.{task.func.__qualname__}"
     return place if task.name == name else f"{place} (an alias of {task.name!r})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.app.handle import result_of
+from forebay.app.handle import decode_final_result
 from forebay.domain.job import Job, JobId
 from forebay.errors import JobCancelled, JobFailed, JobNotFound
 
@@ -20,13 +20,13 @@ def parent_results(client: Client, job_id: JobId) -> list[Any]:
     found: list[Job | None] = []
     for first in range(0, len(parents), _PAGE):
         found += client.jobs(parents[first : first + _PAGE])
-    return [_result(client, parent, job) for parent, job in zip(parents, found, strict=True)]
+    return [_parent_result(client, parent, job) for parent, job in zip(parents, found, strict=True)]
 
 
-def _result(client: Client, parent: JobId, job: Job | None) -> Any:
+def _parent_result(client: Client, parent: JobId, job: Job | None) -> Any:
     if job is None:
         return JobNotFound(f"job {parent} has been forgotten, and its result with it")
     try:
-        return result_of(job, client.returned)
+        return decode_final_result(job, client.coerce_result)
     except (JobFailed, JobCancelled) as failed:
         return failed

@@ -5,15 +5,15 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from forebay.app.grouping import check_newest
-from forebay.app.searching import listed
-from forebay.domain.group import NEWEST, RetryStats, retry_stats_of
+from forebay.app.searching import search_jobs
+from forebay.domain.group import DEFAULT_NEWEST, RetryStats, retry_stats_of
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.stores.protocol import Reader
 
 
-def retry_stats(reader: Reader, query: JobQuery, newest: int = NEWEST) -> RetryStats:
+def retry_stats(reader: Reader, query: JobQuery, newest: int = DEFAULT_NEWEST) -> RetryStats:
     """How the jobs that fit fared that have completed or died; of the `newest` ones."""
     check_newest(newest)
-    page = listed(reader, replace(query, states=(JobState.COMPLETED, JobState.DEAD)), newest, None)
-    return retry_stats_of(page.jobs, is_whole=page.after is None)
+    page = search_jobs(reader, replace(query, states=(JobState.COMPLETED, JobState.DEAD)), newest, None)
+    return retry_stats_of(page.jobs, is_complete=page.after is None)

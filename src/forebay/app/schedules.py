@@ -14,12 +14,12 @@ from forebay.app.client import Client
 from forebay.app.firing import fire_due
 from forebay.app.handle import JobHandle
 from forebay.app.options import CallOptions
-from forebay.app.planning import WhenOptions, define, times
+from forebay.app.planning import ScheduleTimingOptions, make_definition, timing_fields
 from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.app.times import as_datetime
-from forebay.domain.firing import Move, by_hand, next_runs, planned
-from forebay.domain.schedule import Definition, Firing, FiringStatus, Schedule, iso
+from forebay.domain.firing import ScheduleAdvance, manual_run, next_runs, plan_runs
+from forebay.domain.schedule import Schedule, ScheduleDefinition, ScheduleRun, ScheduleRunStatus, iso
 from forebay.errors import (
     ConfigError,
     ForebayError,
@@ -28,13 +28,13 @@ from forebay.errors import (
     ScheduleNotFound,
     StoreUnavailable,
 )
-from forebay.stores.protocol import Reader, Receipt, Store
-from forebay.stores.scheduling import Fired
+from forebay.stores.protocol import InsertResult, Reader, Store
+from forebay.stores.scheduling import FireResult
 
 T = TypeVar("T")
 
 # Each time somebody else has changed the schedule in between; that is as often as anybody can be unlucky.
-TRIES: Final = 20
+MAX_TRIES: Final = 20
 PAGE: Final = 500
 
 
@@ -57,7 +57,7 @@ class Schedules:
         kwargs: Mapping[str, Any] | None = None,
         *,
         options: CallOptions | None = None,
-        **when: Unpack[WhenOptions],
+        **timing: Unpack[ScheduleTimingOptions],
     ) -> Schedule:
         """Make a schedule, or give the one of this name another definition.
 
@@ -68,34 +68,36 @@ class Schedules:
         it, a cron line that is wrong or never matches, an unknown zone, times that are over. One that is
         paused stays paused; where the times are as before, the next run is too.
         """
-        return self.keep(define(self._registry, name, task, args, kwargs, options or {}, when))
-
-    def keep(self, definition: Definition) -> Schedule:
-        """`save` for a definition that is made."""
-        return self._changed(
-            definition.name, lambda now, known: _redefined(known, definition, now, self._roll())
+        return self.save_definition(
+            make_definition(self._registry, name, task, args, kwargs, options or {}, timing)
         )
 
-    def update(self, name: str, **changes: Unpack[WhenOptions]) -> Schedule:
+    def save_definition(self, definition: ScheduleDefinition) -> Schedule:
+        """`save` for a definition that is made."""
+        return self._update_existing(
+            definition.name, lambda now, known: _apply_definition(known, definition, now, self._roll())
+        )
+
+    def update(self, name: str, **changes: Unpack[ScheduleTimingOptions]) -> Schedule:
         """Change some of what a schedule was saved with; other times count from now. Raises
         ScheduleNotFound."""
-        fields = times(changes)
+        fields = timing_fields(changes)
         if fields.keys() & {"cron", "every_ms", "at"}:
             fields = {"cron": None, "every_ms": None, "at": None, **fields}
 
         def changed(now: int, known: Schedule | None) -> Schedule:
-            definition = replace(_found(name, known).definition, **fields)
-            return _redefined(known, definition, now, self._roll())
+            definition = replace(_require(name, known).definition, **fields)
+            return _apply_definition(known, definition, now, self._roll())
 
-        return self._changed(name, changed)
+        return self._update_existing(name, changed)
 
     def pause(self, name: str) -> bool:
         """Enqueue nothing from now on; whether there is such a schedule."""
-        return self._paused(name, lambda now, known: replace(known, is_paused=True, due_at=None))
+        return self._set_paused(name, lambda now, known: replace(known, is_paused=True, check_at=None))
 
     def resume(self, name: str) -> bool:
         """Go on with the next run from now: what fell into the pause is not caught up."""
-        return self._paused(name, lambda now, known: planned(_going(known), now, self._roll()))
+        return self._set_paused(name, lambda now, known: plan_runs(_unpause(known), now, self._roll()))
 
     def remove(self, name: str) -> bool:
         """Forget a schedule with its history; whether there was one. Jobs that it made stay."""
@@ -116,35 +118,37 @@ class Schedules:
 
     def preview(self, name: str, runs: int = 10) -> Sequence[datetime]:
         """When it would run next, as aware datetimes in UTC, whether it is paused or not."""
-        now, known = self._looked(name)
+        now, known = self._load(name)
         return [
-            at for at in map(as_datetime, islice(next_runs(_found(name, known).definition, now), runs)) if at
+            at
+            for at in map(as_datetime, islice(next_runs(_require(name, known).definition, now), runs))
+            if at
         ]
 
-    def history(self, name: str, limit: int = 100) -> Sequence[Firing]:
+    def history(self, name: str, limit: int = 100) -> Sequence[ScheduleRun]:
         """What became of the last runs, newest first."""
-        return self._client.read(lambda reader: reader.firings(name, limit=limit))
+        return self._client.read(lambda reader: reader.schedule_runs(name, limit=limit))
 
     def fire(self, name: str) -> JobHandle[Any]:
         """Enqueue its job now, whatever its times are; what comes next stays as it is.
 
         The handle is of the job before, with `is_new` false, where runs may not overlap and it has not ended.
         """
-        for _ in range(TRIES):
-            now, known = self._looked(name)
-            fired = self._moved(by_hand(_found(name, known), now))
-            if fired.done:
-                return self._handle(name, fired.firings)
-        raise _too_busy(name)
+        for _ in range(MAX_TRIES):
+            now, known = self._load(name)
+            fired = self._fire_one(manual_run(_require(name, known), now))
+            if fired.applied:
+                return self._build_handle(name, fired.runs)
+        raise _contention_error(name)
 
-    def fire_due(self, most: int = 100) -> int:
-        """Enqueue the runs of up to `most` schedules that are due, as workers do every second; how many jobs
+    def fire_due(self, limit: int = 100) -> int:
+        """Enqueue the runs of up to `limit` schedules that are due, as workers do every second; how many jobs
         that made."""
-        return self._client.write(lambda store: fire_due(store, self._roll, most)[0])
+        return self._client.write(lambda store: fire_due(store, self._roll, limit)[0])
 
     def recompute(self) -> int:
         """Work out all next runs again, after new rules for a time zone were installed; how many changed."""
-        return sum(self._recomputed(one) for one in self.list() if not one.is_paused)
+        return sum(self._recompute_one(one) for one in self.list() if not one.is_paused)
 
     # The same for coroutines
 
@@ -156,113 +160,115 @@ class Schedules:
         kwargs: Mapping[str, Any] | None = None,
         *,
         options: CallOptions | None = None,
-        **when: Unpack[WhenOptions],
+        **timing: Unpack[ScheduleTimingOptions],
     ) -> Schedule:
         """`save` for coroutines."""
-        definition = define(self._registry, name, task, args, kwargs, options or {}, when)
-        return await self.keep_async(definition)
+        definition = make_definition(self._registry, name, task, args, kwargs, options or {}, timing)
+        return await self.save_definition_async(definition)
 
-    async def keep_async(self, definition: Definition) -> Schedule:
+    async def save_definition_async(self, definition: ScheduleDefinition) -> Schedule:
         """`keep` for coroutines."""
-        return await self._client.offloaded(self.keep, definition)
+        return await self._client.run_in_thread(self.save_definition, definition)
 
-    async def update_async(self, name: str, **changes: Unpack[WhenOptions]) -> Schedule:
+    async def update_async(self, name: str, **changes: Unpack[ScheduleTimingOptions]) -> Schedule:
         """`update` for coroutines."""
-        return await self._client.offloaded(self.update, name, **changes)
+        return await self._client.run_in_thread(self.update, name, **changes)
 
     async def pause_async(self, name: str) -> bool:
         """`pause` for coroutines."""
-        return await self._client.offloaded(self.pause, name)
+        return await self._client.run_in_thread(self.pause, name)
 
     async def resume_async(self, name: str) -> bool:
         """`resume` for coroutines."""
-        return await self._client.offloaded(self.resume, name)
+        return await self._client.run_in_thread(self.resume, name)
 
     async def remove_async(self, name: str) -> bool:
         """`remove` for coroutines."""
-        return await self._client.offloaded(self.remove, name)
+        return await self._client.run_in_thread(self.remove, name)
 
     async def get_async(self, name: str) -> Schedule | None:
         """`get` for coroutines."""
-        return await self._client.offloaded(self.get, name)
+        return await self._client.run_in_thread(self.get, name)
 
     async def list_async(self, *, enabled_only: bool = False, task: str | None = None) -> Sequence[Schedule]:
         """`list` for coroutines."""
-        return await self._client.offloaded(self.list, enabled_only=enabled_only, task=task)
+        return await self._client.run_in_thread(self.list, enabled_only=enabled_only, task=task)
 
     async def preview_async(self, name: str, runs: int = 10) -> Sequence[datetime]:
         """`preview` for coroutines."""
-        return await self._client.offloaded(self.preview, name, runs)
+        return await self._client.run_in_thread(self.preview, name, runs)
 
-    async def history_async(self, name: str, limit: int = 100) -> Sequence[Firing]:
+    async def history_async(self, name: str, limit: int = 100) -> Sequence[ScheduleRun]:
         """`history` for coroutines."""
-        return await self._client.offloaded(self.history, name, limit)
+        return await self._client.run_in_thread(self.history, name, limit)
 
     async def fire_async(self, name: str) -> JobHandle[Any]:
         """`fire` for coroutines."""
-        return await self._client.offloaded(self.fire, name)
+        return await self._client.run_in_thread(self.fire, name)
 
-    async def fire_due_async(self, most: int = 100) -> int:
+    async def fire_due_async(self, limit: int = 100) -> int:
         """`fire_due` for coroutines."""
-        return await self._client.offloaded(self.fire_due, most)
+        return await self._client.run_in_thread(self.fire_due, limit)
 
     async def recompute_async(self) -> int:
         """`recompute` for coroutines."""
-        return await self._client.offloaded(self.recompute)
+        return await self._client.run_in_thread(self.recompute)
 
     # How
 
-    def _recomputed(self, schedule: Schedule) -> bool:
+    def _recompute_one(self, schedule: Schedule) -> bool:
         def again(now: int, known: Schedule | None) -> Schedule | None:
             # A run whose time has come was worked out by the rules of that time, though it may still wait:
             # for the run before, or by chance.
-            if known is None or known.next_at is None or known.next_at <= now:
+            if known is None or known.next_run_at is None or known.next_run_at <= now:
                 return known
-            return planned(known, now, self._roll())
+            return plan_runs(known, now, self._roll())
 
-        after = self._tried(schedule.name, again)
-        return after is not None and after.next_at != schedule.next_at
+        after = self._update_with_retry(schedule.name, again)
+        return after is not None and after.next_run_at != schedule.next_run_at
 
-    def _handle(self, name: str, firings: Sequence[Firing]) -> JobHandle[Any]:
+    def _build_handle(self, name: str, firings: Sequence[ScheduleRun]) -> JobHandle[Any]:
         [firing] = firings
         if firing.job_id is None:
             raise QueueClosed(f"schedule {name} was not fired: {firing.reason}")
-        is_new = firing.status is FiringStatus.ENQUEUED
-        return JobHandle(self._client, Receipt(id=firing.job_id, is_new=is_new))
+        is_new = firing.status is ScheduleRunStatus.ENQUEUED
+        return JobHandle(self._client, InsertResult(id=firing.job_id, is_new=is_new))
 
-    def _moved(self, move: Move) -> Fired:
-        [fired] = self._client.write(lambda store: store.fire([move]))
+    def _fire_one(self, move: ScheduleAdvance) -> FireResult:
+        [fired] = self._client.write(lambda store: store.fire_schedules([move]))
         return fired
 
-    def _looked(self, name: str) -> tuple[int, Schedule | None]:
+    def _load(self, name: str) -> tuple[int, Schedule | None]:
         def look(reader: Reader) -> tuple[int, Schedule | None]:
             return reader.now(), next(iter(reader.schedules([name])), None)
 
         return self._client.read(look)
 
-    def _paused(self, name: str, change: Callable[[int, Schedule], Schedule]) -> bool:
+    def _set_paused(self, name: str, change: Callable[[int, Schedule], Schedule]) -> bool:
         def changed(now: int, known: Schedule | None) -> Schedule | None:
             return None if known is None else change(now, known)
 
-        return self._tried(name, changed) is not None
+        return self._update_with_retry(name, changed) is not None
 
-    def _changed(self, name: str, change: Callable[[int, Schedule | None], Schedule]) -> Schedule:
-        changed = self._tried(name, change)
-        return _found(name, changed)
+    def _update_existing(self, name: str, change: Callable[[int, Schedule | None], Schedule]) -> Schedule:
+        changed = self._update_with_retry(name, change)
+        return _require(name, changed)
 
-    def _tried(self, name: str, change: Callable[[int, Schedule | None], Schedule | None]) -> Schedule | None:
+    def _update_with_retry(
+        self, name: str, change: Callable[[int, Schedule | None], Schedule | None]
+    ) -> Schedule | None:
         """Work a change out from what is stored, again while somebody else is faster. None if there is
         none."""
-        for _ in range(TRIES):
-            now, known = self._looked(name)
+        for _ in range(MAX_TRIES):
+            now, known = self._load(name)
             wanted = change(now, known)
             if wanted is None or wanted == known:
                 return wanted
-            if self._saved(wanted):
+            if self._save(wanted):
                 return self.get(name) or wanted  # as the store has it, with its time and its revision
-        raise _too_busy(name)
+        raise _contention_error(name)
 
-    def _saved(self, schedule: Schedule) -> bool:
+    def _save(self, schedule: Schedule) -> bool:
         return self._client.write(lambda store: store.save_schedule(schedule, actor=self._actor))
 
 
@@ -274,10 +280,10 @@ def all_schedules(reader: Reader) -> list[Schedule]:
     return found
 
 
-def declare(
+def save_declared(
     store: Store,
     reader: Reader,
-    definitions: Iterable[Definition],
+    definitions: Iterable[ScheduleDefinition],
     roll: Callable[[], float],
     *,
     actor: str = "",
@@ -286,51 +292,53 @@ def declare(
     decides what a schedule does; whether it is paused stays as it is."""
     wanted = {one.name: one for one in definitions}
     saved = 0
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         known = (
             {one.name: one for one in reader.schedules(sorted(wanted), limit=len(wanted))} if wanted else {}
         )
-        wanted = {name: one for name, one in wanted.items() if not _is_kept(known.get(name), one)}
+        wanted = {name: one for name, one in wanted.items() if not _is_unchanged(known.get(name), one)}
         for name, definition in wanted.items():
             # Somebody else may be faster; then the next look finds what they have saved.
-            changed = _redefined(known.get(name), definition, reader.now(), roll())
+            changed = _apply_definition(known.get(name), definition, reader.now(), roll())
             saved += store.save_schedule(changed, actor=actor)
         if not wanted:
             return saved
-    raise _too_busy(next(iter(wanted)))
+    raise _contention_error(next(iter(wanted)))
 
 
-def _is_kept(known: Schedule | None, definition: Definition) -> bool:
+def _is_unchanged(known: Schedule | None, definition: ScheduleDefinition) -> bool:
     return known is not None and known.definition == definition
 
 
-def _redefined(known: Schedule | None, definition: Definition, now: int, roll: float) -> Schedule:
+def _apply_definition(
+    known: Schedule | None, definition: ScheduleDefinition, now: int, roll: float
+) -> Schedule:
     """What is stored with another definition; its next run only where the times are others."""
     fresh = known or Schedule(definition=definition)
     wanted = replace(fresh, definition=definition)
-    if known is not None and definition.has_timing_of(known.definition) and known.next_at is not None:
+    if known is not None and definition.has_timing_of(known.definition) and known.next_run_at is not None:
         return wanted
-    wanted = planned(wanted, now, roll)
-    if wanted.next_at is None and not definition.is_declared:
-        raise _never(definition)
+    wanted = plan_runs(wanted, now, roll)
+    if wanted.next_run_at is None and not definition.is_declared:
+        raise _never_runs_error(definition)
     return wanted
 
 
-def _never(definition: Definition) -> ForebayError:
+def _never_runs_error(definition: ScheduleDefinition) -> ForebayError:
     if definition.at is not None:
         return InvalidJob(f"at lies in the past: {iso(definition.at)}", field="at")
-    return ConfigError(f"schedule {definition.name} would never run again: {definition.when()}")
+    return ConfigError(f"schedule {definition.name} would never run again: {definition.describe_times()}")
 
 
-def _going(schedule: Schedule) -> Schedule:
+def _unpause(schedule: Schedule) -> Schedule:
     return replace(schedule, is_paused=False)
 
 
-def _found(name: str, schedule: Schedule | None) -> Schedule:
+def _require(name: str, schedule: Schedule | None) -> Schedule:
     if schedule is None:
         raise ScheduleNotFound(f"there is no schedule {name!r:.60}; see the list with `forebay schedules`")
     return schedule
 
 
-def _too_busy(name: str) -> ForebayError:
+def _contention_error(name: str) -> ForebayError:
     return StoreUnavailable(f"schedule {name} is changed by others again and again; try again later")

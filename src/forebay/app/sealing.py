@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from forebay.app.codec import framed
+from forebay.app.codec import frame
 from forebay.errors import ConfigError, CorruptPayload
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ALGORITHM: Final = "xaes"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 
 
-class Keys:
+class EncryptionKeys:
     """The keys of a program by their ids, the newest first; a key is 32 bytes, or the base64 of them.
 
     Keys({"2026-11": "q83v...", "2026-05": "AAEC..."})
@@ -32,25 +32,26 @@ class Keys:
     """
 
     def __init__(self, keys: Mapping[str, bytes | str] | str) -> None:
-        pairs = _pairs(keys) if isinstance(keys, str) else dict(keys)
+        pairs = _parse_pairs(keys) if isinstance(keys, str) else dict(keys)
         if not pairs:
             raise ConfigError("there is no encryption key: give at least one, the newest first")
-        cipher = _cipher()
-        self._ciphers = {_name(key_id, key): cipher(key) for key_id, key in _checked(pairs).items()}
-        self._newest, self._encrypting = next(iter(self._ciphers.items()))
+        cipher = _load_cipher()
+        self._ciphers = {_key_name(key_id, key): cipher(key) for key_id, key in _check_pairs(pairs).items()}
+        self._newest_name, self._newest_cipher = next(iter(self._ciphers.items()))
 
     @property
     def names(self) -> tuple[str, ...]:
         """What headers call these keys: the id, and a few digits by which another key of this id is known."""
         return tuple(self._ciphers)
 
-    def sealed(self, data: bytes, about: str, **places: str) -> bytes:
-        """Encrypt with the newest key. The header names the `places`; the associated data binds them too."""
-        fields = {"alg": ALGORITHM, **places}
-        body = self._encrypting.encrypt(data, _associated(about, fields))
-        return framed(body, key=self._newest, **fields)
+    def encrypt(self, data: bytes, context: str, **bindings: str) -> bytes:
+        """Encrypt with the newest key. The header names the `bindings`; the associated data binds them
+        too."""
+        fields = {"alg": ALGORITHM, **bindings}
+        body = self._newest_cipher.encrypt(data, _associated_data(context, fields))
+        return frame(body, key=self._newest_name, **fields)
 
-    def opened(self, fields: Mapping[str, str], body: bytes, about: str) -> bytes | None:
+    def decrypt(self, fields: Mapping[str, str], body: bytes, context: str) -> bytes | None:
         """Decrypt what stands under these header fields; None without the key. Raises CorruptPayload if the
         ciphertext was changed, or belongs to another place."""
         cipher = self._ciphers.get(fields["key"])
@@ -60,7 +61,7 @@ class Keys:
 
         decrypt = cipher.decrypt if "alg" in fields else cipher.decrypt_gcm
         try:
-            return decrypt(body, _associated(about, fields))
+            return decrypt(body, _associated_data(context, fields))
         except (InvalidTag, ValueError) as exc:
             raise CorruptPayload(
                 f"encrypted with the key {fields['key']}, and changed since or brought from elsewhere",
@@ -71,7 +72,7 @@ class Keys:
         return f"<Keys {', '.join(self._ciphers)}>"
 
 
-def _pairs(text: str) -> dict[str, bytes | str]:
+def _parse_pairs(text: str) -> dict[str, bytes | str]:
     pairs: dict[str, bytes | str] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         key_id, sign, key = part.partition("=")
@@ -82,16 +83,16 @@ def _pairs(text: str) -> dict[str, bytes | str]:
     return pairs
 
 
-def _checked(pairs: Mapping[str, bytes | str]) -> dict[str, bytes]:
+def _check_pairs(pairs: Mapping[str, bytes | str]) -> dict[str, bytes]:
     checked: dict[str, bytes] = {}
     for key_id, key in pairs.items():
         if not _ID.match(str(key_id)):
             raise ConfigError("the id of an encryption key is 1 to 40 letters, digits, _ or -")
-        checked[key_id] = _bytes(key_id, key)
+        checked[key_id] = _decode_key(key_id, key)
     return checked
 
 
-def _bytes(key_id: str, key: bytes | str) -> bytes:
+def _decode_key(key_id: str, key: bytes | str) -> bytes:
     try:
         found = b64decode(key, validate=True) if isinstance(key, str) else bytes(key)
     except (ValueError, TypeError):
@@ -101,19 +102,19 @@ def _bytes(key_id: str, key: bytes | str) -> bytes:
     return found
 
 
-def _name(key_id: str, key: bytes) -> str:
+def _key_name(key_id: str, key: bytes) -> str:
     # So that another key under the same id, by mistake, is known for what it is: jobs wait for the right one
     # instead of going to the dead letters. Eight digits of a hash say nothing about 32 random bytes.
     return f"{key_id}.{sha256(b'forebay key ' + key).hexdigest()[:8]}"
 
 
-def _associated(about: str, fields: Mapping[str, str]) -> bytes:
+def _associated_data(context: str, fields: Mapping[str, str]) -> bytes:
     # Line feeds separate: neither names nor values contain one, so two places never give the same text.
     bound = (f"{name}={value}" for name, value in fields.items() if name != "key")
-    return "\n".join([about, *bound]).encode()
+    return "\n".join([context, *bound]).encode()
 
 
-def _cipher() -> type[Xaes]:
+def _load_cipher() -> type[Xaes]:
     try:
         from forebay.app.xaes import Xaes  # noqa: PLC0415 - as above
     except ModuleNotFoundError as exc:

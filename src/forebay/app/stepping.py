@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay.app.codec import decode_result, encode_result
-from forebay.app.fitting import Fitting
+from forebay.app.fitting import Coercion
 from forebay.errors import PayloadError
 
 
-def encoded(name: str, value: Any) -> bytes:
+def encode_step(name: str, value: Any) -> bytes:
     try:
         return encode_result(value)
     except PayloadError as exc:
@@ -19,14 +19,14 @@ def encoded(name: str, value: Any) -> bytes:
         ) from exc
 
 
-def fitted(name: str, fn: Callable[..., Any], data: bytes) -> Any:
+def decode_step(name: str, fn: Callable[..., Any], data: bytes) -> Any:
     value = decode_result(data)
     try:
-        fitting = Fitting(fn)
+        fitting = Coercion(fn)
     except (ValueError, TypeError):  # some built-in functions keep their signature to themselves
         return value
     try:
-        return fitting.result(value)
+        return fitting.coerce_result(value)
     except PayloadError as exc:
         message = f"the stored result of step {name!r:.60} does not fit its function: {exc}"
         raise PayloadError(message, field="result") from exc

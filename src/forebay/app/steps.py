@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from forebay.app.options import FailureWord
+from forebay.app.options import OnFailureName
 from forebay.domain.job import NewJob, OnFailure
 from forebay.errors import ConfigError, InvalidJob
 
@@ -28,26 +28,26 @@ class Group(msgspec.Struct, frozen=True):
 Step: TypeAlias = NewJob | Chain | Group
 
 
-def chain(*steps: Step, on_failure: FailureWord = "cancel") -> Chain:
+def chain(*steps: Step, on_failure: OnFailureName = "cancel") -> Chain:
     """Jobs, or groups and chains of them, of which each waits for the one before."""
-    return Chain(checked(steps), failure(on_failure))
+    return Chain(check_steps(steps), parse_on_failure(on_failure))
 
 
 def group(*steps: Step) -> Group:
     """Jobs, or chains and groups of them, that wait for the same and for which the next step waits."""
-    return Group(checked(steps))
+    return Group(check_steps(steps))
 
 
-def failure(word: object) -> OnFailure:
+def parse_on_failure(value: object) -> OnFailure:
     """What a failed parent means, in the word of the caller."""
     try:
-        return OnFailure(str(word))
+        return OnFailure(str(value))
     except ValueError:
         words = ", ".join(OnFailure)
-        raise ConfigError(f"on_failure must be one of {words}, not {word!r:.60}") from None
+        raise ConfigError(f"on_failure must be one of {words}, not {value!r:.60}") from None
 
 
-def checked(steps: Iterable[object]) -> tuple[Step, ...]:
+def check_steps(steps: Iterable[object]) -> tuple[Step, ...]:
     found: list[Step] = []
     for step in steps:
         if not isinstance(step, (NewJob, Chain, Group)):

@@ -9,7 +9,7 @@ from forebay.errors import Forbidden, StoreUnavailable
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Engine, Reader, Store
 
-BLOBS: Final = "blobs"  # the kind of the document
+BLOB_PREFIX_KIND: Final = "blobs"  # the kind of the document
 _NAME: Final = "store"
 _FORMER: Final = "former"  # names of ids that came with a move begin with it
 
@@ -31,27 +31,27 @@ class StoreIdentity:
         """Whether the id for encryption is known, or known to be out of reach."""
         return self._id is not None or self._is_hidden
 
-    def made(self) -> str:
+    def get_or_create(self) -> str:
         """The id, made if there is none."""
         if self._id is None:
-            self._id = self._found() or self._saved()
+            self._id = self._find() or self._create()
         return self._id
 
-    def known(self) -> str:
+    def require(self) -> str:
         """The id, for use inside a transaction of the caller: its lock may block other writers, so none is
         made there. Workers with blobs make one in their first minute."""
         if self._id is None:
-            self._id = self._found()
+            self._id = self._find()
         if self._id is None:
             raise StoreUnavailable("no blob of this store was written yet, and no worker with blobs has run")
         return self._id
 
-    def for_encryption(self, *, makes: bool) -> str | None:
+    def for_encryption(self, *, create: bool) -> str | None:
         """The id that a new payload is bound to. None where it must not be made, and behind a service whose
         API key does not allow to read it."""
         if not self.is_read:
             try:
-                self._id = self.made() if makes else self._found()
+                self._id = self.get_or_create() if create else self._find()
             except Forbidden:
                 self._is_hidden = True  # the payload is bound to its queue all the same
         return self._id
@@ -62,51 +62,51 @@ class StoreIdentity:
             try:
                 # Read again on each miss: a move may have brought an id meanwhile. A payload that is in its
                 # place misses at most once per program.
-                self._all = frozenset(_ids_in(self._engine))
+                self._all = frozenset(_read_ids(self._engine))
             except Forbidden:
                 self._is_hidden = True
         return self._is_hidden or store_id in self._all
 
-    def _found(self) -> str | None:
+    def _find(self) -> str | None:
         reader = self._engine.reader()
         try:
-            return _own_id(reader)
+            return _read_own_id(reader)
         finally:
             reader.close()
 
-    def _saved(self) -> str:
+    def _create(self) -> str:
         store = self._engine.store()
         try:
             made = new_id()
-            if store.save_document(Document(kind=BLOBS, name=_NAME, body=made)):
+            if store.save_document(Document(kind=BLOB_PREFIX_KIND, name=_NAME, body=made)):
                 return made
         finally:
             store.close()
         # Another program was faster, and documents of this kind are never removed.
-        found = self._found()
+        found = self._find()
         if found is None:
             raise StoreUnavailable("the id of this store was removed while it was asked for")
         return found
 
 
-def carry_identity(old: Reader, store: Store, new: Reader) -> None:
+def copy_identity(old: Reader, store: Store, new: Reader) -> None:
     """Let the new store of a move know the id of the old one. A store without an id takes over that of the
     old store; one with its own keeps the other beside it."""
-    came = _own_id(old)
-    if came is None or _own_id(new) == came:
+    came = _read_own_id(old)
+    if came is None or _read_own_id(new) == came:
         return
-    if not store.save_document(Document(kind=BLOBS, name=_NAME, body=came)):
-        store.save_document(Document(kind=BLOBS, name=f"{_FORMER}.{came}", body=came))
+    if not store.save_document(Document(kind=BLOB_PREFIX_KIND, name=_NAME, body=came)):
+        store.save_document(Document(kind=BLOB_PREFIX_KIND, name=f"{_FORMER}.{came}", body=came))
 
 
-def _own_id(reader: Reader) -> str | None:
-    found = reader.documents(BLOBS, [_NAME])
+def _read_own_id(reader: Reader) -> str | None:
+    found = reader.documents(BLOB_PREFIX_KIND, [_NAME])
     return found[0].body if found else None
 
 
-def _ids_in(engine: Engine) -> list[str]:
+def _read_ids(engine: Engine) -> list[str]:
     reader = engine.reader()
     try:
-        return [document.body for document in reader.documents(BLOBS)]
+        return [document.body for document in reader.documents(BLOB_PREFIX_KIND)]
     finally:
         reader.close()

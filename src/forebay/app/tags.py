@@ -5,7 +5,7 @@ written as pairs. docs/reference/payloads.md describes every tag for readers in 
 
 Enums, dataclasses and Structs are written as their value or their fields, without their class: a stored
 name of a class would tie waiting jobs to a place in somebody's code. The task's signature knows the class
-(see `Fitting` in fitting.py).
+(see `Coercion` in fitting.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from uuid import UUID
 
 import msgspec
 
-from forebay.app.unstorable_types import refusal_of
+from forebay.app.unstorable_types import refusal_reason
 from forebay.domain.nesting import MAX_DEPTH
 
 # What Go and Rust can read as a number; what is beyond goes as text.
@@ -55,7 +55,7 @@ _ODD_FLOATS: Final = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-
 Tagger: TypeAlias = Callable[[Any, int], Any]
 
 
-class Unfit(Exception):
+class TypeMismatch(Exception):
     """A value cannot be stored or read; `steps` lead to it, the innermost first."""
 
     def __init__(self, reason: str) -> None:
@@ -70,7 +70,7 @@ class Unfit(Exception):
         return root + "".join(steps)
 
 
-class UnknownTag(Unfit):
+class UnknownTypeTag(TypeMismatch):
     """A tag that this version does not know."""
 
 
@@ -95,7 +95,7 @@ def tag_items(values: Iterable[Any], depth: int = 0) -> list[Any]:
                 done.append(value)
             else:
                 done.append(_TAGGERS[kind](value, depth))
-    except Unfit as exc:
+    except TypeMismatch as exc:
         exc.steps.append(f"[{len(done)}]")
         raise
     return done
@@ -105,10 +105,10 @@ def tag_named(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """The same for values with names, which may be any text."""
     if type(values) is dict and _is_plain_table(values):
         return values
-    return _tagged_table(values, depth)
+    return _tag_table(values, depth)
 
 
-def _tagged_table(values: Mapping[str, Any], depth: int) -> dict[str, Any]:
+def _tag_table(values: Mapping[str, Any], depth: int) -> dict[str, Any]:
     done: dict[str, Any] = {}
     for name, value in values.items():
         try:
@@ -119,7 +119,7 @@ def _tagged_table(values: Mapping[str, Any], depth: int) -> dict[str, Any]:
                 done[name] = value
             else:
                 done[name] = _TAGGERS[kind](value, depth)
-        except Unfit as exc:
+        except TypeMismatch as exc:
             exc.steps.append(key_step(name))
             raise
     return done
@@ -144,7 +144,7 @@ def _is_plain_table(values: dict[str, Any]) -> bool:
 
 def _check_name(name: object) -> None:
     if type(name) is not str:
-        raise Unfit(f"a name must be a str, not a {type(name).__name__}")
+        raise TypeMismatch(f"a name must be a str, not a {type(name).__name__}")
     _text(name, 0)
 
 
@@ -153,13 +153,13 @@ def tag(value: Any) -> Any:
     return _TAGGERS[type(value)](value, 0)
 
 
-def _mark(name: str, value: Any) -> dict[str, Any]:
+def _make_tag(name: str, value: Any) -> dict[str, Any]:
     return {_MARK: name, "v": value}
 
 
-def _deeper(depth: int) -> int:
+def _next_depth(depth: int) -> int:
     if depth % _HASHED >= MAX_DEPTH:
-        raise Unfit(
+        raise TypeMismatch(
             f"nested deeper than {MAX_DEPTH} levels, or containing itself; it cannot be stored: "
             "pass a flat list, or keep the data elsewhere and pass a reference"
         )
@@ -177,7 +177,7 @@ def _text(value: str, depth: int) -> str:
         try:
             value.encode()
         except UnicodeEncodeError as exc:
-            raise Unfit(
+            raise TypeMismatch(
                 f"a text with half of a surrogate pair (at character {exc.start}) cannot be stored; "
                 "decode it with the right encoding, or pass bytes"
             ) from None
@@ -186,40 +186,40 @@ def _text(value: str, depth: int) -> str:
 
 def _int(value: int, depth: int) -> Any:
     # Hexadecimal, because Python refuses to read or write more than 4,300 decimal digits.
-    return value if MIN_INT <= value <= MAX_INT else _mark("int", hex(value))
+    return value if MIN_INT <= value <= MAX_INT else _make_tag("int", hex(value))
 
 
 def _float(value: float, depth: int) -> Any:
-    return value if isfinite(value) else _mark("float", str(value))
+    return value if isfinite(value) else _make_tag("float", str(value))
 
 
 def _datetime(value: datetime, depth: int) -> Any:
     try:
         at = value.replace(tzinfo=UTC) if value.utcoffset() is None else value.astimezone(UTC)
     except OverflowError:
-        raise Unfit("a datetime outside the years 1 to 9999 in UTC cannot be stored") from None
+        raise TypeMismatch("a datetime outside the years 1 to 9999 in UTC cannot be stored") from None
     # Not the method of the value: subclasses of datetime write themselves in their own ways.
     text = datetime.isoformat(at.replace(tzinfo=None), timespec="microseconds")
-    return _mark("datetime", text + "Z")
+    return _make_tag("datetime", text + "Z")
 
 
 def _time(value: time, depth: int) -> Any:
     if value.tzinfo is not None and value.utcoffset() is None:
-        raise Unfit(
+        raise TypeMismatch(
             "a time of a zone whose offset depends on the day cannot be stored; "
             "pass a datetime, or the time and the zone's name"
         )
-    return _mark("time", time.isoformat(value, timespec="microseconds"))
+    return _make_tag("time", time.isoformat(value, timespec="microseconds"))
 
 
 def _timedelta(value: timedelta, depth: int) -> Any:
     sign = "-" if value < timedelta(0) else ""
     seconds, micros = divmod(abs(value // _MICROSECOND), 1_000_000)
-    return _mark("timedelta", f"{sign}{seconds}.{micros:06d}")
+    return _make_tag("timedelta", f"{sign}{seconds}.{micros:06d}")
 
 
 def _list(value: list[Any], depth: int) -> list[Any]:
-    inner = _deeper(depth)
+    inner = _next_depth(depth)
     if len(value) > _LONG and _is_plain_row(value):
         return value
     return tag_items(value, inner)
@@ -236,31 +236,31 @@ def _is_plain_row(values: list[Any]) -> bool:
 
 
 def _tuple(value: tuple[Any, ...], depth: int) -> Any:
-    return _mark("tuple", tag_items(value, _deeper(depth)))
+    return _make_tag("tuple", tag_items(value, _next_depth(depth)))
 
 
 def _set(value: set[Any] | frozenset[Any], depth: int) -> Any:
-    inner, done = _deeper(depth), []
+    inner, done = _next_depth(depth), []
     for item in value:
         try:
             done.append(_TAGGERS[type(item)](item, inner | _HASHED))
-        except Unfit as exc:
+        except TypeMismatch as exc:
             exc.steps.append(f"{{{item!r:.40}}}")
             raise
     if depth < _HASHED:
         _read_members(done, *_AS_MEMBERS)
     # In order, so that equal arguments give equal bytes in every process.
     done.sort(key=msgspec.json.encode)
-    return _mark("frozenset" if isinstance(value, frozenset) else "set", done)
+    return _make_tag("frozenset" if isinstance(value, frozenset) else "set", done)
 
 
 def _dict(value: dict[Any, Any], depth: int) -> Any:
-    inner = _deeper(depth)
+    inner = _next_depth(depth)
     if _MARK not in value and type(value) is dict and _is_plain_table(value):
         return value
     if _MARK in value or not _ONLY_TEXT.issuperset(map(type, value)):
         return _map(value, inner)
-    return _tagged_table(value, inner)
+    return _tag_table(value, inner)
 
 
 def _map(value: dict[Any, Any], depth: int) -> Any:
@@ -270,37 +270,37 @@ def _map(value: dict[Any, Any], depth: int) -> Any:
         try:
             keys.append(_TAGGERS[type(key)](key, depth | _HASHED))
             pairs.append([keys[-1], _TAGGERS[type(item)](item, depth)])
-        except Unfit as exc:
+        except TypeMismatch as exc:
             exc.steps.append(key_step(key))
             raise
     if depth < _HASHED:
         _read_members(keys, *_AS_KEYS)
-    return _mark("map", pairs)
+    return _make_tag("map", pairs)
 
 
 def _enum(value: Enum, depth: int) -> Any:
     try:
-        return _TAGGERS[type(value.value)](value.value, _deeper(depth))
-    except Unfit as exc:
+        return _TAGGERS[type(value.value)](value.value, _next_depth(depth))
+    except TypeMismatch as exc:
         exc.steps.append(".value")
         raise
 
 
 def _record(value: Any, depth: int) -> Any:
-    inner, done = _deeper(depth), {}
+    inner, done = _next_depth(depth), {}
     for name, item in _fields(value):
         try:
             done[name] = _TAGGERS[type(item)](item, inner)
-        except Unfit as exc:
+        except TypeMismatch as exc:
             exc.steps.append(f".{name}")
             raise
     # A Struct may call a field anything.
-    return _mark("map", [list(pair) for pair in done.items()]) if _MARK in done else done
+    return _make_tag("map", [list(pair) for pair in done.items()]) if _MARK in done else done
 
 
 def _function(value: FunctionType, depth: int) -> Any:
     what = "a lambda" if value.__name__ == "<lambda>" else f"the function {value.__qualname__}"
-    raise Unfit(f"{what} cannot be stored; make it a task and pass the task's name")
+    raise TypeMismatch(f"{what} cannot be stored; make it a task and pass the task's name")
 
 
 def _fields(record: Any) -> Iterable[tuple[str, Any]]:
@@ -320,8 +320,8 @@ def _fields(record: Any) -> Iterable[tuple[str, Any]]:
 class _Taggers(dict[type, Tagger]):
     def __missing__(self, kind: type) -> Tagger:
         # Not kept: classes may be made and forgotten at run time.
-        if reason := refusal_of(kind):
-            raise Unfit(reason)
+        if reason := refusal_reason(kind):
+            raise TypeMismatch(reason)
         if issubclass(kind, Enum):
             return _enum
         if issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind):
@@ -329,7 +329,7 @@ class _Taggers(dict[type, Tagger]):
         for base, tagger in _BY_BASE.items():
             if issubclass(kind, base):
                 return tagger
-        raise Unfit(
+        raise TypeMismatch(
             f"a value of type {kind.__module__}.{kind.__qualname__} cannot be stored; "
             "pass plain values, or make it a dataclass"
         )
@@ -348,12 +348,12 @@ _TAGGERS: Final = _Taggers(
         set: _set,
         frozenset: _set,
         datetime: _datetime,
-        date: lambda value, depth: _mark("date", date.isoformat(value)),
+        date: lambda value, depth: _make_tag("date", date.isoformat(value)),
         time: _time,
         timedelta: _timedelta,
-        Decimal: lambda value, depth: _mark("decimal", Decimal.__str__(value)),
-        UUID: lambda value, depth: _mark("uuid", UUID.__str__(value)),
-        bytes: lambda value, depth: _mark("bytes", b2a_base64(value, newline=False).decode()),
+        Decimal: lambda value, depth: _make_tag("decimal", Decimal.__str__(value)),
+        UUID: lambda value, depth: _make_tag("uuid", UUID.__str__(value)),
+        bytes: lambda value, depth: _make_tag("bytes", b2a_base64(value, newline=False).decode()),
         FunctionType: _function,
     }
 )
@@ -370,30 +370,30 @@ _BY_BASE: Final[Mapping[type, Tagger]] = {
 
 
 def untag(value: Any) -> Any:
-    """What `tag` was given; raises Unfit for a broken tag and UnknownTag for a new one."""
+    """What `tag` was given; raises Unfit for a broken tag and UnknownTypeTag for a new one."""
     kind = type(value)
     if kind is list:
         return [untag(item) for item in value]
     if kind is not dict:
         return value
     if _MARK in value:
-        return _read(value)
+        return _read_tag(value)
     return {key: untag(item) for key, item in value.items()}
 
 
-def _read(value: dict[str, Any]) -> Any:
+def _read_tag(value: dict[str, Any]) -> Any:
     name = value[_MARK]
     if type(name) is not str or value.keys() != {_MARK, "v"}:
-        raise Unfit("a tagged value has a key ~ with a name, a key v, and no other")
+        raise TypeMismatch("a tagged value has a key ~ with a name, a key v, and no other")
     if name not in _READERS:
-        raise UnknownTag(f"the tag {name[:40]!r} is not known here")
+        raise UnknownTypeTag(f"the tag {name[:40]!r} is not known here")
     content, (kind, reader) = value["v"], _READERS[name]
     if type(content) is not kind:
-        raise Unfit(f"the tag {name!r} needs a {kind.__name__}, not a {type(content).__name__}")
+        raise TypeMismatch(f"the tag {name!r} needs a {kind.__name__}, not a {type(content).__name__}")
     try:
         return reader(content)
     except (ValueError, TypeError, ArithmeticError, KeyError) as exc:
-        raise Unfit(f"the tag {name!r} cannot be read: {exc!s:.80}") from exc
+        raise TypeMismatch(f"the tag {name!r} cannot be read: {exc!s:.80}") from exc
 
 
 def _read_int(text: str) -> int:
@@ -402,30 +402,30 @@ def _read_int(text: str) -> int:
     return int(text, 16)
 
 
-def _read_members(stored: Iterable[Any], role: str, instead: str) -> list[Any]:
+def _read_members(stored: Iterable[Any], role: str, remedy: str) -> list[Any]:
     """Members of a set or keys of a dict as they are read; raises Unfit for those that have no hash, are
     equal to another, or would take long to compare."""
     members = [untag(item) for item in stored]
     if len(members) > MAX_MEMBERS and not _ONLY_TEXT.issuperset(map(type, members)):
-        raise Unfit(f"there can be at most {MAX_MEMBERS:,} {role} that are not text; {instead}")
+        raise TypeMismatch(f"there can be at most {MAX_MEMBERS:,} {role} that are not text; {remedy}")
     try:
         hashes = set(map(hash, members))
     except TypeError:
         # They come back as dicts, even when they sit in a tuple.
-        raise Unfit(f"dataclasses and Structs cannot be stored as {role}; {instead}") from None
+        raise TypeMismatch(f"dataclasses and Structs cannot be stored as {role}; {remedy}") from None
     if len(hashes) < len(members):
-        _check_equal_hashes(members, role, instead)
+        _check_equal_hashes(members, role, remedy)
     return members
 
 
-def _check_equal_hashes(members: list[Any], role: str, instead: str) -> None:
+def _check_equal_hashes(members: list[Any], role: str, remedy: str) -> None:
     counts = Counter(map(hash, members))
     if max(counts.values()) > MAX_EQUAL_HASHES:
-        raise Unfit(f"more than {MAX_EQUAL_HASHES} {role} have the same hash; {instead}")
+        raise TypeMismatch(f"more than {MAX_EQUAL_HASHES} {role} have the same hash; {remedy}")
     if any(_is_long([member]) for member in members if counts[hash(member)] > 1):
-        raise Unfit(f"{role} with the same hash can have at most {MAX_BITS:,} bits; {instead}")
-    if len(_set_of(members)) < len(members):
-        raise Unfit(f"two {role} are equal once they are stored; {instead}")
+        raise TypeMismatch(f"{role} with the same hash can have at most {MAX_BITS:,} bits; {remedy}")
+    if len(_build_set(members)) < len(members):
+        raise TypeMismatch(f"two {role} are equal once they are stored; {remedy}")
 
 
 def _is_long(values: Iterable[Any]) -> bool:
@@ -438,13 +438,13 @@ def _is_long(values: Iterable[Any]) -> bool:
     )
 
 
-def _set_of(members: list[Any]) -> set[Any]:
+def _build_set(members: list[Any]) -> set[Any]:
     """The same as `set`, but other threads may run between two members, however long they take to compare."""
     return {member for member in members}
 
 
 def _read_set(items: list[Any]) -> set[Any]:
-    return _set_of(_read_members(items, *_AS_MEMBERS))
+    return _build_set(_read_members(items, *_AS_MEMBERS))
 
 
 def _read_map(pairs: list[Any]) -> dict[Any, Any]:

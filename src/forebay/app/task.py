@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from forebay.app.client import Client
 from forebay.app.codec import encode_call
-from forebay.app.conduct import Conduct, check_order
-from forebay.app.fitting import Fitting
+from forebay.app.conduct import ExecutionPolicy, check_timeout_order
+from forebay.app.fitting import Coercion
 from forebay.app.handle import JobHandle
-from forebay.app.options import CallOptions, Draft, KeyFrom, draft, over
+from forebay.app.options import CallOptions, JobTemplate, KeyFrom, make_template, merge_options
 from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, NewJob
 from forebay.errors import ConfigError, PayloadError
 
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_CELERY_WORDS: Final = frozenset({"apply_async", "delay"})
+_CELERY_METHODS: Final = frozenset({"apply_async", "delay"})
 
 
-class Call(Generic[P, R]):
+class ConfiguredTask(Generic[P, R]):
     """A task with the options of one call."""
 
     def __init__(self, task: Task[P, R], options: CallOptions) -> None:
         self._task = task
         self._options = options
-        self._draft: Draft = draft(task.name, options)
+        self._template: JobTemplate = make_template(task.name, options)
 
     @property
     def timeout_ms(self) -> int | None:
         """How long an attempt may run."""
-        return self._draft.job.timeout_ms
+        return self._template.job.timeout_ms
 
     @property
     def on_conflict(self) -> OnConflict:
         """What a taken key means for this call."""
-        return self._draft.on_conflict
+        return self._template.on_conflict
 
-    def using(self, **options: Unpack[CallOptions]) -> Call[P, R]:
+    def using(self, **options: Unpack[CallOptions]) -> ConfiguredTask[P, R]:
         """The same task with some options replaced."""
-        return Call(self._task, over(options, self._options))
+        return ConfiguredTask(self._task, merge_options(options, self._options))
 
     # The slashes leave the name `self` to the function's own arguments.
 
@@ -55,41 +55,47 @@ class Call(Generic[P, R]):
         """The job this call would enqueue, for `enqueue_many`."""
         self._task.check_fit(args, kwargs)
         payload = encode_call(args, kwargs, limit=self._task.max_payload)
-        job = self._draft.made(payload, self._task.client.now_ms)
-        return self._task.keyed(job, self._draft, args, kwargs) if self._draft.looks_at_arguments else job
+        job = self._template.build(payload, self._task.client.now_ms)
+        return (
+            self._task.apply_argument_keys(job, self._template, args, kwargs)
+            if self._template.depends_on_arguments
+            else job
+        )
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for the task to be run; returns when the job is stored safely."""
-        [handle] = self._task.client.enqueue([self.job(*args, **kwargs)], on_conflict=self._draft.on_conflict)
+        [handle] = self._task.client.enqueue(
+            [self.job(*args, **kwargs)], on_conflict=self._template.on_conflict
+        )
         return handle
 
     async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """`enqueue` for coroutines."""
         job = self.job(*args, **kwargs)
-        [handle] = await self._task.client.enqueue_async([job], on_conflict=self._draft.on_conflict)
+        [handle] = await self._task.client.enqueue_async([job], on_conflict=self._template.on_conflict)
         return handle
 
-    def enqueue_within(self, connection: object, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    def enqueue_tx(self, connection: object, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """`enqueue` in your own open transaction: with its commit the job is there, and not before."""
         job = self.job(*args, **kwargs)
-        client, on_conflict = self._task.client, self._draft.on_conflict
-        [handle] = client.enqueue_within(connection, [job], on_conflict=on_conflict)
+        client, on_conflict = self._task.client, self._template.on_conflict
+        [handle] = client.enqueue_tx(connection, [job], on_conflict=on_conflict)
         return handle
 
-    async def enqueue_within_async(
+    async def enqueue_tx_async(
         self, connection: object, /, *args: P.args, **kwargs: P.kwargs
     ) -> JobHandle[R]:
-        """`enqueue_within` with a connection that lives on this event loop."""
+        """`enqueue_tx` with a connection that lives on this event loop."""
         job = self.job(*args, **kwargs)
-        client, on_conflict = self._task.client, self._draft.on_conflict
-        [handle] = await client.enqueue_within_async(connection, [job], on_conflict=on_conflict)
+        client, on_conflict = self._task.client, self._template.on_conflict
+        [handle] = await client.enqueue_tx_async(connection, [job], on_conflict=on_conflict)
         return handle
 
 
-class Using(Protocol[P, R]):
+class TaskConfigurator(Protocol[P, R]):
     """`using` of a task."""
 
-    def __call__(self, **options: Unpack[CallOptions]) -> Call[P, R]:
+    def __call__(self, **options: Unpack[CallOptions]) -> ConfiguredTask[P, R]:
         """The same task with some options replaced."""
         ...
 
@@ -103,7 +109,7 @@ class Task(Generic[P, R]):
         name: str,
         client: Client,
         options: CallOptions,
-        conduct: Conduct,
+        execution_policy: ExecutionPolicy,
         *,
         aliases: tuple[str, ...] = (),
         max_payload: int = MAX_PAYLOAD,
@@ -116,21 +122,21 @@ class Task(Generic[P, R]):
         self.client = client
         self.options = options
         self.max_payload = max_payload
-        self.conduct = conduct
+        self.execution_policy = execution_policy
         self.is_async: bool = inspect.iscoroutinefunction(func)
         self.queue: str = options.get("queue", DEFAULT_QUEUE)
-        self.check_fit: Callable[[tuple[Any, ...], dict[str, Any]], None] = Fit(func, name).check
-        self._fitting = Fitting(func)
-        self._call = Call(self, options)
-        check_order(conduct.soft_timeout, self._call.timeout_ms)
+        self.check_fit: Callable[[tuple[Any, ...], dict[str, Any]], None] = SignatureCheck(func, name).check
+        self._coercion = Coercion(func)
+        self._configured = ConfiguredTask(self, options)
+        check_timeout_order(execution_policy.soft_timeout, self._configured.timeout_ms)
         # Typed one by one: what is not is known to some type checkers only.
-        self.using: Using[P, R] = self._call.using
-        self.job: Callable[P, NewJob] = self._call.job
-        self.enqueue: Callable[P, JobHandle[R]] = self._call.enqueue
-        self.enqueue_async: Callable[P, Coroutine[Any, Any, JobHandle[R]]] = self._call.enqueue_async
-        self.enqueue_within: Callable[Concatenate[object, P], JobHandle[R]] = self._call.enqueue_within
-        self.enqueue_within_async: Callable[Concatenate[object, P], Coroutine[Any, Any, JobHandle[R]]] = (
-            self._call.enqueue_within_async
+        self.using: TaskConfigurator[P, R] = self._configured.using
+        self.job: Callable[P, NewJob] = self._configured.job
+        self.enqueue: Callable[P, JobHandle[R]] = self._configured.enqueue
+        self.enqueue_async: Callable[P, Coroutine[Any, Any, JobHandle[R]]] = self._configured.enqueue_async
+        self.enqueue_tx: Callable[Concatenate[object, P], JobHandle[R]] = self._configured.enqueue_tx
+        self.enqueue_tx_async: Callable[Concatenate[object, P], Coroutine[Any, Any, JobHandle[R]]] = (
+            self._configured.enqueue_tx_async
         )
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -140,19 +146,25 @@ class Task(Generic[P, R]):
 
         def __getattr__(self, name: str) -> Any:
             words = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if name in _CELERY_WORDS:
+            if name in _CELERY_METHODS:
                 words += "; write task.enqueue(...), or import Celery from forebay.facades.celery"
             raise AttributeError(words, name=name, obj=self)
 
-    def fitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def coerce_arguments(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Stored arguments as the function wants them."""
-        return self._fitting.call(args, kwargs)
+        return self._coercion.coerce_arguments(args, kwargs)
 
-    def keyed(self, job: NewJob, draft: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+    def apply_argument_keys(
+        self, job: NewJob, template: JobTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> NewJob:
         """A job with what its arguments say about limits and sequences; keys it has been given stay."""
-        taken = {kind: self._key("limit_by", source, args, kwargs) for kind, source in draft.limit_by.items()}
+        taken = {
+            kind: self._key("limit_by", source, args, kwargs) for kind, source in template.limit_by.items()
+        }
         job = replace(job, limit_keys={**taken, **job.limit_keys})
-        source = draft.sequence_by
+        source = template.sequence_by
         if source is None:
             return job
         # With the name of the argument, so that account 7 does not wait for order 7.
@@ -168,12 +180,12 @@ class Task(Generic[P, R]):
             raise ConfigError(f"task {self.name} has no argument {source!r}, which {option} names")
         return str(bound.arguments[source])
 
-    def returned(self, value: Any) -> Any:
+    def coerce_result(self, value: Any) -> Any:
         """A stored result as the function's annotation says; raises PayloadError if it does not fit."""
-        return self._fitting.result(value)
+        return self._coercion.coerce_result(value)
 
 
-class Fit:
+class SignatureCheck:
     """Whether arguments fit a function's signature, quickly for the usual kind of function."""
 
     def __init__(self, func: Callable[..., Any], task: str) -> None:
@@ -188,7 +200,7 @@ class Fit:
         plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
         self._is_plain = all(parameter.kind is plain for parameter in parameters)
         self._names = tuple(self._signature.parameters)
-        self._needed = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
+        self._required = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise PayloadError if the function cannot be called like this."""
@@ -201,8 +213,8 @@ class Fit:
 
     def _fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if not kwargs:
-            return len(self._needed) <= len(args) <= len(self._names)
+            return len(self._required) <= len(args) <= len(self._names)
         given = self._names[: len(args)]
-        if len(args) > len(self._names) or not self._needed.issubset((*given, *kwargs)):
+        if len(args) > len(self._names) or not self._required.issubset((*given, *kwargs)):
             return False
         return kwargs.keys() <= set(self._names[len(args) :])

@@ -8,11 +8,11 @@ from typing import TypeAlias
 from forebay.domain.job import LATEST_AT
 from forebay.errors import InvalidJob
 
-Length: TypeAlias = timedelta | float
+Duration: TypeAlias = timedelta | float
 Instant: TypeAlias = datetime
 
 
-def length_ms(field: str, value: Length) -> int:
+def duration_ms(field: str, value: Duration) -> int:
     """A length of time: a timedelta, or seconds."""
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1_000)
@@ -26,16 +26,16 @@ def length_ms(field: str, value: Length) -> int:
         raise InvalidJob(f"{field} must be a finite number of seconds, not {value!r}", field=field) from None
 
 
-def length_within(field: str, value: Length, least_ms: int, most_ms: int) -> int:
+def duration_within(field: str, value: Duration, min_ms: int, max_ms: int) -> int:
     """A length of time between two bounds; the error speaks in seconds, as the caller does."""
-    ms = length_ms(field, value)
-    if not least_ms <= ms <= most_ms:
-        bounds = f"{least_ms / 1_000:g} to {most_ms / 1_000:,.0f} seconds"
+    ms = duration_ms(field, value)
+    if not min_ms <= ms <= max_ms:
+        bounds = f"{min_ms / 1_000:g} to {max_ms / 1_000:,.0f} seconds"
         raise InvalidJob(f"{field} must be from {bounds}, not {value!r:.60}", field=field)
     return ms
 
 
-def instant_at(field: str, value: Instant) -> int:
+def instant_ms(field: str, value: Instant) -> int:
     """An instant in milliseconds; a datetime without a zone could mean any of many and is refused."""
     if not isinstance(value, datetime):
         raise InvalidJob(f"{field} must be a datetime, not {value!r:.60}", field=field)
@@ -45,10 +45,10 @@ def instant_at(field: str, value: Instant) -> int:
         )
     # Whole milliseconds by integer arithmetic: a float of this size is off by up to half a microsecond.
     since = value - datetime(1970, 1, 1, tzinfo=UTC)
-    return reachable(field, since // timedelta(milliseconds=1))
+    return check_instant(field, since // timedelta(milliseconds=1))
 
 
-def reachable(field: str, at: int) -> int:
+def check_instant(field: str, at: int) -> int:
     """An instant that a store can keep; raises InvalidJob for others."""
     if not 0 <= at <= LATEST_AT:
         raise InvalidJob(f"{field} must lie between the years 1970 and 2100", field=field)

@@ -7,53 +7,55 @@ from typing import Final, NamedTuple
 from forebay.domain.job import Job, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
-from forebay.domain.worker import Pulse
+from forebay.domain.worker import HeartbeatStatus
 from forebay.stores.protocol import Reader
 
 # Programs of one deployment start one after the other: a job may wait so long before it is worth a word.
-WAITED_MS: Final = 30_000
-_GIVES_JOBS: Final = (QueueState.ACTIVE, QueueState.DRAINING)
-_WAITS: Final = (JobState.PENDING, JobState.SCHEDULED, JobState.RETRYING)
+MIN_WAIT_MS: Final = 30_000
+_CLAIMABLE_STATES: Final = (QueueState.ACTIVE, QueueState.DRAINING)
+_WAITING_STATES: Final = (JobState.PENDING, JobState.SCHEDULED, JobState.RETRYING)
 
 
-class Unserved(NamedTuple):
+class UnservedQueue(NamedTuple):
     """A queue that no live worker serves, and how many jobs could run."""
 
     name: QueueName
     pending: int
 
 
-def unserved_queues(reader: Reader, waited_ms: int = WAITED_MS) -> list[Unserved]:
+def unserved_queues(reader: Reader, min_wait_ms: int = MIN_WAIT_MS) -> list[UnservedQueue]:
     """Return the queues whose next job has waited so long while no live worker serves them. Consumers are in
     no list of workers: a queue with running jobs counts as served."""
     counts = reader.counts()
     waiting = {name: one.pending for name, one in counts.items() if one.pending and not one.running}
-    names = sorted(set(waiting) - _served(reader)) if waiting else []
+    names = sorted(set(waiting) - _served_queues(reader)) if waiting else []
     if not names:
         return []
     now = reader.now()
     return [
-        Unserved(queue.name, waiting[queue.name])
+        UnservedQueue(queue.name, waiting[queue.name])
         for queue in reader.queues(names)
-        if queue.state in _GIVES_JOBS and _has_waited(reader, queue.name, now - waited_ms)
+        if queue.state in _CLAIMABLE_STATES and _has_waited(reader, queue.name, now - min_wait_ms)
     ]
 
 
-def why_waiting(reader: Reader, job: Job) -> str | None:
+def waiting_reason(reader: Reader, job: Job) -> str | None:
     """Say why a job that waits is not claimed, if its queue is the reason."""
-    if job.state not in _WAITS:
+    if job.state not in _WAITING_STATES:
         return None
     if any(queue.state is QueueState.PAUSED for queue in reader.queues([job.queue])):
         return f"queue {job.queue} is paused"
     counts = reader.counts([job.queue]).get(job.queue)
-    if (counts is not None and counts.running) or job.queue in _served(reader):
+    if (counts is not None and counts.running) or job.queue in _served_queues(reader):
         return None
     return f"no worker serves queue {job.queue}"
 
 
-def _served(reader: Reader) -> set[QueueName]:
+def _served_queues(reader: Reader) -> set[QueueName]:
     now = reader.now()
-    workers = (worker for worker in reader.workers() if worker.pulse(now) is not Pulse.DEAD)
+    workers = (
+        worker for worker in reader.workers() if worker.heartbeat_status(now) is not HeartbeatStatus.DEAD
+    )
     return {name for worker in workers for name in worker.queues}
 
 

@@ -42,7 +42,7 @@ _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def refusal_of(kind: type) -> str:
+def refusal_reason(kind: type) -> str:
     """Why values of this type cannot be stored, with the way out; empty for any other type."""
     words = None
     if hasattr(kind, "_sa_class_manager"):

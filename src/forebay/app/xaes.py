@@ -39,14 +39,14 @@ class Xaes:
         nonce = urandom(NONCE) if nonce is None else nonce
         return nonce + self._derive(nonce).encrypt(nonce[_HALF:], data, associated)
 
-    def decrypt(self, sealed: bytes, associated: bytes) -> bytes:
+    def decrypt(self, ciphertext: bytes, associated: bytes) -> bytes:
         """Return the plain bytes; raises InvalidTag, or ValueError for what is too short."""
-        nonce, body = sealed[:NONCE], sealed[NONCE:]
+        nonce, body = ciphertext[:NONCE], ciphertext[NONCE:]
         return self._derive(nonce).decrypt(nonce[_HALF:], body, associated)
 
-    def decrypt_gcm(self, sealed: bytes, associated: bytes) -> bytes:
+    def decrypt_gcm(self, ciphertext: bytes, associated: bytes) -> bytes:
         """Decrypt plain AES-256-GCM with a nonce of 12 bytes, as payloads without the field `alg` have it."""
-        return self._plain.decrypt(sealed[:_HALF], sealed[_HALF:], associated)
+        return self._plain.decrypt(ciphertext[:_HALF], ciphertext[_HALF:], associated)
 
     def _derive(self, nonce: bytes) -> AESGCM:
         if len(nonce) != NONCE:

@@ -8,26 +8,26 @@ from typing import Final
 
 import click
 
-from forebay.app.searching import counted
-from forebay.cli.failing import Status
-from forebay.cli.filters import Filter, chosen_ids, narrowed
-from forebay.cli.opening import Desk
-from forebay.cli.output import Output, confirm, jobs_of, progress, table
-from forebay.cli.shapes import verdict_json
+from forebay.app.searching import count_jobs
+from forebay.cli.failing import ExitStatus
+from forebay.cli.filters import Filter, resolve_ids, restrict_states
+from forebay.cli.opening import StoreSession
+from forebay.cli.output import Output, confirm, format_job_count, print_table, progress_bar
+from forebay.cli.shapes import action_result_json
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
-from forebay.stores.protocol import BATCH, Verdict
+from forebay.stores.protocol import BATCH, ActionResult
 
 Progress = Callable[[int], None]
 
 
-Tally = dict[str, int]  # how many jobs each word of an answer is true of
+ActionCounts = dict[str, int]  # how many jobs each word of an answer is true of
 _BUSY: Final = "held by another transaction (try again later)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class JobAction:
     """One kind of act. Jobs chosen by conditions are let alone if their state is not `allowed`.
 
     A job that is in one of the `otherwise` states after it is not what `past` says, but what stands there:
@@ -37,34 +37,34 @@ class Deed:
     verb: str
     past: str
     allowed: Collection[JobState]
-    to_ids: Callable[[Sequence[JobId]], list[Verdict]]
-    to_all: Callable[[JobQuery, Progress], Tally]
-    otherwise: Mapping[JobState, tuple[str, str]] = field(default_factory=dict)
-    asks_for_ids: bool = True
+    apply_to_ids: Callable[[Sequence[JobId]], list[ActionResult]]
+    apply_to_all: Callable[[JobQuery, Progress], ActionCounts]
+    other_outcomes: Mapping[JobState, tuple[str, str]] = field(default_factory=dict)
+    confirms_ids: bool = True
 
-    def tally(self, verdicts: Iterable[Verdict]) -> Tally:
+    def count_results(self, results: Iterable[ActionResult]) -> ActionCounts:
         """How many jobs were done what to; `busy` is there if another transaction holds some."""
-        counts = {self.past: 0, **{word: 0 for word, _ in self.otherwise.values()}}
-        for verdict in verdicts:
-            if verdict.done:
-                counts[self._word(verdict.state)] += 1
+        counts = {self.past: 0, **{word: 0 for word, _ in self.other_outcomes.values()}}
+        for verdict in results:
+            if verdict.applied:
+                counts[self._label(verdict.state)] += 1
             elif verdict.is_busy:
                 counts["busy"] = counts.get("busy", 0) + 1
         return counts
 
-    def _word(self, state: JobState | None) -> str:
-        word, _ = (state and self.otherwise.get(state)) or (self.past, "")
+    def _label(self, state: JobState | None) -> str:
+        word, _ = (state and self.other_outcomes.get(state)) or (self.past, "")
         return word
 
-    def told(self, tally: Tally) -> str:
+    def summary(self, counts: ActionCounts) -> str:
         """The same in words; what was done to no job is left out, unless nothing was done at all."""
-        phrases = {self.past: self.past, "busy": _BUSY, **dict(self.otherwise.values())}
-        some = {word: count for word, count in tally.items() if count} or {self.past: 0}
-        return ", ".join(f"{jobs_of(count)} {phrases[word]}" for word, count in some.items())
+        phrases = {self.past: self.past, "busy": _BUSY, **dict(self.other_outcomes.values())}
+        some = {word: count for word, count in counts.items() if count} or {self.past: 0}
+        return ", ".join(f"{format_job_count(count)} {phrases[word]}" for word, count in some.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class JobSelection:
     """Which jobs: these, or those that fit."""
 
     ids: Sequence[str] = ()
@@ -74,61 +74,74 @@ class Choice:
     group: str | None = None
 
 
-def act(desk: Desk, out: Output, deed: Deed, choice: Choice) -> None:
+def run_action(session: StoreSession, out: Output, action: JobAction, selection: JobSelection) -> None:
     """Do it, after asking, and say what was done."""
-    everything = choice.everything or choice.group is not None
-    ids = chosen_ids(choice.ids, choice.chosen, everything=everything)
+    everything = selection.everything or selection.group is not None
+    ids = resolve_ids(selection.ids, selection.chosen, everything=everything)
     if ids:
-        _to_ids(desk, out, deed, ids, yes=choice.yes)
+        _run_on_ids(session, out, action, ids, yes=selection.yes)
     else:
-        to_matching(desk, out, deed, choice.chosen.query(desk), yes=choice.yes, group=choice.group)
+        run_on_matching(
+            session, out, action, selection.chosen.to_query(session), yes=selection.yes, group=selection.group
+        )
 
 
-def to_matching(
-    desk: Desk, out: Output, deed: Deed, query: JobQuery, *, yes: bool, group: str | None = None
+def run_on_matching(
+    session: StoreSession,
+    out: Output,
+    action: JobAction,
+    query: JobQuery,
+    *,
+    yes: bool,
+    group: str | None = None,
 ) -> None:
     """Do it to all jobs that fit.
 
     The number that is asked about is the number at that moment; what is done is counted again, job by job.
     """
-    narrow = narrowed(query, deed.allowed, deed.past)
-    count, is_exact = counted(desk.reader, narrow, group)
-    done = deed.tally([])
+    narrow = restrict_states(query, action.allowed, action.past)
+    count, is_exact = count_jobs(session.reader, narrow, group)
+    done = action.count_results([])
     if count or not is_exact:
-        confirm(f"{deed.verb.capitalize()} {jobs_of(count, is_exact=is_exact)} in {desk.name}?", yes=yes)
-        with progress(deed.past, count) as tell:
-            done = deed.to_all(narrow, tell)
-    out.say(done, deed.told(done))
+        confirm(
+            f"{action.verb.capitalize()} {format_job_count(count, is_exact=is_exact)} in {session.name}?",
+            yes=yes,
+        )
+        with progress_bar(action.past, count) as tell:
+            done = action.apply_to_all(narrow, tell)
+    out.print_message(done, action.summary(done))
 
 
-def _to_ids(desk: Desk, out: Output, deed: Deed, ids: Sequence[JobId], *, yes: bool) -> None:
-    if deed.asks_for_ids:
-        confirm(f"{deed.verb.capitalize()} {jobs_of(len(ids))} in {desk.name}?", yes=yes)
-    verdicts: list[Verdict] = []
-    with progress(deed.past, len(ids)) as tell:
+def _run_on_ids(
+    session: StoreSession, out: Output, action: JobAction, ids: Sequence[JobId], *, yes: bool
+) -> None:
+    if action.confirms_ids:
+        confirm(f"{action.verb.capitalize()} {format_job_count(len(ids))} in {session.name}?", yes=yes)
+    verdicts: list[ActionResult] = []
+    with progress_bar(action.past, len(ids)) as tell:
         for start in range(0, len(ids), BATCH):
-            verdicts += deed.to_ids(ids[start : start + BATCH])
+            verdicts += action.apply_to_ids(ids[start : start + BATCH])
             tell(len(verdicts))
     if len(verdicts) == 1:
         verdicts[0].check()
-    _report(out, deed, verdicts)
+    _report(out, action, verdicts)
 
 
-def _report(out: Output, deed: Deed, verdicts: Sequence[Verdict]) -> None:
-    done, tally = sum(verdict.done for verdict in verdicts), deed.tally(verdicts)
-    answer = {**tally, "jobs": [verdict_json(verdict) for verdict in verdicts]}
+def _report(out: Output, action: JobAction, results: Sequence[ActionResult]) -> None:
+    done, tally = sum(verdict.applied for verdict in results), action.count_results(results)
+    answer = {**tally, "jobs": [action_result_json(verdict) for verdict in results]}
 
     def people() -> None:
-        if done < len(verdicts):
+        if done < len(results):
             rows = [
                 (one.job_id, one.state or "unknown", one.reason or "there is no such job")
-                for one in verdicts
-                if not one.done
+                for one in results
+                if not one.applied
             ]
-            table(("id", "state", "why"), rows, title=f"Not {deed.past}")
-        click.echo(deed.told(tally))
+            print_table(("id", "state", "why"), rows, title=f"Not {action.past}")
+        click.echo(action.summary(tally))
 
-    out.answer(answer, people)
-    if done < len(verdicts):
-        unknown = any(not one.done and one.state is None for one in verdicts)
-        click.get_current_context().exit(Status.NOT_FOUND if unknown else Status.REFUSED)
+    out.print_result(answer, people)
+    if done < len(results):
+        unknown = any(not one.applied and one.state is None for one in results)
+        click.get_current_context().exit(ExitStatus.NOT_FOUND if unknown else ExitStatus.REFUSED)

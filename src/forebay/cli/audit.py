@@ -10,23 +10,23 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from forebay.app.audit import AuditQuery, audit_lines, audit_page
+from forebay.app.audit import AuditQuery, audit_entries, audit_page
 from forebay.app.audit_check import AuditCheck, check_audit
-from forebay.cli.audit_export import AuditExporter, follow
+from forebay.cli.audit_export import AuditExporter, export_until_stopped
 from forebay.cli.audit_sinks import open_sink
-from forebay.cli.failing import Status
+from forebay.cli.failing import ExitStatus
 from forebay.cli.logs import log_options, set_up_logs
-from forebay.cli.opening import Desk
-from forebay.cli.options import Length, Moment, QueueParam, at_store, limit_option, url_options
-from forebay.cli.output import Output, json_line, moment, table, text, waiting
-from forebay.cli.redacting import redacted_data
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import DurationParam, InstantParam, QueueParam, limit_option, url_options, with_store
+from forebay.cli.output import Output, format_instant, json_line, print_table, spinner, text
+from forebay.cli.redacting import redact_data
 from forebay.cli.shapes import audit_json
-from forebay.domain.history import DEEDS, Changes, Event, EventKind
+from forebay.domain.history import ACTIONS, Changes, Event, EventKind
 from forebay.domain.query import MAX_PAGE
 from forebay.errors import ConfigError
 from forebay.telemetry.logs import LogFormat
 
-Line = tuple[int, Event]
+NumberedEvent = tuple[int, Event]
 
 
 @click.group(invoke_without_command=True)
@@ -41,8 +41,8 @@ Line = tuple[int, Event]
 @click.option("--request", metavar="ID", help="Only what was done by this request to a server.")
 @click.option("--queue", type=QueueParam(), help="Only of this queue.")
 @click.option("--job", metavar="ID", help="Only of this job.")
-@click.option("--since", type=Moment(), help="Only from this time on, such as 24h or an ISO time.")
-@click.option("--until", type=Moment(), help="Only before this time.")
+@click.option("--since", type=InstantParam(), help="Only from this time on, such as 24h or an ISO time.")
+@click.option("--until", type=InstantParam(), help="Only before this time.")
 @click.option("--all", "everything", is_flag=True, help="Also what nobody did: leases taken over, and so on.")
 @click.option("--after", type=int, metavar="NUMBER", help="Go on below this line.")
 @click.option("--lines", is_flag=True, help="All that fit, one JSON object a line: for a copy to keep.")
@@ -57,20 +57,24 @@ def audit(ctx: click.Context, /, **values: Any) -> None:
     sends new lines elsewhere.
     """
     if ctx.invoked_subcommand is None:
-        _show(**values)
+        _print_log(**values)
     elif any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in values):
         raise click.UsageError(f"write options behind `{ctx.invoked_subcommand}`")
 
 
-@at_store()
-def _show(desk: Desk, out: Output, *, lines: bool, after: int | None, limit: int, **wanted: Any) -> None:
-    query = _query(desk.reader.now(), **wanted)
+@with_store()
+def _print_log(
+    session: StoreSession, out: Output, *, lines: bool, after: int | None, limit: int, **wanted: Any
+) -> None:
+    query = _build_query(session.reader.now(), **wanted)
     if lines:
-        for line in audit_lines(desk.reader, query):
-            click.echo(msgspec.json.encode(redacted_data(audit_json(line))))
+        for line in audit_entries(session.reader, query):
+            click.echo(msgspec.json.encode(redact_data(audit_json(line))))
         return
-    found, after = _found(desk, query, limit, after)
-    out.answer({"lines": [audit_json(line) for line in found], "after": after}, lambda: _table(found))
+    found, after = _find_events(session, query, limit, after)
+    out.print_result(
+        {"lines": [audit_json(line) for line in found], "after": after}, lambda: _print_events(found)
+    )
 
 
 @audit.command("verify")
@@ -80,19 +84,19 @@ def _show(desk: Desk, out: Output, *, lines: bool, after: int | None, limit: int
     metavar="FILE",
     help="Also look for the lines of this file, which `export` has written.",
 )
-@at_store()
-def verify(desk: Desk, out: Output, against: IO[bytes] | None) -> None:
+@with_store()
+def verify(session: StoreSession, out: Output, against: IO[bytes] | None) -> None:
     """Check that no line of the audit log was changed or removed.
 
     Each line carries the hash of the line before it. The first line that does not fit is named, and the exit
     status is 1. Who can write to the store can also write all hashes anew: --against finds that, and a log
     that was cut short at its end. Lines of the last seconds are not checked yet; they are counted.
     """
-    with waiting(f"checking the audit log of {desk.name}"):
-        found = check_audit(desk.reader, exported=_hashes(against) if against else None)
-    out.answer(_check_json(found), lambda: click.echo(text(_check_words(found))))
+    with spinner(f"checking the audit log of {session.name}"):
+        found = check_audit(session.reader, exported=_load_hashes(against) if against else None)
+    out.print_result(_check_json(found), lambda: click.echo(text(_describe_check(found))))
     if found.flaw is not None:
-        click.get_current_context().exit(Status.BAD_ANSWER)
+        click.get_current_context().exit(ExitStatus.BAD_ANSWER)
 
 
 @audit.command("export")
@@ -105,13 +109,13 @@ def verify(desk: Desk, out: Output, against: IO[bytes] | None) -> None:
 )
 @click.option("--once", is_flag=True, help="Send what is there, and end.")
 @click.option(
-    "--every", "every_ms", type=Length(), default="5s", show_default=True, help="How often to look."
+    "--every", "every_ms", type=DurationParam(), default="5s", show_default=True, help="How often to look."
 )
 @click.option("--restart", is_flag=True, help="Begin with the oldest line again.")
 @log_options
-@at_store()
+@with_store()
 def export(
-    desk: Desk, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
+    session: StoreSession, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
 ) -> None:
     """Send lines of the audit log to a file, to syslog or to an OpenTelemetry collector, as they come.
 
@@ -119,29 +123,29 @@ def export(
     one that does not fit is sent, named in the log, and makes the exit status 1. Runs until a signal says
     stop.
     """
-    set_up_logs(log_format, log_level, desk.settings)
+    set_up_logs(log_format, log_level, session.settings)
     with closing(open_sink(options["destination"])) as sink:
-        exporter = AuditExporter(desk.store, desk.reader, sink, restarts=options["restart"])
+        exporter = AuditExporter(session.store, session.reader, sink, restarts=options["restart"])
         if options["once"]:
             exporter.send_all()
         else:
-            follow(exporter, options["every_ms"] / 1_000)
+            export_until_stopped(exporter, options["every_ms"] / 1_000)
     answer = {"sent": exporter.sent, "flaws": exporter.flaws}
-    out.say(answer, f"{exporter.sent:,} lines sent, {exporter.flaws:,} of them do not fit")
+    out.print_message(answer, f"{exporter.sent:,} lines sent, {exporter.flaws:,} of them do not fit")
     if exporter.flaws:
-        click.get_current_context().exit(Status.BAD_ANSWER)
+        click.get_current_context().exit(ExitStatus.BAD_ANSWER)
 
 
-def _hashes(file: IO[bytes]) -> dict[int, str]:
+def _load_hashes(file: IO[bytes]) -> dict[int, str]:
     """The hashes in an export, by position."""
     try:
-        lines = [msgspec.json.decode(line, type=_Exported) for line in file]
+        lines = [msgspec.json.decode(line, type=_ExportedEntry) for line in file]
     except msgspec.MsgspecError as exc:
         raise ConfigError(f"{file.name} is no export of an audit log: {exc}") from exc
     return {line.position: line.hash for line in lines}
 
 
-class _Exported(msgspec.Struct, frozen=True):
+class _ExportedEntry(msgspec.Struct, frozen=True):
     position: int
     hash: str
 
@@ -156,7 +160,7 @@ def _check_json(found: AuditCheck) -> dict[str, Any]:
     }
 
 
-def _check_words(found: AuditCheck) -> str:
+def _describe_check(found: AuditCheck) -> str:
     newer = f"; {found.unchained:,} newer ones are not in the chain yet" if found.unchained else ""
     if found.flaw is None:
         end = "" if found.head is None else f", up to position {found.head.position} ({found.head.hash})"
@@ -168,7 +172,7 @@ def _check_words(found: AuditCheck) -> str:
     )
 
 
-def _query(
+def _build_query(
     now: int,
     *,
     kinds: tuple[str, ...],
@@ -178,7 +182,7 @@ def _query(
     **same: str | None,
 ) -> AuditQuery:
     return AuditQuery(
-        kinds=frozenset(map(EventKind, kinds)) or (None if everything else DEEDS),
+        kinds=frozenset(map(EventKind, kinds)) or (None if everything else ACTIONS),
         since=since and since(now),
         until=until and until(now),
         actor=same["actor"],
@@ -188,33 +192,35 @@ def _query(
     )
 
 
-def _found(desk: Desk, query: AuditQuery, limit: int, after: int | None) -> tuple[list[Line], int | None]:
+def _find_events(
+    session: StoreSession, query: AuditQuery, limit: int, after: int | None
+) -> tuple[list[NumberedEvent], int | None]:
     """As many as are wanted, however far back they are."""
-    found: list[Line] = []
+    found: list[NumberedEvent] = []
     while True:
-        page = audit_page(desk.reader, query, limit=min(MAX_PAGE, limit - len(found)), after=after)
-        found += page.lines
+        page = audit_page(session.reader, query, limit=min(MAX_PAGE, limit - len(found)), after=after)
+        found += page.entries
         after = page.after
         if after is None or len(found) == limit:
             return found, after
 
 
-def _table(found: list[Line]) -> None:
+def _print_events(found: list[NumberedEvent]) -> None:
     rows = [
         (
             number,
-            moment(event.at),
+            format_instant(event.occurred_at),
             event.kind,
-            event.who,
+            event.actor_name,
             event.job_id or event.queue,
-            " ".join(filter(None, (event.detail, _said(event.changes)))),
+            " ".join(filter(None, (event.detail, _format_changes(event.changes)))),
         )
         for number, event in found
     ]
-    table(("number", "at", "kind", "actor", "of", "detail"), rows)
+    print_table(("number", "at", "kind", "actor", "of", "detail"), rows)
 
 
-def _said(changes: Changes) -> str:
+def _format_changes(changes: Changes) -> str:
     """What was changed, in words."""
     parts = [
         f"{name}: {json_line(before)} -> {json_line(after)}" for name, (before, after) in changes.items()

@@ -10,13 +10,13 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.cli.audit_sinks import Sink, SinkFailed
-from forebay.cli.hearing import heard_signals
-from forebay.domain.audit_chain import START, ChainLine, Link, find_flaw
+from forebay.cli.hearing import collect_signals
+from forebay.domain.audit_chain import START, ChainLine, ChainLink, find_flaw
 from forebay.domain.document import Document
 from forebay.domain.query import MAX_PAGE
 from forebay.errors import IllegalTransition, StoreUnavailable
 from forebay.stores.protocol import Reader, Store
-from forebay.worker.inbox import Bell
+from forebay.worker.inbox import WakeSignal
 
 KIND: Final = "audit-export"
 
@@ -42,23 +42,23 @@ class AuditExporter:
         name = hashlib.sha256(sink.destination.encode()).hexdigest()
         [kept] = reader.documents(KIND, [name]) or [Document(kind=KIND, name=name, body="{}")]
         self._document = kept
-        self._head: Link | None = None if restarts else self._last()
+        self._head: ChainLink | None = None if restarts else self._find_last()
         self.sent: int = 0
         self.flaws: int = 0
         if self._head is not None:
             self._check_known(self._head)
 
-    def _last(self) -> Link | None:
+    def _find_last(self) -> ChainLink | None:
         if self._document.revision:
             cursor = msgspec.json.decode(self._document.body, type=_Cursor)
-            return self._sink.last() or Link(cursor.position, cursor.hash)
-        return self._sink.last()
+            return self._sink.find_last() or ChainLink(cursor.position, cursor.hash)
+        return self._sink.find_last()
 
-    def _check_known(self, head: Link) -> None:
+    def _check_known(self, head: ChainLink) -> None:
         """Name a log that does not hold the last line that was sent: it was cut short or written anew."""
         found = self._reader.audit_chain(limit=1, after=head.position - 1)
         if not found or (found[0].position == head.position and found[0].hash != head.hash):
-            self._tell(head.position, "it was exported, and the log does not hold it any more")
+            self._report_flaw(head.position, "it was exported, and the log does not hold it any more")
 
     def send_all(self) -> None:
         """Send all that is there."""
@@ -76,16 +76,16 @@ class AuditExporter:
             before = START if self._head is None and line.position == 1 else self._head
             reason = find_flaw(line, before)
             if reason is not None:
-                self._tell(line.position, reason)
+                self._report_flaw(line.position, reason)
             self._head = line.link
         self.sent += len(lines)
-        self._remember(lines[-1].link)
+        self._save_cursor(lines[-1].link)
 
-    def _tell(self, position: int, reason: str) -> None:
+    def _report_flaw(self, position: int, reason: str) -> None:
         self.flaws += 1
         logger.error("position %d of the audit log does not fit: %s", position, reason)
 
-    def _remember(self, head: Link) -> None:
+    def _save_cursor(self, head: ChainLink) -> None:
         cursor = _Cursor(self._sink.destination, head.position, head.hash)
         document = replace(self._document, body=msgspec.json.encode(cursor).decode())
         if not self._store.save_document(document):
@@ -95,10 +95,10 @@ class AuditExporter:
         self._document = replace(document, revision=document.revision + 1)
 
 
-def follow(exporter: AuditExporter, every: float) -> None:
+def export_until_stopped(exporter: AuditExporter, every: float) -> None:
     """Send new lines until a signal says stop. A sink or a store that is away is tried again."""
-    bell = Bell()
-    with heard_signals(bell) as heard:
+    bell = WakeSignal()
+    with collect_signals(bell) as heard:
         logger.info("the export runs")
         while not heard:
             try:

@@ -13,15 +13,15 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from forebay.cli.redacting import redacted_data
-from forebay.cli.shapes import chain_json, iso
-from forebay.domain.audit_chain import ChainLine, Link
+from forebay.cli.redacting import redact_data
+from forebay.cli.shapes import chain_json, iso_instant
+from forebay.domain.audit_chain import ChainLine, ChainLink
 from forebay.errors import ConfigError, ForebayError
 
 TIMEOUT_SECONDS: Final = 10.0
 # RFC 5424: facility 13 (log audit), severity 5 (notice).
 _PRIORITY: Final = 13 * 8 + 5
-_MOST_IN_A_DATAGRAM: Final = 60_000
+_MAX_DATAGRAM_BYTES: Final = 60_000
 _NAME: Final = "forebay"
 _INFO: Final = 9  # severity number of OpenTelemetry
 _NS_IN_MS: Final = 1_000_000
@@ -42,7 +42,7 @@ class Sink(Protocol):
         """Raises OSError or SinkFailed."""
         ...
 
-    def last(self) -> Link | None:
+    def find_last(self) -> ChainLink | None:
         """The last line that the destination holds; None where it cannot be asked."""
         ...
 
@@ -52,9 +52,11 @@ class Sink(Protocol):
 def open_sink(destination: str) -> Sink:
     """The destination of this name; raises ConfigError for one that means nothing."""
     kind, _, rest = destination.partition(":")
-    makes: Callable[[str, str], Sink] | None = {"file": _FileSink, "syslog": _syslog, "otlp": _OtlpSink}.get(
-        kind
-    )
+    makes: Callable[[str, str], Sink] | None = {
+        "file": _FileSink,
+        "syslog": _open_syslog,
+        "otlp": _OtlpSink,
+    }.get(kind)
     if makes is None or not rest:
         raise ConfigError(f"{destination!r:.200} is no destination; write {_FORMS}")
     try:
@@ -65,7 +67,7 @@ def open_sink(destination: str) -> Sink:
 
 def line_bytes(line: ChainLine) -> bytes:
     """A line as it is sent everywhere."""
-    return msgspec.json.encode(redacted_data(chain_json(line)))
+    return msgspec.json.encode(redact_data(chain_json(line)))
 
 
 class _FileSink:
@@ -86,7 +88,7 @@ class _FileSink:
             self._file.truncate(size)  # half a line would stand before the next try
             raise
 
-    def last(self) -> Link | None:
+    def find_last(self) -> ChainLink | None:
         """The last whole line. An export that was killed may have left half of one behind it, which goes."""
         whole, found = 0, b""
         with open(self._file.fileno(), "rb", closefd=False) as lines:
@@ -98,16 +100,16 @@ class _FileSink:
         if not found:
             return None
         try:
-            place = msgspec.json.decode(found, type=_Place)
+            place = msgspec.json.decode(found, type=_LastEntry)
         except msgspec.MsgspecError as exc:
             raise ConfigError(f"{self.destination} holds something else than an export: {exc}") from exc
-        return Link(place.position, place.hash)
+        return ChainLink(place.position, place.hash)
 
     def close(self) -> None:
         self._file.close()
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _LastEntry(msgspec.Struct, frozen=True):
     position: int
     hash: str
 
@@ -125,7 +127,7 @@ class _SyslogSink:
         try:
             connected = self._socket = self._socket or self._connect()
             for line in lines:
-                connected.sendall(self._framed(line))
+                connected.sendall(self._frame(line))
         except OSError:
             self.close()  # the next try connects again
             raise
@@ -138,19 +140,19 @@ class _SyslogSink:
         connected.connect(address)
         return connected
 
-    def _framed(self, line: ChainLine) -> bytes:
+    def _frame(self, line: ChainLine) -> bytes:
         message = syslog_message(line, line_bytes(line))
         if self._is_stream:
             return b"%d %b" % (len(message), message)
-        if len(message) > _MOST_IN_A_DATAGRAM:
+        if len(message) > _MAX_DATAGRAM_BYTES:
             # The hash tells that something is missing; the store has it.
             short = {
                 name: value for name, value in chain_json(line).items() if name not in ("before", "after")
             }
-            message = syslog_message(line, msgspec.json.encode(redacted_data(short)))
+            message = syslog_message(line, msgspec.json.encode(redact_data(short)))
         return message
 
-    def last(self) -> Link | None:
+    def find_last(self) -> ChainLink | None:
         return None
 
     def close(self) -> None:
@@ -160,12 +162,12 @@ class _SyslogSink:
 
 
 def syslog_message(line: ChainLine, content: bytes) -> bytes:
-    head = f"<{_PRIORITY}>1 {iso(line.event.at)} {socket.gethostname()} {_NAME} - audit - "
+    head = f"<{_PRIORITY}>1 {iso_instant(line.event.occurred_at)} {socket.gethostname()} {_NAME} - audit - "
     return head.encode() + content
 
 
-def _syslog(destination: str, rest: str) -> Sink:
-    address = _split(destination, rest, ("udp", "tcp"))
+def _open_syslog(destination: str, rest: str) -> Sink:
+    address = _parse_address(destination, rest, ("udp", "tcp"))
     return _SyslogSink(
         destination, (address.hostname or "", address.port or 514), is_stream=address.scheme == "tcp"
     )
@@ -176,12 +178,12 @@ class _OtlpSink:
 
     def __init__(self, destination: str, rest: str) -> None:
         self.destination = destination
-        self._address = _split(destination, rest, ("http", "https"))
+        self._address = _parse_address(destination, rest, ("http", "https"))
         self._path = self._address.path if self._address.path not in ("", "/") else "/v1/logs"
-        self._headers = {"Content-Type": "application/json", **_headers()}
+        self._headers = {"Content-Type": "application/json", **_read_headers()}
 
     def send(self, lines: Sequence[ChainLine]) -> None:
-        connection = self._connection()
+        connection = self._connect()
         try:
             connection.request("POST", self._path, otlp_body(lines), self._headers)
             answer = connection.getresponse()
@@ -192,34 +194,34 @@ class _OtlpSink:
             connection.close()
         if not 200 <= answer.status < 300:  # noqa: PLR2004 - what HTTP calls success
             raise SinkFailed(f"{self.destination} answered {answer.status}")
-        _check_taken(self.destination, content)
+        _check_accepted(self.destination, content)
 
-    def _connection(self) -> HTTPConnection:
+    def _connect(self) -> HTTPConnection:
         host, port = self._address.hostname or "", self._address.port
         if self._address.scheme == "https":
             return HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=ssl.create_default_context())
         return HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
 
-    def last(self) -> Link | None:
+    def find_last(self) -> ChainLink | None:
         return None
 
     def close(self) -> None:
         """Each batch has a connection of its own."""
 
 
-class _Partial(msgspec.Struct, frozen=True, rename="camel"):
+class _PartialSuccess(msgspec.Struct, frozen=True, rename="camel"):
     rejected_log_records: int | str = 0
     error_message: str = ""
 
 
-class _Answer(msgspec.Struct, frozen=True, rename="camel"):
-    partial_success: _Partial = _Partial()
+class _ExportResponse(msgspec.Struct, frozen=True, rename="camel"):
+    partial_success: _PartialSuccess = _PartialSuccess()
 
 
-def _check_taken(destination: str, content: bytes) -> None:
+def _check_accepted(destination: str, content: bytes) -> None:
     """Raise for records that a collector has refused one by one."""
     try:
-        partial = msgspec.json.decode(content or b"{}", type=_Answer).partial_success
+        partial = msgspec.json.decode(content or b"{}", type=_ExportResponse).partial_success
     except msgspec.MsgspecError:
         return  # it has said that it took them, in a form of its own
     if int(partial.rejected_log_records):
@@ -232,11 +234,11 @@ def otlp_body(lines: Sequence[ChainLine]) -> bytes:
     """One request of OTLP with a log record for each line."""
     records = [
         {
-            "timeUnixNano": str(line.event.at * _NS_IN_MS),
+            "timeUnixNano": str(line.event.occurred_at * _NS_IN_MS),
             "severityNumber": _INFO,
             "severityText": "INFO",
             "body": {"stringValue": line_bytes(line).decode()},
-            "attributes": _attributes(_shown(line)),
+            "attributes": _attributes(_log_attributes(line)),
         }
         for line in lines
     ]
@@ -245,8 +247,8 @@ def otlp_body(lines: Sequence[ChainLine]) -> bytes:
     return msgspec.json.encode({"resourceLogs": [{"resource": resource, "scopeLogs": [scope]}]})
 
 
-def _shown(line: ChainLine) -> dict[str, Any]:
-    fields = redacted_data(chain_json(line))
+def _log_attributes(line: ChainLine) -> dict[str, Any]:
+    fields = redact_data(chain_json(line))
     names = ("position", "kind", "actor", "request", "queue", "job_id")
     return {f"forebay.audit.{name}": fields[name] for name in names if fields[name] is not None}
 
@@ -255,14 +257,14 @@ def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"key": name, "value": {"stringValue": str(value)}} for name, value in values.items()]
 
 
-def _headers() -> dict[str, str]:
+def _read_headers() -> dict[str, str]:
     """What OpenTelemetry's own variable says, such as the key of a collector."""
     given = os.environ.get(HEADERS, "")
     pairs = [pair.partition("=") for pair in given.split(",") if pair.strip()]
     return {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
 
 
-def _split(destination: str, rest: str, schemes: Sequence[str]) -> SplitResult:
+def _parse_address(destination: str, rest: str, schemes: Sequence[str]) -> SplitResult:
     try:
         address = urlsplit(rest)
         is_known = address.scheme in schemes and bool(address.hostname) and address.port != 0

@@ -32,14 +32,14 @@ def delivery_options(func: Command) -> Command:
 
 
 def delivery_policy(
-    networks: str | None, secrets_folder: str | None, otherwise: DeliveryPolicy | None
+    networks: str | None, secrets_folder: str | None, default: DeliveryPolicy | None
 ) -> DeliveryPolicy | None:
-    """The policy that options name; `otherwise`, that of the app, for what they do not name."""
+    """The policy that options name; `default`, that of the app, for what they do not name."""
     if networks is None and secrets_folder is None:
-        return otherwise
-    from forebay.domain.delivery import DeliveryPolicy, policy_of  # noqa: PLC0415 - few commands deliver
+        return default
+    from forebay.domain.delivery import DeliveryPolicy, parse_policy  # noqa: PLC0415 - few commands deliver
 
-    known, found = otherwise or DeliveryPolicy(), policy_of(networks or (), secrets_folder)
+    known, found = default or DeliveryPolicy(), parse_policy(networks or (), secrets_folder)
     return DeliveryPolicy(
         known.networks if networks is None else found.networks,
         known.secrets_folder if secrets_folder is None else found.secrets_folder,

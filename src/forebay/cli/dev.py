@@ -13,17 +13,17 @@ from typing import Final
 import click
 
 from forebay.cli.loading import load_app
-from forebay.cli.parts import Part, Screen
+from forebay.cli.parts import DevProcess, LinePrinter
 from forebay.cli.system import not_on_windows
 from forebay.dashboard.pages import ROOT, is_built
 from forebay.errors import ConfigError
-from forebay.worker.inbox import Bell
+from forebay.worker.inbox import WakeSignal
 
 MAX_PORT: Final = 65_535
 _SERVING: Final = "serving "
 _GRACE_SECONDS: Final = 2  # for requests; a page that looks on is told at once
-_LOOK_SECONDS: Final = 1.0
-_ENOUGH: Final = 3  # signals, after which nothing is waited for
+_POLL_SECONDS: Final = 1.0
+_KILL_AFTER_SIGNALS: Final = 3  # signals, after which nothing is waited for
 
 
 @click.command(epilog="Example: `forebay dev tasks:app --port 8081`.")
@@ -61,20 +61,20 @@ def dev(
         raise ConfigError(
             "watching code needs watchfiles: pip install 'forebay[reload]', or add --no-reload to do without"
         )
-    _check(app)
+    _check_store(app)
     config = ["--config", str(ctx.obj)] if ctx.obj else []
     logs = ["--log-format", "json"] if as_json else []
     server = [*config, "server", "--app", app, "--port", str(port), "--grace", str(_GRACE_SECONDS), *logs]
     worker = [*config, "worker", app, "--drain", str(drain), *logs]
     worker += ["--queues", queues] if queues else []
-    crew = Crew(Screen(as_json=as_json), server, [*worker, "--reload"] if reload else worker)
-    with _heard(crew):
+    crew = ProcessGroup(LinePrinter(as_json=as_json), server, [*worker, "--reload"] if reload else worker)
+    with _forward_signals(crew):
         status = crew.run()
     if status:
         ctx.exit(status)
 
 
-def _check(app: str) -> None:
+def _check_store(app: str) -> None:
     """Raise what is wrong with the app, before two processes say it."""
     found = load_app(app)
     try:
@@ -87,22 +87,22 @@ def _check(app: str) -> None:
         found.close()
 
 
-class Crew:
+class ProcessGroup:
     """The parts, in the order in which they start: the worker is first to stop, so that the dashboard can be
     looked at until nothing runs any more."""
 
-    def __init__(self, screen: Screen, server: list[str], worker: list[str]) -> None:
-        self._screen = screen
-        self._words = {"server": server, "worker": worker}
-        self._parts: list[Part] = []
-        self._bell = Bell()
-        self._heard: deque[int] = deque()
+    def __init__(self, printer: LinePrinter, server: list[str], worker: list[str]) -> None:
+        self._printer = printer
+        self._arguments = {"server": server, "worker": worker}
+        self._processes: list[DevProcess] = []
+        self._wake_signal = WakeSignal()
+        self._signals: deque[int] = deque()
         self._address = ""
 
-    def hear(self, number: int, _: object) -> None:
+    def on_signal(self, number: int, _: object) -> None:
         """A signal has come; called wherever the main thread is."""
-        self._heard.append(number)
-        self._bell.ring()
+        self._signals.append(number)
+        self._wake_signal.set()
 
     def run(self) -> int:
         """Until a signal comes or a part ends; the exit status."""
@@ -111,65 +111,69 @@ class Crew:
             self._wait(lambda: bool(self._address))
             if not self._is_over:
                 self._start("worker")
-                self._greet()
+                self._print_address()
                 self._wait(lambda: False)
             return self._stop()
         finally:
-            for part in self._parts:
-                part.end()
+            for part in self._processes:
+                part.close()
 
     def _start(self, name: str) -> None:
-        part = Part(name, self._words[name], self._screen, hear=self._listen, over=self._bell.ring)
-        self._parts.append(part)
+        part = DevProcess(
+            name, self._arguments[name], self._printer, on_line=self._on_line, on_exit=self._wake_signal.set
+        )
+        self._processes.append(part)
 
-    def _listen(self, line: str) -> None:
+    def _on_line(self, line: str) -> None:
         if not self._address and line.startswith(_SERVING):
             self._address = line.rsplit(maxsplit=1)[-1]
-            self._bell.ring()
+            self._wake_signal.set()
 
     @property
     def _is_over(self) -> bool:
-        return bool(self._heard) or any(part.is_over.is_set() for part in self._parts)
+        return bool(self._signals) or any(part.is_over.is_set() for part in self._processes)
 
     def _wait(self, is_done: Callable[[], bool]) -> None:
         while not self._is_over and not is_done():
-            self._bell.wait(_LOOK_SECONDS)
+            self._wake_signal.wait(_POLL_SECONDS)
 
-    def _greet(self) -> None:
+    def _print_address(self) -> None:
         page = f"{self._address}{ROOT}"
         if not is_built():
             page += " (not built, see the line of the server above)"
-        self._screen.show("dev", f"the dashboard is at {page}")
-        if "--reload" in self._words["worker"]:
-            self._screen.show("dev", f"code below {Path.cwd()} is watched")
-        self._screen.show("dev", "Ctrl-C stops all")
+        self._printer.print_line("dev", f"the dashboard is at {page}")
+        if "--reload" in self._arguments["worker"]:
+            self._printer.print_line("dev", f"code below {Path.cwd()} is watched")
+        self._printer.print_line("dev", "Ctrl-C stops all")
 
     def _stop(self) -> int:
         """Stop one after the other, the newest first; the status of the one that has ended by itself."""
-        ended = [part for part in self._parts if part.is_over.is_set()]
+        ended = [part for part in self._processes if part.is_over.is_set()]
         for part in ended:
-            self._screen.show("dev", f"the {part.name} has ended with status {part.status}, so all stop")
-        for part in reversed([part for part in self._parts if not part.is_over.is_set()]):
-            self._screen.show("dev", f"stopping the {part.name}")
-            part.tell(signal.SIGTERM)
-            asked = len(self._heard)
+            self._printer.print_line(
+                "dev", f"the {part.name} has ended with status {part.status}, so all stop"
+            )
+        for part in reversed([part for part in self._processes if not part.is_over.is_set()]):
+            self._printer.print_line("dev", f"stopping the {part.name}")
+            part.send_signal(signal.SIGTERM)
+            asked = len(self._signals)
             while not part.is_over.is_set():
-                self._bell.wait(_LOOK_SECONDS)
-                if len(self._heard) > asked:
-                    asked = len(self._heard)
-                    if asked >= _ENOUGH:
+                self._wake_signal.wait(_POLL_SECONDS)
+                if len(self._signals) > asked:
+                    asked = len(self._signals)
+                    if asked >= _KILL_AFTER_SIGNALS:
                         part.kill()
                     else:
-                        part.tell(signal.SIGTERM)  # a second one: at once
+                        part.send_signal(signal.SIGTERM)  # a second one: at once
         status = next((part.status or 0 for part in ended), 0)
-        self._screen.show("dev", "all has stopped")
+        self._printer.print_line("dev", "all has stopped")
         return status if status >= 0 else 128 - status
 
 
 @contextmanager
-def _heard(crew: Crew) -> Iterator[None]:
+def _forward_signals(group: ProcessGroup) -> Iterator[None]:
     """Signals to stop go to the crew; afterwards everything is as it was."""
     with ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            stack.callback(signal.signal, number, signal.signal(number, crew.hear))
+            stack.callback(signal.signal, number, signal.signal(number, group.on_signal))
         yield

@@ -11,13 +11,13 @@ import msgspec
 
 from forebay.app.app import Forebay
 from forebay.app.codec import encode_call
-from forebay.app.options import CallOptions, draft
-from forebay.cli.filters import parsed_pairs
+from forebay.app.options import CallOptions, make_template
+from forebay.cli.filters import parse_pairs
 from forebay.cli.fitting import check_texts
-from forebay.cli.guessing import perhaps
+from forebay.cli.guessing import suggest
 from forebay.cli.loading import load_app
-from forebay.cli.opening import Desk
-from forebay.cli.options import Command, Length, QueueParam, TaskParam, at_store, instant_in_ms
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import Command, DurationParam, QueueParam, TaskParam, parse_instant_ms, with_store
 from forebay.cli.output import Output
 from forebay.clock import SystemClock
 from forebay.domain.job import NewJob
@@ -29,22 +29,26 @@ _PLAIN: Final = (
     *("queue", "priority", "retries", "id", "unique", "once", "correlation_id", "retry", "client"),
     "sequence",
 )
-_LENGTHS: Final = ("delay", "timeout", "lease", "expires", "deadline", "once_for")
+_DURATIONS: Final = ("delay", "timeout", "lease", "expires", "deadline", "once_for")
 
 OPTIONS: Final = (
     click.option("--queue", "-q", type=QueueParam(), help="The queue; the task's own without it."),
     click.option("--priority", type=int, help="-100 to 100; higher runs earlier."),
-    click.option("--delay", type=Length(), help="Run it so much later, such as 5m."),
+    click.option("--delay", type=DurationParam(), help="Run it so much later, such as 5m."),
     click.option("--run-at", metavar="TIME", help="Run it at this time: 2030-01-31T12:00:00+00:00."),
-    click.option("--timeout", type=Length(), help="How long an attempt may run, such as 30s."),
+    click.option("--timeout", type=DurationParam(), help="How long an attempt may run, such as 30s."),
     click.option("--retries", type=int, help="How many failures are tried again."),
     click.option("--retry", metavar="PRESET", help=f"A ready-made retry policy: {', '.join(PRESETS)}."),
-    click.option("--lease", type=Length(), help="How long a worker that does not answer keeps the job."),
-    click.option("--expires", type=Length(), help="Not started within this time, it is cancelled."),
-    click.option("--deadline", type=Length(), help="The nearer this comes, the earlier the job is run."),
+    click.option(
+        "--lease", type=DurationParam(), help="How long a worker that does not answer keeps the job."
+    ),
+    click.option("--expires", type=DurationParam(), help="Not started within this time, it is cancelled."),
+    click.option(
+        "--deadline", type=DurationParam(), help="The nearer this comes, the earlier the job is run."
+    ),
     click.option("--unique", metavar="KEY", help="At most one such job at a time."),
     click.option("--once", metavar="KEY", help="An idempotency key, held for --once-for."),
-    click.option("--once-for", type=Length(), help="How long the once key is held; a day without it."),
+    click.option("--once-for", type=DurationParam(), help="How long the once key is held; a day without it."),
     click.option("--sequence", metavar="NAME", help="Runs after the jobs of this sequence, one at a time."),
     click.option("--tag", "tags", multiple=True, help="A word to find it by; may be repeated."),
     click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="JSON or text; may be repeated."),
@@ -54,7 +58,7 @@ OPTIONS: Final = (
 )
 
 
-def _call_options(func: Command) -> Command:
+def _with_call_options(func: Command) -> Command:
     for option in reversed(OPTIONS):
         func = option(func)
     return func
@@ -66,10 +70,10 @@ def _call_options(func: Command) -> Command:
 @click.option("--args", "args_json", metavar="JSON", help="Positional arguments as a JSON list.")
 @click.option("--kwargs", "kwargs_json", metavar="JSON", help="Keyword arguments as a JSON object.")
 @click.option("--fail-if-taken", is_flag=True, help="A taken key is an error, not an answer.")
-@_call_options
-@at_store(create=True)
+@_with_call_options
+@with_store(create=True)
 def enqueue(
-    desk: Desk,
+    session: StoreSession,
     out: Output,
     task: str,
     values: tuple[str, ...],
@@ -86,45 +90,47 @@ def enqueue(
     With an app the arguments are checked against the task and its own options hold; without one the job is
     stored for whoever knows a task of this name.
     """
-    args, kwargs = call_arguments(values, args_json, kwargs_json)
-    app = desk.settings.get("app")
-    options = call_options(given)
+    args, kwargs = parse_call_arguments(values, args_json, kwargs_json)
+    app = session.settings.get("app")
+    options = build_call_options(given)
     job = (
-        _of_app(load_app(app), task, options, args, kwargs) if app else _by_name(task, options, args, kwargs)
+        _build_app_job(load_app(app), task, options, args, kwargs)
+        if app
+        else _build_named_job(task, options, args, kwargs)
     )
-    [handle] = desk.client.enqueue([job], on_conflict="raise" if fail_if_taken else "return")
+    [handle] = session.client.enqueue([job], on_conflict="raise" if fail_if_taken else "return")
     answer = {"id": handle.id, "is_new": handle.is_new, "queue": job.queue, "task": job.task}
     line = (
         f"job {handle.id} enqueued in {job.queue}"
         if handle.is_new
         else f"job {handle.id} has the key already"
     )
-    out.say(answer, line)
+    out.print_message(answer, line)
 
 
-def _of_app(
+def _build_app_job(
     app: Forebay, name: str, options: CallOptions, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> NewJob:
     if name not in app.registry:
-        raise UnknownTask(f"no task of this app is called {name!r}{perhaps(name, app.registry)}")
+        raise UnknownTask(f"no task of this app is called {name!r}{suggest(name, app.registry)}")
     task = app.registry[name]
     task.check_fit(tuple(args), kwargs)
     check_texts(task, args, kwargs)
     return task.using(**options).job(*args, **kwargs)
 
 
-def _by_name(name: str, options: CallOptions, args: Sequence[Any], kwargs: dict[str, Any]) -> NewJob:
-    return draft(name, options).made(encode_call(args, kwargs), SystemClock().now_ms)
+def _build_named_job(name: str, options: CallOptions, args: Sequence[Any], kwargs: dict[str, Any]) -> NewJob:
+    return make_template(name, options).build(encode_call(args, kwargs), SystemClock().now_ms)
 
 
-def call_arguments(
+def parse_call_arguments(
     values: Sequence[str], args_json: str | None, kwargs_json: str | None
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of the call; raises ConfigError naming what cannot be read."""
-    args = _json("--args", args_json, list) if args_json is not None else []
-    kwargs = _json("--kwargs", kwargs_json, dict) if kwargs_json is not None else {}
+    args = _parse_json("--args", args_json, list) if args_json is not None else []
+    kwargs = _parse_json("--kwargs", kwargs_json, dict) if kwargs_json is not None else {}
     for value in values:
-        name, argument = _argument(value)
+        name, argument = _parse_argument(value)
         if name and name in kwargs:
             raise ConfigError(f"the argument {name} is given twice")
         if name:
@@ -134,7 +140,7 @@ def call_arguments(
     return args, kwargs
 
 
-def _argument(value: str) -> tuple[str, Any]:
+def _parse_argument(value: str) -> tuple[str, Any]:
     """The name of an argument, empty for a positional one, and its value."""
     name, sign, text = value.partition("=")
     if not sign:
@@ -148,29 +154,29 @@ def _argument(value: str) -> tuple[str, Any]:
         )
     if not name and not is_json:
         raise ConfigError(f"{value!r} has no name before =; write NAME=TEXT, or :=JSON")
-    return name, _json(value, text, object) if is_json else text
+    return name, _parse_json(value, text, object) if is_json else text
 
 
-def _json(where: str, text: str, kind: type) -> Any:
+def _parse_json(source: str, text: str, kind: type) -> Any:
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError as exc:
-        raise ConfigError(f"{where} is not JSON: {exc}") from exc
+        raise ConfigError(f"{source} is not JSON: {exc}") from exc
     if not isinstance(value, kind):
         what = "list" if kind is list else "object"
-        raise ConfigError(f"{where} must be a JSON {what}, not {text!r:.60}")
+        raise ConfigError(f"{source} must be a JSON {what}, not {text!r:.60}")
     return value
 
 
-def call_options(given: dict[str, Any]) -> CallOptions:
+def build_call_options(given: dict[str, Any]) -> CallOptions:
     """What was given, as options of a call."""
     options: Any = {name: given[name] for name in _PLAIN if given[name] is not None}
-    options |= {name: timedelta(milliseconds=given[name]) for name in _LENGTHS if given[name] is not None}
+    options |= {name: timedelta(milliseconds=given[name]) for name in _DURATIONS if given[name] is not None}
     if given["run_at"] is not None:
-        options["run_at"] = datetime.fromtimestamp(instant_in_ms(given["run_at"]) / 1_000, UTC)
+        options["run_at"] = datetime.fromtimestamp(parse_instant_ms(given["run_at"]) / 1_000, UTC)
     if given["tags"]:
         options["tags"] = given["tags"]
     if given["metadata"]:
-        options["metadata"] = parsed_pairs(given["metadata"])
+        options["metadata"] = parse_pairs(given["metadata"])
     chosen: CallOptions = options
     return chosen

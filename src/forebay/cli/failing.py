@@ -10,25 +10,25 @@ from typing import Final
 
 import click
 
-from forebay.cli.guessing import meant
-from forebay.cli.redacting import redacted
+from forebay.cli.guessing import close_matches
+from forebay.cli.redacting import redact
 from forebay.errors import (
     AlertNotFound,
+    AlertRuleNotFound,
+    ApiKeyNotFound,
     ConfigError,
     DuplicateJob,
     Forbidden,
     ForebayError,
+    GradualReviveNotFound,
     IllegalTransition,
     InvalidJob,
     JobNotFound,
-    KeyNotFound,
     QueueClosed,
     QueueFull,
     QueueNotEmpty,
     QueueNotFound,
-    RampNotFound,
     RateLimited,
-    RuleNotFound,
     ScheduleNotFound,
     SessionNotFound,
     StoreBusy,
@@ -42,7 +42,7 @@ from forebay.errors import (
     WorkersDied,
 )
 
-_AWAY: Final = "cannot be reached"
+_UNREACHABLE: Final = "cannot be reached"
 _UNKNOWN_USER: Final = "does not accept this user"
 _UNKNOWN_COMMAND: Final = re.compile(r"No such command '(.*)'\.\Z", re.DOTALL)
 
@@ -54,7 +54,7 @@ _MISSING: Final = {
 }
 
 
-class Status(IntEnum):
+class ExitStatus(IntEnum):
     """What a command's exit status means; docs/reference/cli.md says it to users."""
 
     DONE = 0
@@ -72,69 +72,69 @@ class BrokenApp(ConfigError):
     """The app's own module raised while it was imported; the traceback is its programmer's to read."""
 
 
-class Declined(ForebayError):
+class CommandDeclined(ForebayError):
     """Somebody was asked and said no."""
 
 
-class Interrupted(ForebayError):
+class CommandInterrupted(ForebayError):
     """Somebody pressed Ctrl-C."""
 
 
-_STATUSES: Final[tuple[tuple[type[Exception], Status], ...]] = (
-    (JobNotFound, Status.NOT_FOUND),
-    (QueueNotFound, Status.NOT_FOUND),
-    (WorkerNotFound, Status.NOT_FOUND),
-    (ScheduleNotFound, Status.NOT_FOUND),
-    (KeyNotFound, Status.NOT_FOUND),
-    (SessionNotFound, Status.NOT_FOUND),
-    (AlertNotFound, Status.NOT_FOUND),
-    (RuleNotFound, Status.NOT_FOUND),
-    (RampNotFound, Status.NOT_FOUND),
-    (IllegalTransition, Status.REFUSED),
-    (QueueNotEmpty, Status.REFUSED),
-    (QueueClosed, Status.REFUSED),
-    (QueueFull, Status.REFUSED),
-    (RateLimited, Status.REFUSED),
-    (DuplicateJob, Status.REFUSED),
-    (Forbidden, Status.REFUSED),
-    (Unauthenticated, Status.BAD_INPUT),
-    (ConfigError, Status.BAD_INPUT),
-    (InvalidJob, Status.BAD_INPUT),
-    (UnknownTask, Status.BAD_INPUT),
-    (StoreRefused, Status.BAD_INPUT),  # a value that no store of this kind can hold
-    (StoreBusy, Status.REFUSED),  # another transaction holds the job or the key; the store is there
-    (StoreError, Status.NO_STORE),
-    (TimeoutError, Status.TIMED_OUT),
-    (WorkersDied, Status.GAVE_UP),
-    (Interrupted, Status.INTERRUPTED),
+_STATUSES: Final[tuple[tuple[type[Exception], ExitStatus], ...]] = (
+    (JobNotFound, ExitStatus.NOT_FOUND),
+    (QueueNotFound, ExitStatus.NOT_FOUND),
+    (WorkerNotFound, ExitStatus.NOT_FOUND),
+    (ScheduleNotFound, ExitStatus.NOT_FOUND),
+    (ApiKeyNotFound, ExitStatus.NOT_FOUND),
+    (SessionNotFound, ExitStatus.NOT_FOUND),
+    (AlertNotFound, ExitStatus.NOT_FOUND),
+    (AlertRuleNotFound, ExitStatus.NOT_FOUND),
+    (GradualReviveNotFound, ExitStatus.NOT_FOUND),
+    (IllegalTransition, ExitStatus.REFUSED),
+    (QueueNotEmpty, ExitStatus.REFUSED),
+    (QueueClosed, ExitStatus.REFUSED),
+    (QueueFull, ExitStatus.REFUSED),
+    (RateLimited, ExitStatus.REFUSED),
+    (DuplicateJob, ExitStatus.REFUSED),
+    (Forbidden, ExitStatus.REFUSED),
+    (Unauthenticated, ExitStatus.BAD_INPUT),
+    (ConfigError, ExitStatus.BAD_INPUT),
+    (InvalidJob, ExitStatus.BAD_INPUT),
+    (UnknownTask, ExitStatus.BAD_INPUT),
+    (StoreRefused, ExitStatus.BAD_INPUT),  # a value that no store of this kind can hold
+    (StoreBusy, ExitStatus.REFUSED),  # another transaction holds the job or the key; the store is there
+    (StoreError, ExitStatus.NO_STORE),
+    (TimeoutError, ExitStatus.TIMED_OUT),
+    (WorkersDied, ExitStatus.GAVE_UP),
+    (CommandInterrupted, ExitStatus.INTERRUPTED),
 )
 
 
-def interruption(error: BaseException) -> ForebayError:
+def interrupt_error(error: BaseException) -> ForebayError:
     """What it means that a command was broken off; click makes no difference between Ctrl-C and Ctrl-D."""
     if isinstance(error.__context__, EOFError):
-        return Declined("nothing was done")
-    return Interrupted("interrupted")
+        return CommandDeclined("nothing was done")
+    return CommandInterrupted("interrupted")
 
 
-def report(error: Exception, *, as_json: bool) -> click.exceptions.Exit:
+def build_exit(error: Exception, *, as_json: bool) -> click.exceptions.Exit:
     """Say on standard error what went wrong; the answer ends the program with its status."""
-    status, message = status_of(error), redacted(str(error))
+    status, message = status_of(error), redact(str(error))
     if as_json:
-        _report_json(kind_of(error), message, status)
+        _print_json_error(kind_of(error), message, status)
     else:
         if isinstance(error, BrokenApp):
             lines = traceback.format_exception(error.__cause__)
-            click.echo(redacted("".join(lines)), err=True, nl=False)
+            click.echo(redact("".join(lines)), err=True, nl=False)
         click.echo(f"Error: {message}", err=True)
-        if step := next_step(error):
-            click.echo(f"       → {redacted(step)}", err=True)
+        if step := remedy_of(error):
+            click.echo(f"       → {redact(step)}", err=True)
     return click.exceptions.Exit(status)
 
 
-def next_step(error: Exception) -> str:
+def remedy_of(error: Exception) -> str:
     """What to do about an error whose own words do not say it, because programs read them too."""
-    if isinstance(error, StoreUnavailable) and _AWAY in str(error):
+    if isinstance(error, StoreUnavailable) and _UNREACHABLE in str(error):
         return "Does it run, and is the address right: host, port, a firewall between?"
     if isinstance(error, StoreUnusable) and _UNKNOWN_USER in str(error):
         return "Look at the user and the password in the address; signs such as @ are written %40 there."
@@ -148,23 +148,23 @@ def next_step(error: Exception) -> str:
     return ""
 
 
-def report_usage(
+def build_usage_exit(
     error: click.ClickException, *, as_json: bool
 ) -> click.exceptions.Exit | click.ClickException:
     """The same for words that do not fit the command; click says it to people, with the usage."""
-    message = redacted(error.format_message() + _way_out(error))
+    message = redact(error.format_message() + _usage_hint(error))
     if as_json:
-        _report_json("UsageError", message, Status(error.exit_code))
+        _print_json_error("UsageError", message, ExitStatus(error.exit_code))
         return click.exceptions.Exit(error.exit_code)
     if message == error.format_message():
         return error
     return click.UsageError(message, ctx=getattr(error, "ctx", None))
 
 
-def _way_out(error: click.ClickException) -> str:
+def _usage_hint(error: click.ClickException) -> str:
     said = error.format_message()
     if isinstance(error, click.UsageError) and (unknown := _UNKNOWN_COMMAND.match(said)):
-        return _other_command(unknown[1], error.ctx)
+        return _suggest_command(unknown[1], error.ctx)
     if isinstance(error, click.NoSuchOption) and not error.option_name.startswith("--"):
         return (
             " A value that begins with - stands behind --, as in `enqueue TASK -- -1`; "
@@ -174,17 +174,17 @@ def _way_out(error: click.ClickException) -> str:
     return "" if param is None else _MISSING.get(str(param.name), "")
 
 
-def _other_command(name: str, ctx: click.Context | None) -> str:
+def _suggest_command(name: str, ctx: click.Context | None) -> str:
     """What may have been meant, unless click has said it, as newer ones do; and else where the list is."""
     if ctx is None or not isinstance(ctx.command, click.Group):
         return ""
-    near = meant(name, ctx.command.list_commands(ctx))
+    near = close_matches(name, ctx.command.list_commands(ctx))
     if near:
         return f" Did you mean {' or '.join(near)}?"
     return f" `{ctx.command_path} --help` lists them."
 
 
-def _report_json(kind: str, message: str, status: Status) -> None:
+def _print_json_error(kind: str, message: str, status: ExitStatus) -> None:
     import msgspec  # noqa: PLC0415 - only when something went wrong
 
     # Words of a command line may hold bytes that are no text, and JSON cannot.
@@ -198,6 +198,6 @@ def kind_of(error: Exception) -> str:
     return "ConfigError" if isinstance(error, BrokenApp) else type(error).__name__
 
 
-def status_of(error: Exception) -> Status:
+def status_of(error: Exception) -> ExitStatus:
     """The exit status that an error leads to."""
-    return next((status for kind, status in _STATUSES if isinstance(error, kind)), Status.BAD_ANSWER)
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), ExitStatus.BAD_ANSWER)

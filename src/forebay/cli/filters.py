@@ -11,8 +11,8 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from forebay.cli.opening import Desk
-from forebay.cli.options import Command, Moment, QueueParam, State, TaskParam
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import Command, InstantParam, JobStateParam, QueueParam, TaskParam
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.query import JobQuery
@@ -26,7 +26,7 @@ FILTERS: Final = {
         "-s",
         "states",
         multiple=True,
-        type=State(),
+        type=JobStateParam(),
         help=f"In this state: {', '.join(JobState)}; may be repeated.",
     ),
     "tasks": click.option(
@@ -44,13 +44,16 @@ FILTERS: Final = {
     "priority_from": click.option("--priority-from", type=int, help="With at least this priority."),
     "priority_to": click.option("--priority-to", type=int, help="With at most this priority."),
     "created_from": click.option(
-        "--created-from", type=Moment(), help="Enqueued since: a time, or 2h for two hours ago."
+        "--created-from", type=InstantParam(), help="Enqueued since: a time, or 2h for two hours ago."
     ),
     "created_before": click.option(
-        "--created-before", type=Moment(), help="Enqueued before: a time, or 2h for two hours ago."
+        "--created-before", type=InstantParam(), help="Enqueued before: a time, or 2h for two hours ago."
     ),
     "finished_before": click.option(
-        "--finished-before", "--older-than", type=Moment(), help="Ended before: a time, or 7d for a week ago."
+        "--finished-before",
+        "--older-than",
+        type=InstantParam(),
+        help="Ended before: a time, or 7d for a week ago.",
     ),
     "unique_key": click.option("--unique", "unique_key", help="With this unique key."),
     "once_key": click.option("--once", "once_key", help="With this once key."),
@@ -58,7 +61,7 @@ FILTERS: Final = {
     "parent_id": click.option("--parent", "parent_id", help="Asked for by this job."),
     "text": click.option("--text", help="With this text in its arguments or its reason."),
 }
-_MOMENTS: Final = ("created_from", "created_before", "finished_before")
+_INSTANTS: Final = ("created_from", "created_before", "finished_before")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +74,17 @@ class Filter:
     def is_empty(self) -> bool:
         return not self.given
 
-    def query(self, desk: Desk) -> JobQuery:
+    def to_query(self, session: StoreSession) -> JobQuery:
         """The question, by the store's clock; raises QueueNotFound for a queue that is not there, and would
         look like an empty one."""
-        fields, now = dict(self.given), desk.reader.now()
+        fields, now = dict(self.given), session.reader.now()
         for name in fields.get("queues", ()):
-            desk.queue(name)
-        for name in _MOMENTS:
+            session.find_queue(name)
+        for name in _INSTANTS:
             if name in fields:
                 fields[name] = fields[name](now)
         if "metadata" in fields:
-            fields["metadata"] = parsed_pairs(fields["metadata"])
+            fields["metadata"] = parse_pairs(fields["metadata"])
         return JobQuery(**fields)
 
 
@@ -111,12 +114,12 @@ def _check_given(given: dict[str, Any]) -> None:
             raise click.UsageError(f"The condition on {name.replace('_', ' ')} is empty; leave it out.")
 
 
-def parsed_pairs(pairs: Iterable[str]) -> dict[str, Any]:
+def parse_pairs(pairs: Iterable[str]) -> dict[str, Any]:
     """KEY=VALUE pairs; a key that is given twice is refused."""
-    return distinct(parsed_pair(pair) for pair in pairs)
+    return collect_distinct(parse_pair(pair) for pair in pairs)
 
 
-def distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def collect_distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """A dictionary of pairs whose keys differ."""
     found: dict[str, Any] = {}
     for key, value in pairs:
@@ -126,15 +129,15 @@ def distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def parsed_pair(pair: str) -> tuple[str, Any]:
+def parse_pair(pair: str) -> tuple[str, Any]:
     """KEY=VALUE; the value is JSON if it can be read as JSON, and a text if not."""
     key, sign, value = pair.partition("=")
     if not key or not sign:
         raise click.BadParameter(f"{pair!r:.60} is not KEY=VALUE")
-    return key, parsed_value(value)
+    return key, parse_value(value)
 
 
-def parsed_value(value: str) -> Any:
+def parse_value(value: str) -> Any:
     """JSON, or the text itself."""
     try:
         return msgspec.json.decode(value)
@@ -142,7 +145,7 @@ def parsed_value(value: str) -> Any:
         return value
 
 
-def narrowed(query: JobQuery, allowed: Collection[JobState], past: str) -> JobQuery:
+def restrict_states(query: JobQuery, allowed: Collection[JobState], past: str) -> JobQuery:
     """The question about jobs of these states only. Refuses conditions that no such job can ever meet: the
     answer would be "none", and somebody would believe it."""
     for state in query.states:
@@ -157,7 +160,7 @@ def narrowed(query: JobQuery, allowed: Collection[JobState], past: str) -> JobQu
     return replace(query, states=states)
 
 
-def chosen_ids(ids: Sequence[str], chosen: Filter, *, everything: bool) -> list[JobId]:
+def resolve_ids(ids: Sequence[str], chosen: Filter, *, everything: bool) -> list[JobId]:
     """The ids, if jobs were named by them; none if by conditions. Refuses both, and neither."""
     if ids and (everything or not chosen.is_empty):
         raise click.UsageError("Name jobs by their ids or by conditions, not by both.")

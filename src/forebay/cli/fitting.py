@@ -12,7 +12,7 @@ import msgspec
 from forebay.errors import InvalidJob
 
 _KINDS: Final = {"int": int, "float": float, "bool": bool}
-_NOTHING: Final = {"None", "NoneType"}
+_NONE_NAMES: Final = {"None", "NoneType"}
 
 
 def check_texts(task: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -22,17 +22,17 @@ def check_texts(task: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     date or its path of a text.
     """
     signature = inspect.signature(task.func)
-    for name, sign, value in _bound(signature, args, kwargs):
-        parameter = signature.parameters.get(name) or _rest(signature)
-        kind = _number(parameter.annotation)
+    for name, sign, value in _bind_parameters(signature, args, kwargs):
+        parameter = signature.parameters.get(name) or _last_parameter(signature)
+        kind = _numeric_type(parameter.annotation)
         if kind and isinstance(value, str):
             raise InvalidJob(
                 f"{name} of {task.name} is annotated {kind}, and {value!r} is a text; "
-                f"write {sign}:={_as_json(value, kind)}"
+                f"write {sign}:={_json_hint(value, kind)}"
             )
 
 
-def _bound(
+def _bind_parameters(
     signature: inspect.Signature, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Iterator[tuple[str, str, Any]]:
     """Every value with the name of its parameter, and what was written before its sign."""
@@ -45,29 +45,29 @@ def _bound(
         yield name, name, value
 
 
-def _rest(signature: inspect.Signature) -> inspect.Parameter:
+def _last_parameter(signature: inspect.Signature) -> inspect.Parameter:
     """The parameter that takes names nobody has mentioned, **kwargs."""
     return list(signature.parameters.values())[-1]
 
 
-def _number(annotation: Any) -> str:
+def _numeric_type(annotation: Any) -> str:
     """int, float or bool, perhaps with None beside it; empty for any other annotation."""
-    names = set(_names(annotation)) - _NOTHING
+    names = set(_type_names(annotation)) - _NONE_NAMES
     return next(iter(names)) if len(names) == 1 and names <= set(_KINDS) else ""
 
 
-def _names(annotation: Any) -> Iterator[str]:
+def _type_names(annotation: Any) -> Iterator[str]:
     if isinstance(annotation, str):
         # As it is written: to resolve it may need what is imported for type checkers alone.
         yield from (name.strip() for name in annotation.split("|"))
     elif get_origin(annotation) in (Union, UnionType):
         for inner in get_args(annotation):
-            yield from _names(inner)
+            yield from _type_names(inner)
     else:
         yield getattr(annotation, "__name__", "") or str(annotation)
 
 
-def _as_json(text: str, kind: str) -> str:
+def _json_hint(text: str, kind: str) -> str:
     """The text if it is JSON of this kind, else a word for what to write there."""
     try:
         msgspec.json.decode(text, type=_KINDS[kind])

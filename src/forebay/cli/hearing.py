@@ -7,17 +7,17 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from forebay.worker.inbox import Bell
+from forebay.worker.inbox import WakeSignal
 
 
 @contextmanager
-def heard_signals(bell: Bell) -> Iterator[deque[int]]:
+def collect_signals(wake_signal: WakeSignal) -> Iterator[deque[int]]:
     """The signals to stop that have come; each rings. Afterwards everything is as it was."""
     heard: deque[int] = deque()
 
     def hear(number: int, _: object) -> None:
         heard.append(number)
-        bell.ring()
+        wake_signal.set()
 
     with ExitStack() as stack:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -12,21 +12,21 @@ import click
 import msgspec
 
 from forebay.cli.loading import load_app
-from forebay.cli.opening import opened
-from forebay.cli.output import Output, jobs_of, progress, table, text
+from forebay.cli.opening import open_session
+from forebay.cli.output import Output, format_job_count, print_table, progress_bar, text
 from forebay.cli.settings import read_settings
 from forebay.domain.job import check_queue_name, check_task_name
 from forebay.errors import ConfigError, IllegalTransition
-from forebay.stores.opening import without_password
+from forebay.stores.opening import redact_url
 
 if TYPE_CHECKING:
     from forebay.integrations.moving_in.found import Source
-    from forebay.integrations.moving_in.importing import Imported, Names
-    from forebay.integrations.moving_in.redis_side import RedisSide
+    from forebay.integrations.moving_in.importing import ImportResult, NameMapping
+    from forebay.integrations.moving_in.redis_side import SourceRedis
     from forebay.stores.protocol import Engine
 
 Command = Callable[..., None]
-_SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 _FILE: Final = "sqlite:///"
 
 
@@ -40,7 +40,7 @@ def import_jobs() -> None:
     """
 
 
-def _shared(func: Command) -> Command:
+def _with_import_options(func: Command) -> Command:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs."),
         click.option(
@@ -64,7 +64,7 @@ def _shared(func: Command) -> Command:
     return func
 
 
-def _pickle_option(func: Command) -> Command:
+def _with_pickle_option(func: Command) -> Command:
     return click.option(
         "--trust-pickle",
         is_flag=True,
@@ -73,7 +73,7 @@ def _pickle_option(func: Command) -> Command:
 
 
 @import_jobs.command()
-@_shared
+@_with_import_options
 @click.option("--prefix", default="", metavar="TEXT", help="The global_keyprefix of the broker.")
 def celery(old: str, prefix: str, only: tuple[str, ...], **chosen: Any) -> None:
     """Import tasks of Celery from a Redis broker.
@@ -81,63 +81,67 @@ def celery(old: str, prefix: str, only: tuple[str, ...], **chosen: Any) -> None:
     Those that wait, those with an eta or a countdown, and those that a worker had when it died. They must be
     written as JSON, which is Celery's default.
     """
-    side = _redis_side(old)
+    side = _source_redis(old)
     from forebay.integrations.moving_in.celery_source import CelerySource  # noqa: PLC0415 - it needs redis
 
-    _import(old, CelerySource(side, only=only, prefix=prefix), Chosen(only=only, **chosen))
+    _run_import(old, CelerySource(side, only=only, prefix=prefix), ImportOptions(only=only, **chosen))
 
 
 @import_jobs.command()
-@_shared
-@_pickle_option
+@_with_import_options
+@_with_pickle_option
 def rq(old: str, only: tuple[str, ...], trust_pickle: bool, **chosen: Any) -> None:
     """Import jobs of RQ: queued, scheduled and deferred ones."""
-    side = _redis_side(old)
+    side = _source_redis(old)
     from forebay.integrations.moving_in.rq_source import RqSource  # noqa: PLC0415 - it needs redis
 
-    _import(old, RqSource(side, only=only, trust_pickle=trust_pickle), Chosen(only=only, **chosen))
+    _run_import(old, RqSource(side, only=only, trust_pickle=trust_pickle), ImportOptions(only=only, **chosen))
 
 
 @import_jobs.command()
-@_shared
-@_pickle_option
+@_with_import_options
+@_with_pickle_option
 @click.option("--local-time", is_flag=True, help="Huey was made with utc=False: its times are local ones.")
 def huey(old: str, only: tuple[str, ...], trust_pickle: bool, local_time: bool, **chosen: Any) -> None:
     """Import tasks of Huey from Redis, or from a file: --from sqlite:///huey.db.
 
     Those that wait and those that are scheduled.
     """
-    from forebay.integrations.moving_in.huey_reading import Reading  # noqa: PLC0415 - `--help` stays quick
+    from forebay.integrations.moving_in.huey_reading import HueyReadOptions  # noqa: PLC0415 - `--help` stays quick
 
     if old.startswith(_FILE):
-        from forebay.integrations.moving_in.huey_file_source import HueyFileSource  # noqa: PLC0415 - as above
+        from forebay.integrations.moving_in.huey_file_source import HueySqliteSource  # noqa: PLC0415 - as above
 
-        reading = Reading(only, trust_pickle, local_time)
-        _import(old, HueyFileSource(unquote(old.removeprefix(_FILE)), reading), Chosen(only=only, **chosen))
+        reading = HueyReadOptions(only, trust_pickle, local_time)
+        _run_import(
+            old,
+            HueySqliteSource(unquote(old.removeprefix(_FILE)), reading),
+            ImportOptions(only=only, **chosen),
+        )
         return
-    side = _redis_side(old)
+    side = _source_redis(old)
     from forebay.integrations.moving_in.huey_redis_source import (  # noqa: PLC0415 - it needs redis
         HueyRedisSource,
-        stored_name,
+        find_stored_name,
     )
 
     # Before anything is imported: under another name jobs would come to another queue than the one named.
-    only = tuple(stored_name(side, name) for name in only)
+    only = tuple(find_stored_name(side, name) for name in only)
     pairs = (each.partition("=") for each in chosen["queues"])
-    chosen["queues"] = tuple(f"{stored_name(side, name)}{equals}{new}" for name, equals, new in pairs)
-    reading = Reading(only, trust_pickle, local_time)
-    _import(old, HueyRedisSource(side, reading), Chosen(only=only, **chosen))
+    chosen["queues"] = tuple(f"{find_stored_name(side, name)}{equals}{new}" for name, equals, new in pairs)
+    reading = HueyReadOptions(only, trust_pickle, local_time)
+    _run_import(old, HueyRedisSource(side, reading), ImportOptions(only=only, **chosen))
 
 
-def _redis_side(url: str) -> RedisSide:
+def _source_redis(url: str) -> SourceRedis:
     try:
-        from forebay.integrations.moving_in.redis_side import RedisSide  # noqa: PLC0415 - may be missing
+        from forebay.integrations.moving_in.redis_side import SourceRedis  # noqa: PLC0415 - may be missing
     except ImportError as exc:
         raise ConfigError("this needs redis: pip install 'forebay[redis]'") from exc
-    return RedisSide(url)
+    return SourceRedis(url)
 
 
-class Chosen(NamedTuple):
+class ImportOptions(NamedTuple):
     """What all three commands are told."""
 
     new: str | None
@@ -150,27 +154,31 @@ class Chosen(NamedTuple):
     as_json: bool
 
 
-def _import(old: str, source: Source, chosen: Chosen) -> None:
+def _run_import(old: str, source: Source, options: ImportOptions) -> None:
     from forebay.integrations.moving_in.importing import Importer  # noqa: PLC0415 - `--help` stays quick
 
-    if chosen.new is None and chosen.app is None:
+    if options.new is None and options.app is None:
         raise ConfigError("say where to: --to URL, or --app MODULE:APP for the store of an app")
-    names = _names(chosen.queues, chosen.tasks)
-    flags = {"url": chosen.new} if chosen.new else {"app": chosen.app}
+    names = _build_name_mapping(options.queues, options.tasks)
+    flags = {"url": options.new} if options.new else {"app": options.app}
     settings = read_settings(flags, config=click.get_current_context().find_root().obj)
-    app = None if chosen.app is None else load_app(chosen.app)
+    app = None if options.app is None else load_app(options.app)
     registry = None if app is None else app.registry
-    place = without_password(old)
-    with closing(source), opened(settings, create=not chosen.dry_run) as desk:
+    place = redact_url(old)
+    with closing(source), open_session(settings, create=not options.dry_run) as desk:
         if app is not None:
             _check_keys(app.engine, desk.engine)
-        if not chosen.workers_stopped and not chosen.dry_run:
-            _check_quiet(source, place)
-        with _bar() as tell:
-            importer = Importer(source, desk.store, desk.reader, names=names, registry=registry, tell=tell)
-            done = importer.look() if chosen.dry_run else importer.run()
-        _answer(Told(chosen, place, desk.name, done, () if app is None else tuple(app.queues())))
-    if done.left or not (chosen.dry_run or done.agrees):
+        if not options.workers_stopped and not options.dry_run:
+            _check_workers_stopped(source, place)
+        with _progress_bar() as tell:
+            importer = Importer(
+                source, desk.store, desk.reader, names=names, registry=registry, report_progress=tell
+            )
+            done = importer.preview() if options.dry_run else importer.run()
+        _print_report(
+            ImportReport(options, place, desk.name, done, () if app is None else tuple(app.queues()))
+        )
+    if done.left or not (options.dry_run or done.agrees):
         click.get_current_context().exit(1)
 
 
@@ -184,22 +192,24 @@ def _check_keys(of_app: Engine, to: Engine) -> None:
         )
 
 
-def _check_quiet(source: Source, place: str) -> None:
+def _check_workers_stopped(source: Source, url: str) -> None:
     busy = source.busy()
     if busy:
         raise IllegalTransition(
-            f"{place} has {busy}; stop them first, else a job could run there and here. If they are stopped, "
+            f"{url} has {busy}; stop them first, else a job could run there and here. If they are stopped, "
             "or are something else, say --workers-stopped"
         )
 
 
-def _names(queues: Sequence[str], tasks: Sequence[str]) -> Names:
-    from forebay.integrations.moving_in.importing import Names  # noqa: PLC0415 - as above
+def _build_name_mapping(queues: Sequence[str], tasks: Sequence[str]) -> NameMapping:
+    from forebay.integrations.moving_in.importing import NameMapping  # noqa: PLC0415 - as above
 
-    return Names(_pairs("--queue", queues, check_queue_name), _pairs("--task-map", tasks, check_task_name))
+    return NameMapping(
+        _parse_pairs("--queue", queues, check_queue_name), _parse_pairs("--task-map", tasks, check_task_name)
+    )
 
 
-def _pairs(option: str, given: Sequence[str], check: Callable[[str], None]) -> dict[str, str]:
+def _parse_pairs(option: str, given: Sequence[str], check: Callable[[str], None]) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for each in given:
         old, equals, new = each.partition("=")
@@ -211,33 +221,33 @@ def _pairs(option: str, given: Sequence[str], check: Callable[[str], None]) -> d
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
+def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     """One bar, for the first pass: later ones bring what came meanwhile."""
     with ExitStack() as stack:
         shown: list[Callable[[int], None]] = []
 
         def tell(label: str, done: int, total: int) -> None:
             if not shown:
-                shown.append(stack.enter_context(progress(label, total)))
+                shown.append(stack.enter_context(progress_bar(label, total)))
             shown[0](done)
 
         yield tell
 
 
-class Told(NamedTuple):
+class ImportReport(NamedTuple):
     """What is answered: what was asked for, what became of it, and the queues that a worker of the app serves
     unless it is told others."""
 
-    chosen: Chosen
-    place: str
+    options: ImportOptions
+    source: str
     store: str
-    done: Imported
+    result: ImportResult
     served: tuple[str, ...]
 
     @property
     def unserved(self) -> list[str]:
         """Queues that got jobs and that no task of the app names."""
-        return [] if self.chosen.app is None else sorted({*self.done.queues} - {*self.served})
+        return [] if self.options.app is None else sorted({*self.result.queues} - {*self.served})
 
     @property
     def unmatched(self) -> list[str]:
@@ -245,74 +255,76 @@ class Told(NamedTuple):
         return [
             f"{option} {word}"
             for option, words, found in (
-                ("--only", self.chosen.only, self.done.old_queues),
-                ("--queue", self.chosen.queues, self.done.old_queues),
-                ("--task-map", self.chosen.tasks, self.done.old_tasks),
+                ("--only", self.options.only, self.result.old_queues),
+                ("--queue", self.options.queues, self.result.old_queues),
+                ("--task-map", self.options.tasks, self.result.old_tasks),
             )
             for word in words
             if word.partition("=")[0] not in found
         ]
 
 
-def _answer(told: Told) -> None:
-    done, is_dry = told.done, told.chosen.dry_run
+def _print_report(report: ImportReport) -> None:
+    done, is_dry = report.result, report.options.dry_run
 
     def people() -> None:
         verb = "would be imported" if is_dry else "imported"
-        click.echo(text(f"{jobs_of(done.stored)} {verb} from {told.place} to {told.store}"))
+        click.echo(text(f"{format_job_count(done.stored)} {verb} from {report.source} to {report.store}"))
         if done.already:
-            click.echo(f"{jobs_of(done.already)} had been stored by an earlier import")
+            click.echo(f"{format_job_count(done.already)} had been stored by an earlier import")
         if done.queues:
-            table(("queue", "jobs"), list(done.queues.items()))
-            table(("task", "jobs"), list(done.tasks.items()))
-        _people_warned(done, knows_tasks=told.chosen.app is not None)
+            print_table(("queue", "jobs"), list(done.queues.items()))
+            print_table(("task", "jobs"), list(done.tasks.items()))
+        _print_warnings(done, knows_tasks=report.options.app is not None)
         if done.left:
-            _people_left(done, is_dry=is_dry)
+            _print_skipped(done, is_dry=is_dry)
         if not is_dry:
             verified = "as many as were left" if done.remaining == len(done.left) else "not what was left"
-            click.echo(f"{jobs_of(done.remaining)} in the old place now: {verified}")
-        if told.unmatched:
-            click.echo(text(f"Nothing was found for {', '.join(told.unmatched)}: is it mistyped?"))
-        if told.unserved:
-            _people_unserved(told)
+            click.echo(f"{format_job_count(done.remaining)} in the old place now: {verified}")
+        if report.unmatched:
+            click.echo(text(f"Nothing was found for {', '.join(report.unmatched)}: is it mistyped?"))
+        if report.unserved:
+            _print_unserved(report)
 
     answer = {
-        "from": told.place,
-        "to": told.store,
+        "from": report.source,
+        "to": report.store,
         "dry_run": is_dry,
         **msgspec.to_builtins(done),
         "agrees": done.agrees,
-        "unserved_queues": told.unserved,
-        "unmatched": told.unmatched,
+        "unserved_queues": report.unserved,
+        "unmatched": report.unmatched,
     }
-    Output(as_json=told.chosen.as_json).answer(answer, people)
+    Output(as_json=report.options.as_json).print_result(answer, people)
 
 
-def _people_unserved(told: Told) -> None:
-    queues = ",".join([*told.served, *told.unserved])
+def _print_unserved(report: ImportReport) -> None:
+    queues = ",".join([*report.served, *report.unserved])
     click.echo(
         text(
-            f"No task of the app names the queue {', '.join(told.unserved)}; a worker has to be told: "
-            f"forebay worker {told.chosen.app} --queues {queues}"
+            f"No task of the app names the queue {', '.join(report.unserved)}; a worker has to be told: "
+            f"forebay worker {report.options.app} --queues {queues}"
         )
     )
 
 
-def _people_warned(done: Imported, *, knows_tasks: bool) -> None:
-    for what, count in done.dropped.items():
-        click.echo(text(f"Not carried over, of {jobs_of(count)}: {what}"))
-    for job_id in done.contested:
+def _print_warnings(result: ImportResult, *, knows_tasks: bool) -> None:
+    for what, count in result.dropped.items():
+        click.echo(text(f"Not carried over, of {format_job_count(count)}: {what}"))
+    for job_id in result.contested:
         click.echo(text(f"Job {job_id} was gone when it was to be taken out: it may have run there too"))
-    if knows_tasks and done.unknown_tasks:
-        click.echo(text(f"The app has no task {', '.join(done.unknown_tasks)}: their jobs wait until it has"))
+    if knows_tasks and result.unknown_tasks:
+        click.echo(
+            text(f"The app has no task {', '.join(result.unknown_tasks)}: their jobs wait until it has")
+        )
 
 
-def _people_left(done: Imported, *, is_dry: bool) -> None:
-    reasons = Counter(left.reason for left in done.left)
-    verb = "would stay" if is_dry else "stays" if len(done.left) == 1 else "stay"
-    title = f"{jobs_of(len(done.left))} {verb} in the old place"
-    table(("jobs", "why"), [(count, reason) for reason, count in reasons.most_common()], title=title)
-    rows = [(left.id, left.queue, left.task, left.reason) for left in done.left[:_SHOWN]]
-    table(("id", "queue", "task", "why"), rows)
-    if len(done.left) > _SHOWN:
-        click.echo(f"and {jobs_of(len(done.left) - _SHOWN)} more; --json names all")
+def _print_skipped(result: ImportResult, *, is_dry: bool) -> None:
+    reasons = Counter(left.reason for left in result.left)
+    verb = "would stay" if is_dry else "stays" if len(result.left) == 1 else "stay"
+    title = f"{format_job_count(len(result.left))} {verb} in the old place"
+    print_table(("jobs", "why"), [(count, reason) for reason, count in reasons.most_common()], title=title)
+    rows = [(left.id, left.queue, left.task, left.reason) for left in result.left[:_MAX_SHOWN]]
+    print_table(("id", "queue", "task", "why"), rows)
+    if len(result.left) > _MAX_SHOWN:
+        click.echo(f"and {format_job_count(len(result.left) - _MAX_SHOWN)} more; --json names all")

@@ -14,11 +14,11 @@ import click
 
 from forebay.cli.output import Output, text
 from forebay.errors import ConfigError, ForebayError
-from forebay.stores.opening import open_engine, without_password
+from forebay.stores.opening import open_engine, redact_url
 
 TEMPLATES: Final = Path(__file__).parent / "project"
 # What may be answered in one word, and the address that it stands for.
-USUAL: Final = {
+DEFAULT_URLS: Final = {
     "sqlite": "sqlite:///jobs.db",
     "postgresql": "postgresql://localhost/jobs",
     "redis": "redis://localhost:6379/0",
@@ -55,7 +55,7 @@ class Project:
     def written_url(self) -> str:
         """The address without its password: that belongs into no file that is shared."""
         place, mark, options = self.url.partition("?")
-        shown = [one for one in options.split("&") if without_password(f"?{one}") == f"?{one}"]
+        shown = [one for one in options.split("&") if redact_url(f"?{one}") == f"?{one}"]
         return _PASSWORD.sub(r"\1@", place) + (mark if any(shown) else "") + "&".join(shown)
 
     @property
@@ -78,14 +78,14 @@ class Project:
             else "",
         }
         return {
-            name: _filled((TEMPLATES / template).read_text(encoding="utf-8"), blanks)
+            name: _fill_template((TEMPLATES / template).read_text(encoding="utf-8"), blanks)
             for name, template in (_WEB if self.is_web else _WORKER).items()
         }
 
     def steps(self, folder: Path) -> list[str]:
         """What to type next."""
         enter = [] if folder.resolve() == Path.cwd() else [f"cd {folder}"]
-        secret = [f"export FOREBAY_URL='{without_password(self.url)}'"] if self.has_password else []
+        secret = [f"export FOREBAY_URL='{redact_url(self.url)}'"] if self.has_password else []
         run = ["uvicorn web:web --reload"] if self.is_web else ["forebay dev"]
         more = ["forebay enqueue tasks.send_mail ada@example.com subject=Hi", "pytest"]
         # There is no release yet: what the requirements name has to be there before they are asked for.
@@ -93,7 +93,7 @@ class Project:
         return [*enter, *secret, *install, *run, *more]
 
 
-def _filled(template: str, blanks: dict[str, str]) -> str:
+def _fill_template(template: str, blanks: dict[str, str]) -> str:
     for name, value in blanks.items():
         template = template.replace(f"{{{{{name}}}}}", value)
     return template
@@ -120,42 +120,42 @@ def init(folder: Path, store: str | None, run_in: str | None, yes: bool, as_json
     is not there; no file is ever overwritten.
     """
     is_asked = not yes and not as_json and sys.stdin.isatty()
-    url = _url(store or (_asked_store() if is_asked else "sqlite"))
-    place = run_in or (_asked_place() if is_asked else "worker")
+    url = _resolve_url(store or (_ask_store() if is_asked else "sqlite"))
+    place = run_in or (_ask_run_in() if is_asked else "worker")
     project = Project(url=url, is_web=place == "web")
     files = project.files()
-    _write(folder, files)
+    _write_files(folder, files)
     answer: dict[str, Any] = {
         "folder": str(folder),
         "files": sorted(files),
-        "url": without_password(url),
+        "url": redact_url(url),
         "run_in": place,
         "next": project.steps(folder),
     }
-    Output(as_json=as_json).answer(answer, lambda: _show(answer))
+    Output(as_json=as_json).print_result(answer, lambda: _print_steps(answer))
 
 
-def _asked_store() -> str:
+def _ask_store() -> str:
     click.echo(
         "Where shall jobs be kept? In a file, or on a server that several machines can reach.", err=True
     )
     return str(click.prompt("sqlite, postgresql, redis or a URL", default="sqlite", err=True))
 
 
-def _asked_place() -> str:
+def _ask_run_in() -> str:
     click.echo("Who shall run them? A worker of its own, or a web app (FastAPI) itself.", err=True)
     return str(
         click.prompt("worker or web", type=click.Choice(["worker", "web"]), default="worker", err=True)
     )
 
 
-def _url(said: str) -> str:
+def _resolve_url(value: str) -> str:
     """The address that is meant; raises ConfigError where it is none of a store that others can share."""
-    url = USUAL.get(said.strip().lower(), said.strip())
+    url = DEFAULT_URLS.get(value.strip().lower(), value.strip())
     if not url.startswith(tuple(_EXTRAS)):
         raise ConfigError(
-            f"{without_password(url)!r} is no store for a new project: write sqlite, postgresql or redis, or "
-            f"a URL such as {USUAL['postgresql']}"
+            f"{redact_url(url)!r} is no store for a new project: write sqlite, postgresql or redis, or "
+            f"a URL such as {DEFAULT_URLS['postgresql']}"
         )
     try:
         open_engine(url)
@@ -165,7 +165,7 @@ def _url(said: str) -> str:
     return url
 
 
-def _write(folder: Path, files: dict[str, str]) -> None:
+def _write_files(folder: Path, files: dict[str, str]) -> None:
     """Write all files, or none; raises ConfigError where one is there already."""
     taken = sorted(name for name in files if os.path.lexists(folder / name))
     if taken:
@@ -182,7 +182,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         raise ConfigError(f"{folder} cannot be written: {exc.strerror or exc}; name another folder") from exc
 
 
-def _show(answer: dict[str, Any]) -> None:
+def _print_steps(answer: dict[str, Any]) -> None:
     is_here = Path(answer["folder"]).resolve() == Path.cwd()
     place = "this folder" if is_here else answer["folder"]
     click.echo(text(f"Wrote {', '.join(answer['files'])} into {place}."))

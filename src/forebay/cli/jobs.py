@@ -12,31 +12,46 @@ import click
 
 from forebay.app.bulk import cancel_matching, purge, revive_matching
 from forebay.app.handle import JobHandle
-from forebay.app.searching import listed
-from forebay.app.story import story
-from forebay.cli.acting import Choice, Deed, Tally, act
-from forebay.cli.failing import Status
+from forebay.app.searching import search_jobs
+from forebay.app.story import timeline_lines
+from forebay.cli.acting import ActionCounts, JobAction, JobSelection, run_action
+from forebay.cli.failing import ExitStatus
 from forebay.cli.filters import Filter, with_filter
-from forebay.cli.opening import Desk
-from forebay.cli.options import Command, Length, QueueParam, at_store, limit_option, yes_option
-from forebay.cli.output import Output, json_line, length, moment, record, table, text
-from forebay.cli.shapes import arguments, iso, job_json, result, summary_json, timeline_json
-from forebay.cli.tree import edges_json, edges_of, show_edges, tree
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import Command, DurationParam, QueueParam, limit_option, with_store, yes_option
+from forebay.cli.output import (
+    Output,
+    format_duration,
+    format_instant,
+    json_line,
+    print_fields,
+    print_table,
+    text,
+)
+from forebay.cli.shapes import (
+    decode_arguments,
+    decode_result_field,
+    iso_instant,
+    job_json,
+    summary_json,
+    timeline_json,
+)
+from forebay.cli.tree import edges_json, load_edges, print_edges, tree
 from forebay.domain.history import Timeline
-from forebay.domain.job import Amendment, Job, JobId, JobSummary, QueueName, check_queue_name
+from forebay.domain.job import Job, JobId, JobSummary, JobUpdate, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, JobState
-from forebay.domain.note import Notes
+from forebay.domain.note import JobProgress
 from forebay.domain.query import JobQuery, Page
 from forebay.errors import JobNotFound
-from forebay.stores.protocol import Receipt, Verdict
-from forebay.stores.reviving import Revival
+from forebay.stores.protocol import ActionResult, InsertResult
+from forebay.stores.reviving import ReviveOptions
 
 DELETABLE = frozenset(JobState) - {JobState.RUNNING}
-SHOWN_LINES = 20
+MAX_SHOWN_LOG_LINES = 20
 REVIVABLE = frozenset({JobState.DEAD, JobState.CANCELLED})
 # What becomes of a running job that is cancelled: for programs, for people.
-ASKED = ("asked", "asked to stop")
-TAKEN = ("taken", "taken from the worker and put to the dead letters")
+CANCEL_REQUESTED = ("asked", "asked to stop")
+FORCE_CANCELLED = ("taken", "taken from the worker and put to the dead letters")
 ID = click.argument("job_id", metavar="ID")
 IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
 ALL = click.option("--all", "everything", is_flag=True, help="All there are; no condition needed.")
@@ -58,10 +73,10 @@ jobs.add_command(tree)
 @AFTER
 @limit_option(50)
 @with_filter()
-@at_store()
-def list_jobs(desk: Desk, out: Output, chosen: Filter, limit: int, after: str | None) -> None:
+@with_store()
+def list_jobs(session: StoreSession, out: Output, chosen: Filter, limit: int, after: str | None) -> None:
     """List jobs, newest first."""
-    show_list(desk, out, listed(desk.reader, chosen.query(desk), limit, after))
+    print_jobs(session, out, search_jobs(session.reader, chosen.to_query(session), limit, after))
 
 
 @jobs.command()
@@ -69,22 +84,24 @@ def list_jobs(desk: Desk, out: Output, chosen: Filter, limit: int, after: str | 
 @AFTER
 @limit_option(50)
 @with_filter("text")
-@at_store()
-def search(desk: Desk, out: Output, chosen: Filter, limit: int, after: str | None, words: str) -> None:
+@with_store()
+def search(
+    session: StoreSession, out: Output, chosen: Filter, limit: int, after: str | None, search_text: str
+) -> None:
     """List jobs with TEXT in their arguments or reason."""
-    if not words:
+    if not search_text:
         raise click.UsageError("Say what to look for.")
-    wanted = Filter(given={**chosen.given, "text": words})
-    show_list(desk, out, listed(desk.reader, wanted.query(desk), limit, after))
+    wanted = Filter(given={**chosen.given, "text": search_text})
+    print_jobs(session, out, search_jobs(session.reader, wanted.to_query(session), limit, after))
 
 
 @jobs.command()
 @ID
-@at_store()
-def show(desk: Desk, out: Output, job_id: str) -> None:
+@with_store()
+def show(session: StoreSession, out: Output, job_id: str) -> None:
     """Show a job and its whole known life."""
-    timeline = history_of(desk, job_id)
-    show_timeline(desk, out, timeline, {})
+    timeline = require_timeline(session, job_id)
+    print_timeline(session, out, timeline, {})
 
 
 @jobs.command()
@@ -95,60 +112,64 @@ def show(desk: Desk, out: Output, job_id: str) -> None:
 @ALL
 @yes_option
 @with_filter()
-@at_store()
-def cancel(desk: Desk, out: Output, reason: str, force: bool, dependants: bool, **which: Any) -> None:
+@with_store()
+def cancel(
+    session: StoreSession, out: Output, reason: str, force: bool, dependants: bool, **which: Any
+) -> None:
     """Cancel jobs that wait; ask running ones to stop."""
-    choice = Choice(**which)
+    choice = JobSelection(**which)
     if force and not choice.ids:
         raise click.UsageError("--force is for jobs that are named by their ids.")
     _check_dependants(choice, dependants)
-    act(desk, out, cancelling(desk, reason, force=force, dependants=dependants), choice)
+    run_action(session, out, cancel_action(session, reason, force=force, dependants=dependants), choice)
 
 
-def _check_dependants(choice: Choice, dependants: bool) -> None:
-    if dependants and not choice.ids:
+def _check_dependants(selection: JobSelection, dependants: bool) -> None:
+    if dependants and not selection.ids:
         raise click.UsageError("--dependants is for jobs that are named by their ids.")
 
 
-def cancelling(desk: Desk, reason: str, *, force: bool, dependants: bool = False) -> Deed:
+def cancel_action(session: StoreSession, reason: str, *, force: bool, dependants: bool = False) -> JobAction:
     """The deed that cancels jobs, or asks them to stop, or takes them away."""
 
-    def cancel_ids(ids: Sequence[JobId]) -> list[Verdict]:
-        return desk.store.cancel(ids, reason, actor=desk.actor, force=force, dependants=dependants)
+    def cancel_ids(ids: Sequence[JobId]) -> list[ActionResult]:
+        return session.store.cancel(ids, reason, actor=session.actor, force=force, dependants=dependants)
 
-    def cancel_all(query: JobQuery, tell: Callable[[int], None]) -> Tally:
-        tally = Counter(deed.tally([]))
+    def cancel_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
+        tally = Counter(deed.count_results([]))
         cancel_matching(
-            desk.store,
-            desk.reader,
+            session.store,
+            session.reader,
             query,
             reason=reason,
-            actor=desk.actor,
+            actor=session.actor,
             progress=tell,
-            hear=partial(_count, deed, tally),
+            on_results=partial(_add_counts, deed, tally),
         )
         return dict(tally)
 
-    deed = Deed(
+    deed = JobAction(
         verb="cancel",
         past="cancelled",
         allowed=LIVE,
-        to_ids=cancel_ids,
-        to_all=cancel_all,
-        otherwise={JobState.RUNNING: ASKED, JobState.DEAD: TAKEN} if force else {JobState.RUNNING: ASKED},
+        apply_to_ids=cancel_ids,
+        apply_to_all=cancel_all,
+        other_outcomes={JobState.RUNNING: CANCEL_REQUESTED, JobState.DEAD: FORCE_CANCELLED}
+        if force
+        else {JobState.RUNNING: CANCEL_REQUESTED},
     )
     return deed
 
 
-def _count(deed: Deed, tally: Counter[str], verdicts: Sequence[Verdict]) -> None:
-    tally.update(deed.tally(verdicts))
+def _add_counts(action: JobAction, counts: Counter[str], results: Sequence[ActionResult]) -> None:
+    counts.update(action.count_results(results))
 
 
-def revival_options(func: Command) -> Command:
+def with_revive_options(func: Command) -> Command:
     """Where and how dead and cancelled jobs come back."""
     for option in (
         click.option("--keep-failures", is_flag=True, help="Do not start again with fresh failures."),
-        click.option("--delay", type=Length(), default=0, help="Run them so much later, such as 5m."),
+        click.option("--delay", type=DurationParam(), default=0, help="Run them so much later, such as 5m."),
         click.option("--to", "target", type=QueueParam(), help="Into this queue instead of their own."),
     ):
         func = option(func)
@@ -157,14 +178,14 @@ def revival_options(func: Command) -> Command:
 
 @jobs.command()
 @IDS
-@revival_options
+@with_revive_options
 @DEPENDANTS
 @ALL
 @yes_option
 @with_filter()
-@at_store()
+@with_store()
 def revive(
-    desk: Desk,
+    session: StoreSession,
     out: Output,
     target: str | None,
     delay: int,
@@ -173,14 +194,14 @@ def revive(
     **which: Any,
 ) -> None:
     """Put dead and cancelled jobs back."""
-    choice = Choice(**which)
+    choice = JobSelection(**which)
     _check_dependants(choice, dependants)
-    deed = revival(desk, REVIVABLE, target, delay, reset=not keep_failures, dependants=dependants)
-    act(desk, out, deed, choice)
+    deed = revive_action(session, REVIVABLE, target, delay, reset=not keep_failures, dependants=dependants)
+    run_action(session, out, deed, choice)
 
 
-def revival(
-    desk: Desk,
+def revive_action(
+    session: StoreSession,
     allowed: frozenset[JobState],
     target: str | None,
     delay: int,
@@ -188,27 +209,29 @@ def revival(
     reset: bool,
     dependants: bool = False,
     group: str | None = None,
-) -> Deed:
+) -> JobAction:
     """The deed that puts jobs back."""
     if target is not None:
         check_queue_name(target)
-        desk.existing_queue(target)
+        session.require_queue(target)
     to = None if target is None else QueueName(target)
-    how = Revival(to, delay, reset, desk.actor, dependants)
+    how = ReviveOptions(to, delay, reset, session.actor, dependants)
 
-    def revive_all(query: JobQuery, tell: Callable[[int], None]) -> Tally:
-        tally = Counter(deed.tally([]))
-        hear = partial(_count, deed, tally)
-        revive_matching(desk.store, desk.reader, query, group=group, how=how, progress=tell, hear=hear)
+    def revive_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
+        tally = Counter(deed.count_results([]))
+        hear = partial(_add_counts, deed, tally)
+        revive_matching(
+            session.store, session.reader, query, group=group, options=how, progress=tell, on_results=hear
+        )
         return dict(tally)
 
-    deed = Deed(
+    deed = JobAction(
         verb="revive",
         past="revived",
         allowed=allowed,
-        to_ids=lambda ids: desk.store.revive(ids, **how._asdict()),
-        to_all=revive_all,
-        asks_for_ids=False,  # a job that was put back can be cancelled again
+        apply_to_ids=lambda ids: session.store.revive(ids, **how._asdict()),
+        apply_to_all=revive_all,
+        confirms_ids=False,  # a job that was put back can be cancelled again
     )
     return deed
 
@@ -218,27 +241,35 @@ def revival(
 @ALL
 @yes_option
 @with_filter()
-@at_store()
-def delete(desk: Desk, out: Output, **which: Any) -> None:
+@with_store()
+def delete(session: StoreSession, out: Output, **which: Any) -> None:
     """Remove jobs that are not running, with their history."""
-    act(desk, out, deletion(desk, DELETABLE), Choice(**which))
+    run_action(session, out, delete_action(session, DELETABLE), JobSelection(**which))
 
 
-def deletion(desk: Desk, allowed: frozenset[JobState], group: str | None = None) -> Deed:
+def delete_action(session: StoreSession, allowed: frozenset[JobState], group: str | None = None) -> JobAction:
     """The deed that removes jobs."""
 
-    def delete_all(query: JobQuery, tell: Callable[[int], None]) -> Tally:
-        tally = Counter(deed.tally([]))
-        hear = partial(_count, deed, tally)
-        purge(desk.store, desk.reader, query, group=group, actor=desk.actor, progress=tell, hear=hear)
+    def delete_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
+        tally = Counter(deed.count_results([]))
+        hear = partial(_add_counts, deed, tally)
+        purge(
+            session.store,
+            session.reader,
+            query,
+            group=group,
+            actor=session.actor,
+            progress=tell,
+            on_results=hear,
+        )
         return dict(tally)
 
-    deed = Deed(
+    deed = JobAction(
         verb="delete",
         past="deleted",
         allowed=allowed,
-        to_ids=lambda ids: desk.store.delete(ids, actor=desk.actor),
-        to_all=delete_all,
+        apply_to_ids=lambda ids: session.store.delete(ids, actor=session.actor),
+        apply_to_all=delete_all,
     )
     return deed
 
@@ -247,23 +278,28 @@ def deletion(desk: Desk, allowed: frozenset[JobState], group: str | None = None)
 @ID
 @click.option("--priority", type=int, help="Its new priority.")
 @click.option(
-    "--delay", type=Length(), help="Run it so much later from now, such as 5m; 0 makes it pending now."
+    "--delay", type=DurationParam(), help="Run it so much later from now, such as 5m; 0 makes it pending now."
 )
 @click.option("--to", "target", type=QueueParam(), help="Into this queue instead of its own.")
-@at_store()
-def amend(
-    desk: Desk, out: Output, job_id: str, priority: int | None, delay: int | None, target: str | None
+@with_store()
+def update(
+    session: StoreSession,
+    out: Output,
+    job_id: str,
+    priority: int | None,
+    delay: int | None,
+    target: str | None,
 ) -> None:
     """Change the priority, the time or the queue of a job that waits."""
     if priority is None and delay is None and target is None:
         raise click.UsageError("Say what to change: --priority, --delay or --to.")
     if target is not None:
-        desk.existing_queue(target)
+        session.require_queue(target)
     to = None if target is None else QueueName(target)
-    change = Amendment(priority=priority, delay_ms=delay, queue=to)
-    verdict = desk.store.amend(JobId(job_id), change, actor=desk.actor)
+    change = JobUpdate(priority=priority, delay_ms=delay, queue=to)
+    verdict = session.store.update_job(JobId(job_id), change, actor=session.actor)
     verdict.check()
-    out.say(
+    out.print_message(
         {"id": job_id, "amended": True, "state": verdict.state},
         f"job {job_id} amended; it is {verdict.state}",
     )
@@ -271,63 +307,71 @@ def amend(
 
 @jobs.command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--timeout", type=Length(), help="Give up after this long, such as 30s; never without it.")
-@at_store()
-def wait(desk: Desk, out: Output, ids: tuple[str, ...], timeout: int | None) -> None:
+@click.option(
+    "--timeout", type=DurationParam(), help="Give up after this long, such as 30s; never without it."
+)
+@with_store()
+def wait(session: StoreSession, out: Output, ids: tuple[str, ...], timeout: int | None) -> None:
     """Wait until jobs have ended, and show what they returned.
 
     The status is 0 if all of them completed, 1 if one is dead or cancelled, 6 if the time is over.
     """
     ends = None if timeout is None else time.monotonic() + timeout / 1_000
-    ended = [_awaited(desk, job_id, ends) for job_id in dict.fromkeys(ids)]
-    out.answer([job_json(job) for job in ended], lambda: _show_ended(ended))
+    ended = [_wait_for_job(session, job_id, ends) for job_id in dict.fromkeys(ids)]
+    out.print_result([job_json(job) for job in ended], lambda: _print_results(ended))
     if any(job.state is not JobState.COMPLETED for job in ended):
-        click.get_current_context().exit(Status.BAD_ANSWER)
+        click.get_current_context().exit(ExitStatus.BAD_ANSWER)
 
 
-def _awaited(desk: Desk, job_id: str, ends: float | None) -> Job:
-    handle = JobHandle[Any](desk.client, Receipt(id=JobId(job_id), is_new=False))
-    return handle.wait(None if ends is None else max(0.0, ends - time.monotonic()))
+def _wait_for_job(session: StoreSession, job_id: str, deadline: float | None) -> Job:
+    handle = JobHandle[Any](session.client, InsertResult(id=JobId(job_id), is_new=False))
+    return handle.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
 
-def _show_ended(ended: Sequence[Job]) -> None:
-    rows = [(job.id, job.task, job.state, job.reason or _json(result(job.result)["result"])) for job in ended]
-    table(("id", "task", "state", "result"), rows)
+def _print_results(jobs_done: Sequence[Job]) -> None:
+    rows = [
+        (job.id, job.task, job.state, job.reason or _format_json(decode_result_field(job.result)["result"]))
+        for job in jobs_done
+    ]
+    print_table(("id", "task", "state", "result"), rows)
 
 
-def _json(value: Any) -> str:
+def _format_json(value: Any) -> str:
     """A stored value as it is stored; nothing for one that is not there."""
     return "" if value is None else json_line(value)
 
 
-def history_of(desk: Desk, job_id: str) -> Timeline:
+def require_timeline(session: StoreSession, job_id: str) -> Timeline:
     """All that is known of a job; raises JobNotFound."""
-    timeline = desk.reader.history(JobId(job_id))
+    timeline = session.reader.history(JobId(job_id))
     if timeline is None:
         raise JobNotFound(f"there is no job {job_id}; it may have been pruned")
     return timeline
 
 
-def show_list(desk: Desk, out: Output, page: Page, **more: Any) -> None:
+def print_jobs(session: StoreSession, out: Output, page: Page, **more: Any) -> None:
     """A page of jobs, and how to go on."""
-    now = desk.reader.now()
+    now = session.reader.now()
     answer = {"jobs": [summary_json(job) for job in page.jobs], "after": page.after, **more}
-    if page.stopped_at is not None:
-        answer["stopped_at"] = iso(page.stopped_at)
+    if page.scanned_back_to is not None:
+        answer["stopped_at"] = iso_instant(page.scanned_back_to)
 
     def people() -> None:
-        table(("id", "queue", "task", "state", "prio", "try", "age", "reason"), _rows(page.jobs, now))
-        if page.stopped_at is not None:
+        print_table(
+            ("id", "queue", "task", "state", "prio", "try", "age", "reason"), _job_rows(page.jobs, now)
+        )
+        if page.scanned_back_to is not None:
             click.echo(
-                f"Looked no further back than {moment(page.stopped_at)}; go on with --after {page.after}"
+                f"Looked no further back than {format_instant(page.scanned_back_to)}; go on with "
+                f"--after {page.after}"
             )
         elif page.after is not None:
             click.echo(f"There may be more: --after {page.after}")
 
-    out.answer(answer, people)
+    out.print_result(answer, people)
 
 
-def _rows(found: Sequence[JobSummary], now: int) -> list[tuple[object, ...]]:
+def _job_rows(found: Sequence[JobSummary], now: int) -> list[tuple[object, ...]]:
     return [
         (
             job.id,
@@ -336,73 +380,75 @@ def _rows(found: Sequence[JobSummary], now: int) -> list[tuple[object, ...]]:
             job.state,
             job.priority,
             job.attempt,
-            length(max(0, now - job.created_at)),
+            format_duration(max(0, now - job.created_at)),
             job.reason,
         )
         for job in found
     ]
 
 
-def show_timeline(desk: Desk, out: Output, timeline: Timeline, more: dict[str, int | None]) -> None:
+def print_timeline(
+    session: StoreSession, out: Output, timeline: Timeline, more: dict[str, int | None]
+) -> None:
     """A job with its life; the instants in `more` are added to what is known of it."""
-    position = desk.reader.position(timeline.job.id)
+    position = session.reader.position(timeline.job.id)
     place = None if position is None else {"ahead": position.ahead, "is_exact": position.is_exact}
 
-    first = _waits_for(desk, timeline.job)
-    instants = {name: iso(at) for name, at in more.items()}
-    told = {name.removesuffix("_at").replace("_", " "): moment(at) for name, at in more.items()}
+    first = _find_sequence_head(session, timeline.job)
+    instants = {name: iso_instant(at) for name, at in more.items()}
+    told = {name.removesuffix("_at").replace("_", " "): format_instant(at) for name, at in more.items()}
 
     def people() -> None:
-        progress = {"progress": _progress(timeline.notes)}
+        progress = {"progress": _format_progress(timeline.progress)}
         ahead = {"waits for": first, "ahead of it": place and place["ahead"]}
-        record({**_facts(timeline.job), **progress, **ahead, **told})
-        show_edges(edges)
-        table(
+        print_fields({**_job_details(timeline.job), **progress, **ahead, **told})
+        print_edges(edges)
+        print_table(
             ("when", "what", "detail"),
-            [(moment(at), what, detail) for at, what, detail in story(timeline)],
+            [(format_instant(at), what, detail) for at, what, detail in timeline_lines(timeline)],
             title="Timeline",
         )
-        _show_notes(timeline.notes)
+        _print_steps_and_log(timeline.progress)
         for attempt in timeline.attempts:
             if attempt.error.traceback:
                 click.echo(f"\nAttempt {attempt.attempt}:\n{text(attempt.error.traceback).rstrip()}")
 
-    edges = edges_of(desk.reader, timeline.job.id)
+    edges = load_edges(session.reader, timeline.job.id)
     answer = {**timeline_json(timeline), "position": place, "waits_for": first}
-    out.answer({**answer, **instants, **edges_json(edges)}, people)
+    out.print_result({**answer, **instants, **edges_json(edges)}, people)
 
 
-def _waits_for(desk: Desk, job: Job) -> JobId | None:
+def _find_sequence_head(session: StoreSession, job: Job) -> JobId | None:
     """Whose turn it is in the sequence of a blocked job; what else it waits for are its parents."""
     if job.state is not JobState.BLOCKED or job.sequence is None:
         return None
-    first = desk.reader.first_in_sequence(job.sequence)
+    first = session.reader.first_in_sequence(job.sequence)
     return None if first == job.id else first
 
 
-def _progress(notes: Notes) -> str | None:
-    said = notes.progress
+def _format_progress(progress: JobProgress) -> str | None:
+    said = progress.progress
     if said is None:
         return None
     done = f"{said.done:,g}" if said.total is None else f"{said.done:,g} of {said.total:,g}"
-    return f"{done} {said.message}".strip() + f" (attempt {said.attempt}, {moment(said.at)})"
+    return f"{done} {said.message}".strip() + f" (attempt {said.attempt}, {format_instant(said.at)})"
 
 
-def _show_notes(notes: Notes) -> None:
-    if notes.steps:
-        steps = [(moment(step.at), step.name, step.attempt) for step in notes.steps]
-        table(("when", "step", "attempt"), steps, title="Steps done")
-    if notes.lines:
-        lines = [(moment(line.at), line.attempt, line.level, line.text) for line in notes.lines]
-        table(("when", "attempt", "level", "text"), lines[-SHOWN_LINES:], title="Log")
+def _print_steps_and_log(progress: JobProgress) -> None:
+    if progress.steps:
+        steps = [(format_instant(step.at), step.name, step.attempt) for step in progress.steps]
+        print_table(("when", "step", "attempt"), steps, title="Steps done")
+    if progress.lines:
+        lines = [(format_instant(line.at), line.attempt, line.level, line.text) for line in progress.lines]
+        print_table(("when", "attempt", "level", "text"), lines[-MAX_SHOWN_LOG_LINES:], title="Log")
 
 
-def _retries(count: int) -> str:
+def _format_retries(count: int) -> str:
     return "1 retry" if count == 1 else f"{count} retries"
 
 
-def _facts(job: Job) -> dict[str, object]:
-    call = arguments(job.payload)
+def _job_details(job: Job) -> dict[str, object]:
+    call = decode_arguments(job.payload)
     return {
         "id": job.id,
         "task": job.task,
@@ -410,27 +456,27 @@ def _facts(job: Job) -> dict[str, object]:
         "state": job.state,
         "reason": job.reason,
         "priority": job.priority,
-        "args": call["args"] and _json(call["args"]),
-        "kwargs": call["kwargs"] and _json(call["kwargs"]),
+        "args": call["args"] and _format_json(call["args"]),
+        "kwargs": call["kwargs"] and _format_json(call["kwargs"]),
         "payload": call.get("payload_error"),
-        "result": _json(result(job.result)["result"]),
+        "result": _format_json(decode_result_field(job.result)["result"]),
         "attempt": job.attempt,
         "run number": job.run_number,
-        "failures": f"{job.failures} ({_retries(job.policy.max_retries)} allowed)",
+        "failures": f"{job.failures} ({_format_retries(job.policy.max_retries)} allowed)",
         "crashes": job.crashes or None,
-        "created": moment(job.created_at),
-        "due": moment(job.run_at),
-        "started": moment(job.started_at),
-        "ended": moment(job.finished_at),
-        "lease until": moment(job.lease_expires_at),
+        "created": format_instant(job.created_at),
+        "due": format_instant(job.run_at),
+        "started": format_instant(job.started_at),
+        "ended": format_instant(job.finished_at),
+        "lease until": format_instant(job.lease_expires_at),
         "worker": job.worker,
-        "timeout": length(job.timeout_ms),
+        "timeout": format_duration(job.timeout_ms),
         "unique key": job.unique_key,
-        "once key": job.once_key,
+        "once key": job.idempotency_key,
         "sequence": job.sequence,
         "correlation id": job.correlation_id,
         "parent": job.parent_id,
         "tags": ", ".join(job.tags),
-        "metadata": job.metadata and _json(job.metadata),
+        "metadata": job.metadata and _format_json(job.metadata),
         "asked to stop": job.cancel_reason,
     }

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-_MOST_BYTES: Final = 64
+_MAX_BYTES: Final = 64
 
 
 @contextmanager
-def keyboard() -> Iterator[Callable[[float], str]]:
+def open_keyboard() -> Iterator[Callable[[float], str]]:
     """While the block lasts keys come at once and are not shown; the function waits so many seconds for some.
 
     Ctrl-C goes on meaning what it means. Afterwards the terminal is as it was, whatever has happened.
@@ -28,7 +28,7 @@ def keyboard() -> Iterator[Callable[[float], str]]:
         ready, _, _ = select.select([descriptor], [], [], max(seconds, 0))
         if not ready:
             return ""
-        typed = os.read(descriptor, _MOST_BYTES)
+        typed = os.read(descriptor, _MAX_BYTES)
         return typed.decode(errors="replace") if typed else "q"  # the terminal is gone
 
     try:

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from forebay.cli.opening import Desk
-from forebay.cli.options import Length, at_store, quota_options, yes_option
-from forebay.cli.output import Output, confirm, moment, table, text
-from forebay.cli.redacting import Shown
-from forebay.cli.shapes import iso
-from forebay.domain.access import Allowed, ApiKey, Quota
-from forebay.service.auth import SEEN_SECONDS
-from forebay.service.keys import Keys, Made, all_keys
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import DurationParam, quota_options, with_store, yes_option
+from forebay.cli.output import Output, confirm, format_instant, print_table, text
+from forebay.cli.redacting import PlainText
+from forebay.cli.shapes import iso_instant
+from forebay.domain.access import ApiKey, KeyPermissions, Quota
+from forebay.service.auth import KEY_CACHE_SECONDS
+from forebay.service.keys import ApiKeyAdmin, NewKey, all_keys
 
 NAME = click.argument("name", metavar="NAME")
 
@@ -38,13 +38,15 @@ def keys() -> None:
     required=True,
     help="What it is for; may be repeated.",
 )
-@click.option("--expires", "lasts_ms", type=Length(), help="It opens nothing after this time, such as 90d.")
+@click.option(
+    "--expires", "lasts_ms", type=DurationParam(), help="It opens nothing after this time, such as 90d."
+)
 @click.option("--rate", type=int, help="So many requests a second; else what the server allows.")
 @click.option("--burst", type=int, help="So many requests at once; else twice the rate.")
 @quota_options("with it; else what the server allows")
-@at_store(create=True)
+@with_store(create=True)
 def create_key(
-    desk: Desk,
+    session: StoreSession,
     out: Output,
     name: str,
     grants: tuple[str, ...],
@@ -54,84 +56,96 @@ def create_key(
     **quota: int | None,
 ) -> None:
     """Make a key and show its token, once: the store keeps only a hash of it."""
-    allowed: dict[str, Any] = Allowed.parse(grants)._asdict()
-    made = _keys(desk).create(
+    allowed: dict[str, Any] = KeyPermissions.parse(grants)._asdict()
+    made = _open_key_admin(session).create(
         name, **allowed, lasts_ms=lasts_ms, rate=rate, burst=burst, quota=Quota(**quota)
     )
-    _show_token(desk, out, made, "created")
+    _print_token(session, out, made, "created")
 
 
 @keys.command("list")
-@at_store()
-def list_keys(desk: Desk, out: Output) -> None:
+@with_store()
+def list_keys(session: StoreSession, out: Output) -> None:
     """List all keys, also those that open nothing any more."""
-    now = desk.reader.now()
-    found = [kept.key for kept in all_keys(desk.reader)]
+    now = session.reader.now()
+    found = [kept.key for kept in all_keys(session.reader)]
 
     def people() -> None:
         rows = [
-            (key.name, key.state(now), str(key.allowed), moment(key.expires_at), _used(key)) for key in found
+            (
+                key.name,
+                key.state(now),
+                str(key.permissions),
+                format_instant(key.expires_at),
+                _format_last_used(key),
+            )
+            for key in found
         ]
-        table(("name", "state", "allows", "expires", "last used"), rows)
+        print_table(("name", "state", "allows", "expires", "last used"), rows)
 
-    out.answer({"keys": [key_json(key, now) for key in found]}, people)
+    out.print_result({"keys": [key_json(key, now) for key in found]}, people)
 
 
 @keys.command("show")
 @NAME
-@at_store()
-def show_key(desk: Desk, out: Output, name: str) -> None:
+@with_store()
+def show_key(session: StoreSession, out: Output, name: str) -> None:
     """Show what a key is for."""
-    fields = key_json(_keys(desk).get(name), desk.reader.now())
+    fields = key_json(_open_key_admin(session).get(name), session.reader.now())
     shown = [
         (field, ", ".join(value) if isinstance(value, list) else value) for field, value in fields.items()
     ]
-    out.answer(fields, lambda: table(("", name), shown))
+    out.print_result(fields, lambda: print_table(("", name), shown))
 
 
 @keys.command("rotate")
 @NAME
 @click.option(
-    "--grace", type=Length(), default="0s", show_default=True, help="The old one opens for so long."
+    "--grace", type=DurationParam(), default="0s", show_default=True, help="The old one opens for so long."
 )
-@at_store()
-def rotate_key(desk: Desk, out: Output, name: str, grace: int) -> None:
+@with_store()
+def rotate_key(session: StoreSession, out: Output, name: str, grace: int) -> None:
     """Give a key another secret, and show its new token, once."""
-    _show_token(desk, out, _keys(desk).rotate(name, grace_ms=grace), "rotated")
+    _print_token(session, out, _open_key_admin(session).rotate(name, grace_ms=grace), "rotated")
 
 
 @keys.command("revoke")
 @NAME
 @yes_option
-@at_store()
-def revoke_key(desk: Desk, out: Output, name: str, yes: bool) -> None:
+@with_store()
+def revoke_key(session: StoreSession, out: Output, name: str, yes: bool) -> None:
     """Let a key open nothing any more."""
-    _keys(desk).get(name)
-    confirm(f"Revoke key {name} in {desk.name}?", yes=yes)
-    key = _keys(desk).revoke(name)
-    out.say(key_json(key, desk.reader.now()), f"key {name} revoked; servers know within {SEEN_SECONDS:g} s")
+    _open_key_admin(session).get(name)
+    confirm(f"Revoke key {name} in {session.name}?", yes=yes)
+    key = _open_key_admin(session).revoke(name)
+    out.print_message(
+        key_json(key, session.reader.now()),
+        f"key {name} revoked; servers know within {KEY_CACHE_SECONDS:g} s",
+    )
 
 
 def key_json(key: ApiKey, now: int) -> dict[str, Any]:
     """A key without its secret."""
     fields = {
-        name: iso(value) if name.endswith(("_at", "_until")) and isinstance(value, int) else value
-        for name, value in key.shown().items()
+        name: iso_instant(value) if name.endswith(("_at", "_until")) and isinstance(value, int) else value
+        for name, value in key.public_view().items()
     }
     return {**fields, "state": key.state(now)}
 
 
-def _keys(desk: Desk) -> Keys:
-    return Keys(desk.store, desk.reader, actor=desk.actor)
+def _open_key_admin(session: StoreSession) -> ApiKeyAdmin:
+    return ApiKeyAdmin(session.store, session.reader, actor=session.actor)
 
 
-def _show_token(desk: Desk, out: Output, made: Made, past: str) -> None:
+def _print_token(session: StoreSession, out: Output, new_key: NewKey, past: str) -> None:
     def people() -> None:
-        click.echo(text(f"key {made.key.name} {past}; its token is shown this once:"))
-        click.echo(made.token)
+        click.echo(text(f"key {new_key.key.name} {past}; its token is shown this once:"))
+        click.echo(new_key.token)
 
-    out.answer({**key_json(made.key, desk.reader.now()), "token": Shown(made.token)}, people)
+    out.print_result(
+        {**key_json(new_key.key, session.reader.now()), "token": PlainText(new_key.token)}, people
+    )
 
 
-def _used(key: ApiKey) -> str:
-    return "never" if key.used_at is None else moment(key.used_at)
+def _format_last_used(key: ApiKey) -> str:
+    return "never" if key.used_at is None else format_instant(key.used_at)

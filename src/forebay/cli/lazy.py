@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from forebay.cli.failing import interruption, report, report_usage
+from forebay.cli.failing import build_exit, build_usage_exit, interrupt_error
 from forebay.errors import ForebayError
 
 AS_JSON: Final = "forebay.as_json"
@@ -45,17 +45,17 @@ class LazyGroup(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as exc:
-            raise report_usage(exc, as_json=ctx.meta[AS_JSON]) from exc
+            raise build_usage_exit(exc, as_json=ctx.meta[AS_JSON]) from exc
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises of ours ends in one sentence and a status, never in a traceback."""
         try:
             return super().invoke(ctx)
         except (ForebayError, TimeoutError) as exc:
-            raise report(exc, as_json=ctx.meta[AS_JSON]) from exc
+            raise build_exit(exc, as_json=ctx.meta[AS_JSON]) from exc
         except (KeyboardInterrupt, click.Abort) as exc:
-            raise report(interruption(exc), as_json=ctx.meta[AS_JSON]) from exc
+            raise build_exit(interrupt_error(exc), as_json=ctx.meta[AS_JSON]) from exc
         except click.ClickException as exc:
             if isinstance(exc.__cause__, ForebayError):
-                raise report(exc.__cause__, as_json=ctx.meta[AS_JSON]) from exc
-            raise report_usage(exc, as_json=ctx.meta[AS_JSON]) from exc
+                raise build_exit(exc.__cause__, as_json=ctx.meta[AS_JSON]) from exc
+            raise build_usage_exit(exc, as_json=ctx.meta[AS_JSON]) from exc

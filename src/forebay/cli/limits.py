@@ -7,10 +7,10 @@ from typing import Any
 import click
 import msgspec
 
-from forebay.app.throttling import Throttle, throttles
-from forebay.cli.opening import Desk
-from forebay.cli.options import Length, at_store
-from forebay.cli.output import Output, table
+from forebay.app.throttling import LimitStatus, limit_statuses
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import DurationParam, with_store
+from forebay.cli.output import Output, print_table
 from forebay.domain.limits import Limit
 
 SCOPE = click.argument("scope", metavar="SCOPE")
@@ -25,71 +25,79 @@ def limits() -> None:
 
 
 @limits.command("list")
-@at_store()
-def list_limits(desk: Desk, out: Output) -> None:
+@with_store()
+def list_limits(session: StoreSession, out: Output) -> None:
     """List all limits, and how they stand."""
-    found = throttles(desk.reader)
-    out.answer({"limits": [throttle_json(one) for one in found]}, lambda: throttle_table(found))
+    found = limit_statuses(session.reader)
+    out.print_result(
+        {"limits": [limit_status_json(one) for one in found]}, lambda: print_limit_statuses(found)
+    )
 
 
 @limits.command("set")
 @SCOPE
 @click.option("--concurrency", type=int, help="At most so many run at once.")
 @click.option("--rate", type=int, help="At most so many start in the time of --per.")
-@click.option("--per", type=Length(), default="1s", show_default=True, help="The time that --rate is for.")
+@click.option(
+    "--per", type=DurationParam(), default="1s", show_default=True, help="The time that --rate is for."
+)
 @click.option("--burst", type=int, help="So many may start together after a pause; else twice the rate.")
-@at_store(create=True)
-def set_limit(desk: Desk, out: Output, scope: str, per: int, **numbers: int | None) -> None:
+@with_store(create=True)
+def set_limit(session: StoreSession, out: Output, scope: str, per: int, **numbers: int | None) -> None:
     """Set the limit of a scope, in the place of another one.
 
     Workers follow with their next claim. Jobs that run go on, however many they are.
     """
     limit = Limit(scope=scope, per_ms=per, **numbers)
-    desk.store.save_limit(limit, actor=desk.actor)
-    out.say(limit_json(limit), f"limit of {scope}: {said(limit)}")
+    session.store.save_limit(limit, actor=session.actor)
+    out.print_message(limit_json(limit), f"limit of {scope}: {format_limit(limit)}")
 
 
 @limits.command("remove")
 @SCOPE
-@at_store()
-def remove_limit(desk: Desk, out: Output, scope: str) -> None:
+@with_store()
+def remove_limit(session: StoreSession, out: Output, scope: str) -> None:
     """Remove the limit of a scope."""
-    was_there = desk.store.drop_limit(scope, actor=desk.actor)
+    was_there = session.store.drop_limit(scope, actor=session.actor)
     said_so = f"limit of {scope} removed" if was_there else f"there is no limit of {scope}"
-    out.say({"scope": scope, "removed": was_there}, said_so)
+    out.print_message({"scope": scope, "removed": was_there}, said_so)
 
 
 def limit_json(limit: Limit) -> dict[str, Any]:
     """A limit with the burst that holds."""
     fields: dict[str, Any] = msgspec.to_builtins(limit)
-    return {**fields, "burst": limit.most_at_once if limit.rate else None}
+    return {**fields, "burst": limit.burst_size if limit.rate else None}
 
 
-def throttle_json(one: Throttle) -> dict[str, Any]:
+def limit_status_json(status: LimitStatus) -> dict[str, Any]:
     """A limit with what runs under it and who waits for it."""
-    standing = {"state": one.state, "running": one.usage.running, "tokens": one.usage.tokens}
+    standing = {"state": status.state, "running": status.usage.running, "tokens": status.usage.tokens}
     return {
-        **limit_json(one.usage.limit), **standing, "waiting": one.waiting, "throttled": list(one.throttled)
+        **limit_json(status.usage.limit), **standing, "waiting": status.waiting, "throttled": list(status.waiting_workers)
     }  # fmt: skip
 
 
-def throttle_table(found: list[Throttle]) -> None:
-    table(
+def print_limit_statuses(statuses: list[LimitStatus]) -> None:
+    print_table(
         ("scope", "limit", "state", "running", "tokens", "waiting", "throttled workers"),
         [
             (
-                *(one.usage.limit.scope, said(one.usage.limit), one.state, one.usage.running),
-                *("" if one.usage.tokens is None else one.usage.tokens, one.waiting, len(one.throttled)),
+                *(one.usage.limit.scope, format_limit(one.usage.limit), one.state, one.usage.running),
+                *(
+                    "" if one.usage.tokens is None else one.usage.tokens,
+                    one.waiting,
+                    len(one.waiting_workers),
+                ),
             )
-            for one in found
+            for one in statuses
         ],
     )
 
 
-def said(limit: Limit) -> str:
+def format_limit(limit: Limit) -> str:
     """A limit in words."""
     parts = [] if limit.concurrency is None else [f"{limit.concurrency} at once"]
     if limit.rate is not None:
         time = "second" if limit.per_ms == 1_000 else f"{limit.per_ms / 1_000:g} s"  # noqa: PLR2004 - a second
-        parts.append(f"{limit.rate} per {time}, up to {limit.most_at_once} together")
+        parts.append(f"{limit.rate} per {time}, up to {limit.burst_size} together")
     return "; ".join(parts)

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from forebay.app.app import Forebay
 from forebay.cli.failing import BrokenApp
-from forebay.cli.guessing import perhaps
+from forebay.cli.guessing import suggest
 from forebay.errors import ConfigError, ForebayError
 
 
@@ -21,38 +21,40 @@ def load_app(target: str) -> Forebay:
         raise ConfigError(f"{target!r} does not name an app; write package.module:app")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    module = _imported(module_name)
+    module = _import_app_module(module_name)
     found = getattr(module, name, None)
     if not isinstance(found, Forebay):
-        apps = _apps_of(module_name, module)
+        apps = _suggest_apps(module_name, module)
         if found is None and not hasattr(module, name):
             raise ConfigError(f"there is no {name!r} in {module_name}{apps}")
         raise ConfigError(f"{target} is a {type(found).__name__}, not a Forebay app{apps}")
     return found
 
 
-def _apps_of(name: str, module: ModuleType) -> str:
+def _suggest_apps(name: str, module: ModuleType) -> str:
     apps = [f"{name}:{known}" for known, value in vars(module).items() if isinstance(value, Forebay)]
     if apps:
         return f"; did you mean {' or '.join(apps)}?"
     return f"; write `app = Forebay(...)` into {name}, and name it as {name}:app"
 
 
-def _modules(name: str) -> str:
+def _suggest_modules(name: str) -> str:
     here = [path.stem for path in Path.cwd().glob("*.py")]
     here += [path.parent.name for path in Path.cwd().glob("*/__init__.py")]
     way = f"go to the folder that has {name}.py, or install the package that has it"
-    return perhaps(name, here, otherwise=way)
+    return suggest(name, here, otherwise=way)
 
 
-def _imported(name: str) -> ModuleType:
+def _import_app_module(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ForebayError:
         raise  # it says by itself what to do
     except ModuleNotFoundError as exc:
         if exc.name is not None and (name == exc.name or name.startswith(f"{exc.name}.")):
-            raise ConfigError(f"there is no module {name!r} here or on the path{_modules(exc.name)}") from exc
+            raise ConfigError(
+                f"there is no module {name!r} here or on the path{_suggest_modules(exc.name)}"
+            ) from exc
         raise BrokenApp(f"{name} could not be imported: {exc}") from exc
     except SystemExit as exc:
         raise BrokenApp(

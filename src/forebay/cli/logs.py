@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from forebay.cli.settings import Settings
-from forebay.telemetry.logs import LogFormat, Logs, parse_levels
+from forebay.telemetry.logs import LogConfig, LogFormat, parse_levels
 
 
 def log_options(func: Callable[..., None]) -> Callable[..., None]:
@@ -34,4 +34,4 @@ def set_up_logs(
     if settings is not None:
         log_format = log_format or settings.get("log_format")
         log_level = log_level or settings.get("log_level")
-    Logs(format=log_format or "text", levels=parse_levels(log_level or "info")).set_up()
+    LogConfig(format=log_format or "text", levels=parse_levels(log_level or "info")).set_up()

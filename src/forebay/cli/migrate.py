@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import click
 
-from forebay.cli.opening import Desk
-from forebay.cli.options import at_store
-from forebay.cli.output import Output, waiting
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import with_store
+from forebay.cli.output import Output, spinner
 
 
 @click.command()
-@at_store(create=True)
-def migrate(desk: Desk, out: Output) -> None:
+@with_store(create=True)
+def migrate(session: StoreSession, out: Output) -> None:
     """Create the store or bring its schema up to date.
 
     Safe to repeat, and safe when several programs do it at once.
     """
-    with waiting(f"bringing {desk.name} up to date"):
-        schema = desk.engine.migrate()
-    engine = desk.engine.features.name
-    out.say({"engine": engine, "schema": schema, "store": desk.name}, f"{desk.name} has schema {schema}")
+    with spinner(f"bringing {session.name} up to date"):
+        schema = session.engine.migrate()
+    engine = session.engine.features.name
+    out.print_message(
+        {"engine": engine, "schema": schema, "store": session.name}, f"{session.name} has schema {schema}"
+    )

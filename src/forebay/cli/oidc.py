@@ -55,7 +55,7 @@ def oidc_options(func: Command) -> Command:
     return func
 
 
-def oidc_settings(options: dict[str, Any]) -> OpenIdSettings | None:
+def build_oidc_settings(options: dict[str, Any]) -> OpenIdSettings | None:
     """Return the provider that the options name, if any; raise ConfigError for what makes no sense."""
     issuer = options["oidc_issuer"]
     if issuer is None:
@@ -68,7 +68,7 @@ def oidc_settings(options: dict[str, Any]) -> OpenIdSettings | None:
     return OpenIdSettings(
         issuer=issuer,
         client_id=options["oidc_client_id"] or "",
-        client_secret=_secret(options["oidc_client_secret"]),
+        client_secret=_read_secret(options["oidc_client_secret"]),
         groups=tuple(map(GroupGrant.parse, options["oidc_groups"])),
         groups_claim=options["oidc_groups_claim"],
         scopes=tuple(dict.fromkeys(("openid", "email", *options["oidc_scopes"]))),
@@ -76,7 +76,7 @@ def oidc_settings(options: dict[str, Any]) -> OpenIdSettings | None:
     )
 
 
-def _secret(reference: str | None) -> str | None:
+def _read_secret(reference: str | None) -> str | None:
     """A secret stands in no command line: every program of the machine can read those."""
     if reference is None:
         return None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import click
 from click.shell_completion import CompletionItem
 
-from forebay.app.times import instant_at
-from forebay.cli.opening import opened
+from forebay.app.times import instant_ms
+from forebay.cli.opening import open_session
 from forebay.cli.output import Output
 from forebay.cli.settings import read_settings
 from forebay.domain.access import NO_QUOTA, Quota
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType  # not generic before click 8.5
 
-_LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\Z")
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\Z")
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-_NEWEST: Final = 500  # jobs whose tasks are offered
-_LONGEST_MS: Final = 100 * 366 * 86_400_000
+_MAX_COMPLETED_JOBS: Final = 500  # jobs whose tasks are offered
+_MAX_DURATION_MS: Final = 100 * 366 * 86_400_000
 FIRST_YEAR, LAST_YEAR = 1971, 2099  # what a store can keep, whatever the zone
 
 
-def length_in_ms(value: str) -> int:
+def parse_duration_ms(value: str) -> int:
     """`90`, `90s`, `5m`, `2h`, `7d` or `250ms`; a bare number counts seconds."""
-    match = _LENGTH.match(value.strip())
+    match = _DURATION.match(value.strip())
     if match is None:
         raise ConfigError(f"{value!r:.60} is not a length of time; write 30s, 5m, 2h, 7d or 250ms")
     ms = float(match[1]) * _UNITS[match[2] or "s"]
-    if ms > _LONGEST_MS:
+    if ms > _MAX_DURATION_MS:
         raise ConfigError(f"{value!r:.60} is longer than a hundred years")
     return round(ms)
 
 
-def instant_in_ms(value: str) -> int:
+def parse_instant_ms(value: str) -> int:
     """An ISO date and time with its zone."""
     try:
         when = datetime.fromisoformat(value)
@@ -55,7 +55,7 @@ def instant_in_ms(value: str) -> int:
         raise ConfigError(f"{value!r:.60} has no time zone; write it as in 2030-01-31T12:00:00+00:00")
     if not FIRST_YEAR <= when.year <= LAST_YEAR:
         raise ConfigError(f"{value!r:.60} is no time between {FIRST_YEAR} and {LAST_YEAR}")
-    return instant_at("time", when)
+    return instant_ms("time", when)
 
 
 _QUOTA: Final = {
@@ -65,16 +65,16 @@ _QUOTA: Final = {
 }
 
 
-class Length(_ParamType):
+class DurationParam(_ParamType):
     """A length of time in milliseconds."""
 
     name = "length"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        return value if isinstance(value, int) else _or_fail(self, length_in_ms, value, param, ctx)
+        return value if isinstance(value, int) else _parse_or_fail(self, parse_duration_ms, value, param, ctx)
 
 
-class Moment(_ParamType):
+class InstantParam(_ParamType):
     """An instant, or a length of time that counts back from now; the answer is asked with `now`."""
 
     name = "time"
@@ -84,20 +84,20 @@ class Moment(_ParamType):
     ) -> Callable[[int], int]:
         if callable(value):
             return value  # type: ignore[no-any-return]  # click converts what is converted again
-        if _LENGTH.match(value.strip()):
-            back = _or_fail(self, length_in_ms, value, param, ctx)
+        if _DURATION.match(value.strip()):
+            back = _parse_or_fail(self, parse_duration_ms, value, param, ctx)
             return lambda now: max(0, now - back)
-        at = _or_fail(self, instant_in_ms, value, param, ctx)
+        at = _parse_or_fail(self, parse_instant_ms, value, param, ctx)
         return lambda now: at
 
 
-class State(_ParamType):
+class JobStateParam(_ParamType):
     """The state of a job, in our words or in another queue's."""
 
     name = "state"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> JobState:
-        return value if isinstance(value, JobState) else _or_fail(self, parse_state, value, param, ctx)
+        return value if isinstance(value, JobState) else _parse_or_fail(self, parse_state, value, param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -113,7 +113,7 @@ class QueueParam(_ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        return _offered(ctx, incomplete, lambda reader: [queue.name for queue in reader.queues()])
+        return _complete_names(ctx, incomplete, lambda reader: [queue.name for queue in reader.queues()])
 
 
 class TaskParam(_ParamType):
@@ -124,14 +124,14 @@ class TaskParam(_ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        return _offered(
+        return _complete_names(
             ctx,
             incomplete,
-            lambda reader: [job.task for job in reader.search(JobQuery(), limit=_NEWEST).jobs],
+            lambda reader: [job.task for job in reader.search(JobQuery(), limit=_MAX_COMPLETED_JOBS).jobs],
         )
 
 
-def _offered(
+def _complete_names(
     ctx: click.Context, incomplete: str, names: Callable[[Reader], Iterable[str]]
 ) -> list[CompletionItem]:
     """Names from the store that a command would use, as far as it can be found without running an app."""
@@ -140,14 +140,14 @@ def _offered(
         settings = read_settings(flags, config=ctx.find_root().params.get("config"))
         if settings.store[0] == "app":
             return []  # somebody's code is not run because a key was pressed
-        with opened(settings) as desk:
+        with open_session(settings) as desk:
             found = sorted(set(names(desk.reader)))
     except ForebayError:
         return []  # somebody who types gets no error, and no names
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 
-def _or_fail(
+def _parse_or_fail(
     kind: Any,
     parse: Callable[[str], Any],
     value: str,
@@ -171,7 +171,7 @@ def url_options(func: Command) -> Command:
     return func
 
 
-def at_store(*, create: bool = False) -> Callable[[Command], Command]:
+def with_store(*, create: bool = False) -> Callable[[Command], Command]:
     """Give a command its store and its output: `func(desk, out, ...)`."""
 
     def decorate(func: Command) -> Command:
@@ -180,7 +180,7 @@ def at_store(*, create: bool = False) -> Callable[[Command], Command]:
         def command(*, url: str | None, app: str | None, as_json: bool, **values: Any) -> None:
             config = click.get_current_context().find_root().obj
             settings = read_settings({"url": url, "app": app}, config=config)
-            with opened(settings, create=create) as desk:
+            with open_session(settings, create=create) as desk:
                 func(desk, Output(as_json=as_json), **values)
 
         return command
@@ -188,15 +188,15 @@ def at_store(*, create: bool = False) -> Callable[[Command], Command]:
     return decorate
 
 
-def quota_options(whose: str, usual: Quota = NO_QUOTA) -> Callable[[Command], Command]:
+def quota_options(subject: str, defaults: Quota = NO_QUOTA) -> Callable[[Command], Command]:
     """`--max-waits`, `--max-streams` and `--bytes-rate`."""
 
     def decorate(func: Command) -> Command:
         for name, text in _QUOTA.items():
-            option, default = f"--{name.replace('_', '-')}", getattr(usual, name)
+            option, default = f"--{name.replace('_', '-')}", getattr(defaults, name)
             has_default = default is not None
             add = click.option(
-                option, type=int, default=default, show_default=has_default, help=f"{text} {whose}."
+                option, type=int, default=default, show_default=has_default, help=f"{text} {subject}."
             )
             func = add(func)
         return func

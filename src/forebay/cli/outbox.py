@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from forebay.cli.hearing import heard_signals
+from forebay.cli.hearing import collect_signals
 from forebay.cli.logs import log_options, set_up_logs
-from forebay.cli.opening import Desk
-from forebay.cli.options import Length, at_store
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import DurationParam, with_store
 from forebay.cli.output import Output
 from forebay.cli.settings import OUTBOX_DATABASE
 from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable, WorkersDied
 from forebay.telemetry.logs import LogFormat
-from forebay.worker.inbox import Bell
+from forebay.worker.inbox import WakeSignal
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from forebay.integrations.relaying import Relay
 
-_LOOK_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 1.0
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -47,7 +47,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 )
 @click.option("--create", is_flag=True, help="Make the table first, if it is not there.")
 @click.option("--once", is_flag=True, help="Carry what is there, and end.")
-@click.option("--polling-interval", type=Length(), default="1s", show_default=True, help="How often to look.")
+@click.option(
+    "--polling-interval", type=DurationParam(), default="1s", show_default=True, help="How often to look."
+)
 @click.option(
     "--batch-size",
     type=click.IntRange(1, 1_000),
@@ -56,42 +58,42 @@ logger: logging.Logger = logging.getLogger(__name__)
     help="How many rows at once.",
 )
 @log_options
-@at_store(create=True)
+@with_store(create=True)
 def outbox(
-    desk: Desk, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
+    session: StoreSession, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
 ) -> None:
     """Carry jobs from an outbox to the store.
 
     Programs write jobs into a table of their own database, in their own transactions. This command stores
     them, each once, until a signal says stop; any number may run beside each other.
     """
-    set_up_logs(log_format, log_level, desk.settings)
-    relaying = _loaded()
-    with _opened(options["database"], options["name"], create=options["create"]) as (engine, table):
+    set_up_logs(log_format, log_level, session.settings)
+    relaying = _load_relay_module()
+    with _open_outbox(options["database"], options["name"], create=options["create"]) as (engine, table):
         every, most = options["polling_interval"] / 1_000, options["batch_size"]
-        relay: Relay = relaying.Relay(table, engine, desk.client, every=every, most=most)
+        relay: Relay = relaying.Relay(table, engine, session.client, every=every, most=most)
         if options["once"]:
-            relay.turn()
+            relay.tick()
         else:
-            _run(relay)
+            _run_until_stopped(relay)
     answer = {"stored": relay.stored, "refused": relay.refused}
-    out.say(answer, f"{relay.stored:,} rows of the outbox stored, {relay.refused:,} refused")
+    out.print_message(answer, f"{relay.stored:,} rows of the outbox stored, {relay.refused:,} refused")
 
 
-def _run(relay: Relay) -> None:
-    bell = Bell()
-    with heard_signals(bell) as heard:
+def _run_until_stopped(relay: Relay) -> None:
+    bell = WakeSignal()
+    with collect_signals(bell) as heard:
         relay.start()
         logger.info("the relay runs")
         while relay.is_running and not heard:
-            bell.wait(_LOOK_SECONDS)
+            bell.wait(_POLL_SECONDS)
         relay.stop()
     if not heard:
         raise WorkersDied("the relay has ended by itself; its log says why")
 
 
 @contextmanager
-def _opened(url: str, name: str, *, create: bool) -> Iterator[tuple[Engine, Table]]:
+def _open_outbox(url: str, name: str, *, create: bool) -> Iterator[tuple[Engine, Table]]:
     """The database and its outbox; raises ConfigError for an address that means nothing, StoreUnusable where
     there is no outbox."""
     from sqlalchemy import MetaData, create_engine, inspect  # noqa: PLC0415 - as below
@@ -117,7 +119,7 @@ def _opened(url: str, name: str, *, create: bool) -> Iterator[tuple[Engine, Tabl
         engine.dispose()
 
 
-def _loaded() -> ModuleType:
+def _load_relay_module() -> ModuleType:
     try:
         from forebay.integrations import relaying  # noqa: PLC0415 - what it stands on is an extra
     except ModuleNotFoundError as exc:

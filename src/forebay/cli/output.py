@@ -11,8 +11,8 @@ from typing import Any, Final
 import click
 import msgspec
 
-from forebay.cli.failing import Declined
-from forebay.cli.redacting import redacted_data
+from forebay.cli.failing import CommandDeclined
+from forebay.cli.redacting import redact_data
 from forebay.domain.query import EXACT_UP_TO
 from forebay.errors import ConfigError
 
@@ -34,29 +34,29 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
-    def answer(self, value: Any, people: Callable[[], None]) -> None:
-        """Print one JSON document, or whatever `people` prints."""
+    def print_result(self, value: Any, print_text: Callable[[], None]) -> None:
+        """Print one JSON document, or whatever `print_text` prints."""
         if self.as_json:
-            click.echo(msgspec.json.format(msgspec.json.encode(redacted_data(value))).decode())
+            click.echo(msgspec.json.format(msgspec.json.encode(redact_data(value))).decode())
         else:
-            people()
+            print_text()
 
-    def say(self, value: Any, line: str) -> None:
+    def print_message(self, value: Any, line: str) -> None:
         """Answer with one sentence."""
-        self.answer(value, lambda: click.echo(text(line)))
+        self.print_result(value, lambda: click.echo(text(line)))
 
 
 def text(value: object) -> str:
     """A text of several lines that is safe to print."""
-    return str(redacted_data(str(value))).translate(_CONTROL_IN_TEXT)
+    return str(redact_data(str(value))).translate(_CONTROL_IN_TEXT)
 
 
-def cell(value: object, most: int = _LONGEST_CELL) -> str:
+def cell(value: object, max_length: int = _LONGEST_CELL) -> str:
     """One line for a table: safe to print, and not too long."""
     if value is None:
         return ""
-    line = str(redacted_data(str(value))).translate(_CONTROL)
-    return line if len(line) <= most else line[: most - 1] + "…"
+    line = str(redact_data(str(value))).translate(_CONTROL)
+    return line if len(line) <= max_length else line[: max_length - 1] + "…"
 
 
 def json_line(value: object) -> str:
@@ -64,12 +64,12 @@ def json_line(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
 
 
-def moment(at: int | None) -> str:
+def format_instant(at: int | None) -> str:
     """An instant for people, in UTC."""
     return "" if at is None else datetime.fromtimestamp(at / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def length(ms: int | None) -> str:
+def format_duration(ms: int | None) -> str:
     """A length of time for people: the largest two units."""
     if ms is None:
         return ""
@@ -83,23 +83,23 @@ def length(ms: int | None) -> str:
     return "".join(parts[:2])
 
 
-def table(columns: Sequence[str], rows: Iterable[Row], *, title: str = "") -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Row], *, title: str = "") -> None:
     """Print rows under their columns; numbers stand on the right."""
     cells = [[cell(value) for value in row] for row in rows]
-    numeric = _numeric(rows if isinstance(rows, Sequence) else (), len(columns))
+    numeric = _numeric_columns(rows if isinstance(rows, Sequence) else (), len(columns))
     if title:
         click.echo(f"\n{title}")
     if not cells:
         click.echo("(none)")
-    elif not _rich_table(columns, cells, numeric):
-        _plain_table(columns, cells, numeric)
+    elif not _print_rich_table(columns, cells, numeric):
+        _print_plain_table(columns, cells, numeric)
 
 
-def _numeric(rows: Sequence[Row], width: int) -> list[bool]:
+def _numeric_columns(rows: Sequence[Row], width: int) -> list[bool]:
     return [bool(rows) and all(isinstance(row[place], int) for row in rows) for place in range(width)]
 
 
-def _plain_table(columns: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> None:
+def _print_plain_table(columns: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> None:
     lines = [list(columns), *cells]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
     for line in lines:
@@ -110,7 +110,7 @@ def _plain_table(columns: Sequence[str], cells: list[list[str]], numeric: list[b
         click.echo("  ".join(padded).rstrip())
 
 
-def _rich_table(columns: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> bool:
+def _print_rich_table(columns: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> bool:
     """Whether the table was printed with rich: on a terminal, and where rich is installed."""
     if not sys.stdout.isatty():
         return False
@@ -134,12 +134,12 @@ def _rich_table(columns: Sequence[str], cells: list[list[str]], numeric: list[bo
     return True
 
 
-def record(pairs: Mapping[str, object]) -> None:
+def print_fields(pairs: Mapping[str, object]) -> None:
     """Print what is known of one thing, a line each; what is not known is left out."""
     known = {name: value for name, value in pairs.items() if value not in (None, "", (), {}, [])}
     width = max(map(len, known), default=0)
     for name, value in known.items():
-        click.echo(f"{name.ljust(width)}  {cell(value, most=400)}")
+        click.echo(f"{name.ljust(width)}  {cell(value, max_length=400)}")
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -149,11 +149,11 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} There is no terminal to ask on: add --yes to do it")
     if not click.confirm(text(question), err=True):
-        raise Declined("nothing was done")
+        raise CommandDeclined("nothing was done")
 
 
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar on standard error while the block lasts, on a terminal; the function says how far it is."""
     if not sys.stderr.isatty():
         yield lambda done: None
@@ -163,7 +163,7 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def waiting(label: str) -> Iterator[None]:
+def spinner(label: str) -> Iterator[None]:
     """A sign on standard error, on a terminal, that something goes on whose length nobody knows."""
     if not sys.stderr.isatty():
         yield
@@ -178,7 +178,7 @@ def waiting(label: str) -> Iterator[None]:
         yield
 
 
-def jobs_of(count: int, *, is_exact: bool = True) -> str:
+def format_job_count(count: int, *, is_exact: bool = True) -> str:
     """A number of jobs in words."""
     if not is_exact:
         return f"{'more than' if count >= EXACT_UP_TO else 'at least'} {count:,} jobs"

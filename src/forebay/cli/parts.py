@@ -16,28 +16,28 @@ import msgspec
 
 COLOURS: Final = {"dev": "green", "worker": "cyan", "server": "magenta"}
 _WIDTH: Final = max(map(len, COLOURS))
-_LAST_WORDS_SECONDS: Final = 1.0
+_JOIN_SECONDS: Final = 1.0
 
 
-class Screen:
+class LinePrinter:
     """Where lines are shown, one at a time: for people under the name of their part, for programs as JSON."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self._lock = Lock()
 
-    def show(self, part: str, line: str) -> None:
-        made = _json_line(part, line) if self.as_json else _plain_line(part, line)
+    def print_line(self, part: str, line: str) -> None:
+        made = _format_json_line(part, line) if self.as_json else _format_text_line(part, line)
         # Somebody who closes the terminal wants an end of it, and not an error.
         with self._lock, suppress(OSError):
             click.echo(made)
 
 
-def _plain_line(part: str, line: str) -> str:
+def _format_text_line(part: str, line: str) -> str:
     return f"{click.style(part.ljust(_WIDTH), fg=COLOURS.get(part))} | {line}"
 
 
-def _json_line(part: str, line: str) -> str:
+def _format_json_line(part: str, line: str) -> str:
     """A line of JSON, whatever the part has said: tasks print what they like."""
     try:
         said: Any = msgspec.json.decode(line)
@@ -47,7 +47,7 @@ def _json_line(part: str, line: str) -> str:
     return msgspec.json.encode({"part": part, **told}).decode()
 
 
-class Part:
+class DevProcess:
     """A command that runs in a process of its own, until it ends or is told to.
 
     It has a process group of its own: Ctrl-C reaches only the program that has started it, which tells the
@@ -58,19 +58,19 @@ class Part:
     def __init__(
         self,
         name: str,
-        words: Sequence[str],
-        screen: Screen,
+        arguments: Sequence[str],
+        printer: LinePrinter,
         *,
-        hear: Callable[[str], None] = lambda line: None,
-        over: Callable[[], None] = lambda: None,
+        on_line: Callable[[str], None] = lambda line: None,
+        on_exit: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
-        self._screen = screen
-        self._hear = hear
-        self._over = over
+        self._printer = printer
+        self._on_line = on_line
+        self._on_exit = on_exit
         self.is_over: Event = Event()
         self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", "forebay.cli.tethered", str(os.getpid()), *words],
+            [sys.executable, "-m", "forebay.cli.tethered", str(os.getpid()), *arguments],
             env={**os.environ, "PYTHONUNBUFFERED": "1"},  # what a task prints is seen when it does
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -80,27 +80,27 @@ class Part:
             errors="replace",
             process_group=0,
         )
-        self._reader = Thread(target=self._read, name=f"forebay-{name}", daemon=True)
+        self._reader = Thread(target=self._read_lines, name=f"forebay-{name}", daemon=True)
         self._reader.start()
-        self._watcher = Thread(target=self._watch, name=f"forebay-{name}-end", daemon=True)
+        self._watcher = Thread(target=self._wait_for_exit, name=f"forebay-{name}-end", daemon=True)
         self._watcher.start()
 
-    def _read(self) -> None:
+    def _read_lines(self) -> None:
         for line in self._process.stdout or ():
-            self._screen.show(self.name, line.rstrip("\n"))
-            self._hear(line)
+            self._printer.print_line(self.name, line.rstrip("\n"))
+            self._on_line(line)
 
-    def _watch(self) -> None:
+    def _wait_for_exit(self) -> None:
         self._process.wait()
-        self._reader.join(_LAST_WORDS_SECONDS)
+        self._reader.join(_JOIN_SECONDS)
         self.is_over.set()
-        self._over()
+        self._on_exit()
 
     @property
     def status(self) -> int | None:
         return self._process.poll()
 
-    def tell(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """Send it a signal, if it is still there."""
         if self.status is None:
             with suppress(ProcessLookupError):
@@ -111,8 +111,8 @@ class Part:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Leave nothing of it behind."""
         self.kill()
-        self._watcher.join(_LAST_WORDS_SECONDS)
-        self._reader.join(_LAST_WORDS_SECONDS)
+        self._watcher.join(_JOIN_SECONDS)
+        self._reader.join(_JOIN_SECONDS)

@@ -10,14 +10,31 @@ import click
 import msgspec
 
 from forebay.app import bulk
-from forebay.cli.acting import to_matching
-from forebay.cli.filters import Filter, distinct, parsed_pair, with_filter
-from forebay.cli.jobs import DELETABLE, deletion
-from forebay.cli.limits import limit_json, said
-from forebay.cli.opening import Desk
-from forebay.cli.options import Length, QueueParam, at_store, length_in_ms, limit_option, yes_option
-from forebay.cli.output import Output, cell, confirm, jobs_of, length, moment, progress, record, table
-from forebay.cli.shapes import arguments, counts_json, drain_ms, queue_json, summary_json
+from forebay.cli.acting import run_on_matching
+from forebay.cli.filters import Filter, collect_distinct, parse_pair, with_filter
+from forebay.cli.jobs import DELETABLE, delete_action
+from forebay.cli.limits import format_limit, limit_json
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import (
+    DurationParam,
+    QueueParam,
+    limit_option,
+    parse_duration_ms,
+    with_store,
+    yes_option,
+)
+from forebay.cli.output import (
+    Output,
+    cell,
+    confirm,
+    format_duration,
+    format_instant,
+    format_job_count,
+    print_fields,
+    print_table,
+    progress_bar,
+)
+from forebay.cli.shapes import counts_json, decode_arguments, estimate_drain_ms, queue_json, summary_json
 from forebay.domain.job import Job, QueueName, check_queue_name
 from forebay.domain.lifecycle import WAITING, JobState
 from forebay.domain.limits import Limit, scopes_of
@@ -35,7 +52,7 @@ NAME = click.argument("name", metavar="QUEUE", type=QueueParam())
 SETTINGS = click.argument("settings", metavar="[SETTING=VALUE]...", nargs=-1)
 SETTINGS_HELP = f"Settings: {', '.join(setting_names())}."
 _FIRST_ARGS: Final = 3
-_LOOK_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 # Eight columns of numbers, how long a drain takes and the name of a queue on 80 columns.
 _HEADS: Final = {
     JobState.SCHEDULED: "sched",
@@ -53,115 +70,122 @@ def queues() -> None:
 
 
 @queues.command("list")
-@at_store()
-def list_queues(desk: Desk, out: Output) -> None:
+@with_store()
+def list_queues(session: StoreSession, out: Output) -> None:
     """List the queues with their jobs by state."""
-    found = desk.reader.queues()
+    found = session.reader.queues()
     names = [queue.name for queue in found]
-    counts = desk.reader.counts(names) if found else {}
-    drains = {name: drain_ms(counts[name], pace) for name, pace in desk.reader.paces(names).items()}
+    counts = session.reader.counts(names) if found else {}
+    drains = {
+        name: estimate_drain_ms(counts[name], pace)
+        for name, pace in session.reader.throughputs(names).items()
+    }
     answer = [{**queue_json(queue, counts[queue.name]), "drain_ms": drains[queue.name]} for queue in found]
     rows = [(queue, counts[queue.name]) for queue in found]
-    out.answer({"queues": answer}, lambda: count_table(rows, drains))
+    out.print_result({"queues": answer}, lambda: print_counts(rows, drains))
 
 
-def count_table(
-    rows: Iterable[tuple[Queue, Counts]], drains: Mapping[QueueName, int | None] | None = None
+def print_counts(
+    rows: Iterable[tuple[Queue, Counts]], drain_times: Mapping[QueueName, int | None] | None = None
 ) -> None:
     """Queues with their jobs by state, and how long those that are pending will take."""
     lines = [
         (queue.name, queue.state, *(getattr(counts, state) for state in JobState)) for queue, counts in rows
     ]
     heads = ("queue", "is", *(_HEADS.get(state, state) for state in JobState))
-    if drains is None:
-        table(heads, lines)
+    if drain_times is None:
+        print_table(heads, lines)
     else:
-        table((*heads, "drain"), [(*line, _drain(drains[line[0]])) for line in lines])
+        print_table((*heads, "drain"), [(*line, _format_drain_time(drain_times[line[0]])) for line in lines])
 
 
-def _drain(ms: int | None) -> str:
-    return "?" if ms is None else length(ms) if ms else ""
+def _format_drain_time(ms: int | None) -> str:
+    return "?" if ms is None else format_duration(ms) if ms else ""
 
 
 @queues.command()
 @NAME
 @limit_option(10)
-@at_store()
-def show(desk: Desk, out: Output, name: str, limit: int) -> None:
+@with_store()
+def show(session: StoreSession, out: Output, name: str, limit: int) -> None:
     """Show one queue and the jobs that come next."""
-    _show(desk, out, name, limit)
+    _show(session, out, name, limit)
 
 
 @click.command()
 @NAME
 @limit_option(10)
-@at_store()
-def inspect(desk: Desk, out: Output, name: str, limit: int) -> None:
+@with_store()
+def inspect(session: StoreSession, out: Output, name: str, limit: int) -> None:
     """Show one queue and the jobs that come next."""
-    _show(desk, out, name, limit)
+    _show(session, out, name, limit)
 
 
-def _show(desk: Desk, out: Output, name: str, limit: int) -> None:
-    queue = desk.queue(name)
-    counts = desk.reader.counts([queue.name])[queue.name]
-    upcoming = desk.reader.peek(queue.name, min(limit, 1_000))
+def _show(session: StoreSession, out: Output, name: str, limit: int) -> None:
+    queue = session.find_queue(name)
+    counts = session.reader.counts([queue.name])[queue.name]
+    upcoming = session.reader.peek(queue.name, min(limit, 1_000))
     # Claimed or deleted since the peek, a job has no line here any more.
-    calls = [job for job in desk.reader.jobs([job.id for job in upcoming]) if job is not None]
-    known = {job.id: arguments(job.payload) for job in calls}
+    calls = [job for job in session.reader.jobs([job.id for job in upcoming]) if job is not None]
+    known = {job.id: decode_arguments(job.payload) for job in calls}
     next_jobs = [{**summary_json(job), **known[job.id]} for job in upcoming if job.id in known]
-    limits = [limit for limit in desk.reader.limits() if limit.scope in scopes_of(queue.name)]
-    drain = drain_ms(counts, desk.reader.paces([queue.name])[queue.name])
+    limits = [limit for limit in session.reader.limits() if limit.scope in scopes_of(queue.name)]
+    drain = estimate_drain_ms(counts, session.reader.throughputs([queue.name])[queue.name])
     answer = {**queue_json(queue, counts), "length": counts.pending, "drain_ms": drain, "next": next_jobs}
     answer["limits"] = [limit_json(limit) for limit in limits]
-    out.answer(answer, lambda: _show_queue(queue, counts, drain, calls, limits))
+    out.print_result(answer, lambda: _show_queue(queue, counts, drain, calls, limits))
 
 
 def _show_queue(
-    queue: Queue, counts: Counts, drain: int | None, upcoming: list[Job], limits: list[Limit]
+    queue: Queue, counts: Counts, drain_time: int | None, upcoming: list[Job], limits: list[Limit]
 ) -> None:
     by_state = {state: number for state, number in counts_json(counts).items() if number}
-    record(
+    print_fields(
         {
             "queue": queue.name,
             "state": queue.state,
             "length": str(counts.pending),
-            "drained in": "unknown: none has completed lately" if drain is None else length(drain),
-            "jobs": _pairs(by_state),
-            "created": moment(queue.created_at),
-            "changed": moment(queue.updated_at),
-            "settings": _pairs(_written(queue.settings)),
-            "limits": "; ".join(f"{limit.scope} {said(limit)}" for limit in limits) or "none",
+            "drained in": "unknown: none has completed lately"
+            if drain_time is None
+            else format_duration(drain_time),
+            "jobs": _format_pairs(by_state),
+            "created": format_instant(queue.created_at),
+            "changed": format_instant(queue.updated_at),
+            "settings": _format_pairs(_format_settings(queue.settings)),
+            "limits": "; ".join(f"{limit.scope} {format_limit(limit)}" for limit in limits) or "none",
         }
     )
-    rows = [(job.id, job.task, job.priority, first_args(job)) for job in upcoming]
-    table(("id", "task", "prio", "first arguments"), rows, title="Next jobs")
+    rows = [(job.id, job.task, job.priority, format_first_args(job)) for job in upcoming]
+    print_table(("id", "task", "prio", "first arguments"), rows, title="Next jobs")
 
 
-def _pairs(values: dict[str, Any]) -> str:
+def _format_pairs(values: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _written(settings: QueueSettings) -> dict[str, str]:
+def _format_settings(settings: QueueSettings) -> dict[str, str]:
     """The settings as `queues configure` takes them."""
     return {
-        name.removesuffix("_ms"): _length(value) if name.endswith("_ms") else _word(value)
+        name.removesuffix("_ms"): _format_exact_duration(value)
+        if name.endswith("_ms")
+        else _format_value(value)
         for name, value in msgspec.to_builtins(settings).items()
     }
 
 
-def _length(ms: int) -> str:
+def _format_exact_duration(ms: int) -> str:
     """In the largest unit that fits without a rest, so that it can be given back."""
     units = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
     return next(f"{ms // size}{unit}" for unit, size in units if ms % size == 0) if ms else "0"
 
 
-def _word(value: object) -> str:
+def _format_value(value: object) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def first_args(job: Job) -> str:
+def format_first_args(job: Job) -> str:
     """The first three arguments of a job; why there are none if its payload cannot be read."""
-    call = arguments(job.payload)
+    call = decode_arguments(job.payload)
     if "payload_error" in call:
         return str(call["payload_error"])
     given = [msgspec.json.encode(value).decode() for value in call["args"]]
@@ -172,75 +196,79 @@ def first_args(job: Job) -> str:
 @queues.command(epilog=SETTINGS_HELP)
 @NAME
 @SETTINGS
-@at_store(create=True)
-def create(desk: Desk, out: Output, name: str, settings: tuple[str, ...]) -> None:
+@with_store(create=True)
+def create(session: StoreSession, out: Output, name: str, settings: tuple[str, ...]) -> None:
     """Create a queue, with settings such as weight=3 or lease=1m."""
     check_queue_name(name)
-    changes = parsed_settings(settings)
-    found = desk.reader.queues([QueueName(name)])
+    changes = parse_settings(settings)
+    found = session.reader.queues([QueueName(name)])
     if found and found[0].state is not QueueState.DROPPED:
         raise IllegalTransition(f"there is a queue {name} already; `forebay queues configure` changes it")
     # Somebody may create it between the look and this write; then this changes what is named here.
-    _saved(desk, out, desk.store.save_queue(QueueName(name), changes, actor=desk.actor), "created")
+    _print_change(
+        session, out, session.store.save_queue(QueueName(name), changes, actor=session.actor), "created"
+    )
 
 
 @queues.command(epilog=SETTINGS_HELP)
 @NAME
 @SETTINGS
-@at_store()
-def configure(desk: Desk, out: Output, name: str, settings: tuple[str, ...]) -> None:
+@with_store()
+def configure(session: StoreSession, out: Output, name: str, settings: tuple[str, ...]) -> None:
     """Change settings of a queue, such as lease=1m.
 
     Workers follow at once. Lengths of time are written 30s, 5m, 2h or 7d; none takes a limit away.
     """
     if not settings:
         raise click.UsageError(f"Say what to change; the settings are {', '.join(setting_names())}.")
-    changes = parsed_settings(settings)
-    desk.existing_queue(name)
-    _saved(desk, out, desk.store.save_queue(QueueName(name), changes, actor=desk.actor), "configured")
+    changes = parse_settings(settings)
+    session.require_queue(name)
+    _print_change(
+        session, out, session.store.save_queue(QueueName(name), changes, actor=session.actor), "configured"
+    )
 
 
 @queues.command()
 @NAME
-@at_store()
-def pause(desk: Desk, out: Output, name: str) -> None:
+@with_store()
+def pause(session: StoreSession, out: Output, name: str) -> None:
     """Give out no more jobs of a queue; it goes on taking new ones."""
-    _set_state(desk, out, name, QueueState.PAUSED, "paused")
+    _set_state(session, out, name, QueueState.PAUSED, "paused")
 
 
 @queues.command()
 @NAME
-@at_store()
-def resume(desk: Desk, out: Output, name: str) -> None:
+@with_store()
+def resume(session: StoreSession, out: Output, name: str) -> None:
     """Make a paused or draining queue active again."""
-    _set_state(desk, out, name, QueueState.ACTIVE, "resumed")
+    _set_state(session, out, name, QueueState.ACTIVE, "resumed")
 
 
 @queues.command()
 @NAME
 @click.option("--wait", is_flag=True, help="Wait until the queue has no live jobs.")
-@click.option("--timeout", type=Length(), help="Wait at most this long, such as 5m.")
-@at_store()
-def drain(desk: Desk, out: Output, name: str, wait: bool, timeout: int | None) -> None:
+@click.option("--timeout", type=DurationParam(), help="Wait at most this long, such as 5m.")
+@with_store()
+def drain(session: StoreSession, out: Output, name: str, wait: bool, timeout: int | None) -> None:
     """Take no new jobs and let the others be worked off."""
     if timeout is not None and not wait:
         raise click.UsageError("--timeout goes with --wait.")
-    desk.existing_queue(name)
-    queue = desk.store.save_queue(QueueName(name), state=QueueState.DRAINING, actor=desk.actor)
+    session.require_queue(name)
+    queue = session.store.save_queue(QueueName(name), state=QueueState.DRAINING, actor=session.actor)
     if wait:
-        _wait_until_empty(desk, queue.name, timeout)
-    _saved(desk, out, queue, "draining")
+        _wait_until_empty(session, queue.name, timeout)
+    _print_change(session, out, queue, "draining")
 
 
-def _wait_until_empty(desk: Desk, name: QueueName, timeout: int | None) -> None:
+def _wait_until_empty(session: StoreSession, name: QueueName, timeout: int | None) -> None:
     ends = None if timeout is None else time.monotonic() + timeout / 1_000
-    first = left = desk.reader.counts([name])[name].live
-    with progress("drained", first) as tell:
+    first = left = session.reader.counts([name])[name].live
+    with progress_bar("drained", first) as tell:
         while left:
             if ends is not None and time.monotonic() >= ends:
-                raise TimeoutError(f"queue {name} is draining and still has {jobs_of(left)}")
-            time.sleep(_LOOK_SECONDS)
-            left = desk.reader.counts([name])[name].live
+                raise TimeoutError(f"queue {name} is draining and still has {format_job_count(left)}")
+            time.sleep(_POLL_SECONDS)
+            left = session.reader.counts([name])[name].live
             tell(first - left)
 
 
@@ -248,70 +276,78 @@ def _wait_until_empty(desk: Desk, name: QueueName, timeout: int | None) -> None:
 @NAME
 @yes_option
 @with_filter("queues")
-@at_store()
-def purge(desk: Desk, out: Output, name: str, chosen: Filter, yes: bool) -> None:
+@with_store()
+def purge(session: StoreSession, out: Output, name: str, chosen: Filter, yes: bool) -> None:
     """Remove the jobs that wait in a queue.
 
     With --state those in other states; running jobs stay.
     """
-    queue = desk.queue(name)
+    queue = session.find_queue(name)
     wanted = {"states": tuple(sorted(WAITING)), **chosen.given, "queues": (queue.name,)}
-    query = Filter(given=wanted).query(desk)
-    to_matching(desk, out, deletion(desk, DELETABLE), query, yes=yes)
+    query = Filter(given=wanted).to_query(session)
+    run_on_matching(session, out, delete_action(session, DELETABLE), query, yes=yes)
 
 
 @queues.command()
 @NAME
 @click.option("--force", is_flag=True, help="Though it has jobs: those that wait go to the dead letters.")
 @yes_option
-@at_store()
-def delete(desk: Desk, out: Output, name: str, force: bool, yes: bool) -> None:
+@with_store()
+def delete(session: StoreSession, out: Output, name: str, force: bool, yes: bool) -> None:
     """Close a queue for good. What it has finished stays until it is pruned."""
-    queue = desk.queue(name)
-    live = desk.reader.counts([queue.name])[queue.name].live
+    queue = session.find_queue(name)
+    live = session.reader.counts([queue.name])[queue.name].live
     if live and not force:
-        raise QueueNotEmpty(f"queue {name} still has {jobs_of(live)} to do; drain it, or add --force")
-    buried = _burial(live)
-    confirm(f"Delete queue {name} in {desk.name}?{buried and f' {buried}.'}", yes=yes)
-    with progress("buried", live) as tell:
-        bulk.drop_queue(
-            desk.store, queue.name, force=force, actor=desk.actor, progress=lambda left: tell(live - left)
+        raise QueueNotEmpty(
+            f"queue {name} still has {format_job_count(live)} to do; drain it, or add --force"
         )
-    out.say({"deleted": name, "live_jobs": live}, f"queue {name} deleted{buried and f'; {buried}'}")
+    buried = _describe_dead_letters(live)
+    confirm(f"Delete queue {name} in {session.name}?{buried and f' {buried}.'}", yes=yes)
+    with progress_bar("buried", live) as tell:
+        bulk.drop_queue(
+            session.store,
+            queue.name,
+            force=force,
+            actor=session.actor,
+            progress=lambda left: tell(live - left),
+        )
+    out.print_message({"deleted": name, "live_jobs": live}, f"queue {name} deleted{buried and f'; {buried}'}")
 
 
-def _burial(live: int) -> str:
+def _describe_dead_letters(live: int) -> str:
     """What becomes of the jobs of a queue that is deleted; empty if there are none."""
     if live == 1:
         return "1 job in it goes to the dead letters, or ends if it runs"
-    return f"{jobs_of(live)} in it go to the dead letters, or end if they run" if live else ""
+    return f"{format_job_count(live)} in it go to the dead letters, or end if they run" if live else ""
 
 
-def _set_state(desk: Desk, out: Output, name: str, state: QueueState, past: str) -> None:
-    desk.existing_queue(name)
-    _saved(desk, out, desk.store.save_queue(QueueName(name), state=state, actor=desk.actor), past)
+def _set_state(session: StoreSession, out: Output, name: str, state: QueueState, past: str) -> None:
+    session.require_queue(name)
+    _print_change(
+        session, out, session.store.save_queue(QueueName(name), state=state, actor=session.actor), past
+    )
 
 
-def _saved(desk: Desk, out: Output, queue: Queue, past: str) -> None:
-    counts = desk.reader.counts([queue.name])[queue.name]
+def _print_change(session: StoreSession, out: Output, queue: Queue, past: str) -> None:
+    counts = session.reader.counts([queue.name])[queue.name]
     waiting = sum(getattr(counts, state) for state in WAITING)
-    line = f"queue {queue.name} {past}; {jobs_of(waiting)} waiting, {counts.running} running"
-    out.say(queue_json(queue, counts), line)
+    line = f"queue {queue.name} {past}; {format_job_count(waiting)} waiting, {counts.running} running"
+    out.print_message(queue_json(queue, counts), line)
 
 
 # Settings
 
 
-def parsed_settings(pairs: tuple[str, ...]) -> dict[str, object]:
+def parse_settings(pairs: tuple[str, ...]) -> dict[str, object]:
     """What SETTING=VALUE pairs ask for. Lengths are written as `lease=30s` or `lease_ms=30000`."""
-    return distinct(_parsed(pair) for pair in pairs)
+    return collect_distinct(_parse_setting(pair) for pair in pairs)
 
 
-def _parsed(pair: str) -> tuple[str, object]:
-    name, value = parsed_pair(pair)
+def _parse_setting(pair: str) -> tuple[str, object]:
+    name, value = parse_pair(pair)
     known = QueueSettings.__struct_fields__
     if f"{name}_ms" in known:
-        return f"{name}_ms", length_in_ms(pair.partition("=")[2])
+        return f"{name}_ms", parse_duration_ms(pair.partition("=")[2])
     if name not in known:
         raise click.UsageError(f"There is no queue setting {name!r}; there are {', '.join(setting_names())}.")
     return name, None if value == "none" else value

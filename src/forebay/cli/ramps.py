@@ -7,26 +7,42 @@ from typing import Any, Final
 
 import click
 
-from forebay.app.grouping import among_dead
-from forebay.app.ramping import all_ramps, find_ramp, pause_ramp, resume_ramp, start_ramp, stop_ramp
-from forebay.app.searching import counted
+from forebay.app.grouping import restrict_to_dead
+from forebay.app.ramping import (
+    find_gradual_revive,
+    list_gradual_revives,
+    pause_gradual_revive,
+    resume_gradual_revive,
+    start_gradual_revive,
+    stop_gradual_revive,
+)
+from forebay.app.searching import count_jobs
 from forebay.cli.dead import GROUP
-from forebay.cli.failing import Status
-from forebay.cli.filters import Filter, chosen_ids, with_filter
+from forebay.cli.failing import ExitStatus
+from forebay.cli.filters import Filter, resolve_ids, with_filter
 from forebay.cli.jobs import ALL
-from forebay.cli.opening import Desk
-from forebay.cli.options import Length, at_store, yes_option
-from forebay.cli.output import Output, confirm, jobs_of, length, moment, progress, record, table
-from forebay.cli.shapes import ramp_json
-from forebay.domain.ramp import MAX_BATCH, MAX_FACTOR, Pace, Ramp, RampState
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import DurationParam, with_store, yes_option
+from forebay.cli.output import (
+    Output,
+    confirm,
+    format_duration,
+    format_instant,
+    format_job_count,
+    print_fields,
+    print_table,
+    progress_bar,
+)
+from forebay.cli.shapes import gradual_revive_json
+from forebay.domain.ramp import MAX_BATCH, MAX_FACTOR, GradualRevive, GradualRevivePlan, GradualReviveState
 
 NAME = click.argument("name", metavar="NAME")
-LOOKS_EVERY_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 _NEVER: Final = Event()
 
 
 @click.group()
-def ramps() -> None:
+def gradual_revives() -> None:
     """Revive dead letters in batches that grow while they do well.
 
     A ramp revives a few jobs, then more, and stops when too many of them die again. Workers and servers go on
@@ -34,7 +50,7 @@ def ramps() -> None:
     """
 
 
-@ramps.command("start")
+@gradual_revives.command("start")
 @GROUP
 @click.option(
     "--first", type=click.IntRange(1, MAX_BATCH), default=10, show_default=True, help="Jobs at first."
@@ -50,7 +66,12 @@ def ramps() -> None:
     "--most", type=click.IntRange(1, MAX_BATCH), default=MAX_BATCH, show_default=True, help="At most so many."
 )
 @click.option(
-    "--every", "every_ms", type=Length(), default="30s", show_default=True, help="Not sooner than after this."
+    "--every",
+    "every_ms",
+    type=DurationParam(),
+    default="30s",
+    show_default=True,
+    help="Not sooner than after this.",
 )
 @click.option(
     "--stop-percent",
@@ -63,9 +84,9 @@ def ramps() -> None:
 @ALL
 @yes_option
 @with_filter("states")
-@at_store()
+@with_store()
 def start(
-    desk: Desk,
+    session: StoreSession,
     out: Output,
     group: str | None,
     chosen: Filter,
@@ -75,108 +96,119 @@ def start(
     **pace: Any,
 ) -> None:
     """Begin to revive the dead letters that fit, or those of a failure group."""
-    chosen_ids((), chosen, everything=everything or group is not None)
-    query = chosen.query(desk)
-    count, is_exact = counted(desk.reader, among_dead(query), group)
-    confirm(f"Revive {jobs_of(count, is_exact=is_exact)} in batches in {desk.name}?", yes=yes)
-    made = Pace(**pace)
-    ramp = start_ramp(desk.store, desk.reader, query, group=group, pace=made, actor=desk.actor)
+    resolve_ids((), chosen, everything=everything or group is not None)
+    query = chosen.to_query(session)
+    count, is_exact = count_jobs(session.reader, restrict_to_dead(query), group)
+    confirm(f"Revive {format_job_count(count, is_exact=is_exact)} in batches in {session.name}?", yes=yes)
+    made = GradualRevivePlan(**pace)
+    ramp = start_gradual_revive(
+        session.store, session.reader, query, group=group, plan=made, actor=session.actor
+    )
     if wait:
-        _await(desk, out, ramp.name, count)
+        _wait_until_ended(session, out, ramp.name, count)
     else:
-        out.say(ramp_json(ramp), f"ramp {ramp.name} started; see `forebay ramps show {ramp.name}`")
+        out.print_message(
+            gradual_revive_json(ramp), f"ramp {ramp.name} started; see `forebay ramps show {ramp.name}`"
+        )
 
 
-def _await(desk: Desk, out: Output, name: str, count: int) -> None:
+def _wait_until_ended(session: StoreSession, out: Output, name: str, count: int) -> None:
     """Look on until it is over."""
-    with progress("revived", count) as tell:
-        while (ramp := find_ramp(desk.reader, name)).state is RampState.RUNNING:
+    with progress_bar("revived", count) as tell:
+        while (ramp := find_gradual_revive(session.reader, name)).state is GradualReviveState.RUNNING:
             tell(ramp.revived)
-            _NEVER.wait(LOOKS_EVERY_SECONDS)
+            _NEVER.wait(POLL_SECONDS)
         tell(ramp.revived)
     _show(out, ramp)
-    if ramp.state is not RampState.COMPLETED:
-        click.get_current_context().exit(Status.BAD_ANSWER)
+    if ramp.state is not GradualReviveState.COMPLETED:
+        click.get_current_context().exit(ExitStatus.BAD_ANSWER)
 
 
-@ramps.command("list")
-@at_store()
-def list_ramps(desk: Desk, out: Output) -> None:
+@gradual_revives.command("list")
+@with_store()
+def list_revives(session: StoreSession, out: Output) -> None:
     """List ramps that go on, and the last ones that have ended."""
-    found = all_ramps(desk.reader)
+    found = list_gradual_revives(session.reader)
 
     def people() -> None:
         rows = [
-            (one.name, one.state, moment(one.started_at), *_counts(one), one.reason or one.group or "")
+            (
+                one.name,
+                one.state,
+                format_instant(one.started_at),
+                *_counts(one),
+                one.reason or one.group or "",
+            )
             for one in found
         ]
-        table(("ramp", "is", "started", "revived", "completed", "died again", "why"), rows)
+        print_table(("ramp", "is", "started", "revived", "completed", "died again", "why"), rows)
 
-    out.answer({"ramps": [ramp_json(one) for one in found]}, people)
+    out.print_result({"ramps": [gradual_revive_json(one) for one in found]}, people)
 
 
-@ramps.command("show")
+@gradual_revives.command("show")
 @NAME
 @click.option("--wait", is_flag=True, help="Show how far it is until it has ended.")
-@at_store()
-def show(desk: Desk, out: Output, name: str, wait: bool) -> None:
+@with_store()
+def show(session: StoreSession, out: Output, name: str, wait: bool) -> None:
     """Show how far a ramp has come."""
-    ramp = find_ramp(desk.reader, name)
+    ramp = find_gradual_revive(session.reader, name)
     if wait:
-        count, _ = counted(desk.reader, ramp.query, ramp.group)
-        _await(desk, out, name, ramp.revived + count)
+        count, _ = count_jobs(session.reader, ramp.query, ramp.group)
+        _wait_until_ended(session, out, name, ramp.revived + count)
     else:
         _show(out, ramp)
 
 
-@ramps.command("pause")
+@gradual_revives.command("pause")
 @NAME
-@at_store()
-def pause(desk: Desk, out: Output, name: str) -> None:
+@with_store()
+def pause(session: StoreSession, out: Output, name: str) -> None:
     """Revive no more until the ramp is resumed."""
-    ramp = pause_ramp(desk.store, desk.reader, name, actor=desk.actor)
-    out.say(ramp_json(ramp), f"ramp {name} paused")
+    ramp = pause_gradual_revive(session.store, session.reader, name, actor=session.actor)
+    out.print_message(gradual_revive_json(ramp), f"ramp {name} paused")
 
 
-@ramps.command("resume")
+@gradual_revives.command("resume")
 @NAME
-@at_store()
-def resume(desk: Desk, out: Output, name: str) -> None:
+@with_store()
+def resume(session: StoreSession, out: Output, name: str) -> None:
     """Go on with a ramp that was paused or has stopped."""
-    ramp = resume_ramp(desk.store, desk.reader, name, actor=desk.actor)
-    out.say(ramp_json(ramp), f"ramp {name} goes on")
+    ramp = resume_gradual_revive(session.store, session.reader, name, actor=session.actor)
+    out.print_message(gradual_revive_json(ramp), f"ramp {name} goes on")
 
 
-@ramps.command("stop")
+@gradual_revives.command("stop")
 @NAME
-@at_store()
-def stop(desk: Desk, out: Output, name: str) -> None:
+@with_store()
+def stop(session: StoreSession, out: Output, name: str) -> None:
     """End a ramp; what was revived goes on."""
-    ramp = stop_ramp(desk.store, desk.reader, name, actor=desk.actor)
-    out.say(ramp_json(ramp), f"ramp {name} stopped")
+    ramp = stop_gradual_revive(session.store, session.reader, name, actor=session.actor)
+    out.print_message(gradual_revive_json(ramp), f"ramp {name} stopped")
 
 
-def _counts(ramp: Ramp) -> tuple[int, int, int]:
-    return ramp.revived, ramp.completed_jobs, ramp.dead_jobs
+def _counts(gradual_revive: GradualRevive) -> tuple[int, int, int]:
+    return gradual_revive.revived, gradual_revive.completed_jobs, gradual_revive.dead_jobs
 
 
-def _show(out: Output, ramp: Ramp) -> None:
-    pace = ramp.pace
+def _show(out: Output, gradual_revive: GradualRevive) -> None:
+    pace = gradual_revive.plan
     told = {
-        "ramp": ramp.name,
-        "is": ramp.state,
-        "why": ramp.reason,
-        "group": ramp.group,
-        "started": moment(ramp.started_at),
-        "by": ramp.started_by.partition("#")[0],
-        "ended": moment(ramp.ended_at),
-        "batches": f"{ramp.batches}, one every {length(pace.every_ms)}, next of {pace.size(ramp.batches)}",
-        "stops": f"when more than {pace.stop_percent:g} % of a batch died again",
-        "revived": str(ramp.revived),
-        "completed": str(ramp.completed_jobs),
-        "died again": str(ramp.dead_jobs),
-        "not ended yet": str(len(ramp.watched)),
-        "could not be": ramp.refused or None,
-        "gone": ramp.gone_jobs or None,
+        "ramp": gradual_revive.name,
+        "is": gradual_revive.state,
+        "why": gradual_revive.reason,
+        "group": gradual_revive.group,
+        "started": format_instant(gradual_revive.started_at),
+        "by": gradual_revive.started_by.partition("#")[0],
+        "ended": format_instant(gradual_revive.ended_at),
+        "batches": f"{gradual_revive.batches}, one every {format_duration(pace.every_ms)}, next of "
+        f"{pace.size(gradual_revive.batches)}",
+        "stops": f"when more than {pace.max_failure_percent:g} % of a batch died again",
+        "revived": str(gradual_revive.revived),
+        "completed": str(gradual_revive.completed_jobs),
+        "died again": str(gradual_revive.dead_jobs),
+        "not ended yet": str(len(gradual_revive.watched)),
+        "could not be": gradual_revive.refused or None,
+        "gone": gradual_revive.removed_jobs or None,
     }
-    out.answer(ramp_json(ramp), lambda: record(told))
+    out.print_result(gradual_revive_json(gradual_revive), lambda: print_fields(told))

@@ -23,48 +23,48 @@ _DATA_OPTION: Final = re.compile(
 _TOKEN: Final = re.compile(r"(?P<start>\bfbk_[A-Za-z0-9_.-]{1,50}\.)[A-Za-z0-9_-]{20,}")
 
 
-class Shown(str):
+class PlainText(str):
     """A text that is printed as it is: the one time that a token is shown."""
 
     __slots__ = ()
 
 
-def redacted(message: str) -> str:
+def redact(message: str) -> str:
     """A message of ours with the password of every URL in it hidden, and the secret of every token."""
     message = _TOKEN.sub(rf"\g<start>{HIDDEN}", message)
-    return _OPTIONS.sub(_without_secret, _WORD.sub(_without_password, message))
+    return _OPTIONS.sub(_hide_secret, _WORD.sub(_hide_password, message))
 
 
-def _without_password(word: re.Match[str]) -> str:
+def _hide_password(match: re.Match[str]) -> str:
     """A word without the password of a URL in it. In our own messages a URL may be one that nobody can parse,
     with a / or a ? in its password. Data is not treated like that, because http://host:80/?to=me@home has no
     password."""
-    before, at, behind = word[0].rpartition("@")
+    before, at, behind = match[0].rpartition("@")
     user = _USER.search(before) if at else None
-    return word[0] if user is None else f"{before[: user.end()]}{HIDDEN}@{behind}"
+    return match[0] if user is None else f"{before[: user.end()]}{HIDDEN}@{behind}"
 
 
-def _without_secret(options: re.Match[str]) -> str:
+def _hide_secret(match: re.Match[str]) -> str:
     """An option of a URL without its value, if its name looks secret. A ? in the value may begin another."""
-    parts = options[0].split("=")
+    parts = match[0].split("=")
     for place, part in enumerate(parts[:-1]):
         if _SECRET.search(part.partition("?")[2] if place else part):
             return "=".join((*parts[: place + 1], HIDDEN))
-    return options[0]
+    return match[0]
 
 
-def redacted_data(value: Any) -> Any:
+def redact_data(value: Any) -> Any:
     """JSON data, whatever it holds, with the passwords of URLs and our own tokens hidden and everything else
     as it is."""
     match value:
-        case Shown():
+        case PlainText():
             return str(value)
         case str():
             value = _TOKEN.sub(rf"\g<start>{HIDDEN}", value)
             return _DATA_OPTION.sub(rf"\g<start>{HIDDEN}", _USER_INFO.sub(rf"\g<start>:{HIDDEN}@", value))
         case dict():
-            return {key: redacted_data(inner) for key, inner in value.items()}
+            return {key: redact_data(inner) for key, inner in value.items()}
         case list() | tuple():
-            return [redacted_data(inner) for inner in value]
+            return [redact_data(inner) for inner in value]
         case _:
             return value

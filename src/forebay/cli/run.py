@@ -12,15 +12,15 @@ import click
 from forebay.cli.deliveries import delivery_options, delivery_policy
 from forebay.cli.logs import log_options, set_up_logs
 from forebay.cli.system import not_on_windows
-from forebay.domain.worker import DEFAULT_BEAT_MS
+from forebay.domain.worker import DEFAULT_HEARTBEAT_MS
 from forebay.errors import ConfigError
-from forebay.worker.recycling import MAX_ABANDONED, Limits, check_abandoned
+from forebay.worker.recycling import MAX_ABANDONED, ProcessLimits, check_abandoned
 from forebay.worker.stopping import DRAIN_SECONDS
 
 MAX_DRAIN_SECONDS: Final = 86_400
 MAX_PROCESSES: Final = 1_000
 # What a supervisor keeps to itself when it starts a worker process with the options it was given.
-_OWN: Final = ("app", "processes", "reload", "child")
+_SUPERVISOR_OPTIONS: Final = ("app", "processes", "reload", "child")
 
 
 @click.command()
@@ -44,7 +44,7 @@ _OWN: Final = ("app", "processes", "reload", "child")
 @click.option("--drain", default=DRAIN_SECONDS, show_default=True, help="Seconds to let jobs end on a stop.")
 @click.option(
     "--beat",
-    default=DEFAULT_BEAT_MS / 1_000,
+    default=DEFAULT_HEARTBEAT_MS / 1_000,
     show_default=True,
     help="Seconds between two signs of life, 5 to 300; without three of them a worker counts as dead.",
 )
@@ -84,19 +84,19 @@ def worker(ctx: click.Context, /, app: str, **options: Any) -> None:
     A worker that has come to one of its limits lets its jobs end; without --processes it then stops, with
     status 0, and whoever has started it may start it again.
     """
-    _check(**options)
+    _check_options(**options)
     set_up_logs(options.pop("log_format"), options.pop("log_level"))
     processes, child = options.pop("processes"), options.pop("child")
     reload = options.pop("reload")
     if child is None and (processes is not None or reload):
         _supervise(ctx, processes or 1, options["drain"], reload=reload)
         return
-    from forebay.cli.running import Options, work  # noqa: PLC0415 - a supervisor has no use for a worker's parts
+    from forebay.cli.running import WorkerOptions, work  # noqa: PLC0415 - a supervisor has no use for a worker's parts
 
-    work(app, Options(**options), child)
+    work(app, WorkerOptions(**options), child)
 
 
-def _check(*, drain: float, processes: int | None, **options: Any) -> None:
+def _check_options(*, drain: float, processes: int | None, **options: Any) -> None:
     """Refuse what makes no sense, before anything starts."""
     if not 0 <= drain <= MAX_DRAIN_SECONDS:  # also refuses NaN
         raise ConfigError(f"drain must be a number of seconds from 0 to {MAX_DRAIN_SECONDS}, not {drain}")
@@ -107,38 +107,40 @@ def _check(*, drain: float, processes: int | None, **options: Any) -> None:
     limits_of(options)
 
 
-def limits_of(options: dict[str, Any]) -> Limits:
+def limits_of(options: dict[str, Any]) -> ProcessLimits:
     """The limits of a worker process among these options."""
-    return Limits(**{name: options[name] for name in ("max_jobs", "max_memory", "max_age")})
+    return ProcessLimits(**{name: options[name] for name in ("max_jobs", "max_memory", "max_age")})
 
 
 def _supervise(ctx: click.Context, processes: int, drain: float, *, reload: bool) -> None:
-    from forebay.worker.supervisor.supervisor import Plan, Supervisor  # noqa: PLC0415 - as above
+    from forebay.worker.supervisor.supervisor import Supervisor, SupervisorPlan  # noqa: PLC0415 - as above
 
-    words = [sys.executable, "-m", "forebay", *child_words(ctx)]
+    words = [sys.executable, "-m", "forebay", *child_arguments(ctx)]
 
     def command(channel: int, page: int) -> list[str]:
         return [*words, "--child", f"{os.getpid()}:{channel}:{page}"]
 
-    status = Supervisor(Plan(processes=processes, drain=drain, command=command, is_reloading=reload)).run()
+    status = Supervisor(
+        SupervisorPlan(processes=processes, drain=drain, command=command, is_reloading=reload)
+    ).run()
     if status:
         ctx.exit(status)
 
 
-def child_words(ctx: click.Context) -> list[str]:
+def child_arguments(ctx: click.Context) -> list[str]:
     """What a worker process is told: all that this command was told, wherever it was said."""
     # Without the file's name a worker would read other settings than its supervisor.
     config = ["--config", str(ctx.obj)] if ctx.obj else []
-    return [*config, "worker", ctx.params["app"], *_options(ctx)]
+    return [*config, "worker", ctx.params["app"], *_option_arguments(ctx)]
 
 
-def _options(ctx: click.Context) -> Iterator[str]:
+def _option_arguments(ctx: click.Context) -> Iterator[str]:
     for option in ctx.command.params:
         value = ctx.params.get(str(option.name))
         words = (
             option.secondary_opts if value is False else option.opts
         )  # some are on unless they are put off
-        if option.name in _OWN or value is None or not words:
+        if option.name in _SUPERVISOR_OPTIONS or value is None or not words:
             continue
         yield max(words, key=len)
         if not isinstance(value, bool):

@@ -17,30 +17,30 @@ from typing import Final
 import msgspec
 
 from forebay.app.app import Forebay
-from forebay.app.middleware import name_jobs_in_logs
+from forebay.app.middleware import add_job_fields_to_logs
 from forebay.cli.deliveries import delivery_policy
-from forebay.cli.guessing import perhaps
+from forebay.cli.guessing import suggest
 from forebay.cli.loading import load_app
-from forebay.domain.worker import DEFAULT_BEAT_MS
+from forebay.domain.worker import DEFAULT_HEARTBEAT_MS
 from forebay.errors import ConfigError, ForebayError, StoreUnavailable, WorkersDied
 from forebay.worker.channel import TO_WORKER, Channel
-from forebay.worker.inbox import Bell
-from forebay.worker.page import Page
+from forebay.worker.inbox import WakeSignal
+from forebay.worker.page import LeaseTable
 from forebay.worker.parentage import die_with
-from forebay.worker.quieting import Quieting
-from forebay.worker.recycling import MAX_ABANDONED, Limits
+from forebay.worker.quieting import SignalPause
+from forebay.worker.recycling import MAX_ABANDONED, ProcessLimits
 from forebay.worker.stopping import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
-from forebay.worker.supervised import Leash
+from forebay.worker.supervised import SupervisorLink
 from forebay.worker.worker import Worker
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 REPLACE_SECONDS: Final = 1.0
-_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says about a worker."""
 
     queues: str | None = None
@@ -48,8 +48,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 4
     coroutines: int = 100
     isolated: int | None = None
-    drain: float = DRAIN_SECONDS
-    beat: float = DEFAULT_BEAT_MS / 1_000
+    drain_timeout: float = DRAIN_SECONDS
+    heartbeat: float = DEFAULT_HEARTBEAT_MS / 1_000
     max_jobs: int | None = None
     max_memory: float | None = None
     max_age: float | None = None
@@ -59,54 +59,56 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     secrets_folder: str | None = None
 
 
-def work(app: str, options: Options, child: str | None) -> None:
+def work(app: str, options: WorkerOptions, child: str | None) -> None:
     """Run the jobs of an app in this process; `child` names what ties it to a supervisor, if it has one."""
     tie = None if child is None else [int(part) for part in child.split(":")]
     if tie is not None:
         die_with(tie[0])
-    fields = name_jobs_in_logs()
+    fields = add_job_fields_to_logs()
     found = load_app(app)
-    worker = _made(app, found, options)
+    worker = _create_worker(app, found, options)
     fields.worker_id = worker.id
     if tie is not None:
         for descriptor in tie[1:]:
             os.set_inheritable(descriptor, False)  # not for what tasks start
         channel = Channel(socket.socket(fileno=tie[1]), TO_WORKER)
         features = found.engine.features
-        leash = Leash(channel, Page(tie[2]), found._url, features.is_shared, found._key)
-        worker.be_supervised(leash)
-    named = weights_of(options.queues) if options.queues else ()
-    run(found, worker, options.drain, is_supervised=tie is not None, named=named)
+        leash = SupervisorLink(channel, LeaseTable(tie[2]), found._url, features.is_shared, found._api_key)
+        worker.attach_supervisor(leash)
+    named = parse_weights(options.queues) if options.queues else ()
+    run(found, worker, options.drain_timeout, is_supervised=tie is not None, named=named)
 
 
-def _made(name: str, app: Forebay, options: Options) -> Worker:
+def _create_worker(name: str, app: Forebay, options: WorkerOptions) -> Worker:
     worker = Worker(
         app.engine,
         app.registry,
-        queues=weights_of(options.queues) if options.queues else app.queues(),
+        queues=parse_weights(options.queues) if options.queues else app.queues(),
         strict=options.strict,
         threads=options.threads,
         coroutines=options.coroutines,
         isolated=options.isolated,
         clock=app.clock,
-        beat=options.beat,
+        heartbeat=options.heartbeat,
         program=name,
         metrics=options.metrics,
         max_abandoned=options.max_abandoned,
         policy=delivery_policy(options.allow_webhooks_to, options.secrets_folder, app.delivery_policy),
     )
-    worker.limits = Limits(max_jobs=options.max_jobs, max_memory=options.max_memory, max_age=options.max_age)
-    worker.drain_seconds = options.drain
+    worker.limits = ProcessLimits(
+        max_jobs=options.max_jobs, max_memory=options.max_memory, max_age=options.max_age
+    )
+    worker.drain_seconds = options.drain_timeout
     return worker
 
 
-def weights_of(queues: str) -> dict[str, int | None]:
+def parse_weights(queues: str) -> dict[str, int | None]:
     """Queues as they are written on the command line, `mail:3,reports`, with their weights; None for the
     queue's own."""
-    return dict(_weighed(part.strip()) for part in queues.split(","))
+    return dict(_parse_weight(part.strip()) for part in queues.split(","))
 
 
-def _weighed(part: str) -> tuple[str, int | None]:
+def _parse_weight(part: str) -> tuple[str, int | None]:
     name, colon, weight = part.partition(":")
     if not colon:
         return name, None
@@ -127,25 +129,25 @@ def run(
     # (SimpleQueue was tried: its get with a timeout may wait for ever when a signal comes near its end, seen
     # with CPython 3.11.)
     heard: deque[int] = deque()
-    bell = Bell()
+    bell = WakeSignal()
 
     def hear(number: int) -> None:
         heard.append(number)
-        bell.ring()
+        bell.set()
 
-    worker.when_over = bell.ring
+    worker.on_stopped = bell.set
     try:
-        with _listening(hear, is_supervised=is_supervised):
+        with _signal_handlers(hear, is_supervised=is_supervised):
             worker.start()
-            logger.info("worker %s runs on %s", worker.id, app.engine.place)
-            _tell_unknown(app, named)
-            _obey(worker, drain, heard, bell, is_supervised=is_supervised)
+            logger.info("worker %s runs on %s", worker.id, app.engine.location)
+            _warn_unknown_queues(app, named)
+            _run_until_over(worker, drain, heard, bell, is_supervised=is_supervised)
             logger.info("worker %s has stopped", worker.id)
     finally:
         app.close()
 
 
-def _tell_unknown(app: Forebay, named: Iterable[str]) -> None:
+def _warn_unknown_queues(app: Forebay, named: Iterable[str]) -> None:
     """Log queues that the command line names, and that neither the store nor a task of the app has: their
     names may be mistyped."""
     own = set(app.queues())
@@ -156,17 +158,19 @@ def _tell_unknown(app: Forebay, named: Iterable[str]) -> None:
         known = own | {queue.name for queue in reader.queues()}
         for name in asked:
             if name not in known:
-                hint = perhaps(name, known, otherwise="the first job in it makes it")
+                hint = suggest(name, known, otherwise="the first job in it makes it")
                 logger.warning("there is no queue %s yet%s", name, hint)
 
 
-def _obey(worker: Worker, drain: float, heard: deque[int], bell: Bell, *, is_supervised: bool) -> None:
-    obeying = Obeying(worker, drain, is_supervised=is_supervised)
+def _run_until_over(
+    worker: Worker, drain: float, signals: deque[int], wake_signal: WakeSignal, *, is_supervised: bool
+) -> None:
+    obeying = SignalHandler(worker, drain, is_supervised=is_supervised)
     while not worker.is_over:
-        if heard:
-            obeying.hear(heard.popleft())
+        if signals:
+            obeying.handle(signals.popleft())
         else:
-            bell.wait(min(LOOK_SECONDS, obeying.leave_at - time.monotonic()))
+            wake_signal.wait(min(POLL_SECONDS, obeying.leave_at - time.monotonic()))
         if worker.is_hopeless and not is_supervised:
             # Its leases run out, and whoever has started it sees that it has gone.
             worker.abandon()
@@ -183,7 +187,7 @@ def _obey(worker: Worker, drain: float, heard: deque[int], bell: Bell, *, is_sup
         raise StoreUnavailable(worker.unwritten)
 
 
-class Obeying:
+class SignalHandler:
     """What signals do to a worker. A second signal to stop means "at once", but not to a process with a
     supervisor: signals to a group of processes reach both, and the supervisor says when it is enough."""
 
@@ -191,24 +195,24 @@ class Obeying:
         self._worker = worker
         self._drain = drain
         self._is_supervised = is_supervised
-        self._quieting = Quieting(worker)
-        self._is_asked = False
+        self._signal_pause = SignalPause(worker)
+        self._is_stop_requested = False
         self.leave_at: float = inf
 
-    def hear(self, number: int) -> None:
+    def handle(self, number: int) -> None:
         if number == signal.SIGTSTP:
             logger.info("worker %s is quiet until SIGCONT", self._worker.id)
-            self._quieting.pause()
+            self._signal_pause.pause()
         elif number == signal.SIGCONT:
-            self._quieting.resume()
-        elif not self._is_asked:
-            self._is_asked = True
+            self._signal_pause.resume()
+        elif not self._is_stop_requested:
+            self._is_stop_requested = True
             self._begin_to_stop()
             logger.info("worker %s stops; what runs may take another %g s", self._worker.id, self._drain)
-            self._leave_after(self._drain)
+            self._set_deadline(self._drain)
         elif not self._is_supervised:
             self._worker.stop_now()
-            self._leave_after(0.0)
+            self._set_deadline(0.0)
 
     def _begin_to_stop(self) -> None:
         if self._is_supervised:
@@ -218,26 +222,26 @@ class Obeying:
         else:
             self._worker.ask_to_stop(self._drain)
 
-    def _leave_after(self, seconds: float) -> None:
+    def _set_deadline(self, seconds: float) -> None:
         rest = INTERRUPT_SECONDS + CLOSING_SECONDS
         self.leave_at = min(self.leave_at, time.monotonic() + seconds + rest)
 
 
 @contextmanager
-def _listening(hear: Callable[[int], None], *, is_supervised: bool) -> Iterator[None]:
-    """Signals go to `hear`, and SIGUSR1 shows all stacks; afterwards everything is as it was.
+def _signal_handlers(on_signal: Callable[[int], None], *, is_supervised: bool) -> Iterator[None]:
+    """Signals go to `on_signal`, and SIGUSR1 shows all stacks; afterwards everything is as it was.
 
     Stacks are shown by a handler in Python: it runs with the interpreter's lock, when no other thread changes
     its own. One in C does not wait for that, reads what is being changed, and has ended busy workers so. That
     one, on SIGUSR2, is for a process whose lock a task does not let go of.
     """
-    heard: tuple[signal.Signals, ...] = (*_STOPS, signal.SIGTSTP, signal.SIGCONT)
+    heard: tuple[signal.Signals, ...] = (*_STOP_SIGNALS, signal.SIGTSTP, signal.SIGCONT)
     ignored: tuple[signal.Signals, ...] = ()
     if is_supervised:  # the supervisor hears these, and passes them on
         heard, ignored = (signal.SIGTERM,), (signal.SIGINT, signal.SIGTSTP)
     with ExitStack() as stack:
         for number in heard:
-            stack.callback(signal.signal, number, signal.signal(number, lambda number, _: hear(number)))
+            stack.callback(signal.signal, number, signal.signal(number, lambda number, _: on_signal(number)))
         for number in ignored:
             stack.callback(signal.signal, number, signal.signal(number, signal.SIG_IGN))
         stack.callback(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, show_stacks))

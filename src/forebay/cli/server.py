@@ -10,13 +10,13 @@ import click
 from forebay import __version__
 from forebay.cli.deliveries import delivery_options, delivery_policy
 from forebay.cli.logs import log_options, set_up_logs
-from forebay.cli.oidc import oidc_options, oidc_settings
-from forebay.cli.opening import Desk
-from forebay.cli.options import Length, at_store, quota_options
+from forebay.cli.oidc import build_oidc_settings, oidc_options
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import DurationParam, quota_options, with_store
 from forebay.cli.output import Output
 from forebay.cli.system import not_on_windows
-from forebay.dashboard.pages import NOT_BUILT, Pages, is_built
-from forebay.domain.access import USUAL_QUOTA, Quota
+from forebay.dashboard.pages import NOT_BUILT, StaticFiles, is_built
+from forebay.domain.access import DEFAULT_QUOTA, Quota
 from forebay.domain.limits import Limit
 from forebay.domain.session import SessionLimits
 from forebay.errors import ConfigError
@@ -62,7 +62,7 @@ MAX_GRACE_SECONDS: Final = 3_600
 @click.option("--keys", is_flag=True, help="Let in only who shows an API key; `forebay keys` makes them.")
 @click.option("--rate", type=int, help="So many requests a second of each client whose key has no rate.")
 @click.option("--burst", type=int, help="So many of them at once; else twice the rate.")
-@quota_options("of each client whose key says nothing", USUAL_QUOTA)
+@quota_options("of each client whose key says nothing", DEFAULT_QUOTA)
 @click.option(
     "--trust-host",
     "hosts",
@@ -92,14 +92,14 @@ MAX_GRACE_SECONDS: Final = 3_600
 )
 @click.option(
     "--session-idle",
-    type=Length(),
+    type=DurationParam(),
     default="30m",
     show_default=True,
     help="A login to the dashboard ends when it is not used for so long.",
 )
 @click.option(
     "--session-lasts",
-    type=Length(),
+    type=DurationParam(),
     default="12h",
     show_default=True,
     help="A login to the dashboard ends after so long in any case.",
@@ -123,9 +123,9 @@ MAX_GRACE_SECONDS: Final = 3_600
 @delivery_options
 @log_options
 @not_on_windows
-@at_store(create=True)
+@with_store(create=True)
 def server(
-    desk: Desk, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
+    session: StoreSession, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
 ) -> None:
     """Serve jobs over HTTP, and gRPC, until a signal says stop.
 
@@ -134,20 +134,20 @@ def server(
     servers may run beside each other on one store. SIGTERM or SIGINT: end long polls, let other requests end;
     a second one stops at once.
     """
-    set_up_logs(log_format, log_level, desk.settings)
-    serving = _loaded()
+    set_up_logs(log_format, log_level, session.settings)
+    serving = _load_server_module()
     if options["dashboard"] and not is_built():
         logger.warning(NOT_BUILT)
 
     def tell(address: str) -> None:
-        place = desk.engine.place
-        out.say({"address": address, "store": place}, f"serving {place} at {address}")
+        place = session.engine.location
+        out.print_message({"address": address, "store": place}, f"serving {place} at {address}")
 
     address = serving.Address(options["host"], options["port"])
     security = serving.Security(
         asks_for_keys=options["keys"],
         hosts=frozenset(host.lower() for host in options["hosts"]),
-        rate=_rate(options["rate"], options["burst"]),
+        rate=_build_rate_limit(options["rate"], options["burst"]),
         quota=Quota(**{name: options[name] for name in Quota.__struct_fields__}),
         certificate=options["certificate"],
         private_key=options["private_key"],
@@ -156,26 +156,26 @@ def server(
         behind_tls_proxy=options["behind_tls_proxy"],
         public_url=options["public_url"],
         sessions=SessionLimits(idle_ms=options["session_idle"], lasts_ms=options["session_lasts"]),
-        openid=oidc_settings(options),
+        openid=build_oidc_settings(options),
         access_log=options["access_log"],
         most_connections=options["max_connections"],
         most_connections_each=options["max_connections_each"],
         debug=options["debug"],
-        delivery_policy=_delivery_policy(desk, options),
+        delivery_policy=_build_delivery_policy(session, options),
     )
     serving.serve(
-        desk.engine,
+        session.engine,
         address,
         version=__version__,
-        grpc=None if options["grpc"] is None else serving.Address(*_host_and_port(options["grpc"])),
+        grpc=None if options["grpc"] is None else serving.Address(*_parse_address(options["grpc"])),
         grace=options["grace"],
         security=security,
         tell=tell,
-        around=Pages if options["dashboard"] else None,
+        around=StaticFiles if options["dashboard"] else None,
     )
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
+def _parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdecimal()) or int(port) > MAX_PORT:
@@ -183,15 +183,15 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _delivery_policy(desk: Desk, options: dict[str, Any]) -> DeliveryPolicy | None:
-    defaults = desk.settings.worker_defaults()
+def _build_delivery_policy(session: StoreSession, options: dict[str, Any]) -> DeliveryPolicy | None:
+    defaults = session.settings.worker_defaults()
     networks, folder = (
         options[name] or defaults.get(name) for name in ("allow_webhooks_to", "secrets_folder")
     )
-    return delivery_policy(networks, folder, desk.delivery_policy)
+    return delivery_policy(networks, folder, session.delivery_policy)
 
 
-def _rate(rate: int | None, burst: int | None) -> Limit | None:
+def _build_rate_limit(rate: int | None, burst: int | None) -> Limit | None:
     if rate is None:
         if burst is not None:
             raise ConfigError("--burst goes with --rate")
@@ -199,7 +199,7 @@ def _rate(rate: int | None, burst: int | None) -> Limit | None:
     return Limit(scope="global", rate=rate, burst=burst)
 
 
-def _loaded() -> ModuleType:
+def _load_server_module() -> ModuleType:
     try:
         from forebay.service import server as serving  # noqa: PLC0415 - what it stands on is an extra
     except ModuleNotFoundError as exc:

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.cli.guessing import perhaps
-from forebay.domain.channel import VARIABLES
+from forebay.cli.guessing import suggest
+from forebay.domain.channel import SECRET_VARIABLE_PREFIX
 from forebay.domain.text import check_actor
 from forebay.errors import ConfigError
 from forebay.telemetry.logs import LogFormat
@@ -32,7 +32,7 @@ OUTBOX_DATABASE: Final = "FOREBAY_OUTBOX_DATABASE"
 DJANGO_BACKEND: Final = "FOREBAY_DJANGO_BACKEND"
 
 # Every setting with the type it must have in a file; in the environment all are texts.
-KINDS: Final[dict[str, Any]] = {
+SETTING_TYPES: Final[dict[str, Any]] = {
     "url": str,
     "key": str,
     "app": str,
@@ -61,7 +61,7 @@ KINDS: Final[dict[str, Any]] = {
 }
 
 # Settings of other commands.
-_OTHERS: Final = (
+_NOT_FOR_WORKERS: Final = (
     "url", "key", "actor", "encryption_keys", "blobs", "masked_names", "require_encryption",
 )  # fmt: skip
 
@@ -106,7 +106,7 @@ class Settings:
         """What the audit log calls whoever runs the command."""
         given = str(self.get("actor") or "")
         check_actor(given)
-        return given or f"cli:{_user()}@{socket.gethostname()}".replace("#", "_")
+        return given or f"cli:{_user_name()}@{socket.gethostname()}".replace("#", "_")
 
     @property
     def masked_names(self) -> list[str]:
@@ -117,7 +117,7 @@ class Settings:
 
     def worker_defaults(self) -> dict[str, Any]:
         """What the worker command takes when no flag says otherwise."""
-        names = [name for name in KINDS if name not in _OTHERS]
+        names = [name for name in SETTING_TYPES if name not in _NOT_FOR_WORKERS]
         chosen = {name: self.found[name].value for name in names if name in self.found}
         for name in ("queues", "allow_webhooks_to"):
             if isinstance(chosen.get(name), list):
@@ -128,69 +128,71 @@ class Settings:
 def read_settings(flags: Mapping[str, Any] | None = None, config: str | None = None) -> Settings:
     """All settings as they hold for a command in the present folder."""
     found: dict[str, Setting] = {}
-    sources = [_from_flags(flags or {}), _from_environment(os.environ), *_from_files(config)]
+    sources = [_read_flags(flags or {}), _read_environment(os.environ), *_read_files(config)]
     for rank, (source, values) in enumerate(sources):
         for name, value in values.items():
-            found.setdefault(name, Setting(value=value, source=_source(source, name), rank=rank))
+            found.setdefault(name, Setting(value=value, source=_describe_source(source, name), rank=rank))
     return Settings(found)
 
 
 def unknown_variables() -> list[str]:
     """Variables of the environment that look like settings and are none."""
-    known = {CONFIG, OUTBOX_DATABASE, DJANGO_BACKEND, *(PREFIX + name.upper() for name in KINDS)}
+    known = {CONFIG, OUTBOX_DATABASE, DJANGO_BACKEND, *(PREFIX + name.upper() for name in SETTING_TYPES)}
     return sorted(
         name
         for name in os.environ
-        if name.startswith(PREFIX) and not name.startswith(VARIABLES) and name not in known
+        if name.startswith(PREFIX) and not name.startswith(SECRET_VARIABLE_PREFIX) and name not in known
     )
 
 
-def _from_flags(flags: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _read_flags(flags: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return "--", {name: value for name, value in flags.items() if value is not None}
 
 
-def _from_environment(environment: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+def _read_environment(environment: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     # An empty variable is how many shells and containers say that there is none.
-    texts = {name: environment.get(PREFIX + name.upper(), "") for name in KINDS}
+    texts = {name: environment.get(PREFIX + name.upper(), "") for name in SETTING_TYPES}
     values = {
-        name: _typed(name, text, PREFIX + name.upper(), strict=False) for name, text in texts.items() if text
+        name: _convert(name, text, PREFIX + name.upper(), strict=False)
+        for name, text in texts.items()
+        if text
     }
     return PREFIX, values
 
 
-def _source(source: str, name: str) -> str:
+def _describe_source(source: str, name: str) -> str:
     names = {"--": f"--{name}", PREFIX: PREFIX + name.upper()}
     return names.get(source, source)
 
 
-def _from_files(config: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_files(config: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     config = config or os.environ.get(CONFIG) or None
     if config is not None:
-        yield config, _from_file(Path(config), must_exist=True)
+        yield config, _read_file(Path(config), must_exist=True)
         return
     for name in FILES:
-        yield name, _from_file(Path(name), must_exist=False)
+        yield name, _read_file(Path(name), must_exist=False)
 
 
-def _from_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
+def _read_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
     if not must_exist and not path.exists():
         return {}
-    table = _parsed(path)
+    table = _load_toml(path)
     if path.name == "pyproject.toml":
         tool = table.get("tool", {})
         table = tool.get("forebay", {}) if isinstance(tool, dict) else {}
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: forebay must be a table of settings: [tool.forebay]")
     for name in table:
-        if name not in KINDS:
-            otherwise = f"the settings are {', '.join(sorted(KINDS))}"
+        if name not in SETTING_TYPES:
+            otherwise = f"the settings are {', '.join(sorted(SETTING_TYPES))}"
             raise ConfigError(
-                f"{path}: there is no setting {name!r}{perhaps(name, KINDS, otherwise=otherwise)}"
+                f"{path}: there is no setting {name!r}{suggest(name, SETTING_TYPES, otherwise=otherwise)}"
             )
-    return {name: _typed(name, value, f"{path}: {name}", strict=True) for name, value in table.items()}
+    return {name: _convert(name, value, f"{path}: {name}", strict=True) for name, value in table.items()}
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _load_toml(path: Path) -> dict[str, Any]:
     import tomllib  # noqa: PLC0415 - most commands run where there is no file
 
     try:
@@ -201,14 +203,14 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a TOML file: {exc}") from exc
 
 
-def _typed(name: str, value: Any, where: str, *, strict: bool) -> Any:
+def _convert(name: str, value: Any, source: str, *, strict: bool) -> Any:
     try:
-        return msgspec.convert(value, KINDS[name], strict=strict)
+        return msgspec.convert(value, SETTING_TYPES[name], strict=strict)
     except msgspec.ValidationError as exc:
-        raise ConfigError(f"{where} is wrong: {exc}") from exc
+        raise ConfigError(f"{source} is wrong: {exc}") from exc
 
 
-def _user() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container may run under a number that has no name

@@ -9,21 +9,21 @@ from collections.abc import Sequence
 import click
 
 from forebay.app.bulk import sweep as swept_once
-from forebay.cli.opening import Desk
-from forebay.cli.options import at_store
-from forebay.cli.output import Output, jobs_of
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import with_store
+from forebay.cli.output import Output, format_job_count
 from forebay.clock import SystemClock
 from forebay.domain.job import WorkerId
-from forebay.scheduler.sweeping import Sweeping
+from forebay.scheduler.sweeping import Sweeper
 from forebay.stores.ids import new_worker_id
-from forebay.telemetry.observing import End
+from forebay.telemetry.observing import SettledAttempt
 
 
 @click.command()
 @click.option("--dead-workers", is_flag=True, help="Only the jobs of workers that are known to be dead.")
 @click.option("--now", "at_once", is_flag=True, help="Do not wait for workers that may still renew.")
-@at_store()
-def sweep(desk: Desk, out: Output, dead_workers: bool, at_once: bool) -> None:
+@with_store()
+def sweep(session: StoreSession, out: Output, dead_workers: bool, at_once: bool) -> None:
     """Settle attempts whose worker is dead or whose lease has ended.
 
     Each job is tried again or goes to the dead letters, as its retry policy says. Workers do this once a
@@ -37,24 +37,24 @@ def sweep(desk: Desk, out: Output, dead_workers: bool, at_once: bool) -> None:
     if dead_workers or at_once:
         swept, is_over = 0, False
         while not is_over:
-            batch = swept_once(desk.store, sweeper, random.random, only_dead=dead_workers)
+            batch = swept_once(session.store, sweeper, random.random, only_dead=dead_workers)
             swept, is_over = swept + batch, batch == 0
     else:
-        swept = _swept_after_a_while(desk, sweeper)
-    out.say({"swept": swept}, f"{jobs_of(swept)} swept")
+        swept = _sweep_after_hold_back(session, sweeper)
+    out.print_message({"swept": swept}, f"{format_job_count(swept)} swept")
 
 
-def _swept_after_a_while(desk: Desk, sweeper: WorkerId) -> int:
+def _sweep_after_hold_back(session: StoreSession, sweeper: WorkerId) -> int:
     """Sweep as a worker does that has just started: it holds back, longer if the clock steps meanwhile."""
-    settled: list[End] = []
+    settled: list[SettledAttempt] = []
 
-    def count(ends: Sequence[End]) -> None:
+    def count(ends: Sequence[SettledAttempt]) -> None:
         settled.extend(ends)
 
-    sweeping = Sweeping(sweeper=sweeper, clock=SystemClock(), roll=random.random, tell=count)
-    sweeping.run(desk.store)
+    sweeping = Sweeper(sweeper=sweeper, clock=SystemClock(), roll=random.random, on_settled=count)
+    sweeping.run(session.store)
     while sweeping.quiet_seconds:
         time.sleep(sweeping.quiet_seconds)
-        while sweeping.run(desk.store):
+        while sweeping.run(session.store):
             pass
     return len(settled)

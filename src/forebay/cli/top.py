@@ -11,23 +11,23 @@ from typing import Any, Final
 
 import click
 
-from forebay.app.figures import LONGEST_WINDOW_MS, USUAL_WINDOW_MS
+from forebay.app.figures import DEFAULT_WINDOW_MS, MAX_WINDOW_MS
 from forebay.cli.glance import (
     FAILURE_HEADS,
     QUEUE_HEADS,
     RUNNING_HEADS,
     SORTS,
     WORKER_HEADS,
-    Glance,
-    glance_json,
-    look,
-    summary,
+    StoreSnapshot,
+    format_summary,
+    snapshot_json,
+    take_snapshot,
 )
-from forebay.cli.keyboard import keyboard
-from forebay.cli.opening import Desk
-from forebay.cli.options import at_store
-from forebay.cli.output import Output, length, table
-from forebay.cli.view import LONGEST_SECONDS, SHORTEST_SECONDS, View
+from forebay.cli.keyboard import open_keyboard
+from forebay.cli.opening import StoreSession
+from forebay.cli.options import with_store
+from forebay.cli.output import Output, format_duration, print_table
+from forebay.cli.view import LONGEST_SECONDS, SHORTEST_SECONDS, TopView
 from forebay.errors import StoreError
 
 _ONCE_ROWS: Final = 10
@@ -47,25 +47,27 @@ _ONCE_ROWS: Final = 10
 @click.option("--reverse", is_flag=True, help="The other way round.")
 @click.option(
     "--window",
-    type=click.IntRange(10, LONGEST_WINDOW_MS // 1_000),
-    default=USUAL_WINDOW_MS // 1_000,
+    type=click.IntRange(10, MAX_WINDOW_MS // 1_000),
+    default=DEFAULT_WINDOW_MS // 1_000,
     show_default=True,
     help="Rates of so many seconds.",
 )
 @click.option("--once", is_flag=True, help="Look once and print it; so it is without a terminal too.")
-@at_store()
-def top(desk: Desk, out: Output, every: float, sort: str, reverse: bool, window: int, once: bool) -> None:
+@with_store()
+def top(
+    session: StoreSession, out: Output, every: float, sort: str, reverse: bool, window: int, once: bool
+) -> None:
     """Show queues, workers, running jobs and the newest failures, live in a terminal.
 
     Keys: q ends it, p pauses and goes on, s sorts queues by the next column, r turns the order round, + and -
     change how often it looks, the space bar looks at once.
     """
-    view = View(sort=sort, every=every, is_reversed=reverse)
+    view = TopView(sort=sort, every=every, is_reversed=reverse)
     if once or out.as_json or not _is_live():
-        _print(desk, out, look(desk.reader, window * 1_000), view)
+        _print_once(session, out, take_snapshot(session.reader, window * 1_000), view)
         return
     with suppress(KeyboardInterrupt):
-        _watch(desk, view, window * 1_000)
+        _run_live(session, view, window * 1_000)
 
 
 def _is_live() -> bool:
@@ -83,41 +85,43 @@ def _is_live() -> bool:
     return True
 
 
-def _print(desk: Desk, out: Output, seen: Glance, view: View) -> None:
+def _print_once(session: StoreSession, out: Output, snapshot: StoreSnapshot, view: TopView) -> None:
     def people() -> None:
-        click.echo(summary(desk.name, seen))
-        rows = [line.cells for line in seen.sorted_by(view.sort, is_reversed=view.is_reversed)]
-        table(QUEUE_HEADS, rows, title=f"Queues, in the last {length(seen.window_ms)}")
-        table(WORKER_HEADS, seen.worker_rows(), title="Workers")
-        table(RUNNING_HEADS, seen.running_rows()[:_ONCE_ROWS], title="Running jobs")
-        table(FAILURE_HEADS, seen.failure_rows()[:_ONCE_ROWS], title="Newest failures")
+        click.echo(format_summary(session.name, snapshot))
+        rows = [line.cells for line in snapshot.sorted_by(view.sort, is_reversed=view.is_reversed)]
+        print_table(QUEUE_HEADS, rows, title=f"Queues, in the last {format_duration(snapshot.window_ms)}")
+        print_table(WORKER_HEADS, snapshot.worker_rows(), title="Workers")
+        print_table(RUNNING_HEADS, snapshot.running_rows()[:_ONCE_ROWS], title="Running jobs")
+        print_table(FAILURE_HEADS, snapshot.failure_rows()[:_ONCE_ROWS], title="Newest failures")
 
-    out.answer(glance_json(desk.name, seen, view.sort, is_reversed=view.is_reversed), people)
+    out.print_result(snapshot_json(session.name, snapshot, view.sort, is_reversed=view.is_reversed), people)
 
 
-def _watch(desk: Desk, view: View, window_ms: int) -> None:
-    from forebay.cli.drawing import drawn, screen  # noqa: PLC0415 - rich is slow to import
+def _run_live(session: StoreSession, view: TopView, window_ms: int) -> None:
+    from forebay.cli.drawing import open_screen, render  # noqa: PLC0415 - rich is slow to import
 
-    seen: Glance | None = None
-    with keyboard() as wait, screen() as live:
+    seen: StoreSnapshot | None = None
+    with open_keyboard() as wait, open_screen() as live:
         next_look = monotonic()
         while not view.is_over:
             if view.is_due or (not view.is_paused and monotonic() >= next_look):
-                seen, view = _looked(desk, seen, view, window_ms)
+                seen, view = _refresh(session, seen, view, window_ms)
                 next_look = monotonic() + view.every
-            live.update(drawn(desk.name, seen, view, live.console.size), refresh=True)
-            for key in _keys(wait(view.every if view.is_paused else next_look - monotonic())):
-                view = view.after(key)
+            live.update(render(session.name, seen, view, live.console.size), refresh=True)
+            for key in _split_keys(wait(view.every if view.is_paused else next_look - monotonic())):
+                view = view.apply_key(key)
 
 
-def _looked(desk: Desk, seen: Glance | None, view: View, window_ms: int) -> tuple[Glance | None, View]:
+def _refresh(
+    session: StoreSession, snapshot: StoreSnapshot | None, view: TopView, window_ms: int
+) -> tuple[StoreSnapshot | None, TopView]:
     """A new look, or the old one with the reason why there is none: a store may come back."""
     try:
-        return look(desk.reader, window_ms), replace(view, is_due=False, trouble="")
+        return take_snapshot(session.reader, window_ms), replace(view, is_due=False, error="")
     except StoreError as exc:
-        return seen, replace(view, is_due=False, trouble=str(exc))
+        return snapshot, replace(view, is_due=False, error=str(exc))
 
 
-def _keys(typed: str) -> Any:
+def _split_keys(typed: str) -> Any:
     """Keys one by one; what an arrow or a function key sends is none of ours."""
     return () if typed.startswith("\x1b[") or typed.startswith("\x1bO") else typed

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 import click
 
 from forebay import __version__
-from forebay.cli.output import Output, record, table
+from forebay.cli.output import Output, print_fields, print_table
 from forebay.dashboard.pages import is_built
 from forebay.stores.versions import sqlite_version
 
 # `psycopg[binary]>=3.3.6; extra == 'postgres'`: what is needed, and the extra that brings it.
-_NEEDED: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+).*?(?:extra == ['\"](?P<extra>[\w-]+)['\"])?\Z")
+_REQUIREMENT: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+).*?(?:extra == ['\"](?P<extra>[\w-]+)['\"])?\Z")
 # `all` and the sets for development: `dev`, `dev-test` and so on.
 _NOT_FOR_USERS: Final = re.compile(r"all|dev(-.*)?")
 
@@ -30,7 +30,7 @@ class Package(NamedTuple):
     extra: str | None
 
     @property
-    def way(self) -> str:
+    def install_command(self) -> str:
         """How to get it, if it is not there."""
         return "" if self.version or not self.extra else f"pip install 'forebay[{self.extra}]'"
 
@@ -39,7 +39,7 @@ class Package(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs.")
 def version(as_json: bool) -> None:
     """Show the versions of Forebay, of Python, of SQLite and of what else it uses."""
-    found = packages()
+    found = list_packages()
     about: dict[str, Any] = {
         "forebay": __version__,
         "python": platform.python_version(),
@@ -50,25 +50,25 @@ def version(as_json: bool) -> None:
     has_dashboard = is_built()
 
     def people() -> None:
-        record({**about, "dashboard": "built" if has_dashboard else "not built"})
-        rows = [(one.name, one.version or "not installed", one.extra, one.way) for one in found]
-        table(("package", "version", "extra", "get it by"), rows, title="Packages")
+        print_fields({**about, "dashboard": "built" if has_dashboard else "not built"})
+        rows = [(one.name, one.version or "not installed", one.extra, one.install_command) for one in found]
+        print_table(("package", "version", "extra", "get it by"), rows, title="Packages")
 
     told = {one.name: one.version for one in found}
-    Output(as_json=as_json).answer({**about, "has_dashboard": has_dashboard, "packages": told}, people)
+    Output(as_json=as_json).print_result({**about, "has_dashboard": has_dashboard, "packages": told}, people)
 
 
-def packages() -> list[Package]:
+def list_packages() -> list[Package]:
     """What Forebay says of itself that it can use, with what is installed of it."""
     try:
         lines = metadata.requires("forebay") or []
     except metadata.PackageNotFoundError:  # run from a folder, and never installed
         lines = []
-    return [Package(name, _installed(name), extra) for name, extra in _needed(lines)]
+    return [Package(name, _find_version(name), extra) for name, extra in _parse_requirements(lines)]
 
 
-def _needed(lines: Iterable[str]) -> list[tuple[str, str | None]]:
-    found = [(match["name"], match["extra"]) for line in lines if (match := _NEEDED.match(line))]
+def _parse_requirements(lines: Iterable[str]) -> list[tuple[str, str | None]]:
+    found = [(match["name"], match["extra"]) for line in lines if (match := _REQUIREMENT.match(line))]
     sizes = Counter(extra for _, extra in found)
     # An extra may bring another one along; whoever wants a package is told of the smallest that has it.
     chosen: dict[str, str | None] = {}
@@ -78,7 +78,7 @@ def _needed(lines: Iterable[str]) -> list[tuple[str, str | None]]:
     return sorted(chosen.items(), key=lambda pair: (pair[1] or "", pair[0]))
 
 
-def _installed(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

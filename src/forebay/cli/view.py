@@ -12,7 +12,7 @@ LONGEST_SECONDS: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class TopView:
     """What somebody has asked to see, by options and keys. `trouble` is why the last look failed."""
 
     sort: str
@@ -21,9 +21,9 @@ class View:
     is_paused: bool = False
     is_over: bool = False
     is_due: bool = True  # look now, whatever the time
-    trouble: str = ""
+    error: str = ""
 
-    def after(self, key: str) -> View:
+    def apply_key(self, key: str) -> TopView:
         """The same after a key; one that means nothing changes nothing."""
         match key:
             case "q" | "Q" | "\x1b":

@@ -22,20 +22,20 @@ from litestar.datastructures import Headers
 from litestar.types import ASGIApp
 
 from forebay.app.app import Forebay
-from forebay.dashboard.pages import Pages, Receive, Scope, Send, is_page
+from forebay.dashboard.pages import Receive, Scope, Send, StaticFiles, is_page
 from forebay.errors import ConfigError, Forbidden, ForebayError, StoreUnavailable
-from forebay.service.auth import Guard, OpenDoor
+from forebay.service.auth import KeyAuthenticator, OpenAccess
 from forebay.service.http.admitting import refuse
 from forebay.service.http.app import http_app
-from forebay.service.http.visiting import OUTSIDE, Admit, Visiting, Visitor, visitor_of
+from forebay.service.http.visiting import HOST_SCOPE, Admit, EmbeddedAuth, EmbeddedUser, require_embedded_user
 from forebay.service.loopback import is_loopback
 from forebay.service.mounted import local_scope
 from forebay.service.operations.service import Service
-from forebay.service.rates import Rates
+from forebay.service.rates import ClientRateLimiter
 
-__all__ = ["Dashboard", "Visitor"]
+__all__ = ["Dashboard", "EmbeddedUser"]
 
-_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # What a proxy says of the client that it speaks for.
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
@@ -46,7 +46,8 @@ class Dashboard:
 
     `admit` says who may enter. By default whoever shows an API key of the store, as with `forebay server
     --keys`; "local": everybody who is on this machine, as admin, which is for a machine of your own and never
-    for a server behind a proxy; or a function of yours, which is given the ASGI scope and gives a `Visitor`
+    for a server behind a proxy; or a function of yours, which is given the ASGI scope and gives a
+    `EmbeddedUser`
     or None. `path` is where the app is mounted, for a framework that does not say so itself: Litestar.
     """
 
@@ -60,7 +61,7 @@ class Dashboard:
     ) -> None:
         if not isinstance(queue, Forebay):
             raise ConfigError(f"a dashboard is for a Forebay object, not {queue!r:.60}")
-        if queue.engine.features.does_duties:
+        if queue.engine.features.runs_maintenance:
             raise ConfigError("this store is behind a service, which has a dashboard of its own")
         if not callable(admit) and admit not in ("keys", "local"):
             raise ConfigError(f"admit is 'keys', 'local' or a function, not {admit!r:.60}")
@@ -70,23 +71,23 @@ class Dashboard:
         self._admit = admit
         self._path = path
         self._debug = debug
-        self._running: Pages | None = None
+        self._app: StaticFiles | None = None
 
     @asynccontextmanager
     async def lifespan(self, _: Any = None) -> AsyncIterator[None]:
         """From before the first request until after the last one. An app may be started again."""
-        if self._running is not None:
+        if self._app is not None:
             raise ConfigError("this dashboard runs already: each app needs one of its own")
         queue = self._queue
         service = Service(queue.engine, clock=queue.clock, policy=queue.delivery_policy)
         try:
             await service.start()
-            self._running = Pages(self._routes(service))
-            with _heard(service.refuse):
+            self._app = StaticFiles(self._build_service_app(service))
+            with _refuse_on_signal(service.end_waits):
                 yield
         finally:
-            self._running = None
-            service.refuse()
+            self._app = None
+            service.end_waits()
             await service.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,39 +97,39 @@ class Dashboard:
             return
         if scope["type"] != "http":
             raise ConfigError(f"a dashboard answers HTTP alone, not {scope['type']}")
-        local = {**local_scope(scope, self._path), OUTSIDE: scope}
+        local = {**local_scope(scope, self._path), HOST_SCOPE: scope}
         try:
-            if self._running is None:
+            if self._app is None:
                 raise StoreUnavailable(
                     "the dashboard was not started: give its lifespan to the app that it is mounted in"
                 )
-            await self._check(scope, local["path"])
+            await self._check_admission(scope, local["path"])
         except ForebayError as error:
             await refuse(send, error, {})
             return
-        await self._running(local, receive, send)
+        await self._app(local, receive, send)
 
-    async def _check(self, scope: Scope, path: str) -> None:
+    async def _check_admission(self, scope: Scope, path: str) -> None:
         """Raise what keeps somebody out before anything is looked at. Where keys are asked for, the page is
         given to everybody, since it asks for the key; a program that knows its people is asked first."""
         if self._admit == "local":
-            _check_near(scope)
+            _check_same_machine(scope)
         elif callable(self._admit) and is_page(path):
-            await visitor_of(self._admit, scope)
+            await require_embedded_user(self._admit, scope)
 
-    def _routes(self, service: Service) -> ASGIApp:
+    def _build_service_app(self, service: Service) -> ASGIApp:
         made = partial(http_app, service, version=version("forebay"), debug=self._debug)
-        clock = service.desk.clock
-        rates = Rates(None, clock)
+        clock = service.pool.clock
+        rates = ClientRateLimiter(None, clock)
         if self._admit == "keys":
-            return made(guard=Guard(service.desk, clock, rates, sessions=service.logins.cache))
+            return made(guard=KeyAuthenticator(service.pool, clock, rates, sessions=service.logins.cache))
         if self._admit == "local":
-            return made(guard=OpenDoor(rates))
+            return made(guard=OpenAccess(rates))
         admit: Any = self._admit
-        return made(door=lambda app: Visiting(app, admit))
+        return made(door=lambda app: EmbeddedAuth(app, admit))
 
 
-def _check_near(scope: Scope) -> None:
+def _check_same_machine(scope: Scope) -> None:
     """Raise Forbidden for a request from another machine. A proxy on this one would lend it our address, and
     is refused where its headers show it. One that adds none cannot be seen: there strangers would enter. The
     service itself looks at the names that a browser says (`check_local`)."""
@@ -143,7 +144,7 @@ def _check_near(scope: Scope) -> None:
 
 
 @contextmanager
-def _heard(refuse: Callable[[], None]) -> Iterator[None]:
+def _refuse_on_signal(refuse: Callable[[], None]) -> Iterator[None]:
     """Let those who look on know at once that the server is about to end. It waits for their connections
     before it tells the app of the end, and they would stay for minutes."""
     loop = asyncio.get_running_loop()
@@ -154,7 +155,7 @@ def _heard(refuse: Callable[[], None]) -> Iterator[None]:
         before[number](number, frame)
 
     # Only where the server listens for a signal by a function; what else becomes of one is its own affair.
-    for number in _STOPS if current_thread() is main_thread() else ():
+    for number in _STOP_SIGNALS if current_thread() is main_thread() else ():
         if callable(found := signal.getsignal(number)):
             before[number] = found
             signal.signal(number, hear)

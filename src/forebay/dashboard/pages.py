@@ -45,8 +45,8 @@ _PROTECTION: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_FOREVER: Final = "public, max-age=31536000, immutable"  # the name of an asset changes with what is in it
-_EACH_TIME: Final = "no-cache"
+_IMMUTABLE: Final = "public, max-age=31536000, immutable"  # the name of an asset changes with what is in it
+_REVALIDATE: Final = "no-cache"
 _NO_BASE: Final = b'<meta name="forebay-base" content=""'
 
 Scope = MutableMapping[str, Any]
@@ -55,17 +55,17 @@ Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-class File(NamedTuple):
+class StaticFile(NamedTuple):
     """A file of the page in memory."""
 
-    plain: bytes
-    packed: bytes
-    kind: str
-    tag: str
-    keep: str
+    content: bytes
+    compressed: bytes
+    content_type: str
+    etag: str
+    cache_control: str
 
 
-class Answer(NamedTuple):
+class FileResponse(NamedTuple):
     """What is answered to a request for a file."""
 
     status: int
@@ -83,7 +83,7 @@ def is_page(path: str) -> bool:
     return path in ("/", ROOT[:-1]) or path.startswith(ROOT)
 
 
-class Pages:
+class StaticFiles:
     """The files of the page, and behind them the service."""
 
     def __init__(self, app: App, folder: Path = STATIC) -> None:
@@ -96,7 +96,7 @@ class Pages:
             await self._app(scope, receive, send)
             return
         asked = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        answer = self._answer(path, asked, scope.get(BASE, ""))
+        answer = self._build_response(path, asked, scope.get(BASE, ""))
         headers = {**_PROTECTION, **answer.headers, "Content-Length": str(len(answer.body))}
         told = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": told})
@@ -104,42 +104,42 @@ class Pages:
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     @cached_property
-    def _files(self) -> dict[str, File]:
+    def _files(self) -> dict[str, StaticFile]:
         found = (path for path in sorted(self._folder.rglob("*")) if path.is_file())
-        return {path.relative_to(self._folder).as_posix(): _read(path) for path in found}
+        return {path.relative_to(self._folder).as_posix(): _read_file(path) for path in found}
 
-    def _page(self, base: str) -> File | None:
+    def _index_page(self, base: str) -> StaticFile | None:
         plain = self._files.get("index.html")
         if plain is None or not base:
             return plain
-        return _packed(self._folder / "index.html", _based(plain.plain, base))
+        return _build_file(self._folder / "index.html", _insert_base(plain.content, base))
 
-    def _answer(self, path: str, asked: Mapping[str, str], base: str) -> Answer:
+    def _build_response(self, path: str, request_headers: Mapping[str, str], base: str) -> FileResponse:
         if not path.startswith(ROOT):
-            return Answer(307, {"Location": base + ROOT})
+            return FileResponse(307, {"Location": base + ROOT})
         name = path.removeprefix(ROOT)
         # Every view has an address of its own, and the script in the one page knows them. They may have dots:
         # a queue can be called mail.daily. Only a file has one before the first slash.
         head = name.partition("/")[0]
         is_view = head != "assets" and "." not in head
-        file = self._files.get(name) or (self._page(base) if is_view else None)
+        file = self._files.get(name) or (self._index_page(base) if is_view else None)
         if file is None:
             text = {"Content-Type": "text/plain; charset=utf-8"}
             return (
-                Answer(404, text, b"not found\n")
+                FileResponse(404, text, b"not found\n")
                 if self._files
-                else Answer(503, text, f"{NOT_BUILT}\n".encode())
+                else FileResponse(503, text, f"{NOT_BUILT}\n".encode())
             )
-        headers = {"ETag": file.tag, "Cache-Control": file.keep, "Vary": "Accept-Encoding"}
-        if asked.get("if-none-match") == file.tag:
-            return Answer(304, headers)
-        headers["Content-Type"] = file.kind
-        if "gzip" not in asked.get("accept-encoding", ""):
-            return Answer(200, headers, file.plain)
-        return Answer(200, {**headers, "Content-Encoding": "gzip"}, file.packed)
+        headers = {"ETag": file.etag, "Cache-Control": file.cache_control, "Vary": "Accept-Encoding"}
+        if request_headers.get("if-none-match") == file.etag:
+            return FileResponse(304, headers)
+        headers["Content-Type"] = file.content_type
+        if "gzip" not in request_headers.get("accept-encoding", ""):
+            return FileResponse(200, headers, file.content)
+        return FileResponse(200, {**headers, "Content-Encoding": "gzip"}, file.compressed)
 
 
-def _based(page: bytes, base: str) -> bytes:
+def _insert_base(page: bytes, base: str) -> bytes:
     """The page as it is found under a path: it names its files from the root of the host, and tells its
     script where the service is."""
     path = escape(base).encode()
@@ -147,18 +147,18 @@ def _based(page: bytes, base: str) -> bytes:
     return page.replace(_NO_BASE, _NO_BASE.replace(b'""', b'"' + path + b'"'))
 
 
-def _read(path: Path) -> File:
-    return _packed(path, path.read_bytes())
+def _read_file(path: Path) -> StaticFile:
+    return _build_file(path, path.read_bytes())
 
 
-def _packed(path: Path, plain: bytes) -> File:
+def _build_file(path: Path, content: bytes) -> StaticFile:
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     # What the system takes scripts for differs, and browsers run none that is not called one.
     kind = "text/javascript" if path.suffix == ".js" else kind
-    return File(
-        plain=plain,
-        packed=gzip.compress(plain, mtime=0),
-        kind=f"{kind}; charset=utf-8" if kind.startswith("text/") else kind,
-        tag=f'"{hashlib.sha256(plain).hexdigest()[:32]}"',
-        keep=_FOREVER if path.parent.name == "assets" else _EACH_TIME,
+    return StaticFile(
+        content=content,
+        compressed=gzip.compress(content, mtime=0),
+        content_type=f"{kind}; charset=utf-8" if kind.startswith("text/") else kind,
+        etag=f'"{hashlib.sha256(content).hexdigest()[:32]}"',
+        cache_control=_IMMUTABLE if path.parent.name == "assets" else _REVALIDATE,
     )

@@ -85,7 +85,7 @@ class Grant(msgspec.Struct, frozen=True):
         return self.queues == "*" or (queue is not None and _covers(self.queues, queue))
 
 
-class Allowed(NamedTuple):
+class KeyPermissions(NamedTuple):
     """What a key is made for: roles, and the tasks and limit keys that its jobs may name."""
 
     grants: tuple[Grant, ...]
@@ -93,7 +93,7 @@ class Allowed(NamedTuple):
     limit_keys: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, texts: Iterable[str]) -> Allowed:
+    def parse(cls, texts: Iterable[str]) -> KeyPermissions:
         """Read `produce:mail`, `task:send_*` and `limit:tenant=acme`; raise ConfigError for anything else."""
         found: dict[str, list[str]] = {"task": [], "limit": [], "": []}
         for text in texts:
@@ -138,18 +138,18 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
             if value is not None and (type(value) is not int or not 1 <= value <= MAX_QUOTA):
                 raise ConfigError(f"{name} is a whole number from 1 to {MAX_QUOTA:,}, not {value!r:.60}")
 
-    def filled(self, usual: Quota) -> Quota:
+    def with_defaults(self, defaults: Quota) -> Quota:
         """This quota, with the usual one where it says nothing."""
         return Quota(
-            max_waits=self.max_waits or usual.max_waits,
-            max_streams=self.max_streams or usual.max_streams,
-            bytes_rate=self.bytes_rate or usual.bytes_rate,
+            max_waits=self.max_waits or defaults.max_waits,
+            max_streams=self.max_streams or defaults.max_streams,
+            bytes_rate=self.bytes_rate or defaults.bytes_rate,
         )
 
 
 NO_QUOTA: Final = Quota()
 # Of a server that says nothing else: far more than a program needs, and less than a server can hold.
-USUAL_QUOTA: Final = Quota(max_waits=10_000, max_streams=1_000)
+DEFAULT_QUOTA: Final = Quota(max_waits=10_000, max_streams=1_000)
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +184,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
             raise ConfigError(f"{self.name!r:.60} cannot name a key: use 1 to 50 letters, digits, _, - or .")
-        if not self.grants or len(self.allowed.texts) > MAX_GRANTS:
+        if not self.grants or len(self.permissions.texts) > MAX_GRANTS:
             raise ConfigError(
                 f"key {self.name} needs a role, and at most {MAX_GRANTS} roles, tasks and limit keys"
             )
@@ -198,9 +198,9 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         self.quota  # noqa: B018 - as above
 
     @property
-    def allowed(self) -> Allowed:
+    def permissions(self) -> KeyPermissions:
         """What it is made for."""
-        return Allowed(self.grants, self.tasks, self.limit_keys)
+        return KeyPermissions(self.grants, self.tasks, self.limit_keys)
 
     @property
     def limit(self) -> Limit | None:
@@ -242,7 +242,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its jobs may be of this task."""
         return not self.tasks or any(_covers(name, task) for name in self.tasks)
 
-    def may_count_as(self, limit_keys: Mapping[str, str], *, is_for_all: bool) -> bool:
+    def may_use_limit_keys(self, limit_keys: Mapping[str, str], *, is_for_all: bool) -> bool:
         """Whether its jobs may have these limit keys. `is_for_all` says that it may produce in all queues."""
         if is_for_all and not self.limit_keys:
             return True
@@ -252,36 +252,36 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
             for kind, value in limit_keys.items()
         )
 
-    def rotated(self, digest: str, now: int, grace_ms: int) -> ApiKey:
+    def rotate(self, digest: str, now: int, grace_ms: int) -> ApiKey:
         """The key with another secret; the old one opens for so long."""
         old = (self.digest, now + grace_ms) if grace_ms else (None, None)
         return replace(self, digest=digest, old_digest=old[0], old_until=old[1])
 
-    def revoked(self, now: int) -> ApiKey:
+    def revoke(self, now: int) -> ApiKey:
         """The key when it opens nothing any more."""
         return replace(self, revoked_at=now, old_digest=None, old_until=None)
 
-    def used(self, now: int) -> ApiKey:
+    def mark_used(self, now: int) -> ApiKey:
         """The key once somebody was let in with it."""
         return replace(self, used_at=now)
 
-    def is_news_that_used(self, now: int) -> bool:
+    def is_use_due(self, now: int) -> bool:
         """Whether it is worth a write that it was used now."""
         return self.used_at is None or self.used_at <= now - USED_EVERY_MS
 
-    def shown(self) -> dict[str, object]:
+    def public_view(self) -> dict[str, object]:
         """What operators may see of it: no digest, which is as good as nothing to them and something to
         others."""
         hidden = ("digest", "old_digest", "grants", "tasks", "limit_keys")
         fields: dict[str, object] = {
             name: getattr(self, name) for name in self.__struct_fields__ if name not in hidden
         }
-        return {**fields, "grants": self.allowed.texts}
+        return {**fields, "grants": self.permissions.texts}
 
 
 def key_changes(before: ApiKey | None, after: ApiKey) -> Changes:
     """What was done to a key. That it has another secret is said, and nothing of the secret."""
-    was, now = before.shown() if before else {}, after.shown()
+    was, now = before.public_view() if before else {}, after.public_view()
     hidden = ("name", "created_at", "used_at")
     changes: Changes = {
         name: (was.get(name), value)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.condition import Condition, parsed
+from forebay.domain.condition import Condition, parse_condition
 from forebay.domain.job import DAY_MS, check_queue_name, check_task_name, check_text
 from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import MINUTE, TEN_SECONDS
@@ -31,7 +31,7 @@ SKEW: Final = "clock_skew_ms"
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,49}\Z")
 
 # What is known of a queue or of the whole store now, and not of the jobs of one task in a window.
-_NOW: Final[Mapping[str, str]] = {
+_CURRENT_METRICS: Final[Mapping[str, str]] = {
     **{
         state.value: f"jobs that are {state.value} now"
         for state in JobState
@@ -52,14 +52,16 @@ _NOW: Final[Mapping[str, str]] = {
     SKEW: "how far the clock of whoever looks is from the store's, either way",
 }
 # What is known of the jobs of a window: of all, of a queue, of a task.
-_LATELY: Final[Mapping[str, str]] = {
-    **{name: f"`{name}` of the window, as in the metrics" for name in METRICS if name not in _NOW},
+_WINDOW_METRICS: Final[Mapping[str, str]] = {
+    **{
+        name: f"`{name}` of the window, as in the metrics" for name in METRICS if name not in _CURRENT_METRICS
+    },
     "timeouts": "attempts that failed in the window because they took too long",
     "completed_per_second": "completed jobs a second, in the window",
     "usual_completed_per_second": "the same, over the last day",
     "usual_run_p99_ms": "what 99 of 100 runs stayed within, over the last day",
 }
-KNOWN: Final[Mapping[str, str]] = {**_LATELY, **_NOW}
+ALERT_METRICS: Final[Mapping[str, str]] = {**_WINDOW_METRICS, **_CURRENT_METRICS}
 
 
 class Severity(StrEnum):
@@ -69,21 +71,22 @@ class Severity(StrEnum):
     WARNING = "warning"
     INFO = "info"
 
-    def reaches(self, least: Severity) -> bool:
+    def reaches(self, other: Severity) -> bool:
         """Whether it matters at least as much as another one."""
         order = list(Severity)
-        return order.index(self) <= order.index(least)
+        return order.index(self) <= order.index(other)
 
 
-class Each(StrEnum):
+class AlertScope(StrEnum):
     """What a rule looks at one by one, with an alert for each."""
 
     QUEUE = "queue"
     TASK = "task"
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """When to raise an alert. The condition is about the last `window_ms`, and has to hold for `hold_ms`; the
+class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
+    """When to raise an alert. The condition is about the last `window_ms`, and has to hold for `hold_for_ms`;
+    the
     rule raises another alert at the earliest `cooldown_ms` after the last.
 
     The labels `queue` and `task` restrict it to the jobs of one queue, or of one task. With `each` it looks
@@ -95,12 +98,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     condition: str
     severity: Severity = Severity.WARNING
     window_ms: int = 5 * MINUTE
-    hold_ms: int = 0
+    hold_for_ms: int = 0
     cooldown_ms: int = 5 * MINUTE
     enabled: bool = True
     queue: str | None = None
     task: str | None = None
-    each: Each | None = None
+    per: AlertScope | None = None
 
     def __post_init__(self) -> None:
         if not _ID.match(self.id):
@@ -109,11 +112,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             )
         if type(self.enabled) is not bool:
             raise ConfigError(f"rule {self.id}: enabled is true or false, not {self.enabled!r:.20}")
-        _check_whole("window", self.window_ms, TEN_SECONDS, DAY_MS)
-        _check_whole("hold", self.hold_ms, 0, DAY_MS)
-        _check_whole("cooldown", self.cooldown_ms, 0, 7 * DAY_MS)
+        _check_seconds("window", self.window_ms, TEN_SECONDS, DAY_MS)
+        _check_seconds("hold", self.hold_for_ms, 0, DAY_MS)
+        _check_seconds("cooldown", self.cooldown_ms, 0, 7 * DAY_MS)
         try:
-            check_text("name", self.name, most=MAX_RULE_NAME)
+            check_text("name", self.name, max_length=MAX_RULE_NAME)
             if self.queue is not None:
                 check_queue_name(self.queue)
             if self.task is not None:
@@ -123,43 +126,44 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         self._check_scope()
 
     def _check_scope(self) -> None:
-        if (self.each is Each.QUEUE and self.queue is not None) or (
-            self.each is Each.TASK and self.task is not None
+        if (self.per is AlertScope.QUEUE and self.queue is not None) or (
+            self.per is AlertScope.TASK and self.task is not None
         ):
-            raise ConfigError(f"rule {self.id} is about one {self.each}, and so cannot look at each of them")
-        if self.task is None and self.each is not Each.TASK:
-            self.parsed.metrics()  # raises where it cannot be read
+            raise ConfigError(f"rule {self.id} is about one {self.per}, and so cannot look at each of them")
+        if self.task is None and self.per is not AlertScope.TASK:
+            self.parsed_condition.metrics()  # raises where it cannot be read
             return
-        unknown = sorted(self.parsed.metrics() & _NOW.keys())
+        unknown = sorted(self.parsed_condition.metrics() & _CURRENT_METRICS.keys())
         if unknown:
             raise ConfigError(
-                f"rule {self.id}: {', '.join(unknown)} is not known by task; there are {', '.join(_LATELY)}"
+                f"rule {self.id}: {', '.join(unknown)} is not known by task; there are "
+                f"{', '.join(_WINDOW_METRICS)}"
             )
 
     @property
-    def parsed(self) -> Condition:
-        return _read(self.condition)
+    def parsed_condition(self) -> Condition:
+        return _parse_cached(self.condition)
 
 
 @lru_cache(512)
-def _read(condition: str) -> Condition:
-    return parsed(condition, KNOWN)
+def _parse_cached(condition: str) -> Condition:
+    return parse_condition(condition, ALERT_METRICS)
 
 
-def _check_whole(name: str, value: int, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise ConfigError(f"{name} must be from {least / 1_000:g} to {most // 1_000:,} seconds")
+def _check_seconds(name: str, value: int, minimum: int, maximum: int) -> None:
+    if type(value) is not int or not minimum <= value <= maximum:
+        raise ConfigError(f"{name} must be from {minimum / 1_000:g} to {maximum // 1_000:,} seconds")
 
 
-def changed(rule: Rule, changes: Mapping[str, Any]) -> Rule:
+def apply_changes(rule: AlertRule, changes: Mapping[str, Any]) -> AlertRule:
     """A rule with other values; raises ConfigError for a name that there is not."""
-    unknown = sorted(changes.keys() - set(Rule.__struct_fields__) | changes.keys() & {"id"})
+    unknown = sorted(changes.keys() - set(AlertRule.__struct_fields__) | changes.keys() & {"id"})
     if unknown:
         raise ConfigError(f"a rule has no {', '.join(unknown)} that could be changed")
     return replace(rule, **changes)
 
 
-class Step(StrEnum):
+class AlertTransition(StrEnum):
     """What becomes of an alert."""
 
     FIRED = "fired"
@@ -188,12 +192,12 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         return self.resolved_at is None
 
     @property
-    def step(self) -> Step:
+    def transition(self) -> AlertTransition:
         """The last thing that became of it."""
-        return Step.FIRED if self.is_active else Step.RESOLVED
+        return AlertTransition.FIRED if self.is_active else AlertTransition.RESOLVED
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RuleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a rule stands, for a queue or a task if it looks at each: since when its condition holds, which
     alert is active, when it was last raised."""
 
@@ -201,36 +205,40 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alert: str | None = None
     fired_at: int | None = None
 
-    def is_at_rest(self, cooldown_ms: int, now: int) -> bool:
+    def is_idle(self, cooldown_ms: int, now: int) -> bool:
         """Whether nothing would be different if nobody remembered it."""
         is_cool = self.fired_at is None or now - self.fired_at >= cooldown_ms
         return self.since is None and self.alert is None and is_cool
 
 
-def advanced(standing: Standing, rule: Rule, *, holds: bool, now: int) -> tuple[Standing, Step | None]:
+def advance(
+    state: RuleState, rule: AlertRule, *, holds: bool, now: int
+) -> tuple[RuleState, AlertTransition | None]:
     """How a rule stands after a look, and what there is to do. The caller gives a raised alert its id."""
     # A store's clock may have been set back: what is still to come has just been.
-    fired_at = None if standing.fired_at is None else min(standing.fired_at, now)
-    standing = replace(standing, fired_at=fired_at)
+    fired_at = None if state.fired_at is None else min(state.fired_at, now)
+    state = replace(state, fired_at=fired_at)
     if not (holds and rule.enabled):
-        over = replace(standing, since=None, alert=None)
-        return over, None if standing.alert is None else Step.RESOLVED
-    since = now if standing.since is None else min(standing.since, now)
-    standing = replace(standing, since=since)
+        over = replace(state, since=None, alert=None)
+        return over, None if state.alert is None else AlertTransition.RESOLVED
+    since = now if state.since is None else min(state.since, now)
+    state = replace(state, since=since)
     is_cool = fired_at is None or now - fired_at >= rule.cooldown_ms
-    if standing.alert is not None or now - since < rule.hold_ms or not is_cool:
-        return standing, None
-    return replace(standing, fired_at=now), Step.FIRED
+    if state.alert is not None or now - since < rule.hold_for_ms or not is_cool:
+        return state, None
+    return replace(state, fired_at=now), AlertTransition.FIRED
 
 
-def raised(rule: Rule, alert_id: str, scope: str | None, seen: Mapping[str, float], now: int) -> Alert:
+def raise_alert(
+    rule: AlertRule, alert_id: str, scope: str | None, seen: Mapping[str, float], now: int
+) -> Alert:
     """The alert of a rule whose condition holds, with what it has seen."""
     values = {name: round(value, 4) for name, value in sorted(seen.items())}
     where = f" ({scope})" if scope else ""
     told = ", ".join(f"{name} is {value:g}" for name, value in values.items())
     labels = {"queue": rule.queue, "task": rule.task}
-    if rule.each is not None:
-        labels[rule.each] = scope
+    if rule.per is not None:
+        labels[rule.per] = scope
     return Alert(
         id=alert_id,
         severity=rule.severity,
@@ -247,13 +255,13 @@ def raised(rule: Rule, alert_id: str, scope: str | None, seen: Mapping[str, floa
     )
 
 
-def by_hand(
+def manual_alert(
     alert_id: str, kind: str, message: str, severity: Severity, details: Mapping[str, Any], now: int
 ) -> Alert:
     """An alert that somebody raises; it stays active until somebody resolves it."""
     try:
-        check_text("kind", kind, most=MAX_RULE_NAME)
-        check_text("message", message, most=MAX_MESSAGE)
+        check_text("kind", kind, max_length=MAX_RULE_NAME)
+        check_text("message", message, max_length=MAX_MESSAGE)
         text = msgspec.json.encode(details)
     except InvalidJob as exc:
         raise ConfigError(f"an alert: {exc}") from exc

@@ -10,7 +10,7 @@ import msgspec
 from forebay.domain.history import Event, EventKind
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """Position and hash of one line: all that the next line needs to know of it."""
 
     position: int
@@ -18,7 +18,7 @@ class Link(NamedTuple):
 
 
 # Before the first line.
-START: Final = Link(0, "0" * 64)
+START: Final = ChainLink(0, "0" * 64)
 
 
 class ChainLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,20 +31,20 @@ class ChainLine(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
 
     @property
-    def link(self) -> Link:
-        return Link(self.position, self.hash)
+    def link(self) -> ChainLink:
+        return ChainLink(self.position, self.hash)
 
 
-def hash_line(previous: Link, number: int, event: Event) -> str:
+def hash_line(previous: ChainLink, number: int, event: Event) -> str:
     """Return the hash of the line that follows `previous`."""
     # An older program reads a kind that it does not know as a note whose detail begins with it. No action is
     # a note, so that both forms give one text, and programs of two releases agree about the hash.
-    words = event.detail if event.kind is EventKind.NOTE else f"{event.kind}: {event.detail}"
+    words = event.detail if event.kind is EventKind.COMMENT else f"{event.kind}: {event.detail}"
     content = (
         previous.position + 1,
         previous.hash,
         number,
-        event.at,
+        event.occurred_at,
         event.job_id,
         event.queue,
         event.attempt,
@@ -58,7 +58,7 @@ def hash_line(previous: Link, number: int, event: Event) -> str:
     return sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
 
 
-def extend_chain(head: Link, lines: Iterable[tuple[int, Event]]) -> list[ChainLine]:
+def extend_chain(head: ChainLink, lines: Iterable[tuple[int, Event]]) -> list[ChainLine]:
     """Return these lines as they follow `head`, in the order given."""
     chained = []
     for number, event in lines:
@@ -71,13 +71,13 @@ def extend_chain(head: Link, lines: Iterable[tuple[int, Event]]) -> list[ChainLi
     return chained
 
 
-def find_flaw(line: ChainLine, before: Link | None) -> str | None:
+def find_flaw(line: ChainLine, before: ChainLink | None) -> str | None:
     """Return why a line does not follow the line `before` it, or None if it does. Without `before` the line
     is only held against its own hash."""
     if before is not None and line.position != before.position + 1:
         return f"expected position {before.position + 1}: lines are missing or stand twice"
     if before is not None and line.previous != before.hash:
         return "it does not carry the hash of the line before it"
-    if line.hash != hash_line(Link(line.position - 1, line.previous), line.number, line.event):
+    if line.hash != hash_line(ChainLink(line.position - 1, line.previous), line.number, line.event):
         return "its content does not fit its hash"
     return None

@@ -23,7 +23,7 @@ def band_of(priority: int) -> str:
     return next(band for band, least in BANDS.items() if priority >= least)
 
 
-def by_band(priorities: Iterable[int]) -> dict[str, int]:
+def count_by_band(priorities: Iterable[int]) -> dict[str, int]:
     """How many of these are in each band, from the top; all bands are there."""
     found = Counter(map(band_of, priorities))
     return {band: found[band] for band in BANDS}

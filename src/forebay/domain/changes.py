@@ -18,7 +18,7 @@ from forebay.domain.limits import Limit
 from forebay.domain.queue import Queue
 from forebay.domain.schedule import Schedule
 
-_OF_A_JOB: Final = ("task", "queue", "priority")
+_JOB_FIELDS: Final = ("task", "queue", "priority")
 
 
 def changes_between(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Changes:
@@ -33,13 +33,13 @@ def state_changes(before: JobState, after: JobState | None) -> Changes:
     return {} if before is after else {"state": (before.value, None if after is None else after.value)}
 
 
-def revival_changes(job: Job, state: JobState, queue: QueueName) -> Changes:
+def revive_changes(job: Job, state: JobState, queue: QueueName) -> Changes:
     """A final job was put back."""
     moved: Changes = {} if job.queue == queue else {"queue": (job.queue, queue)}
     return {**state_changes(job.state, state), **moved}
 
 
-def amendment_changes(job: Job, state: JobState, queue: QueueName, priority: int, run_at: int) -> Changes:
+def update_changes(job: Job, state: JobState, queue: QueueName, priority: int, run_at: int) -> Changes:
     """A waiting job was changed."""
     before = {"queue": job.queue, "priority": job.priority, "run_at": job.run_at}
     return {
@@ -50,37 +50,37 @@ def amendment_changes(job: Job, state: JobState, queue: QueueName, priority: int
 
 def queue_changes(before: Queue, after: Queue) -> Changes:
     """A queue has other settings or another state."""
-    return changes_between(_of_queue(before), _of_queue(after))
+    return changes_between(_queue_fields(before), _queue_fields(after))
 
 
 def limit_changes(before: Limit | None, after: Limit | None) -> Changes:
     """A limit was set, changed or removed."""
-    return changes_between(_of_limit(before), _of_limit(after))
+    return changes_between(_limit_fields(before), _limit_fields(after))
 
 
 def schedule_changes(before: Schedule | None, after: Schedule | None) -> Changes:
     """A schedule was saved or removed."""
-    changes = changes_between(_of_schedule(before), _of_schedule(after))
+    changes = changes_between(_schedule_fields(before), _schedule_fields(after))
     if before and after and before.definition.job.payload != after.definition.job.payload:
         changes["arguments"] = (None, "changed")
     return changes
 
 
-def _of_queue(queue: Queue) -> dict[str, Any]:
+def _queue_fields(queue: Queue) -> dict[str, Any]:
     return {"state": queue.state.value, **msgspec.to_builtins(queue.settings)}
 
 
-def _of_limit(limit: Limit | None) -> dict[str, Any] | None:
+def _limit_fields(limit: Limit | None) -> dict[str, Any] | None:
     if limit is None:
         return None
     return {name: getattr(limit, name) for name in Limit.__struct_fields__ if name != "scope"}
 
 
-def _of_schedule(schedule: Schedule | None) -> dict[str, Any] | None:
+def _schedule_fields(schedule: Schedule | None) -> dict[str, Any] | None:
     if schedule is None:
         return None
     definition = schedule.definition
     fields = {name: getattr(definition, name) for name in definition.__struct_fields__}
-    fields |= {name: getattr(definition.job, name) for name in _OF_A_JOB}
+    fields |= {name: getattr(definition.job, name) for name in _JOB_FIELDS}
     shown = {name: value for name, value in fields.items() if name not in ("name", "job", "is_declared")}
     return {**msgspec.to_builtins(shown), "is_paused": schedule.is_paused}

@@ -19,15 +19,15 @@ MAX_SECRET: Final = 500
 MAX_RECEIVERS: Final = 50
 MASK: Final = "***"
 # Only these: an administrator of alerts must not read other variables, such as the encryption keys.
-VARIABLES: Final = "FOREBAY_SECRET_"
+SECRET_VARIABLE_PREFIX: Final = "FOREBAY_SECRET_"  # noqa: S105 - a prefix of names
 _PORTS: Final = {"http": 80, "https": 443}
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
-_VARIABLE: Final = re.compile(rf"{VARIABLES}[A-Z0-9_]{{1,100}}\Z")
+_VARIABLE: Final = re.compile(rf"{SECRET_VARIABLE_PREFIX}[A-Z0-9_]{{1,100}}\Z")
 # Enough to keep other headers out; whether somebody reads it is known to their server alone.
 _ADDRESS: Final = re.compile(r"[^\s@<>,;:\"\\()\[\]]+@[^\s@<>,;:\"\\()\[\]]+\Z")
 
 
-class Tls(StrEnum):
+class TlsMode(StrEnum):
     """How a mail server is spoken to."""
 
     STARTTLS = "starttls"
@@ -35,7 +35,7 @@ class Tls(StrEnum):
     NEVER = "never"
 
 
-class Webhook(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="webhook"):
+class WebhookChannel(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="webhook"):
     """An address that is called with a POST for each alert that is raised or resolved. With a `secret` each
     call is signed. It may be a reference (`env:NAME`, `file:PATH`) that is resolved for each delivery."""
 
@@ -50,11 +50,11 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         check_url(self.url)
         _check_secret("secret", self.secret)
 
-    def shown(self) -> Webhook:
+    def public_view(self) -> WebhookChannel:
         """The same for people to see. Many services put a token into the path of an address."""
         found = urlsplit(self.url)
         hidden = f"{found.scheme}://{found.netloc}/{MASK}"
-        return replace(self, url=hidden, secret=_masked(self.secret))
+        return replace(self, url=hidden, secret=_mask_secret(self.secret))
 
     @property
     def is_masked(self) -> bool:
@@ -68,7 +68,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         return address.scheme, address.hostname, address.port or _PORTS[address.scheme]
 
 
-class Mail(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="email"):
+class MailChannel(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="email"):
     """Mails to these people, by way of a server that takes them. The `password` may be a reference, like the
     secret of a webhook."""
 
@@ -77,7 +77,7 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ema
     sender: str
     host: str
     port: int = 587
-    tls: Tls = Tls.STARTTLS
+    tls: TlsMode = TlsMode.STARTTLS
     username: str = ""
     password: str = ""
     severity: Severity = Severity.INFO
@@ -99,12 +99,12 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ema
         if not 1 <= self.port <= 65_535:  # noqa: PLR2004 - as many as there are
             raise ConfigError(f"a port is from 1 to 65535, not {self.port!r:.20}")
         _check_secret("password", self.password)
-        if self.password and self.tls is Tls.NEVER:
+        if self.password and self.tls is TlsMode.NEVER:
             raise ConfigError(f"channel {self.name} would send its password in the clear; use starttls")
 
-    def shown(self) -> Mail:
+    def public_view(self) -> MailChannel:
         """The same for people to see."""
-        return replace(self, password=_masked(self.password))
+        return replace(self, password=_mask_secret(self.password))
 
     @property
     def is_masked(self) -> bool:
@@ -117,13 +117,13 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ema
         return self.host, self.port, self.tls, self.username
 
 
-Channel: TypeAlias = Webhook | Mail
+Channel: TypeAlias = WebhookChannel | MailChannel
 
 
 def check_url(url: str) -> None:
     """Raise ConfigError unless this can be called: http or https, a host, no credentials."""
     try:
-        check_text("url", url, most=MAX_URL)
+        check_text("url", url, max_length=MAX_URL)
         found = urlsplit(url)
         has_port = found.port is None or found.port > 0
     except (InvalidJob, ValueError) as exc:
@@ -136,15 +136,15 @@ def check_url(url: str) -> None:
         )
 
 
-def reference_in(secret: str) -> tuple[str, str] | None:
+def secret_reference(secret: str) -> tuple[str, str] | None:
     """The kind and the name of a secret that is kept elsewhere: `env:NAME` or `file:PATH`; None for one that
     is given itself."""
     kind, colon, name = secret.partition(":")
     return (kind, name) if colon and kind in ("env", "file") else None
 
 
-def _masked(secret: str) -> str:
-    return MASK if secret and reference_in(secret) is None else secret
+def _mask_secret(secret: str) -> str:
+    return MASK if secret and secret_reference(secret) is None else secret
 
 
 def _check_name(name: str) -> None:
@@ -156,8 +156,8 @@ def _check_secret(field: str, value: str) -> None:
     # The value itself stays out of the message.
     if len(value) > MAX_SECRET or not value.isprintable():
         raise ConfigError(f"a {field} is a line of at most {MAX_SECRET} characters")
-    match reference_in(value):
+    match secret_reference(value):
         case "env", name if not _VARIABLE.match(name):
-            raise ConfigError(f"a {field} in the environment is written env:{VARIABLES}NAME")
+            raise ConfigError(f"a {field} in the environment is written env:{SECRET_VARIABLE_PREFIX}NAME")
         case "file", name if not name.startswith("/"):
             raise ConfigError(f"a {field} in a file is written file:/absolute/path")

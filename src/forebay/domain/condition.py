@@ -29,63 +29,63 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-_JOINTS: Final = ("and", "or")
+_OPERATORS: Final = ("and", "or")
 # What a metric is at the moment; None if nobody knows.
-Look = Callable[[str], float | None]
+MetricLookup = Callable[[str], float | None]
 
 
-class Value(NamedTuple):
+class MetricTerm(NamedTuple):
     """A number, or so many times a metric."""
 
     factor: float
     metric: str | None = None
 
-    def seen(self, look: Look) -> float | None:
+    def evaluate(self, lookup: MetricLookup) -> float | None:
         if self.metric is None:
             return self.factor
-        found = look(self.metric)
+        found = lookup(self.metric)
         return None if found is None else self.factor * found
 
 
-class Comparison(NamedTuple):
+class MetricComparison(NamedTuple):
     """Two values against each other. What nobody knows is neither more nor less than anything."""
 
-    left: Value
+    left: MetricTerm
     sign: str
-    right: Value
+    right: MetricTerm
 
-    def holds(self, look: Look) -> bool:
-        left, right = self.left.seen(look), self.right.seen(look)
+    def holds(self, lookup: MetricLookup) -> bool:
+        left, right = self.left.evaluate(lookup), self.right.evaluate(lookup)
         return left is not None and right is not None and _COMPARISONS[self.sign](left, right)
 
     def metrics(self) -> frozenset[str]:
         return frozenset(one.metric for one in (self.left, self.right) if one.metric is not None)
 
 
-class Joined(NamedTuple):
+class BooleanCondition(NamedTuple):
     """Conditions of which all have to hold, or any."""
 
     is_all: bool
     parts: tuple[Condition, ...]
 
-    def holds(self, look: Look) -> bool:
-        found = (part.holds(look) for part in self.parts)
+    def holds(self, lookup: MetricLookup) -> bool:
+        found = (part.holds(lookup) for part in self.parts)
         return all(found) if self.is_all else any(found)
 
     def metrics(self) -> frozenset[str]:
         return frozenset[str]().union(*(part.metrics() for part in self.parts))
 
 
-Condition: TypeAlias = "Comparison | Joined"
+Condition: TypeAlias = "MetricComparison | BooleanCondition"
 
 
-def parsed(text: str, known: Collection[str]) -> Condition:
+def parse_condition(text: str, known: Collection[str]) -> Condition:
     """What a condition says; raises ConfigError that names what is wrong with it."""
     if not text.strip():
         raise ConfigError("a condition compares metrics: write error_rate > 0.05, for example")
     if len(text) > MAX_CONDITION:
         raise ConfigError(f"a condition has at most {MAX_CONDITION} characters, not {len(text):,}")
-    return _Reading(text, known).all_of_it()
+    return _Parser(text, known).parse()
 
 
 class _Token(NamedTuple):
@@ -93,20 +93,20 @@ class _Token(NamedTuple):
     text: str
 
 
-class _Reading:
+class _Parser:
     """One pass through a condition, token by token."""
 
     def __init__(self, text: str, known: Collection[str]) -> None:
         self._text = text
         self._known = known
-        self._tokens = _tokens(text)
+        self._tokens = _tokenize(text)
         self._at = 0
         self._depth = 0
 
-    def all_of_it(self) -> Condition:
-        found = self._any()
+    def parse(self) -> Condition:
+        found = self._parse_or()
         if self._next.kind:
-            raise self._wrong("and, or, or the end")
+            raise self._error("and, or, or the end")
         return found
 
     @property
@@ -121,67 +121,67 @@ class _Reading:
     def _is_word(self, word: str) -> bool:
         return self._next.kind == "word" and self._next.text.lower() == word
 
-    def _any(self) -> Condition:
-        return self._joined("or", self._all)
+    def _parse_or(self) -> Condition:
+        return self._parse_joined("or", self._parse_and)
 
-    def _all(self) -> Condition:
-        return self._joined("and", self._one)
+    def _parse_and(self) -> Condition:
+        return self._parse_joined("and", self._parse_operand)
 
-    def _joined(self, word: str, part: Callable[[], Condition]) -> Condition:
+    def _parse_joined(self, word: str, part: Callable[[], Condition]) -> Condition:
         parts = [part()]
         while self._is_word(word):
             self._take()
             parts.append(part())
-        return parts[0] if len(parts) == 1 else Joined(word == "and", tuple(parts))
+        return parts[0] if len(parts) == 1 else BooleanCondition(word == "and", tuple(parts))
 
-    def _one(self) -> Condition:
+    def _parse_operand(self) -> Condition:
         if self._next.text != "(":
-            return self._comparison()
+            return self._parse_comparison()
         self._take()
         self._depth += 1
         # Each level is a few calls in each other, and whoever sends brackets must not use up the stack.
         if self._depth > MAX_DEPTH:
             raise ConfigError(f"a condition has at most {MAX_DEPTH} brackets in each other")
-        found = self._any()
+        found = self._parse_or()
         if self._next.text != ")":
-            raise self._wrong("a closing bracket")
+            raise self._error("a closing bracket")
         self._take()
         self._depth -= 1
         return found
 
-    def _comparison(self) -> Comparison:
-        left = self._value()
+    def _parse_comparison(self) -> MetricComparison:
+        left = self._parse_term()
         if self._next.text not in _COMPARISONS:
-            raise self._wrong(f"one of {' '.join(_COMPARISONS)}")
+            raise self._error(f"one of {' '.join(_COMPARISONS)}")
         sign = self._take().text
-        found = Comparison(left, sign, self._value())
+        found = MetricComparison(left, sign, self._parse_term())
         if not found.metrics():
             raise ConfigError(f"the condition {self._text!r:.80} compares two numbers, and no metric")
         return found
 
-    def _value(self) -> Value:
+    def _parse_term(self) -> MetricTerm:
         if self._next.kind == "number":
             factor = float(self._take().text)
             if self._next.text != "*":
-                return Value(factor)
+                return MetricTerm(factor)
             self._take()
-            return Value(factor, self._metric())
-        return Value(1.0, self._metric())
+            return MetricTerm(factor, self._parse_metric())
+        return MetricTerm(1.0, self._parse_metric())
 
-    def _metric(self) -> str:
-        if self._next.kind != "word" or self._next.text.lower() in _JOINTS:
-            raise self._wrong("a metric or a number")
+    def _parse_metric(self) -> str:
+        if self._next.kind != "word" or self._next.text.lower() in _OPERATORS:
+            raise self._error("a metric or a number")
         name = self._take().text
         if name not in self._known:
             raise ConfigError(f"there is no metric {name!r:.60}; there are {', '.join(sorted(self._known))}")
         return name
 
-    def _wrong(self, wanted: str) -> ConfigError:
+    def _error(self, expected: str) -> ConfigError:
         found = f"{self._next.text!r:.60}" if self._next.kind else "the end"
-        return ConfigError(f"the condition {self._text!r:.80} has {found} where {wanted} should be")
+        return ConfigError(f"the condition {self._text!r:.80} has {found} where {expected} should be")
 
 
-def _tokens(text: str) -> list[_Token]:
+def _tokenize(text: str) -> list[_Token]:
     found, at = [], 0
     text = text.rstrip()
     while at < len(text):

@@ -45,16 +45,16 @@ NICKNAMES: Final = {
 
 class _Field(NamedTuple):
     name: str
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     names: Mapping[str, int] = MappingProxyType({})
     is_day: bool = False
 
-    def number(self, text: str) -> int:
+    def parse_number(self, text: str) -> int:
         found = self.names.get(text, int(text) if text.isascii() and text.isdigit() else -1)
-        if not self.least <= found <= self.most:
+        if not self.minimum <= found <= self.maximum:
             raise ValueError(
-                f"{text or 'nothing'} is no {self.name}, which goes from {self.least} to {self.most}"
+                f"{text or 'nothing'} is no {self.name}, which goes from {self.minimum} to {self.maximum}"
             )
         return found
 
@@ -88,9 +88,13 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
 
     def next_after(self, after: int, zone: tzinfo) -> int | None:
         """The first instant later than this one that the line means in a zone; None if there is no more."""
-        return self._by_elapsed_time(after, zone) if self.is_elapsed else self._by_the_wall(after, zone)
+        return (
+            self._next_by_elapsed_time(after, zone)
+            if self.is_elapsed
+            else self._next_by_wall_clock(after, zone)
+        )
 
-    def _by_the_wall(self, after: int, zone: tzinfo) -> int | None:
+    def _next_by_wall_clock(self, after: int, zone: tzinfo) -> int | None:
         # A later time on the wall is never an earlier instant by `first_at`, so the first that fits is next.
         wall: datetime | None = wall_at(after, zone)
         while wall is not None:
@@ -100,7 +104,7 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
                 return at
         return None
 
-    def _by_elapsed_time(self, after: int, zone: tzinfo) -> int | None:
+    def _next_by_elapsed_time(self, after: int, zone: tzinfo) -> int | None:
         """Between two changes of the clocks, time on the wall is time that passes."""
         while True:
             shown = wall_at(after, zone)
@@ -120,12 +124,12 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
             wall.second in self.seconds
             and wall.minute in self.minutes
             and wall.hour in self.hours
-            and self._has(wall.date())
+            and self._has_date(wall.date())
         )
 
     def _wall_after(self, wall: datetime) -> datetime | None:
         start = wall + _SECOND
-        found = self._time_from(start.time()) if self._has(start.date()) else None
+        found = self._time_from(start.time()) if self._has_date(start.date()) else None
         if found is not None:
             return datetime.combine(start.date(), found)
         day = self._day_after(start.date())
@@ -138,13 +142,13 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
         """The first time of a day that is not earlier."""
         if start.hour in self.hours:
             if start.minute in self.minutes:
-                second = _first(self.seconds, start.second)
+                second = _first_from(self.seconds, start.second)
                 if second is not None:
                     return time(start.hour, start.minute, second)
-            minute = _first(self.minutes, start.minute + 1)
+            minute = _first_from(self.minutes, start.minute + 1)
             if minute is not None:
                 return time(start.hour, minute, self.seconds[0])
-        hour = _first(self.hours, start.hour + 1)
+        hour = _first_from(self.hours, start.hour + 1)
         return None if hour is None else time(hour, self.minutes[0], self.seconds[0])
 
     def _day_after(self, day: date) -> date | None:
@@ -152,13 +156,13 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
         while day.year < LAST_YEAR:
             if day.month not in self.months:
                 day = _next_month(day)
-            elif self._has(day):
+            elif self._has_date(day):
                 return day
             else:
                 day += _DAY
         return None
 
-    def _has(self, day: date) -> bool:
+    def _has_date(self, day: date) -> bool:
         if day.month not in self.months:
             return False
         last = (_next_month(day) - _DAY).day
@@ -191,7 +195,7 @@ def parse_cron(line: str) -> Cron:
     if len(fields) not in _FIELDS:
         raise ConfigError(_refusal(line, _shape(line)))
     try:
-        cron = _parsed(line, *(["0", *fields] if len(fields) == min(_FIELDS) else fields))
+        cron = _parse_fields(line, *(["0", *fields] if len(fields) == min(_FIELDS) else fields))
     except ValueError as exc:
         raise ConfigError(_refusal(line, str(exc))) from exc
     # The calendar repeats after 28 years, as long as no century comes between.
@@ -211,17 +215,17 @@ def _refusal(line: str, reason: str) -> str:
     return f"the cron line {line!r:.100} cannot be used: {reason:.200}"
 
 
-def _parsed(line: str, second: str, minute: str, hour: str, day: str, month: str, weekday: str) -> Cron:
-    days, words = _numbers(_MONTH_DAYS, day, _is_last_word)
-    weekdays, special = _numbers(_WEEK_DAYS, weekday, _is_special_weekday)
-    numbered = {_numbered(word) for word in special if "#" in word}
-    last = {_WEEK_DAYS.number(word.replace("L", "", 1)) % _WEEK for word in special if "#" not in word}
+def _parse_fields(line: str, second: str, minute: str, hour: str, day: str, month: str, weekday: str) -> Cron:
+    days, words = _parse_numbers(_MONTH_DAYS, day, _is_last_word)
+    weekdays, special = _parse_numbers(_WEEK_DAYS, weekday, _is_special_weekday)
+    numbered = {_parse_numbered(word) for word in special if "#" in word}
+    last = {_WEEK_DAYS.parse_number(word.replace("L", "", 1)) % _WEEK for word in special if "#" not in word}
     return Cron(
         line=line,
-        seconds=tuple(sorted(_numbers(_SECONDS, second)[0])),
-        minutes=tuple(sorted(_numbers(_MINUTES, minute)[0])),
-        hours=tuple(sorted(_numbers(_HOURS, hour)[0])),
-        months=frozenset(_numbers(_MONTHS_FIELD, month)[0]),
+        seconds=tuple(sorted(_parse_numbers(_SECONDS, second)[0])),
+        minutes=tuple(sorted(_parse_numbers(_MINUTES, minute)[0])),
+        hours=tuple(sorted(_parse_numbers(_HOURS, hour)[0])),
+        months=frozenset(_parse_numbers(_MONTHS_FIELD, month)[0]),
         days=frozenset(days),
         has_last_day="L" in words,
         has_last_workday="LW" in words,
@@ -237,7 +241,7 @@ def _never(word: str) -> bool:
     return False
 
 
-def _numbers(
+def _parse_numbers(
     field: _Field, text: str, is_special: Callable[[str], bool] = _never
 ) -> tuple[set[int], list[str]]:
     """The numbers of a field, and the words in it that mean more than a number."""
@@ -247,11 +251,11 @@ def _numbers(
         if is_special(part):
             special.append(part)
         else:
-            numbers.update(_span(field, part))
+            numbers.update(_parse_span(field, part))
     return numbers, special
 
 
-def _span(field: _Field, part: str) -> range:
+def _parse_span(field: _Field, part: str) -> range:
     if part.endswith("W"):
         raise ValueError(f"{part} (the working day nearest to a day) is not supported; LW is the last one")
     base, slash, step_text = part.partition("/")
@@ -261,12 +265,12 @@ def _span(field: _Field, part: str) -> range:
             raise ValueError(f"the step in {part} must be a whole number from 1")
         step = int(step_text)
     if base == "*" or (base == "?" and field.is_day):
-        return range(field.least, _most(field) + 1, step)
+        return range(field.minimum, _maximum(field) + 1, step)
     low_text, dash, high_text = base.partition("-")
-    low = field.number(low_text)
+    low = field.parse_number(low_text)
     if not dash:
-        return range(low, (max(low, _most(field)) if slash else low) + 1, step)
-    high = field.number(high_text)
+        return range(low, (max(low, _maximum(field)) if slash else low) + 1, step)
+    high = field.parse_number(high_text)
     if field is _WEEK_DAYS and high == 0 < low:
         high = _WEEK  # FRI-SUN
     if high < low:
@@ -274,8 +278,8 @@ def _span(field: _Field, part: str) -> range:
     return range(low, high + 1, step)
 
 
-def _most(field: _Field) -> int:
-    return _SATURDAY if field is _WEEK_DAYS else field.most
+def _maximum(field: _Field) -> int:
+    return _SATURDAY if field is _WEEK_DAYS else field.maximum
 
 
 def _is_last_word(word: str) -> bool:
@@ -289,15 +293,15 @@ def _is_special_weekday(word: str) -> bool:
     return "#" in word or is_last
 
 
-def _numbered(word: str) -> tuple[int, int]:
+def _parse_numbered(word: str) -> tuple[int, int]:
     day, _, number = word.partition("#")
     if number not in {"1", "2", "3", "4", "5"}:
         raise ValueError(f"{word} needs a number from 1 to 5 after the #")
-    return _WEEK_DAYS.number(day) % _WEEK, int(number)
+    return _WEEK_DAYS.parse_number(day) % _WEEK, int(number)
 
 
-def _first(numbers: tuple[int, ...], least: int) -> int | None:
-    return next((number for number in numbers if number >= least), None)
+def _first_from(numbers: tuple[int, ...], minimum: int) -> int | None:
+    return next((number for number in numbers if number >= minimum), None)
 
 
 def _next_month(day: date) -> date:

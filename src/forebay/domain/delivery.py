@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from forebay.errors import ConfigError
 
-Address: TypeAlias = IPv4Address | IPv6Address
-Network: TypeAlias = IPv4Network | IPv6Network
+IpAddress: TypeAlias = IPv4Address | IPv6Address
+IpNetwork: TypeAlias = IPv4Network | IPv6Network
 
 # RFC 6052: the last 32 bits are the IPv4 address that a translator connects to.
 _NAT64: Final = IPv6Network("64:ff9b::/96")
@@ -26,7 +26,7 @@ class DeliveryPolicy(NamedTuple):
     """Deliveries connect to public addresses and to `networks`. Secrets written as `file:PATH` are read from
     `secrets_folder` alone."""
 
-    networks: tuple[Network, ...] = ()
+    networks: tuple[IpNetwork, ...] = ()
     secrets_folder: str | None = None
 
     def allows(self, text: str) -> bool:
@@ -38,16 +38,18 @@ class DeliveryPolicy(NamedTuple):
         )
 
 
-def policy_of(networks: str | Iterable[str] = (), secrets_folder: str | None = None) -> DeliveryPolicy:
+def parse_policy(networks: str | Iterable[str] = (), secrets_folder: str | None = None) -> DeliveryPolicy:
     """The policy as a program writes it; networks as `10.1.0.0/16`, one by one or separated by commas. Raises
     ConfigError."""
     texts = networks.split(",") if isinstance(networks, str) else networks
     if secrets_folder is not None and not secrets_folder.startswith("/"):
         raise ConfigError(f"the folder of secrets needs an absolute path, not {secrets_folder!r:.200}")
-    return DeliveryPolicy(tuple(_network(text.strip()) for text in texts if text.strip()), secrets_folder)
+    return DeliveryPolicy(
+        tuple(_parse_network(text.strip()) for text in texts if text.strip()), secrets_folder
+    )
 
 
-def is_public(address: Address) -> bool:
+def is_public(address: IpAddress) -> bool:
     """Return whether this is a public unicast address. Refused are loopback, private, link-local (with cloud
     metadata), unique local, carrier-grade NAT, multicast and reserved ranges."""
     is_site_local = isinstance(address, IPv6Address) and address.is_site_local
@@ -55,7 +57,7 @@ def is_public(address: Address) -> bool:
     return address.is_global and not is_special and not any(address in network for network in _METADATA)
 
 
-def _target(address: Address) -> Address:
+def _target(address: IpAddress) -> IpAddress:
     """The IPv4 address that a mapped, 6to4 or NAT64 address leads to; others as they are."""
     if isinstance(address, IPv4Address):
         return address
@@ -64,7 +66,7 @@ def _target(address: Address) -> Address:
     return address.ipv4_mapped or address.sixtofour or address
 
 
-def _network(text: str) -> Network:
+def _parse_network(text: str) -> IpNetwork:
     try:
         return ip_network(text)
     except ValueError as exc:

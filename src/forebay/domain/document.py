@@ -30,7 +30,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         try:
             check_kind(self.kind, "kind")
-            check_text("name", self.name, most=MAX_NAME)
+            check_text("name", self.name, max_length=MAX_NAME)
         except InvalidJob as exc:
             raise ConfigError(f"a document: {exc}") from exc
         try:

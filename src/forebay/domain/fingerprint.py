@@ -12,9 +12,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from forebay.domain.workflow import without_parent
+from forebay.domain.workflow import redact_parent
 
-MAX_WORDS: Final = 200
+MAX_NORMALIZED: Final = 200
 FRAMES: Final = 3
 _HALF: Final = 8  # digits for the words, and as many for the place
 _REMEMBERED: Final = 256  # jobs of a group stand beside each other, and it takes a tenth of a millisecond
@@ -47,13 +47,13 @@ _FOREBAY: Final = re.compile(r"[/\\]forebay[/\\](?:app|domain|stores|worker)[/\\
 
 
 @lru_cache(_REMEMBERED)
-def words_of(reason: str) -> str:
+def normalize_reason(reason: str) -> str:
     """A reason without what differs from job to job. That is also the job it depended on, whose id may look
     like anything, and which not everybody may know."""
-    text = without_parent(reason)
+    text = redact_parent(reason)
     for pattern, instead in _PARTICULARS:
         text = pattern.sub(instead, text)
-    return text.strip()[:MAX_WORDS]
+    return text.strip()[:MAX_NORMALIZED]
 
 
 @lru_cache(_REMEMBERED)
@@ -86,18 +86,18 @@ def _file(path: str) -> str:
 
 def fingerprint(reason: str | None, traceback: str = "") -> str:
     """The short name of a failure: 16 digits, of which the first half stands for the words alone."""
-    return half_of(reason) + _digits("\n".join(frames_of(traceback)))
+    return fingerprint_prefix(reason) + _digits("\n".join(frames_of(traceback)))
 
 
-def half_of(reason: str | None) -> str:
+def fingerprint_prefix(reason: str | None) -> str:
     """The first half of the fingerprint. It can be had from a line of a list, so whoever looks for jobs of a
     group has to look closer only at those that can be of it."""
-    return _digits(words_of(reason or ""))
+    return _digits(normalize_reason(reason or ""))
 
 
-def may_be(group: str, reason: str | None) -> bool:
+def may_belong_to(group: str, reason: str | None) -> bool:
     """Whether a job that ended for this reason can be of a group."""
-    return group.startswith(half_of(reason))
+    return group.startswith(fingerprint_prefix(reason))
 
 
 def _digits(text: str) -> str:

@@ -8,19 +8,19 @@ from typing import Final
 
 import msgspec
 
-from forebay.domain.fingerprint import FINGERPRINT, fingerprint, frames_of, words_of
+from forebay.domain.fingerprint import FINGERPRINT, fingerprint, frames_of, normalize_reason
 from forebay.domain.job import JobId, JobSummary
 from forebay.domain.lifecycle import JobState
-from forebay.domain.query import Fate
+from forebay.domain.query import JobStateInfo
 from forebay.errors import ConfigError
 
 MAX_GROUPS: Final = 1_000
-NEWEST: Final = 10_000
-MOST_NEWEST: Final = 100_000
+DEFAULT_NEWEST: Final = 10_000
+MAX_NEWEST: Final = 100_000
 COMMON_ERRORS: Final = 10
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters with one fingerprint. `message` is the reason that they share, without what differs from
     job to job; `frames` are the functions of the task's own code that it came from, the innermost last.
     `example` is the job that died last."""
@@ -36,13 +36,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     example_reason: str
 
 
-class Groups(msgspec.Struct, frozen=True, kw_only=True):
+class FailureGroups(msgspec.Struct, frozen=True, kw_only=True):
     """The largest groups first. `jobs` dead letters were looked at, the newest ones; there are more that were
     not unless `is_whole`. What did not fit among so many groups is counted in `others`."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[FailureGroup, ...]
     jobs: int
-    is_whole: bool
+    is_complete: bool
     others: int = 0
 
 
@@ -56,7 +56,7 @@ class RetryStats(msgspec.Struct, frozen=True, kw_only=True):
     dead: int
     attempts: int
     errors: dict[str, int]
-    is_whole: bool
+    is_complete: bool
 
     @property
     def success_rate(self) -> float | None:
@@ -68,11 +68,11 @@ class RetryStats(msgspec.Struct, frozen=True, kw_only=True):
         return self.attempts / self.jobs if self.jobs else None
 
 
-def retry_stats_of(jobs: Sequence[JobSummary], *, is_whole: bool) -> RetryStats:
+def retry_stats_of(jobs: Sequence[JobSummary], *, is_complete: bool) -> RetryStats:
     """The same of these jobs, which have all completed or died."""
     failed = [job for job in jobs if job.failures]
     dead = [job for job in jobs if job.state is JobState.DEAD]
-    errors = Counter(words_of(job.reason or "") for job in dead)
+    errors = Counter(normalize_reason(job.reason or "") for job in dead)
     return RetryStats(
         jobs=len(jobs),
         retried=len(failed),
@@ -80,19 +80,19 @@ def retry_stats_of(jobs: Sequence[JobSummary], *, is_whole: bool) -> RetryStats:
         dead=len(dead),
         attempts=sum(job.attempt for job in jobs),
         errors=dict(errors.most_common(COMMON_ERRORS)),
-        is_whole=is_whole,
+        is_complete=is_complete,
     )
 
 
-def traceback_of(fate: Fate) -> str:
+def traceback_of(info: JobStateInfo) -> str:
     """The traceback of the error that ended a job; an operator or a parent may have ended it instead."""
-    error = fate.error
-    return error.traceback if error is not None and error.type in (fate.reason or "") else ""
+    error = info.error
+    return error.traceback if error is not None and error.type in (info.reason or "") else ""
 
 
-def group_of(fate: Fate) -> str:
+def group_of(info: JobStateInfo) -> str:
     """The fingerprint of how a job ended."""
-    return fingerprint(fate.reason, traceback_of(fate))
+    return fingerprint(info.reason, traceback_of(info))
 
 
 def check_group(group: str) -> str:
@@ -102,53 +102,53 @@ def check_group(group: str) -> str:
     return group
 
 
-class Grouping:
+class FailureGrouper:
     """Puts dead letters together as they come. Of each group it holds a few numbers and one job."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, _Gathered] = {}
+        self._groups: dict[str, _GroupAccumulator] = {}
         self._jobs = 0
 
     @property
     def jobs(self) -> int:
         return self._jobs
 
-    def add(self, fate: Fate) -> None:
+    def add(self, info: JobStateInfo) -> None:
         """Count a job that has ended."""
         self._jobs += 1
-        group = group_of(fate)
+        group = group_of(info)
         if group not in self._groups:
-            self._groups[group] = _Gathered(fate)
-        self._groups[group].add(fate)
+            self._groups[group] = _GroupAccumulator(info)
+        self._groups[group].add(info)
 
-    def found(self, *, is_whole: bool) -> Groups:
+    def build_groups(self, *, is_complete: bool) -> FailureGroups:
         """What there is by now."""
-        made = [one.made(group) for group, one in self._groups.items()]
+        made = [one.build(group) for group, one in self._groups.items()]
         made.sort(key=lambda group: (-group.jobs, -group.last_at, group.id))
         shown = tuple(made[:MAX_GROUPS])
         others = self._jobs - sum(group.jobs for group in shown)
-        return Groups(groups=shown, jobs=self._jobs, is_whole=is_whole, others=others)
+        return FailureGroups(groups=shown, jobs=self._jobs, is_complete=is_complete, others=others)
 
 
-class _Gathered:
+class _GroupAccumulator:
     __slots__ = ("first_at", "last", "tasks")
 
-    def __init__(self, fate: Fate) -> None:
+    def __init__(self, info: JobStateInfo) -> None:
         self.tasks: Counter[str] = Counter()
-        self.last = fate
-        self.first_at = fate.finished_at or 0
+        self.last = info
+        self.first_at = info.finished_at or 0
 
-    def add(self, fate: Fate) -> None:
-        self.tasks[fate.task] += 1
-        self.first_at = min(self.first_at, fate.finished_at or 0)
-        if (fate.finished_at or 0) > (self.last.finished_at or 0):
-            self.last = fate
+    def add(self, info: JobStateInfo) -> None:
+        self.tasks[info.task] += 1
+        self.first_at = min(self.first_at, info.finished_at or 0)
+        if (info.finished_at or 0) > (self.last.finished_at or 0):
+            self.last = info
 
-    def made(self, group: str) -> Group:
+    def build(self, group: str) -> FailureGroup:
         reason = self.last.reason or ""
-        return Group(
+        return FailureGroup(
             id=group,
-            message=words_of(reason),
+            message=normalize_reason(reason),
             frames=frames_of(traceback_of(self.last)),
             jobs=self.tasks.total(),
             tasks=dict(self.tasks.most_common()),

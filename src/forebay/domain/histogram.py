@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 # 285 years; what is longer counts as this long.
-LONGEST_US: Final = 2**53 - 1
+MAX_US: Final = 2**53 - 1
 # A total is kept in 64 bits.
-MOST_US: Final = 2**63 - 1
+MAX_TOTAL_US: Final = 2**63 - 1
 _BITS: Final = 4
 
 
@@ -26,8 +26,8 @@ class Histogram(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     steps: dict[int, int] = {}
     total_us: int = 0
-    least_us: int = 0
-    most_us: int = 0
+    min_us: int = 0
+    max_us: int = 0
 
     @property
     def count(self) -> int:
@@ -39,12 +39,12 @@ class Histogram(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.total_us / self.count / 1_000 if self.steps else None
 
     @property
-    def least_ms(self) -> float | None:
-        return self.least_us / 1_000 if self.steps else None
+    def min_ms(self) -> float | None:
+        return self.min_us / 1_000 if self.steps else None
 
     @property
-    def most_ms(self) -> float | None:
-        return self.most_us / 1_000 if self.steps else None
+    def max_ms(self) -> float | None:
+        return self.max_us / 1_000 if self.steps else None
 
     def percentile_ms(self, percent: float) -> float | None:
         """What so many of a hundred stayed within: 50 gives the median."""
@@ -53,10 +53,10 @@ class Histogram(msgspec.Struct, frozen=True, array_like=True, gc=False):
             seen += self.steps[step]
             if seen >= needed:
                 low, above = bounds_us(step)
-                return min(max((low + above - 1) / 2, self.least_us), self.most_us) / 1_000
+                return min(max((low + above - 1) / 2, self.min_us), self.max_us) / 1_000
         return None
 
-    def within(self, ms: float) -> int:
+    def count_within(self, ms: float) -> int:
         """How many took no longer than this, by the step in which that falls."""
         last = step_of(int(ms * 1_000))
         return sum(count for step, count in self.steps.items() if step <= last)
@@ -71,15 +71,15 @@ def histogram_of(lengths: Iterable[int]) -> Histogram:
     steps: dict[int, int] = {}
     total = 0
     for length, count in counts.items():
-        sane = min(max(length, 0), LONGEST_US)
+        sane = min(max(length, 0), MAX_US)
         step = step_of(sane)
         steps[step] = steps.get(step, 0) + count
         total += sane * count
-    least, most = (min(max(length, 0), LONGEST_US) for length in (min(counts), max(counts)))
-    return Histogram(steps, min(total, MOST_US), least, most)
+    least, most = (min(max(length, 0), MAX_US) for length in (min(counts), max(counts)))
+    return Histogram(steps, min(total, MAX_TOTAL_US), least, most)
 
 
-def merged_histogram(histograms: Iterable[Histogram]) -> Histogram:
+def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
     """All of these as one; the order does not matter."""
     some = [one for one in histograms if one.steps]
     if len(some) <= 1:
@@ -90,9 +90,9 @@ def merged_histogram(histograms: Iterable[Histogram]) -> Histogram:
             steps[step] = steps.get(step, 0) + count
     return Histogram(
         steps,
-        min(sum(one.total_us for one in some), MOST_US),
-        min(one.least_us for one in some),
-        max(one.most_us for one in some),
+        min(sum(one.total_us for one in some), MAX_TOTAL_US),
+        min(one.min_us for one in some),
+        max(one.max_us for one in some),
     )
 
 

@@ -8,16 +8,16 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
-from forebay.domain.note import Notes
+from forebay.domain.note import JobProgress
 from forebay.domain.outcome import AttemptError
-from forebay.domain.settlement import Ending
+from forebay.domain.settlement import OutcomeKind
 from forebay.domain.text import without_nul
 
 MAX_EVENTS: Final = 100
 MAX_TRACEBACK: Final = 16_384
 MAX_MESSAGE: Final = 4_096
-ERRORS_KEPT: Final = 10
-AUDIT_KEPT_MS: Final = 90 * DAY_MS
+MAX_STORED_ERRORS: Final = 10
+AUDIT_RETENTION_MS: Final = 90 * DAY_MS
 
 # By name: what was before, and what is after.
 Changes: TypeAlias = dict[str, tuple[Any, Any]]
@@ -29,43 +29,51 @@ class EventKind(StrEnum):
     SWEPT = "swept"  # a lease was taken over because it ran out or its worker died
     REFUSED = "refused"  # a write came from somebody who no longer held the lease
     CANCEL = "cancel"  # it was cancelled, or asked to stop
-    FORCED = "forced"  # an operator took the lease away
+    FORCE_CANCELLED = "forced"  # an operator took the lease away
     REVIVED = "revived"  # a dead or cancelled job was put back
     REPLAYED = "replayed"  # an operator has enqueued it after an earlier job; `detail` names that one
-    AMENDED = "amended"  # priority, time or queue of a waiting job was changed
+    UPDATED = "amended"  # priority, time or queue of a waiting job was changed
     DELETED = "deleted"  # somebody removed it
     EXPIRED = "expired"  # it was not started in the time it was given
     DROPPED = "dropped"  # its queue was dropped by force
-    HELD = "held"  # it waits behind a gate: a worker of its queue could not run it
-    PARENT = "parent"  # it was cancelled, or went to the dead letters, because of a job that it depended on
-    UNFOLLOWED = "unfollowed"  # a follow-up was not stored because its unique key was taken
-    QUEUE = "queue"  # a queue was created, configured, paused, resumed, drained or dropped
-    LIMIT = "limit"  # a limit was set or removed; `detail` says which
-    SCHEDULE = "schedule"  # a schedule was saved, paused, resumed or removed; `detail` names it
-    KEY = "key"  # an API key was created, rotated or revoked, or a session began or ended; `detail` names it
-    ALERT = "alert"  # a rule or a channel was saved or removed, or an alert acknowledged; `detail` names it
-    RAMP = "ramp"  # a revival in batches was started, paused, resumed, stopped, or has come to its end
-    COMMAND = "command"  # somebody asked a worker to do something; `detail` names both
-    MORE = "more"  # stands for all further events of a job; `detail` counts them
-    NOTE = "note"  # somebody has written something down
+    PARKED = "held"  # it waits behind a gate: a worker of its queue could not run it
+    PARENT_FAILED = (
+        "parent"  # it was cancelled, or went to the dead letters, because of a job that it depended on
+    )
+    FOLLOW_UP_SKIPPED = "unfollowed"  # a follow-up was not stored because its unique key was taken
+    QUEUE_CHANGED = "queue"  # a queue was created, configured, paused, resumed, drained or dropped
+    LIMIT_CHANGED = "limit"  # a limit was set or removed; `detail` says which
+    SCHEDULE_CHANGED = "schedule"  # a schedule was saved, paused, resumed or removed; `detail` names it
+    API_KEY_CHANGED = (
+        "key"  # an API key was created, rotated or revoked, or a session began or ended; `detail` names it
+    )
+    ALERT_CHANGED = (
+        "alert"  # a rule or a channel was saved or removed, or an alert acknowledged; `detail` names it
+    )
+    GRADUAL_REVIVE = (
+        "ramp"  # a revival in batches was started, paused, resumed, stopped, or has come to its end
+    )
+    WORKER_COMMAND = "command"  # somebody asked a worker to do something; `detail` names both
+    EVENTS_OMITTED = "more"  # stands for all further events of a job; `detail` counts them
+    COMMENT = "note"  # somebody has written something down
 
 
 # Actions of operators: these stand in the audit log. The other kinds say what became of jobs.
-DEEDS: Final = frozenset(
+ACTIONS: Final = frozenset(
     {
         EventKind.CANCEL,
-        EventKind.FORCED,
+        EventKind.FORCE_CANCELLED,
         EventKind.REVIVED,
         EventKind.REPLAYED,
-        EventKind.AMENDED,
+        EventKind.UPDATED,
         EventKind.DELETED,
-        EventKind.QUEUE,
-        EventKind.LIMIT,
-        EventKind.SCHEDULE,
-        EventKind.COMMAND,
-        EventKind.KEY,
-        EventKind.ALERT,
-        EventKind.RAMP,
+        EventKind.QUEUE_CHANGED,
+        EventKind.LIMIT_CHANGED,
+        EventKind.SCHEDULE_CHANGED,
+        EventKind.WORKER_COMMAND,
+        EventKind.API_KEY_CHANGED,
+        EventKind.ALERT_CHANGED,
+        EventKind.GRADUAL_REVIVE,
     }
 )
 
@@ -75,7 +83,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     in it is the request by which they did it. `changes` says what an operator has changed."""
 
     kind: EventKind
-    at: int = 0
+    occurred_at: int = 0
     job_id: JobId | None = None
     queue: QueueName | None = None
     attempt: int | None = None
@@ -84,19 +92,19 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     changes: Changes = {}
 
     @property
-    def who(self) -> str:
+    def actor_name(self) -> str:
         """The actor without the request."""
         return (self.actor or "").partition("#")[0]
 
     @property
-    def request(self) -> str:
+    def request_id(self) -> str:
         """The id of the request by which the actor did it, if it came with one."""
         return (self.actor or "").partition("#")[2]
 
     @property
     def is_action(self) -> bool:
         """Whether the event is a line of the audit log, which is kept whatever becomes of the job."""
-        return self.kind in DEEDS
+        return self.kind in ACTIONS
 
     @property
     def is_history(self) -> bool:
@@ -109,7 +117,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: JobId
     attempt: int
-    ending: Ending
+    outcome: OutcomeKind
     worker: WorkerId | None
     started_at: int | None
     ended_at: int
@@ -122,10 +130,10 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     attempts: tuple[Attempt, ...]
     events: tuple[Event, ...]
-    notes: Notes = Notes()
+    progress: JobProgress = JobProgress()
 
 
-def cut(error: AttemptError) -> AttemptError:
+def truncate_error(error: AttemptError) -> AttemptError:
     """The error as it is stored: without NUL, and no longer than a page can show."""
     return AttemptError(
         type=without_nul(error.type)[:MAX_MESSAGE],

@@ -25,16 +25,16 @@ else:
 
 DEFAULT_QUEUE: Final = QueueName("default")
 # Deliveries of alerts: a queue and a task that are ours alone.
-NOTICES: Final = QueueName("forebay-alerts")
-NOTIFY: Final = "forebay.notify"
+ALERT_QUEUE: Final = QueueName("forebay-alerts")
+ALERT_TASK: Final = "forebay.notify"
 MAX_PAYLOAD: Final = 1_048_576
-MAX_SEAL: Final = 256  # what encryption adds at most; it is not counted
+MAX_ENCRYPTION_OVERHEAD: Final = 256  # what encryption adds at most; it is not counted
 MAX_METADATA: Final = 65_536
 MAX_QUEUE_NAME: Final = 50
 MAX_TASK_NAME: Final = 100
 MAX_KEY: Final = 200
 MAX_TAGS: Final = 20
-MAX_NEEDS: Final = 10_000
+MAX_DEPENDENCIES: Final = 10_000
 MAX_LIMIT_KEYS: Final = 5
 MAX_COST: Final = 1_000_000
 MIN_PRIORITY: Final = -100
@@ -48,7 +48,7 @@ DAY_MS: Final = 86_400_000
 LATEST_AT: Final = 4_102_444_800_000  # 2100-01-01
 
 _QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
-_SEALED: Final = re.compile(rb"fb1 [0-9a-f]{8} key=")
+_ENCRYPTED: Final = re.compile(rb"fb1 [0-9a-f]{8} key=")
 # Control characters would end up in terminals and logs; half of a surrogate pair cannot be written as UTF-8.
 _BAD_TEXT: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -69,7 +69,7 @@ class OnFailure(StrEnum):
     HOLD = "hold"  # it waits until somebody revives the parent
 
 
-class Need(msgspec.Struct, frozen=True):
+class Dependency(msgspec.Struct, frozen=True):
     """A job that has to end before another one runs.
 
     `parent` is the id of a stored job, or, for jobs that are inserted together, how many places before the
@@ -108,14 +108,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     policy: RetryPolicy = DEFAULT_POLICY
     unique_key: str | None = None
     unique_until: UniqueUntil = UniqueUntil.FINAL
-    once_key: str | None = None
-    once_ms: int = DAY_MS
+    idempotency_key: str | None = None
+    idempotency_ttl_ms: int = DAY_MS
     metadata: dict[str, Json] = {}
     tags: tuple[str, ...] = ()
     correlation_id: str | None = None
     parent_id: JobId | None = None
     limit_keys: dict[str, str] = {}
-    depends_on: tuple[Need, ...] = ()
+    depends_on: tuple[Dependency, ...] = ()
     allow_missing: bool = False
     sequence: str | None = None
     client: str | None = None
@@ -128,7 +128,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         self._check_numbers()
         self._check_texts()
         if self.depends_on:
-            check_needs(self.depends_on)
+            check_dependencies(self.depends_on)
 
     def with_payload(self, payload: bytes) -> NewJob:
         """The same request with other arguments. Nothing else is checked again: 0.2 us instead of 1.7 us."""
@@ -143,7 +143,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         check_size("payload", self.payload)
 
     def _check_times(self) -> None:
-        check_whole("delay_ms", self.delay_ms, 0, LATEST_AT)
+        check_integer("delay_ms", self.delay_ms, 0, LATEST_AT)
         if self.delay_ms and self.run_at is not None:
             raise InvalidJob("give delay_ms or run_at, not both", field="run_at")
         for name, value in (
@@ -152,26 +152,26 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             ("expires_at", self.expires_at),
         ):
             if value is not None:
-                check_whole(name, value, 0, LATEST_AT)
+                check_integer(name, value, 0, LATEST_AT)
 
     def _check_numbers(self) -> None:
         if self.priority is not None:
-            check_whole("priority", self.priority, MIN_PRIORITY, MAX_PRIORITY)
+            check_integer("priority", self.priority, MIN_PRIORITY, MAX_PRIORITY)
         if self.timeout_ms is not None:
-            check_whole("timeout_ms", self.timeout_ms, MIN_TIMEOUT_MS, MAX_TIMEOUT_MS)
+            check_integer("timeout_ms", self.timeout_ms, MIN_TIMEOUT_MS, MAX_TIMEOUT_MS)
         if self.lease_ms is not None:
-            check_whole("lease_ms", self.lease_ms, MIN_LEASE_MS, DAY_MS)
-        check_whole("extension_ms", self.extension_ms, MIN_LEASE_MS, 366 * DAY_MS)
-        check_whole("once_ms", self.once_ms, 1, 366 * DAY_MS)
-        check_whole("cost", self.cost, 0, MAX_COST)
+            check_integer("lease_ms", self.lease_ms, MIN_LEASE_MS, DAY_MS)
+        check_integer("extension_ms", self.extension_ms, MIN_LEASE_MS, 366 * DAY_MS)
+        check_integer("once_ms", self.idempotency_ttl_ms, 1, 366 * DAY_MS)
+        check_integer("cost", self.cost, 0, MAX_COST)
 
     def _check_texts(self) -> None:
         if self.id is not None:
             check_text("id", self.id)
         if self.unique_key is not None:
             check_text("unique_key", self.unique_key)
-        if self.once_key is not None:
-            check_text("once_key", self.once_key)
+        if self.idempotency_key is not None:
+            check_text("once_key", self.idempotency_key)
         if self.correlation_id is not None:
             check_text("correlation_id", self.correlation_id)
         if self.parent_id is not None:
@@ -216,8 +216,8 @@ class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
     ready_at: int
     run_at: int
     rank: int
-    capped: bool
-    gate: str | None
+    age_capped: bool
+    lane: str | None
     worker: WorkerId | None
     started_at: int | None
     lease_expires_at: int | None
@@ -228,7 +228,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
     expires_at: int | None
     unique_key: str | None
     unique_until: UniqueUntil
-    once_key: str | None
+    idempotency_key: str | None
     metadata: dict[str, Json]
     tags: tuple[str, ...]
     correlation_id: str | None
@@ -307,7 +307,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
         return self.finished_at - self.started_at
 
 
-class Amendment(msgspec.Struct, frozen=True, kw_only=True):
+class JobUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """Changes to a job that waits; None leaves a thing as it is.
 
     `delay_ms` 0 makes a scheduled or retrying job pending now. `metadata` is merged key by key, and a
@@ -322,24 +322,24 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.queue is not None:
             check_queue_name(self.queue)
-            check_not_ours(self.queue)
+            check_not_reserved(self.queue)
         if self.priority is not None:
-            check_whole("priority", self.priority, MIN_PRIORITY, MAX_PRIORITY)
+            check_integer("priority", self.priority, MIN_PRIORITY, MAX_PRIORITY)
         if self.delay_ms is not None:
-            check_whole("delay_ms", self.delay_ms, 0, LATEST_AT)
+            check_integer("delay_ms", self.delay_ms, 0, LATEST_AT)
         if self.metadata is not None:
             check_metadata(self.metadata)
 
     @property
-    def changed(self) -> list[str]:
+    def changed_fields(self) -> list[str]:
         """The names of what is to be changed."""
         return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
 
-    def objection_of(self, state: JobState) -> str:
+    def objection_to(self, state: JobState) -> str:
         """Why a job in this state cannot be changed like this; empty if it can."""
         if is_final(state):
             return f"it is already {state}"
-        if state is JobState.RUNNING and any(name != "metadata" for name in self.changed):
+        if state is JobState.RUNNING and any(name != "metadata" for name in self.changed_fields):
             return "it is running"
         if state is JobState.BLOCKED and self.delay_ms is not None:
             return "it is blocked"
@@ -347,7 +347,7 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
             return "a pending job cannot become scheduled"
         return ""
 
-    def merged_into(self, metadata: dict[str, Json]) -> dict[str, Json]:
+    def merge_metadata(self, metadata: dict[str, Json]) -> dict[str, Json]:
         """Metadata with these changes: None removes its key. Raises InvalidJob if it grows too large."""
         changes = self.metadata or {}
         merged = {
@@ -362,13 +362,13 @@ def check_names(queue: str, task: str) -> None:
     """Raise InvalidJob unless a job of this task can be in this queue."""
     check_queue_name(queue)
     check_task_name(task)
-    if task != NOTIFY:
-        check_not_ours(queue)
+    if task != ALERT_TASK:
+        check_not_reserved(queue)
 
 
-def check_not_ours(queue: str) -> None:
+def check_not_reserved(queue: str) -> None:
     """Raise InvalidJob for the queue that only deliveries of alerts go to."""
-    if queue == NOTICES:
+    if queue == ALERT_QUEUE:
         raise InvalidJob(f"the queue {queue} is for deliveries of alerts; choose another name", field="queue")
 
 
@@ -386,13 +386,13 @@ def check_queue_name(name: str) -> None:
 @lru_cache(maxsize=1024)
 def check_task_name(name: str) -> None:
     """Raise InvalidJob unless this can name a task."""
-    check_text("task", name, most=MAX_TASK_NAME)
+    check_text("task", name, max_length=MAX_TASK_NAME)
 
 
 def check_size(field: str, data: bytes, role: str = "payload") -> None:
     """Raise PayloadError unless a job can keep these bytes; encrypted ones may be somewhat longer."""
     size = len(data)
-    if size > MAX_PAYLOAD and (size > MAX_PAYLOAD + MAX_SEAL or not _SEALED.match(data)):
+    if size > MAX_PAYLOAD and (size > MAX_PAYLOAD + MAX_ENCRYPTION_OVERHEAD or not _ENCRYPTED.match(data)):
         raise PayloadError(
             f"the {role} has {size:,} bytes, the limit is {MAX_PAYLOAD:,}; "
             "keep the data elsewhere and pass a reference",
@@ -400,19 +400,21 @@ def check_size(field: str, data: bytes, role: str = "payload") -> None:
         )
 
 
-def check_text(field: str, value: str, most: int = MAX_KEY) -> None:
+def check_text(field: str, value: str, max_length: int = MAX_KEY) -> None:
     """Raise InvalidJob unless this is a short line of plain text."""
-    if type(value) is not str or not 1 <= len(value) <= most:
-        raise InvalidJob(f"{field} must be a text of 1 to {most} characters, not {value!r:.60}", field=field)
+    if type(value) is not str or not 1 <= len(value) <= max_length:
+        raise InvalidJob(
+            f"{field} must be a text of 1 to {max_length} characters, not {value!r:.60}", field=field
+        )
     if _BAD_TEXT.search(value):
         raise InvalidJob(f"{field} must not contain control characters: {value!r:.60}", field=field)
 
 
-def check_whole(field: str, value: int, least: int, most: int) -> None:
+def check_integer(field: str, value: int, minimum: int, maximum: int) -> None:
     """Raise InvalidJob unless this is a whole number in the range."""
-    if type(value) is not int or not least <= value <= most:
+    if type(value) is not int or not minimum <= value <= maximum:
         raise InvalidJob(
-            f"{field} must be a whole number from {least} to {most}, not {value!r:.60}", field=field
+            f"{field} must be a whole number from {minimum} to {maximum}, not {value!r:.60}", field=field
         )
 
 
@@ -421,19 +423,20 @@ def check_tags(tags: tuple[str, ...]) -> None:
     if len(tags) > MAX_TAGS:
         raise InvalidJob(f"a job has at most {MAX_TAGS} tags, not {len(tags)}", field="tags")
     for tag in tags:
-        check_text("tags", tag, most=MAX_QUEUE_NAME)
+        check_text("tags", tag, max_length=MAX_QUEUE_NAME)
 
 
-def check_needs(needs: tuple[Need, ...]) -> None:
+def check_dependencies(dependencies: tuple[Dependency, ...]) -> None:
     """Raise InvalidJob unless a job can depend on these."""
-    if len(needs) > MAX_NEEDS:
+    if len(dependencies) > MAX_DEPENDENCIES:
         raise InvalidJob(
-            f"a job depends on at most {MAX_NEEDS:,} others, not {len(needs):,}", field="depends_on"
+            f"a job depends on at most {MAX_DEPENDENCIES:,} others, not {len(dependencies):,}",
+            field="depends_on",
         )
     seen: set[JobId | int] = set()
-    for need in needs:
+    for need in dependencies:
         if isinstance(need.parent, int):
-            check_whole("depends_on", need.parent, 1, MAX_NEEDS)
+            check_integer("depends_on", need.parent, 1, MAX_DEPENDENCIES)
         else:
             check_text("depends_on", need.parent)
         if need.parent in seen:
@@ -463,11 +466,11 @@ def check_metadata(metadata: dict[str, Json]) -> None:
     try:
         text = msgspec.json.encode(metadata)
         if is_deeper(text):
-            raise _nested_metadata()
+            raise _too_deep_error()
         # Not everything comes back as it was: NaN would be null, bytes a text, a number as key a text.
         is_plain = msgspec.json.decode(text) == metadata
     except RecursionError as exc:
-        raise _nested_metadata() from exc
+        raise _too_deep_error() from exc
     except (TypeError, ValueError) as exc:
         raise InvalidJob(f"metadata cannot be written as JSON: {exc}", field="metadata") from exc
     if not is_plain:
@@ -481,7 +484,7 @@ def check_metadata(metadata: dict[str, Json]) -> None:
         )
 
 
-def _nested_metadata() -> InvalidJob:
+def _too_deep_error() -> InvalidJob:
     return InvalidJob(
         f"metadata is nested deeper than {MAX_DEPTH} levels, or contains itself", field="metadata"
     )

@@ -61,8 +61,8 @@ def limit_scope(scope: str) -> str:
 class Bucket(NamedTuple):
     """What a rate had left at a time, in parts of a token."""
 
-    parts: int
-    at: int
+    token_parts: int
+    refilled_at: int
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,8 +86,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         for name in ("concurrency", "rate", "burst"):
             value = getattr(self, name)
             if value is not None:
-                _check_whole(name, value, MAX_LIMIT)
-        _check_whole("per_ms", self.per_ms, DAY_MS)
+                _check_integer(name, value, MAX_LIMIT)
+        _check_integer("per_ms", self.per_ms, DAY_MS)
         if self.rate is None and (self.burst is not None or self.per_ms != 1_000):  # noqa: PLR2004 - the default
             raise ConfigError("burst and per_ms go with a rate")
 
@@ -107,53 +107,53 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.scope.startswith((_TASK, _KEY))
 
     @property
-    def most_at_once(self) -> int:
+    def burst_size(self) -> int:
         """How many may start together after a pause."""
         return self.burst or min(2 * (self.rate or 0), MAX_LIMIT)
 
-    def full(self, now: int) -> Bucket:
+    def full_bucket(self, now: int) -> Bucket:
         """The bucket of a limit that nobody has used."""
-        return Bucket(self.most_at_once * self.per_ms, now)
+        return Bucket(self.burst_size * self.per_ms, now)
 
-    def filled(self, bucket: Bucket, now: int) -> Bucket:
+    def refill(self, bucket: Bucket, now: int) -> Bucket:
         """The bucket at another time. A clock that was set back gives nothing, and counts from there. A debt
-        from before the limit was lowered counts as far as `spent` allows one."""
-        most = self.most_at_once * self.per_ms
+        from before the limit was lowered counts as far as `spend` allows one."""
+        most = self.burst_size * self.per_ms
         rate = self.rate or 0
         # More time than it takes to fill it does not matter, and keeps the numbers small.
-        passed = min(max(0, now - bucket.at), self.per_ms * MAX_LIMIT)
-        return Bucket(min(most, max(-most, bucket.parts) + passed * rate), now)
+        passed = min(max(0, now - bucket.refilled_at), self.per_ms * MAX_LIMIT)
+        return Bucket(min(most, max(-most, bucket.token_parts) + passed * rate), now)
 
     def tokens(self, bucket: Bucket, now: int) -> int:
         """How many jobs may start."""
-        return max(0, self.filled(bucket, now).parts // self.per_ms)
+        return max(0, self.refill(bucket, now).token_parts // self.per_ms)
 
-    def spent(self, bucket: Bucket, jobs: int, now: int) -> Bucket:
+    def spend(self, bucket: Bucket, jobs: int, now: int) -> Bucket:
         """The bucket once this many tokens are spent; a negative number is refunded, as far as there is room.
 
         A bucket owes at most its burst: limits are shared, and one dear job must not stop the others for
         hours. A refund is at most a burst too, because the start of a dearer job took hardly more.
         """
-        most = self.most_at_once * self.per_ms
-        parts, at = self.filled(bucket, now)
+        most = self.burst_size * self.per_ms
+        parts, at = self.refill(bucket, now)
         left = parts - max(-most, jobs * self.per_ms)
         return Bucket(max(-most, min(most, left)), at)
 
     def wait_ms(self, bucket: Bucket, now: int) -> int:
         """After how long the next job may start."""
-        missing = self.per_ms - self.filled(bucket, now).parts
+        missing = self.per_ms - self.refill(bucket, now).token_parts
         return max(0, -(-missing // (self.rate or 1)))
 
-    def changed_from(self, old: Limit | None, bucket: Bucket, now: int) -> Bucket:
+    def convert_bucket(self, old: Limit | None, bucket: Bucket, now: int) -> Bucket:
         """The bucket of this limit where another one was: what is left of the old one, as far as there is
         room for it. So nobody gains a burst by a change."""
         if old is None or old.rate is None or self.rate is None:
-            return self.full(now)
-        left = old.filled(bucket, now).parts * self.per_ms // old.per_ms
-        return Bucket(min(left, self.most_at_once * self.per_ms), now)
+            return self.full_bucket(now)
+        left = old.refill(bucket, now).token_parts * self.per_ms // old.per_ms
+        return Bucket(min(left, self.burst_size * self.per_ms), now)
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class LimitUsage(msgspec.Struct, frozen=True, kw_only=True):
     """How a limit stands: so many jobs run under it, and so many may start by its rate. Of a limit by key
     `running` is for all values together, and `tokens` is None, since each value has its own."""
 
@@ -162,21 +162,21 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
 
     @property
-    def is_busy(self) -> bool:
+    def is_at_limit(self) -> bool:
         """Whether so many run that no other may start."""
         most = self.limit.concurrency
         return self.limit.kind is None and most is not None and self.running >= most
 
     @property
-    def is_spent(self) -> bool:
+    def is_out_of_tokens(self) -> bool:
         """Whether no other may start before its rate has a token again."""
         return self.tokens == 0
 
 
-def usage_of(limit: Limit, bucket: Bucket, running: int, now: int) -> Usage:
+def usage_of(limit: Limit, bucket: Bucket, running: int, now: int) -> LimitUsage:
     """The usage of a limit whose bucket was left like this."""
     has_tokens = limit.rate is not None and limit.kind is None
-    return Usage(limit=limit, running=running, tokens=limit.tokens(bucket, now) if has_tokens else None)
+    return LimitUsage(limit=limit, running=running, tokens=limit.tokens(bucket, now) if has_tokens else None)
 
 
 def _check_scope(scope: str) -> None:
@@ -194,6 +194,6 @@ def _check_scope(scope: str) -> None:
         raise ConfigError(f"the scope of a limit: {exc}") from exc
 
 
-def _check_whole(name: str, value: int, most: int) -> None:
-    if type(value) is not int or not 1 <= value <= most:
-        raise ConfigError(f"{name} must be a whole number from 1 to {most}, not {value!r}")
+def _check_integer(name: str, value: int, maximum: int) -> None:
+    if type(value) is not int or not 1 <= value <= maximum:
+        raise ConfigError(f"{name} must be a whole number from 1 to {maximum}, not {value!r}")

@@ -15,17 +15,17 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.histogram import NOTHING, Histogram, merged_histogram
+from forebay.domain.histogram import NOTHING, Histogram, merge_histograms
 from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts
-from forebay.domain.settlement import Ending
+from forebay.domain.settlement import OutcomeKind
 
 TEN_SECONDS: Final = 10_000
 MINUTE: Final = 60_000
 HOUR: Final = 3_600_000
 # The span of each tier in milliseconds, and how long its rows are kept.
-KEPT_MS: Final[Mapping[int, int]] = {
+RETENTION_MS: Final[Mapping[int, int]] = {
     TEN_SECONDS: 7 * DAY_MS,
     MINUTE: 30 * DAY_MS,
     HOUR: 90 * DAY_MS,
@@ -41,10 +41,10 @@ MAX_ERRORS: Final = 20
 OTHER: Final = "other"
 # In the place of a worker: whoever has counted the jobs, and all workers together.
 SAMPLE: Final = "~sample"
-TOGETHER: Final = ""
+ALL_WORKERS: Final = ""
 
 
-class Happened(StrEnum):
+class MetricEvent(StrEnum):
     """What is counted."""
 
     CLAIMED = "claimed"
@@ -57,24 +57,24 @@ class Happened(StrEnum):
     SNOOZED = "snoozed"
 
 
-_FAILED: Final = frozenset({Ending.FAILED, Ending.DISCARDED, Ending.LOST})
-_BY_ENDING: Final[Mapping[Ending, Happened]] = {
-    Ending.COMPLETED: Happened.COMPLETED,
-    Ending.CANCELLED: Happened.CANCELLED,
-    Ending.SNOOZED: Happened.SNOOZED,
-    Ending.LOST: Happened.LOST,
+_FAILED: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.DISCARDED, OutcomeKind.LOST})
+_BY_OUTCOME: Final[Mapping[OutcomeKind, MetricEvent]] = {
+    OutcomeKind.COMPLETED: MetricEvent.COMPLETED,
+    OutcomeKind.CANCELLED: MetricEvent.CANCELLED,
+    OutcomeKind.SNOOZED: MetricEvent.SNOOZED,
+    OutcomeKind.LOST: MetricEvent.LOST,
 }
 
 
-def happened(ending: Ending, state: JobState) -> list[Happened]:
+def metric_events(outcome: OutcomeKind, state: JobState) -> list[MetricEvent]:
     """What is counted when an attempt ended like this and its job is now in this state."""
-    found = [_BY_ENDING[ending]] if ending in _BY_ENDING else []
-    if ending in _FAILED:
-        found += [Happened.FAILED, Happened.DEAD if state is JobState.DEAD else Happened.RETRIED]
+    found = [_BY_OUTCOME[outcome]] if outcome in _BY_OUTCOME else []
+    if outcome in _FAILED:
+        found += [MetricEvent.FAILED, MetricEvent.DEAD if state is JobState.DEAD else MetricEvent.RETRIED]
     return found
 
 
-class Tally(msgspec.Struct, frozen=True, array_like=True):
+class TaskStats(msgspec.Struct, frozen=True, array_like=True):
     """Of one task: what happened how often, errors by their type, how long jobs waited and ran."""
 
     counts: dict[str, int] = {}  # by Happened; a later release may count more
@@ -83,26 +83,26 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
     run: Histogram = NOTHING
 
 
-class Stock(msgspec.Struct, frozen=True, array_like=True):
+class QueueSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """The jobs of a queue at one moment. `accepted` is how many have ever come: nothing is counted for it
-    when one does, since it is here or was removed. `most_pending` is the most that a look at them found."""
+    when one does, since it is here or was removed. `pending_peak` is the most that a look at them found."""
 
-    at: int
+    taken_at: int
     counts: Counts
     accepted: int
-    most_pending: int
+    pending_peak: int
 
 
 class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
     """What `worker` has seen of a queue from `start` on, for `tier` milliseconds. `consumers` counts active
     consumers that are no workers: loops of programs and clients of a server. Only the finest rows have it."""
 
-    tier: int
-    start: int
+    resolution_ms: int
+    starts_at: int
     queue: QueueName
     worker: str
-    tasks: dict[str, Tally] = {}
-    stock: Stock | None = None
+    tasks: dict[str, TaskStats] = {}
+    snapshot: QueueSnapshot | None = None
     consumers: int = 0
 
 
@@ -110,23 +110,23 @@ class MetricPage(NamedTuple):
     """Rows by start, queue and worker; what is left begins at `then`, None at the end."""
 
     rows: Sequence[MetricRow]
-    then: int | None
+    next_start: int | None
 
 
-class _Packed(msgspec.Struct, frozen=True, array_like=True):
+class _PackedSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """A stock as it is stored: jobs by state in the order of `JobState`, without its names."""
 
-    at: int
+    taken_at: int
     jobs: list[int]
     accepted: int
-    most_pending: int
+    pending_peak: int
 
 
 class _Body(msgspec.Struct, frozen=True, array_like=True):
     """What is stored of a row besides its key. Later releases may add to its end."""
 
-    tasks: dict[str, Tally]
-    stock: _Packed | None
+    tasks: dict[str, TaskStats]
+    snapshot: _PackedSnapshot | None
     consumers: int = 0
 
 
@@ -134,33 +134,33 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Body).decode
 
 
-def packed(row: MetricRow) -> bytes:
+def pack_row(row: MetricRow) -> bytes:
     """The figures of a row as they are stored."""
-    stock = None if row.stock is None else _packed_stock(row.stock)
+    stock = None if row.snapshot is None else _pack_snapshot(row.snapshot)
     return _encode(_Body(row.tasks, stock, row.consumers))
 
 
-def _packed_stock(stock: Stock) -> _Packed:
-    jobs = [getattr(stock.counts, state) for state in JobState]
-    return _Packed(stock.at, jobs, stock.accepted, stock.most_pending)
+def _pack_snapshot(snapshot: QueueSnapshot) -> _PackedSnapshot:
+    jobs = [getattr(snapshot.counts, state) for state in JobState]
+    return _PackedSnapshot(snapshot.taken_at, jobs, snapshot.accepted, snapshot.pending_peak)
 
 
-def _unpacked_stock(found: _Packed) -> Stock:
+def _unpack_snapshot(found: _PackedSnapshot) -> QueueSnapshot:
     # Another release may know fewer states, or more.
     counts = Counts(**{state.value: jobs for state, jobs in zip(JobState, found.jobs, strict=False)})
-    return Stock(found.at, counts, found.accepted, found.most_pending)
+    return QueueSnapshot(found.taken_at, counts, found.accepted, found.pending_peak)
 
 
-def unpacked(tier: int, start: int, queue: str, worker: str, body: bytes) -> MetricRow:
+def unpack_row(resolution_ms: int, starts_at: int, queue: str, worker: str, body: bytes) -> MetricRow:
     """A row from its key and what was stored with it."""
     found = _decode(body)
     return MetricRow(
-        tier=tier,
-        start=start,
+        resolution_ms=resolution_ms,
+        starts_at=starts_at,
         queue=QueueName(queue),
         worker=worker,
         tasks=found.tasks,
-        stock=None if found.stock is None else _unpacked_stock(found.stock),
+        snapshot=None if found.snapshot is None else _unpack_snapshot(found.snapshot),
         consumers=found.consumers,
     )
 
@@ -170,7 +170,7 @@ def active_consumers(rows: Iterable[MetricRow], now: int) -> Counter[QueueName]:
     each claimant has counted there, and those of all claimants together."""
     most: dict[tuple[QueueName, str], int] = {}
     for row in rows:
-        if row.consumers and row.start >= start_of(now - ACTIVE_MS, TEN_SECONDS):
+        if row.consumers and row.starts_at >= start_of(now - ACTIVE_MS, TEN_SECONDS):
             key = row.queue, row.worker
             most[key] = max(row.consumers, most.get(key, 0))
     found: Counter[QueueName] = Counter()
@@ -179,67 +179,67 @@ def active_consumers(rows: Iterable[MetricRow], now: int) -> Counter[QueueName]:
     return found
 
 
-def start_of(at: int, tier: int) -> int:
+def start_of(at: int, resolution_ms: int) -> int:
     """When the span begins in which a moment lies."""
-    return at - at % tier
+    return at - at % resolution_ms
 
 
-def rolled(rows: Iterable[MetricRow], tier: int) -> list[MetricRow]:
+def roll_up(rows: Iterable[MetricRow], resolution_ms: int) -> list[MetricRow]:
     """The rows of a coarser tier, or of the same with all workers together; in order."""
     groups: defaultdict[tuple[int, QueueName], list[MetricRow]] = defaultdict(list)
     for row in rows:
-        groups[start_of(row.start, tier), row.queue].append(row)
+        groups[start_of(row.starts_at, resolution_ms), row.queue].append(row)
     return [
         MetricRow(
-            tier=tier,
-            start=start,
+            resolution_ms=resolution_ms,
+            starts_at=start,
             queue=queue,
-            worker=TOGETHER,
-            tasks=merged_tasks([row.tasks for row in group]),
-            stock=_merged_stock([row.stock for row in group if row.stock is not None]),
+            worker=ALL_WORKERS,
+            tasks=merge_tasks([row.tasks for row in group]),
+            snapshot=_merge_snapshots([row.snapshot for row in group if row.snapshot is not None]),
         )
         for (start, queue), group in sorted(groups.items())
     ]
 
 
-def merged_tasks(many: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
+def merge_tasks(many: Iterable[Mapping[str, TaskStats]]) -> dict[str, TaskStats]:
     """Tallies by task, those of the same task put together; of too many tasks the least busy ones are
     one."""
-    groups: defaultdict[str, list[Tally]] = defaultdict(list)
+    groups: defaultdict[str, list[TaskStats]] = defaultdict(list)
     for tasks in many:
         for task, tally in tasks.items():
             groups[task].append(tally)
     if len(groups) > MAX_SERIES:
-        groups = _bounded(groups)
-    return {task: merged(group) for task, group in groups.items()}
+        groups = _bound_tasks(groups)
+    return {task: merge_stats(group) for task, group in groups.items()}
 
 
-def _bounded(groups: Mapping[str, list[Tally]]) -> defaultdict[str, list[Tally]]:
+def _bound_tasks(groups: Mapping[str, list[TaskStats]]) -> defaultdict[str, list[TaskStats]]:
     busiest = sorted(groups, key=lambda task: (-sum(map(_weight, groups[task])), task))
     named = set(busiest[: MAX_SERIES - 1])
-    kept: defaultdict[str, list[Tally]] = defaultdict(list)
+    kept: defaultdict[str, list[TaskStats]] = defaultdict(list)
     for task, group in groups.items():
         kept[task if task in named else OTHER] += group
     return kept
 
 
-def _weight(tally: Tally) -> int:
-    return sum(tally.counts.values())
+def _weight(stats: TaskStats) -> int:
+    return sum(stats.counts.values())
 
 
-def merged(tallies: Collection[Tally]) -> Tally:
+def merge_stats(stats: Collection[TaskStats]) -> TaskStats:
     """All of these as one."""
-    if len(tallies) <= 1:
-        return next(iter(tallies), Tally())
-    return Tally(
-        _added(tally.counts for tally in tallies),
-        bounded_errors(_added(tally.errors for tally in tallies)),
-        merged_histogram(tally.wait for tally in tallies),
-        merged_histogram(tally.run for tally in tallies),
+    if len(stats) <= 1:
+        return next(iter(stats), TaskStats())
+    return TaskStats(
+        _add_counts(tally.counts for tally in stats),
+        bound_errors(_add_counts(tally.errors for tally in stats)),
+        merge_histograms(tally.wait for tally in stats),
+        merge_histograms(tally.run for tally in stats),
     )
 
 
-def bounded_errors(errors: dict[str, int]) -> dict[str, int]:
+def bound_errors(errors: dict[str, int]) -> dict[str, int]:
     """Counts by type of error, the rare ones of too many as one."""
     if len(errors) <= MAX_ERRORS:
         return errors
@@ -248,7 +248,7 @@ def bounded_errors(errors: dict[str, int]) -> dict[str, int]:
     return {name: errors[name] for name in common} | {OTHER: rest}
 
 
-def _added(many: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _add_counts(many: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for one in many:
         for key, count in one.items():
@@ -256,8 +256,8 @@ def _added(many: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def _merged_stock(stocks: Sequence[Stock]) -> Stock | None:
-    if not stocks:
+def _merge_snapshots(snapshots: Sequence[QueueSnapshot]) -> QueueSnapshot | None:
+    if not snapshots:
         return None
-    last = max(stocks, key=lambda stock: stock.at)
-    return replace(last, most_pending=max(stock.most_pending for stock in stocks))
+    last = max(snapshots, key=lambda stock: stock.taken_at)
+    return replace(last, pending_peak=max(stock.pending_peak for stock in snapshots))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from forebay.domain.history import Attempt, Event, EventKind
 from forebay.domain.job import Job, JobId, UniqueUntil
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import Notes
+from forebay.domain.note import JobProgress
 from forebay.domain.workflow import Edge
 from forebay.errors import IllegalTransition
 
@@ -21,16 +21,17 @@ _STAYS: Final = ("id", "task", "payload")
 _WORDS: Final = 8  # bytes of a fingerprint
 
 
-class Whole(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with its bad attempts, events, notes and the edges to its parents. `once_until` is until when it
+class JobExport(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with its bad attempts, events, notes and the edges to its parents. `idempotency_until` is until
+    when it
     holds its once key; None if it holds none."""
 
     job: Job
     attempts: tuple[Attempt, ...] = ()
     events: tuple[Event, ...] = ()
-    notes: Notes = Notes()
+    progress: JobProgress = JobProgress()
     edges: tuple[Edge, ...] = ()
-    once_until: int | None = None
+    idempotency_until: int | None = None
 
     def check(self) -> None:
         """Raise IllegalTransition for a job that somebody works at: it cannot be taken along."""
@@ -38,16 +39,16 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
             raise IllegalTransition(f"job {self.job.id} is running; it can be moved once it has ended")
 
     @property
-    def takes_key(self) -> bool:
+    def holds_unique_key(self) -> bool:
         """Whether it holds its unique key: a live job does, until its end or until its start."""
         job = self.job
         is_held = job.unique_until is UniqueUntil.FINAL or job.attempt == 0
         return job.unique_key is not None and not job.is_final and is_held
 
-    def without_key(self, holder: JobId) -> Whole:
+    def without_unique_key(self, holder: JobId) -> JobExport:
         """The same job without its unique key, which another one has: better two than none."""
         detail = f"it came without its unique key {self.job.unique_key}, which {holder} holds"
-        said = Event(kind=EventKind.NOTE, job_id=self.job.id, queue=self.job.queue, detail=detail)
+        said = Event(kind=EventKind.COMMENT, job_id=self.job.id, queue=self.job.queue, detail=detail)
         return replace(self, job=replace(self.job, unique_key=None), events=(*self.events, said))
 
 
@@ -70,7 +71,7 @@ def fingerprint(job: Job, *, with_end: bool = False) -> int:
     return int.from_bytes(blake2b(packed, digest_size=_WORDS).digest())
 
 
-class Moved(msgspec.Struct, frozen=True, kw_only=True):
+class MoveResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was new in the new store, by what it is."""
 
     jobs: int = 0
@@ -82,7 +83,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     deleted: int = 0
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class MoveComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Both stores side by side: how many jobs of the old one were looked at, which are missing in the new one
     or are another there, and the sums of the fingerprints of both. Those that have come there and are not
     there any more, because they were done and pruned or somebody has deleted them, are `forgotten`. Jobs of

@@ -21,12 +21,13 @@ _STEPS: Final = tuple({ord("["): 1, ord("]"): -1}.get(each, 0) for each in range
 _ROUNDS: Final = 8
 
 
-def is_deeper(text: bytes, most: int = MAX_DEPTH) -> bool:
-    """Whether lists and objects stand in each other more than `most` deep; for JSON that is well formed."""
-    if len(text) <= 2 * most or text.count(b"[") + text.count(b"{") <= most:
+def is_deeper(text: bytes, max_depth: int = MAX_DEPTH) -> bool:
+    """Whether lists and objects stand in each other more than `max_depth` deep; for JSON that is well
+    formed."""
+    if len(text) <= 2 * max_depth or text.count(b"[") + text.count(b"{") <= max_depth:
         return False
     brackets = _TEXTS.sub(b"", text).translate(_ONE_KIND, _OTHERS)
-    rounds = min(most, _ROUNDS)
+    rounds = min(max_depth, _ROUNDS)
     for _ in range(rounds):
         brackets = brackets.replace(b"[]", b"")  # the innermost go, all at once
-    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > most - rounds
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth - rounds

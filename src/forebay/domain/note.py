@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from forebay.domain.job import QueueName
 from forebay.domain.lease import Lease
-from forebay.domain.text import clean
+from forebay.domain.text import clean_text
 from forebay.errors import InvalidJob
 
 MAX_LINES: Final = 200
@@ -18,7 +18,7 @@ MAX_LINE: Final = 2_000
 MAX_STEPS: Final = 1_000
 MAX_STEP_NAME: Final = 200
 MAX_LEVEL: Final = 20
-_LINES_OF_AN_ATTEMPT: Final = 2**32  # more than one can say
+_LINES_PER_ATTEMPT: Final = 2**32  # more than one can say
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +45,12 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
 
     @property
-    def place(self) -> int | None:
+    def position(self) -> int | None:
         """Where it stands among all lines of its job, if it has a number: by attempt, then by number."""
-        return self.attempt * _LINES_OF_AN_ATTEMPT + self.number if self.number else None
+        return self.attempt * _LINES_PER_ATTEMPT + self.number if self.number else None
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a job that is done: a later attempt takes its result and does not do it again."""
 
     name: str
@@ -59,77 +59,80 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     at: int = 0
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """News from the holder of a lease, for the store to keep with the job. Encrypted results of steps are
     bound to `queue`; stores do not look at it."""
 
     lease: Lease
     progress: Progress | None = None
     lines: tuple[LogLine, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepResult, ...] = ()
     queue: QueueName | None = None
 
 
-class Notes(msgspec.Struct, frozen=True, kw_only=True):
+class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
     """All that is kept of a job's notes: the latest progress, the last lines, the steps in order."""
 
     progress: Progress | None = None
     lines: tuple[LogLine, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepResult, ...] = ()
 
-    def joined_by(self, news: Notes) -> Notes:
+    def merge(self, later: JobProgress) -> JobProgress:
         """These notes and the later ones, within what a job may keep; the first step of a name stays."""
         steps = {step.name: step for step in self.steps}
-        for step in news.steps:
+        for step in later.steps:
             if len(steps) < MAX_STEPS:
                 steps.setdefault(step.name, step)
-        known = {line.place for line in self.lines} - {None}
-        lines = [line for line in news.lines if line.place not in known]
-        return Notes(
-            progress=news.progress or self.progress,
+        known = {line.position for line in self.lines} - {None}
+        lines = [line for line in later.lines if line.position not in known]
+        return JobProgress(
+            progress=later.progress or self.progress,
             lines=(*self.lines, *lines)[-MAX_LINES:],
             steps=tuple(steps.values()),
         )
 
 
-def number_at(place: int, attempt: int) -> int:
+def number_at(position: int, attempt: int) -> int:
     """The number of the line of this attempt at this place; 0 if it was put there without one."""
-    return max(0, place - attempt * _LINES_OF_AN_ATTEMPT)
+    return max(0, position - attempt * _LINES_PER_ATTEMPT)
 
 
 def check_step_name(name: object) -> None:
     """Raise InvalidJob unless this can name a step."""
-    if not isinstance(name, str) or not 1 <= len(name) <= MAX_STEP_NAME or clean(name) != name:
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_STEP_NAME or clean_text(name) != name:
         raise InvalidJob(
             f"the name of a step must be a text of 1 to {MAX_STEP_NAME} characters, not {name!r:.60}",
             field="name",
         )
 
 
-def as_kept(note: Note, now: int) -> Notes:
+def normalize_update(update: ProgressUpdate, now: int) -> JobProgress:
     """What a store keeps of a note: with the attempt and the store's time, every text cut and clean.
 
     The names of steps stay as they are: two that were cut to the same name would be one step.
     """
-    attempt = note.lease.attempt
-    progress = note.progress
+    attempt = update.lease.attempt
+    progress = update.progress
     if progress is not None:
         progress = Progress(
             done=_finite(progress.done) or 0.0,
             total=None if progress.total is None else _finite(progress.total),
-            message=clean(progress.message)[:MAX_LINE],
+            message=clean_text(progress.message)[:MAX_LINE],
             attempt=attempt,
             at=now,
         )
-    return Notes(
+    return JobProgress(
         progress=progress,
         lines=tuple(
             replace(
-                line, level=clean(line.level)[:MAX_LEVEL], text=clean(line.text)[:MAX_LINE], attempt=attempt
+                line,
+                level=clean_text(line.level)[:MAX_LEVEL],
+                text=clean_text(line.text)[:MAX_LINE],
+                attempt=attempt,
             )
-            for line in note.lines[-MAX_LINES:]
+            for line in update.lines[-MAX_LINES:]
         ),
-        steps=tuple(replace(step, attempt=attempt, at=now) for step in note.steps),
+        steps=tuple(replace(step, attempt=attempt, at=now) for step in update.steps),
     )
 
 

@@ -62,14 +62,14 @@ def groups_in(claims: Claims, claim: str) -> frozenset[str]:
     """Return the groups in a claim: a list of texts, or one text. A name with dots may be a path."""
     value = claims.get(claim)
     if value is None:
-        value = _at(claims, claim.split("."))
+        value = _value_at(claims, claim.split("."))
     values: Iterable[Any] = value if isinstance(value, list) else (value,)
     return frozenset(one for one in values if isinstance(one, str))
 
 
 def has_groups(claims: Claims, claim: str) -> bool:
     """Return whether the claims say anything about groups."""
-    return claims.get(claim) is not None or _at(claims, claim.split(".")) is not None
+    return claims.get(claim) is not None or _value_at(claims, claim.split(".")) is not None
 
 
 def user_name(claims: Claims) -> str:
@@ -83,7 +83,7 @@ def user_name(claims: Claims) -> str:
     return PREFIX + quote(name, safe=_PLAIN)
 
 
-def _at(claims: Claims, path: list[str]) -> Any:
+def _value_at(claims: Claims, path: list[str]) -> Any:
     found: Any = claims
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None

@@ -27,7 +27,7 @@ class Completed(msgspec.Struct, frozen=True):
 
     result: bytes | None = None
     follow_ups: tuple[NewJob, ...] = ()
-    is_within: bool = False
+    is_in_caller_tx: bool = False
     cost: int | None = None
 
 
@@ -67,11 +67,11 @@ class Interrupted(msgspec.Struct, frozen=True):
     cost: int | None = None
 
 
-class Held(msgspec.Struct, frozen=True):
+class Parked(msgspec.Struct, frozen=True):
     """This program cannot run the job, and another one may: it waits behind a gate. Not a failure. `started`
     says that the task had begun before this showed."""
 
-    gate: str
+    lane: str
     reason: str = ""
     started: bool = False
 
@@ -83,4 +83,4 @@ class Lost(msgspec.Struct, frozen=True):
     started: bool = True
 
 
-Outcome = Completed | Failed | Snoozed | Discarded | Cancelled | Interrupted | Held | Lost
+Outcome = Completed | Failed | Snoozed | Discarded | Cancelled | Interrupted | Parked | Lost

@@ -11,13 +11,13 @@ from forebay.domain.queue import Queue
 from forebay.errors import QueueFull, RateLimited
 
 # A pace is that of the last minute, or of so many jobs if these took less.
-PACE_MS: Final = 60_000
-PACE_JOBS: Final = 1_000
+THROUGHPUT_WINDOW_MS: Final = 60_000
+THROUGHPUT_JOBS: Final = 1_000
 # No bucket takes longer than this to fill, so one that was not used for twice as long can be forgotten.
 FULL_AFTER_MS: Final = 3_600_000
 
 
-class Pace(NamedTuple):
+class Throughput(NamedTuple):
     """So many jobs of a queue were completed in so much time."""
 
     jobs: int
@@ -28,13 +28,14 @@ class Pace(NamedTuple):
         return jobs * self.ms // self.jobs if self.jobs else None
 
 
-def pace_of(jobs: int, first_at: int | None, now: int) -> Pace:
-    """The pace of a queue whose last `jobs` were completed from `first_at` on, up to PACE_JOBS of them."""
-    is_fast = jobs >= PACE_JOBS and first_at is not None
-    return Pace(jobs, max(1, now - (first_at or 0)) if is_fast else PACE_MS)
+def throughput_of(jobs: int, first_at: int | None, now: int) -> Throughput:
+    """The pace of a queue whose last `jobs` were completed from `first_at` on, up to THROUGHPUT_JOBS of
+    them."""
+    is_fast = jobs >= THROUGHPUT_JOBS and first_at is not None
+    return Throughput(jobs, max(1, now - (first_at or 0)) if is_fast else THROUGHPUT_WINDOW_MS)
 
 
-class Rate(NamedTuple):
+class EnqueueRate(NamedTuple):
     """How fast a queue takes jobs: of everybody, or of one client. `scope` names its bucket."""
 
     scope: str
@@ -47,79 +48,86 @@ def is_rate(scope: str) -> bool:
     return scope.startswith(("enqueue:", "client:"))
 
 
-def rates_of(queue: Queue, client: str | None) -> Iterator[Rate]:
+def rates_of(queue: Queue, client: str | None) -> Iterator[EnqueueRate]:
     """The rates that hold for a new job of this client. All who do not say who they are count as one."""
     settings, scope = queue.settings, queue_scope(queue.name)
     if settings.enqueue_rate is not None:
         limit = Limit(scope=scope, rate=settings.enqueue_rate, burst=settings.enqueue_burst)
-        yield Rate(f"enqueue:{queue.name}", limit)
+        yield EnqueueRate(f"enqueue:{queue.name}", limit)
     if settings.client_rate is not None:
         limit = Limit(scope=scope, rate=settings.client_rate, burst=settings.client_burst)
-        yield Rate(f"client:{queue.name}:{client or ''}", limit, client or "")
+        yield EnqueueRate(f"client:{queue.name}:{client or ''}", limit, client or "")
 
 
-class Turnstile:
+class EnqueueRateLimiter:
     """The rates of one insert: what is left in their buckets, and what its jobs take.
 
     `load` answers what is stored of a bucket. Whoever uses this sees to it that nobody else does at the same
     time, and writes `taken` in the end.
     """
 
-    def __init__(self, now: int, load: Callable[[str], Bucket | None], together: Sequence[NewJob]) -> None:
+    def __init__(self, now: int, load: Callable[[str], Bucket | None], batch: Sequence[NewJob]) -> None:
         self._now = now
         self._load = load
-        self._together = together  # jobs that are accepted all or not at all; none if each counts alone
-        self._found: dict[str, Bucket] = {}
-        self.taken: dict[str, Bucket] = {}
+        self._batch = batch  # jobs that are accepted all or not at all; none if each counts alone
+        self._loaded_buckets: dict[str, Bucket] = {}
+        self.changed_buckets: dict[str, Bucket] = {}
 
-    def enter(self, queue: Queue, job: NewJob) -> None:
+    def take_tokens(self, queue: Queue, job: NewJob) -> None:
         """Take a token of each of its rates for a new job, or raise RateLimited."""
         left: dict[str, Bucket] = {}
         for rate in rates_of(queue, job.client):
-            bucket = self.taken.get(rate.scope) or self._bucket(rate)
+            bucket = self.changed_buckets.get(rate.scope) or self._load_bucket(rate)
             if not rate.limit.tokens(bucket, self._now):
                 raise self._refusal(rate, queue)
-            left[rate.scope] = rate.limit.spent(bucket, 1, self._now)
-        self.taken.update(left)
+            left[rate.scope] = rate.limit.spend(bucket, 1, self._now)
+        self.changed_buckets.update(left)
 
-    def _bucket(self, rate: Rate) -> Bucket:
-        if rate.scope not in self._found:
-            self._found[rate.scope] = self._usable(rate.limit, self._load(rate.scope))
-        return self._found[rate.scope]
+    def _load_bucket(self, rate: EnqueueRate) -> Bucket:
+        if rate.scope not in self._loaded_buckets:
+            self._loaded_buckets[rate.scope] = self._usable_bucket(rate.limit, self._load(rate.scope))
+        return self._loaded_buckets[rate.scope]
 
-    def _usable(self, limit: Limit, stored: Bucket | None) -> Bucket:
+    def _usable_bucket(self, limit: Limit, stored: Bucket | None) -> Bucket:
         # A refusal writes nothing, so a bucket of a time that is still to come does not fill. Where the clock
         # was set back further than it takes to fill it, nobody shall wait that long.
-        if stored is None or stored.at > self._now + limit.most_at_once * limit.per_ms // (limit.rate or 1):
-            return limit.full(self._now)
+        if stored is None or stored.refilled_at > self._now + limit.burst_size * limit.per_ms // (
+            limit.rate or 1
+        ):
+            return limit.full_bucket(self._now)
         return stored
 
-    def _refusal(self, rate: Rate, queue: Queue) -> RateLimited:
+    def _refusal(self, rate: EnqueueRate, queue: Queue) -> RateLimited:
         """What all of them take, and not only those up to this one, says when it is worth to ask again."""
-        if not self._together:
-            bucket = self.taken.get(rate.scope) or self._bucket(rate)
-            return rate_limited(queue.name, rate.client, rate.limit, rate.limit.wait_ms(bucket, self._now))
+        if not self._batch:
+            bucket = self.changed_buckets.get(rate.scope) or self._load_bucket(rate)
+            return rate_limited_error(
+                queue.name, rate.client, rate.limit, rate.limit.wait_ms(bucket, self._now)
+            )
         wanted = sum(
-            job.queue == queue.name and rate.client in (None, job.client or "") for job in self._together
+            job.queue == queue.name and rate.client in (None, job.client or "") for job in self._batch
         )
-        return rate_limited(
-            queue.name, rate.client, rate.limit, wait_for(rate.limit, self._bucket(rate), wanted, self._now)
+        return rate_limited_error(
+            queue.name,
+            rate.client,
+            rate.limit,
+            time_until_tokens(rate.limit, self._load_bucket(rate), wanted, self._now),
         )
 
 
-def wait_for(limit: Limit, bucket: Bucket, jobs: int, now: int) -> int | None:
+def time_until_tokens(limit: Limit, bucket: Bucket, jobs: int, now: int) -> int | None:
     """After how long so many jobs may come together; None if there are never so many tokens."""
-    if jobs > limit.most_at_once:
+    if jobs > limit.burst_size:
         return None
-    return limit.wait_ms(limit.spent(bucket, jobs - 1, now), now)
+    return limit.wait_ms(limit.spend(bucket, jobs - 1, now), now)
 
 
-def rate_limited(queue: str, client: str | None, limit: Limit, wait_ms: int | None) -> RateLimited:
+def rate_limited_error(queue: str, client: str | None, limit: Limit, wait_ms: int | None) -> RateLimited:
     """The error of a job that comes too soon; without a wait, of a batch that is too large."""
     whose = "" if client is None else f" of client {client!r}" if client else " of clients without a name"
-    takes = f"{limit.rate} jobs a second{whose}, {limit.most_at_once} at once"
+    takes = f"{limit.rate} jobs a second{whose}, {limit.burst_size} at once"
     return RateLimited(
-        f"queue {queue} takes {takes}: {_advice(wait_ms)}",
+        f"queue {queue} takes {takes}: {_retry_text(wait_ms)}",
         queue=queue,
         client=client,
         limit=limit.rate or 0,
@@ -127,7 +135,7 @@ def rate_limited(queue: str, client: str | None, limit: Limit, wait_ms: int | No
     )
 
 
-def queue_full(queue: str, limit: int, wait_ms: int | None) -> QueueFull:
+def queue_full_error(queue: str, limit: int, wait_ms: int | None) -> QueueFull:
     """The error of a job that has no room; `wait_ms` is when the pace of the queue promises some."""
     return QueueFull(
         f"queue {queue} is full: {limit} pending jobs are allowed",
@@ -137,13 +145,19 @@ def queue_full(queue: str, limit: int, wait_ms: int | None) -> QueueFull:
     )
 
 
-def room_after(
-    pace: Callable[[], Pace], queue: str, now: int, *, length: int, limit: int, together: Sequence[NewJob]
+def time_until_room(
+    throughput: Callable[[], Throughput],
+    queue: str,
+    now: int,
+    *,
+    length: int,
+    limit: int,
+    batch: Sequence[NewJob],
 ) -> int | None:
     """After how long a queue of this length should have room for one job, or for all that come together and
     are to run now; None where nobody can tell, or where they are more than it ever takes."""
-    wanted = max(1, sum(job.queue == queue and _counts_now(job, now) for job in together))
-    return None if wanted > limit else pace().wait_ms(max(0, length - limit) + wanted)
+    wanted = max(1, sum(job.queue == queue and _counts_now(job, now) for job in batch))
+    return None if wanted > limit else throughput().wait_ms(max(0, length - limit) + wanted)
 
 
 def _counts_now(job: NewJob, now: int) -> bool:
@@ -151,5 +165,5 @@ def _counts_now(job: NewJob, now: int) -> bool:
     return not job.depends_on and (now + job.delay_ms if job.run_at is None else job.run_at) <= now
 
 
-def _advice(wait_ms: int | None) -> str:
+def _retry_text(wait_ms: int | None) -> str:
     return "ask for fewer in one call" if wait_ms is None else f"try again in {wait_ms / 1_000:g} s"

@@ -32,7 +32,7 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     created_before: int | None = None
     finished_before: int | None = None
     unique_key: str | None = None
-    once_key: str | None = None
+    idempotency_key: str | None = None
     correlation_id: str | None = None
     parent_id: JobId | None = None
     tags: tuple[str, ...] = ()
@@ -51,14 +51,14 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a list. `after` continues it and is None at the end; a page may be short of its
     limit, or even empty, and still have a next one, because a look at rows is limited too. Then
-    `stopped_at` is when the last job that was looked at was created: older ones were not."""
+    `scanned_back_to` is when the last job that was looked at was created: older ones were not."""
 
     jobs: tuple[JobSummary, ...]
     after: str | None = None
-    stopped_at: int | None = None
+    scanned_back_to: int | None = None
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
+class JobStateInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What has become of a job so far, without what it carries. `error` is that of its last bad attempt."""
 
     id: JobId
@@ -71,9 +71,9 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     error: PastError | None
 
 
-def fate_of(job: Job) -> Fate:
+def state_info_of(job: Job) -> JobStateInfo:
     """The fate of a job."""
-    return Fate(
+    return JobStateInfo(
         id=job.id,
         seq=job.seq,
         queue=job.queue,
@@ -119,15 +119,15 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     starts_in_ms: int | None
 
 
-class HeldJobs(msgspec.Struct, frozen=True, kw_only=True):
+class LaneCount(msgspec.Struct, frozen=True, kw_only=True):
     """How many pending jobs of a queue wait behind one gate."""
 
     queue: QueueName
-    gate: str
+    lane: str
     jobs: int
 
 
-class Archived(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The line that stays of a pruned job. `day` is the UTC day on which it ended."""
 
     id: JobId
@@ -144,7 +144,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at the store itself found; `problems` is empty when all is well."""
 
     engine: str
@@ -152,7 +152,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-class Vitals(msgspec.Struct, frozen=True, kw_only=True):
+class ServerUsage(msgspec.Struct, frozen=True, kw_only=True):
     """How much of what its server has a store uses; None where there is no such thing, or nobody says.
     Without a limit of its own a server has the memory of its machine. `evicted` counts keys that it has
     thrown away since it was started."""
@@ -164,9 +164,9 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     connection_limit: int | None = None
 
 
-def share(part: int | None, whole: int | None) -> float | None:
+def used_ratio(used: int | None, total: int | None) -> float | None:
     """How much of a whole is used; None where there is no such thing, or nobody says."""
-    return part / whole if part is not None and whole else None
+    return used / total if used is not None and total else None
 
 
 def page_end(after: str) -> int:

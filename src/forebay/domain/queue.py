@@ -56,14 +56,14 @@ class Stagger(NamedTuple):
     every_ms: int
 
 
-def stagger_duty(queue: str) -> str:
+def stagger_task_name(queue: str) -> str:
     """The duty that is taken by whoever releases jobs of a staggered queue."""
     return f"promote {queue}"
 
 
-def _check_whole(name: str, value: int, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+def _check_integer(name: str, value: int, minimum: int, maximum: int) -> None:
+    if type(value) is not int or not minimum <= value <= maximum:
+        raise ConfigError(f"{name} must be a whole number from {minimum} to {maximum}, not {value!r}")
 
 
 def _check_points(name: str, value: float) -> None:
@@ -79,7 +79,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     0 meaning until somebody purges them; with `archive` a line about each stays for `keep_archive_ms`
     (0: for ever). `enqueue_rate` is how many new jobs a second it takes, `client_rate` how many of one
     client; after a pause a burst may come together, twice the rate unless said otherwise.
-    `share_weights` says which shares count for more than one (see `domain/share.py`).
+    `fairness_weights` says which shares count for more than one (see `domain/share.py`).
     Of jobs that come due together no more than `promote_per_second` become pending.
     """
 
@@ -103,42 +103,42 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     enqueue_burst: int | None = None
     client_rate: int | None = None
     client_burst: int | None = None
-    share_weights: dict[str, int] = {}
+    fairness_weights: dict[str, int] = {}
     promote_per_second: int | None = None
 
     def __post_init__(self) -> None:
-        _check_whole("weight", self.weight, 1, 1_000)
-        _check_whole("lease_ms", self.lease_ms, MIN_LEASE_MS, DAY_MS)
+        _check_integer("weight", self.weight, 1, 1_000)
+        _check_integer("lease_ms", self.lease_ms, MIN_LEASE_MS, DAY_MS)
         if self.max_length is not None:
-            _check_whole("max_length", self.max_length, 1, MAX_LENGTH)
+            _check_integer("max_length", self.max_length, 1, MAX_LENGTH)
         self._check_priorities()
         self._check_scoring()
         for name in ("keep_finished_ms", "keep_dead_ms", "keep_archive_ms"):
-            _check_whole(name, getattr(self, name), 0, 100 * 366 * DAY_MS)
+            _check_integer(name, getattr(self, name), 0, 100 * 366 * DAY_MS)
         self._check_rate("enqueue")
         self._check_rate("client")
-        check_weights(self.share_weights)
+        check_weights(self.fairness_weights)
         if self.promote_per_second is not None:
-            _check_whole("promote_per_second", self.promote_per_second, 1, MAX_PROMOTED)
+            _check_integer("promote_per_second", self.promote_per_second, 1, MAX_PROMOTED)
 
     def _check_rate(self, kind: str) -> None:
         rate, burst = getattr(self, f"{kind}_rate"), getattr(self, f"{kind}_burst")
         if rate is not None:
-            _check_whole(f"{kind}_rate", rate, 1, MAX_RATE)
+            _check_integer(f"{kind}_rate", rate, 1, MAX_RATE)
         if burst is not None:
             if rate is None:
                 raise ConfigError(f"{kind}_burst goes with {kind}_rate")
             # So that a bucket which nobody has used for a while is full, and can be forgotten.
-            _check_whole(f"{kind}_burst", burst, 1, min(MAX_RATE, 3_600 * rate))
+            _check_integer(f"{kind}_burst", burst, 1, min(MAX_RATE, 3_600 * rate))
 
     def _check_priorities(self) -> None:
-        _check_whole("min_priority", self.min_priority, MIN_PRIORITY, MAX_PRIORITY)
-        _check_whole("max_priority", self.max_priority, self.min_priority, MAX_PRIORITY)
-        _check_whole("default_priority", self.default_priority, self.min_priority, self.max_priority)
+        _check_integer("min_priority", self.min_priority, MIN_PRIORITY, MAX_PRIORITY)
+        _check_integer("max_priority", self.max_priority, self.min_priority, MAX_PRIORITY)
+        _check_integer("default_priority", self.default_priority, self.min_priority, self.max_priority)
 
     def _check_scoring(self) -> None:
-        _check_whole("aging_ms", self.aging_ms, 1, STRICT_AGING_MS)
-        _check_whole("deadline_horizon_ms", self.deadline_horizon_ms, 8, 366 * DAY_MS)
+        _check_integer("aging_ms", self.aging_ms, 1, STRICT_AGING_MS)
+        _check_integer("deadline_horizon_ms", self.deadline_horizon_ms, 8, 366 * DAY_MS)
         _check_points("retry_penalty", self.retry_penalty)
         _check_points("deadline_weight", self.deadline_weight)
         if self.max_aging_bonus is not None:
@@ -171,7 +171,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         jobs = max(1, rate // 10)
         return Stagger(jobs, -(-1_000 * jobs // rate))
 
-    def changed(self, changes: Mapping[str, object]) -> QueueSettings:
+    def with_changes(self, changes: Mapping[str, object]) -> QueueSettings:
         """These settings with some replaced; raises ConfigError naming what is wrong.
 
         Setting `mode` also sets what the mode stands for; single settings given beside it win.
@@ -196,8 +196,8 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     name: QueueName
     state: QueueState = QueueState.ACTIVE
     settings: QueueSettings = QueueSettings()
-    rank_version: int = 1
-    reordering: bool = False
+    scoring_version: int = 1
+    is_rescoring: bool = False
     created_at: int = 0
     updated_at: int = 0
 
@@ -222,15 +222,15 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
             return f"queue {self.name} is full: {limit} pending jobs are allowed"
         return ""
 
-    def configured(self, settings: QueueSettings, state: QueueState | None, now: int) -> Queue:
-        """This queue with new settings; a change of scoring raises `rank_version`."""
+    def with_settings(self, settings: QueueSettings, state: QueueState | None, now: int) -> Queue:
+        """This queue with new settings; a change of scoring raises `scoring_version`."""
         rescored = settings.scoring != self.settings.scoring
         return replace(
             self,
             settings=settings,
             state=state or self.state,
-            rank_version=self.rank_version + rescored,
-            reordering=self.reordering or rescored,
+            scoring_version=self.scoring_version + rescored,
+            is_rescoring=self.is_rescoring or rescored,
             updated_at=now,
         )
 

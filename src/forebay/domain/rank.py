@@ -19,7 +19,7 @@ import msgspec
 
 STRICT_AGING_MS: Final = 2**40
 STEPS: Final = 8
-GREATEST_PENALTY: Final = 100_000
+MAX_PENALTY: Final = 100_000
 
 
 class Scoring(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,39 +34,39 @@ class Scoring(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cap_ms(self) -> int:
         """The wait after which a job's age earns nothing more; 0 for a queue without a cap."""
-        return 0 if self.cap is None else worth_ms(self, self.cap)
+        return 0 if self.cap is None else points_to_ms(self, self.cap)
 
 
-class Place(NamedTuple):
+class QueueRank(NamedTuple):
     """Where a job stands in its queue's order, and when that has to be worked out again."""
 
-    capped: bool
+    age_capped: bool
     rank: int
     rescore_at: int | None
 
 
-def place(
+def compute_rank(
     scoring: Scoring, *, ready_at: int, priority: int, failures: int, deadline_at: int | None, now: int
-) -> Place:
+) -> QueueRank:
     """The place of a waiting job at the time `now`."""
     points = priority * 1_000
     next_step = None
     if failures:
-        points -= min(failures * scoring.retry_penalty, GREATEST_PENALTY)
+        points -= min(failures * scoring.retry_penalty, MAX_PENALTY)
     if deadline_at is not None:
         step, next_step = deadline_step(scoring, deadline_at, now)
         points += scoring.deadline_weight * step * step // (STEPS * STEPS)
-    worth = worth_ms(scoring, points)
+    worth = points_to_ms(scoring, points)
     if scoring.cap is None:
-        return Place(False, ready_at - worth, next_step)
+        return QueueRank(False, ready_at - worth, next_step)
     capped_from = ready_at + scoring.cap_ms
     if now >= capped_from:
-        return Place(True, -worth, next_step)
+        return QueueRank(True, -worth, next_step)
     rescore_at = capped_from if next_step is None else min(capped_from, next_step)
-    return Place(False, ready_at - worth, rescore_at)
+    return QueueRank(False, ready_at - worth, rescore_at)
 
 
-def worth_ms(scoring: Scoring, points: int) -> int:
+def points_to_ms(scoring: Scoring, points: int) -> int:
     """The wait that is worth this many thousandths of a point."""
     product = points * scoring.aging_ms
     return product // 1_000 if product >= 0 else -(-product // 1_000)
@@ -85,6 +85,6 @@ def deadline_step(scoring: Scoring, deadline_at: int, now: int) -> tuple[int, in
     return step, begins_at + -(-horizon * (step + 1) // STEPS)
 
 
-def lead(scoring: Scoring, place: Place, now: int) -> int:
+def effective_priority(scoring: Scoring, queue_rank: QueueRank, now: int) -> int:
     """What a claim compares between the two classes: the greater lead goes first, ties by seq."""
-    return (scoring.cap_ms if place.capped else now) - place.rank
+    return (scoring.cap_ms if queue_rank.age_capped else now) - queue_rank.rank

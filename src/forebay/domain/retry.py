@@ -12,7 +12,7 @@ from forebay.errors import ConfigError
 
 MAX_RETRIES: Final = 100
 MAX_DELAY_MS: Final = 366 * 86_400_000
-ENOUGH_DOUBLINGS: Final = 60  # 2**60 ms is past every ceiling
+MAX_DOUBLINGS: Final = 60  # 2**60 ms is past every ceiling
 
 
 class Curve(StrEnum):
@@ -45,12 +45,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     jitter_ms: int = 0
 
     def __post_init__(self) -> None:
-        _check_whole("max_retries", self.max_retries, 0, MAX_RETRIES)
-        _check_whole("max_crashes", self.max_crashes, 0, MAX_RETRIES)
-        _check_whole("base_ms", self.base_ms, 0, MAX_DELAY_MS)
-        _check_whole("floor_ms", self.floor_ms, 0, MAX_DELAY_MS)
-        _check_whole("ceiling_ms", self.ceiling_ms, self.floor_ms, MAX_DELAY_MS)
-        _check_whole("jitter_ms", self.jitter_ms, 0, MAX_DELAY_MS)
+        _check_integer("max_retries", self.max_retries, 0, MAX_RETRIES)
+        _check_integer("max_crashes", self.max_crashes, 0, MAX_RETRIES)
+        _check_integer("base_ms", self.base_ms, 0, MAX_DELAY_MS)
+        _check_integer("floor_ms", self.floor_ms, 0, MAX_DELAY_MS)
+        _check_integer("ceiling_ms", self.ceiling_ms, self.floor_ms, MAX_DELAY_MS)
+        _check_integer("jitter_ms", self.jitter_ms, 0, MAX_DELAY_MS)
         if not (math.isfinite(self.factor) and self.factor >= 1.0):
             raise ConfigError(f"factor must be a number of at least 1, not {self.factor!r}")
         if not -1.0 <= self.jitter_low <= self.jitter_high <= 1.0:
@@ -59,14 +59,14 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def delay_ms(self, failures: int, roll: float) -> int:
         """The wait after the given number of failures; `roll` is a number from 0 to 1."""
         spread = self.jitter_low + roll * (self.jitter_high - self.jitter_low)
-        delay = self._grown(max(failures, 1)) * (1.0 + spread) + roll * self.jitter_ms
+        delay = self._base_delay_ms(max(failures, 1)) * (1.0 + spread) + roll * self.jitter_ms
         return round(min(max(delay, self.floor_ms), self.ceiling_ms))
 
     def longest_wait_ms(self) -> int:
         """The sum of all delays if every retry is used and the dice fall badly."""
         return sum(self.delay_ms(n, 1.0) for n in range(1, self.max_retries + 1))
 
-    def _grown(self, failures: int) -> float:
+    def _base_delay_ms(self, failures: int) -> float:
         match self.curve:
             case Curve.FIXED:
                 return float(self.base_ms)
@@ -75,15 +75,15 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             case Curve.FIBONACCI:
                 return float(self.base_ms * _fibonacci(failures))
             case Curve.EXPONENTIAL:
-                return self._doubled(failures)
+                return self._exponential_delay_ms(failures)
             case _:
                 assert_never(self.curve)
 
-    def _doubled(self, failures: int) -> float:
+    def _exponential_delay_ms(self, failures: int) -> float:
         # The exponent is held down so that a float never overflows; the ceiling has long been reached.
         steps = min(failures - 1, 1_000)
-        if steps * math.log2(self.factor) > ENOUGH_DOUBLINGS:
-            return self.base_ms * 2.0**ENOUGH_DOUBLINGS
+        if steps * math.log2(self.factor) > MAX_DOUBLINGS:
+            return self.base_ms * 2.0**MAX_DOUBLINGS
         return float(self.base_ms * self.factor**steps)
 
 
@@ -94,9 +94,9 @@ def _fibonacci(n: int) -> int:
     return a
 
 
-def _check_whole(name: str, value: int, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+def _check_integer(name: str, value: int, minimum: int, maximum: int) -> None:
+    if type(value) is not int or not minimum <= value <= maximum:
+        raise ConfigError(f"{name} must be a whole number from {minimum} to {maximum}, not {value!r}")
 
 
 DEFAULT_POLICY: Final = RetryPolicy()

@@ -1,4 +1,4 @@
-"""Schedules: what shall be enqueued when (`Definition`), and how far that has come (`Schedule`)."""
+"""Schedules: what shall be enqueued when (`ScheduleDefinition`), and how far that has come (`Schedule`)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from forebay.domain.job import (
     JobId,
     NewJob,
     UniqueUntil,
+    check_integer,
     check_text,
-    check_whole,
 )
 from forebay.domain.zone import zone_of
 from forebay.errors import ConfigError
@@ -25,14 +25,14 @@ from forebay.errors import ConfigError
 MAX_NAME: Final = 100
 MIN_EVERY_MS: Final = 1_000
 MAX_LENGTH_MS: Final = 366 * DAY_MS
-MAX_CAUGHT_UP: Final = 1_000
-FIRINGS_KEPT: Final = 100
+MAX_CATCH_UP: Final = 1_000
+MAX_STORED_RUNS: Final = 100
 
 
 class CatchUp(StrEnum):
     """What becomes of the runs that were missed because nobody was there to fire them."""
 
-    ALL = "all"  # the newest `catch_up_most` of the last `catch_up_ms`
+    ALL = "all"  # the newest `catch_up_limit` of the last `catch_up_ms`
     LATEST = "latest"
     NONE = "none"
 
@@ -45,7 +45,7 @@ class Overlap(StrEnum):
     QUEUE = "queue"  # one waits for it; those before that one are skipped
 
 
-class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a schedule shall do. Exactly one of `cron`, `every_ms` and `at` says when.
 
     Each run is a copy of `job`. Intervals count from `start_at`, or from 1970, so that every hour is the full
@@ -62,19 +62,19 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     end_at: int | None = None
     jitter_ms: int = 0
     catch_up: CatchUp = CatchUp.ALL
-    catch_up_most: int = 10
+    catch_up_limit: int = 10
     catch_up_ms: int = DAY_MS
     overlap: Overlap = Overlap.ALLOW
     unique_key: str | None = None
     unique_ms: int = 300_000
-    max_firings: int | None = None
+    max_runs: int | None = None
     expires_ms: int | None = None
     deadline_ms: int | None = None
     # Said in the code of a program, which says it again with each start.
     is_declared: bool = False
 
     def __post_init__(self) -> None:
-        check_text("name", self.name, most=MAX_NAME)
+        check_text("name", self.name, max_length=MAX_NAME)
         self._check_when()
         self._check_numbers()
         self._check_job()
@@ -83,16 +83,16 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_one_off(self) -> bool:
         return self.at is not None
 
-    def has_timing_of(self, other: Definition) -> bool:
+    def has_timing_of(self, other: ScheduleDefinition) -> bool:
         """Whether both mean the same times, so that what comes next need not be worked out again."""
         return _timing(self) == _timing(other)
 
-    def when(self) -> str:
+    def describe_times(self) -> str:
         """The times as a person would say them."""
         if self.cron is not None:
             return self.cron if self.timezone == "UTC" else f"{self.cron} ({self.timezone})"
         if self.every_ms is not None:
-            return f"every {_length(self.every_ms)}"
+            return f"every {_format_length(self.every_ms)}"
         return f"at {iso(self.at or 0)}"
 
     def _check_when(self) -> None:
@@ -102,30 +102,30 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.cron is not None:
             parse_cron(self.cron)
         if self.every_ms is not None:
-            check_whole("every_ms", self.every_ms, MIN_EVERY_MS, MAX_LENGTH_MS)
+            check_integer("every_ms", self.every_ms, MIN_EVERY_MS, MAX_LENGTH_MS)
         for name, value in (("at", self.at), ("start_at", self.start_at), ("end_at", self.end_at)):
             if value is not None:
-                check_whole(name, value, 0, LATEST_AT)
+                check_integer(name, value, 0, LATEST_AT)
         if self.end_at is not None and self.end_at < (self.start_at or 0):
             raise ConfigError(f"schedule {self.name} would end before it starts")
 
     def _check_numbers(self) -> None:
-        check_whole("jitter_ms", self.jitter_ms, 0, DAY_MS)
-        check_whole("catch_up_most", self.catch_up_most, 1, MAX_CAUGHT_UP)
-        check_whole("catch_up_ms", self.catch_up_ms, 0, MAX_LENGTH_MS)
+        check_integer("jitter_ms", self.jitter_ms, 0, DAY_MS)
+        check_integer("catch_up_most", self.catch_up_limit, 1, MAX_CATCH_UP)
+        check_integer("catch_up_ms", self.catch_up_ms, 0, MAX_LENGTH_MS)
         # Shorter than the pace of those who look, it would tell nothing apart.
-        check_whole("unique_ms", self.unique_ms, MIN_EVERY_MS, MAX_LENGTH_MS)
+        check_integer("unique_ms", self.unique_ms, MIN_EVERY_MS, MAX_LENGTH_MS)
         for name, value, least in (
-            ("max_firings", self.max_firings, 1),
+            ("max_firings", self.max_runs, 1),
             ("expires_ms", self.expires_ms, 0),
             ("deadline_ms", self.deadline_ms, 0),
         ):
             if value is not None:
-                check_whole(name, value, least, MAX_LENGTH_MS)
+                check_integer(name, value, least, MAX_LENGTH_MS)
 
     def _check_job(self) -> None:
         job = self.job
-        if (job.id, job.run_at, job.once_key, job.delay_ms) != (None, None, None, 0):
+        if (job.id, job.run_at, job.idempotency_key, job.delay_ms) != (None, None, None, 0):
             raise ConfigError(f"schedule {self.name}: its jobs cannot bring id, run_at, delay or once")
         if self.unique_key is not None:
             check_text("unique_key", self.unique_key)
@@ -144,16 +144,16 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     paused.
     """
 
-    definition: Definition
+    definition: ScheduleDefinition
     revision: int = 0
     is_paused: bool = False
-    next_at: int | None = None
-    due_at: int | None = None
-    last_at: int | None = None
+    next_run_at: int | None = None
+    check_at: int | None = None
+    last_run_at: int | None = None
     last_job_id: JobId | None = None
-    fired: int = 0
-    skipped: int = 0
-    failed: int = 0
+    enqueued_runs: int = 0
+    skipped_runs: int = 0
+    failed_runs: int = 0
     created_at: int = 0
     updated_at: int = 0
 
@@ -162,7 +162,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return self.definition.name
 
 
-class FiringStatus(StrEnum):
+class ScheduleRunStatus(StrEnum):
     """What became of a run."""
 
     ENQUEUED = "enqueued"
@@ -170,26 +170,27 @@ class FiringStatus(StrEnum):
     ERROR = "error"
 
 
-class Firing(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a schedule's history. One that speaks of several runs goes from `at` to `until_at`; more
+class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a schedule's history. One that speaks of several runs goes from `at` to `last_planned_at`;
+    more
     than 1,000 are not counted further. `job_id` is the job that was enqueued, or the one in its way."""
 
-    at: int
-    status: FiringStatus
+    planned_at: int
+    status: ScheduleRunStatus
     recorded_at: int = 0
     job_id: JobId | None = None
     reason: str = ""
-    until_at: int | None = None
-    count: int = 1
+    last_planned_at: int | None = None
+    runs: int = 1
 
 
-class Misses(NamedTuple):
+class MissedRuns(NamedTuple):
     """How many runs there were in some time, and how many of them were skipped or refused. The history of a
     schedule that runs often may go back for a part of that time alone."""
 
     runs: int
     missed: int
-    is_whole: bool
+    is_complete: bool
 
     @property
     def rate(self) -> float | None:
@@ -197,20 +198,20 @@ class Misses(NamedTuple):
         return self.missed / self.runs if self.runs else None
 
 
-def misses_since(past: Sequence[Firing], since: int) -> Misses:
+def missed_runs_since(history: Sequence[ScheduleRun], since: int) -> MissedRuns:
     """From the whole history of a schedule, what was written there since then: that runs were missed is found
     out when somebody is there again."""
-    lines = [one for one in past if one.recorded_at >= since]
-    missed = sum(one.count for one in lines if one.status is not FiringStatus.ENQUEUED)
-    return Misses(sum(one.count for one in lines), missed, is_whole=len(lines) < FIRINGS_KEPT)
+    lines = [one for one in history if one.recorded_at >= since]
+    missed = sum(one.runs for one in lines if one.status is not ScheduleRunStatus.ENQUEUED)
+    return MissedRuns(sum(one.runs for one in lines), missed, is_complete=len(lines) < MAX_STORED_RUNS)
 
 
-def added_misses(some: Collection[Misses]) -> Misses:
+def add_missed_runs(parts: Collection[MissedRuns]) -> MissedRuns:
     """Those of several schedules together."""
-    return Misses(
-        sum(one.runs for one in some),
-        sum(one.missed for one in some),
-        is_whole=all(one.is_whole for one in some),
+    return MissedRuns(
+        sum(one.runs for one in parts),
+        sum(one.missed for one in parts),
+        is_complete=all(one.is_complete for one in parts),
     )
 
 
@@ -225,35 +226,37 @@ def overlap_key(name: str) -> str:
     return f"schedule {name}"
 
 
-def job_at(definition: Definition, at: int, *, by_hand: bool = False) -> NewJob:
+def job_at(definition: ScheduleDefinition, at: int, *, is_manual: bool = False) -> NewJob:
     """The job of the run at this time. Its once key names schedule and time, so that no run is enqueued
     twice, even by a schedule that was removed and made again; a key of the schedule's own is taken as it
     is."""
     job = definition.job
-    once_key = definition.unique_key or (None if by_hand else f"schedule {definition.name} {iso(at)}")
+    once_key = definition.unique_key or (None if is_manual else f"schedule {definition.name} {iso(at)}")
     has_own_key = definition.overlap is not Overlap.ALLOW
     return msgspec.structs.replace(
         job,
         metadata={**job.metadata, "schedule_id": definition.name, "scheduled_for": iso(at)},
         unique_key=overlap_key(definition.name) if has_own_key else job.unique_key,
         unique_until=UniqueUntil.FINAL if has_own_key else job.unique_until,
-        once_key=once_key,
-        once_ms=definition.unique_ms if definition.unique_key else max(DAY_MS, definition.catch_up_ms),
-        expires_at=_later(at, definition.expires_ms, job.expires_at),
-        deadline_at=_later(at, definition.deadline_ms, job.deadline_at),
+        idempotency_key=once_key,
+        idempotency_ttl_ms=definition.unique_ms
+        if definition.unique_key
+        else max(DAY_MS, definition.catch_up_ms),
+        expires_at=_later_of(at, definition.expires_ms, job.expires_at),
+        deadline_at=_later_of(at, definition.deadline_ms, job.deadline_at),
     )
 
 
-def _later(at: int, wait_ms: int | None, instant: int | None) -> int | None:
+def _later_of(at: int, wait_ms: int | None, instant: int | None) -> int | None:
     return instant if wait_ms is None else min(at + wait_ms, LATEST_AT)
 
 
-def _timing(definition: Definition) -> tuple[object, ...]:
+def _timing(definition: ScheduleDefinition) -> tuple[object, ...]:
     one = definition
     return (one.cron, one.every_ms, one.at, one.timezone, one.start_at, one.end_at)
 
 
-def _length(ms: int) -> str:
+def _format_length(ms: int) -> str:
     for size, word in ((DAY_MS, "day"), (3_600_000, "hour"), (60_000, "minute")):
         if ms % size == 0:
             return word if ms == size else f"{ms // size} {word}s"

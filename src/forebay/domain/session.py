@@ -30,7 +30,7 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class LoginSession(msgspec.Struct, frozen=True, kw_only=True):
     """One login. `name` is what the audit log calls its user.
 
     A session that was begun with an API key has the `digest` of that key's secret. It holds only as long as
@@ -54,7 +54,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         *,
         digest: str | None = None,
         grants: tuple[Grant, ...] = (),
-    ) -> Session:
+    ) -> LoginSession:
         """Return a session that begins now."""
         return cls(
             name=name,
@@ -79,7 +79,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether a use at this time is worth a write."""
         return now - self.used_at >= self.idle_ms // SAVES_PER_IDLE
 
-    def use(self, now: int) -> Session:
+    def use(self, now: int) -> LoginSession:
         """Return the session after a use."""
         return replace(self, used_at=max(now, self.used_at))
 

@@ -17,10 +17,10 @@ from forebay.domain.outcome import (
     Completed,
     Discarded,
     Failed,
-    Held,
     Interrupted,
     Lost,
     Outcome,
+    Parked,
     Snoozed,
 )
 from forebay.domain.retry import MAX_DELAY_MS
@@ -28,7 +28,7 @@ from forebay.domain.retry import MAX_DELAY_MS
 MAX_REASON: Final = 1_000
 
 
-class Ending(StrEnum):
+class OutcomeKind(StrEnum):
     """How an attempt ended, for its row in the history."""
 
     COMPLETED = "completed"
@@ -37,21 +37,21 @@ class Ending(StrEnum):
     DISCARDED = "discarded"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    HELD = "held"
+    PARKED = "held"
     LOST = "lost"
 
 
 # To look a member up in an enum takes 0.1 us, and nearly every attempt asks for these two.
-_ENDED_WELL: Final = Ending.COMPLETED
-_IS_COMPLETED: Final = JobState.COMPLETED
+_COMPLETED: Final = OutcomeKind.COMPLETED
+_COMPLETED_STATE: Final = JobState.COMPLETED
 
 
 # Only these leave a row in the history.
-_RECORDED: Final = frozenset({Ending.FAILED, Ending.DISCARDED, Ending.LOST})
+_RECORDED: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.DISCARDED, OutcomeKind.LOST})
 
 
 def is_same_end(
-    ending: Ending, recorded: Ending | None, state: JobState | None, *, is_early: bool = False
+    outcome: OutcomeKind, recorded: OutcomeKind | None, state: JobState | None, *, is_early: bool = False
 ) -> bool:
     """Whether an attempt that has ended before has ended like this.
 
@@ -60,18 +60,18 @@ def is_same_end(
     alike: both wait, and either may have been cancelled since. But a pending job `is_early` if it did not
     wait for the end of a snooze (`is_ready_early`): it was handed back.
     """
-    if recorded is not None or ending in _RECORDED:
-        return ending is recorded
+    if recorded is not None or outcome in _RECORDED:
+        return outcome is recorded
     if state is None:
         return False
-    if ending is Ending.COMPLETED or state is JobState.COMPLETED:
-        return ending is Ending.COMPLETED and state is JobState.COMPLETED
-    if state is JobState.PENDING and ending is Ending.SNOOZED:
+    if outcome is OutcomeKind.COMPLETED or state is JobState.COMPLETED:
+        return outcome is OutcomeKind.COMPLETED and state is JobState.COMPLETED
+    if state is JobState.PENDING and outcome is OutcomeKind.SNOOZED:
         return not is_early
-    return state is not JobState.SCHEDULED or ending is Ending.SNOOZED
+    return state is not JobState.SCHEDULED or outcome is OutcomeKind.SNOOZED
 
 
-class Charge(msgspec.Struct, frozen=True):
+class TokenCharge(msgspec.Struct, frozen=True):
     """What an attempt has cost beyond what it took when it started, in tokens of the rates of these scopes.
     Fewer than none are given back."""
 
@@ -90,7 +90,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     job_id: JobId
     attempt: int
-    ending: Ending
+    outcome: OutcomeKind
     state: JobState
     failures: int
     crashes: int
@@ -98,15 +98,15 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     result: bytes | None = None
     error: AttemptError | None = None
     reason: str | None = None
-    gate: str | None = None
+    lane: str | None = None
     seq: int | None = None
     follow_ups: tuple[NewJob, ...] = ()
-    charge: Charge | None = None
+    charge: TokenCharge | None = None
     unstarted: int = 0
     queue: QueueName | None = None
 
 
-def is_ready_early(end: Settlement, run_at: int, started_at: int | None, updated_at: int) -> bool:
+def is_ready_early(settlement: Settlement, run_at: int, started_at: int | None, updated_at: int) -> bool:
     """Whether a pending job did not wait for the delay of this settlement.
 
     A job that was handed back was ready in the moment of its last change, and one that was promoted before
@@ -114,7 +114,7 @@ def is_ready_early(end: Settlement, run_at: int, started_at: int | None, updated
     start of the attempt. A step back of the store's clock, or an update that moves the job up, may refuse a
     true repetition; the job is as that wanted it.
     """
-    return run_at >= updated_at or run_at < (started_at or 0) + end.delay_ms
+    return run_at >= updated_at or run_at < (started_at or 0) + settlement.delay_ms
 
 
 def promoted_at(now: int, run_at: int) -> int:
@@ -130,8 +130,8 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
         return Settlement(
             job_id=job.id,
             attempt=job.attempt,
-            ending=_ENDED_WELL,
-            state=_IS_COMPLETED,
+            outcome=_COMPLETED,
+            state=_COMPLETED_STATE,
             failures=job.failures,
             crashes=job.crashes,
             result=outcome.result,
@@ -140,7 +140,7 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
             queue=job.queue,
         )
     cost = _cost_of(outcome)
-    end = _ended(job, outcome, roll)
+    end = _build_for_outcome(job, outcome, roll)
     if not _has_begun(outcome):
         end = replace(end, unstarted=job.unstarted + 1)
     return end if cost is None or cost == job.cost else replace(end, charge=charge_of(job, cost - job.cost))
@@ -148,13 +148,13 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
 
 def _has_begun(outcome: Outcome) -> bool:
     """Return whether the task may have run. Only a worker or supervisor that knows better says no."""
-    return not isinstance(outcome, (Held, Interrupted, Lost)) or outcome.started
+    return not isinstance(outcome, (Parked, Interrupted, Lost)) or outcome.started
 
 
 def _cost_of(outcome: Outcome) -> int | None:
     """What an attempt has cost, if that is known; what was not started has cost nothing."""
     match outcome:
-        case Held() | Interrupted(started=False) | Lost(started=False):
+        case Parked() | Interrupted(started=False) | Lost(started=False):
             return 0
         case Lost():
             return None
@@ -162,46 +162,50 @@ def _cost_of(outcome: Outcome) -> int | None:
             return outcome.cost
 
 
-def charge_of(job: Job, tokens: int) -> Charge:
+def charge_of(job: Job, tokens: int) -> TokenCharge:
     """What a job has cost more than was taken when it started, under all limits that it counts for."""
     narrow = (scope for _, scope in narrow_scopes(job.task, job.limit_keys))
-    return Charge((*scopes_of(job.queue), *narrow), tokens)
+    return TokenCharge((*scopes_of(job.queue), *narrow), tokens)
 
 
-def _ended(job: Job, outcome: Outcome, roll: float) -> Settlement:
+def _build_for_outcome(job: Job, outcome: Outcome, roll: float) -> Settlement:
     if isinstance(outcome, Completed):
-        end = _end(job, Ending.COMPLETED, JobState.COMPLETED)
+        end = _build_settlement(job, OutcomeKind.COMPLETED, JobState.COMPLETED)
         return replace(end, result=outcome.result, follow_ups=outcome.follow_ups)
     if isinstance(outcome, Failed):
-        return _failed(job, outcome.error, outcome.after_ms, roll)
-    return _otherwise(job, outcome, roll)
+        return _build_failed(job, outcome.error, outcome.after_ms, roll)
+    return _build_for_other(job, outcome, roll)
 
 
-def _otherwise(
-    job: Job, outcome: Snoozed | Discarded | Cancelled | Interrupted | Held | Lost, roll: float
+def _build_for_other(
+    job: Job, outcome: Snoozed | Discarded | Cancelled | Interrupted | Parked | Lost, roll: float
 ) -> Settlement:
     match outcome:
         case Snoozed(delay_ms):
-            return _end(job, Ending.SNOOZED, JobState.SCHEDULED, delay_ms=delay_ms)
+            return _build_settlement(job, OutcomeKind.SNOOZED, JobState.SCHEDULED, delay_ms=delay_ms)
         case Discarded(error):
-            end = _end(job, Ending.DISCARDED, JobState.DEAD, error=error, reason=_said(error))
+            end = _build_settlement(
+                job, OutcomeKind.DISCARDED, JobState.DEAD, error=error, reason=_format_error(error)
+            )
             return replace(end, failures=job.failures + 1)
         case Cancelled(reason):
-            return _end(job, Ending.CANCELLED, JobState.CANCELLED, reason=reason_as_kept(reason))
+            return _build_settlement(
+                job, OutcomeKind.CANCELLED, JobState.CANCELLED, reason=truncate_reason(reason)
+            )
         case Interrupted():
-            return _end(job, Ending.INTERRUPTED, JobState.PENDING)
-        case Held(gate, reason):
-            end = _end(job, Ending.HELD, JobState.PENDING, reason=reason_as_kept(reason))
-            return replace(end, gate=gate)
+            return _build_settlement(job, OutcomeKind.INTERRUPTED, JobState.PENDING)
+        case Parked(gate, reason):
+            end = _build_settlement(job, OutcomeKind.PARKED, JobState.PENDING, reason=truncate_reason(reason))
+            return replace(end, lane=gate)
         case Lost(reason, started):
-            return _lost(job, reason, roll) if started else _otherwise(job, Interrupted(), roll)
+            return _build_lost(job, reason, roll) if started else _build_for_other(job, Interrupted(), roll)
         case _:
             assert_never(outcome)
 
 
-def _end(
+def _build_settlement(
     job: Job,
-    ending: Ending,
+    kind: OutcomeKind,
     state: JobState,
     *,
     delay_ms: int = 0,
@@ -211,11 +215,11 @@ def _end(
     return Settlement(
         job_id=job.id,
         attempt=job.attempt,
-        ending=ending,
+        outcome=kind,
         state=state,
         failures=job.failures,
         crashes=job.crashes,
-        delay_ms=_sane(delay_ms),
+        delay_ms=_clamp_delay(delay_ms),
         error=error,
         reason=reason,
         seq=job.seq,
@@ -223,35 +227,39 @@ def _end(
     )
 
 
-def _failed(job: Job, error: AttemptError, after_ms: int | None, roll: float) -> Settlement:
-    end = replace(_end(job, Ending.FAILED, JobState.RETRYING, error=error), failures=job.failures + 1)
+def _build_failed(job: Job, error: AttemptError, after_ms: int | None, roll: float) -> Settlement:
+    end = replace(
+        _build_settlement(job, OutcomeKind.FAILED, JobState.RETRYING, error=error), failures=job.failures + 1
+    )
     if end.failures > job.policy.max_retries:
-        return replace(end, state=JobState.DEAD, reason=_said(error))
-    delay = job.policy.delay_ms(end.failures, roll) if after_ms is None else _sane(after_ms)
+        return replace(end, state=JobState.DEAD, reason=_format_error(error))
+    delay = job.policy.delay_ms(end.failures, roll) if after_ms is None else _clamp_delay(after_ms)
     return replace(end, delay_ms=delay)
 
 
-def _sane(delay_ms: int) -> int:
+def _clamp_delay(delay_ms: int) -> int:
     """A delay that a task asked for, within what a store can keep."""
     return min(max(delay_ms, 0), MAX_DELAY_MS)
 
 
-def _lost(job: Job, reason: str, roll: float) -> Settlement:
+def _build_lost(job: Job, reason: str, roll: float) -> Settlement:
     error = AttemptError(type="Lost", message=reason)
-    end = replace(_end(job, Ending.LOST, JobState.PENDING, error=error), crashes=job.crashes + 1)
+    end = replace(
+        _build_settlement(job, OutcomeKind.LOST, JobState.PENDING, error=error), crashes=job.crashes + 1
+    )
     if end.crashes > job.policy.max_crashes:
         said = f"lost {end.crashes} times, the last time: {reason}"
-        return replace(end, state=JobState.DEAD, reason=reason_as_kept(said))
+        return replace(end, state=JobState.DEAD, reason=truncate_reason(said))
     if end.crashes == 1:
         return end
     # The first crash is mostly the machine's fault; from the second on the job is a suspect.
     return replace(end, state=JobState.RETRYING, delay_ms=job.policy.delay_ms(end.crashes - 1, roll))
 
 
-def _said(error: AttemptError) -> str:
-    return reason_as_kept(f"{error.type}: {error.message}" if error.message else error.type)
+def _format_error(error: AttemptError) -> str:
+    return truncate_reason(f"{error.type}: {error.message}" if error.message else error.type)
 
 
-def reason_as_kept(text: str) -> str:
+def truncate_reason(text: str) -> str:
     """A reason as it is stored: short, and without NUL, which not every engine can hold."""
     return text.replace("\x00", "\N{SYMBOL FOR NULL}")[:MAX_REASON]

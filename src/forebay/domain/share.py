@@ -19,32 +19,32 @@ import msgspec
 from forebay.domain.job import check_text
 from forebay.errors import ConfigError, InvalidJob
 
-SHARE: Final = "share"
-STEP: Final = 1_000_000  # of a share of weight 1
+FAIRNESS: Final = "share"
+VIRTUAL_TIME_STEP: Final = 1_000_000  # of a share of weight 1
 MAX_WEIGHT: Final = 1_000
 MAX_WEIGHTS: Final = 1_000
 # Before those of limits in the order of gates, and so before those that somebody passes by name.
-_FAIR: Final = "fair:"
+_PREFIX: Final = "fair:"
 
 
-def fair_gate(share: str) -> str:
+def fairness_lane(key: str) -> str:
     """Behind this wait the jobs of a share; claims take them in the turns of shares."""
-    return f"{_FAIR}{share}"
+    return f"{_PREFIX}{key}"
 
 
-def is_fair_gate(gate: str) -> bool:
-    return gate.startswith(_FAIR)
+def is_fairness_lane(lane: str) -> bool:
+    return lane.startswith(_PREFIX)
 
 
-def share_behind(gate: str) -> str:
-    """The share of a gate that `fair_gate` has named."""
-    return gate.removeprefix(_FAIR)
+def fairness_key_of(lane: str) -> str:
+    """The share of a gate that `fairness_lane` has named."""
+    return lane.removeprefix(_PREFIX)
 
 
-def gate_of(keys: Mapping[str, str]) -> str | None:
+def lane_for_keys(keys: Mapping[str, str]) -> str | None:
     """Where a job with these keys waits; None for one without a share, which stands in its queue's order."""
-    share = keys.get(SHARE)
-    return None if share is None else fair_gate(share)
+    share = keys.get(FAIRNESS)
+    return None if share is None else fairness_lane(share)
 
 
 def check_weights(weights: Mapping[str, int]) -> None:
@@ -62,28 +62,28 @@ def check_weights(weights: Mapping[str, int]) -> None:
             )
 
 
-class Share(msgspec.Struct, frozen=True):
+class FairnessKey(msgspec.Struct, frozen=True):
     """A share that has jobs waiting: its name, and where its turn is."""
 
     name: str
-    turn: int
+    virtual_time: int
 
 
-def step(weights: Mapping[str, int], share: str) -> int:
+def virtual_time_step(weights: Mapping[str, int], key: str) -> int:
     """How far one job moves the turn of a share."""
-    return STEP // weights.get(share, 1)
+    return VIRTUAL_TIME_STEP // weights.get(key, 1)
 
 
-def joining(weights: Mapping[str, int], share: str, first: int | None) -> int:
+def joining_virtual_time(weights: Mapping[str, int], key: str, first: int | None) -> int:
     """The turn of a share that has had nothing to run, when `first` is the lowest turn of the others.
 
     One step behind it, as if it had just been served: else one that never has more than one job at a time
     would always be next.
     """
-    return (first or 0) + step(weights, share)
+    return (first or 0) + virtual_time_step(weights, key)
 
 
-def resuming(weights: Mapping[str, int], share: str, resume: int, first: int | None) -> int:
+def resuming_virtual_time(weights: Mapping[str, int], key: str, resume: int, first: int | None) -> int:
     """Return the turn of a share that had no other jobs than some behind a limit, when it has one to run.
 
     `resume` is the turn that it had reached, `first` the lowest turn of the other shares. Without that
@@ -92,35 +92,36 @@ def resuming(weights: Mapping[str, int], share: str, resume: int, first: int | N
     """
     if first is None:
         return resume
-    by = step(weights, share)
+    by = virtual_time_step(weights, key)
     return max(first - by, min(resume, first + by))
 
 
-def allotted(
-    shares: Iterable[Share], weights: Mapping[str, int], room: int, most: Mapping[str, int]
+def allot(
+    keys: Iterable[FairnessKey], weights: Mapping[str, int], room: int, available: Mapping[str, int]
 ) -> dict[str, int]:
-    """How many jobs of each share are next when there is room for so many; some have no more than `most`."""
-    turns = [(share.turn, share.name) for share in shares]
+    """How many jobs of each share are next when there is room for so many; some have no more than
+    `available`."""
+    turns = [(share.virtual_time, share.name) for share in keys]
     heapify(turns)
     given: Counter[str] = Counter()
     while room and turns:
         turn, share = turns[0]
-        if given[share] == most.get(share, -1):
+        if given[share] == available.get(share, -1):
             heappop(turns)
             continue
         given[share] += 1
         room -= 1
-        heapreplace(turns, (turn + step(weights, share), share))
+        heapreplace(turns, (turn + virtual_time_step(weights, share), share))
     return {share: jobs for share, jobs in given.items() if jobs}
 
 
-def in_turn(
-    shares: Iterable[Share], weights: Mapping[str, int], given: Mapping[str, int]
+def interleave(
+    keys: Iterable[FairnessKey], weights: Mapping[str, int], given: Mapping[str, int]
 ) -> list[tuple[str, int]]:
     """Whose job comes when, and the how manieth of its share it is, where these were given so many."""
     turns = [
-        (share.turn + nth * step(weights, share.name), share.name, nth)
-        for share in shares
+        (share.virtual_time + nth * virtual_time_step(weights, share.name), share.name, nth)
+        for share in keys
         for nth in range(given.get(share.name, 0))
     ]
     return [(share, nth) for _, share, nth in sorted(turns)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.errors import ConfigError
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """The text without NUL, and with a question mark for what cannot be written as UTF-8.
 
     Half of a surrogate pair comes from file names that are not UTF-8, and must not cost anybody a log line.
@@ -20,9 +20,9 @@ def without_nul(text: str) -> str:
     return text.replace("\x00", "\N{SYMBOL FOR NULL}")
 
 
-def cut_bytes(text: str, most: int) -> str:
+def truncate_bytes(text: str, max_bytes: int) -> str:
     """The longest beginning of a clean text that takes at most so many bytes."""
-    return text if len(text) * 4 <= most else text.encode()[:most].decode(errors="ignore")
+    return text if len(text) * 4 <= max_bytes else text.encode()[:max_bytes].decode(errors="ignore")
 
 
 def check_actor(name: str) -> None:

@@ -5,23 +5,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from forebay.domain.alert import Each, Rule, Severity
+from forebay.domain.alert import AlertRule, AlertScope, Severity
 from forebay.domain.metrics import HOUR, MINUTE
 
 # What costs little to know is asked first: where it does not hold, the rest is not even read.
-USUAL_RULES: Final = {
+DEFAULT_ALERT_RULES: Final = {
     rule.id: rule
     for rule in (
         # Without a time to hold: now one looks and now another, and the clock of the next may be right.
-        Rule(id="clock-skew", name="Clocks differ", condition="clock_skew_ms > 5000"),
-        Rule(
+        AlertRule(id="clock-skew", name="Clocks differ", condition="clock_skew_ms > 5000"),
+        AlertRule(
             id="dead-letters",
             name="Jobs have gone to the dead letters",
             severity=Severity.CRITICAL,
             condition="dead > 0",
             window_ms=MINUTE,
         ),
-        Rule(
+        AlertRule(
             id="dead-letters-grow",
             name="More than ten dead letters in a minute",
             severity=Severity.CRITICAL,
@@ -29,106 +29,106 @@ USUAL_RULES: Final = {
             window_ms=MINUTE,
         ),
         # A rate of few attempts says little: one failure out of three is no outage.
-        Rule(id="error-rate", name="Many attempts fail", condition="error_rate > 0.05 and failed >= 5"),
-        Rule(
+        AlertRule(id="error-rate", name="Many attempts fail", condition="error_rate > 0.05 and failed >= 5"),
+        AlertRule(
             id="no-workers",
             name="Jobs wait and no worker is there",
             severity=Severity.CRITICAL,
             # Metrics show a consumer that is no worker when it claims; in a long run its job is running.
             condition="workers == 0 and pending > 0 and running == 0 and consumers == 0",
-            hold_ms=MINUTE,
+            hold_for_ms=MINUTE,
         ),
-        Rule(
+        AlertRule(
             id="queue-deep",
             name="More than 1,000 jobs wait",
             condition="queue_depth > 1000",
-            each=Each.QUEUE,
+            per=AlertScope.QUEUE,
         ),
-        Rule(
+        AlertRule(
             id="queue-filling",
             name="A queue is nearly full",
             condition="queue_fill > 0.8",
-            each=Each.QUEUE,
+            per=AlertScope.QUEUE,
         ),
-        Rule(
+        AlertRule(
             id="queue-full",
             name="A queue stays full and refuses jobs",
             condition="queue_fill >= 1",
-            hold_ms=MINUTE,
-            each=Each.QUEUE,
+            hold_for_ms=MINUTE,
+            per=AlertScope.QUEUE,
         ),
-        Rule(
+        AlertRule(
             id="queue-unserved",
             name="Jobs wait and nobody serves their queue",
             severity=Severity.CRITICAL,
             condition="pending > 0 and workers == 0 and running == 0 and consumers == 0",
-            hold_ms=5 * MINUTE,
-            each=Each.QUEUE,
+            hold_for_ms=5 * MINUTE,
+            per=AlertScope.QUEUE,
         ),
-        Rule(
+        AlertRule(
             id="runs-slow",
             name="Jobs take twice as long as usual",
             # Runs of a few milliseconds double for reasons that are not worth an alert.
             condition="completed >= 20 and run_p99_ms > 2 * usual_run_p99_ms and run_p99_ms > 100",
-            each=Each.TASK,
+            per=AlertScope.TASK,
         ),
-        Rule(
+        AlertRule(
             id="schedules-late",
             name="Schedules are not fired in time",
             condition="late_schedules > 0",
             window_ms=HOUR,
         ),
-        Rule(
+        AlertRule(
             id="store-connections",
             name="The store has hardly any connection left",
             severity=Severity.CRITICAL,
             condition="store_connections_share >= 0.95",
         ),
-        Rule(
+        AlertRule(
             id="store-evictions",
             name="The store throws keys away",
             severity=Severity.CRITICAL,
             condition="store_evictions > 0",
         ),
-        Rule(
+        AlertRule(
             id="store-large",
             name="The store takes more than 500 MB of memory",
             condition="store_memory > 500000000",
         ),
-        Rule(
+        AlertRule(
             id="store-memory",
             name="The memory of the store is nearly full",
             condition="store_memory_share > 0.85",
         ),
-        Rule(
+        AlertRule(
             id="tasks-fail",
             name="A task fails often",
             condition="error_rate > 0.05 and failed >= 5",
-            each=Each.TASK,
+            per=AlertScope.TASK,
         ),
-        Rule(
+        AlertRule(
             id="throughput-low",
             name="Far fewer jobs are done than usual",
             condition="pending > 0 and completed_per_second < 0.1 * usual_completed_per_second",
-            hold_ms=5 * MINUTE,
+            hold_for_ms=5 * MINUTE,
         ),
-        Rule(
+        AlertRule(
             id="timeouts",
             name="A task takes too long again and again",
             condition="timeouts >= 3",
-            each=Each.TASK,
+            per=AlertScope.TASK,
         ),
-        Rule(
+        AlertRule(
             id="waits-uneven",
             name="Some jobs wait far longer than others",
             condition="wait_p99_ms > 10 * wait_p50_ms and wait_p99_ms > 1000",
-            each=Each.QUEUE,
+            per=AlertScope.QUEUE,
         ),
-        Rule(
+        AlertRule(
             id="workers-unhealthy",
             name="Fewer than 80 % of the workers are well",
             condition="workers_healthy < 0.8",
-            hold_ms=MINUTE,
+            hold_for_ms=MINUTE,
         ),
     )
 }

@@ -8,14 +8,14 @@ from typing import Final
 import msgspec
 
 from forebay.domain.job import JobId, QueueName, WorkerId
-from forebay.domain.text import clean, cut_bytes
+from forebay.domain.text import clean_text, truncate_bytes
 
-DEFAULT_BEAT_MS: Final = 10_000
-MIN_BEAT_MS: Final = 5_000
-MAX_BEAT_MS: Final = 300_000
+DEFAULT_HEARTBEAT_MS: Final = 10_000
+MIN_HEARTBEAT_MS: Final = 5_000
+MAX_HEARTBEAT_MS: Final = 300_000
 COMMAND_EXPIRES_MS: Final = 30_000
-COMMANDS_KEPT_MS: Final = 3_600_000
-MAX_ANSWER: Final = 65_536
+COMMAND_RETENTION_MS: Final = 3_600_000
+MAX_RESPONSE: Final = 65_536
 SHOWN_JOBS: Final = 10
 
 
@@ -28,10 +28,12 @@ class WorkerState(StrEnum):
     PAUSED = "paused"
     STOPPING = "stopping"
     STOPPED = "stopped"
-    SILENT = "silent"  # its process lives and does not answer its supervisor: a job holds the interpreter
+    UNRESPONSIVE = (
+        "silent"  # its process lives and does not answer its supervisor: a job holds the interpreter
+    )
 
 
-class Pulse(StrEnum):
+class HeartbeatStatus(StrEnum):
     """How long ago a worker has beaten: one that misses two beats is stale, three, and it counts as dead."""
 
     ALIVE = "alive"
@@ -58,8 +60,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[QueueName, ...] = ()
     state: WorkerState = WorkerState.IDLE
     started_at: int = 0
-    beat_at: int = 0
-    beat_ms: int = DEFAULT_BEAT_MS
+    heartbeat_at: int = 0
+    heartbeat_ms: int = DEFAULT_HEARTBEAT_MS
     paused: tuple[QueueName, ...] = ()
     running: tuple[JobId, ...] = ()
     slots: int = 0
@@ -75,11 +77,11 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     is_remote: bool = False
     recent: tuple[JobId, ...] = ()
 
-    def pulse(self, now: int) -> Pulse:
-        missed = (now - self.beat_at) / self.beat_ms
-        if missed < 2:  # noqa: PLR2004 - as the words of `Pulse` have it
-            return Pulse.ALIVE
-        return Pulse.STALE if missed < 3 else Pulse.DEAD  # noqa: PLR2004
+    def heartbeat_status(self, now: int) -> HeartbeatStatus:
+        missed = (now - self.heartbeat_at) / self.heartbeat_ms
+        if missed < 2:  # noqa: PLR2004 - as the words of `HeartbeatStatus` have it
+            return HeartbeatStatus.ALIVE
+        return HeartbeatStatus.STALE if missed < 3 else HeartbeatStatus.DEAD  # noqa: PLR2004
 
 
 class CommandKind(StrEnum):
@@ -103,10 +105,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     actor: str = ""
     sent_at: int = 0
     expires_at: int = 0
-    taken_at: int | None = None
-    answer: str | None = None
+    delivered_at: int | None = None
+    response: str | None = None
 
 
-def answer_as_kept(text: str) -> str:
+def truncate_answer(text: str) -> str:
     """What a store keeps of the answer to a command."""
-    return cut_bytes(clean(text), MAX_ANSWER)
+    return truncate_bytes(clean_text(text), MAX_RESPONSE)

@@ -15,14 +15,14 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.job import Job, JobId, Need, NewJob, OnFailure, QueueName
+from forebay.domain.job import Dependency, Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.ulid import ulid_created_at
 from forebay.errors import InvalidJob
 
 # What one transaction settles of what the ends of jobs mean for others; the rest waits on a list.
-RELEASED_AT_ONCE: Final = 500
+PROPAGATION_BATCH: Final = 500
 _PARENT: Final = re.compile(r"\A(cancelled with )?.*(?=, which it depends on)", re.DOTALL)
 MAX_WORKFLOW: Final = 10_000
 _SHOWN_IN_CYCLE: Final = 10
@@ -42,7 +42,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """A stored edge. A child's edges are numbered in the order in which it named its parents."""
 
     child: JobId
-    number: int
+    position: int
     parent: JobId
     on_failure: OnFailure
     state: EdgeState
@@ -50,10 +50,10 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
 def by_parent(edge: Edge) -> tuple[JobId, JobId, int]:
     """The order in which the edges from jobs are listed."""
-    return edge.parent, edge.child, edge.number
+    return edge.parent, edge.child, edge.position
 
 
-class Aftermath(StrEnum):
+class DependencyEvent(StrEnum):
     """What has happened to a job that others depend on, or what shall happen to these because of it."""
 
     COMPLETED = "completed"
@@ -65,58 +65,63 @@ class Aftermath(StrEnum):
     REVIVE = "revive"  # what ended because of it is to be revived with it
 
 
-class Sequel(NamedTuple):
+class EdgeTransition(NamedTuple):
     """What an aftermath makes of an edge, and of its child if that is blocked."""
 
     edge: EdgeState
     child: JobState | None = None
 
 
-WAITS: Final = (EdgeState.OPEN, EdgeState.HELD)
+UNMET_STATES: Final = (EdgeState.OPEN, EdgeState.HELD)
 # After these the next job of its sequence may run.
-ENDS: Final = (Aftermath.COMPLETED, Aftermath.DEAD, Aftermath.CANCELLED, Aftermath.DELETED)
+END_EVENTS: Final = (
+    DependencyEvent.COMPLETED,
+    DependencyEvent.DEAD,
+    DependencyEvent.CANCELLED,
+    DependencyEvent.DELETED,
+)
 # The edges that an aftermath concerns.
-CONCERNED: Final[dict[Aftermath, tuple[EdgeState, ...]]] = {
-    Aftermath.COMPLETED: (EdgeState.OPEN,),
-    Aftermath.DEAD: (EdgeState.OPEN,),
-    Aftermath.CANCELLED: (EdgeState.OPEN,),
-    Aftermath.DELETED: WAITS,
-    Aftermath.CANCEL: WAITS,
-    Aftermath.REVIVED: (EdgeState.HELD, EdgeState.FAILED),
-    Aftermath.REVIVE: (EdgeState.HELD, EdgeState.FAILED),
+AFFECTED_STATES: Final[dict[DependencyEvent, tuple[EdgeState, ...]]] = {
+    DependencyEvent.COMPLETED: (EdgeState.OPEN,),
+    DependencyEvent.DEAD: (EdgeState.OPEN,),
+    DependencyEvent.CANCELLED: (EdgeState.OPEN,),
+    DependencyEvent.DELETED: UNMET_STATES,
+    DependencyEvent.CANCEL: UNMET_STATES,
+    DependencyEvent.REVIVED: (EdgeState.HELD, EdgeState.FAILED),
+    DependencyEvent.REVIVE: (EdgeState.HELD, EdgeState.FAILED),
 }
-_CANCELLED: Final = Sequel(EdgeState.FAILED, JobState.CANCELLED)
+_CANCELLED: Final = EdgeTransition(EdgeState.FAILED, JobState.CANCELLED)
 _FAILURES: Final = {
     OnFailure.CANCEL: _CANCELLED,
-    OnFailure.FAIL: Sequel(EdgeState.FAILED, JobState.DEAD),
-    OnFailure.IGNORE: Sequel(EdgeState.MET),
-    OnFailure.HOLD: Sequel(EdgeState.HELD),
+    OnFailure.FAIL: EdgeTransition(EdgeState.FAILED, JobState.DEAD),
+    OnFailure.IGNORE: EdgeTransition(EdgeState.MET),
+    OnFailure.HOLD: EdgeTransition(EdgeState.HELD),
 }
 
 
-def sequel(aftermath: Aftermath, on_failure: OnFailure) -> Sequel:
+def edge_transition(event: DependencyEvent, on_failure: OnFailure) -> EdgeTransition:
     """What becomes of an edge that an aftermath concerns."""
-    if aftermath is Aftermath.COMPLETED:
-        return Sequel(EdgeState.MET)
-    if aftermath in (Aftermath.REVIVED, Aftermath.REVIVE):
-        return Sequel(EdgeState.OPEN)
-    if aftermath is Aftermath.CANCEL:
+    if event is DependencyEvent.COMPLETED:
+        return EdgeTransition(EdgeState.MET)
+    if event in (DependencyEvent.REVIVED, DependencyEvent.REVIVE):
+        return EdgeTransition(EdgeState.OPEN)
+    if event is DependencyEvent.CANCEL:
         return _CANCELLED
-    if aftermath is Aftermath.DELETED and on_failure is OnFailure.HOLD:
+    if event is DependencyEvent.DELETED and on_failure is OnFailure.HOLD:
         return _CANCELLED  # nobody can revive what is gone
     return _FAILURES[on_failure]
 
 
-def why_ended(aftermath: Aftermath, parent: JobId) -> str:
+def parent_reason(event: DependencyEvent, parent: JobId) -> str:
     """The reason of a child that ended because of a parent."""
-    if aftermath is Aftermath.CANCEL:
+    if event is DependencyEvent.CANCEL:
         return f"cancelled with {parent}, which it depends on"
-    words = "was deleted" if aftermath is Aftermath.DELETED else f"is {aftermath}"
+    words = "was deleted" if event is DependencyEvent.DELETED else f"is {event}"
     return f"{parent}, which it depends on, {words}"
 
 
-def without_parent(reason: str) -> str:
-    """Any reason; one that `why_ended` has given names nobody."""
+def redact_parent(reason: str) -> str:
+    """Any reason; one that `parent_reason` has given names nobody."""
     return _PARENT.sub(r"\1a job", reason)
 
 
@@ -137,7 +142,7 @@ def due_on_release(job: Job, now: int) -> int:
     return max(job.run_at, now) if has_delay else now
 
 
-def reopened_state(state: JobState | None, *, with_parent: bool) -> EdgeState:
+def reopen_edge_state(state: JobState | None, *, with_parent: bool) -> EdgeState:
     """How the edge of a revived child stands that had failed, by the state of its parent now; None if that is
     gone.
 
@@ -152,7 +157,7 @@ def reopened_state(state: JobState | None, *, with_parent: bool) -> EdgeState:
     return EdgeState.OPEN
 
 
-def is_forgotten(parent: JobId, keep_ms: int, now: int) -> bool:
+def is_past_retention(parent: JobId, keep_ms: int, now: int) -> bool:
     """Whether a job of this id would have been forgotten by now, so that nobody can tell how it ended."""
     try:
         made_at = ulid_created_at(parent)
@@ -171,7 +176,7 @@ def missing_parent(task: str, parent: JobId, allow_missing: bool) -> InvalidJob:
     return InvalidJob(f"{task} depends on {parent}, and there is no such job; {way_out}", field="depends_on")
 
 
-def missing_place(task: str, back: int) -> InvalidJob:
+def missing_batch_parent(task: str, back: int) -> InvalidJob:
     """The refusal of a job whose parent would stand before the first of its insert, or was refused."""
     return InvalidJob(
         f"{task} depends on the job {back} places before it, which was not stored", field="depends_on"
@@ -181,7 +186,7 @@ def missing_place(task: str, back: int) -> InvalidJob:
 # Graphs
 
 
-def in_order(parents: Mapping[T, Sequence[T]], named: Callable[[T], str] = str) -> list[T]:
+def sort_parents_first(parents: Mapping[T, Sequence[T]], describe: Callable[[T], str] = str) -> list[T]:
     """The nodes of a graph, each after its parents, else in the order given (Kahn); raises InvalidJob that
     names a cycle. Parents that are no nodes count as met."""
     left = {node: sum(parent in parents for parent in of) for node, of in parents.items()}
@@ -198,11 +203,11 @@ def in_order(parents: Mapping[T, Sequence[T]], named: Callable[[T], str] = str) 
                 ordered.append(child)
     if len(ordered) < len(left):
         stuck = {node: parents[node] for node, count in left.items() if count}
-        raise InvalidJob(f"jobs depend on each other: {_cycle(stuck, named)}", field="depends_on")
+        raise InvalidJob(f"jobs depend on each other: {_describe_cycle(stuck, describe)}", field="depends_on")
     return ordered
 
 
-def _cycle(stuck: Mapping[T, Sequence[T]], named: Callable[[T], str]) -> str:
+def _describe_cycle(stuck: Mapping[T, Sequence[T]], describe: Callable[[T], str]) -> str:
     """A cycle in words, in the direction in which its jobs would run, from the one that was given first."""
     path = [next(iter(stuck))]
     # Each of these has a parent among them, so the way back never ends, and meets itself.
@@ -213,13 +218,13 @@ def _cycle(stuck: Mapping[T, Sequence[T]], named: Callable[[T], str]) -> str:
     round_trip = [*cycle[start:], *cycle[: start + 1]]
     if len(round_trip) > _SHOWN_IN_CYCLE:
         half = _SHOWN_IN_CYCLE // 2
-        shown = [*map(named, round_trip[:half]), "...", *map(named, round_trip[-half:])]
+        shown = [*map(describe, round_trip[:half]), "...", *map(describe, round_trip[-half:])]
     else:
-        shown = list(map(named, round_trip))
+        shown = list(map(describe, round_trip))
     return " -> ".join(shown)
 
 
-def arranged(jobs: Sequence[NewJob]) -> tuple[list[NewJob], list[int]]:
+def sort_topologically(jobs: Sequence[NewJob]) -> tuple[list[NewJob], list[int]]:
     """Jobs as a store takes them, parents first and named by their places, and where each one asked for went.
 
     Jobs that name each other by ids that their caller brought may come in any order; raises InvalidJob that
@@ -229,58 +234,61 @@ def arranged(jobs: Sequence[NewJob]) -> tuple[list[NewJob], list[int]]:
         return list(jobs), list(range(len(jobs)))
     by_id = {job.id: at for at, job in enumerate(jobs) if job.id is not None}
     parents: dict[int | JobId, list[int | JobId]] = {
-        at: [_place(need.parent, at, by_id) for need in job.depends_on] for at, job in enumerate(jobs)
+        at: [_resolve_parent(need.parent, at, by_id) for need in job.depends_on]
+        for at, job in enumerate(jobs)
     }
-    order = [at for at in in_order(parents, partial(_shown, jobs)) if isinstance(at, int)]
+    order = [at for at in sort_parents_first(parents, partial(_describe_job, jobs)) if isinstance(at, int)]
     went: dict[int | JobId, int] = {at: place for place, at in enumerate(order)}
-    placed = [_with_places(jobs[at], parents[at], went, went[at]) for at in order]
+    placed = [_with_parent_offsets(jobs[at], parents[at], went, went[at]) for at in order]
     return placed, [went[at] for at in range(len(jobs))]
 
 
-def _shown(jobs: Sequence[NewJob], at: int | JobId) -> str:
+def _describe_job(jobs: Sequence[NewJob], at: int | JobId) -> str:
     job = jobs[int(at)]
     return job.id or f"{job.task} ({int(at) + 1})"
 
 
-def _place(parent: JobId | int, at: int, by_id: Mapping[JobId, int]) -> int | JobId:
+def _resolve_parent(parent: JobId | int, at: int, by_id: Mapping[JobId, int]) -> int | JobId:
     return at - parent if isinstance(parent, int) else by_id.get(parent, parent)
 
 
-def _with_places(
-    job: NewJob, parents: Iterable[int | JobId], went: Mapping[int | JobId, int], place: int
+def _with_parent_offsets(
+    job: NewJob, parents: Iterable[int | JobId], went: Mapping[int | JobId, int], position: int
 ) -> NewJob:
     if not job.depends_on:
         return job
     needs = [
-        replace(need, parent=place - went[parent]) if parent in went else need
+        replace(need, parent=position - went[parent]) if parent in went else need
         for need, parent in zip(job.depends_on, parents, strict=True)
     ]
     return replace(job, depends_on=tuple(needs))
 
 
-def with_priorities(jobs: Sequence[NewJob], queues: Mapping[QueueName, Queue]) -> list[NewJob]:
+def inherit_priorities(jobs: Sequence[NewJob], queues: Mapping[QueueName, Queue]) -> list[NewJob]:
     """Jobs of one insert, each with the highest priority among those that wait for it, within what its queue
     allows: else a job would wait for one that waits behind all others."""
     raised = list(jobs)
     for at in range(len(raised) - 1, -1, -1):
         child = raised[at]
-        wanted = _queue(queues, child.queue).priority_of(child.priority)
+        wanted = _queue_or_default(queues, child.queue).priority_of(child.priority)
         for need in child.depends_on:
             if isinstance(need.parent, int) and need.parent <= at:
-                raised[at - need.parent] = _raised(raised[at - need.parent], wanted, queues)
+                raised[at - need.parent] = _raise_priority(raised[at - need.parent], wanted, queues)
     return raised
 
 
-def _raised(job: NewJob, wanted: int, queues: Mapping[QueueName, Queue]) -> NewJob:
-    queue = _queue(queues, job.queue)
+def _raise_priority(job: NewJob, wanted: int, queues: Mapping[QueueName, Queue]) -> NewJob:
+    queue = _queue_or_default(queues, job.queue)
     wanted = min(wanted, queue.settings.max_priority)
     return replace(job, priority=wanted) if wanted > queue.priority_of(job.priority) else job
 
 
-def _queue(queues: Mapping[QueueName, Queue], name: QueueName) -> Queue:
+def _queue_or_default(queues: Mapping[QueueName, Queue], name: QueueName) -> Queue:
     return queues.get(name) or Queue(name=name)
 
 
-def needs_of(parents: Iterable[JobId | int], on_failure: OnFailure = OnFailure.CANCEL) -> tuple[Need, ...]:
+def dependencies_of(
+    parents: Iterable[JobId | int], on_failure: OnFailure = OnFailure.CANCEL
+) -> tuple[Dependency, ...]:
     """The same need for each of these."""
-    return tuple(Need(parent, on_failure) for parent in parents)
+    return tuple(Dependency(parent, on_failure) for parent in parents)

@@ -23,12 +23,12 @@ from forebay.app.app import Forebay
 from forebay.errors import ConfigError
 from forebay.facades.celery_results import APPS as _APPS
 from forebay.facades.celery_results import AsyncResult
-from forebay.facades.celery_running import MaxRetriesExceededError, Request
+from forebay.facades.celery_running import MaxRetriesExceededError, TaskRequest
 from forebay.facades.celery_task import Task, name_of
-from forebay.facades.celery_words import Conf, call_options, knows, refuse, why_not
+from forebay.facades.celery_words import CeleryConf, is_known, refusal_message, refuse, translate_options
 from forebay.interrupts import uninterrupted
 
-__all__ = ["AsyncResult", "Celery", "MaxRetriesExceededError", "Request", "Task", "shared_task"]
+__all__ = ["AsyncResult", "Celery", "MaxRetriesExceededError", "Task", "TaskRequest", "shared_task"]
 
 
 class Celery:
@@ -39,12 +39,12 @@ class Celery:
         self, main: str | None = None, *, broker: str | Forebay = "sqlite:///forebay.db", **settings: Any
     ) -> None:
         self.main = main
-        self.conf: Conf = Conf()
+        self.conf: CeleryConf = CeleryConf()
         self.conf.update(settings)
         self.tasks: dict[str, Task] = {}
         self._forebay = broker if isinstance(broker, Forebay) else Forebay(broker)
-        self._waiting: list[Task] = []
-        self._finishing = Lock()
+        self._unregistered: list[Task] = []
+        self._finish_lock = Lock()
         self._is_used = False
         for made, options in _SHARED:
             self.task(made, **options)
@@ -58,10 +58,10 @@ class Celery:
 
     def finish(self) -> None:
         """Register the tasks that are there."""
-        with uninterrupted, self._finishing:  # two threads may use the app for the first time
+        with uninterrupted, self._finish_lock:  # two threads may use the app for the first time
             self._is_used = self.conf.is_used = True
-            while self._waiting:
-                self._waiting.pop(0).register(self._forebay)
+            while self._unregistered:
+                self._unregistered.pop(0).register(self._forebay)
 
     @overload
     def task(self, func: Callable[..., Any], /, **options: Any) -> Task: ...
@@ -77,7 +77,7 @@ class Celery:
         if task.name in self.tasks:
             return self.tasks[task.name]  # as Celery does: the first one stays
         self.tasks[task.name] = task
-        self._waiting.append(task)
+        self._unregistered.append(task)
         if self._is_used:
             self.finish()
         return task
@@ -90,7 +90,7 @@ class Celery:
         **options: Any,
     ) -> AsyncResult:
         """Ask for a task by its name, also one that this program does not know."""
-        chosen = call_options(options)
+        chosen = translate_options(options)
         chosen.setdefault("queue", self.conf.queue_of(name))
         return AsyncResult(self.forebay.enqueue(name, args, kwargs, **chosen))
 
@@ -145,7 +145,7 @@ def shared_task(func: Callable[..., Any] | None = None, /, **options: Any) -> An
 
 def __getattr__(name: str) -> Any:
     """Answer for names that Celery's package has and this has not, also in `from ... import`."""
-    if name.startswith("__") or not knows(name):
+    if name.startswith("__") or not is_known(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # No AttributeError: Python would say of an import that it cannot import the name, without the way out.
-    raise ConfigError(why_not(name, "the name"))
+    raise ConfigError(refusal_message(name, "the name"))

@@ -22,7 +22,7 @@ _STATES: Final = {
 APPS: Final[list[Any]] = []
 
 
-def _looked_up(task_id: str, app: Any) -> JobHandle[Any]:
+def _find_handle(task_id: str, app: Any) -> JobHandle[Any]:
     if app is None and not APPS:
         raise ConfigError(f"AsyncResult({task_id!r:.60}) belongs to no app yet: make a Celery(...) first")
     handle: JobHandle[Any] = (APPS[-1] if app is None else app).forebay.job(task_id)
@@ -35,7 +35,7 @@ class AsyncResult:
     def __init__(self, handle: JobHandle[Any] | str, app: Any = None) -> None:
         """The result of a job: of its handle, or of its id as Celery's users look it up. An id belongs to
         `app`, or to the app that was made last."""
-        self.handle: JobHandle[Any] = _looked_up(handle, app) if isinstance(handle, str) else handle
+        self.handle: JobHandle[Any] = _find_handle(handle, app) if isinstance(handle, str) else handle
 
     @property
     def id(self) -> JobId:

@@ -13,24 +13,24 @@ from forebay.app.options import TaskOptions
 from forebay.app.task import Task as OurTask
 from forebay.errors import ConfigError
 from forebay.facades.celery_results import AsyncResult
-from forebay.facades.celery_running import Request, Retrying, request_now, run_as_job, run_directly
+from forebay.facades.celery_running import AutoRetry, TaskRequest, current_request, run_as_job, run_directly
 from forebay.facades.celery_words import (
-    Conf,
-    aware,
-    call_options,
+    CeleryConf,
     check_always,
+    check_max_retries,
     expires_at,
+    invert_priority,
+    make_aware,
     refuse,
-    turned_priority,
-    whole_retries,
+    translate_options,
 )
 
 
-class Owner(Protocol):
+class TaskOwner(Protocol):
     """The app of a task."""
 
     main: str | None
-    conf: Conf
+    conf: CeleryConf
 
     @property
     def forebay(self) -> Forebay: ...
@@ -50,7 +50,7 @@ class Task:
 
     def __init__(  # noqa: PLR0913 - what Celery's users say about a task
         self,
-        app: Owner,
+        app: TaskOwner,
         func: Callable[..., Any],
         *,
         name: str | None = None,
@@ -73,14 +73,14 @@ class Task:
         check_always(others, "the task option")
         self.app = app
         self.name: str = name or name_of(func, app.main)
-        self.max_retries: int = whole_retries(max_retries)
+        self.max_retries: int = check_max_retries(max_retries)
         self.default_retry_delay = default_retry_delay
         self.queue: str | None = queue
         self.priority: int | None = priority
         self.time_limit: float | None = time_limit
         self.expires: float | datetime | None = expires
         self.ignore_result = ignore_result
-        self.retrying: Retrying = Retrying.made(
+        self.auto_retry: AutoRetry = AutoRetry.create(
             autoretry_for, dont_autoretry_for, retry_kwargs, retry_backoff, retry_backoff_max, retry_jitter
         )
         self.run = func
@@ -101,8 +101,10 @@ class Task:
     ) -> AsyncResult:
         """Ask for the task to be run, with options of this call: countdown, eta, expires, queue, priority,
         task_id, time_limit."""
-        chosen = call_options(options)
-        return AsyncResult(self._registered().using(**chosen).enqueue(*(args or ()), **(kwargs or {})))
+        chosen = translate_options(options)
+        return AsyncResult(
+            self._require_registered().using(**chosen).enqueue(*(args or ()), **(kwargs or {}))
+        )
 
     def AsyncResult(self, task_id: str) -> AsyncResult:
         return self.app.AsyncResult(task_id)
@@ -111,12 +113,12 @@ class Task:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         with run_directly(args, kwargs):
-            return self._called(args, kwargs)
+            return self._call(args, kwargs)
 
     @property
-    def request(self) -> Request:
+    def request(self) -> TaskRequest:
         """What is known about the attempt that runs."""
-        return request_now()
+        return current_request()
 
     def retry(
         self,
@@ -132,29 +134,29 @@ class Task:
             refuse(name, "the option of retry()")
         if eta is not None:
             now = datetime.fromtimestamp(self.app.forebay.clock.now_ms() / 1_000, UTC)
-            countdown = max(0.0, (aware(eta) - now).total_seconds())
-        most = self.max_retries if max_retries is None else whole_retries(max_retries)
+            countdown = max(0.0, (make_aware(eta) - now).total_seconds())
+        most = self.max_retries if max_retries is None else check_max_retries(max_retries)
         after = self.default_retry_delay if countdown is None else countdown
-        Retrying.again(request_now(), self.name, exc, after=after, most=most)
+        AutoRetry.raise_retry(current_request(), self.name, exc, after=after, max_retries=most)
 
     def register(self, app: Forebay) -> None:
         """Make it a task of ours. Only `retry` and `autoretry_for` bring another attempt, as in Celery."""
         options: TaskOptions = {"queue": self.queue or self.app.conf.queue_of(self.name)}
-        options["retries"] = max(self.max_retries, self.retrying.max_retries or 0)
+        options["retries"] = max(self.max_retries, self.auto_retry.max_retries or 0)
         limit = self.time_limit if self.time_limit is not None else self.app.conf.task_time_limit
         options["timeout"] = limit
         if self.priority is not None:
-            options["priority"] = turned_priority(self.priority)
+            options["priority"] = invert_priority(self.priority)
         if self.expires is not None:
             options["expires"] = expires_at(self.expires)
         make = app.task(name=self.name, no_retry_for=(Exception,), retry_on_timeout=False, **options)
-        self._ours = make(self._runner())
+        self._ours = make(self._make_runner())
 
-    def _runner(self) -> Callable[..., Any]:
+    def _make_runner(self) -> Callable[..., Any]:
         @wraps(self.run)
         def run(*args: Any, **kwargs: Any) -> Any:
             with run_as_job(self.name, args, kwargs):
-                value = self.retrying.attempt(self, lambda: self._called(args, kwargs))
+                value = self.auto_retry.run(self, lambda: self._call(args, kwargs))
             is_dropped = (
                 self.app.conf.task_ignore_result if self.ignore_result is None else self.ignore_result
             )
@@ -166,10 +168,10 @@ class Task:
             run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 
-    def _called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return self.run(self, *args, **kwargs) if self._is_bound else self.run(*args, **kwargs)
 
-    def _registered(self) -> OurTask[..., Any]:
+    def _require_registered(self) -> OurTask[..., Any]:
         self.app.finish()
         if self._ours is None:
             raise ConfigError(f"{self.name} is not a task of its app any more")

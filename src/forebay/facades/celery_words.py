@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 from forebay.domain.retry import MAX_RETRIES
 from forebay.errors import ConfigError
-from forebay.facades.not_offered import NotOffered
+from forebay.facades.not_offered import Unsupported
 
 LOWEST: Final = 9
 # What is refused, with what to do instead.
@@ -106,31 +106,31 @@ _ALWAYS: Final[dict[str, tuple[Any, ...]]] = {
 _SETTINGS: Final = ("task_default_queue", "task_routes", "task_time_limit", "task_ignore_result")
 
 
-def refuse(name: str, where: str) -> NoReturn:
+def refuse(name: str, context: str) -> NoReturn:
     """Say that this is not offered, and the way out."""
-    raise NotOffered(why_not(name, where))
+    raise Unsupported(refusal_message(name, context))
 
 
-def why_not(name: str, where: str) -> str:
+def refusal_message(name: str, context: str) -> str:
     """The words in which this is refused."""
-    return f"{where} {name} of Celery is not offered here: {_WAYS_OUT.get(name, _NO_WAY_KNOWN)}"
+    return f"{context} {name} of Celery is not offered here: {_WAYS_OUT.get(name, _NO_WAY_KNOWN)}"
 
 
-def knows(name: str) -> bool:
+def is_known(name: str) -> bool:
     """Return whether this is a word of Celery that is refused with a way out of its own."""
     return name in _WAYS_OUT
 
 
-def check_always(given: Mapping[str, Any], where: str) -> None:
+def check_always(given: Mapping[str, Any], context: str) -> None:
     for name, value in given.items():
         if name not in _ALWAYS:
-            refuse(name, where)
+            refuse(name, context)
         if value not in _ALWAYS[name]:
             way = f": {_WAYS_OUT[name]}" if name in _WAYS_OUT else ""
-            raise ConfigError(f"{where} {name} is always {_ALWAYS[name][0]!r} here, not {value!r:.60}{way}")
+            raise ConfigError(f"{context} {name} is always {_ALWAYS[name][0]!r} here, not {value!r:.60}{way}")
 
 
-class Conf:
+class CeleryConf:
     """The settings that are offered. They hold from the first use of the app on; from then on they stay."""
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class Conf:
         object.__setattr__(self, name, value)
 
 
-def call_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def translate_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options of one call in our words."""
     rest, chosen = dict(given), dict[str, Any]()
     for name, (ours, made) in _CALL.items():
@@ -175,7 +175,7 @@ def call_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return chosen
 
 
-def aware(when: datetime) -> datetime:
+def make_aware(when: datetime) -> datetime:
     """A time without a zone is UTC, as in Celery."""
     if not isinstance(when, datetime):
         raise ConfigError(
@@ -185,17 +185,17 @@ def aware(when: datetime) -> datetime:
 
 
 def expires_at(value: float | datetime) -> float | datetime:
-    return aware(value) if isinstance(value, datetime) else value
+    return make_aware(value) if isinstance(value, datetime) else value
 
 
-def turned_priority(value: int) -> int:
+def invert_priority(value: int) -> int:
     """0 comes first and 9 last, as in Celery on Redis; ours is the other way round."""
     if type(value) is not int or not 0 <= value <= LOWEST:
         raise ConfigError(f"priority must be from 0, which comes first, to {LOWEST}, not {value!r:.60}")
     return -value
 
 
-def whole_retries(value: int | None) -> int:
+def check_max_retries(value: int | None) -> int:
     if type(value) is not int or not 0 <= value <= MAX_RETRIES:
         raise ConfigError(
             f"max_retries must be a number from 0 to {MAX_RETRIES}, not {value!r:.60}: a job that is "
@@ -206,10 +206,10 @@ def whole_retries(value: int | None) -> int:
 
 _CALL: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "countdown": ("delay", lambda value: value),
-    "eta": ("run_at", aware),
+    "eta": ("run_at", make_aware),
     "expires": ("expires", expires_at),
     "queue": ("queue", str),
-    "priority": ("priority", turned_priority),
+    "priority": ("priority", invert_priority),
     "task_id": ("id", str),
     "time_limit": ("timeout", lambda value: value),
 }

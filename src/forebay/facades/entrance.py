@@ -9,17 +9,17 @@ from threading import Condition
 from forebay.interrupts import uninterrupted, wait_for
 
 
-class Entrance:
+class ShutdownGate:
     """Lets any number of threads in at once, until it is closed."""
 
-    def __init__(self, closed: str) -> None:
-        self._closed = closed
+    def __init__(self, closed_message: str) -> None:
+        self._closed_message = closed_message
         self._change = Condition()
         self._inside = 0
         self._is_open = True
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
+    def enter(self) -> Iterator[None]:
         """Be inside while the block lasts; raises RuntimeError once it is closed.
 
         On a task thread the block must be within an `uninterrupted` region, or an interrupt between two lines
@@ -27,7 +27,7 @@ class Entrance:
         """
         with uninterrupted, self._change:
             if not self._is_open:
-                raise RuntimeError(self._closed)
+                raise RuntimeError(self._closed_message)
             self._inside += 1
         try:
             yield

@@ -67,7 +67,7 @@ _NAMES: Final[dict[type[ForebayError], type[JobError]]] = {
 
 
 @contextmanager
-def renamed() -> Iterator[None]:
+def rename_errors() -> Iterator[None]:
     """Errors of ours that come out of the block get the names of this page."""
     try:
         yield

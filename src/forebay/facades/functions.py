@@ -34,11 +34,11 @@ NOT_RETRIED: Final[tuple[type[BaseException], ...]] = (
 MAX_CAUSE: Final = 500
 
 
-class _Missing(Exception):
+class _FunctionMissing(Exception):
     """There is no such function here; the text says why."""
 
 
-class Called(NamedTuple):
+class FunctionCall(NamedTuple):
     """A function with the arguments of one call."""
 
     func: Callable[..., Any]
@@ -46,14 +46,14 @@ class Called(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def called(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Called:
+def bind_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> FunctionCall:
     """The call, with what a `functools.partial` brings; that way an argument may be called `priority` too."""
     if not isinstance(func, partial):
-        return Called(func, tuple(args), dict(kwargs))
-    return called(func.func, (*func.args, *args), {**func.keywords, **kwargs})
+        return FunctionCall(func, tuple(args), dict(kwargs))
+    return bind_call(func.func, (*func.args, *args), {**func.keywords, **kwargs})
 
 
-class Functions:
+class FunctionRegistry:
     """The functions that one program knows, each a task of its app. May be used from several threads."""
 
     def __init__(self, app: Forebay, queue: str) -> None:
@@ -67,8 +67,8 @@ class Functions:
         """The task of this function; raises InvalidJob unless others can import it by its name."""
         path = path_of(func)
         try:
-            found = _found(path)
-        except _Missing as exc:
+            found = _import_path(path)
+        except _FunctionMissing as exc:
             raise InvalidJob(
                 f"{path} cannot be imported, and a job stores only this name: {exc}", field="func"
             ) from exc
@@ -78,38 +78,38 @@ class Functions:
                 "give the function that the module has under it, and not a method of an object",
                 field="func",
             )
-        return self._known(path, func)
+        return self._register(path, func)
 
-    def learn(self, path: str) -> bool:
+    def import_function(self, path: str) -> bool:
         """Whether there is such a function; it is imported if need be. If not, `why_missing` knows why."""
         if path in self._app.registry:
             return True
         try:
-            func = self._imported(path)
-        except _Missing as exc:
+            func = self._import_once(path)
+        except _FunctionMissing as exc:
             self._missing[path] = str(exc)
             return False
         self._missing.pop(path, None)
-        self._known(path, func)
+        self._register(path, func)
         return True
 
     def why_missing(self, path: str) -> str | None:
         """Why the last try to learn this function was in vain; None if there was none."""
         return self._missing.get(path)
 
-    def _imported(self, path: str) -> Callable[..., Any]:
+    def _import_once(self, path: str) -> Callable[..., Any]:
         # A module that ends the program would do all its work again with each try, so there is only one.
         module = path.partition(":")[0]
         if module in self._quitting:
-            raise _Missing(self._quitting[module])
+            raise _FunctionMissing(self._quitting[module])
         try:
-            return _found(path)
-        except _Missing as exc:
+            return _import_path(path)
+        except _FunctionMissing as exc:
             if isinstance(exc.__cause__, SystemExit):
                 self._quitting[module] = str(exc)
             raise
 
-    def _known(self, path: str, func: Callable[..., Any]) -> Task[..., Any]:
+    def _register(self, path: str, func: Callable[..., Any]) -> Task[..., Any]:
         # Two threads may meet the same function for the first time; a second task of one name is an error.
         with uninterrupted, self._lock:
             if path not in self._app.registry:
@@ -154,23 +154,23 @@ def _main_name() -> str | None:
     return None if file is None else os.path.splitext(os.path.basename(file))[0]
 
 
-def _found(path: str) -> Callable[..., Any]:
+def _import_path(path: str) -> Callable[..., Any]:
     """The function of this name, imported if need be; raises _Missing if there is none here."""
     module, _, name = path.partition(":")
     if not name:
-        raise _Missing("it is not a name of the form module:function")
+        raise _FunctionMissing("it is not a name of the form module:function")
     try:
-        found: Any = reduce(getattr, name.split("."), _module(module))
+        found: Any = reduce(getattr, name.split("."), _import_module(module))
     except (Exception, SystemExit) as exc:
         # Code of the user's own runs here and may raise anything; whoever asks says that it is missing. A
         # module that is a program may end it with sys.exit. What interrupts us from outside passes through.
-        raise _Missing(f"{type(exc).__name__}: {exc}"[:MAX_CAUSE]) from exc
+        raise _FunctionMissing(f"{type(exc).__name__}: {exc}"[:MAX_CAUSE]) from exc
     if not callable(found):
-        raise _Missing(f"it is not a function but {found!r:.60}")
+        raise _FunctionMissing(f"it is not a function but {found!r:.60}")
     return found  # type: ignore[no-any-return]  # whatever can be called
 
 
-def _module(name: str) -> Any:
+def _import_module(name: str) -> Any:
     # The program that runs must not be imported a second time under its other name: it would start over.
     main: ModuleType = sys.modules["__main__"]
     return main if name == _main_name() else import_module(name)

@@ -7,20 +7,20 @@ from threading import Event, Thread, current_thread
 from typing import Final
 
 from forebay.app.app import Forebay
-from forebay.domain.gate import task_gate
+from forebay.domain.gate import task_lane
 from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import LIVE
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.errors import StoreError, StoreUnavailable
-from forebay.facades.functions import Functions
+from forebay.facades.functions import FunctionRegistry
 
-LOOK_SECONDS: Final = 1.0
-_GATE: Final = task_gate("")
+POLL_SECONDS: Final = 1.0
+_TASK_LANE_PREFIX: Final = task_lane("")
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Importing:
+class FunctionImporter:
     """Looks every second which functions jobs wait for, and imports them.
 
     A worker puts a job whose function it does not know behind a gate. As soon as the function is known the
@@ -28,7 +28,7 @@ class Importing:
     stay where they are, and are never run by the wrong one.
     """
 
-    def __init__(self, app: Forebay, queue: QueueName, functions: Functions) -> None:
+    def __init__(self, app: Forebay, queue: QueueName, functions: FunctionRegistry) -> None:
         self._app = app
         self._queue = queue
         self._functions = functions
@@ -41,7 +41,7 @@ class Importing:
         """Look at what waits already, so that it can be claimed at once; then go on looking."""
         jobs = self._app.search(JobQuery(queues=(self._queue,), states=tuple(LIVE)), limit=MAX_PAGE).jobs
         for path in {job.task for job in (*jobs, *self._app.peek(self._queue, MAX_PAGE))}:
-            self._functions.learn(path)
+            self._functions.import_function(path)
         self._thread.start()
 
     def stop(self) -> None:
@@ -54,15 +54,15 @@ class Importing:
         if crash is not None:
             raise crash
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Import what jobs that are held wait for; what is not there is said once."""
-        for held in self._app.client.read(lambda reader: reader.held()):
-            if held.queue == self._queue and held.gate.startswith(_GATE):
-                self._learn(held.gate.removeprefix(_GATE), held.jobs)
+        for held in self._app.client.read(lambda reader: reader.lanes()):
+            if held.queue == self._queue and held.lane.startswith(_TASK_LANE_PREFIX):
+                self._try_import(held.lane.removeprefix(_TASK_LANE_PREFIX), held.jobs)
 
-    def _learn(self, path: str, jobs: int) -> None:
+    def _try_import(self, path: str, jobs: int) -> None:
         # Tried again each time: the module may only be half imported yet, by the program that has made us.
-        if self._functions.learn(path) or path in self._missing:
+        if self._functions.import_function(path) or path in self._missing:
             return
         self._missing.add(path)
         cause = self._functions.why_missing(path)
@@ -70,16 +70,16 @@ class Importing:
 
     def _run(self) -> None:
         try:
-            self._look_until_stopped()
+            self._poll_until_stopped()
         except BaseException as exc:
             # A thread's end is seen by nobody; so it is said now, and raised to whoever stops us.
             logger.exception("no more functions of waiting jobs are looked for: the looking has crashed")
             self._crash = exc
 
-    def _look_until_stopped(self) -> None:
-        while not self._stop.wait(LOOK_SECONDS):
+    def _poll_until_stopped(self) -> None:
+        while not self._stop.wait(POLL_SECONDS):
             try:
-                self.look()
+                self.poll()
             except StoreUnavailable as exc:
                 logger.warning("functions of waiting jobs cannot be looked for now: %s", exc)
             except StoreError as exc:

@@ -10,7 +10,7 @@ import msgspec
 from forebay.app.codec import decode_result
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState, Status, status_of
-from forebay.domain.query import Archived
+from forebay.domain.query import ArchiveEntry
 
 TASK_NAME: Final = "task_name"
 EXCERPT: Final = 200
@@ -72,31 +72,31 @@ class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
     error_message: str | None
 
 
-def archived_job(line: Archived) -> ArchivedJob:
+def build_archived_job(entry: ArchiveEntry) -> ArchivedJob:
     """The line under these names."""
     return ArchivedJob(
-        job_id=line.id,
-        func=line.task,
-        task_name=_own_name(line.task),
-        status=status_of(line.state),
-        created_at=line.created_at / 1_000,
-        completed_at=line.finished_at / 1_000,
-        archived_day=line.day,
-        duration_seconds=_seconds(line.duration_ms),
+        job_id=entry.id,
+        func=entry.task,
+        task_name=_short_name(entry.task),
+        status=status_of(entry.state),
+        created_at=entry.created_at / 1_000,
+        completed_at=entry.finished_at / 1_000,
+        archived_day=entry.day,
+        duration_seconds=_seconds(entry.duration_ms),
         # The line does not say why an attempt was not the last one, so each after the first is a repeat.
-        retry_count=max(0, line.attempt - 1),
-        result_excerpt=_plain_excerpt(line.excerpt),
-        error_message=None if line.state is JobState.COMPLETED else line.reason,
+        retry_count=max(0, entry.attempt - 1),
+        result_excerpt=_plain_excerpt(entry.excerpt),
+        error_message=None if entry.state is JobState.COMPLETED else entry.reason,
     )
 
 
-def job_result(job: Job, result: Any) -> JobResult:
+def build_job_result(job: Job, result: Any) -> JobResult:
     """The record under these names; `result` is the decoded one."""
     is_running = job.state is JobState.RUNNING
     lease_end = job.lease_expires_at if is_running else None
     return JobResult(
         job_id=job.id,
-        task_name=str(job.metadata.get(TASK_NAME) or _own_name(job.task)),
+        task_name=str(job.metadata.get(TASK_NAME) or _short_name(job.task)),
         priority=job.priority,
         status=job.status,
         payload=job.payload,
@@ -120,7 +120,7 @@ def job_result(job: Job, result: Any) -> JobResult:
     )
 
 
-def stored_result(job: Job) -> Any:
+def decode_stored_result(job: Job) -> Any:
     """What the function returned, as it was stored; None if it has not returned."""
     return None if job.result is None else decode_result(job.result)
 
@@ -148,7 +148,7 @@ def _plain_excerpt(text: str) -> str:
     return body.removesuffix("}") if is_whole else body
 
 
-def _own_name(path: str) -> str:
+def _short_name(path: str) -> str:
     return path.rpartition(":")[2].rpartition(".")[2]
 
 

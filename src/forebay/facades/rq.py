@@ -31,13 +31,22 @@ from forebay.domain.queue import QueueSettings
 from forebay.errors import ConfigError, JobSignal, PermanentError
 from forebay.errors import Retry as Again
 from forebay.facades.rq_job import Job, JobStatus, get_current_job
-from forebay.facades.rq_words import INTERVALS, Dependency, Retry, aware, length, options_of, refuse, seconds
+from forebay.facades.rq_words import (
+    INTERVALS,
+    Dependency,
+    Retry,
+    check_timedelta,
+    make_aware,
+    parse_seconds,
+    refuse,
+    take_options,
+)
 from forebay.interrupts import uninterrupted
 
 __all__ = ["Dependency", "Job", "JobStatus", "Queue", "Retry", "get_current_job", "job"]
 
 DEFAULT_TIMEOUT: Final = 180
-_learning: Final = Lock()
+_register_lock: Final = Lock()
 
 
 class Queue:
@@ -61,12 +70,12 @@ class Queue:
         self.name = name
         self.app: Forebay = Forebay(connection) if isinstance(connection, str) else connection
         self._default_timeout = default_timeout
-        self._kept_ms: int | None = None
+        self._retention_ms: int | None = None
 
     def learn(self, *functions: Callable[..., Any]) -> None:
         """Let workers of this app run these functions."""
         for function in functions:
-            self._task(function)
+            self._get_or_register(function)
 
     def enqueue(self, f: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Job:
         """Ask for a function to be called; RQ's options stand among its keyword arguments. With `args` or
@@ -89,13 +98,13 @@ class Queue:
         self, datetime: datetime, f: Callable[..., Any] | str, /, *args: Any, **kwargs: Any
     ) -> Job:
         """`enqueue` for a later time; one without a zone is local."""
-        return self._enqueue(f, args, kwargs, {"run_at": aware(datetime)})
+        return self._enqueue(f, args, kwargs, {"run_at": make_aware(datetime)})
 
     def enqueue_in(
         self, time_delta: timedelta, f: Callable[..., Any] | str, /, *args: Any, **kwargs: Any
     ) -> Job:
         """`enqueue` for later."""
-        return self._enqueue(f, args, kwargs, {"delay": length(time_delta)})
+        return self._enqueue(f, args, kwargs, {"delay": check_timedelta(time_delta)})
 
     def fetch_job(self, job_id: str) -> Job | None:
         """The job of this id, if there is one."""
@@ -122,40 +131,46 @@ class Queue:
         given.setdefault("job_timeout", self._default_timeout)
         if given["job_timeout"] is None:
             given["job_timeout"] = self._default_timeout
-        options, result_ttl = options_of(given)
-        self._check_kept(result_ttl)
+        options, result_ttl = take_options(given)
+        self._check_result_ttl(result_ttl)
         if "args" in given or "kwargs" in given:
             if args:
                 raise ConfigError("give the arguments themselves, or args and kwargs; not both")
             args, given = tuple(given.get("args") or ()), dict(given.get("kwargs") or {})
-        name = f if isinstance(f, str) else self._task(f).name
+        name = f if isinstance(f, str) else self._get_or_register(f).name
         return Job(self.app.enqueue(name, args, given, queue=self.name, **when, **options))
 
-    def _check_kept(self, result_ttl: int | None) -> None:
+    def _check_result_ttl(self, result_ttl: int | None) -> None:
         """Raise unless the queue keeps what has ended for that long."""
         if result_ttl is None:
             return
         if result_ttl == 0:
             raise ConfigError("result_ttl 0 is not offered here: let the function return None")
-        kept = self._keeps_ms()
+        kept = self._load_retention_ms()
         if kept and (result_ttl < 0 or result_ttl * 1_000 > kept):
             raise ConfigError(
                 f"the queue {self.name} keeps jobs that have ended for {kept / DAY_MS:g} days, and "
                 f"result_ttl asks for more: forebay queues configure {self.name} keep_finished=..."
             )
 
-    def _keeps_ms(self) -> int:
-        if self._kept_ms is None:
+    def _load_retention_ms(self) -> int:
+        if self._retention_ms is None:
             found = self.app.client.read(lambda reader: reader.queues([QueueName(self.name)]))
-            self._kept_ms = (found[0].settings if found else QueueSettings()).keep_finished_ms
-        return self._kept_ms
+            self._retention_ms = (found[0].settings if found else QueueSettings()).keep_finished_ms
+        return self._retention_ms
 
-    def _task(self, function: Callable[..., Any]) -> Task[..., Any]:
-        function = getattr(function, "__wrapped__", function) if isinstance(function, Decorated) else function
+    def _get_or_register(self, function: Callable[..., Any]) -> Task[..., Any]:
+        function = (
+            getattr(function, "__wrapped__", function)
+            if isinstance(function, DecoratedFunction)
+            else function
+        )
         name = _path_of(function)
-        with uninterrupted, _learning:  # two threads may enqueue a function for the first time
+        with uninterrupted, _register_lock:  # two threads may enqueue a function for the first time
             if name not in self.app.registry:
-                self.app.task(name=name, queue=self.name, retries=0, retry_on_timeout=True)(_runner(function))
+                self.app.task(name=name, queue=self.name, retries=0, retry_on_timeout=True)(
+                    _make_runner(function)
+                )
         return self.app.registry[name]
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -180,14 +195,14 @@ class job:
     ) -> None:
         self._queue = queue if isinstance(queue, Queue) else Queue(queue, connection)
         self._options = {**options, "job_timeout": timeout}
-        options_of(dict(self._options))  # refused now, and not with the first job
+        take_options(dict(self._options))  # refused now, and not with the first job
 
-    def __call__(self, function: Callable[..., Any]) -> Decorated:
+    def __call__(self, function: Callable[..., Any]) -> DecoratedFunction:
         self._queue.learn(function)
-        return Decorated(self._queue, function, self._options)
+        return DecoratedFunction(self._queue, function, self._options)
 
 
-class Decorated:
+class DecoratedFunction:
     """A function that can be enqueued. Calling it runs it here and now."""
 
     def __init__(self, queue: Queue, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -224,7 +239,7 @@ def _path_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{name}"
 
 
-def _runner(function: Callable[..., Any]) -> Callable[..., Any]:
+def _make_runner(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, with retries after the seconds that its job names one by one."""
 
     @wraps(function)
@@ -239,6 +254,6 @@ def _runner(function: Callable[..., Any]) -> Callable[..., Any]:
             if not isinstance(intervals, list) or record.failures >= record.policy.max_retries:
                 raise
             after = intervals[min(record.failures, len(intervals) - 1)]
-            raise Again(f"{type(exc).__name__}: {exc}", after=seconds(str(after), "interval")) from exc
+            raise Again(f"{type(exc).__name__}: {exc}", after=parse_seconds(str(after), "interval")) from exc
 
     return run

@@ -146,7 +146,7 @@ class Job:
 
 def get_current_job() -> Job | None:
     """The job that this code runs for; None outside of one."""
-    from forebay.stores.protocol import Receipt  # noqa: PLC0415 - as in `Forebay.job`
+    from forebay.stores.protocol import InsertResult  # noqa: PLC0415 - as in `Forebay.job`
 
     try:
         context = current_job()
@@ -154,4 +154,4 @@ def get_current_job() -> Job | None:
         return None
     if context.client is None:
         return None
-    return Job(JobHandle(context.client, Receipt(id=context.id, is_new=False)))
+    return Job(JobHandle(context.client, InsertResult(id=context.id, is_new=False)))

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
 
-from forebay.app.options import HasId
+from forebay.app.options import SupportsId
 from forebay.domain.job import MAX_PRIORITY, Json
 from forebay.domain.retry import Curve, RetryPolicy
 from forebay.errors import ConfigError
-from forebay.facades.not_offered import NotOffered
+from forebay.facades.not_offered import Unsupported
 
 INTERVALS: Final = "rq_intervals"
-_LENGTH: Final = re.compile(r"(-?\d+)([dhms]?)\Z")
+_DURATION: Final = re.compile(r"(-?\d+)([dhms]?)\Z")
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1, "": 1}
 _WAYS_OUT: Final = {
     "on_success": "use a workflow, or enqueue a follow-up in the task",
@@ -33,10 +33,10 @@ _WAYS_OUT: Final = {
 }
 
 
-def refuse(name: str, where: str) -> NoReturn:
+def refuse(name: str, context: str) -> NoReturn:
     """Say that this is not offered, and the way out."""
     way = _WAYS_OUT.get(name, "see docs/guide/moving-in.md for what there is")
-    raise NotOffered(f"{where} {name} of RQ is not offered here: {way}")
+    raise Unsupported(f"{context} {name} of RQ is not offered here: {way}")
 
 
 class Retry:
@@ -72,7 +72,7 @@ class Dependency:
 
     def __init__(
         self,
-        jobs: HasId | str | Sequence[HasId | str],
+        jobs: SupportsId | str | Sequence[SupportsId | str],
         allow_failure: bool = False,
         enqueue_at_front: bool = False,
     ) -> None:
@@ -83,7 +83,7 @@ class Dependency:
         self.allow_failure = allow_failure
 
 
-def options_of(given: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
+def take_options(given: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
     """Take RQ's options out of the keyword arguments of a call: they in our words, and the result_ttl."""
     for name in (
         "on_success",
@@ -104,18 +104,18 @@ def options_of(given: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
             chosen[ours] = made(value)
     if given.pop("at_front", False):
         chosen["priority"] = MAX_PRIORITY
-    chosen.update(_needs(given.pop("depends_on", None)))
+    chosen.update(_dependency_options(given.pop("depends_on", None)))
     notes: dict[str, Json] = dict(given.pop("meta", None) or {})
     description = given.pop("description", None)
     if description:
         notes["description"] = str(description)
-    notes.update(_retries(given.pop("retry", None), chosen))
+    notes.update(_retry_options(given.pop("retry", None), chosen))
     if notes:
         chosen["metadata"] = notes
-    return chosen, seconds(given.pop("result_ttl", None), "result_ttl")
+    return chosen, parse_seconds(given.pop("result_ttl", None), "result_ttl")
 
 
-def _retries(retry: Retry | None, chosen: dict[str, Any]) -> dict[str, Json]:
+def _retry_options(retry: Retry | None, chosen: dict[str, Any]) -> dict[str, Json]:
     if retry is None:
         chosen["retries"] = 0  # one that fails is not tried again
         return {}
@@ -125,45 +125,45 @@ def _retries(retry: Retry | None, chosen: dict[str, Any]) -> dict[str, Json]:
     return {INTERVALS: list[Json](retry.intervals)} if len({*retry.intervals}) > 1 else {}
 
 
-def _needs(value: Any) -> Mapping[str, Any]:
+def _dependency_options(value: Any) -> Mapping[str, Any]:
     if not value:
         return {}
     needs = value if isinstance(value, Dependency) else Dependency(value)
     return {"depends_on": needs.ids, "on_failure": "ignore" if needs.allow_failure else "hold"}
 
 
-def seconds(value: int | str | None, name: str) -> int | None:
+def parse_seconds(value: int | str | None, name: str) -> int | None:
     """Seconds, also as `90`, `5m`, `2h` or `1d`."""
     if value is None:
         return None
-    match = _LENGTH.match(str(value))
+    match = _DURATION.match(str(value))
     if match is None:
         raise ConfigError(f"{name} must be seconds or a text like 1h or 23m, not {value!r:.60}")
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _timeout(value: int | str) -> int | None:
-    found = seconds(value, "job_timeout")
+def _parse_timeout(value: int | str) -> int | None:
+    found = parse_seconds(value, "job_timeout")
     if found == 0:
         raise ConfigError("job_timeout 0 is not allowed: -1 is without end")
     return None if found is None or found < 0 else found
 
 
-def aware(when: datetime) -> datetime:
+def make_aware(when: datetime) -> datetime:
     """A time without a zone is a local one, as in RQ."""
     if not isinstance(when, datetime):
         raise ConfigError(f"enqueue_at takes a datetime, not {when!r:.60}; for a length there is enqueue_in")
     return when if when.tzinfo is not None else when.astimezone()
 
 
-def length(value: timedelta) -> timedelta:
+def check_timedelta(value: timedelta) -> timedelta:
     if not isinstance(value, timedelta):
         raise ConfigError(f"enqueue_in takes a timedelta, not {value!r:.60}")
     return value
 
 
 _CALL: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
-    "job_timeout": ("timeout", _timeout),
-    "ttl": ("expires", lambda value: seconds(value, "ttl")),
+    "job_timeout": ("timeout", _parse_timeout),
+    "ttl": ("expires", lambda value: parse_seconds(value, "ttl")),
     "job_id": ("id", str),
 }

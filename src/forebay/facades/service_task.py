@@ -11,8 +11,18 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.app.codec import decode_call, decode_result, encode_call
-from forebay.app.times import Instant, Length, as_datetime, instant_at, length_within
-from forebay.domain.job import DAY_MS, MIN_LEASE_MS, Job, JobId, Json, Need, NewJob, QueueName, check_whole
+from forebay.app.times import Duration, Instant, as_datetime, duration_within, instant_ms
+from forebay.domain.job import (
+    DAY_MS,
+    MIN_LEASE_MS,
+    Dependency,
+    Job,
+    JobId,
+    Json,
+    NewJob,
+    QueueName,
+    check_integer,
+)
 from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import MAX_RETRIES, PRESETS
 
@@ -82,7 +92,7 @@ def new_job(  # noqa: PLR0913 - what its users can ask for
     scheduled_at: Instant | None,
     deadline: Instant | None,
     max_attempts: int,
-    visibility_timeout: Length | None,
+    visibility_timeout: Duration | None,
     idempotency_key: str | None,
     metadata: dict[str, Json],
     depends_on: Sequence[str],
@@ -90,32 +100,32 @@ def new_job(  # noqa: PLR0913 - what its users can ask for
 ) -> NewJob:
     """The job of a new task; raises InvalidJob or PayloadError naming what is wrong."""
     check_priority(priority)
-    check_whole("max_attempts", max_attempts, 1, MAX_RETRIES + 1)
+    check_integer("max_attempts", max_attempts, 1, MAX_RETRIES + 1)
     return NewJob(
         # Whoever dequeues asks for types of tasks, and a store gives out jobs by the names of theirs.
         task=str(metadata.get(TASK_TYPE) or UNNAMED),
         payload=encode_call([payload], {}),
         queue=QueueName(queue_name),
         priority=priority,
-        run_at=None if scheduled_at is None else instant_at("scheduled_at", scheduled_at),
-        deadline_at=None if deadline is None else instant_at("deadline", deadline),
+        run_at=None if scheduled_at is None else instant_ms("scheduled_at", scheduled_at),
+        deadline_at=None if deadline is None else instant_ms("deadline", deadline),
         # Whoever dequeues it says how long it may take, by its visibility.
         timeout_ms=None,
-        lease_ms=visible_ms(visibility_timeout),
+        lease_ms=visibility_ms(visibility_timeout),
         policy=replace(PRESETS["task_service"], max_retries=max_attempts - 1, max_crashes=max_attempts - 1),
-        once_key=idempotency_key,
+        idempotency_key=idempotency_key,
         metadata=metadata,
-        depends_on=tuple(Need(JobId(parent)) for parent in depends_on),
+        depends_on=tuple(Dependency(JobId(parent)) for parent in depends_on),
         parent_id=None if parent_task_id is None else JobId(parent_task_id),
     )
 
 
 def check_priority(priority: int) -> None:
-    check_whole("priority", priority, LOWEST, HIGHEST)
+    check_integer("priority", priority, LOWEST, HIGHEST)
 
 
-def visible_ms(seconds: Length | None, name: str = "visibility_timeout") -> int | None:
-    return None if seconds is None else length_within(name, seconds, MIN_LEASE_MS, DAY_MS)
+def visibility_ms(seconds: Duration | None, name: str = "visibility_timeout") -> int | None:
+    return None if seconds is None else duration_within(name, seconds, MIN_LEASE_MS, DAY_MS)
 
 
 def service_task(job: Job, lease_ms: int, now_ms: int) -> ServiceTask:
@@ -136,11 +146,11 @@ def service_task(job: Job, lease_ms: int, now_ms: int) -> ServiceTask:
         attempts=job.failures + job.crashes + (job.state in (JobState.RUNNING, JobState.COMPLETED)),
         max_attempts=job.policy.max_retries + 1,
         visibility_timeout=lease_ms / 1_000,
-        last_heartbeat=as_datetime(_heard_at(job, lease_ms, now_ms)) if is_running else None,
+        last_heartbeat=as_datetime(_last_heartbeat_at(job, lease_ms, now_ms)) if is_running else None,
         error_message=_error(job),
         result=None if job.result is None else decode_result(job.result),
         metadata=job.metadata,
-        idempotency_key=job.once_key,
+        idempotency_key=job.idempotency_key,
         parent_task_id=job.parent_id,
         version=job.attempt,
         token=token_of(job) if is_running else None,
@@ -152,7 +162,7 @@ def token_of(job: Job) -> str:
     return f"{job.attempt}-{job.worker}"
 
 
-def _heard_at(job: Job, lease_ms: int, now_ms: int) -> int:
+def _last_heartbeat_at(job: Job, lease_ms: int, now_ms: int) -> int:
     """When its holder was last heard of. Renewals are not written down, but a lease ends its length after the
     last one; where that length was another one this time, this is off by the difference."""
     started_at = job.started_at or now_ms

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from forebay.app.app import Forebay
 from forebay.app.options import CallOptions
-from forebay.app.times import length_within
+from forebay.app.times import duration_within
 from forebay.clock import Clock
 from forebay.domain.job import (
     DAY_MS,
@@ -28,24 +28,24 @@ from forebay.domain.job import (
     MIN_TIMEOUT_MS,
     Job,
     JobId,
+    check_integer,
     check_text,
-    check_whole,
 )
 from forebay.domain.lifecycle import JobState, Status, status_of
 from forebay.domain.query import MAX_PAGE, JobQuery, check_limit
 from forebay.domain.retry import PRESETS, RetryPolicy
 from forebay.errors import ConfigError, JobCancelled, JobFailed, JobNotFound, StoreUnusable, WaitTimeout
-from forebay.facades.entrance import Entrance
-from forebay.facades.errors import renamed
-from forebay.facades.functions import Functions, called, path_of
-from forebay.facades.importing import Importing
+from forebay.facades.entrance import ShutdownGate
+from forebay.facades.errors import rename_errors
+from forebay.facades.functions import FunctionRegistry, bind_call, path_of
+from forebay.facades.importing import FunctionImporter
 from forebay.facades.job_result import (
     TASK_NAME,
     ArchivedJob,
     JobResult,
-    archived_job,
-    job_result,
-    stored_result,
+    build_archived_job,
+    build_job_result,
+    decode_stored_result,
 )
 from forebay.facades.queues import configure
 from forebay.interrupts import uninterrupted
@@ -55,12 +55,12 @@ from forebay.worker.worker import Worker
 MAX_PRIORITY: Final = 10
 POLL_SECONDS: Final = 0.1
 POLICY: Final = PRESETS["table_queue"]
-MOST_WORKERS: Final = 1_000
-_STOP_LOOK_SECONDS: Final = 0.02
+MAX_WORKERS: Final = 1_000
+_STOP_POLL_SECONDS: Final = 0.02
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
-class Level(IntEnum):
+class PriorityLevel(IntEnum):
     """Named priorities; the lower number is the more urgent one, as their users write them."""
 
     CRITICAL = 0
@@ -71,7 +71,12 @@ class Level(IntEnum):
     @property
     def priority(self) -> int:
         """The same on the scale of 0 to 10, where the higher number is the more urgent one."""
-        return {Level.CRITICAL: 10, Level.HIGH: 7, Level.MEDIUM: 3, Level.LOW: 0}[self]
+        return {
+            PriorityLevel.CRITICAL: 10,
+            PriorityLevel.HIGH: 7,
+            PriorityLevel.MEDIUM: 3,
+            PriorityLevel.LOW: 0,
+        }[self]
 
 
 class TaskQueue:
@@ -107,8 +112,8 @@ class TaskQueue:
         encryption_keys: Mapping[str, bytes | str] | str | None = None,
         clock: Clock | None = None,
     ) -> None:
-        check_whole("num_workers", num_workers, 0, MOST_WORKERS)
-        check_whole("retention_days", retention_days, 0, 36_600)
+        check_integer("num_workers", num_workers, 0, MAX_WORKERS)
+        check_integer("retention_days", retention_days, 0, 36_600)
         self._lease = lease_duration
         _check_lease(lease_duration, heartbeat_interval)
         _check_positive(
@@ -117,27 +122,29 @@ class TaskQueue:
             cleanup_interval_hours=cleanup_interval_hours,
             cleanup_batch_size=cleanup_batch_size,
         )
-        check_whole("max_write_retries", max_write_retries, 0, 1_000)
+        check_integer("max_write_retries", max_write_retries, 0, 1_000)
         _check_switches(enable_recovery=enable_recovery, archive=archive, check_integrity=check_integrity)
         if not enable_recovery:
             raise ConfigError(
                 "enable_recovery=False is not possible: whoever works on a file takes back the jobs of those "
                 "that died; leave it out, and make lease_duration longer where a job seems lost too soon"
             )
-        self._app = Forebay(_url(db_path), encryption_keys=encryption_keys, clock=clock)
-        self._functions = Functions(self._app, DEFAULT_QUEUE)
-        self._importing = Importing(self._app, DEFAULT_QUEUE, self._functions)
+        self._app = Forebay(_build_url(db_path), encryption_keys=encryption_keys, clock=clock)
+        self._functions = FunctionRegistry(self._app, DEFAULT_QUEUE)
+        self._importer = FunctionImporter(self._app, DEFAULT_QUEUE, self._functions)
         # The file is let go with the queue object itself, so that a stopped queue can still be asked.
-        self._closing = finalize(self, _let_go, self._importing, self._app)
-        self._entrance = Entrance("this queue was shut down; make another TaskQueue on the same file")
+        self._finalizer = finalize(self, _release, self._importer, self._app)
+        self._shutdown_gate = ShutdownGate(
+            "this queue was shut down; make another TaskQueue on the same file"
+        )
         self._worker: Worker | None = None
-        self._ending = RLock()
-        self._left = 0
+        self._close_lock = RLock()
+        self._unstopped = 0
         try:
-            self._open(check_integrity, _queue_settings(retention_days, archive))
+            self._open(check_integrity, _build_queue_settings(retention_days, archive))
             self._start(num_workers)
         except BaseException:
-            self._closing()
+            self._finalizer()
             raise
 
     def _open(self, check_integrity: bool, settings: dict[str, object]) -> None:
@@ -161,7 +168,7 @@ class TaskQueue:
             threads=num_workers,
             clock=self._app.clock,
         )
-        self._importing.start()
+        self._importer.start()
         self._worker.start()
 
     # Jobs
@@ -183,17 +190,17 @@ class TaskQueue:
         A taken `job_id` raises DuplicateJob, after a shutdown it is RuntimeError. To give the function an
         argument that is called like an option here, use `functools.partial(func, priority=...)`.
         """
-        call = called(func, args, kwargs)
-        options = _options(priority, max_retries, timeout_seconds, task_name, job_id)
+        call = bind_call(func, args, kwargs)
+        options = _build_options(priority, max_retries, timeout_seconds, task_name, job_id)
         options["lease"] = self._lease
-        with uninterrupted, self._entrance.entered(), renamed():
+        with uninterrupted, self._shutdown_gate.enter(), rename_errors():
             task = self._functions.task(call.func).using(**options)
             return task.enqueue(*call.args, **call.kwargs).id
 
     def get_status(self, job_id: str) -> JobResult:
         """The job as it is now; raises JobNotFoundError for an unknown id."""
-        job = self._job(job_id)
-        found = job_result(job, self._returned(job))
+        job = self._require_job(job_id)
+        found = build_job_result(job, self._decode_result(job))
         cause = self._functions.why_missing(job.task) if job.state is JobState.PENDING else None
         if cause is None:
             return found
@@ -206,7 +213,7 @@ class TaskQueue:
         """
         ends = None if timeout is None else monotonic() + timeout
         nap = Event()
-        while not (job := self._job(job_id)).is_final:
+        while not (job := self._require_job(job_id)).is_final:
             left = POLL_SECONDS if ends is None else min(POLL_SECONDS, ends - monotonic())
             if left <= 0:
                 raise WaitTimeout(
@@ -215,21 +222,21 @@ class TaskQueue:
                     state=job.state.value,
                 )
             nap.wait(left)
-        return self._result_of(job)
+        return self._result_or_error(job)
 
-    def _result_of(self, job: Job) -> Any:
-        with renamed():
+    def _result_or_error(self, job: Job) -> Any:
+        with rename_errors():
             if job.state is JobState.CANCELLED:
                 raise JobCancelled(f"job {job.id} was cancelled: {job.reason}")
             if job.state is JobState.DEAD:
                 raise JobFailed(f"job {job.id} failed for good: {job.reason}")
-        return self._returned(job)
+        return self._decode_result(job)
 
     def cancel(self, job_id: str) -> bool:
         """Cancel a job that waits, ask a running one to stop; False if it has ended already."""
-        job = self._job(job_id)
+        job = self._require_job(job_id)
         [verdict] = self._app.client.cancel([job.id])
-        return verdict.done
+        return verdict.applied
 
     def get_queue_stats(self) -> dict[str, int]:
         """How many jobs have which status, those without jobs too."""
@@ -249,23 +256,23 @@ class TaskQueue:
 
         A function is given as such, or by its stored name `module:name`.
         """
-        path = func if func is None or isinstance(func, str) else path_of(called(func, (), {}).func)
-        on = None if day is None else _day(day)
+        path = func if func is None or isinstance(func, str) else path_of(bind_call(func, (), {}).func)
+        on = None if day is None else _check_day(day)
         check_limit(limit)
         lines = self._app.client.read(lambda reader: reader.archive(day=on, task=path, limit=limit))
-        return [archived_job(line) for line in lines]
+        return [build_archived_job(line) for line in lines]
 
-    def _job(self, job_id: str) -> Job:
+    def _require_job(self, job_id: str) -> Job:
         job = self._app.client.job(JobId(job_id))
         if job is None:
-            with renamed():
+            with rename_errors():
                 raise JobNotFound(f"there is no job {job_id}")
         return job
 
-    def _returned(self, job: Job) -> Any:
+    def _decode_result(self, job: Job) -> Any:
         if job.state is not JobState.COMPLETED:
             return None
-        return self._app.registry.returned(job.task, stored_result(job))
+        return self._app.registry.coerce_result(job.task, decode_stored_result(job))
 
     # End
 
@@ -278,20 +285,20 @@ class TaskQueue:
         thread of ours is raised here, when the rest has been stopped.
         """
         ends = monotonic() + timeout
-        self._entrance.close(timeout if wait else 0)
+        self._shutdown_gate.close(timeout if wait else 0)
         worker = self._worker
-        if worker is None or not self._closing.alive:
-            return self._left
+        if worker is None or not self._finalizer.alive:
+            return self._unstopped
         worker.ask_to_stop(max(timeout - INTERRUPT_SECONDS, timeout / 2))
         if wait:
             try:
-                self._importing.stop()
+                self._importer.stop()
             finally:
-                _wait_for(worker, ends)
-        self._left = self._still_running(worker)
-        return self._left
+                _wait_until_stopped(worker, ends)
+        self._unstopped = self._count_running(worker)
+        return self._unstopped
 
-    def _still_running(self, worker: Worker) -> int:
+    def _count_running(self, worker: Worker) -> int:
         """Each worker thread has one job, and a job that did not stop is still running in the store."""
         query = JobQuery(queues=(DEFAULT_QUEUE,), states=(JobState.RUNNING,))
         return sum(job.worker == worker.id for job in self._app.search(query, limit=MAX_PAGE).jobs)
@@ -299,13 +306,13 @@ class TaskQueue:
     def close(self) -> None:
         """Shut down and let go of the file; nothing can be asked afterwards. Closing twice is fine."""
         # Under a lock, or a second thread might ask a file that the first has just let go.
-        with self._ending:
-            if not self._closing.alive:
+        with self._close_lock:
+            if not self._finalizer.alive:
                 return
             try:
                 self.shutdown()
             finally:
-                self._closing()
+                self._finalizer()
 
     def __enter__(self) -> Self:
         return self
@@ -316,34 +323,34 @@ class TaskQueue:
         self.close()
 
 
-def _let_go(importing: Importing, app: Forebay) -> None:
+def _release(importer: FunctionImporter, app: Forebay) -> None:
     try:
-        importing.stop()
+        importer.stop()
     finally:
         app.close()
 
 
-def _wait_for(worker: Worker, ends: float) -> None:
-    while not worker.is_over and monotonic() < ends:
-        Event().wait(_STOP_LOOK_SECONDS)
+def _wait_until_stopped(worker: Worker, deadline: float) -> None:
+    while not worker.is_over and monotonic() < deadline:
+        Event().wait(_STOP_POLL_SECONDS)
     if worker.is_over:
         worker.stop()
 
 
-def _options(
+def _build_options(
     priority: int,
     max_retries: int,
     timeout_seconds: float | None,
     task_name: str | None,
     job_id: str | None,
 ) -> CallOptions:
-    level = priority.priority if isinstance(priority, Level) else priority
-    check_whole("priority", level, 0, MAX_PRIORITY)
+    level = priority.priority if isinstance(priority, PriorityLevel) else priority
+    check_integer("priority", level, 0, MAX_PRIORITY)
     policy: RetryPolicy = replace(POLICY, max_retries=max_retries)
-    options = CallOptions(priority=level, retry=policy, timeout=timeout_seconds)
+    options = CallOptions(priority=level, retry_policy=policy, timeout=timeout_seconds)
     # Checked here too, so that errors speak of what the caller has written.
     if timeout_seconds is not None:
-        length_within("timeout_seconds", timeout_seconds, MIN_TIMEOUT_MS, MAX_TIMEOUT_MS)
+        duration_within("timeout_seconds", timeout_seconds, MIN_TIMEOUT_MS, MAX_TIMEOUT_MS)
     if task_name is not None:
         check_text("task_name", task_name)
         options["metadata"] = {TASK_NAME: task_name}
@@ -353,7 +360,7 @@ def _options(
     return options
 
 
-def _queue_settings(retention_days: int, archive: bool) -> dict[str, object]:
+def _build_queue_settings(retention_days: int, archive: bool) -> dict[str, object]:
     """0 days keep everything; else dead letters stay for 30 days, or as long as the others if longer."""
     kept = retention_days * DAY_MS
     return {
@@ -366,7 +373,7 @@ def _queue_settings(retention_days: int, archive: bool) -> dict[str, object]:
     }
 
 
-def _url(db_path: str | os.PathLike[str]) -> str:
+def _build_url(db_path: str | os.PathLike[str]) -> str:
     path = os.fsdecode(db_path)
     if not path:
         raise ConfigError("db_path must name a file, not an empty text")
@@ -374,7 +381,7 @@ def _url(db_path: str | os.PathLike[str]) -> str:
     return "memory://" if path == ":memory:" else f"sqlite:///{quote(path)}"
 
 
-def _day(day: date | str) -> str:
+def _check_day(day: date | str) -> str:
     """A day as the archive writes it; anything else would only find nothing."""
     text = day.isoformat() if type(day) is date else day
     if not isinstance(text, str) or not _DAY.fullmatch(text):
@@ -383,8 +390,8 @@ def _day(day: date | str) -> str:
 
 
 def _check_lease(lease_duration: float, heartbeat_interval: float) -> None:
-    length_within("lease_duration", lease_duration, MIN_LEASE_MS, DAY_MS)
-    length_within("heartbeat_interval", heartbeat_interval, 1, DAY_MS)
+    duration_within("lease_duration", lease_duration, MIN_LEASE_MS, DAY_MS)
+    duration_within("heartbeat_interval", heartbeat_interval, 1, DAY_MS)
     if heartbeat_interval >= lease_duration:
         raise ConfigError(
             f"heartbeat_interval ({heartbeat_interval:g} s) must be shorter than lease_duration "

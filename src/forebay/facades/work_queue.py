@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
 from forebay.app.app import Forebay
-from forebay.app.consumer import MOST_AT_ONCE
-from forebay.app.times import length_within
+from forebay.app.consumer import MAX_CLAIM
+from forebay.app.times import duration_within
 from forebay.clock import Clock
 from forebay.domain.job import (
     DAY_MS,
@@ -22,8 +22,8 @@ from forebay.domain.job import (
     JobId,
     JobSummary,
     QueueName,
+    check_integer,
     check_queue_name,
-    check_whole,
 )
 from forebay.domain.lifecycle import WAITING, JobState
 from forebay.domain.outcome import AttemptError, Discarded, Interrupted, Outcome
@@ -35,10 +35,10 @@ from forebay.facades.work_task import WorkTask, new_job, tries, work_task
 from forebay.stores.protocol import BATCH, Reader
 
 SIZE: Final = 5
-MOST: Final = 1_000
+MAX_SIZE: Final = 1_000
 # How long tasks that nobody asked for may be kept from others by a program that dies at that very moment.
 ASIDE_SECONDS: Final = 10.0
-MOST_PLACES: Final = 100
+MAX_POSITIONS: Final = 100
 
 
 class WorkQueue:
@@ -70,18 +70,18 @@ class WorkQueue:
         clock: Clock | None = None,
     ) -> None:
         check_queue_name(queue)
-        check_whole("default_max_attempts", default_max_attempts, 1, MAX_RETRIES + 1)
+        check_integer("default_max_attempts", default_max_attempts, 1, MAX_RETRIES + 1)
         # A batch is one transaction whatever its size, so this is checked and means nothing.
-        check_whole("batch_size", batch_size, 1, 1_000_000)
+        check_integer("batch_size", batch_size, 1, 1_000_000)
         self._max_attempts = default_max_attempts
-        self._visibility = _visible("default_visibility_timeout", default_visibility_timeout)
+        self._visibility = _check_visibility("default_visibility_timeout", default_visibility_timeout)
         self._policy = RetryPolicy(
             max_retries=default_max_attempts - 1,
             max_crashes=default_max_attempts - 1,
-            base_ms=length_within("retry_base_delay", retry_base_delay, 0, MAX_DELAY_MS),
-            factor=_multiplier(retry_backoff_multiplier),
+            base_ms=duration_within("retry_base_delay", retry_base_delay, 0, MAX_DELAY_MS),
+            factor=_check_multiplier(retry_backoff_multiplier),
             floor_ms=0,
-            ceiling_ms=length_within("max_retry_delay", max_retry_delay, 0, MAX_DELAY_MS),
+            ceiling_ms=duration_within("max_retry_delay", max_retry_delay, 0, MAX_DELAY_MS),
             jitter_high=0.0,
         )
         self._queue = QueueName(queue)
@@ -104,7 +104,7 @@ class WorkQueue:
 
     def dequeue(self, size: int = SIZE, visibility_timeout: float | None = None) -> list[WorkTask]:
         """Take up to `size` tasks that are due, oldest first; for 3600 seconds, or as the queue was told."""
-        return [work_task(job) for job in self._claimed(size, visibility_timeout)]
+        return [work_task(job) for job in self._claim_jobs(size, visibility_timeout)]
 
     def retry(
         self, size: int = SIZE, visibility_timeout: float | None = None, max_attempts: int | None = None
@@ -116,11 +116,11 @@ class WorkQueue:
         was never tried is not given out, whatever its place.
         """
         most = self._max_attempts if max_attempts is None else max_attempts
-        check_whole("max_attempts", most, 1, MAX_RETRIES + 1)
-        check_whole("size", size, 1, MOST)
+        check_integer("max_attempts", most, 1, MAX_RETRIES + 1)
+        check_integer("size", size, 1, MAX_SIZE)
         visible = self._visibility_of(visibility_timeout)
         self.requeue_expired()
-        places = self._places_of_tried()[:size]
+        places = self._find_tried_positions()[:size]
         if not places:
             return []
         # A store gives out tasks in order, and none by its id. So what stands before the last of them is
@@ -131,36 +131,36 @@ class WorkQueue:
         claimed = self._consumer.claim(places[-1], queue=self._queue, lease=min(visible, ASIDE_SECONDS))
         again = [job for job in claimed if 0 < tries(job) < most][:size]
         self._settle_others([job for job in claimed if job not in again], most)
-        return [work_task(job) for job in self._kept(again, visible)]
+        return [work_task(job) for job in self._renew_and_reload(again, visible)]
 
-    def _places_of_tried(self) -> list[int]:
+    def _find_tried_positions(self) -> list[int]:
         """Where tasks that were tried before stand among those that can be claimed, in order, from 1 on."""
         while self._app.client.write(lambda store: store.promote()) >= BATCH:
             pass
         following = self._app.peek(self._queue, MAX_PAGE)
-        tried = set(self._tried(following))
+        tried = set(self._select_tried(following))
         places = [place for place, job in enumerate(following, start=1) if job.id in tried]
-        return places if places or len(following) < MAX_PAGE else self._far_places()
+        return places if places or len(following) < MAX_PAGE else self._scan_tried_positions()
 
-    def _far_places(self) -> list[int]:
+    def _scan_tried_positions(self) -> list[int]:
         """The same by a look at all tasks that wait, page by page: none of those in front was tried."""
         query = JobQuery(queues=(self._queue,), states=(JobState.PENDING,))
         tried: list[JobId] = []
         page = self._app.search(query, limit=MAX_PAGE)
-        tried += self._tried(page.jobs)
+        tried += self._select_tried(page.jobs)
         while page.after is not None:
             page = self._app.search(query, limit=MAX_PAGE, after=page.after)
-            tried += self._tried(page.jobs)
+            tried += self._select_tried(page.jobs)
         # The newest come first. Each place is a question of its own, so only the oldest are asked about.
-        places = [self._app.client.read(partial(_place, job_id)) for job_id in tried[-MOST_PLACES:]]
+        places = [self._app.client.read(partial(_find_position, job_id)) for job_id in tried[-MAX_POSITIONS:]]
         # Further back its place is only guessed; it comes closer with each task that is done.
-        return sorted(place for place in places if place is not None and place <= MOST_AT_ONCE)
+        return sorted(place for place in places if place is not None and place <= MAX_CLAIM)
 
-    def _tried(self, jobs: Iterable[JobSummary]) -> list[JobId]:
+    def _select_tried(self, jobs: Iterable[JobSummary]) -> list[JobId]:
         records = self._app.client.jobs([job.id for job in jobs if job.attempt])
         return [job.id for job in records if job is not None and tries(job)]
 
-    def _kept(self, jobs: Sequence[Job], visible: float) -> list[Job]:
+    def _renew_and_reload(self, jobs: Sequence[Job], visible: float) -> list[Job]:
         """Keep tasks for as long as was asked for; those that are lost by now are left out."""
         if not jobs:
             return []
@@ -170,12 +170,13 @@ class WorkQueue:
         records = self._app.client.jobs(list(attempts))
         return [job for job in records if job is not None and job.attempt == attempts[job.id]]
 
-    def _settle_others(self, jobs: Sequence[Job], most: int) -> None:
+    def _settle_others(self, jobs: Sequence[Job], max_attempts: int) -> None:
         """Discard what was tried too often. Hand back the rest: it stood in front, or somebody was quicker
         than we after the look, and we have taken what came next. It counts as never taken."""
         untouched = Interrupted(started=False)
         endings: list[tuple[Job, Outcome]] = [
-            (job, _tried_too_often(tries(job), most) if tries(job) >= most else untouched) for job in jobs
+            (job, _exhausted_outcome(tries(job), max_attempts) if tries(job) >= max_attempts else untouched)
+            for job in jobs
         ]
         if endings:
             self._consumer.settle(endings)
@@ -206,7 +207,7 @@ class WorkQueue:
             return False
         # Claimed since that look, it is asked to stop: it may still complete, but will not be tried again.
         [verdict] = self._app.client.cancel([job_id], reason)
-        return verdict.state is JobState.CANCELLED and verdict.done
+        return verdict.state is JobState.CANCELLED and verdict.applied
 
     def mark_as_resume(self, task: WorkTask | str) -> bool:
         """DISCARDED to PENDING, with fresh attempts."""
@@ -245,12 +246,12 @@ class WorkQueue:
 
     # Inside
 
-    def _claimed(self, size: int, visibility_timeout: float | None) -> list[Job]:
-        check_whole("size", size, 1, MOST)
+    def _claim_jobs(self, size: int, visibility_timeout: float | None) -> list[Job]:
+        check_integer("size", size, 1, MAX_SIZE)
         return self._consumer.claim(size, queue=self._queue, lease=self._visibility_of(visibility_timeout))
 
     def _visibility_of(self, seconds: float | None) -> float:
-        return self._visibility if seconds is None else _visible("visibility_timeout", seconds)
+        return self._visibility if seconds is None else _check_visibility("visibility_timeout", seconds)
 
     def close(self) -> None:
         """Let go of the store. What is still held becomes visible again in its time."""
@@ -266,17 +267,17 @@ class WorkQueue:
         self.close()
 
 
-def _place(job_id: JobId, reader: Reader) -> int | None:
+def _find_position(job_id: JobId, reader: Reader) -> int | None:
     """Where a pending task stands, from 1 on; None if somebody has taken it meanwhile."""
     position = reader.position(job_id)
     return None if position is None else position.ahead + 1
 
 
-def _visible(name: str, seconds: float) -> float:
-    return length_within(name, seconds, MIN_LEASE_MS, DAY_MS) / 1_000
+def _check_visibility(name: str, seconds: float) -> float:
+    return duration_within(name, seconds, MIN_LEASE_MS, DAY_MS) / 1_000
 
 
-def _multiplier(value: float) -> float:
+def _check_multiplier(value: float) -> float:
     if type(value) not in (int, float) or not 1 <= value < inf:
         raise ConfigError(f"retry_backoff_multiplier must be a number of at least 1, not {value!r:.60}")
     return value
@@ -286,8 +287,10 @@ def _id(task: WorkTask | str) -> JobId:
     return JobId(task.id if isinstance(task, WorkTask) else task)
 
 
-def _tried_too_often(tried: int, most: int) -> Discarded:
-    return Discarded(AttemptError(type="Discarded", message=f"tried {tried} times, {most} are allowed"))
+def _exhausted_outcome(attempts: int, max_attempts: int) -> Discarded:
+    return Discarded(
+        AttemptError(type="Discarded", message=f"tried {attempts} times, {max_attempts} are allowed")
+    )
 
 
 def _make_folder(url: str) -> None:

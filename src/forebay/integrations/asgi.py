@@ -19,17 +19,17 @@ from forebay.app.app import Forebay
 from forebay.errors import ConfigError
 
 STATE: Final = "forebay"  # the name of the queue in `app.state`
-Life = Callable[[Any], AbstractAsyncContextManager[Any]]
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
 def lifespan(
     queue: Forebay,
-    *others: Life,
+    *others: Lifespan,
     works: bool = True,
     threads: int = 4,
     coroutines: int = 100,
     queues: Sequence[str] | Mapping[str, int | None] | None = None,
-) -> Life:
+) -> Lifespan:
     """Run jobs inside a web app, from before its first request until after its last one.
 
     They have threads and an event loop of their own. At the end running jobs are waited for as
@@ -55,7 +55,7 @@ def lifespan(
 
     @asynccontextmanager
     async def working() -> AsyncIterator[None]:
-        worker = queue.working(threads=threads, coroutines=coroutines, queues=queues)
+        worker = queue.run_worker(threads=threads, coroutines=coroutines, queues=queues)
         # Off the loop: hooks of the program, the first look at the store and the last jobs take their time.
         await asyncio.to_thread(worker.__enter__)
         try:

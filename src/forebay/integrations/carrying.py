@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import bindparam, func, select
 
 from forebay.app.client import Client
-from forebay.app.graphs import has_needs
+from forebay.app.graphs import has_dependencies
 from forebay.domain.job import Job, JobId, NewJob
 from forebay.errors import (
     ConfigError,
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
 
     from forebay.app.handle import JobHandle
-    from forebay.stores.protocol import Receipt
+    from forebay.stores.protocol import InsertResult
 
-CARRIED_AT_ONCE: Final = 100
-MAX_AT_ONCE: Final = 1_000
+DEFAULT_BATCH_ROWS: Final = 100
+MAX_BATCH_ROWS: Final = 1_000
 FIRST_WAIT_MS: Final = 1_000
 LONGEST_WAIT_MS: Final = 3_600_000
 # Where a row that one relay has in its hands is passed over by the others. Elsewhere two of them may carry
@@ -45,7 +45,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 _decoder: Final = msgspec.msgpack.Decoder(list[NewJob])
 
 
-class Carried(msgspec.Struct, frozen=True, kw_only=True):
+class RelayResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one batch: rows that went to the store, rows that it refused, and whether there may be
     more."""
 
@@ -54,7 +54,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
     has_more: bool = False
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
     """What is in an outbox: how many rows, when the oldest was written, and how many were refused before."""
 
     rows: int
@@ -62,66 +62,68 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     refused: int
 
 
-def carry(table: Table, engine: Engine, client: Client, most: int = CARRIED_AT_ONCE) -> Carried:
-    """Store the jobs of up to `most` rows, and then delete the rows. One whose jobs are refused stays, with
+def relay_batch(table: Table, engine: Engine, client: Client, limit: int = DEFAULT_BATCH_ROWS) -> RelayResult:
+    """Store the jobs of up to `limit` rows, and then delete the rows. One whose jobs are refused stays, with
     the reason, and is tried again later. Raises StoreUnavailable while the queue is away."""
-    if not 1 <= most <= MAX_AT_ONCE:
-        raise ConfigError(f"a relay carries 1 to {MAX_AT_ONCE:,} rows at a time, not {most}")
+    if not 1 <= limit <= MAX_BATCH_ROWS:
+        raise ConfigError(f"a relay carries 1 to {MAX_BATCH_ROWS:,} rows at a time, not {limit}")
     due = (
         select(table.c.id, table.c.jobs, table.c.tries)
         .where(table.c.due_at <= client.now_ms())
         .order_by(table.c.due_at, table.c.id)
-        .limit(most)
+        .limit(limit)
     )
     if engine.dialect.name in _SKIPS_LOCKED:
         with engine.begin() as connection:
             rows = connection.execute(due.with_for_update(skip_locked=True)).all()
-            return _settled(table, connection, client, rows, _stored(client, rows), most)
+            return _finish_batch(table, connection, client, rows, _store_rows(client, rows), limit)
     # A transaction that has read could not write any more after somebody else has, so these are two.
     with engine.begin() as connection:
         rows = connection.execute(due).all()
-    refusals = _stored(client, rows)
+    refusals = _store_rows(client, rows)
     if not rows:
-        return Carried()
+        return RelayResult()
     with engine.begin() as connection:
-        return _settled(table, connection, client, rows, refusals, most)
+        return _finish_batch(table, connection, client, rows, refusals, limit)
 
 
-def waiting(table: Table, engine: Engine) -> Waiting:
+def outbox_stats(table: Table, engine: Engine) -> OutboxStats:
     """How much an outbox holds."""
     asked = select(func.count(), func.min(table.c.written_at), func.count(table.c.error)).select_from(table)
     with engine.connect() as connection:
         rows, oldest, refused = connection.execute(asked).one()
-    return Waiting(rows=rows, oldest_at=oldest, refused=refused)
+    return OutboxStats(rows=rows, oldest_at=oldest, refused=refused)
 
 
-def _stored(client: Client, rows: Sequence[Any]) -> Refusals:
+def _store_rows(client: Client, rows: Sequence[Any]) -> Refusals:
     """Store the jobs of rows, in their order: one may wait for a job of a row before."""
     refusals: Refusals = {}
     alone: list[NewJob] = []
     for row in rows:
         try:
-            jobs = _read(row.jobs)
+            jobs = _parse_row(row.jobs)
         except InvalidJob as exc:
             refusals[row.id] = exc
             continue
-        if has_needs(jobs):
-            refusals |= _alone_stored(client, alone)
-            refusals |= _graph_stored(client, row.id, jobs)
+        if has_dependencies(jobs):
+            refusals |= _store_independent(client, alone)
+            refusals |= _store_graph(client, row.id, jobs)
             alone = []
         else:
             alone += jobs
-    refusals |= _alone_stored(client, alone)
+    refusals |= _store_independent(client, alone)
     _check_may_store(rows, refusals)
     return refusals
 
 
-def _read(body: bytes) -> list[NewJob]:
+def _parse_row(body: bytes) -> list[NewJob]:
     try:
         jobs = _decoder.decode(body)
     except msgspec.MsgspecError as exc:
         raise InvalidJob(f"this row cannot be read: {exc}") from exc
-    lost = _lost(msgspec.msgpack.decode(body), msgspec.msgpack.decode(msgspec.msgpack.encode(jobs)))
+    lost = _find_unknown_field(
+        msgspec.msgpack.decode(body), msgspec.msgpack.decode(msgspec.msgpack.encode(jobs))
+    )
     if lost is not None:
         raise InvalidJob(
             f"a newer program has written this row: {lost!r:.60} of a job is unknown here; upgrade this relay"
@@ -129,30 +131,30 @@ def _read(body: bytes) -> list[NewJob]:
     return jobs
 
 
-def _lost(written: Any, kept: Any) -> str | None:
+def _find_unknown_field(written: Any, understood: Any) -> str | None:
     """The first name in what was written that is not in what was understood of it."""
     if isinstance(written, dict):
         for name in written:
-            if name not in kept:
+            if name not in understood:
                 return str(name)
-        pairs = [(value, kept[name]) for name, value in written.items()]
+        pairs = [(value, understood[name]) for name, value in written.items()]
     else:
-        pairs = list(zip(written, kept, strict=True)) if isinstance(written, list) else []
-    return next((name for one, other in pairs if (name := _lost(one, other)) is not None), None)
+        pairs = list(zip(written, understood, strict=True)) if isinstance(written, list) else []
+    return next((name for one, other in pairs if (name := _find_unknown_field(one, other)) is not None), None)
 
 
-def _graph_stored(client: Client, row: str, jobs: list[NewJob]) -> Refusals:
+def _store_graph(client: Client, row: str, jobs: list[NewJob]) -> Refusals:
     try:
         handles = client.enqueue_graph(jobs, on_conflict="ignore")
     except ForebayError as exc:
         _check_is_about_jobs(exc)
         return {row: exc}
     known = [job for job, handle in zip(jobs, handles, strict=True) if _is_known(job, handle)]
-    others = list(_taken(client, known).values())
+    others = list(_find_id_conflicts(client, known).values())
     return {row: others[0]} if others else {}
 
 
-def _alone_stored(client: Client, jobs: list[NewJob]) -> Refusals:
+def _store_independent(client: Client, jobs: list[NewJob]) -> Refusals:
     if not jobs:
         return {}
     try:
@@ -162,20 +164,20 @@ def _alone_stored(client: Client, jobs: list[NewJob]) -> Refusals:
         if len(jobs) == 1:
             return {_id_of(jobs[0]): exc}
         # One of them cannot be stored at all, and the others must not wait for it.
-        each = [_alone_stored(client, [job]) for job in jobs]
+        each = [_store_independent(client, [job]) for job in jobs]
         return {name: why for one in each for name, why in one.items()}
     answered = list(zip(jobs, receipts, strict=True))
     refused: Refusals = {_id_of(job): receipt.error for job, receipt in answered if receipt.error is not None}
     known = [job for job, receipt in answered if receipt.error is None and _is_known(job, receipt)]
-    return _taken(client, known) | refused
+    return _find_id_conflicts(client, known) | refused
 
 
-def _is_known(job: NewJob, answer: Receipt | JobHandle[Any]) -> bool:
+def _is_known(job: NewJob, answer: InsertResult | JobHandle[Any]) -> bool:
     """Whether the queue has, or had, a job with this very id before."""
     return not answer.is_new and answer.id == job.id
 
 
-def _taken(client: Client, jobs: Sequence[NewJob]) -> Refusals:
+def _find_id_conflicts(client: Client, jobs: Sequence[NewJob]) -> Refusals:
     """Refusals of those whose id another job has. The others were carried before."""
     if not jobs:
         return {}
@@ -191,7 +193,10 @@ def _taken(client: Client, jobs: Sequence[NewJob]) -> Refusals:
 
 
 def _is_other(job: NewJob, holder: Job) -> bool:
-    return job.once_key != holder.once_key and (job.task, job.payload) != (holder.task, holder.payload)
+    return job.idempotency_key != holder.idempotency_key and (job.task, job.payload) != (
+        holder.task,
+        holder.payload,
+    )
 
 
 def _check_is_about_jobs(error: ForebayError) -> None:
@@ -215,14 +220,14 @@ def _id_of(job: NewJob) -> JobId:
     return job.id
 
 
-def _settled(
+def _finish_batch(
     table: Table,
     connection: Connection,
     client: Client,
     rows: Sequence[Any],
     refusals: Refusals,
-    most: int,
-) -> Carried:
+    limit: int,
+) -> RelayResult:
     done = [row.id for row in rows if row.id not in refusals]
     if done:
         connection.execute(table.delete().where(table.c.id.in_(done)))
@@ -242,7 +247,7 @@ def _settled(
     if later:
         changed: dict[str, Any] = {name: bindparam(name) for name in ("due_at", "tries", "error")}
         connection.execute(table.update().where(table.c.id == bindparam("row")).values(changed), later)
-    return Carried(stored=len(done), refused=len(later), has_more=len(rows) == most)
+    return RelayResult(stored=len(done), refused=len(later), has_more=len(rows) == limit)
 
 
 def _wait_ms(tries: int, error: ForebayError) -> int:

@@ -17,8 +17,8 @@ from forebay.app.app import Forebay
 from forebay.integrations.asgi import queue_of
 
 
-def _given(request: Request[Any, Any, Any]) -> Forebay:
+def _provide_queue(request: Request[Any, Any, Any]) -> Forebay:
     return queue_of(request.app)
 
 
-the_queue: Provide = Provide(_given, sync_to_thread=False)
+the_queue: Provide = Provide(_provide_queue, sync_to_thread=False)

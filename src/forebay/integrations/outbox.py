@@ -23,26 +23,26 @@ from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from forebay.app.app import Forebay
-from forebay.app.graphs import has_needs
+from forebay.app.graphs import has_dependencies
 from forebay.app.handle import JobHandle
 from forebay.domain.job import DAY_MS, NewJob
-from forebay.domain.workflow import arranged
+from forebay.domain.workflow import sort_topologically
 from forebay.errors import ConfigError, InvalidJob, PayloadError
-from forebay.stores.ids import IdMaker
-from forebay.stores.protocol import Receipt
+from forebay.stores.ids import IdGenerator
+from forebay.stores.protocol import InsertResult
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.orm import Session
 
-NAME: Final = "forebay_outbox"
+TABLE_NAME: Final = "forebay_outbox"
 MAX_ROW: Final = 16 * 1_048_576 - 1  # MySQL knows blobs of this size; a single job is far smaller
 
 # How long a queue knows that a row was carried, also where it keeps but the newest of its finished jobs.
-REMEMBERED_MS: Final = 7 * DAY_MS
+IDEMPOTENCY_TTL_MS: Final = 7 * DAY_MS
 
 
-def outbox_table(metadata: MetaData, name: str = NAME, *, schema: str | None = None) -> Table:
+def outbox_table(metadata: MetaData, name: str = TABLE_NAME, *, schema: str | None = None) -> Table:
     """The table of an outbox, as a part of your own metadata: so your migrations know it too."""
     return Table(
         name,
@@ -67,7 +67,7 @@ class Outbox:
             raise ConfigError(f"an outbox is for a Forebay object, not {queue!r:.60}")
         self.table: Table = outbox_table(MetaData()) if table is None else table
         self.queue = queue
-        self._new_id = IdMaker()
+        self._new_id = IdGenerator()
 
     def create(self, engine: Engine) -> None:
         """Make the table, if it is not there."""
@@ -77,7 +77,7 @@ class Outbox:
         """Write jobs in the open transaction of a session or a connection; a handle each, in order. They know
         nothing of the job before it was carried."""
         _check_color(connection, is_async=False)
-        rows, handles = self._written(jobs)
+        rows, handles = self._build_rows(jobs)
         if rows:
             connection.execute(insert(self.table), rows)
         return handles
@@ -87,33 +87,37 @@ class Outbox:
     ) -> list[JobHandle[Any]]:
         """`enqueue` with an AsyncSession or an AsyncConnection."""
         _check_color(connection, is_async=True)
-        rows, handles = self._written(jobs)
+        rows, handles = self._build_rows(jobs)
         if rows:
             await connection.execute(insert(self.table), rows)
         return handles
 
-    def _written(self, jobs: Sequence[NewJob]) -> tuple[list[dict[str, Any]], list[JobHandle[Any]]]:
+    def _build_rows(self, jobs: Sequence[NewJob]) -> tuple[list[dict[str, Any]], list[JobHandle[Any]]]:
         client = self.queue.client
         now = client.now_ms()
-        named = [self._named(job, now) for job in client.outgoing(list(jobs))]
+        named = [self._prepare_job(job, now) for job in client.prepare_jobs(list(jobs))]
         # What depends on each other is one row, and is stored in one call: they name each other by places.
-        placed, went = arranged(named)
-        parts = [placed] if has_needs(placed) else [[job] for job in placed]
-        rows = [self._row(part, now) for part in parts]
-        receipts = [Receipt(id=job.id, is_new=True) for job in placed]
+        placed, went = sort_topologically(named)
+        parts = [placed] if has_dependencies(placed) else [[job] for job in placed]
+        rows = [self._build_row(part, now) for part in parts]
+        receipts = [InsertResult(id=job.id, is_new=True) for job in placed]
         return rows, [JobHandle(client, receipts[place]) for place in went]
 
-    def _named(self, job: NewJob, now: int) -> NewJob:
+    def _prepare_job(self, job: NewJob, now: int) -> NewJob:
         if not isinstance(job, NewJob):
             raise InvalidJob(f"only jobs made by task.job(...) can be enqueued, not {job!r:.60}")
         # A delay counts from the transaction, however long the job waits for a relay.
         run_at = now + job.delay_ms if job.delay_ms else job.run_at
         job_id = self._new_id() if job.id is None else job.id
         # Not made from the id: one of the program's own may be used again after its job is gone.
-        once = {} if job.once_key else {"once_key": f"outbox {self._new_id()}", "once_ms": REMEMBERED_MS}
+        once = (
+            {}
+            if job.idempotency_key
+            else {"once_key": f"outbox {self._new_id()}", "once_ms": IDEMPOTENCY_TTL_MS}
+        )
         return msgspec.structs.replace(job, id=job_id, delay_ms=0, run_at=run_at, **once)
 
-    def _row(self, jobs: Sequence[NewJob], now: int) -> dict[str, Any]:
+    def _build_row(self, jobs: Sequence[NewJob], now: int) -> dict[str, Any]:
         body = msgspec.msgpack.encode(jobs)
         if len(body) > MAX_ROW:
             raise PayloadError(

@@ -13,13 +13,19 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forebay.app.client import Client
 from forebay.errors import ConfigError, ForebayError, StoreUnavailable
-from forebay.integrations.carrying import CARRIED_AT_ONCE, Carried, Waiting, carry, waiting
+from forebay.integrations.carrying import (
+    DEFAULT_BATCH_ROWS,
+    OutboxStats,
+    RelayResult,
+    outbox_stats,
+    relay_batch,
+)
 from forebay.integrations.outbox import Outbox
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine, Table
 
-__all__ = ["Carried", "Relay", "Waiting", "carry", "relaying", "waiting"]
+__all__ = ["OutboxStats", "Relay", "RelayResult", "outbox_stats", "relay_batch", "run_relay"]
 
 OUTAGE_SECONDS: Final = 1.0
 LONGEST_OUTAGE_SECONDS: Final = 30.0
@@ -39,7 +45,7 @@ class Relay:
         client: Client,
         *,
         every: float = 1.0,
-        most: int = CARRIED_AT_ONCE,
+        limit: int = DEFAULT_BATCH_ROWS,
     ) -> None:
         if not 0 < every <= LONGEST_SECONDS:  # also refuses NaN
             raise ConfigError(f"a relay looks every 0 to {LONGEST_SECONDS:,.0f} seconds, not every {every}")
@@ -48,7 +54,7 @@ class Relay:
         self._engine = engine
         self._client = client
         self._every = every
-        self._most = most
+        self._limit = limit
         self._is_stopped = Event()
         self._thread: Thread | None = None
         self._failures = 0
@@ -59,7 +65,7 @@ class Relay:
         """Begin. One batch is carried before this returns, so that what somebody has to mend is raised here:
         no table, no such store. A queue that is merely away is waited for."""
         try:
-            pause = 0.0 if self._carry_batch() else self._every
+            pause = 0.0 if self._relay_batch() else self._every
         except StoreUnavailable as exc:
             pause = self._pause_after(exc)
         self._thread = Thread(target=self._run, args=(pause,), name="forebay-outbox", daemon=True)
@@ -76,14 +82,14 @@ class Relay:
         """Whether its thread lives."""
         return self._thread is not None and self._thread.is_alive()
 
-    def turn(self) -> None:
+    def tick(self) -> None:
         """Carry all that is due, in batches, unless it is stopped between two of them."""
-        while not self._is_stopped.is_set() and self._carry_batch():
+        while not self._is_stopped.is_set() and self._relay_batch():
             pass
 
-    def _carry_batch(self) -> bool:
+    def _relay_batch(self) -> bool:
         """Whether there may be more."""
-        carried = carry(self._table, self._engine, self._client, self._most)
+        carried = relay_batch(self._table, self._engine, self._client, self._limit)
         self.stored += carried.stored
         self.refused += carried.refused
         return carried.has_more
@@ -91,7 +97,7 @@ class Relay:
     def _run(self, pause: float) -> None:
         while not self._is_stopped.wait(pause):
             try:
-                self.turn()
+                self.tick()
                 pause = self._every
                 self._failures = 0
             except (ForebayError, SQLAlchemyError) as exc:
@@ -107,7 +113,7 @@ class Relay:
 
 
 @contextmanager
-def relaying(outbox: Outbox, engine: Engine, *, every: float = 1.0) -> Iterator[Relay]:
+def run_relay(outbox: Outbox, engine: Engine, *, every: float = 1.0) -> Iterator[Relay]:
     """A relay in a thread of this program, while the block lasts. It begins also while the queue is away."""
     relay = Relay(outbox.table, engine, outbox.queue.client, every=every)
     relay.start()

@@ -29,12 +29,12 @@ _NO_ERRORS: Final = (JobSignal, JobCancelled, LeaseLost)
 
 def report(app: Forebay) -> None:
     """Report the failures of all jobs that this app runs. Without `sentry_sdk.init` nothing is sent."""
-    app.middleware(_reporting)
-    app.on_error(_dead)
+    app.middleware(_capture_errors)
+    app.on_error(_capture_dead_job)
 
 
 @contextmanager
-def _reporting(context: JobContext) -> Iterator[None]:
+def _capture_errors(context: JobContext) -> Iterator[None]:
     with sentry_sdk.isolation_scope() as scope:
         _describe(scope, context.job)
         try:
@@ -46,7 +46,7 @@ def _reporting(context: JobContext) -> Iterator[None]:
             raise
 
 
-def _dead(job: Job | None, error: AttemptError) -> None:
+def _capture_dead_job(job: Job | None, error: AttemptError) -> None:
     if error.traceback:  # then it was raised by a task, and reported there
         return
     with sentry_sdk.isolation_scope() as scope:

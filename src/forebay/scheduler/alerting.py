@@ -8,10 +8,10 @@ from contextlib import closing
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
-from forebay.app.alerting import Looked, evaluate
+from forebay.app.alerting import EvaluationResult, evaluate
 from forebay.app.consumer import Consumer
 from forebay.clock import Clock
-from forebay.domain.job import NOTICES, NOTIFY, Job
+from forebay.domain.job import ALERT_QUEUE, ALERT_TASK, Job
 from forebay.errors import StoreError
 from forebay.stores.protocol import Engine, Reader, Store
 
@@ -28,9 +28,9 @@ CLOSE_SECONDS: Final = 1.0
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Alerting:
+class AlertEvaluator:
     """Whoever comes first looks; who comes to the same conclusion a moment later is refused by the store (see
-    `app.alerting`).
+    `app.alerts`).
 
     A look costs more than all other duties, and the more, the more workers and queues there are. So it has a
     thread and handles of its own for as long as it takes: whoever runs the duties only begins it, and neither
@@ -48,8 +48,8 @@ class Alerting:
         self._engine = engine
         self._policy = policy
         self._clock = clock
-        self._looking: Thread | None = None
-        self._delivering: Thread | None = None
+        self._evaluation_thread: Thread | None = None
+        self._delivery_thread: Thread | None = None
         self._is_closed = Event()
         # Not at once: workers that have started together have not yet all said that they are there.
         self._ready_at = clock.monotonic() + self.every_ms / 1_000
@@ -60,37 +60,37 @@ class Alerting:
         store each time would cost more than the alerts are worth. Not while the last look takes its time: the
         turn is for somebody who can use it."""
         now = self._clock.monotonic()
-        if now < self._ready_at or _is_at_work(self._looking) or self._is_closed.is_set():
+        if now < self._ready_at or _is_running(self._evaluation_thread) or self._is_closed.is_set():
             return False
         self._ready_at = now + self.every_ms / 2_000
         return True
 
     def run(self, store: Store) -> bool:
         """Begin a look. What is left waits for the next turn: a flood must not keep others from theirs."""
-        if not _is_at_work(self._looking):
-            self._looking = _begun("forebay-alerts", self._look)
+        if not _is_running(self._evaluation_thread):
+            self._evaluation_thread = _start_thread("forebay-alerts", self._evaluate_logged)
         return False
 
-    def _look(self) -> None:
+    def _evaluate_logged(self) -> None:
         """Whatever goes wrong costs a line in the log, as with metrics: an alert is not worth a job."""
         try:
-            looked = self._looked()
+            looked = self._evaluate()
         except Exception as exc:
             is_known = isinstance(exc, StoreError)
             logger.warning("alerts are left to the next turn: %s", exc, exc_info=not is_known)
             return
-        if looked.has_deliveries and not _is_at_work(self._delivering) and not self._is_closed.is_set():
-            self._delivering = _begun(
+        if looked.has_deliveries and not _is_running(self._delivery_thread) and not self._is_closed.is_set():
+            self._delivery_thread = _start_thread(
                 "forebay-deliveries", lambda: deliver_due(self._engine, self._is_closed.is_set, self._policy)
             )
 
-    def _looked(self) -> Looked:
+    def _evaluate(self) -> EvaluationResult:
         # Opening may take its time where a store is away: what was closed meanwhile opens nothing more.
         if self._is_closed.is_set():
-            return Looked()
+            return EvaluationResult()
         with closing(self._engine.store()) as store:
             if self._is_closed.is_set():
-                return Looked()
+                return EvaluationResult()
             with closing(self._engine.reader()) as reader:
                 return evaluate(store, reader, self._clock)
 
@@ -99,20 +99,20 @@ class Alerting:
         its look, or its delivery; if the process ends before, somebody else does it again."""
         self._is_closed.set()
         until = self._clock.monotonic() + CLOSE_SECONDS
-        if self._looking is not None:
-            self._looking.join(CLOSE_SECONDS)
+        if self._evaluation_thread is not None:
+            self._evaluation_thread.join(CLOSE_SECONDS)
         # Asked now: it is the look that begins it.
-        if self._delivering is not None:
-            self._delivering.join(max(0.0, until - self._clock.monotonic()))
+        if self._delivery_thread is not None:
+            self._delivery_thread.join(max(0.0, until - self._clock.monotonic()))
 
 
-def _begun(name: str, work: Callable[[], object]) -> Thread:
+def _start_thread(name: str, work: Callable[[], object]) -> Thread:
     thread = Thread(target=work, name=name, daemon=True)
     thread.start()
     return thread
 
 
-def _is_at_work(thread: Thread | None) -> bool:
+def _is_running(thread: Thread | None) -> bool:
     return thread is not None and thread.is_alive()
 
 
@@ -124,7 +124,7 @@ def deliver_due(
     tried = 0
     try:
         with closing(Consumer(engine)) as consumer, closing(engine.reader()) as reader:
-            while not is_over() and (jobs := consumer.claim(1, queue=NOTICES, lease=LEASE_SECONDS)):
+            while not is_over() and (jobs := consumer.claim(1, queue=ALERT_QUEUE, lease=LEASE_SECONDS)):
                 for job in jobs:
                     tried += 1
                     _deliver_one(consumer, reader, job, policy)
@@ -137,8 +137,8 @@ def deliver_due(
 def _deliver_one(consumer: Consumer, reader: Reader, job: Job, policy: DeliveryPolicy | None) -> None:
     from forebay.app.delivering import ChannelLocked, deliver  # noqa: PLC0415 - most workers need no TLS or mail
 
-    if job.task != NOTIFY:
-        consumer.discard(job, f"it is no delivery, and {NOTICES} is for deliveries alone")
+    if job.task != ALERT_TASK:
+        consumer.discard(job, f"it is no delivery, and {ALERT_QUEUE} is for deliveries alone")
         return
     error = deliver(reader, job, policy=policy)
     if error is None:

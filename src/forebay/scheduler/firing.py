@@ -7,17 +7,17 @@ from random import random
 
 import msgspec
 
-from forebay.app.firing import FIRED_AT_ONCE, fire_due
+from forebay.app.firing import FIRE_BATCH, fire_due
 from forebay.stores.protocol import Store
 
 
-class FiringSchedules(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleEnqueuer(msgspec.Struct, frozen=True, kw_only=True):
     """Whoever comes first fires; who comes to the same conclusion a moment later is refused by the store."""
 
     name: str = "fire"
     every_ms: int = 1_000
     is_ready: bool = True
-    batch: int = FIRED_AT_ONCE
+    batch: int = FIRE_BATCH
     roll: Callable[[], float] = random
     waiting: dict[str, int] = msgspec.field(default_factory=dict)  # see `fire_due`
 

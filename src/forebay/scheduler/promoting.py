@@ -7,7 +7,7 @@ import msgspec
 from forebay.stores.protocol import BATCH, Store
 
 
-class Promoting(msgspec.Struct, frozen=True, kw_only=True):
+class Promoter(msgspec.Struct, frozen=True, kw_only=True):
     """For queues that nobody claims from: a claim promotes what is due in its own queues by itself."""
 
     name: str = "promote"

@@ -7,7 +7,7 @@ import msgspec
 from forebay.stores.protocol import BATCH, Store
 
 
-class Pruning(msgspec.Struct, frozen=True, kw_only=True):
+class Pruner(msgspec.Struct, frozen=True, kw_only=True):
     """Small batches all day instead of a quiet hour at night: claims go on beside it."""
 
     name: str = "prune"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from forebay.app.ramping import advance_ramps
+from forebay.app.ramping import advance_gradual_revives
 from forebay.clock import Clock
 from forebay.errors import StoreError
 from forebay.stores.protocol import Reader, Store
@@ -18,7 +18,7 @@ IDLE_SECONDS: Final = 10.0
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Ramping:
+class GradualReviver:
     """Whoever comes first takes the turn; one who comes to the same conclusion a moment later is refused by
     the store. The reader is held from turn to turn while a ramp is running, and let go of when none is, or
     when others have had all turns for a while: nearly always there is no ramp, and a worker that has had one
@@ -28,7 +28,7 @@ class Ramping:
     every_ms = 2_000
 
     def __init__(self, reader: Callable[[], Reader], clock: Clock) -> None:
-        self._opened = reader
+        self._new_reader = reader
         self._clock = clock
         self._ready_at = 0.0
         self._reader: Reader | None = None
@@ -51,9 +51,9 @@ class Ramping:
         is_running = False
         try:
             if self._reader is None:
-                self._reader = self._opened()
+                self._reader = self._new_reader()
             self._used_at = self._clock.monotonic()
-            is_running = advance_ramps(store, self._reader)
+            is_running = advance_gradual_revives(store, self._reader)
         except Exception as exc:
             is_known = isinstance(exc, StoreError)
             logger.warning("ramps are left to a later turn: %s", exc, exc_info=not is_known)

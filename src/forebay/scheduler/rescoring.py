@@ -7,7 +7,7 @@ import msgspec
 from forebay.stores.protocol import BATCH, Store
 
 
-class Rescoring(msgspec.Struct, frozen=True, kw_only=True):
+class Rescorer(msgspec.Struct, frozen=True, kw_only=True):
     """Each job is rescored a fixed number of times in its life, so a run mostly finds nothing."""
 
     name: str = "rescore"

@@ -9,16 +9,16 @@ from socket import gethostname
 from threading import Event, Thread
 from typing import Final
 
-from forebay.app.firing import FIRED_AT_ONCE, fire_due
-from forebay.app.schedules import declare
+from forebay.app.firing import FIRE_BATCH, fire_due
+from forebay.app.schedules import save_declared
 from forebay.clock import Clock, SystemClock
-from forebay.domain.schedule import Definition
+from forebay.domain.schedule import ScheduleDefinition
 from forebay.errors import ConfigError, StoreUnavailable
 from forebay.stores.protocol import Engine, Store, Wakeups
 
 LONGEST_SLEEP_SECONDS: Final = 60.0
 # Hints come with every new job; whoever heard one looks, and then not before so long.
-PACE_SECONDS: Final = 0.1
+MIN_PAUSE_SECONDS: Final = 0.1
 OUTAGE_SECONDS: Final = 1.0
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -35,10 +35,10 @@ class Scheduler:
     def __init__(
         self,
         engine: Engine,
-        declared: Iterable[Definition] = (),
+        declared: Iterable[ScheduleDefinition] = (),
         *,
         longest: float = LONGEST_SLEEP_SECONDS,
-        batch: int = FIRED_AT_ONCE,
+        batch: int = FIRE_BATCH,
         clock: Clock | None = None,
         roll: Callable[[], float] = random,
     ) -> None:
@@ -63,7 +63,7 @@ class Scheduler:
         """Open the store, save what is declared, and begin; raises what is wrong with the store."""
         store, reader = self._engine.store(), self._engine.reader()
         try:
-            declare(store, reader, self._declared, self._roll, actor=f"scheduler@{gethostname()}")
+            save_declared(store, reader, self._declared, self._roll, actor=f"scheduler@{gethostname()}")
         finally:
             reader.close()
         self._wakeups = self._engine.wakeups()
@@ -88,21 +88,21 @@ class Scheduler:
         try:
             while not self._is_stopped.is_set():
                 self._is_woken.clear()
-                pause = self._turned(store)
+                pause = self._tick_safely(store)
                 # In this order: a stop from before the bell was silenced is seen here, a later one rings it.
-                if not self._is_stopped.wait(min(pause, PACE_SECONDS)):
-                    self._is_woken.wait(max(0.0, pause - PACE_SECONDS))
+                if not self._is_stopped.wait(min(pause, MIN_PAUSE_SECONDS)):
+                    self._is_woken.wait(max(0.0, pause - MIN_PAUSE_SECONDS))
         finally:
             store.close()
 
-    def _turned(self, store: Store) -> float:
+    def _tick_safely(self, store: Store) -> float:
         try:
-            return self.turn(store)
+            return self.tick(store)
         except StoreUnavailable as exc:
             logger.warning("schedules are not fired while the store is away: %s", exc)
             return OUTAGE_SECONDS
 
-    def turn(self, store: Store) -> float:
+    def tick(self, store: Store) -> float:
         """Fire all that is due, in batches; how many seconds to sleep then. What the turn itself has taken
         counts as slept."""
         began = self._clock.monotonic()

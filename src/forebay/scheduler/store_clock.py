@@ -6,14 +6,14 @@ from math import ceil, floor, inf
 from typing import Final, NamedTuple
 
 from forebay.clock import Clock
-from forebay.stores.clock_reading import ClockReading, ReadsClock
+from forebay.stores.clock_reading import ClockReading, ClockReadingStore
 
 STEP_MS: Final = 1_000
 # A clock that NTP corrects without a step gains or loses at most 500 ppm.
 SLEW: Final = 2_000
 
 
-class Observed(NamedTuple):
+class ClockObservation(NamedTuple):
     """A reading of the store's clock. `latest` is where that clock can stand now at most without a step
     forward of more than a second. So after such a step it is a time of the clock before the step."""
 
@@ -37,7 +37,7 @@ class StoreClock:
         self._low, self._high = -inf, inf
         self._read_at = -inf
 
-    def read(self, store: ReadsClock, *, record: bool = False) -> Observed:
+    def read(self, store: ClockReadingStore, *, record: bool = False) -> ClockObservation:
         """Read the store's clock and compare it with what the readings before let expect."""
         asked = floor(self._clock.monotonic() * 1_000)
         reading = store.read_clock(record=record)
@@ -52,4 +52,4 @@ class StoreClock:
             self._low, self._high = low, high
         has_stepped = low > expected_high + STEP_MS or high < expected_low - STEP_MS
         latest = min(high, expected_high) if has_stepped else self._high
-        return Observed(reading, floor(latest + answered), is_first, has_stepped)
+        return ClockObservation(reading, floor(latest + answered), is_first, has_stepped)

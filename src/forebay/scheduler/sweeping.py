@@ -8,7 +8,7 @@ from math import inf
 from typing import Final, TypeAlias
 
 from forebay.app.hooks import Hooks
-from forebay.app.settling import Instead, exchange_all
+from forebay.app.settling import FallbackSettlements, settle_and_claim_isolating
 from forebay.clock import Clock
 from forebay.domain.job import Job, JobId, WorkerId
 from forebay.domain.lease import Lease
@@ -17,16 +17,16 @@ from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy, StoreUnavailable
 from forebay.scheduler.store_clock import StoreClock
 from forebay.stores.clock_reading import LATE_MS
-from forebay.stores.protocol import BATCH, Refusal, Store
-from forebay.telemetry.observing import End
+from forebay.stores.protocol import BATCH, LeaseRefusal, Store
+from forebay.telemetry.observing import SettledAttempt
 
-Tell: TypeAlias = Callable[[Sequence[End]], object]
+OnSettled: TypeAlias = Callable[[Sequence[SettledAttempt]], object]
 
 LEASE_MS: Final = 30_000  # of what was taken over, until it is settled
 REASON: Final = "the lease ended without a word from the worker, or the worker died"
 
 
-class Sweeping:
+class Sweeper:
     """Sweeps under a worker id of its own, and holds back where it could do harm.
 
     A sweeper trusts the store's clock while it moves as its own monotonic clock does. It holds back for one
@@ -60,13 +60,13 @@ class Sweeping:
         batch: int = BATCH,
         only_dead: bool = False,
         hooks: Hooks | None = None,
-        tell: Tell | None = None,
+        on_settled: OnSettled | None = None,
     ) -> None:
         self.every_ms = every_ms
         self.is_ready = True
         self._only_dead = only_dead
         self._hooks = hooks or Hooks()
-        self._tell = tell or self._hooks.observers.ended
+        self._on_settled = on_settled or self._hooks.observers.on_settled
         self._sweeper = sweeper
         self._clock = clock
         self._store_clock = StoreClock(clock)
@@ -74,7 +74,7 @@ class Sweeping:
         self._lease_ms = lease_ms
         self._batch = batch
         # Taken over, and not yet known to be settled.
-        self._held: dict[JobId, Job] = {}
+        self._unsettled: dict[JobId, Job] = {}
         self._was_away = False
         self._quiet_until = inf  # until the store's clock has been read
         # Times of the store's clock just before its steps, while the sweeper holds back for them. Two are
@@ -93,7 +93,7 @@ class Sweeping:
         """How long it still holds back; infinite before its first turn."""
         return max(0.0, self._quiet_until - self._clock.monotonic())
 
-    def connected(self) -> None:
+    def on_connected(self) -> None:
         """Say that the store has just been reached, for the first time or again."""
         self._hold_back_for(self._lease_ms / 3)
 
@@ -102,11 +102,11 @@ class Sweeping:
         if self._was_away:
             # Somebody has just had an answer (the turn for this duty), so the outage is over.
             self._was_away = False
-            self.connected()
+            self.on_connected()
         try:
             if self._only_dead:
                 return self._sweep(store, None)
-            ended_by = self._ended_by(store)
+            ended_by = self._find_cutoff(store)
             return ended_by is not None and self._sweep(store, ended_by)
         except StoreBusy:
             raise  # another transaction holds a job: the store answers, and holders can renew
@@ -114,7 +114,7 @@ class Sweeping:
             self._was_away = True
             raise
 
-    def _ended_by(self, store: Store) -> int | None:
+    def _find_cutoff(self, store: Store) -> int | None:
         """The store's time up to which ended leases may be taken over; None if no lease may be.
 
         Not simply its present time: the clock may step between this reading and the sweep, or have stepped
@@ -142,7 +142,7 @@ class Sweeping:
                 # Read again, and record it. Else a program that is frozen between its turns, and so sees a
                 # step in each of them, would never have an earlier reading. A step between the two readings
                 # is seen by the second one.
-                return self._ended_by(store)
+                return self._find_cutoff(store)
         if self.quiet_seconds:
             earlier = seen.reading.earlier
             return None if earlier is None else min([earlier, *self._before_steps])
@@ -153,18 +153,18 @@ class Sweeping:
         swept = store.sweep(
             self._sweeper, self._batch, self._lease_ms, only_dead=self._only_dead, ended_by=ended_by
         )
-        self._held.update((job.id, job) for job in swept)
-        settlements = [decide(job, Lost(REASON), self._roll()) for job in self._held.values()]
+        self._unsettled.update((job.id, job) for job in swept)
+        settlements = [decide(job, Lost(REASON), self._roll()) for job in self._unsettled.values()]
         if settlements:
             # Refused ones were swept from us in turn, or ended by force: no business of ours any more.
-            instead = Instead(lambda lease: self._held[lease.job_id], self._roll)
-            answer = exchange_all(store, self._sweeper, settlements, fallback=instead)
+            instead = FallbackSettlements(lambda lease: self._unsettled[lease.job_id], self._roll)
+            answer = settle_and_claim_isolating(store, self._sweeper, settlements, fallback=instead)
             busy = {lease.job_id for lease in answer.busy}  # offered again with the next batch
-            held, self._held = self._held, {job_id: self._held[job_id] for job_id in busy}
-            ends = [end for end in instead.ends(settlements) if end.job_id not in busy]
+            held, self._unsettled = self._unsettled, {job_id: self._unsettled[job_id] for job_id in busy}
+            ends = [end for end in instead.substitute(settlements) if end.job_id not in busy]
             held = {job_id: job for job_id, job in held.items() if job_id not in busy}
             self._hooks.report_dead(held.values(), ends, answer)
-            self._tell(list(_written(held.values(), ends, answer.refused)))
+            self._on_settled(list(_pair_settled(held.values(), ends, answer.refused)))
         return len(swept) >= self._batch
 
     def _hold_back_for(self, ms: float) -> None:
@@ -172,7 +172,9 @@ class Sweeping:
         self._quiet_until = max(self._quiet_until, until)
 
 
-def _written(jobs: Iterable[Job], ends: Iterable[Settlement], refused: Iterable[Refusal]) -> Iterator[End]:
+def _pair_settled(
+    jobs: Iterable[Job], ends: Iterable[Settlement], refused: Iterable[LeaseRefusal]
+) -> Iterator[SettledAttempt]:
     lost = {one.lease for one in refused}
     for job, end in zip(jobs, ends, strict=True):
         if Lease(job.id, job.attempt) not in lost:

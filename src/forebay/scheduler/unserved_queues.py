@@ -21,7 +21,7 @@ class UnservedQueueWarner:
 
     def __init__(self, reader: Callable[[], Reader]) -> None:
         self._new_reader = reader
-        self._told: frozenset[QueueName] = frozenset()
+        self._reported: frozenset[QueueName] = frozenset()
 
     def run(self, store: Store) -> bool:
         reader = self._new_reader()
@@ -30,7 +30,7 @@ class UnservedQueueWarner:
         finally:
             reader.close()
         for queue in found:
-            if queue.name not in self._told:
+            if queue.name not in self._reported:
                 wait = "1 job waits" if queue.pending == 1 else f"{queue.pending:,} jobs wait"
                 logger.warning(
                     "%s in queue %s, and no worker serves it; start one with --queues %s",
@@ -38,5 +38,5 @@ class UnservedQueueWarner:
                     queue.name,
                     queue.name,
                 )
-        self._told = frozenset(queue.name for queue in found)
+        self._reported = frozenset(queue.name for queue in found)
         return False

@@ -25,18 +25,18 @@ from uuid import uuid4
 
 from forebay.clock import Clock
 from forebay.domain.access import ApiKey, KeyState, Role
-from forebay.domain.job import NOTICES
+from forebay.domain.job import ALERT_QUEUE
 from forebay.domain.limits import Limit
 from forebay.errors import Forbidden, JobNotFound, StoreError, StoreUnavailable, Unauthenticated
-from forebay.service.keys import Kept, all_keys, digest_of, parse_token, save
-from forebay.service.rates import Rates, Usage
+from forebay.service.keys import StoredKey, all_keys, digest_of, parse_token, save_key
+from forebay.service.rates import ClientRateLimiter, ClientUsage
 from forebay.service.sessions import SessionCache, ShownSession
 from forebay.stores.protocol import Reader, Store
 
 T = TypeVar("T")
 
 # A key that was revoked opens nothing any more after so many seconds, on every server.
-SEEN_SECONDS: Final = 5.0
+KEY_CACHE_SECONDS: Final = 5.0
 BEARER: Final = "bearer "
 # For what is answered without a key, such as health, of each address.
 OPEN_RATE: Final = Limit(scope="global", rate=100, burst=200)
@@ -48,11 +48,11 @@ _CONSUMERS: Final = frozenset({Role.CONSUME})
 _VIEWERS: Final = frozenset({Role.VIEW})
 _OPERATORS: Final = frozenset({Role.OPERATE})
 _ADMINS: Final = frozenset({Role.ADMIN})
-_ANYBODY: Final = frozenset(Role)
+_ALL_ROLES: Final = frozenset(Role)
 
 # Which roles an operation asks for, by the name of its handler: one of them is enough. An operation that is
 # not here is nobody's.
-NEEDS: Final[Mapping[str, frozenset[Role]]] = {
+REQUIRED_ROLES: Final[Mapping[str, frozenset[Role]]] = {
     # Producers
     "enqueue": _PRODUCERS,
     "enqueue_many": _PRODUCERS,
@@ -73,7 +73,7 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
     "job": _PRODUCERS | _CONSUMERS | _VIEWERS,
     "queue": _PRODUCERS | _CONSUMERS | _VIEWERS,
     # Who they are
-    **dict.fromkeys(("session", "begin_session", "end_session"), _ANYBODY),
+    **dict.fromkeys(("session", "begin_session", "end_session"), _ALL_ROLES),
     # Who looks
     **dict.fromkeys(
         (
@@ -182,17 +182,17 @@ class Caller:
         key: ApiKey | None,
         request: str = "",
         headers: Mapping[str, str] | None = None,
-        key_now: Callable[[], Awaitable[ApiKey]] | None = None,
+        current_key: Callable[[], Awaitable[ApiKey]] | None = None,
         *,
         has_token: bool = True,
-        usage: Usage | None = None,
+        usage: ClientUsage | None = None,
     ) -> None:
         self.name = name
         self.key = key
         self.has_token: bool = key is not None and has_token
         self.request = request
         self.headers: Mapping[str, str] = headers or {}
-        self._key_now = key_now
+        self._current_key = current_key
         self.usage = usage
 
     @property
@@ -200,13 +200,13 @@ class Caller:
         """What the audit log calls them."""
         return f"{self.name}#{self.request}" if self.request else self.name
 
-    def waiting(self, group: Hashable = None) -> AbstractContextManager[None]:
+    def reserve_wait(self, group: Hashable = None) -> AbstractContextManager[None]:
         """A place among the waiting requests of this client, within its quota; raises TooManyRequests."""
-        return nullcontext() if self.usage is None else self.usage.waiting(group)
+        return nullcontext() if self.usage is None else self.usage.reserve_wait(group)
 
-    def streaming(self, group: Hashable = None) -> AbstractContextManager[None]:
+    def reserve_stream(self, group: Hashable = None) -> AbstractContextManager[None]:
         """The same for a stream."""
-        return nullcontext() if self.usage is None else self.usage.streaming(group)
+        return nullcontext() if self.usage is None else self.usage.reserve_stream(group)
 
     @contextmanager
     def holding(self, size: int) -> Iterator[None]:
@@ -220,52 +220,55 @@ class Caller:
         finally:
             self.usage.release_bytes(size)
 
-    def spend(self, sent: bytes) -> None:
+    def spend(self, data: bytes) -> None:
         """Count a request or an answer."""
         if self.usage is not None:
-            self.usage.spend(len(sent))
+            self.usage.spend(len(data))
 
     def may(self, operation: str, queue: str | None = None) -> bool:
         """Whether they may do this to a queue, or to what belongs to none."""
-        needed = NEEDS.get(operation)
+        needed = REQUIRED_ROLES.get(operation)
         if needed is None or self.key is None:
             return needed is not None
-        if queue == NOTICES and needed.isdisjoint(_VIEWERS):
+        if queue == ALERT_QUEUE and needed.isdisjoint(_VIEWERS):
             # A forged delivery is sent under the channel's signature, and a claimed one never is. So every
             # change there is for administrators, who may write channels and read their secrets.
             needed, queue = _ADMINS, None
         return self.key.may(needed, queue)
 
-    def may_everywhere(self, operation: str) -> bool:
+    def may_in_all_queues(self, operation: str) -> bool:
         """Whether they may do this to a job of any queue, deliveries of alerts among them. What needs a lease
         is not asked about those: nobody else gets one of a delivery, and this stands before every ack."""
-        return self.may(operation) and (NEEDS[operation] == _CONSUMERS or self.may(operation, NOTICES))
+        return self.may(operation) and (
+            REQUIRED_ROLES[operation] == _CONSUMERS or self.may(operation, ALERT_QUEUE)
+        )
 
     def check(self, operation: str, queue: str | None = None) -> None:
         """Raise Forbidden unless they may."""
         if not self.may(operation, queue):
-            raise self._forbidden(operation, f" for queue {queue}" if queue else " for all queues")
+            raise self._forbidden_error(operation, f" for queue {queue}" if queue else " for all queues")
 
-    def check_somewhere(self, operation: str) -> None:
+    def check_any_queue(self, operation: str) -> None:
         """Raise Forbidden if they may do this to no queue at all: that can be said before it is known which
         one they mean."""
-        if self.key is not None and not self.key.has(NEEDS.get(operation, ())):
-            raise self._forbidden(operation, "")
+        if self.key is not None and not self.key.has(REQUIRED_ROLES.get(operation, ())):
+            raise self._forbidden_error(operation, "")
 
-    def _forbidden(self, operation: str, where: str) -> Forbidden:
-        if where.endswith(f" {NOTICES}") and self.key is not None:
+    def _forbidden_error(self, operation: str, scope_text: str) -> Forbidden:
+        if scope_text.endswith(f" {ALERT_QUEUE}") and self.key is not None:
             return Forbidden(
-                f"{self.name} may not {operation}: the queue {NOTICES} is for deliveries of alerts, and that "
+                f"{self.name} may not {operation}: the queue {ALERT_QUEUE} is for deliveries of "
+                f"alerts, and that "
                 "needs the role admin for all queues"
             )
-        roles = " or ".join(sorted(NEEDS.get(operation, ("nobody",))))
-        return Forbidden(f"{self.name} may not {operation}: that needs the role {roles}{where}")
+        roles = " or ".join(sorted(REQUIRED_ROLES.get(operation, ("nobody",))))
+        return Forbidden(f"{self.name} may not {operation}: that needs the role {roles}{scope_text}")
 
-    async def check_still(self, operation: str = "", *queues: str) -> None:
+    async def recheck(self, operation: str = "", *queues: str) -> None:
         """The same after a long wait, in which their key may have changed: raises Unauthenticated for one
         that holds no longer, Forbidden for one that does not allow this to these queues any more."""
-        if self._key_now is not None:
-            now = Caller(self.name, await self._key_now())
+        if self._current_key is not None:
+            now = Caller(self.name, await self._current_key())
             for queue in queues:
                 now.check(operation, queue)
 
@@ -285,7 +288,7 @@ class Caller:
         self.check(operation, queue)
 
 
-class Admits(Protocol):
+class Authenticator(Protocol):
     """Says who asks."""
 
     @property
@@ -293,7 +296,7 @@ class Admits(Protocol):
         """Whether nobody has to show a key."""
         ...
 
-    async def caller(
+    async def authenticate(
         self,
         token: str | None,
         address: str,
@@ -305,15 +308,15 @@ class Admits(Protocol):
         shown."""
         ...
 
-    def visit(self, address: str) -> None:
+    def count_open_request(self, address: str) -> None:
         """Count a request that needs no key; raises TooManyRequests."""
         ...
 
 
-class ReadsAndWrites(Protocol):
+class AuthStore(Protocol):
     """What a guard needs of the store: calls on threads of their own that coroutines can await."""
 
-    def holding(self, call: Callable[[Reader], T]) -> Awaitable[T]: ...
+    def read_fast(self, call: Callable[[Reader], T]) -> Awaitable[T]: ...
 
     def write(self, call: Callable[[Store], T]) -> Awaitable[T]: ...
 
@@ -325,7 +328,7 @@ class User(NamedTuple):
     key: ApiKey
 
 
-class Guard:
+class KeyAuthenticator:
     """Lets in who shows a key that holds. All keys are read together and believed for `SEEN_SECONDS`.
 
     So an unknown name costs the store nothing, however many are tried. When the store is away nobody is let
@@ -336,25 +339,25 @@ class Guard:
 
     def __init__(
         self,
-        desk: ReadsAndWrites,
+        pool: AuthStore,
         clock: Clock,
-        rates: Rates,
+        rates: ClientRateLimiter,
         open_rate: Limit | None = OPEN_RATE,
         sessions: SessionCache | None = None,
     ) -> None:
-        self._desk = desk
-        self._sessions = sessions or SessionCache(desk, clock)
+        self._pool = pool
+        self._sessions = sessions or SessionCache(pool, clock)
         self._clock = clock
         self._rates = rates
         self._open_rate = open_rate
-        self._kept: dict[str, Kept] = {}
-        self._seen_at: float | None = None
-        self._ahead_ms = 0  # how far the store's clock is ahead of ours
-        self._used: set[str] = set()
+        self._stored_keys: dict[str, StoredKey] = {}
+        self._loaded_at: float | None = None
+        self._clock_offset_ms = 0  # how far the store's clock is ahead of ours
+        self._used_keys: set[str] = set()
         self._is_away = False
-        self._reading = asyncio.Lock()
+        self._load_lock = asyncio.Lock()
 
-    async def caller(
+    async def authenticate(
         self,
         token: str | None,
         address: str,
@@ -365,8 +368,8 @@ class Guard:
         """Who shows this token. Raises Unauthenticated for one that is missing, wrong, over or revoked, with
         the same words for each, and TooManyRequests for one that comes too often. Without a token a session
         counts, and without both a certificate stands for the key of its common name."""
-        await self._look()
-        user = await self._user(token, certificate, session)
+        await self._refresh_keys()
+        user = await self._find_user(token, certificate, session)
         if user is None:
             # Guessing is slowed down by address; nobody guesses 256 bits, but trying costs us as well.
             self._rates.take(f"stranger@{address}")
@@ -376,46 +379,46 @@ class Guard:
         name, key = user
         allowance = self._rates.take(name, key.limit)
         usage = self._rates.usage(name, key.quota)
-        if key.is_news_that_used(self._now()):
-            self._used.add(name)
+        if key.is_use_due(self._now()):
+            self._used_keys.add(name)
         headers = None if allowance is None else allowance.headers()
-        key_now = partial(self._key_now, token, certificate, session)
+        key_now = partial(self._current_key, token, certificate, session)
         has_token = token is not None or session is not None
         return Caller(name, key, request, headers, key_now, has_token=has_token, usage=usage)
 
-    def visit(self, address: str) -> None:
+    def count_open_request(self, address: str) -> None:
         if self._open_rate is not None:
             self._rates.take(f"open@{address}", self._open_rate)
 
-    async def _key_now(
+    async def _current_key(
         self, token: str | None, certificate: str | None, session: ShownSession | None
     ) -> ApiKey:
-        await self._look()
-        user = await self._user(token, certificate, session)
+        await self._refresh_keys()
+        user = await self._find_user(token, certificate, session)
         if user is None:
             raise Unauthenticated(_NO_KEY)
         return user.key
 
-    async def _user(
+    async def _find_user(
         self, token: str | None, certificate: str | None, session: ShownSession | None
     ) -> User | None:
         if token is not None or session is None:
-            key = self._key_of(token, certificate)
+            key = self._find_key(token, certificate)
             return None if key is None else User(key.name, key)
         found, now = await self._sessions.find(session.id), self._now()
         if found is None or not found.is_active(now):
             return None
-        kept = self._kept.get(found.name)
+        kept = self._stored_keys.get(found.name)
         key = found.key(None if kept is None else kept.key, now)
         return None if key is None else User(found.name, key)
 
-    def _key_of(self, token: str | None, certificate: str | None) -> ApiKey | None:
+    def _find_key(self, token: str | None, certificate: str | None) -> ApiKey | None:
         if token is None and certificate is not None:
-            kept = self._kept.get(certificate)
+            kept = self._stored_keys.get(certificate)
             return kept.key if kept and kept.key.state(self._now()) is KeyState.ACTIVE else None
         name, secret = parse_token(token or "")
         digest = digest_of(secret)
-        kept = self._kept.get(name)
+        kept = self._stored_keys.get(name)
         found = kept.key.digests(self._now()) if kept else ()
         # Each is compared in the same time, wherever the first difference is; one that no key has stands in
         # for those that are not there.
@@ -423,24 +426,24 @@ class Guard:
         return kept.key if kept and any(matches) else None
 
     def _now(self) -> int:
-        return self._clock.now_ms() + self._ahead_ms
+        return self._clock.now_ms() + self._clock_offset_ms
 
-    async def _look(self) -> None:
+    async def _refresh_keys(self) -> None:
         if self._is_fresh():
             return
-        async with self._reading:
+        async with self._load_lock:
             if self._is_fresh():  # somebody else has looked while we waited
                 return
             at = self._clock.monotonic()
-            kept, now = await self._read()
-            self._kept = {one.key.name: one for one in kept}
-            self._ahead_ms = now - self._clock.now_ms()
-            self._seen_at = at
-        await self._tell_used()
+            kept, now = await self._load_keys()
+            self._stored_keys = {one.key.name: one for one in kept}
+            self._clock_offset_ms = now - self._clock.now_ms()
+            self._loaded_at = at
+        await self._record_used_keys()
 
-    async def _read(self) -> tuple[list[Kept], int]:
+    async def _load_keys(self) -> tuple[list[StoredKey], int]:
         try:
-            found = await self._desk.holding(_look_at)
+            found = await self._pool.read_fast(_load_keys_and_time)
         except StoreError as exc:
             # The caller may be a stranger, who is told nothing of the store's address. The log is told once.
             if not self._is_away:
@@ -451,32 +454,32 @@ class Guard:
         return found
 
     def _is_fresh(self) -> bool:
-        return self._seen_at is not None and self._clock.monotonic() - self._seen_at < SEEN_SECONDS
+        return self._loaded_at is not None and self._clock.monotonic() - self._loaded_at < KEY_CACHE_SECONDS
 
-    async def _tell_used(self) -> None:
+    async def _record_used_keys(self) -> None:
         """Write down which keys were used. Who was faster has changed the key, and tells it the next time."""
-        used, self._used = self._used, set()
+        used, self._used_keys = self._used_keys, set()
         for name in used:
-            kept = self._kept.get(name)
-            if kept is not None and kept.key.is_news_that_used(self._now()):
-                told = Kept(kept.key.used(self._now()), kept.revision)
-                await self._desk.write(partial(save, kept=told, event=None))
+            kept = self._stored_keys.get(name)
+            if kept is not None and kept.key.is_use_due(self._now()):
+                told = StoredKey(kept.key.mark_used(self._now()), kept.revision)
+                await self._pool.write(partial(save_key, stored=told, event=None))
 
 
-class OpenDoor:
+class OpenAccess:
     """Lets everybody in as an administrator: for a server that only this machine can reach."""
 
     is_open = True
 
-    def __init__(self, rates: Rates, open_rate: Limit | None = OPEN_RATE) -> None:
+    def __init__(self, rates: ClientRateLimiter, open_rate: Limit | None = OPEN_RATE) -> None:
         self._rates = rates
         self._open_rate = open_rate
 
-    def visit(self, address: str) -> None:
+    def count_open_request(self, address: str) -> None:
         if self._open_rate is not None:
             self._rates.take(f"open@{address}", self._open_rate)
 
-    async def caller(
+    async def authenticate(
         self,
         token: str | None,
         address: str,
@@ -490,17 +493,17 @@ class OpenDoor:
         return Caller(name, None, request, headers, usage=self._rates.usage(name))
 
 
-def request_id(asked: str) -> str:
+def request_id(proposed: str) -> str:
     """The id under which a request is known: the one that its client has given it, or a new one."""
-    return asked if _ID.match(asked) else uuid4().hex
+    return proposed if _ID.match(proposed) else uuid4().hex
 
 
-def bearer(header: str | None) -> str | None:
+def bearer_token(header: str | None) -> str | None:
     """The token in an Authorization header; None where there is none of this kind."""
     if header is None or header[: len(BEARER)].lower() != BEARER:
         return None
     return header[len(BEARER) :].strip()
 
 
-def _look_at(reader: Reader) -> tuple[list[Kept], int]:
+def _load_keys_and_time(reader: Reader) -> tuple[list[StoredKey], int]:
     return all_keys(reader), reader.now()

@@ -16,24 +16,24 @@ class Budget:
     For one event loop: nothing is awaited between check and count, so two callers never take one place.
     """
 
-    def __init__(self, most: int | None, most_each: int | None = None) -> None:
-        self._most = most
-        self._most_each = most_each
+    def __init__(self, max_total: int | None, max_per_address: int | None = None) -> None:
+        self._max_total = max_total
+        self._max_per_address = max_per_address
         self._held: Counter[str] = Counter()
         self._total = 0
 
-    def enter(self, address: str) -> bool:
+    def acquire(self, address: str) -> bool:
         """Take a place for this address; false if there is none."""
         network = network_of(address)
-        if self._most is not None and self._total >= self._most:
+        if self._max_total is not None and self._total >= self._max_total:
             return False
-        if self._most_each is not None and self._held[network] >= self._most_each:
+        if self._max_per_address is not None and self._held[network] >= self._max_per_address:
             return False
         self._held[network] += 1
         self._total += 1
         return True
 
-    def leave(self, address: str) -> None:
+    def release(self, address: str) -> None:
         """Return a place."""
         network = network_of(address)
         self._total -= 1

@@ -72,7 +72,7 @@ class Certificates(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"the certificate {self.certificate} cannot be used: {exc}") from exc
 
 
-class FromFiles(Generic[T]):
+class FileBackedValue(Generic[T]):
     """A value that is read from files, and read again when they have changed.
 
     A renewal writes several files, one after the other. What cannot be read is tried again at each handshake,
@@ -83,30 +83,30 @@ class FromFiles(Generic[T]):
         self._paths = paths
         self._read = read
         # Before the files are read: a change that comes meanwhile is seen at the next look.
-        self._stamp: object = self._stamp_now()
-        self._failed: object = None
+        self._stamp: object = self._read_stamps()
+        self._failed_stamp: object = None
         self._value = read()
 
     def current(self) -> T:
-        stamp = self._stamp_now()
+        stamp = self._read_stamps()
         if stamp == self._stamp:
             return self._value
         try:
             self._value = self._read()
         except ConfigError as exc:
-            if stamp != self._failed:
-                self._failed = stamp
+            if stamp != self._failed_stamp:
+                self._failed_stamp = stamp
                 logger.error("%s; the one before stays in use", exc)
             return self._value
         self._stamp = stamp
         logger.info("certificates were read again: %s", ", ".join(self._paths))
         return self._value
 
-    def _stamp_now(self) -> object:
-        return tuple(_stamp_of(path) for path in self._paths)
+    def _read_stamps(self) -> object:
+        return tuple(_read_stamp(path) for path in self._paths)
 
 
-def _stamp_of(path: str) -> tuple[int, ...] | None:
+def _read_stamp(path: str) -> tuple[int, ...] | None:
     try:
         found = os.stat(path)  # follows links: Kubernetes renews a secret by another target
     except OSError:
@@ -114,23 +114,23 @@ def _stamp_of(path: str) -> tuple[int, ...] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-class _Renewed(ssl.SSLContext):
+class _ReloadingContext(ssl.SSLContext):
     """Hands each connection to the context of the present files.
 
     asyncio takes one context for the life of a listener, and asks it for an object per connection. Loading a
     new certificate into a context in use is not atomic: a handshake between certificate and key would fail.
     """
 
-    files: FromFiles[ssl.SSLContext]
+    files: FileBackedValue[ssl.SSLContext]
 
     def wrap_bio(self, *args: Any, **more: Any) -> ssl.SSLObject:
         return self.files.current().wrap_bio(*args, **more)
 
 
-def renewed_context(certificates: Certificates) -> ssl.SSLContext:
+def make_reloading_context(certificates: Certificates) -> ssl.SSLContext:
     """A context for a listener whose files may change; raises ConfigError."""
-    context = _Renewed(ssl.PROTOCOL_TLS_SERVER)
-    context.files = FromFiles(certificates.paths, certificates.load)
+    context = _ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
+    context.files = FileBackedValue(certificates.paths, certificates.load)
     return context
 
 

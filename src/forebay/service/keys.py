@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from forebay.domain.access import NO_QUOTA, ApiKey, Grant, KeyState, Quota, key_changes
 from forebay.domain.document import Document
 from forebay.domain.history import Event, EventKind
-from forebay.errors import IllegalTransition, KeyNotFound, StoreUnavailable
+from forebay.errors import ApiKeyNotFound, IllegalTransition, StoreUnavailable
 from forebay.stores.protocol import Reader, Store
 
 KIND: Final = "key"
@@ -21,19 +21,19 @@ KIND: Final = "key"
 PREFIX: Final = "fbk_"
 SECRET_BYTES: Final = 32
 PAGE: Final = 1_000
-TRIES: Final = 20
+MAX_ATTEMPTS: Final = 20
 
 _decoder: Final = msgspec.json.Decoder(ApiKey)
 
 
-class Made(NamedTuple):
+class NewKey(NamedTuple):
     """A key, and the token that opens with it: nobody can ask for that again."""
 
     key: ApiKey
     token: str
 
 
-class Kept(NamedTuple):
+class StoredKey(NamedTuple):
     """A key as it is stored; `revision` is what its next writer must have seen."""
 
     key: ApiKey
@@ -52,7 +52,7 @@ def parse_token(token: str) -> tuple[str, str]:
     return (name, secret) if dot and token.startswith(PREFIX) else ("", "")
 
 
-class Keys:
+class ApiKeyAdmin:
     """Create, rotate and revoke keys, each with its line in the audit log in the same transaction."""
 
     def __init__(self, store: Store, reader: Reader, *, actor: str) -> None:
@@ -71,7 +71,7 @@ class Keys:
         tasks: Sequence[str] = (),
         limit_keys: Sequence[str] = (),
         quota: Quota = NO_QUOTA,
-    ) -> Made:
+    ) -> NewKey:
         """A new key. The name of one that opens nothing any more may be given again."""
         now = self._reader.now()
         token, digest = _new_token(name)
@@ -87,78 +87,81 @@ class Keys:
             limit_keys=tuple(limit_keys),
             **asdict(quota),
         )
-        old = _kept_in(self._reader, name)
+        old = _find_key(self._reader, name)
         if old is not None and old.key.state(now) is KeyState.ACTIVE:
             raise IllegalTransition(
                 f"there is a key {name} already; rotate it, revoke it or use another name"
             )
-        if not self._save(Kept(key, 0 if old is None else old.revision), None, "created"):
+        if not self._save(StoredKey(key, 0 if old is None else old.revision), None, "created"):
             raise IllegalTransition(f"somebody else has just created a key {name}")
-        return Made(key, token)
+        return NewKey(key, token)
 
-    def rotate(self, name: str, *, grace_ms: int = 0) -> Made:
+    def rotate(self, name: str, *, grace_ms: int = 0) -> NewKey:
         """Another secret for a key; the old one opens for so long."""
         token, digest = _new_token(name)
-        return Made(self._change(name, lambda key, now: key.rotated(digest, now, grace_ms), "rotated"), token)
+        return NewKey(
+            self._update_with_retry(name, lambda key, now: key.rotate(digest, now, grace_ms), "rotated"),
+            token,
+        )
 
     def revoke(self, name: str) -> ApiKey:
         """From now on it opens nothing; servers know it within `auth.SEEN_SECONDS`."""
-        return self._change(name, lambda key, now: key.revoked(now), "revoked")
+        return self._update_with_retry(name, lambda key, now: key.revoke(now), "revoked")
 
     def get(self, name: str) -> ApiKey:
-        kept = _kept_in(self._reader, name)
+        kept = _find_key(self._reader, name)
         if kept is None:
-            raise KeyNotFound(f"there is no key {name}; `forebay keys list` shows those there are")
+            raise ApiKeyNotFound(f"there is no key {name}; `forebay keys list` shows those there are")
         return kept.key
 
-    def _change(self, name: str, change: Callable[[ApiKey, int], ApiKey], what: str) -> ApiKey:
-        for _ in range(TRIES):
-            kept, now = _kept_in(self._reader, name), self._reader.now()
+    def _update_with_retry(self, name: str, change: Callable[[ApiKey, int], ApiKey], action: str) -> ApiKey:
+        for _ in range(MAX_ATTEMPTS):
+            kept, now = _find_key(self._reader, name), self._reader.now()
             if kept is None:
-                raise KeyNotFound(f"there is no key {name}; `forebay keys list` shows those there are")
+                raise ApiKeyNotFound(f"there is no key {name}; `forebay keys list` shows those there are")
             if kept.key.state(now) is KeyState.REVOKED:
                 raise IllegalTransition(f"key {name} was revoked")
             changed = change(kept.key, now)
-            if self._save(Kept(changed, kept.revision), kept.key, what):
+            if self._save(StoredKey(changed, kept.revision), kept.key, action):
                 return changed
         raise StoreUnavailable(f"key {name} changes all the time")
 
-    def _save(self, kept: Kept, before: ApiKey | None, what: str) -> bool:
+    def _save(self, stored: StoredKey, before: ApiKey | None, action: str) -> bool:
         event = Event(
-            kind=EventKind.KEY,
+            kind=EventKind.API_KEY_CHANGED,
             actor=self._actor,
-            detail=f"{what} {kept.key.name}",
-            changes=key_changes(before, kept.key),
+            detail=f"{action} {stored.key.name}",
+            changes=key_changes(before, stored.key),
         )
-        return save(self._store, kept, event)
+        return save_key(self._store, stored, event)
 
 
-def all_keys(reader: Reader) -> list[Kept]:
+def all_keys(reader: Reader) -> list[StoredKey]:
     """Every key by name, those that open nothing any more among them."""
     found: list[Document] = []
     while True:
         page = reader.documents(KIND, limit=PAGE, after=found[-1].name if found else None)
         found += page
         if len(page) < PAGE:
-            return [kept for one in found if (kept := _kept(one)) is not None]
+            return [kept for one in found if (kept := _parse_key(one)) is not None]
 
 
-def save(store: Store, kept: Kept, event: Event | None) -> bool:
+def save_key(store: Store, stored: StoredKey, event: Event | None) -> bool:
     """Write a key that was worked out from what was seen; false if it is another one by now."""
-    body = msgspec.json.encode(kept.key).decode()
-    document = Document(kind=KIND, name=kept.key.name, body=body, revision=kept.revision)
+    body = msgspec.json.encode(stored.key).decode()
+    document = Document(kind=KIND, name=stored.key.name, body=body, revision=stored.revision)
     return store.save_document(document, event=event)
 
 
-def _kept_in(reader: Reader, name: str) -> Kept | None:
+def _find_key(reader: Reader, name: str) -> StoredKey | None:
     found = reader.documents(KIND, [name])
-    return _kept(found[0]) if found else None
+    return _parse_key(found[0]) if found else None
 
 
-def _kept(document: Document) -> Kept | None:
+def _parse_key(document: Document) -> StoredKey | None:
     """None for one that cannot be read, which therefore opens nothing."""
     try:
-        return Kept(_decoder.decode(document.body), document.revision)
+        return StoredKey(_decoder.decode(document.body), document.revision)
     except ValueError:
         return None
 

@@ -17,18 +17,19 @@ _OF_ASGI: Final = frozenset(
 )
 
 
-def local_scope(scope: Scope, given: str | None = None) -> dict[str, Any]:
+def local_scope(scope: Scope, mount_path: str | None = None) -> dict[str, Any]:
     """The request as if it had been made to the app alone, and under BASE where that was.
 
     Most frameworks add the path of the mount to `root_path` and leave the whole path as it is. Some cut it
-    off, or change it on the way: then `given` says it, and what the client has sent is looked at. Behind a
+    off, or change it on the way: then `mount_path` says it, and what the client has sent is looked at. Behind
+    a
     proxy that has cut off a prefix, the path begins with what was added to `app_root_path`.
     """
-    base = (scope.get("root_path", "") if given is None else given).rstrip("/")
+    base = (scope.get("root_path", "") if mount_path is None else mount_path).rstrip("/")
     path = scope["path"]
-    if given is not None and scope.get("raw_path"):
+    if mount_path is not None and scope.get("raw_path"):
         path = unquote(scope["raw_path"].partition(b"?")[0].decode("latin-1"))
-    outer = scope.get("app_root_path", "").rstrip("/") if given is None else ""
+    outer = scope.get("app_root_path", "").rstrip("/") if mount_path is None else ""
     for front in (base, base.removeprefix(outer)):
         if path == front or path.startswith(f"{front}/"):
             path = path[len(front) :]

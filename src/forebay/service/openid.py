@@ -29,11 +29,11 @@ from forebay.service.loopback import is_loopback
 from forebay.service.openid_login import CALLBACK, LoginFailed
 
 TIMEOUT_SECONDS: Final = 10.0
-MOST_BYTES: Final = 1_048_576
-MOST_AT_ONCE: Final = 4
-MOST_WAITING: Final = 100
+MAX_BYTES: Final = 1_048_576
+MAX_CONCURRENT: Final = 4
+MAX_WAITING: Final = 100
 LEEWAY_SECONDS: Final = 60
-KNOWN_SECONDS: Final = 600.0  # how long the provider's own description is believed
+METADATA_CACHE_SECONDS: Final = 600.0  # how long the provider's own description is believed
 # Only those with a pair of keys: with a shared one the client secret could sign, and "none" signs nothing.
 ALGORITHMS: Final = [f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)]
 
@@ -63,13 +63,13 @@ class OpenIdProvider:
         self.settings = settings
         self.home: str = public_url.rstrip("/")
         self._clock = clock
-        self._known: tuple[Metadata, float] | None = None
-        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+        self._metadata_cache: tuple[Metadata, float] | None = None
+        self._request_slots = asyncio.Semaphore(MAX_CONCURRENT)
         self._waiting = 0
 
     async def begin(self, secret: str) -> str:
         """Return the address of the provider at which a login with this secret begins."""
-        metadata = await self._metadata()
+        metadata = await self._load_metadata()
         challenge = hashlib.sha256(derive(secret, "verifier").encode()).digest()
         query = {
             "response_type": "code",
@@ -78,7 +78,7 @@ class OpenIdProvider:
             "scope": " ".join(self.settings.scopes),
             "state": derive(secret, "state"),
             "nonce": derive(secret, "nonce"),
-            "code_challenge": _text(challenge),
+            "code_challenge": _base64url(challenge),
             "code_challenge_method": "S256",
         }
         joint = "&" if urlsplit(metadata.authorization_endpoint).query else "?"
@@ -91,26 +91,29 @@ class OpenIdProvider:
             raise LoginFailed("the answer belongs to no login of this browser")
         if "code" not in answer:
             raise LoginFailed(f"the provider answered {answer.get('error', 'without a code')!r:.100}")
-        metadata = await self._metadata()
+        metadata = await self._load_metadata()
         if answer.get("iss", metadata.issuer) != metadata.issuer:
             raise LoginFailed("the answer is of another provider")
-        tokens = await self._exchange(metadata, answer["code"], derive(secret, "verifier"))
+        tokens = await self._exchange_code(metadata, answer["code"], derive(secret, "verifier"))
         claims = await self._verify(metadata, tokens.id_token, derive(secret, "nonce"))
         if not has_groups(claims, self.settings.groups_claim) and metadata.userinfo_endpoint is not None:
-            return await self._more(metadata.userinfo_endpoint, tokens.access_token, claims)
+            return await self._add_user_info(metadata.userinfo_endpoint, tokens.access_token, claims)
         return claims
 
-    async def _metadata(self) -> Metadata:
-        if self._known is not None and self._clock.monotonic() - self._known[1] < KNOWN_SECONDS:
-            return self._known[0]
+    async def _load_metadata(self) -> Metadata:
+        if (
+            self._metadata_cache is not None
+            and self._clock.monotonic() - self._metadata_cache[1] < METADATA_CACHE_SECONDS
+        ):
+            return self._metadata_cache[0]
         issuer = self.settings.issuer.rstrip("/")
-        found: Metadata = await self._ask(f"{issuer}/.well-known/openid-configuration", Metadata)
+        found: Metadata = await self._request_json(f"{issuer}/.well-known/openid-configuration", Metadata)
         if found.issuer.rstrip("/") != issuer:
             raise LoginFailed(f"the provider calls itself {found.issuer!r:.200}, not {issuer!r:.200}")
-        self._known = (found, self._clock.monotonic())
+        self._metadata_cache = (found, self._clock.monotonic())
         return found
 
-    async def _exchange(self, metadata: Metadata, code: str, verifier: str) -> Tokens:
+    async def _exchange_code(self, metadata: Metadata, code: str, verifier: str) -> Tokens:
         client, secret = self.settings.client_id, self.settings.client_secret
         form = {
             "grant_type": "authorization_code",
@@ -126,12 +129,12 @@ class OpenIdProvider:
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         else:
             form |= {"client_id": client, "client_secret": secret}
-        tokens: Tokens = await self._ask(metadata.token_endpoint, Tokens, form=form, headers=headers)
+        tokens: Tokens = await self._request_json(metadata.token_endpoint, Tokens, form=form, headers=headers)
         return tokens
 
     async def _verify(self, metadata: Metadata, token: str, nonce: str) -> Claims:
         # The keys are read for each login: there are few, and a provider may change its keys at any time.
-        keys = _keys((await self._ask(metadata.jwks_uri, dict[str, Any])).get("keys"))
+        keys = _parse_keys((await self._request_json(metadata.jwks_uri, dict[str, Any])).get("keys"))
         client = self.settings.client_id
         registry = jwt.JWTClaimsRegistry(
             now=self._clock.now_ms() // 1_000,
@@ -152,21 +155,21 @@ class OpenIdProvider:
             raise LoginFailed("the ID token is for another client")
         return claims
 
-    async def _more(self, url: str, token: str, claims: Claims) -> Claims:
-        more = await self._ask(url, dict[str, Any], headers={"Authorization": f"Bearer {token}"})
+    async def _add_user_info(self, url: str, token: str, claims: Claims) -> Claims:
+        more = await self._request_json(url, dict[str, Any], headers={"Authorization": f"Bearer {token}"})
         if more.get("sub") != claims["sub"]:
             raise LoginFailed("the provider tells about another person than the ID token")
         return {**more, **claims}
 
-    async def _ask(
+    async def _request_json(
         self, url: str, kind: type[Any], *, form: dict[str, str] | None = None, headers: Any = None
     ) -> Any:
         # A browser without a login may cause this: so there are few threads, and few wait for one.
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= MAX_WAITING:
             raise LoginFailed("too many logins at once")
         self._waiting += 1
         try:
-            async with self._places:
+            async with self._request_slots:
                 return await asyncio.to_thread(_fetch, url, kind, form, headers or {})
         finally:
             self._waiting -= 1
@@ -184,7 +187,7 @@ _opener: Final = build_opener(_NoRedirect)
 
 def derive(secret: str, purpose: str) -> str:
     """Return 256 bits that tell nothing of the secret they are made from."""
-    return _text(hmac.new(secret.encode(), purpose.encode(), hashlib.sha256).digest())
+    return _base64url(hmac.new(secret.encode(), purpose.encode(), hashlib.sha256).digest())
 
 
 def check_address(url: str) -> None:
@@ -195,7 +198,7 @@ def check_address(url: str) -> None:
     raise ConfigError(f"a provider of logins has an address of https, and not {url!r:.200}")
 
 
-def _text(octets: bytes) -> str:
+def _base64url(octets: bytes) -> str:
     return base64.urlsafe_b64encode(octets).rstrip(b"=").decode()
 
 
@@ -205,7 +208,7 @@ def _fetch(url: str, kind: type[Any], form: dict[str, str] | None, headers: dict
         data = None if form is None else urlencode(form).encode()
         request = Request(url, data=data, headers={"Accept": "application/json", **headers})  # noqa: S310 - checked
         with _opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
-            return msgspec.json.decode(answer.read(MOST_BYTES), type=kind)
+            return msgspec.json.decode(answer.read(MAX_BYTES), type=kind)
     except HTTPError as exc:
         with exc:
             raise LoginFailed(f"{url} answered {exc.code}: {exc.read(500)!r}") from exc
@@ -213,10 +216,10 @@ def _fetch(url: str, kind: type[Any], form: dict[str, str] | None, headers: dict
         raise LoginFailed(f"{url} gave no answer that can be used: {exc}") from exc
 
 
-def _keys(found: Any) -> KeySet:
+def _parse_keys(jwks: Any) -> KeySet:
     """The keys that can be read: a provider may have some of a kind that is unknown here."""
     keys = []
-    for one in found if isinstance(found, list) else ():
+    for one in jwks if isinstance(jwks, list) else ():
         try:
             keys.append(import_key(one))
         except (JoseError, ValueError, KeyError, TypeError):

@@ -7,25 +7,25 @@ from typing import Final, NamedTuple
 
 from forebay.errors import (
     AlertNotFound,
+    AlertRuleNotFound,
+    ApiKeyNotFound,
     ConfigError,
     DuplicateJob,
     Forbidden,
     ForebayError,
+    GradualReviveNotFound,
     IllegalTransition,
     InvalidJob,
     JobCancelled,
     JobFailed,
     JobNotFound,
-    KeyNotFound,
     LeaseLost,
     PayloadError,
     QueueClosed,
     QueueFull,
     QueueNotEmpty,
     QueueNotFound,
-    RampNotFound,
     RateLimited,
-    RuleNotFound,
     ScheduleNotFound,
     SessionNotFound,
     StoreBusy,
@@ -43,7 +43,7 @@ from forebay.errors import (
 RETRY_SECONDS: Final = 1
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     """A sort of problem. `code` is promised: programs may compare it; titles and details are for people."""
 
     code: str
@@ -52,54 +52,57 @@ class Kind(NamedTuple):
     title: str
 
 
-BAD_REQUEST: Final = Kind("bad_request", 400, "INVALID_ARGUMENT", "The request cannot be read")
-UNSUPPORTED: Final = Kind("unsupported", 405, "UNIMPLEMENTED", "There is no such operation")
-NOT_FOUND: Final = Kind("not_found", 404, "NOT_FOUND", "There is nothing at this address")
-TOO_LARGE: Final = Kind("too_large", 413, "RESOURCE_EXHAUSTED", "The request is too large")
-TOO_SLOW: Final = Kind("too_slow", 408, "DEADLINE_EXCEEDED", "The request took too long to arrive")
-INTERNAL: Final = Kind("internal", 500, "INTERNAL", "Something is wrong with the service")
+BAD_REQUEST: Final = ProblemKind("bad_request", 400, "INVALID_ARGUMENT", "The request cannot be read")
+UNSUPPORTED: Final = ProblemKind("unsupported", 405, "UNIMPLEMENTED", "There is no such operation")
+NOT_FOUND: Final = ProblemKind("not_found", 404, "NOT_FOUND", "There is nothing at this address")
+TOO_LARGE: Final = ProblemKind("too_large", 413, "RESOURCE_EXHAUSTED", "The request is too large")
+TOO_SLOW: Final = ProblemKind("too_slow", 408, "DEADLINE_EXCEEDED", "The request took too long to arrive")
+INTERNAL: Final = ProblemKind("internal", 500, "INTERNAL", "Something is wrong with the service")
 
 # The first class that fits counts, so the narrow ones come first.
-_KINDS: Final[tuple[tuple[type[ForebayError], Kind], ...]] = (
-    (JobNotFound, Kind("job_not_found", 404, "NOT_FOUND", "There is no such job")),
-    (QueueNotFound, Kind("queue_not_found", 404, "NOT_FOUND", "There is no such queue")),
-    (WorkerNotFound, Kind("worker_not_found", 404, "NOT_FOUND", "There is no such worker")),
-    (ScheduleNotFound, Kind("schedule_not_found", 404, "NOT_FOUND", "There is no such schedule")),
-    (RampNotFound, Kind("ramp_not_found", 404, "NOT_FOUND", "There is no such ramp")),
-    (KeyNotFound, Kind("key_not_found", 404, "NOT_FOUND", "There is no such API key")),
-    (SessionNotFound, Kind("session_not_found", 404, "NOT_FOUND", "There is no such session")),
-    (AlertNotFound, Kind("alert_not_found", 404, "NOT_FOUND", "There is no such alert")),
-    (RuleNotFound, Kind("rule_not_found", 404, "NOT_FOUND", "There is no such rule of alerts")),
-    (Unauthenticated, Kind("unauthenticated", 401, "UNAUTHENTICATED", "Nobody knows who asks")),
-    (Forbidden, Kind("forbidden", 403, "PERMISSION_DENIED", "The API key does not allow this")),
-    (TooManyRequests, Kind("too_many_requests", 429, "RESOURCE_EXHAUSTED", "Requests come too fast")),
-    (LeaseLost, Kind("lease_lost", 409, "ABORTED", "The lease is not held any more")),
-    (DuplicateJob, Kind("duplicate", 409, "ALREADY_EXISTS", "The key or id is taken")),
-    (IllegalTransition, Kind("illegal_state", 409, "FAILED_PRECONDITION", "Its state does not allow this")),
-    (JobFailed, Kind("job_failed", 409, "FAILED_PRECONDITION", "The job has failed for good")),
-    (JobCancelled, Kind("job_cancelled", 409, "FAILED_PRECONDITION", "The job was cancelled")),
-    (WaitTimeout, Kind("not_final", 409, "FAILED_PRECONDITION", "The job has not ended")),
-    (QueueClosed, Kind("queue_closed", 409, "FAILED_PRECONDITION", "The queue takes no new jobs")),
-    (QueueNotEmpty, Kind("queue_not_empty", 409, "FAILED_PRECONDITION", "The queue still has jobs")),
-    (QueueFull, Kind("queue_full", 429, "RESOURCE_EXHAUSTED", "The queue is full")),
-    (RateLimited, Kind("rate_limited", 429, "RESOURCE_EXHAUSTED", "Jobs come too fast")),
-    (PayloadError, Kind("payload", 422, "INVALID_ARGUMENT", "The arguments cannot be stored")),
-    (InvalidJob, Kind("invalid", 422, "INVALID_ARGUMENT", "The request asks for what cannot be")),
-    (ConfigError, Kind("invalid", 422, "INVALID_ARGUMENT", "The request asks for what cannot be")),
-    (UnknownTask, Kind("unknown_task", 422, "INVALID_ARGUMENT", "There is no such task")),
-    (StoreRefused, Kind("payload", 422, "INVALID_ARGUMENT", "The store cannot hold this")),
-    (StoreBusy, Kind("busy", 503, "ABORTED", "Another transaction holds what this needs")),
-    (StoreUnavailable, Kind("store_unavailable", 503, "UNAVAILABLE", "The store does not answer")),
-    (StoreError, Kind("store_unusable", 503, "UNAVAILABLE", "The store cannot be used as it is")),
+_KINDS: Final[tuple[tuple[type[ForebayError], ProblemKind], ...]] = (
+    (JobNotFound, ProblemKind("job_not_found", 404, "NOT_FOUND", "There is no such job")),
+    (QueueNotFound, ProblemKind("queue_not_found", 404, "NOT_FOUND", "There is no such queue")),
+    (WorkerNotFound, ProblemKind("worker_not_found", 404, "NOT_FOUND", "There is no such worker")),
+    (ScheduleNotFound, ProblemKind("schedule_not_found", 404, "NOT_FOUND", "There is no such schedule")),
+    (GradualReviveNotFound, ProblemKind("ramp_not_found", 404, "NOT_FOUND", "There is no such ramp")),
+    (ApiKeyNotFound, ProblemKind("key_not_found", 404, "NOT_FOUND", "There is no such API key")),
+    (SessionNotFound, ProblemKind("session_not_found", 404, "NOT_FOUND", "There is no such session")),
+    (AlertNotFound, ProblemKind("alert_not_found", 404, "NOT_FOUND", "There is no such alert")),
+    (AlertRuleNotFound, ProblemKind("rule_not_found", 404, "NOT_FOUND", "There is no such rule of alerts")),
+    (Unauthenticated, ProblemKind("unauthenticated", 401, "UNAUTHENTICATED", "Nobody knows who asks")),
+    (Forbidden, ProblemKind("forbidden", 403, "PERMISSION_DENIED", "The API key does not allow this")),
+    (TooManyRequests, ProblemKind("too_many_requests", 429, "RESOURCE_EXHAUSTED", "Requests come too fast")),
+    (LeaseLost, ProblemKind("lease_lost", 409, "ABORTED", "The lease is not held any more")),
+    (DuplicateJob, ProblemKind("duplicate", 409, "ALREADY_EXISTS", "The key or id is taken")),
+    (
+        IllegalTransition,
+        ProblemKind("illegal_state", 409, "FAILED_PRECONDITION", "Its state does not allow this"),
+    ),
+    (JobFailed, ProblemKind("job_failed", 409, "FAILED_PRECONDITION", "The job has failed for good")),
+    (JobCancelled, ProblemKind("job_cancelled", 409, "FAILED_PRECONDITION", "The job was cancelled")),
+    (WaitTimeout, ProblemKind("not_final", 409, "FAILED_PRECONDITION", "The job has not ended")),
+    (QueueClosed, ProblemKind("queue_closed", 409, "FAILED_PRECONDITION", "The queue takes no new jobs")),
+    (QueueNotEmpty, ProblemKind("queue_not_empty", 409, "FAILED_PRECONDITION", "The queue still has jobs")),
+    (QueueFull, ProblemKind("queue_full", 429, "RESOURCE_EXHAUSTED", "The queue is full")),
+    (RateLimited, ProblemKind("rate_limited", 429, "RESOURCE_EXHAUSTED", "Jobs come too fast")),
+    (PayloadError, ProblemKind("payload", 422, "INVALID_ARGUMENT", "The arguments cannot be stored")),
+    (InvalidJob, ProblemKind("invalid", 422, "INVALID_ARGUMENT", "The request asks for what cannot be")),
+    (ConfigError, ProblemKind("invalid", 422, "INVALID_ARGUMENT", "The request asks for what cannot be")),
+    (UnknownTask, ProblemKind("unknown_task", 422, "INVALID_ARGUMENT", "There is no such task")),
+    (StoreRefused, ProblemKind("payload", 422, "INVALID_ARGUMENT", "The store cannot hold this")),
+    (StoreBusy, ProblemKind("busy", 503, "ABORTED", "Another transaction holds what this needs")),
+    (StoreUnavailable, ProblemKind("store_unavailable", 503, "UNAVAILABLE", "The store does not answer")),
+    (StoreError, ProblemKind("store_unusable", 503, "UNAVAILABLE", "The store cannot be used as it is")),
 )
 
 
-def kind_of(error: ForebayError) -> Kind:
+def kind_of(error: ForebayError) -> ProblemKind:
     """How an error is told to clients."""
     return next((kind for known, kind in _KINDS if isinstance(error, known)), INTERNAL)
 
 
-def codes() -> dict[str, Kind]:
+def codes() -> dict[str, ProblemKind]:
     """Every code that a client may meet."""
     general = (BAD_REQUEST, UNSUPPORTED, NOT_FOUND, TOO_LARGE, TOO_SLOW, INTERNAL)
     return {kind.code: kind for kind in (*general, *(kind for _, kind in _KINDS))}

@@ -27,9 +27,9 @@ from forebay.domain.limits import Bucket, Limit
 from forebay.errors import TooManyRequests
 
 # Beyond that the bucket that was not used for the longest time is forgotten; it will be full when made anew.
-MOST_CLIENTS: Final = 10_000
+MAX_CLIENTS: Final = 10_000
 # Of one client: each group of waiting claims has an exchange of its own once a second.
-MOST_GROUPS: Final = 100
+MAX_GROUPS: Final = 100
 # Of one client, in memory at a time: two of the largest requests. A body has 30 s to arrive, and one key must
 # not fill the memory of a server with bodies that never end.
 MOST_BODY_BYTES: Final = 32 * 1_048_576
@@ -41,7 +41,7 @@ T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
 
 
-class Allowance(NamedTuple):
+class RateAllowance(NamedTuple):
     """What a client has left: of `limit` requests at once so many, and after how many seconds all of them."""
 
     limit: int
@@ -71,7 +71,7 @@ class Buckets(Generic[T]):
         table = self._table(client)
         table[client] = bucket
         table.move_to_end(client)
-        if len(table) > MOST_CLIENTS:
+        if len(table) > MAX_CLIENTS:
             table.popitem(last=False)
 
     def _table(self, client: str) -> OrderedDict[str, T]:
@@ -85,16 +85,16 @@ class ByteBucket(NamedTuple):
     left: float
     at: float
 
-    def filled(self, rate: int, now: float) -> ByteBucket:
+    def refill(self, rate: int, now: float) -> ByteBucket:
         return ByteBucket(min(rate, self.left + (now - self.at) * rate), now)
 
 
-class Rates:
-    """What all clients use. `usual` and `quota` are for those whose key says nothing; None in them lets
+class ClientRateLimiter:
+    """What all clients use. `default` and `quota` are for those whose key says nothing; None in them lets
     clients ask freely."""
 
-    def __init__(self, usual: Limit | None, clock: Clock, quota: Quota = NO_QUOTA) -> None:
-        self._usual = usual
+    def __init__(self, default: Limit | None, clock: Clock, quota: Quota = NO_QUOTA) -> None:
+        self._default = default
         self._clock = clock
         self._quota = quota
         self._requests: Buckets[Bucket] = Buckets()
@@ -104,14 +104,14 @@ class Rates:
         self._bodies: Counter[str] = Counter()
         self._groups: dict[str, Counter[Hashable]] = {}
 
-    def take(self, client: str, own: Limit | None = None) -> Allowance | None:
+    def take(self, client: str, own: Limit | None = None) -> RateAllowance | None:
         """One request of this client; None where nobody counts. Raises TooManyRequests, which costs the
         client nothing."""
-        limit = own or self._usual
+        limit = own or self._default
         if limit is None:
             return None
         name, now = bucket_name(client), round(self._clock.monotonic() * 1_000)
-        bucket = limit.filled(self._requests.get(name, limit.full(now)), now)
+        bucket = limit.refill(self._requests.get(name, limit.full_bucket(now)), now)
         if limit.tokens(bucket, now) < 1:
             left = _allowance(limit, bucket, now)
             raise TooManyRequests(
@@ -120,16 +120,16 @@ class Rates:
                 retry_after=limit.wait_ms(bucket, now) / 1_000,
                 reset_seconds=left.reset_seconds,
             )
-        bucket = limit.spent(bucket, 1, now)
+        bucket = limit.spend(bucket, 1, now)
         self._requests.save(name, bucket)
         return _allowance(limit, bucket, now)
 
-    def usage(self, client: str, own: Quota = NO_QUOTA) -> Usage:
+    def usage(self, client: str, own: Quota = NO_QUOTA) -> ClientUsage:
         """What this client uses of its quota; raises TooManyRequests while it has moved too many bytes."""
-        quota = own.filled(self._quota)
+        quota = own.with_defaults(self._quota)
         if quota.bytes_rate is not None:
             self._check_bytes(client, quota.bytes_rate)
-        return Usage(client, quota, self)
+        return ClientUsage(client, quota, self)
 
     def _check_bytes(self, client: str, rate: int) -> None:
         left = self._byte_bucket(bucket_name(client), rate).left
@@ -149,56 +149,56 @@ class Rates:
 
     def _byte_bucket(self, name: str, rate: int) -> ByteBucket:
         now = self._clock.monotonic()
-        return self._bytes.get(name, ByteBucket(rate, now)).filled(rate, now)
+        return self._bytes.get(name, ByteBucket(rate, now)).refill(rate, now)
 
     def hold_bytes(self, client: str, size: int) -> None:
         """Count bytes of a large request of this client, which is under way; raises TooManyRequests."""
         name = bucket_name(client)
         if self._bodies[name] + size > MOST_BODY_BYTES:
-            raise _all_taken(client, MOST_BODY_BYTES, "bytes of requests under way")
+            raise _quota_error(client, MOST_BODY_BYTES, "bytes of requests under way")
         self._bodies[name] += size
 
     def release_bytes(self, client: str, size: int) -> None:
         """Forget these bytes: the request was answered."""
         if size:
-            _leave(self._bodies, bucket_name(client), size)
+            _decrement(self._bodies, bucket_name(client), size)
 
-    def waiting(self, client: str, most: int | None, group: Hashable) -> AbstractContextManager[None]:
+    def reserve_wait(self, client: str, limit: int | None, group: Hashable) -> AbstractContextManager[None]:
         """Count a request of this client that waits; raises TooManyRequests."""
-        return self._counted(self._waits, client, most, "requests that wait", group)
+        return self._reserve(self._waits, client, limit, "requests that wait", group)
 
-    def streaming(self, client: str, most: int | None, group: Hashable) -> AbstractContextManager[None]:
+    def reserve_stream(self, client: str, limit: int | None, group: Hashable) -> AbstractContextManager[None]:
         """Count a stream of this client; raises TooManyRequests."""
-        return self._counted(self._streams, client, most, "open streams", group)
+        return self._reserve(self._streams, client, limit, "open streams", group)
 
     @contextmanager
-    def _counted(
-        self, held: Counter[str], client: str, most: int | None, what: str, group: Hashable
+    def _reserve(
+        self, counts: Counter[str], client: str, limit: int | None, noun: str, group: Hashable
     ) -> Iterator[None]:
         name = bucket_name(client)
         groups = self._groups.get(name) or Counter[Hashable]()
-        if most is not None and held[name] >= most:
-            raise _all_taken(client, most, what)
-        if group not in groups and len(groups) >= MOST_GROUPS:
-            raise _all_taken(client, MOST_GROUPS, "kinds of waiting claims, by queues, tasks and lease")
+        if limit is not None and counts[name] >= limit:
+            raise _quota_error(client, limit, noun)
+        if group not in groups and len(groups) >= MAX_GROUPS:
+            raise _quota_error(client, MAX_GROUPS, "kinds of waiting claims, by queues, tasks and lease")
         self._groups[name] = groups
-        held[name] += 1
+        counts[name] += 1
         groups[group] += 1
         try:
             yield
         finally:
-            _leave(held, name)
-            _leave(groups, group)
+            _decrement(counts, name)
+            _decrement(groups, group)
             if not groups:
                 del self._groups[name]
 
 
-class Usage:
+class ClientUsage:
     """What one client uses of its quota."""
 
     __slots__ = ("_client", "_quota", "_rates")
 
-    def __init__(self, client: str, quota: Quota, rates: Rates) -> None:
+    def __init__(self, client: str, quota: Quota, rates: ClientRateLimiter) -> None:
         self._client = client
         self._quota = quota
         self._rates = rates
@@ -221,16 +221,16 @@ class Usage:
         """Forget these bytes: the request was answered."""
         self._rates.release_bytes(self._client, size)
 
-    def waiting(self, group: Hashable = None) -> AbstractContextManager[None]:
+    def reserve_wait(self, group: Hashable = None) -> AbstractContextManager[None]:
         """A place for a request that waits; raises TooManyRequests. Claims of one group share their looks."""
-        return self._rates.waiting(self._client, self._quota.max_waits, group)
+        return self._rates.reserve_wait(self._client, self._quota.max_waits, group)
 
-    def streaming(self, group: Hashable = None) -> AbstractContextManager[None]:
+    def reserve_stream(self, group: Hashable = None) -> AbstractContextManager[None]:
         """A place for a stream; raises TooManyRequests."""
-        return self._rates.streaming(self._client, self._quota.max_streams, group)
+        return self._rates.reserve_stream(self._client, self._quota.max_streams, group)
 
 
-@lru_cache(maxsize=MOST_CLIENTS)
+@lru_cache(maxsize=MAX_CLIENTS)
 def bucket_name(client: str) -> str:
     """The name under which a client is counted: that of its key, or its address or IPv6 network."""
     kind, at, text = client.partition("@")
@@ -247,22 +247,22 @@ def bucket_name(client: str) -> str:
     return f"{kind}{at}{network}"
 
 
-def _leave(held: Counter[H], key: H, count: int = 1) -> None:
-    held[key] -= count
-    if not held[key]:
-        del held[key]
+def _decrement(counts: Counter[H], key: H, count: int = 1) -> None:
+    counts[key] -= count
+    if not counts[key]:
+        del counts[key]
 
 
-def _all_taken(client: str, most: int, what: str) -> TooManyRequests:
+def _quota_error(client: str, limit: int, noun: str) -> TooManyRequests:
     return TooManyRequests(
-        f"{client} has {most:,} {what}, and no more are allowed: end some, or come again later",
-        limit=most,
+        f"{client} has {limit:,} {noun}, and no more are allowed: end some, or come again later",
+        limit=limit,
         retry_after=RETRY_SECONDS,
         reset_seconds=RETRY_SECONDS,
     )
 
 
-def _allowance(limit: Limit, bucket: Bucket, now: int) -> Allowance:
-    missing = limit.full(now).parts - bucket.parts
+def _allowance(limit: Limit, bucket: Bucket, now: int) -> RateAllowance:
+    missing = limit.full_bucket(now).token_parts - bucket.token_parts
     seconds = -(-missing // ((limit.rate or 1) * 1_000))
-    return Allowance(limit.most_at_once, limit.tokens(bucket, now), seconds)
+    return RateAllowance(limit.burst_size, limit.tokens(bucket, now), seconds)

@@ -15,7 +15,7 @@ from forebay.clock import Clock
 from forebay.domain.limits import Limit
 from forebay.errors import TooManyRequests
 from forebay.service.keys import parse_token
-from forebay.service.rates import Rates
+from forebay.service.rates import ClientRateLimiter
 
 # For each status: a client that is refused ten thousand times a second does not fill the disk.
 LINES: Final = Limit(scope="global", rate=5, burst=50)
@@ -58,7 +58,7 @@ class Refusals:
     """Writes a line for each request that is refused, until there are too many."""
 
     def __init__(self, clock: Clock) -> None:
-        self._rates = Rates(LINES, clock)
+        self._rates = ClientRateLimiter(LINES, clock)
         self._unwritten = 0
 
     def write(self, line: RequestLine) -> None:
@@ -83,7 +83,7 @@ class Refusals:
         return True
 
 
-def name_in(token: str | None) -> str:
+def key_name_in(token: str | None) -> str:
     """The name of the key that a token claims to be; empty if it names none."""
     name, _ = parse_token(token or "")
     return name if _NAME.match(name) else ""

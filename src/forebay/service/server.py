@@ -18,40 +18,40 @@ from urllib.parse import urlsplit
 import msgspec
 import uvicorn
 
-from forebay.domain.access import USUAL_QUOTA, Quota
+from forebay.domain.access import DEFAULT_QUOTA, Quota
 from forebay.domain.delivery import DeliveryPolicy
 from forebay.domain.limits import Limit
 from forebay.domain.openid import OpenIdSettings
 from forebay.domain.session import SessionLimits
 from forebay.errors import ConfigError
-from forebay.service.auth import OPEN_RATE, Admits, Guard, OpenDoor
+from forebay.service.auth import OPEN_RATE, Authenticator, KeyAuthenticator, OpenAccess
 from forebay.service.budgets import Budget
-from forebay.service.certificates import Certificates, ClientCertificate, renewed_context
+from forebay.service.certificates import Certificates, ClientCertificate, make_reloading_context
 from forebay.service.http.access_log import AccessLog
 from forebay.service.http.app import http_app
-from forebay.service.http.connecting import Connecting
+from forebay.service.http.connecting import HeaderTimeoutProtocol
 from forebay.service.loopback import is_loopback
 from forebay.service.operations.logins import LoginSettings
 from forebay.service.operations.service import Service
-from forebay.service.rates import Rates
+from forebay.service.rates import ClientRateLimiter
 from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
 from forebay.stores.protocol import Engine
 
 DEFAULT_PORT: Final = 8080
-GRACE_SECONDS: Final = 25
+SHUTDOWN_TIMEOUT_SECONDS: Final = 25
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 BACKLOG: Final = 2_048
-_HASTE_SECONDS: Final = 0.1  # how soon a second signal is heard
-_LEAST_SECONDS: Final = 1
+_FORCE_EXIT_POLL_SECONDS: Final = 0.1  # how soon a second signal is heard
+_MIN_STOP_SECONDS: Final = 1
 # Open connections over HTTP, in all and of one address. Files must be left for the store and for gRPC.
-MOST_CONNECTIONS: Final = 20_000
-MOST_CONNECTIONS_EACH: Final = 1_000
+MAX_CONNECTIONS: Final = 20_000
+MAX_CONNECTIONS_PER_ADDRESS: Final = 1_000
 _OTHER_FILES: Final = 256
 _HSTS: Final = ("Strict-Transport-Security", "max-age=31536000")
-Around = Callable[[Any], Any]  # an ASGI app from another one
+AppWrapper = Callable[[Any], Any]  # an ASGI app from another one
 
 
-class Address(msgspec.Struct, frozen=True):
+class ListenAddress(msgspec.Struct, frozen=True):
     """Where a server listens; port 0 lets the system choose one."""
 
     host: str = "127.0.0.1"
@@ -63,7 +63,7 @@ class Address(msgspec.Struct, frozen=True):
         return is_loopback(self.host)
 
 
-class Security(msgspec.Struct, frozen=True, kw_only=True):
+class ServerSecurity(msgspec.Struct, frozen=True, kw_only=True):
     """Who is let in, and how they are protected.
 
     With `asks_for_keys` only who shows an API key; else everybody who can reach the server, by its address or
@@ -71,15 +71,16 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     administrators may look deeper than programs need. With a certificate (and its key, if that is a file of
     its own) the server speaks TLS and nothing else; with `client_ca` it asks clients for theirs, whose common
     name stands for the key of that name. `behind_tls_proxy` says that a proxy speaks TLS with clients, and
-    `public_url` which address it has. `most_connections_each` is by address; None is 1,000 where addresses
+    `public_url` which address it has. `max_connections_per_address` is by address; None is 1,000 where
+    addresses
     say something: beyond loopback, and not behind a proxy. The delivery policy says which hosts alerts may be
     sent to, and `sessions` how long those of browsers last; `openid` is a provider that logs people in.
     """
 
-    asks_for_keys: bool = False
-    hosts: frozenset[str] = frozenset()
+    requires_keys: bool = False
+    allowed_hosts: frozenset[str] = frozenset()
     rate: Limit | None = None
-    quota: Quota = USUAL_QUOTA
+    quota: Quota = DEFAULT_QUOTA
     debug: bool = False
     certificate: str | None = None
     private_key: str | None = None
@@ -89,8 +90,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     behind_tls_proxy: bool = False
     public_url: str | None = None
     access_log: bool = False
-    most_connections: int = MOST_CONNECTIONS
-    most_connections_each: int | None = None
+    max_connections: int = MAX_CONNECTIONS
+    max_connections_per_address: int | None = None
     sessions: SessionLimits = SessionLimits()
     openid: OpenIdSettings | None = None
 
@@ -130,21 +131,21 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
             openid=self.openid,
         )
 
-    def guard(self, service: Service) -> Admits:
+    def guard(self, service: Service) -> Authenticator:
         """What stands at the door of this service."""
-        clock = service.desk.clock
-        rates = Rates(self.rate, clock, self.quota)
+        clock = service.pool.clock
+        rates = ClientRateLimiter(self.rate, clock, self.quota)
         # A proxy has one address for all its clients: one of them would use up what its probes need.
         open_rate = None if self.behind_tls_proxy else OPEN_RATE
-        if self.asks_for_keys:
-            return Guard(service.desk, clock, rates, open_rate, service.logins.cache)
-        return OpenDoor(rates, open_rate)
+        if self.requires_keys:
+            return KeyAuthenticator(service.pool, clock, rates, open_rate, service.logins.cache)
+        return OpenAccess(rates, open_rate)
 
     def check(self) -> None:
         """Raise ConfigError for what cannot be, before an address is told."""
         if self.public_url is not None:
             _check_public_url(self.public_url)
-        if self.openid is not None and not (self.asks_for_keys and self.public_url):
+        if self.openid is not None and not (self.requires_keys and self.public_url):
             raise ConfigError("--oidc-issuer needs --keys and --public-url, to which the provider leads back")
         found = self.certificates
         if found is not None:
@@ -154,29 +155,29 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         elif self.client_ca is not None:
             raise ConfigError("--client-ca needs TLS: name the server's own certificate (--certificate)")
 
-    def counts_addresses(self, address: Address) -> bool:
+    def counts_addresses(self, address: ListenAddress) -> bool:
         """Whether the address of a connection there is that of a client. On loopback and behind a proxy many
         clients have one."""
         return not address.is_loopback and not self.behind_tls_proxy
 
-    def budget(self, address: Address) -> Budget:
+    def budget(self, address: ListenAddress) -> Budget:
         """The connections that a listener there may have."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = self.most_connections
+        most = self.max_connections
         if files != resource.RLIM_INFINITY:
             most = max(1, min(most, files - _OTHER_FILES))
-        each = self.most_connections_each
+        each = self.max_connections_per_address
         if each is None and self.counts_addresses(address):
-            each = MOST_CONNECTIONS_EACH
+            each = MAX_CONNECTIONS_PER_ADDRESS
         return Budget(most, each)
 
-    def headers(self, address: Address) -> list[tuple[str, str]]:
+    def headers(self, address: ListenAddress) -> list[tuple[str, str]]:
         """Headers of every answer. Browsers apply HSTS to all ports of a host, so not for loopback."""
         is_https = self.certificate is not None and not address.is_loopback
         return [_HSTS] if is_https or self.is_public_https else []
 
 
-class Beside(Protocol):
+class ProtocolServer(Protocol):
     """A server for another protocol, on the same event loop and with the same service."""
 
     async def start(self) -> None: ...
@@ -198,13 +199,13 @@ class Server(uvicorn.Server):
         engine: Engine,
         *,
         version: str,
-        grace: int = GRACE_SECONDS,
-        security: Security | None = None,
+        shutdown_timeout: int = SHUTDOWN_TIMEOUT_SECONDS,
+        security: ServerSecurity | None = None,
         longest_wait: float = LONGEST_WAIT_SECONDS,
-        around: Around | None = None,
-        address: Address | None = None,
+        wrap_app: AppWrapper | None = None,
+        address: ListenAddress | None = None,
     ) -> None:
-        self._security = secured = security or Security()
+        self._security = secured = security or ServerSecurity()
         self.service: Service = Service(
             engine,
             longest_wait=longest_wait,
@@ -212,24 +213,24 @@ class Server(uvicorn.Server):
             logins=secured.logins,
         )
         self._guard = secured.guard(self.service)  # one for all protocols, so that rates are counted together
-        self._beside: Beside | None = None
-        where = address or Address()
+        self._protocol_server: ProtocolServer | None = None
+        where = address or ListenAddress()
         app: Any = http_app(
             self.service,
             version=version,
             guard=self._guard,
-            hosts=secured.hosts,
+            hosts=secured.allowed_hosts,
             debug=secured.debug,
         )
-        app = app if around is None else around(app)
+        app = app if wrap_app is None else wrap_app(app)
         certificates = secured.certificates
         super().__init__(
             uvicorn.Config(
-                AccessLog(app, self.service.desk.clock) if secured.access_log else app,
+                AccessLog(app, self.service.pool.clock) if secured.access_log else app,
                 # The library takes no context, and asks for none but with the name of a file or a factory.
                 ssl_context_factory=None
                 if certificates is None
-                else lambda *_: renewed_context(certificates),
+                else lambda *_: make_reloading_context(certificates),
                 headers=secured.headers(where),
                 lifespan="on",
                 log_config=None,
@@ -238,14 +239,16 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 http=cast(
                     "type[asyncio.Protocol]",
-                    partial(Connecting, budget=secured.budget(where), refusals=self.service.refusals),
+                    partial(
+                        HeaderTimeoutProtocol, budget=secured.budget(where), refusals=self.service.refusals
+                    ),
                 ),
                 ws="none",
-                timeout_graceful_shutdown=grace,
+                timeout_graceful_shutdown=shutdown_timeout,
             )
         )
 
-    def listen_for_grpc(self, address: Address) -> int:
+    def listen_for_grpc(self, address: ListenAddress) -> int:
         """Take the port for gRPC, on the event loop; raises ConfigError if it cannot be had."""
         try:
             from forebay.service.grpc.server import GrpcServer  # noqa: PLC0415 - it stands on an extra of its own
@@ -263,37 +266,37 @@ class Server(uvicorn.Server):
             logs_access=secured.access_log,
         )
         port = beside.listen(address.host, address.port)
-        self._beside = beside
+        self._protocol_server = beside
         return port
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._beside is not None and self.started:
-            await self._beside.start()
+        if self._protocol_server is not None and self.started:
+            await self._protocol_server.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Before anybody is waited for: a long poll would hold up the stop for as long as it may wait.
-        self.service.refuse()
-        if self._beside is not None:
-            self._close_doors(sockets)
+        self.service.end_waits()
+        if self._protocol_server is not None:
+            self._close_listeners(sockets)
             # First: the library's own stop ends with that of the service.
-            await self._stop_beside(self._beside)
-        hastened = asyncio.ensure_future(self._let_go_in_haste())
+            await self._stop_protocol_server(self._protocol_server)
+        hastened = asyncio.ensure_future(self._abort_on_force_exit())
         try:
             await super().shutdown(sockets)
         finally:
             hastened.cancel()
         if self.force_exit:  # then nobody stops the service in order
-            self.service.desk.break_off()
+            self.service.pool.break_off()
 
-    async def _let_go_in_haste(self) -> None:
+    async def _abort_on_force_exit(self) -> None:
         """The library leaves connections open then, and since Python 3.12 a closed door waits for them."""
         while True:
-            await asyncio.sleep(_HASTE_SECONDS)
+            await asyncio.sleep(_FORCE_EXIT_POLL_SECONDS)
             for connection in list(self.server_state.connections) if self.force_exit else ():
                 connection.transport.abort()
 
-    def _close_doors(self, sockets: list[socket.socket] | None) -> None:
+    def _close_listeners(self, sockets: list[socket.socket] | None) -> None:
         """What the library's own stop begins with: else HTTP would take requests until gRPC has ended, and
         have no time left for them."""
         for door in (*self.servers, *(sockets or ())):
@@ -301,17 +304,17 @@ class Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.shutdown()
 
-    async def _stop_beside(self, beside: Beside) -> None:
+    async def _stop_protocol_server(self, server: ProtocolServer) -> None:
         loop = asyncio.get_running_loop()
         grace, begun = self.config.timeout_graceful_shutdown or 0, loop.time()
-        stopping = asyncio.ensure_future(beside.stop(grace))
+        stopping = asyncio.ensure_future(server.stop(grace))
         while not stopping.done() and not self.force_exit:
-            await asyncio.wait((stopping,), timeout=_HASTE_SECONDS)
+            await asyncio.wait((stopping,), timeout=_FORCE_EXIT_POLL_SECONDS)
         if self.force_exit:
-            await beside.stop(None)
+            await server.stop(None)
         await stopping
         # HTTP has had this time as well, and has the rest; at least enough to see that all have ended.
-        self.config.timeout_graceful_shutdown = max(_LEAST_SECONDS, grace - round(loop.time() - begun))
+        self.config.timeout_graceful_shutdown = max(_MIN_STOP_SECONDS, grace - round(loop.time() - begun))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # The library's own takes only a second SIGINT for haste.
@@ -330,30 +333,35 @@ class Server(uvicorn.Server):
 
 def serve(
     engine: Engine,
-    address: Address,
+    address: ListenAddress,
     *,
     version: str,
-    grpc: Address | None = None,
-    grace: int = GRACE_SECONDS,
-    security: Security | None = None,
-    tell: Callable[[str], None] = lambda _: None,
-    around: Around | None = None,
+    grpc: ListenAddress | None = None,
+    shutdown_timeout: int = SHUTDOWN_TIMEOUT_SECONDS,
+    security: ServerSecurity | None = None,
+    notify: Callable[[str], None] = lambda _: None,
+    wrap_app: AppWrapper | None = None,
 ) -> None:
-    """Serve until a signal says stop; `tell` hears each address. Raises ConfigError for one that cannot
+    """Serve until a signal says stop; `notify` hears each address. Raises ConfigError for one that cannot
     be."""
-    secured = security or Security()
+    secured = security or ServerSecurity()
     secured.check()
     for one in (address, grpc or address):
-        _check_reach(one, secured)
+        _check_exposure(one, secured)
 
     async def run(listener: socket.socket) -> None:
         server = Server(
-            engine, version=version, grace=grace, security=secured, around=around, address=address
+            engine,
+            version=version,
+            shutdown_timeout=shutdown_timeout,
+            security=secured,
+            wrap_app=wrap_app,
+            address=address,
         )
         port = None if grpc is None else server.listen_for_grpc(grpc)
-        tell(_told(secured.scheme, *listener.getsockname()[:2]))
+        notify(_format_url(secured.scheme, *listener.getsockname()[:2]))
         if grpc is not None and port is not None:
-            tell(_told("grpc" if secured.certificate is None else "grpcs", grpc.host, port))
+            notify(_format_url("grpc" if secured.certificate is None else "grpcs", grpc.host, port))
         # A full collection would go through all that was loaded, again and again and for nothing, and whoever
         # has asked for something meanwhile waits for it.
         gc.collect()
@@ -361,7 +369,7 @@ def serve(
         await server.serve([listener])
 
     allow_connections()
-    with listening(address) as listener:
+    with open_listener(address) as listener:
         asyncio.run(run(listener))
 
 
@@ -374,10 +382,10 @@ def allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _check_reach(address: Address, secured: Security) -> None:
+def _check_exposure(address: ListenAddress, secured: ServerSecurity) -> None:
     if address.is_loopback:
         return
-    if not secured.asks_for_keys:
+    if not secured.requires_keys:
         raise ConfigError(
             f"{address.host} can be reached from other machines, and nobody would have to say who they are; "
             "ask for keys (--keys), or listen on 127.0.0.1"
@@ -403,11 +411,11 @@ def _check_public_url(url: str) -> None:
         )
 
 
-def _told(scheme: str, host: str, port: int) -> str:
+def _format_url(scheme: str, host: str, port: int) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def listening(address: Address) -> socket.socket:
+def open_listener(address: ListenAddress) -> socket.socket:
     """A socket that listens; raises ConfigError if it cannot."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:

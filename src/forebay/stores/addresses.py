@@ -9,10 +9,10 @@ EngineName: TypeAlias = Literal["sqlite", "postgresql", "redis", "https"]
 
 
 class UrlOption(NamedTuple):
-    """An option of an address. `usual` is what holds without it, for people to read."""
+    """An option of an address. `default` is what holds without it, for people to read."""
 
     name: str
-    usual: str
+    default: str
     meaning: str
 
 
@@ -23,7 +23,7 @@ _TLS_OPTIONS: Final = (
     UrlOption("ssl_cert_reqs", "`required`", "whether the server's certificate is checked"),
     UrlOption("ssl_check_hostname", "`true`", "whether it has to name the host that was asked for"),
 )
-_ANSWER_WAIT: Final = "seconds without a word after which the server counts as away, 1 to 3600"
+_RESPONSE_TIMEOUT: Final = "seconds without a word after which the server counts as away, 1 to 3600"
 
 # The only list: an option that is not here is refused. PostgreSQL passes others on to its library.
 URL_OPTIONS: Final[Mapping[EngineName, tuple[UrlOption, ...]]] = {
@@ -49,7 +49,7 @@ URL_OPTIONS: Final[Mapping[EngineName, tuple[UrlOption, ...]]] = {
         UrlOption(
             "notify", "`on`", "`off`: workers are not woken by the server and look for jobs by themselves"
         ),
-        UrlOption("answer_wait", "35", _ANSWER_WAIT),
+        UrlOption("answer_wait", "35", _RESPONSE_TIMEOUT),
     ),
     "redis": (
         UrlOption("namespace", "`forebay`", "what all of our keys begin with"),
@@ -58,12 +58,12 @@ URL_OPTIONS: Final[Mapping[EngineName, tuple[UrlOption, ...]]] = {
         ),
         UrlOption("keep_bytes", "0", "how much memory final jobs may take; 0: any"),
         UrlOption("persistence", "", "`none` accepts a server that keeps nothing when it stops"),
-        UrlOption("answer_wait", "30", _ANSWER_WAIT),
+        UrlOption("answer_wait", "30", _RESPONSE_TIMEOUT),
         UrlOption("db", "0", "the number of the database, where the address has no other place for it"),
         *_TLS_OPTIONS,
     ),
     "https": (
-        UrlOption("answer_wait", "30", _ANSWER_WAIT),
+        UrlOption("answer_wait", "30", _RESPONSE_TIMEOUT),
         *_TLS_OPTIONS[:3],
     ),
 }

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from forebay.domain.history import Attempt
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState, is_final
-from forebay.domain.workflow import WAITS, Aftermath, Edge, EdgeState, starting_state
+from forebay.domain.workflow import UNMET_STATES, DependencyEvent, Edge, EdgeState, starting_state
 from forebay.stores.rows import json_text, options_of, options_text
 
 # Columns that hold what the record says, as it says it.
@@ -21,16 +21,16 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-class Standing(NamedTuple):
+class ImportedEdges(NamedTuple):
     """The edges of a job that is taken in: how they stand here, how many block it, and which parents here
     have ended without a word to them."""
 
     all: list[Edge]
     unmet: int
-    ended: list[tuple[JobId, Aftermath]]
+    ended: list[tuple[JobId, DependencyEvent]]
 
 
-def edges_as_they_stand(edges: Sequence[Edge], states: Mapping[JobId, JobState]) -> Standing:
+def resolve_imported_edges(edges: Sequence[Edge], states: Mapping[JobId, JobState]) -> ImportedEdges:
     """The edges of a job whose parents are in these states; those that are not there count as completed."""
     here, ended = [], []
     for edge in edges:
@@ -38,12 +38,12 @@ def edges_as_they_stand(edges: Sequence[Edge], states: Mapping[JobId, JobState])
         is_open = edge.state is EdgeState.OPEN
         into = starting_state(state, edge.on_failure) if is_open else edge.state
         if into is EdgeState.OPEN and is_final(state):
-            ended.append((edge.parent, Aftermath(state.value)))
+            ended.append((edge.parent, DependencyEvent(state.value)))
         here.append(replace(edge, state=into))
-    return Standing(here, sum(edge.state in WAITS for edge in here), ended)
+    return ImportedEdges(here, sum(edge.state in UNMET_STATES for edge in here), ended)
 
 
-def job_values(job: Job) -> dict[str, object]:
+def job_params(job: Job) -> dict[str, object]:
     """The columns of a job by their names, but for what a store works out for itself."""
     return {
         **{name: getattr(job, name) for name in _COLUMNS},
@@ -53,13 +53,13 @@ def job_values(job: Job) -> dict[str, object]:
     }
 
 
-def attempt_values(attempt: Attempt) -> dict[str, object]:
+def attempt_params(attempt: Attempt) -> dict[str, object]:
     """The columns of a bad attempt. Who wrote down how it ended is not told by readers, and not asked for
     any more where the job has gone."""
     return {
         "job_id": attempt.job_id,
         "attempt": attempt.attempt,
-        "ending": attempt.ending.value,
+        "ending": attempt.outcome.value,
         "ran_by": attempt.worker,
         "worker": attempt.worker or "",
         "started_at": attempt.started_at,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Final, Protocol
 
-from forebay.domain.audit_chain import START, ChainLine, Link, extend_chain
-from forebay.domain.history import DEEDS, Event
+from forebay.domain.audit_chain import START, ChainLine, ChainLink, extend_chain
+from forebay.domain.history import ACTIONS, Event
 from forebay.domain.query import check_limit
 from forebay.stores.rows import Row, event_from_row, json_text
 
 
-class KeepsAuditLog(Protocol):
+class AuditLogStore(Protocol):
     """The write side of the audit log. Its lines are written by the calls that they are about."""
 
     def chain_audit(self, limit: int = 1_000) -> int:
@@ -22,7 +22,7 @@ class KeepsAuditLog(Protocol):
         ...
 
 
-class LooksAtAuditLog(Protocol):
+class AuditLogReader(Protocol):
     """The read side of the audit log."""
 
     def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
@@ -35,7 +35,7 @@ class LooksAtAuditLog(Protocol):
         the log is kept: it is the anchor of those behind it."""
         ...
 
-    def unchained(self) -> int:
+    def count_unchained(self) -> int:
         """How many lines are not part of the chain yet."""
         ...
 
@@ -43,7 +43,7 @@ class LooksAtAuditLog(Protocol):
 # Engines with statements of SQL
 
 
-class RunsStatements(Protocol):
+class AuditTransaction(Protocol):
     """A transaction of one of these engines."""
 
     def run(self, name: str, values: Any, /) -> object: ...
@@ -53,41 +53,41 @@ class RunsStatements(Protocol):
     def all(self, name: str, values: Any, /) -> list[Row]: ...
 
 
-class LooksAtAuditRows(ABC):
+class SqlAuditLogReader(ABC):
     """The part of a handle to look that shows the audit log."""
 
     @abstractmethod
-    def _looked(self, name: str, values: dict[str, object]) -> list[Row]: ...
+    def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...
 
     def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
         check_limit(limit)
-        rows = self._looked("audit", {"after": after, "limit": limit, "actions": _ACTIONS})
+        rows = self._query("audit", {"after": after, "limit": limit, "actions": _ACTIONS})
         return [(row[0], event_from_row(row[1:])) for row in rows]
 
     def audit_chain(self, *, limit: int = 100, after: int = 0) -> list[ChainLine]:
         check_limit(limit)
-        rows = self._looked("audit_chain", {"after": after, "limit": limit})
+        rows = self._query("audit_chain", {"after": after, "limit": limit})
         return [_chain_line_from_row(row) for row in rows]
 
-    def unchained(self) -> int:
-        [(lines,)] = self._looked("audit_rest", {})
+    def count_unchained(self) -> int:
+        [(lines,)] = self._query("audit_rest", {})
         return int(lines)
 
 
-def chain_rows(tx: RunsStatements, limit: int) -> int:
+def append_chain_rows(tx: AuditTransaction, limit: int) -> int:
     """Append lines to the chain; the caller holds the lock of the chain, or of the whole store."""
     rows = tx.all("audit_unchained", {"limit": limit})
     if not rows:
         return 0
     head = tx.one("audit_head", {})
     lines = [(row[0], event_from_row(row[1:])) for row in rows]
-    for line in extend_chain(START if head is None else Link(*head), lines):
+    for line in extend_chain(START if head is None else ChainLink(*head), lines):
         values = {"position": line.position, "previous": line.previous, "hash": line.hash}
         tx.run("audit_link", {**values, "number": line.number})
     return len(rows)
 
 
-_ACTIONS: Final = json_text(sorted(DEEDS))
+_ACTIONS: Final = json_text(sorted(ACTIONS))
 
 
 def _chain_line_from_row(row: Row) -> ChainLine:

@@ -14,14 +14,14 @@ BEGIN_FIRST: Final = (
 )
 
 
-def is_from(package: str, thing: object) -> bool:
+def is_from(package: str, value: object) -> bool:
     """Whether its class, or one that it is derived from, comes with this package."""
-    return any(kind.__module__.partition(".")[0] == package for kind in type(thing).__mro__)
+    return any(kind.__module__.partition(".")[0] == package for kind in type(value).__mro__)
 
 
-def named(thing: object) -> str:
+def qualified_name(value: object) -> str:
     """The class of a thing, as an error names it."""
-    kind = type(thing)
+    kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -29,9 +29,9 @@ def driver_connection(connection: object) -> Any:
     """The driver's connection behind that of SQLAlchemy or Django, in a transaction that these know of: the
     commit is theirs. Any other connection is given back as it is."""
     if is_from("sqlalchemy", connection):
-        return _of_sqlalchemy(connection)
+        return _sqlalchemy_connection(connection)
     if is_from("django", connection):
-        return _of_django(connection)
+        return _django_connection(connection)
     return connection
 
 
@@ -43,19 +43,21 @@ async def driver_connection_async(connection: object) -> Any:
     if hasattr(found, "sync_session"):
         found = await found.connection()
     if not hasattr(found, "sync_connection"):
-        raise ConfigError(f"{named(connection)} blocks: call the method without _async")
+        raise ConfigError(f"{qualified_name(connection)} blocks: call the method without _async")
     # Through SQLAlchemy, so that a transaction has begun in its own books too.
     await found.exec_driver_sql("select 1")
     return (await found.get_raw_connection()).driver_connection
 
 
-def _of_sqlalchemy(connection: Any) -> Any:
+def _sqlalchemy_connection(connection: Any) -> Any:
     if hasattr(connection, "sync_session") or hasattr(connection, "sync_connection"):
-        raise ConfigError(f"{named(connection)} lives on an event loop: await the method that ends in _async")
+        raise ConfigError(
+            f"{qualified_name(connection)} lives on an event loop: await the method that ends in _async"
+        )
     if hasattr(connection, "get_bind"):  # a session
         connection = connection.connection()
     if not hasattr(connection, "exec_driver_sql"):
-        raise ConfigError(f"give a Session or a Connection of SQLAlchemy, not a {named(connection)}")
+        raise ConfigError(f"give a Session or a Connection of SQLAlchemy, not a {qualified_name(connection)}")
     raw = connection.connection.driver_connection
     if not is_from("sqlite3", raw):
         connection.exec_driver_sql("select 1")  # this begins the transaction if nothing has
@@ -66,10 +68,10 @@ def _of_sqlalchemy(connection: Any) -> Any:
     return raw
 
 
-def _of_django(connection: Any) -> Any:
+def _django_connection(connection: Any) -> Any:
     if not hasattr(connection, "ensure_connection"):
         raise ConfigError(
-            f"give django.db.connection or one of django.db.connections, not {named(connection)}"
+            f"give django.db.connection or one of django.db.connections, not {qualified_name(connection)}"
         )
     connection.ensure_connection()
     if connection.get_autocommit():

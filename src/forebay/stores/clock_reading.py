@@ -27,7 +27,7 @@ class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
     earlier: int | None = None
 
 
-class ReadsClock(Protocol):
+class ClockReadingStore(Protocol):
     """The write side of clock readings."""
 
     def read_clock(self, *, record: bool = False) -> ClockReading:
@@ -47,6 +47,6 @@ def is_recorded(now: int, recorded: int | None) -> bool:
     return recorded is not None and now - now % PERIOD_MS <= recorded <= now
 
 
-def earlier_of(now: int, recorded: list[int]) -> int | None:
+def latest_old_enough(now: int, recorded: list[int]) -> int | None:
     """The latest of the recorded readings that is old enough."""
     return max((one for one in recorded if one <= now - EARLIER_MS), default=None)

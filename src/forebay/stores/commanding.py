@@ -11,9 +11,9 @@ from forebay.errors import WorkerNotFound
 from forebay.stores.ids import new_id
 
 
-def commands_to(
+def build_commands(
     workers: Sequence[WorkerId] | None,
-    listed: Sequence[WorkerId],
+    known: Sequence[WorkerId],
     kind: CommandKind,
     queue: QueueName | None,
     actor: str,
@@ -23,8 +23,8 @@ def commands_to(
     """One command for each worker; nobody is asked if one of them is unknown."""
     if queue is not None:
         check_queue_name(queue)
-    names = listed if workers is None else workers
-    unknown = next((name for name in names if name not in listed), None)
+    names = known if workers is None else workers
+    unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise WorkerNotFound(f"there is no worker {unknown}; see the list with `forebay workers`")
     return [
@@ -41,7 +41,7 @@ def commands_to(
     ]
 
 
-def sent(command: Command) -> Event:
+def command_event(command: Command) -> Event:
     """What the history says about a command."""
     detail = f"{command.kind} {command.worker}"
-    return Event(kind=EventKind.COMMAND, queue=command.queue, actor=command.actor, detail=detail)
+    return Event(kind=EventKind.WORKER_COMMAND, queue=command.queue, actor=command.actor, detail=detail)

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from forebay.domain.job import JobId
 from forebay.domain.settlement import Settlement
 from forebay.errors import LeaseLost
-from forebay.stores.protocol import Refusal
+from forebay.stores.protocol import LeaseRefusal
 
 
-def check_completed(settlement: Settlement, settled: Sequence[JobId], refused: Sequence[Refusal]) -> None:
+def check_completed(
+    settlement: Settlement, settled: Sequence[JobId], refused: Sequence[LeaseRefusal]
+) -> None:
     """Raise unless the job has just been completed: what else the transaction does must not be committed.
 
     That this very attempt had completed it before is no excuse: its effects are there already.

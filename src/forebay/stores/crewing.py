@@ -9,19 +9,19 @@ from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 
 
-class KeepsWorkers(Protocol):
+class WorkerStore(Protocol):
     """The write side of workers and commands."""
 
-    def beat(self, worker: WorkerInfo) -> None:
+    def heartbeat(self, worker: WorkerInfo) -> None:
         """Say that a worker is alive. From its first beat on, engines that can tell when the process dies
         do, unless it `is_remote` or its `supervisor` is another process: see `sweep`."""
         ...
 
-    def forget_worker(self, worker: WorkerId) -> None:
+    def remove_worker(self, worker: WorkerId) -> None:
         """Take a worker that has ended in order off the list."""
         ...
 
-    def send(
+    def send_command(
         self,
         kind: CommandKind,
         workers: Sequence[WorkerId] | None = None,
@@ -40,12 +40,12 @@ class KeepsWorkers(Protocol):
         Each is given at most once: one whose answer is lost on its way is given to nobody."""
         ...
 
-    def answer(self, command_id: str, text: str) -> None:
+    def answer_command(self, command_id: str, text: str) -> None:
         """Say what came of a command, cut to 64 KiB. Nothing happens if the command is gone."""
         ...
 
 
-class LooksAtWorkers(Protocol):
+class WorkerReader(Protocol):
     """The read side of workers and commands."""
 
     def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:

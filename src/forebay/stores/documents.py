@@ -9,7 +9,7 @@ from forebay.domain.document import Document
 from forebay.domain.history import Event
 
 
-class KeepsDocuments(Protocol):
+class DocumentStore(Protocol):
     """The write side of documents. What one means is the caller's affair, and so is the event that says what
     was done: it is recorded in the transaction that does it, and only then."""
 
@@ -24,7 +24,7 @@ class KeepsDocuments(Protocol):
         ...
 
 
-class LooksAtDocuments(Protocol):
+class DocumentReader(Protocol):
     """The read side of documents."""
 
     def documents(

@@ -8,19 +8,19 @@ from typing import NamedTuple, Protocol
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.workflow import (
-    CONCERNED,
-    ENDS,
-    RELEASED_AT_ONCE,
-    Aftermath,
+    AFFECTED_STATES,
+    END_EVENTS,
+    PROPAGATION_BATCH,
+    DependencyEvent,
     Edge,
     EdgeState,
-    sequel,
-    why_ended,
+    edge_transition,
+    parent_reason,
 )
 from forebay.errors import StoreBusy
 
 
-class StillListed(StoreBusy):
+class PropagationPending(StoreBusy):
     """A new job has the id of one that is gone, and the list still has to do with that one's end. By its id
     the new one would be taken for it, so the list comes first."""
 
@@ -30,24 +30,24 @@ class StillListed(StoreBusy):
         )
 
 
-class Entry(NamedTuple):
+class OutboxEntry(NamedTuple):
     """A line of the list of what has to be looked at."""
 
-    number: int
-    parent: JobId
-    aftermath: Aftermath
+    id: int
+    job_id: JobId
+    event: DependencyEvent
 
 
-class Following(Protocol):
+class DependencyTx(Protocol):
     """What it takes of an engine, inside one of its transactions."""
 
-    def next_entry(self) -> Entry | None:
+    def next_entry(self) -> OutboxEntry | None:
         """The oldest line of the list."""
         ...
 
-    def drop_entry(self, entry: Entry) -> None: ...
+    def drop_entry(self, entry: OutboxEntry) -> None: ...
 
-    def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
+    def add_to_outbox(self, job_id: JobId, event: DependencyEvent) -> None:
         """Put a line on the list if any job depends on this one."""
         ...
 
@@ -55,7 +55,7 @@ class Following(Protocol):
         """A job that does not live any more is out of its sequence, and the next one may run."""
         ...
 
-    def edges_behind(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
+    def edges_from_parent(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
         """Edges of a parent that are in one of these states, by child and number."""
         ...
 
@@ -80,37 +80,37 @@ class Following(Protocol):
         ...
 
 
-def follow(engine: Following, most: int = RELEASED_AT_ONCE) -> int:
+def propagate(engine: DependencyTx, limit: int = PROPAGATION_BATCH) -> int:
     """Work through the list; answers how many edges were looked at, at most so many.
 
     However many jobs depend on one, and however deep a failure goes, a transaction has this much to do and no
     more. What it leaves is on the list: it was put there in the transaction that ended the job.
     """
     looked_at = 0
-    while looked_at < most and (entry := engine.next_entry()) is not None:
-        room = most - looked_at
-        if entry.aftermath in ENDS:
-            engine.leave_sequence(entry.parent)
-        edges = engine.edges_behind(entry.parent, CONCERNED[entry.aftermath], room)
+    while looked_at < limit and (entry := engine.next_entry()) is not None:
+        room = limit - looked_at
+        if entry.event in END_EVENTS:
+            engine.leave_sequence(entry.job_id)
+        edges = engine.edges_from_parent(entry.job_id, AFFECTED_STATES[entry.event], room)
         for edge in edges:
-            _settle(engine, edge, entry.aftermath)
+            _resolve_edge(engine, edge, entry.event)
         looked_at += max(len(edges), 1)
         if len(edges) < room:
             engine.drop_entry(entry)
     return looked_at
 
 
-def _settle(engine: Following, edge: Edge, aftermath: Aftermath) -> None:
-    into, end = sequel(aftermath, edge.on_failure)
+def _resolve_edge(engine: DependencyTx, edge: Edge, event: DependencyEvent) -> None:
+    into, end = edge_transition(event, edge.on_failure)
     engine.set_edge(edge, into)
-    if aftermath is Aftermath.CANCEL:
+    if event is DependencyEvent.CANCEL:
         # Before the line of its end, which would go by what the edges say.
-        engine.list_aftermath(edge.child, aftermath)
-    if aftermath is Aftermath.REVIVE and edge.state is EdgeState.FAILED:
+        engine.add_to_outbox(edge.child, event)
+    if event is DependencyEvent.REVIVE and edge.state is EdgeState.FAILED:
         engine.revive_ended(edge.child)
     elif not engine.is_blocked(edge.child):
         pass  # somebody has ended it meanwhile; if it is revived, it finds its edges as they are now
     elif end is not None:
-        engine.end_blocked(edge.child, end, why_ended(aftermath, edge.parent))
+        engine.end_blocked(edge.child, end, parent_reason(event, edge.parent))
     elif into is EdgeState.MET and not engine.has_unmet(edge.child):
         engine.release(edge.child)

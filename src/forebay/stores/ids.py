@@ -1,6 +1,6 @@
 """New job ids: ULIDs made from a UUIDv7's bits, strictly increasing within a process.
 
-An id may carry a number of the store's own: `IdsBySeq` puts it into the first bits that a UUIDv7 leaves
+An id may carry a number of the store's own: `SeqIds` puts it into the first bits that a UUIDv7 leaves
 free (48 bits of time, then 15 more), and `seq_in_id` reads it back. A store that counts its jobs that way
 needs no index to find a job by its id.
 """
@@ -18,7 +18,7 @@ import uuid_utils
 from forebay.domain.job import JobId, WorkerId
 from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulids
 from forebay.errors import InvalidJob
-from forebay.interrupts import locked
+from forebay.interrupts import hold_lock
 
 SEQS_PER_MS: Final = 2**15
 RANDOM_BITS: Final = 59
@@ -27,27 +27,27 @@ _VERSION_AND_VARIANT: Final = 7 << 76 | 0b10 << 62
 _FIXED_BITS: Final = 0xF << 76 | 0b11 << 62
 
 
-_makers: Final[WeakSet[IdMaker]] = WeakSet()  # all of this process
+_generators: Final[WeakSet[IdGenerator]] = WeakSet()  # all of this process
 
 
-class IdMaker:
+class IdGenerator:
     """Makes ids that sort by the time they were made, and never the same one twice."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._last = 0
-        _makers.add(self)
+        _generators.add(self)
 
     def __call__(self) -> JobId:
-        with locked(self._lock):
+        with hold_lock(self._lock):
             # The clock may be set back; the order of ids must not follow it.
             bits = max(uuid_utils.uuid7().int, self._last + 1)
             self._last = bits
         return JobId(encode_ulid(bits))
 
-    def several(self, count: int) -> list[JobId]:
+    def create_many(self, count: int) -> list[JobId]:
         """As many at once. They follow each other: 0.2 us each instead of 1.9."""
-        with locked(self._lock):
+        with hold_lock(self._lock):
             first = max(uuid_utils.uuid7().int, self._last + 1)
             self._last = first + count - 1
         return [JobId(text) for text in encode_ulids(first, count)]
@@ -62,27 +62,27 @@ class IdMaker:
         self._last = 0
 
 
-def several_ids(new_id: Callable[[], JobId], count: int) -> list[JobId]:
+def create_ids(new_id: Callable[[], JobId], count: int) -> list[JobId]:
     """Ids for jobs that come together; most come alone."""
-    if count > 1 and isinstance(new_id, IdMaker):
-        return new_id.several(count)
+    if count > 1 and isinstance(new_id, IdGenerator):
+        return new_id.create_many(count)
     return [new_id() for _ in range(count)]
 
 
-def ids_for(new_id: Callable[[], JobId], most: int) -> Iterator[JobId]:
+def iter_ids(new_id: Callable[[], JobId], max_ids: int) -> Iterator[JobId]:
     """Ids for at most so many jobs that come together. A maker of somebody's own makes only those that are
     used, in their order."""
-    if isinstance(new_id, IdMaker):
-        return iter(several_ids(new_id, most))
+    if isinstance(new_id, IdGenerator):
+        return iter(create_ids(new_id, max_ids))
     return iter(new_id, JobId(""))
 
 
 # One for the process: two engines side by side must not hand out ids that interleave.
-new_id: IdMaker = IdMaker()
+new_id: IdGenerator = IdGenerator()
 
 
 def _start_over() -> None:
-    for maker in _makers:
+    for maker in _generators:
         maker.start_over()
 
 
@@ -105,7 +105,7 @@ def first_seq(now_ms: int) -> int:
     return now_ms * SEQS_PER_MS
 
 
-class IdsBySeq:
+class SeqIds:
     """Ids that carry the number of their job; `noise` is a random number of 59 bits that all of them share.
 
     That is enough: the number alone tells them apart in their store. Sixteen numbers in a row share the first
@@ -116,7 +116,7 @@ class IdsBySeq:
         # After 13 characters comes one of eight, with the variant and three bits of the number. The number's
         # last bit is the first of what follows.
         evens, odds = encode_ulid(noise)[14:], encode_ulid(1 << RANDOM_BITS | noise)[14:]
-        self._endings = [letter + end for letter in "89ABRSTV" for end in (evens, odds)]
+        self._suffixes = [letter + end for letter in "89ABRSTV" for end in (evens, odds)]
         self._sixteen = -1
         self._start = ""
 
@@ -124,7 +124,7 @@ class IdsBySeq:
         if seq >> 4 != self._sixteen:
             self._sixteen = seq >> 4
             self._start = encode_ulid((seq >> 15) << 80 | 7 << 76 | (seq >> 3 & 0xFFF) << 64)[:13]
-        return self._start + self._endings[seq & 15]  # type: ignore[return-value]  # a JobId is a text
+        return self._start + self._suffixes[seq & 15]  # type: ignore[return-value]  # a JobId is a text
 
 
 def seq_in_id(job_id: str) -> int | None:

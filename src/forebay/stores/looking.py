@@ -7,12 +7,12 @@ from typing import Protocol
 
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
-from forebay.domain.note import Notes
-from forebay.domain.query import Archived, Fate, JobQuery, Page, Position
+from forebay.domain.note import JobProgress
+from forebay.domain.query import ArchiveEntry, JobQuery, JobStateInfo, Page, Position
 from forebay.domain.workflow import Edge
 
 
-class LooksAtJobs(Protocol):
+class JobReader(Protocol):
     """The read side of jobs."""
 
     def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
@@ -22,7 +22,7 @@ class LooksAtJobs(Protocol):
         not read, decrypted or fetched."""
         ...
 
-    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
+    def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
         """What has become of these jobs, in the order asked, None for unknown ids. What they carry is neither
         read by the caller nor decrypted or fetched for it."""
         ...
@@ -50,7 +50,7 @@ class LooksAtJobs(Protocol):
         it has no live job."""
         ...
 
-    def notes(self, job_id: JobId) -> Notes:
+    def progress(self, job_id: JobId) -> JobProgress:
         """What attempts at this job have said: the latest progress, the last log lines, the steps done."""
         ...
 
@@ -58,6 +58,8 @@ class LooksAtJobs(Protocol):
         """The whole known life of one job, with its notes."""
         ...
 
-    def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
+    def archive(
+        self, *, day: str | None = None, task: str | None = None, limit: int = 100
+    ) -> list[ArchiveEntry]:
         """Lines about pruned jobs, last ended first."""
         ...

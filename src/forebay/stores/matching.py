@@ -8,16 +8,16 @@ from forebay.domain.job import Job, JobSummary, Json
 from forebay.domain.query import JobQuery
 
 
-def fits(query: JobQuery, job: Job) -> bool:
+def matches(query: JobQuery, job: Job) -> bool:
     """Whether all conditions of a query hold for a job."""
-    return _is_one_of(query, job) and _is_in_range(query, job) and _carries(query, job)
+    return _matches_keys(query, job) and _matches_ranges(query, job) and _matches_content(query, job)
 
 
-def _is_one_of(query: JobQuery, job: Job) -> bool:
+def _matches_keys(query: JobQuery, job: Job) -> bool:
     wanted = ((query.queues, job.queue), (query.states, job.state), (query.tasks, job.task))
     keys = (
         (query.unique_key, job.unique_key),
-        (query.once_key, job.once_key),
+        (query.idempotency_key, job.idempotency_key),
         (query.correlation_id, job.correlation_id),
         (query.parent_id, job.parent_id),
     )
@@ -26,7 +26,7 @@ def _is_one_of(query: JobQuery, job: Job) -> bool:
     )
 
 
-def _is_in_range(query: JobQuery, job: Job) -> bool:
+def _matches_ranges(query: JobQuery, job: Job) -> bool:
     at_least = ((query.priority_from, job.priority), (query.created_from, job.created_at))
     below = ((query.created_before, job.created_at), (query.finished_before, job.finished_at))
     return (
@@ -36,7 +36,7 @@ def _is_in_range(query: JobQuery, job: Job) -> bool:
     )
 
 
-def _carries(query: JobQuery, job: Job) -> bool:
+def _matches_content(query: JobQuery, job: Job) -> bool:
     return (
         set(query.tags) <= set(job.tags)
         and all(_has_entry(job, name, value) for name, value in query.metadata.items())

@@ -8,14 +8,14 @@ from typing import Protocol
 
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
-from forebay.domain.moving import Whole
+from forebay.domain.moving import JobExport
 from forebay.domain.workflow import Edge
 
 
-class TakesJobsIn(Protocol):
+class JobImportStore(Protocol):
     """The write side."""
 
-    def adopt(self, jobs: Sequence[Whole]) -> list[bool]:
+    def import_jobs(self, exports: Sequence[JobExport]) -> list[bool]:
         """Take in jobs of another store, in the order given; whether each was new. One whose id is here
         already stays as it is: so what was offered once can be offered again. Parents come before children.
 
@@ -29,15 +29,15 @@ class TakesJobsIn(Protocol):
         ...
 
 
-class ShowsJobsWhole(Protocol):
+class JobExportReader(Protocol):
     """The read side."""
 
-    def wholes(self, ids: Sequence[JobId]) -> list[Whole | None]:
+    def export_jobs(self, ids: Sequence[JobId]) -> list[JobExport | None]:
         """These jobs with all that is known of them, in the order asked; None for unknown ids."""
         ...
 
 
-class GathersWholes(ABC):
+class JobExportMixin(ABC):
     """What readers have in common: each part as it is shown by itself. A job that changes meanwhile may be
     seen half before and half after; whoever moves jobs sees to it that nobody works at them."""
 
@@ -48,24 +48,26 @@ class GathersWholes(ABC):
     def parents(self, ids: Sequence[JobId]) -> list[Edge]: ...
 
     @abstractmethod
-    def _once_until(self, job: Job) -> int | None:
+    def _idempotency_until(self, job: Job) -> int | None:
         """Until when a job holds its once key, if it does."""
 
-    def wholes(self, ids: Sequence[JobId]) -> list[Whole | None]:
+    def export_jobs(self, ids: Sequence[JobId]) -> list[JobExport | None]:
         edges: dict[JobId, list[Edge]] = {}
         for edge in self.parents(ids):
             edges.setdefault(edge.child, []).append(edge)
-        return [self._whole(job_id, edges.get(job_id, ())) for job_id in ids]
+        return [self._export_job(job_id, edges.get(job_id, ())) for job_id in ids]
 
-    def _whole(self, job_id: JobId, edges: Sequence[Edge]) -> Whole | None:
+    def _export_job(self, job_id: JobId, edges: Sequence[Edge]) -> JobExport | None:
         known = self.history(job_id)
         if known is None:
             return None
-        return Whole(
+        return JobExport(
             job=known.job,
             attempts=known.attempts,
             events=known.events,
-            notes=known.notes,
+            progress=known.progress,
             edges=tuple(edges),
-            once_until=None if known.job.once_key is None else self._once_until(known.job),
+            idempotency_until=None
+            if known.job.idempotency_key is None
+            else self._idempotency_until(known.job),
         )

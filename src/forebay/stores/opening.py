@@ -15,8 +15,8 @@ from forebay.stores.protocol import Engine
 
 Durability = Literal["default", "relaxed", "full"]
 
-_SERVICE: Final = ("http", "https")
-_REDIS: Final = ("redis", "rediss", "valkey", "valkeys", "redis+sentinel", "rediss+sentinel", "unix")
+_SERVICE_SCHEMES: Final = ("http", "https")
+_REDIS_SCHEMES: Final = ("redis", "rediss", "valkey", "valkeys", "redis+sentinel", "rediss+sentinel", "unix")
 _DURABILITIES: Final[dict[str, Durability]] = {
     "default": "default",
     "relaxed": "relaxed",
@@ -38,12 +38,12 @@ _SECRET_OPTION: Final = re.compile(
     r"([?&;][^=&;#]*(?:pass|pwd|secret|token|key)[^=&;#]*=)[^&;#]*", re.IGNORECASE
 )
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
-_FORMS: Final = (
+_URL_FORMS: Final = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database, "
     "redis://host:6379/0, https://host"
 )
 # How the address of each kind of store is written.
-_FORM_OF: Final = {
+_URL_FORM_OF: Final = {
     "memory": "memory://",
     "sqlite": "sqlite:///relative.db or sqlite:////absolute.db",
     "postgresql": "postgresql://user@host/database",
@@ -75,49 +75,49 @@ def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None)
     servers, opened with an API `key`; its options are `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and
     `answer_wait` (30). Raises ConfigError for everything else.
     """
-    parts = _split(url)
-    shown = without_password(url)
+    parts = _split_url(url)
+    shown = redact_url(url)
     _check_shape(url, shown, parts.scheme)
-    if key is not None and parts.scheme not in _SERVICE:
+    if key is not None and parts.scheme not in _SERVICE_SCHEMES:
         raise ConfigError(f"a key is for the store behind a service; {shown!r} is none")
     match parts.scheme:
         case "memory":
-            return _memory(shown, parts, clock)
+            return _build_memory_engine(shown, parts, clock)
         case "sqlite":
-            return _sqlite(shown, parts, clock)
+            return _build_sqlite_engine(shown, parts, clock)
         case "postgresql" | "postgres":
-            return _postgres(shown, parts)
-        case scheme if scheme in _REDIS:
-            return _redis(shown, parts)
+            return _build_postgres_engine(shown, parts)
+        case scheme if scheme in _REDIS_SCHEMES:
+            return _build_redis_engine(shown, parts)
         case "http" | "https":
-            return _remote(shown, parts, key)
+            return _build_remote_engine(shown, parts, key)
         case _:
-            raise ConfigError(f"{shown!r} names no store that Forebay knows; write one of {_FORMS}")
+            raise ConfigError(f"{shown!r} names no store that Forebay knows; write one of {_URL_FORMS}")
 
 
-def without_password(url: str) -> str:
+def redact_url(url: str) -> str:
     """The address as it may be shown and logged."""
     found = _REDIS_OPTION.fullmatch(url)
     if found is None:
-        return _shown(url)
+        return _redact_text(url)
     # Each address by itself: else what stands between two passwords would be taken for one.
     before, redis, behind = found.groups()
-    return f"{_shown(before)}{_shown(unquote(redis))}{_shown(behind)}"
+    return f"{_redact_text(before)}{_redact_text(unquote(redis))}{_redact_text(behind)}"
 
 
-def _shown(url: str) -> str:
+def _redact_text(url: str) -> str:
     return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
 
 
-def _split(url: str) -> SplitResult:
+def _split_url(url: str) -> SplitResult:
     if not isinstance(url, str):
-        raise ConfigError(f"a store URL is a text, not {url!r:.60}; write one of {_FORMS}")
+        raise ConfigError(f"a store URL is a text, not {url!r:.60}; write one of {_URL_FORMS}")
     try:
         url.encode()  # some drivers would stumble over half of a surrogate pair, long after this
         return urlsplit(url)
     except ValueError:
         # Not chained: that error quotes the address, with the password in it.
-        raise ConfigError(f"{without_password(url)!r} is not a store URL; write one of {_FORMS}") from None
+        raise ConfigError(f"{redact_url(url)!r} is not a store URL; write one of {_URL_FORMS}") from None
 
 
 def _check_shape(url: str, shown: str, scheme: str) -> None:
@@ -125,30 +125,30 @@ def _check_shape(url: str, shown: str, scheme: str) -> None:
     there would be taken for another host, path or file."""
     if url != url.strip() or not url.isprintable():
         raise ConfigError(f"{shown!r} has a space at its end, or a sign that cannot be shown; remove it")
-    form = _FORM_OF.get(scheme, f"{scheme}://user:password@host:6379/0")
-    if (scheme in _FORM_OF or scheme in _REDIS) and not url[len(scheme) :].startswith("://"):
+    form = _URL_FORM_OF.get(scheme, f"{scheme}://user:password@host:6379/0")
+    if (scheme in _URL_FORM_OF or scheme in _REDIS_SCHEMES) and not url[len(scheme) :].startswith("://"):
         raise ConfigError(f"{shown!r} lacks // behind {scheme}:; write {form}")
 
 
-def _memory(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
+def _build_memory_engine(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
     if parts.netloc or parts.path:
         raise ConfigError(f"{url!r}: a memory store has no address; write memory://")
-    _options(url, parts, known=())
+    _parse_options(url, parts, known=())
     from forebay.stores.memory.store import MemoryEngine
 
     return MemoryEngine(clock=clock)
 
 
-def _sqlite(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
+def _build_sqlite_engine(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
     path = unquote(parts.path[1:])
     # Two slashes make the first folder a host, and an empty path would be a database nobody finds again.
     if parts.netloc or path.rpartition("/")[2] in ("", ".", "..") or "\0" in path:
-        raise ConfigError(f"{url!r} names no file; write {_FORM_OF['sqlite']}")
+        raise ConfigError(f"{url!r} names no file; write {_URL_FORM_OF['sqlite']}")
     if path == ":memory:":
         raise ConfigError(f"{url!r}: for a store in the memory of this program write memory://")
     if path.startswith("~"):
         raise ConfigError(f"{url!r}: ~ is not replaced here; write the whole path, sqlite:////home/...")
-    options = _options(url, parts, known=option_names("sqlite"))
+    options = _parse_options(url, parts, known=option_names("sqlite"))
     durability = _DURABILITIES.get(options.get("durability", "default"))
     if durability is None:
         raise ConfigError(f"{url!r}: durability must be one of {', '.join(_DURABILITIES)}")
@@ -158,12 +158,12 @@ def _sqlite(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
         path,
         clock=clock,
         durability=durability,
-        lock_wait_ms=_lock_wait_ms(url, options),
+        lock_timeout_ms=_parse_lock_timeout_ms(url, options),
         is_for_group=_is_for_group(url, options),
     )
 
 
-def _postgres(url: str, parts: SplitResult) -> Engine:
+def _build_postgres_engine(url: str, parts: SplitResult) -> Engine:
     """A server has a clock of its own, so none is given to it."""
     _check_server(url, parts)
     given = parse_qsl(parts.query, keep_blank_values=True)
@@ -184,12 +184,12 @@ def _postgres(url: str, parts: SplitResult) -> Engine:
     if len(own) + len(others) < len(given):
         raise ConfigError(f"{url!r}: an option is given twice")
     query = f"?{urlencode(others, quote_via=quote)}" if others else ""
-    wait = _answer_wait(url, own.pop("answer_wait", None), ANSWER_SECONDS)
+    wait = _parse_response_timeout(url, own.pop("answer_wait", None), ANSWER_SECONDS)
     dsn = f"postgresql://{parts.netloc}{parts.path}{query}"
     return PostgresEngine(address_of(dsn, url, **own, answer_wait=wait))
 
 
-def _redis(url: str, parts: SplitResult) -> Engine:
+def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
     """A server has a clock of its own, so none is given to it."""
     scheme, _, way = parts.scheme.replace("valkey", "redis").partition("+")
     master, path = None, parts.path
@@ -197,16 +197,16 @@ def _redis(url: str, parts: SplitResult) -> Engine:
         name = re.fullmatch(r"/([^/]+)(/[0-9]*)?", parts.path)
         master, path = (name[1], name[2] or "") if name else (None, "no name")
     if scheme == "unix" and (parts.netloc or path.endswith("/") or not path):
-        raise ConfigError(f"{url!r} names no socket; write {_FORM_OF['unix']}")
+        raise ConfigError(f"{url!r} names no socket; write {_URL_FORM_OF['unix']}")
     if scheme != "unix" and (not _is_server(parts) or not re.fullmatch(r"/?[0-9]*", path)):
         raise ConfigError(
             f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, or "
             f"redis+sentinel://host:26379/master/0, {_ESCAPED}"
         )
-    options = dict(_options(url, parts, known=option_names("redis")))
-    _check_redis(url, options)
+    options = dict(_parse_options(url, parts, known=option_names("redis")))
+    _check_redis_options(url, options)
     try:
-        from forebay.stores.redis.connection import ANSWER_SECONDS, MOST_KEPT, Address
+        from forebay.stores.redis.connection import ANSWER_SECONDS, MAX_KEPT, RedisAddress
         from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
         from forebay.stores.redis.store import RedisEngine
     except ModuleNotFoundError as exc:
@@ -216,33 +216,33 @@ def _redis(url: str, parts: SplitResult) -> Engine:
     namespace = options.pop("namespace", DEFAULT_NAMESPACE)
     tag(namespace)
     accepts_loss = options.pop("persistence", None) is not None
-    most_kept = int(options.pop("keep", MOST_KEPT))
+    most_kept = int(options.pop("keep", MAX_KEPT))
     bytes_kept = int(options.pop("keep_bytes", 0))
-    answer_wait = _answer_wait(url, options.pop("answer_wait", None), ANSWER_SECONDS)
+    answer_wait = _parse_response_timeout(url, options.pop("answer_wait", None), ANSWER_SECONDS)
     query = f"?{urlencode(options, quote_via=quote)}" if options else ""
     return RedisEngine(
-        Address(
+        RedisAddress(
             url=f"{scheme}://{parts.netloc}{path}{query}",
             master=master,
             namespace=namespace,
             accepts_loss=accepts_loss,
-            most_kept=most_kept,
-            bytes_kept=bytes_kept,
+            max_kept=most_kept,
+            max_bytes_kept=bytes_kept,
             answer_wait=answer_wait,
         )
     )
 
 
-def _remote(url: str, parts: SplitResult, key: str | None) -> Engine:
+def _build_remote_engine(url: str, parts: SplitResult, key: str | None) -> Engine:
     """A service tells its store's time, so it is given none."""
     if "@" in parts.netloc:
         raise ConfigError(f"{url!r}: there is no user in the address of a service; give it a key instead")
     if not _is_server(parts) or not all(parts.netloc.split(",")):
         raise ConfigError(f"{url!r} is not the address of a service: write https://host:8080")
-    options = _options(url, parts, known=option_names("https"))
-    _check_files(options)
+    options = _parse_options(url, parts, known=option_names("https"))
+    _check_tls_files(options)
     try:
-        from forebay.stores.remote.asking import ANSWER_SECONDS, Address
+        from forebay.stores.remote.asking import ANSWER_SECONDS, ServiceAddress
         from forebay.stores.remote.store import RemoteEngine
     except ModuleNotFoundError as exc:
         if exc.name is None or not exc.name.startswith("httpx2"):
@@ -254,10 +254,10 @@ def _remote(url: str, parts: SplitResult, key: str | None) -> Engine:
         if not (key and key.isascii() and key.isprintable()):
             raise ConfigError("this is no API key of a service: it looks like fbk_NAME.SECRET, on one line")
     return RemoteEngine(
-        Address(
+        ServiceAddress(
             urls=tuple(f"{parts.scheme}://{host}{path}" for host in parts.netloc.split(",")),
             key=key,
-            answer_wait=_answer_wait(url, options.get("answer_wait"), ANSWER_SECONDS),
+            answer_wait=_parse_response_timeout(url, options.get("answer_wait"), ANSWER_SECONDS),
             ca_certs=options.get("ssl_ca_certs"),
             certfile=options.get("ssl_certfile"),
             keyfile=options.get("ssl_keyfile"),
@@ -265,17 +265,17 @@ def _remote(url: str, parts: SplitResult, key: str | None) -> Engine:
     )
 
 
-def _check_redis(url: str, options: Mapping[str, str]) -> None:
+def _check_redis_options(url: str, options: Mapping[str, str]) -> None:
     if options.get("persistence", "none") != "none":
         raise ConfigError(f"{url!r}: persistence can only be none, which accepts that a server keeps nothing")
     if not re.fullmatch(r"[0-9]{1,9}", options.get("keep", "0")):
         raise ConfigError(f"{url!r}: keep must be a number of jobs, or 0 to keep them for their time")
     if not re.fullmatch(r"[0-9]{1,15}", options.get("keep_bytes", "0")):
         raise ConfigError(f"{url!r}: keep_bytes must be a number of bytes, or 0 for any number")
-    _check_files(options)
+    _check_tls_files(options)
 
 
-def _check_files(options: Mapping[str, str]) -> None:
+def _check_tls_files(options: Mapping[str, str]) -> None:
     for name in _TLS_FILES:
         path = options.get(name)
         if path is not None and not Path(path).is_file():
@@ -299,7 +299,7 @@ def _check_server(url: str, parts: SplitResult) -> None:
         )
 
 
-def _options(url: str, parts: SplitResult, known: tuple[str, ...]) -> Mapping[str, str]:
+def _parse_options(url: str, parts: SplitResult, known: tuple[str, ...]) -> Mapping[str, str]:
     given = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(given)
     unknown = sorted(set(options) - set(known))
@@ -324,19 +324,19 @@ def _is_for_group(url: str, options: Mapping[str, str]) -> bool:
     return mode == "660"
 
 
-def _lock_wait_ms(url: str, options: Mapping[str, str]) -> int:
-    return round(_seconds(url, "lock_wait", options.get("lock_wait", "30"), least=0) * 1_000)
+def _parse_lock_timeout_ms(url: str, options: Mapping[str, str]) -> int:
+    return round(_parse_seconds(url, "lock_wait", options.get("lock_wait", "30"), minimum=0) * 1_000)
 
 
-def _answer_wait(url: str, text: str | None, usual: float) -> float:
-    return usual if text is None else _seconds(url, "answer_wait", text, least=1)
+def _parse_response_timeout(url: str, text: str | None, default: float) -> float:
+    return default if text is None else _parse_seconds(url, "answer_wait", text, minimum=1)
 
 
-def _seconds(url: str, name: str, text: str, least: int) -> float:
+def _parse_seconds(url: str, name: str, text: str, minimum: int) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not least <= seconds <= 3_600:  # noqa: PLR2004 - an hour is longer than anybody waits; also refuses NaN
-        raise ConfigError(f"{url!r}: {name} must be a number of seconds from {least} to 3600, not {text!r}")
+    if not minimum <= seconds <= 3_600:  # noqa: PLR2004 - an hour is longer than anybody waits; also refuses NaN
+        raise ConfigError(f"{url!r}: {name} must be a number of seconds from {minimum} to 3600, not {text!r}")
     return seconds

@@ -14,14 +14,14 @@ T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-def none_if_failed(part: Callable[[], T]) -> T | None:
+def run_optional(call: Callable[[], T]) -> T | None:
     """The answer of a part that a call can do without; None, with a line in the log, if it has failed.
 
     None too if it needs what another transaction holds: then it has not happened. StoreUnavailable passes.
     Then the part may have happened, and the caller has to look for its leases.
     """
     try:
-        return part()
+        return call()
     except StoreBusy:
         return None
     except StoreUnavailable:
@@ -32,7 +32,7 @@ def none_if_failed(part: Callable[[], T]) -> T | None:
 
 
 @contextmanager
-def as_lost_answer() -> Iterator[None]:
+def raise_as_lost_response() -> Iterator[None]:
     """After a part that has leased jobs: any error means that the answer to the whole call is lost.
 
     The caller then offers its settlements again and asks which leases it holds. An error of another kind

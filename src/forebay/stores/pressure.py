@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from forebay.domain.pressure import PACE_JOBS, PACE_MS, Pace, pace_of
+from forebay.domain.pressure import THROUGHPUT_JOBS, THROUGHPUT_WINDOW_MS, Throughput, throughput_of
 from forebay.stores.rows import Row
 
 
-def pace_values(queue: str, now: int) -> dict[str, object]:
-    return {"queue": queue, "since": now - PACE_MS, "most": PACE_JOBS}
+def throughput_params(queue: str, now: int) -> dict[str, object]:
+    return {"queue": queue, "since": now - THROUGHPUT_WINDOW_MS, "most": THROUGHPUT_JOBS}
 
 
-def pace_from_row(row: Row | None, now: int) -> Pace:
+def throughput_from_row(row: Row | None, now: int) -> Throughput:
     """From how many were completed, and when the first of these was."""
     jobs, first_at = row or (0, None)
-    return pace_of(jobs, first_at, now)
+    return throughput_of(jobs, first_at, now)

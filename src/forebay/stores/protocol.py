@@ -25,31 +25,31 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from forebay.domain.gate import is_limit_gate
+from forebay.domain.gate import is_limit_lane
 from forebay.domain.history import Event
-from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import Note
-from forebay.domain.query import Health, Vitals
+from forebay.domain.note import ProgressUpdate
+from forebay.domain.query import ServerUsage, StoreHealth
 from forebay.domain.settlement import Settlement
-from forebay.domain.share import is_fair_gate
+from forebay.domain.share import is_fairness_lane
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound, StoreBusy
-from forebay.stores.audit_log import KeepsAuditLog, LooksAtAuditLog
-from forebay.stores.clock_reading import ReadsClock
-from forebay.stores.crewing import KeepsWorkers, LooksAtWorkers
-from forebay.stores.documents import KeepsDocuments, LooksAtDocuments
-from forebay.stores.limiting import KeepsLimits, LooksAtLimits
-from forebay.stores.looking import LooksAtJobs
-from forebay.stores.measuring import KeepsMetrics, LooksAtMetrics
-from forebay.stores.moving import ShowsJobsWhole, TakesJobsIn
-from forebay.stores.queueing import KeepsQueues, LooksAtQueues
-from forebay.stores.scheduling import KeepsSchedules, LooksAtSchedules
+from forebay.stores.audit_log import AuditLogReader, AuditLogStore
+from forebay.stores.clock_reading import ClockReadingStore
+from forebay.stores.crewing import WorkerReader, WorkerStore
+from forebay.stores.documents import DocumentReader, DocumentStore
+from forebay.stores.limiting import LimitReader, LimitStore
+from forebay.stores.looking import JobReader
+from forebay.stores.measuring import MetricReader, MetricStore
+from forebay.stores.moving import JobExportReader, JobImportStore
+from forebay.stores.queueing import QueueReader, QueueStore
+from forebay.stores.scheduling import ScheduleReader, ScheduleStore
 
 OnConflict = Literal["return", "raise", "ignore"]
 BATCH = 1_000
 MAX_BYTES = 2**31 - 1  # no engine stores a larger value
-PROMOTED_PER_EXCHANGE = 1_000
+MAX_PROMOTED_PER_CALL = 1_000
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,14 +63,14 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     # that was cut off is alive and works.
     notices_death: bool = False
     # One hint may stand for all new jobs of the next moments: whoever has heard it looks again for a while.
-    holds_hints_back: bool = False
+    coalesces_wakeups: bool = False
     # Somebody behind it does the duties, so those who consume leave them alone.
-    does_duties: bool = False
+    runs_maintenance: bool = False
     # Of several handles one writes at a time, and the others wait for it.
     has_one_writer: bool = False
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class InsertResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The answer to one new job. `is_new` is false when a key was taken: `id` is then its holder's.
 
     `error` is set only by an insert that is not atomic, for a job that was not stored.
@@ -82,7 +82,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: ForebayError | None = None
 
 
-class Want(NamedTuple):
+class QueueClaim(NamedTuple):
     """A wish for up to `most` jobs of one queue; `lease_ms` overrides the job's and the queue's.
 
     `gates` are those that the caller may pass (see `domain.gate`); None is for a caller that takes any job.
@@ -93,15 +93,15 @@ class Want(NamedTuple):
     """
 
     queue: QueueName
-    most: int
+    limit: int
     lease_ms: int | None = None
-    gates: frozenset[str] | None = None
+    lanes: frozenset[str] | None = None
     max_payload: int | None = None
 
-    def passes(self, gate: str) -> bool:
-        if self.gates is not None:
-            return gate in self.gates
-        return not (is_limit_gate(gate) or is_fair_gate(gate))
+    def accepts_lane(self, lane: str) -> bool:
+        if self.lanes is not None:
+            return lane in self.lanes
+        return not (is_limit_lane(lane) or is_fairness_lane(lane))
 
     @property
     def largest_payload(self) -> int:
@@ -109,59 +109,59 @@ class Want(NamedTuple):
         return MAX_BYTES if self.max_payload is None else min(self.max_payload, MAX_BYTES)
 
     @property
-    def most_held(self) -> int:
+    def max_parked(self) -> int:
         """How many jobs that are not for the caller one claim puts aside before it gives up."""
-        return 4 * self.most + 100
+        return 4 * self.limit + 100
 
 
-def wants_left(wants: Sequence[Want], jobs: Sequence[Job]) -> list[Want]:
+def remaining_claims(claims: Sequence[QueueClaim], jobs: Sequence[Job]) -> list[QueueClaim]:
     """What is still wanted after these jobs were claimed."""
     taken = Counter(job.queue for job in jobs)
-    return [want._replace(most=max(0, want.most - taken[want.queue])) for want in wants]
+    return [want._replace(limit=max(0, want.limit - taken[want.queue])) for want in claims]
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """A settlement or renewal whose lease was not held: other attempt, other worker, other state, gone."""
 
     lease: Lease
     reason: str
 
 
-class Cancel(NamedTuple):
+class PendingCancel(NamedTuple):
     """A stored wish that a running job shall stop."""
 
     job_id: JobId
     reason: str
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+class SettleAndClaimResult(msgspec.Struct, frozen=True, kw_only=True):
     """What an exchange did. `jobs` come in the order they should run; `adopted` are leases held under
     this worker id that the caller did not know of; `next_due_ms` is the wait until the next scheduled or
     retrying job of the wanted queues is due or a rate lets another one start, None when there is none;
-    `unnoted` are leases whose notes were not kept because they are not held. `busy` are leases whose
+    `refused_updates` are leases whose notes were not kept because they are not held. `busy` are leases whose
     settlement or note was left undone, because another transaction holds what it needs: offer both again
-    later. Only `exchange_all` answers that; a store raises StoreBusy for the whole call."""
+    later. Only `settle_and_claim_isolating` answers that; a store raises StoreBusy for the whole call."""
 
     settled: tuple[JobId, ...] = ()
     repeated: tuple[JobId, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[LeaseRefusal, ...] = ()
     jobs: tuple[Job, ...] = ()
-    adopted: tuple[Job, ...] = ()
-    cancels: tuple[Cancel, ...] = ()
+    recovered: tuple[Job, ...] = ()
+    cancels: tuple[PendingCancel, ...] = ()
     next_due_ms: int | None = None
-    unnoted: tuple[Refusal, ...] = ()
+    refused_updates: tuple[LeaseRefusal, ...] = ()
     busy: tuple[Lease, ...] = ()
 
 
-class Renewal(msgspec.Struct, frozen=True, kw_only=True):
+class RenewResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a renewal did, by lease, and which of this worker's jobs shall stop."""
 
     renewed: tuple[Lease, ...] = ()
-    refused: tuple[Refusal, ...] = ()
-    cancels: tuple[Cancel, ...] = ()
+    refused: tuple[LeaseRefusal, ...] = ()
+    cancels: tuple[PendingCancel, ...] = ()
 
 
-class Standing(StrEnum):
+class LeaseStatus(StrEnum):
     """How a lease stands that was ended in a caller's own transaction."""
 
     OPEN = "open"  # that transaction has not ended
@@ -169,19 +169,19 @@ class Standing(StrEnum):
     OVER = "over"  # the lease is not held any more, most likely because it was committed
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
     """The answer about one job to an operator's wish. `state` is the job's state after it. `is_busy` means
     that nothing was done because another transaction holds the job: try again once that has ended."""
 
     job_id: JobId
-    done: bool
+    applied: bool
     state: JobState | None
     reason: str = ""
     is_busy: bool = False
 
     def check(self) -> None:
         """Raise JobNotFound, StoreBusy or IllegalTransition if the wish was refused."""
-        if self.done:
+        if self.applied:
             return
         if self.is_busy:
             raise StoreBusy(f"job {self.job_id}: {self.reason}")
@@ -191,20 +191,20 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(
-    KeepsQueues,
-    KeepsWorkers,
-    KeepsSchedules,
-    KeepsLimits,
-    KeepsDocuments,
-    KeepsAuditLog,
-    KeepsMetrics,
-    TakesJobsIn,
-    ReadsClock,
+    QueueStore,
+    WorkerStore,
+    ScheduleStore,
+    LimitStore,
+    DocumentStore,
+    AuditLogStore,
+    MetricStore,
+    JobImportStore,
+    ClockReadingStore,
     Protocol,
 ):
     """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration.
     Schedules, limits, documents, the audit log, metrics and moving have pages of their own in
-    `forebay.stores.scheduling`, `limiting`, `documents`, `audit_log`, `measuring` and `moving`.
+    `forebay.stores.scheduling`, `limiting`, `documents`, `audit_log`, `metrics` and `moving`.
 
     Events of what an operator does carry its `changes` (see `domain.changes`)."""
 
@@ -215,7 +215,7 @@ class Store(
         on_conflict: OnConflict = "return",
         atomic: bool = True,
         create_queues: bool = True,
-    ) -> list[Receipt]:
+    ) -> list[InsertResult]:
         """Accept jobs; one receipt each, in the order asked. An empty batch does nothing.
 
         A job is `scheduled` if its `delay_ms` or `run_at` lies ahead of the store's clock, else `pending`.
@@ -227,9 +227,11 @@ class Store(
         range (InvalidJob), an `id` that is taken (DuplicateJob). With `atomic=False` the refused jobs carry
         the error in their receipts and the others are stored.
 
-        Keys belong to a queue. A taken `unique_key` or unexpired `once_key` is an answer, not an error:
+        Keys belong to a queue. A taken `unique_key` or unexpired `idempotency_key` is an answer, not an
+        error:
         the receipt names the holder and is not new; also for two jobs of one batch. `on_conflict="raise"`
-        makes it a DuplicateJob; "ignore" makes a taken id an answer too. A `once_key` is held for its time
+        makes it a DuplicateJob; "ignore" makes a taken id an answer too. A `idempotency_key` is held for its
+        time
         whatever becomes of the job, so its holder may be gone: then the receipt's `state` is None.
 
         A job whose parents have not all ended is `blocked`: in no order, and not counted for `max_length`.
@@ -241,15 +243,15 @@ class Store(
         """
         ...
 
-    def exchange(
+    def settle_and_claim(
         self,
         worker: WorkerId,
         settlements: Sequence[Settlement] = (),
-        wants: Sequence[Want] = (),
+        claims: Sequence[QueueClaim] = (),
         room: int = 0,
         known: Sequence[Lease] | None = None,
-        notes: Sequence[Note] = (),
-    ) -> Exchange:
+        updates: Sequence[ProgressUpdate] = (),
+    ) -> SettleAndClaimResult:
         """Keep notes, settle what has ended, then claim for the room there is, in one transaction.
 
         A note is kept only while the job is running with exactly its attempt under this worker; else it is
@@ -268,7 +270,7 @@ class Store(
         inserted whatever the queue's length or state; a taken unique or once key drops one with an
         UNFOLLOWED event on its parent. A value the engine cannot hold raises StoreRefused and undoes all.
 
-        Claims go through `wants` in order until `room` is full. Before a claim, up to 1,000 due jobs of
+        Claims go through `claims` in order until `room` is full. Before a claim, up to 1,000 due jobs of
         that queue become pending, and waiting jobs past `expires_at` are cancelled with reason "expired". Of
         a staggered queue only so many become pending, and then none until the time of its duty.
         A claim takes pending jobs by lead (see `domain.rank`): attempt + 1, this worker, a lease that ends
@@ -303,13 +305,13 @@ class Store(
         """
         ...
 
-    def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+    def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
         """How leases stand that were ended in a caller's own transaction, in the order asked: whether it has
         committed, was rolled back or is still open. Waits for nobody's transaction, except on engines where
         every write does."""
         ...
 
-    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
+    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> RenewResult:
         """Push lease ends to now + `lease_ms` (or the job's, or the queue's), never beyond `extension_ms`
         after the start of the attempt. The end never moves back. Refused leases leave no event."""
         ...
@@ -363,7 +365,7 @@ class Store(
         actor: str = "",
         force: bool = False,
         dependants: bool = False,
-    ) -> list[Verdict]:
+    ) -> list[ActionResult]:
         """Cancel waiting jobs; store the wish on running ones (`done`, still `running`); refuse final ones.
 
         With `force` a running job goes to the dead letters at once and its lease is taken away. Leaves a
@@ -372,7 +374,7 @@ class Store(
         """
         ...
 
-    def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
+    def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
         """Change a waiting job (`metadata` also of a running one); wholly or not at all.
 
         A new priority gives a new place; one outside the queue's range raises InvalidJob. `delay_ms` 0 makes
@@ -396,7 +398,7 @@ class Store(
         actor: str = "",
         dependants: bool = False,
         ended_before: int | None = None,
-    ) -> list[Verdict]:
+    ) -> list[ActionResult]:
         """Put dead and cancelled jobs back to pending (scheduled with a delay), in their own queue or in
         another one, with a new `ready_at`, their old seq and without the wish to be cancelled.
 
@@ -413,20 +415,20 @@ class Store(
         """
         ...
 
-    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
+    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         """Remove jobs that are not running, with their unique key, their history and the edges to their
         parents; `state` None after it. Leaves a DELETED event in the audit log, which is no part of the job's
         history, and all lines of that log. Jobs that wait for one that has not completed fare as if it had
         been cancelled, and so do those that are held because of it."""
         ...
 
-    def take_duty(self, name: str, every_ms: int) -> bool:
+    def acquire_maintenance(self, name: str, every_ms: int) -> bool:
         """Whether the caller shall do this duty now: true for one caller each `every_ms`. Duties are safe
         to repeat; this only spaces them out. A clock that was set back does not hold a duty up, and with
         `every_ms` 0 it is always the caller's turn, and the next one's too."""
         ...
 
-    def record(self, events: Sequence[Event]) -> None:
+    def record_events(self, events: Sequence[Event]) -> None:
         """Add events to the history, and actions of operators to the audit log. A job has at most 100 events;
         after that one MORE event counts the rest. The audit log has no such bound."""
         ...
@@ -441,15 +443,15 @@ class Store(
 
 
 class Reader(
-    LooksAtJobs,
-    LooksAtQueues,
-    LooksAtWorkers,
-    LooksAtSchedules,
-    LooksAtLimits,
-    LooksAtDocuments,
-    LooksAtAuditLog,
-    LooksAtMetrics,
-    ShowsJobsWhole,
+    JobReader,
+    QueueReader,
+    WorkerReader,
+    ScheduleReader,
+    LimitReader,
+    DocumentReader,
+    AuditLogReader,
+    MetricReader,
+    JobExportReader,
     Protocol,
 ):
     """The read side. It never blocks writers, and ends its transaction with each answer."""
@@ -458,11 +460,11 @@ class Reader(
         """The store's clock."""
         ...
 
-    def vitals(self) -> Vitals:
+    def server_usage(self) -> ServerUsage:
         """How much of its server's memory and connections is used."""
         ...
 
-    def health(self) -> Health:
+    def health(self) -> StoreHealth:
         """Look for what should never be: damaged files, counts that do not add up, jobs in two places, jobs
         that run without a lease or wait in no order, and jobs that were due a minute before the duty
         "promote" was last taken and have not been moved."""
@@ -476,8 +478,9 @@ class Reader(
 class Wakeups(Protocol):
     """Hints that work may have come. Losing one costs delay, never a job."""
 
-    def start(self, poke: Callable[[], None]) -> None:
-        """Call `poke`, on a thread of its own, whenever somebody may have enqueued or changed something."""
+    def start(self, on_wakeup: Callable[[], None]) -> None:
+        """Call `on_wakeup`, on a thread of its own, whenever somebody may have enqueued or changed
+        something."""
         ...
 
     def close(self) -> None:
@@ -492,7 +495,7 @@ class Engine(Protocol):
     def features(self) -> Features: ...
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the jobs are: the same text for all engines that share them, whatever their options."""
         ...
 
@@ -519,22 +522,22 @@ class Engine(Protocol):
         another age."""
         ...
 
-    def insert_within(
+    def insert_tx(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[Receipt]:
+    ) -> list[InsertResult]:
         """Accept jobs in the caller's own open transaction: they come true with its commit and vanish with
         its rollback. Workers hear of them with the commit, or find them by the poll. Raises ConfigError where
         an engine cannot (see `Features`), for a connection of another kind, and without an open
         transaction."""
         ...
 
-    async def insert_within_async(
+    async def insert_tx_async(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[Receipt]:
+    ) -> list[InsertResult]:
         """`insert_within` with a connection that lives on the event loop of the caller."""
         ...
 
-    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+    def complete_tx(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
         """End a lease as completed in the caller's own open transaction: the job and what else is done there
         come true together, and so once. Raises LeaseLost if the lease is not held, and as `insert_within`.
 
@@ -542,8 +545,6 @@ class Engine(Protocol):
         count it as renewed, and by sweeps. `Store.standing` says what has come of it."""
         ...
 
-    async def complete_within_async(
-        self, connection: object, worker: WorkerId, settlement: Settlement
-    ) -> None:
+    async def complete_tx_async(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
         """`complete_within` with a connection that lives on the event loop of the caller."""
         ...

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from forebay.domain.job import JobSummary, QueueName
-from forebay.domain.pressure import Pace
-from forebay.domain.query import Counts, HeldJobs
+from forebay.domain.pressure import Throughput
+from forebay.domain.query import Counts, LaneCount
 from forebay.domain.queue import Queue, QueueState
 
 
-class KeepsQueues(Protocol):
+class QueueStore(Protocol):
     """The write side of queues."""
 
     def save_queue(
@@ -38,7 +38,7 @@ class KeepsQueues(Protocol):
         ...
 
 
-class LooksAtQueues(Protocol):
+class QueueReader(Protocol):
     """The read side of queues."""
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
@@ -51,11 +51,11 @@ class LooksAtQueues(Protocol):
         pause does not matter. Jobs behind gates are left out."""
         ...
 
-    def held(self) -> list[HeldJobs]:
+    def lanes(self) -> list[LaneCount]:
         """How many jobs wait behind which gates, by queue and gate."""
         ...
 
-    def paces(self, queues: Sequence[QueueName]) -> dict[QueueName, Pace]:
+    def throughputs(self, queues: Sequence[QueueName]) -> dict[QueueName, Throughput]:
         """How fast jobs of these queues were completed lately: in the last minute, or the last thousand."""
         ...
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from forebay.domain.job import Job, QueueName, check_not_ours, check_queue_name
+from forebay.domain.job import Job, QueueName, check_not_reserved, check_queue_name
 
 ENDED_SINCE: Final = "it has ended since"
 
 
-class Revival(NamedTuple):
+class ReviveOptions(NamedTuple):
     """The options of `Store.revive`."""
 
     queue: QueueName | None = None
@@ -23,12 +23,12 @@ class Revival(NamedTuple):
         """Raise InvalidJob for a queue that no job can be put into."""
         if self.queue is not None:
             check_queue_name(self.queue)
-            check_not_ours(self.queue)
+            check_not_reserved(self.queue)
 
-    def objection_to(self, job: Job) -> str:
+    def reason_to_skip(self, job: Job) -> str:
         """Why a final job stays where it is, if it does: whoever revives has begun before it ended."""
         is_over = self.ended_before is not None and (job.finished_at or 0) >= self.ended_before
         return ENDED_SINCE if is_over else ""
 
 
-AT_ONCE: Final = Revival()
+REVIVE_NOW: Final = ReviveOptions()

@@ -25,17 +25,17 @@ from forebay.domain.job import (
     WorkerId,
 )
 from forebay.domain.lifecycle import JobState
-from forebay.domain.limits import Bucket, Limit, Usage, usage_of
-from forebay.domain.note import LogLine, Notes, Progress, Step, number_at
+from forebay.domain.limits import Bucket, Limit, LimitUsage, usage_of
+from forebay.domain.note import JobProgress, LogLine, Progress, StepResult, number_at
 from forebay.domain.outcome import AttemptError
-from forebay.domain.query import Archived
+from forebay.domain.query import ArchiveEntry
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
-from forebay.domain.settlement import Ending
-from forebay.domain.share import SHARE
-from forebay.domain.worker import DEFAULT_BEAT_MS, Command, CommandKind, WorkerInfo, WorkerState
+from forebay.domain.settlement import OutcomeKind
+from forebay.domain.share import FAIRNESS
+from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, Command, CommandKind, WorkerInfo, WorkerState
 from forebay.domain.workflow import Edge, EdgeState
-from forebay.stores.limiting import Kept
+from forebay.stores.limiting import StoredLimit
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -47,9 +47,9 @@ _ON_FAILURE: Final = {each.value: each for each in OnFailure}
 _EDGE_STATES: Final = {state.value: state for state in EdgeState}
 STATES: Final = {state.value: state for state in JobState}
 _encode: Final = msgspec.json.Encoder().encode
-_errors: Final = msgspec.json.Decoder(tuple[PastError, ...])
-_attempt_error: Final = msgspec.json.Decoder(AttemptError)
-_names: Final = msgspec.json.Decoder(tuple[QueueName, ...])
+_errors_decoder: Final = msgspec.json.Decoder(tuple[PastError, ...])
+_attempt_error_decoder: Final = msgspec.json.Decoder(AttemptError)
+_names_decoder: Final = msgspec.json.Decoder(tuple[QueueName, ...])
 
 
 def json_text(value: object) -> str:
@@ -69,7 +69,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     extension_ms: int = DAY_MS
     timeout_ms: int | None = DEFAULT_TIMEOUT_MS
     unique_until: UniqueUntil = UniqueUntil.FINAL
-    once_key: str | None = None
+    idempotency_key: str | None = None
     metadata: dict[str, Any] = {}
     tags: tuple[str, ...] = ()
     correlation_id: str | None = None
@@ -80,10 +80,10 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unstarted: int = 0
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkerDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker says besides who and where it is; the column `said` holds what is not default."""
 
-    beat_ms: int = DEFAULT_BEAT_MS
+    heartbeat_ms: int = DEFAULT_HEARTBEAT_MS
     paused: tuple[QueueName, ...] = ()
     running: tuple[JobId, ...] = ()
     slots: int = 0
@@ -100,24 +100,26 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     recent: tuple[JobId, ...] = ()
 
 
-_said: Final = msgspec.json.Decoder(Said)
-_progress_in: Final = msgspec.json.Decoder(Progress)
-_line_in: Final = msgspec.json.Decoder(dict[str, str])
-PLAIN: Final = JobOptions()
-CLAIMED: Final = 19  # columns of `heads` that `claimed_job` reads
+_worker_details_decoder: Final = msgspec.json.Decoder(WorkerDetails)
+_progress_decoder: Final = msgspec.json.Decoder(Progress)
+_log_line_decoder: Final = msgspec.json.Decoder(dict[str, str])
+DEFAULT_OPTIONS: Final = JobOptions()
+CANDIDATE_COLUMNS: Final = 19  # columns of `heads` that `job_from_candidate` reads
 _RUNNING: Final = JobState.RUNNING
 _FINAL: Final = UniqueUntil.FINAL  # a look-up in the enum takes as long as all that is asked of most jobs
-_options: Final = msgspec.json.Decoder(JobOptions)
-_changes: Final = msgspec.json.Decoder(Changes)
+_options_decoder: Final = msgspec.json.Decoder(JobOptions)
+_changes_decoder: Final = msgspec.json.Decoder(Changes)
 
 
-def _readable(decoder: msgspec.json.Decoder[T], text: str | bytes, damaged: Callable[[str], T]) -> T:
+def _decode_or_fallback(
+    decoder: msgspec.json.Decoder[T], text: str | bytes, fallback: Callable[[str], T]
+) -> T:
     """What a text says. A damaged one is shown as it is, and never stops a listing, a history or a worker."""
     try:
         return decoder.decode(text)
     except ValueError:  # not the right shape, no JSON, or no text at all
         shown = text if isinstance(text, str) else text.decode(errors="replace")
-        return damaged(shown[:200])
+        return fallback(shown[:200])
 
 
 # A program has a handful of queues and asks for their settings in every transaction.
@@ -133,30 +135,30 @@ def errors_from_text(text: str | None) -> tuple[PastError, ...]:
     """The last errors; a damaged list is shown as one."""
     if text is None:
         return ()
-    return _readable(
-        _errors, text, lambda shown: (PastError(attempt=0, at=0, type="Unreadable", message=shown),)
+    return _decode_or_fallback(
+        _errors_decoder, text, lambda shown: (PastError(attempt=0, at=0, type="Unreadable", message=shown),)
     )
 
 
 def options_from_text(text: str | None) -> JobOptions:
     """The settings of a job; ones that cannot be read are replaced by the defaults and shown as such."""
     if text is None:
-        return PLAIN
+        return DEFAULT_OPTIONS
     try:  # in words of its own, since every claim comes by here
-        return _options.decode(text)
+        return _options_decoder.decode(text)
     except ValueError:
         return JobOptions(metadata={"unreadable": text[:200]})
 
 
-def share_in(text: str | None) -> str | None:
+def fairness_key_in(text: str | None) -> str | None:
     """Whose job has these settings, if it is one of a share."""
     if text is None or '"share"' not in text:
         return None
-    return options_from_text(text).limit_keys.get(SHARE)
+    return options_from_text(text).limit_keys.get(FAIRNESS)
 
 
 def options_text(options: JobOptions) -> str | None:
-    return None if options == PLAIN else json_text(options)
+    return None if options == DEFAULT_OPTIONS else json_text(options)
 
 
 def options_of(job: Job | NewJob) -> JobOptions:
@@ -167,7 +169,7 @@ def options_of(job: Job | NewJob) -> JobOptions:
         extension_ms=job.extension_ms,
         timeout_ms=job.timeout_ms,
         unique_until=job.unique_until,
-        once_key=job.once_key,
+        idempotency_key=job.idempotency_key,
         metadata=job.metadata,
         tags=job.tags,
         correlation_id=job.correlation_id,
@@ -185,7 +187,7 @@ def new_options_text(job: NewJob) -> str | None:
         and job.timeout_ms == DEFAULT_TIMEOUT_MS
         and job.lease_ms is None
         and job.extension_ms == DAY_MS
-        and job.once_key is None
+        and job.idempotency_key is None
         and job.unique_until is _FINAL
         and not job.metadata
         and not job.tags
@@ -199,47 +201,49 @@ def new_options_text(job: NewJob) -> str | None:
     return options_text(options_of(job))
 
 
-def job_of(head: Row, has: JobOptions, middle: Row, limits: Row, errors: str | None, end: Row) -> Job:
+def build_job(
+    identity: Row, options: JobOptions, progress: Row, limits: Row, errors: str | None, outcome: Row
+) -> Job:
     """The columns in the order of `Job`, with what its options hold put between them."""
     deadline_at, expires_at, unique_key, cancel_reason = limits
     values: Row = (
-        *head,
-        has.policy,
-        *middle,
-        has.lease_ms,
-        has.extension_ms,
-        has.timeout_ms,
+        *identity,
+        options.policy,
+        *progress,
+        options.lease_ms,
+        options.extension_ms,
+        options.timeout_ms,
         deadline_at,
         expires_at,
         unique_key,
-        has.unique_until,
-        has.once_key,
+        options.unique_until,
+        options.idempotency_key,
         # Its receiver may change it, so the defaults are not handed out.
-        has.metadata or {},
-        has.tags,
-        has.correlation_id,
-        has.parent_id,
+        options.metadata or {},
+        options.tags,
+        options.correlation_id,
+        options.parent_id,
         cancel_reason,
         () if errors is None else errors_from_text(errors),
-        *end,
+        *outcome,
     )
-    return with_rare(Job(*values), has)
+    return with_rare_fields(Job(*values), options)
 
 
-def with_rare(job: Job, has: JobOptions) -> Job:
+def with_rare_fields(job: Job, options: JobOptions) -> Job:
     """A job with what few jobs have; positional fields more would cost all of them."""
-    if has.limit_keys or has.sequence is not None or has.cost != 1 or has.unstarted:
+    if options.limit_keys or options.sequence is not None or options.cost != 1 or options.unstarted:
         return replace(
             job,
-            limit_keys=has.limit_keys,
-            sequence=has.sequence,
-            cost=has.cost,
-            unstarted=has.unstarted,
+            limit_keys=options.limit_keys,
+            sequence=options.sequence,
+            cost=options.cost,
+            unstarted=options.unstarted,
         )
     return job
 
 
-def claimed_job(
+def job_from_candidate(
     row: Sequence[Any], worker: WorkerId, now: int, lease_ms: int | None, queue_lease_ms: int
 ) -> Job:
     """A job from the first columns of `heads`, as it is once this worker has claimed it: `lease_ms` comes
@@ -249,16 +253,16 @@ def claimed_job(
         job_id, seq, queue, task, payload, priority, options, attempt, failures, crashes, created_at,
         ready_at, run_at, rank, capped, deadline_at, expires_at, unique_key, errors,
     ) = row  # fmt: skip
-    has = PLAIN if options is None else options_from_text(options)
+    has = DEFAULT_OPTIONS if options is None else options_from_text(options)
     lease_ms = has.lease_ms if lease_ms is None else lease_ms
     ends_at = now + (queue_lease_ms if lease_ms is None else lease_ms)
     job = Job(
         job_id, seq, queue, task, _RUNNING, payload, priority, has.policy, attempt + 1, failures, crashes,
         created_at, now, ready_at, run_at, rank, bool(capped), None, worker, now, ends_at, has.lease_ms,
-        has.extension_ms, has.timeout_ms, deadline_at, expires_at, unique_key, has.unique_until, has.once_key,
+        has.extension_ms, has.timeout_ms, deadline_at, expires_at, unique_key, has.unique_until, has.idempotency_key,
         has.metadata or {}, has.tags, has.correlation_id, has.parent_id, None, errors_from_text(errors),
     )  # fmt: skip
-    return job if has is PLAIN else with_rare(job, has)
+    return job if has is DEFAULT_OPTIONS else with_rare_fields(job, has)
 
 
 def summary_from_row(row: Row) -> JobSummary:
@@ -285,8 +289,8 @@ def queue_from_row(row: Row) -> Queue:
         name=row[0],
         state=QueueState(row[1]),
         settings=settings_from_text(row[2]),
-        rank_version=row[3],
-        reordering=row[4] is not None,
+        scoring_version=row[3],
+        is_rescoring=row[4] is not None,
         created_at=row[5],
         updated_at=row[6],
     )
@@ -297,26 +301,26 @@ def row_from_queue(queue: Queue, reordered_to: int | None) -> dict[str, object]:
         "name": queue.name,
         "state": queue.state.value,
         "settings": json_text(queue.settings),
-        "rank_version": queue.rank_version,
+        "rank_version": queue.scoring_version,
         "reordered_to": reordered_to,
         "created_at": queue.created_at,
         "updated_at": queue.updated_at,
     }
 
 
-def kept_from_row(row: Row) -> Kept:
+def stored_limit_from_row(row: Row) -> StoredLimit:
     scope, concurrency, rate, per_ms, burst, parts, at = row
     limit = Limit(scope=scope, concurrency=concurrency, rate=rate, per_ms=per_ms, burst=burst)
-    return Kept(limit, Bucket(parts, at))
+    return StoredLimit(limit, Bucket(parts, at))
 
 
-def usage_from_row(row: Row, now: int) -> Usage:
+def usage_from_row(row: Row, now: int) -> LimitUsage:
     *kept, running = row
-    return usage_of(*kept_from_row(tuple(kept)), running, now)
+    return usage_of(*stored_limit_from_row(tuple(kept)), running, now)
 
 
-def row_from_kept(kept: Kept) -> dict[str, object]:
-    return {**asdict(kept.limit), **kept.bucket._asdict()}
+def row_from_stored_limit(stored: StoredLimit) -> dict[str, object]:
+    return {**asdict(stored.limit), **stored.bucket._asdict()}
 
 
 def document_from_row(row: Row) -> Document:
@@ -343,17 +347,19 @@ def changes_text(changes: Changes) -> str | None:
 
 
 def event_from_row(row: Row) -> Event:
-    kind = _KINDS.get(row[0], EventKind.NOTE)
+    kind = _KINDS.get(row[0], EventKind.COMMENT)
     return Event(
         kind=kind,
-        at=row[1],
+        occurred_at=row[1],
         job_id=row[2],
         queue=row[3],
         attempt=row[4],
         actor=row[5],
         # What a newer program calls it, if this one has no word for it.
         detail=row[6] if kind == row[0] else f"{row[0]}: {row[6]}",
-        changes=_readable(_changes, row[7], lambda shown: {"unreadable": (None, shown)}) if row[7] else {},
+        changes=_decode_or_fallback(_changes_decoder, row[7], lambda shown: {"unreadable": (None, shown)})
+        if row[7]
+        else {},
     )
 
 
@@ -361,11 +367,13 @@ def attempt_from_row(job_id: JobId, row: Row) -> Attempt:
     return Attempt(
         job_id=job_id,
         attempt=row[0],
-        ending=Ending(row[1]),
+        outcome=OutcomeKind(row[1]),
         worker=row[2],
         started_at=row[3],
         ended_at=row[4],
-        error=_readable(_attempt_error, row[5], lambda shown: AttemptError(type="Unreadable", message=shown)),
+        error=_decode_or_fallback(
+            _attempt_error_decoder, row[5], lambda shown: AttemptError(type="Unreadable", message=shown)
+        ),
     )
 
 
@@ -374,39 +382,41 @@ def progress_text(progress: Progress) -> str:
     return json_text({"done": progress.done, "total": progress.total, "message": progress.message})
 
 
-def line_text(line: LogLine) -> str:
+def log_line_text(line: LogLine) -> str:
     """What of a log line has no column of its own."""
     return json_text({"level": line.level, "text": line.text})
 
 
-def notes_from_rows(rows: Sequence[Row]) -> Notes:
+def progress_from_rows(rows: Sequence[Row]) -> JobProgress:
     """A job's notes; a damaged one is shown as it is, and never hides the others."""
     progress: Progress | None = None
     lines: list[LogLine] = []
-    steps: list[Step] = []
+    steps: list[StepResult] = []
     for kind, place, name, attempt, at, body in rows:
         if kind == "progress":
-            progress = replace(_progress(body), attempt=attempt, at=at)
+            progress = replace(_decode_progress(body), attempt=attempt, at=at)
         elif kind == "line":
-            said = replace(_line(body), attempt=attempt, at=at)
+            said = replace(_decode_log_line(body), attempt=attempt, at=at)
             lines.append(replace(said, number=number_at(place, attempt)))
         else:
-            steps.append(Step(name=name, result=body, attempt=attempt, at=at))
-    return Notes(progress=progress, lines=tuple(lines), steps=tuple(steps))
+            steps.append(StepResult(name=name, result=body, attempt=attempt, at=at))
+    return JobProgress(progress=progress, lines=tuple(lines), steps=tuple(steps))
 
 
-def _progress(body: str | bytes) -> Progress:
-    return _readable(_progress_in, body, lambda shown: Progress(message=shown))
+def _decode_progress(body: str | bytes) -> Progress:
+    return _decode_or_fallback(_progress_decoder, body, lambda shown: Progress(message=shown))
 
 
-def _line(body: str | bytes) -> LogLine:
-    words = _readable(_line_in, body, lambda shown: {"level": "unreadable", "text": shown})
+def _decode_log_line(body: str | bytes) -> LogLine:
+    words = _decode_or_fallback(_log_line_decoder, body, lambda shown: {"level": "unreadable", "text": shown})
     return LogLine(at=0, level=words.get("level", ""), text=words.get("text", ""))
 
 
-def said_text(worker: WorkerInfo) -> str:
+def worker_details_json(worker: WorkerInfo) -> str:
     """What a worker says that has no column of its own."""
-    return json_text(Said(**{name: getattr(worker, name) for name in Said.__struct_fields__}))
+    return json_text(
+        WorkerDetails(**{name: getattr(worker, name) for name in WorkerDetails.__struct_fields__})
+    )
 
 
 def worker_from_row(row: Row) -> WorkerInfo:
@@ -414,16 +424,16 @@ def worker_from_row(row: Row) -> WorkerInfo:
         id=row[0],
         host=row[1],
         pid=row[2],
-        queues=_readable(_names, row[3], lambda _: ()),
+        queues=_decode_or_fallback(_names_decoder, row[3], lambda _: ()),
         # A program of another age has other words for it.
         state=_WORKER_STATES.get(row[4], WorkerState.IDLE),
         started_at=row[5],
-        beat_at=row[6],
-        **asdict(_readable(_said, row[7], lambda _: Said())),
+        heartbeat_at=row[6],
+        **asdict(_decode_or_fallback(_worker_details_decoder, row[7], lambda _: WorkerDetails())),
     )
 
 
-def is_strange(row: Row) -> bool:
+def is_unknown_command(row: Row) -> bool:
     """Whether a command is of a kind that only a newer program knows."""
     return row[2] not in _COMMANDS
 
@@ -437,8 +447,8 @@ def command_from_row(row: Row) -> Command:
         actor=row[4],
         sent_at=row[5],
         expires_at=row[6],
-        taken_at=row[7],
-        answer=row[8],
+        delivered_at=row[7],
+        response=row[8],
     )
 
 
@@ -449,22 +459,22 @@ def row_from_command(command: Command) -> dict[str, object]:
 def edge_from_row(row: Row) -> Edge:
     return Edge(
         child=row[0],
-        number=row[1],
+        position=row[1],
         parent=row[2],
         on_failure=_ON_FAILURE[row[3]],
         state=_EDGE_STATES[row[4]],
     )
 
 
-def start_after(edge: Edge | None) -> dict[str, object]:
+def edge_cursor_params(edge: Edge | None) -> dict[str, object]:
     """Where a list of edges goes on."""
     if edge is None:
         return {"after": None, "after_child": None, "after_number": None}
-    return {"after": edge.parent, "after_child": edge.child, "after_number": edge.number}
+    return {"after": edge.parent, "after_child": edge.child, "after_number": edge.position}
 
 
-def archived_from_row(row: Row) -> Archived:
-    return Archived(
+def archive_entry_from_row(row: Row) -> ArchiveEntry:
+    return ArchiveEntry(
         id=row[0],
         queue=row[1],
         task=row[2],

@@ -10,10 +10,18 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.firing import HELD_FOR_MS, Move, Run
-from forebay.domain.job import JobId, Need, NewJob, UniqueUntil
+from forebay.domain.firing import POSTPONE_MS, PlannedRun, ScheduleAdvance
+from forebay.domain.job import Dependency, JobId, NewJob, UniqueUntil
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.schedule import FIRINGS_KEPT, CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
+from forebay.domain.schedule import (
+    MAX_STORED_RUNS,
+    CatchUp,
+    Overlap,
+    Schedule,
+    ScheduleDefinition,
+    ScheduleRun,
+    ScheduleRunStatus,
+)
 from forebay.errors import ForebayError
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -27,19 +35,19 @@ class DueSchedules(msgspec.Struct, frozen=True, kw_only=True):
     next_due_ms: int | None = None
 
 
-class Fired(msgspec.Struct, frozen=True, kw_only=True):
+class FireResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a move; not `done` if somebody else has fired or changed the schedule meanwhile."""
 
     name: str
-    done: bool
-    firings: tuple[Firing, ...] = ()
+    applied: bool
+    runs: tuple[ScheduleRun, ...] = ()
 
     @property
     def jobs(self) -> int:
-        return sum(firing.status is FiringStatus.ENQUEUED for firing in self.firings)
+        return sum(firing.status is ScheduleRunStatus.ENQUEUED for firing in self.runs)
 
 
-class Taken(Protocol):
+class InsertAnswer(Protocol):
     """What is to be known of the answer to a new job."""
 
     @property
@@ -52,7 +60,7 @@ class Taken(Protocol):
     def error(self) -> ForebayError | None: ...
 
 
-class KeepsSchedules(Protocol):
+class ScheduleStore(Protocol):
     """The write side of schedules. A schedule is a record with a revision: who has worked out a change from
     what was read says which revision that was, and an older one changes nothing."""
 
@@ -71,7 +79,7 @@ class KeepsSchedules(Protocol):
         """Up to `limit` schedules with `due_at` now or earlier, the first first."""
         ...
 
-    def fire(self, moves: Sequence[Move]) -> list[Fired]:
+    def fire_schedules(self, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
         """Make moves, all in one transaction; one answer each, in the order asked.
 
         A move is made only while the schedule has its revision and is due (unless it is made by hand). Its
@@ -84,7 +92,7 @@ class KeepsSchedules(Protocol):
         ...
 
 
-class LooksAtSchedules(Protocol):
+class ScheduleReader(Protocol):
     """The read side of schedules."""
 
     def schedules(
@@ -93,90 +101,113 @@ class LooksAtSchedules(Protocol):
         """These schedules, or all, by name; from the one behind `after` on."""
         ...
 
-    def firings(self, name: str, *, limit: int = 100) -> list[Firing]:
+    def schedule_runs(self, name: str, *, limit: int = 100) -> list[ScheduleRun]:
         """What became of the runs of a schedule, newest first."""
         ...
 
 
-def may_fire(schedule: Schedule | None, move: Move, now: int) -> bool:
+def may_fire(schedule: Schedule | None, advance: ScheduleAdvance, now: int) -> bool:
     """The guard of a move."""
-    if schedule is None or schedule.revision != move.revision:
+    if schedule is None or schedule.revision != advance.revision:
         return False
-    return move.by_hand or (schedule.due_at is not None and schedule.due_at <= now)
+    return advance.is_manual or (schedule.check_at is not None and schedule.check_at <= now)
 
 
-class Landing(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """What a move leaves behind: the schedule, None if it is gone, and lines of its history."""
 
     schedule: Schedule | None
-    firings: tuple[Firing, ...] = ()
+    runs: tuple[ScheduleRun, ...] = ()
 
     @property
     def may_overflow(self) -> bool:
         """Whether the history may have more lines than are kept; each line speaks of at least one run."""
         one = self.schedule
-        return one is not None and one.fired + one.skipped + one.failed > FIRINGS_KEPT and bool(self.firings)
+        return (
+            one is not None
+            and one.enqueued_runs + one.skipped_runs + one.failed_runs > MAX_STORED_RUNS
+            and bool(self.runs)
+        )
 
 
-def landed(schedule: Schedule, move: Move, receipts: Sequence[Taken], now: int) -> Landing:
+def apply_advance(
+    schedule: Schedule, advance: ScheduleAdvance, results: Sequence[InsertAnswer], now: int
+) -> ScheduleUpdate:
     """What a move comes to, once its jobs have been answered. The Redis engine says the same in
     `fire.lua`."""
-    runs = [_firing(run, receipt, now) for run, receipt in zip(move.runs, receipts, strict=True)]
+    runs = [_build_run(run, receipt, now) for run, receipt in zip(advance.runs, results, strict=True)]
     moved = replace(schedule, revision=schedule.revision + 1, updated_at=now)
-    if move.holds and any(firing.status is FiringStatus.SKIPPED for firing in runs):
-        return Landing(schedule=moved if move.by_hand else replace(moved, due_at=now + HELD_FOR_MS))
-    firings = (*(replace(skip, recorded_at=now) for skip in move.skips), *runs)
-    if move.removes and not any(firing.status is FiringStatus.ERROR for firing in runs):
-        return Landing(schedule=None, firings=firings)
-    return Landing(schedule=_counted(moved, move, firings), firings=firings)
+    if advance.waits_for_previous and any(firing.status is ScheduleRunStatus.SKIPPED for firing in runs):
+        return ScheduleUpdate(
+            schedule=moved if advance.is_manual else replace(moved, check_at=now + POSTPONE_MS)
+        )
+    firings = (*(replace(skip, recorded_at=now) for skip in advance.skips), *runs)
+    if advance.removes_schedule and not any(firing.status is ScheduleRunStatus.ERROR for firing in runs):
+        return ScheduleUpdate(schedule=None, runs=firings)
+    return ScheduleUpdate(schedule=_update_counters(moved, advance, firings), runs=firings)
 
 
-def _counted(schedule: Schedule, move: Move, firings: Sequence[Firing]) -> Schedule:
-    totals = dict.fromkeys(FiringStatus, 0)
-    last = schedule.last_at, schedule.last_job_id
-    for firing in firings:
-        totals[firing.status] += firing.count
-        if firing.status is FiringStatus.ENQUEUED:
-            last = firing.at, firing.job_id
-    fired = schedule.fired + totals[FiringStatus.ENQUEUED]
-    is_over = move.max_firings is not None and fired >= move.max_firings
-    kept = (schedule.next_at, schedule.due_at) if move.by_hand else (move.next_at, move.due_at)
+def _update_counters(schedule: Schedule, advance: ScheduleAdvance, runs: Sequence[ScheduleRun]) -> Schedule:
+    totals = dict.fromkeys(ScheduleRunStatus, 0)
+    last = schedule.last_run_at, schedule.last_job_id
+    for firing in runs:
+        totals[firing.status] += firing.runs
+        if firing.status is ScheduleRunStatus.ENQUEUED:
+            last = firing.planned_at, firing.job_id
+    fired = schedule.enqueued_runs + totals[ScheduleRunStatus.ENQUEUED]
+    is_over = advance.max_runs is not None and fired >= advance.max_runs
+    kept = (
+        (schedule.next_run_at, schedule.check_at)
+        if advance.is_manual
+        else (advance.next_run_at, advance.check_at)
+    )
     next_at, due_at = (None, None) if is_over else kept
     return replace(
         schedule,
-        next_at=next_at,
-        due_at=due_at,
-        last_at=last[0],
+        next_run_at=next_at,
+        check_at=due_at,
+        last_run_at=last[0],
         last_job_id=last[1],
-        fired=fired,
-        skipped=schedule.skipped + totals[FiringStatus.SKIPPED],
-        failed=schedule.failed + totals[FiringStatus.ERROR],
+        enqueued_runs=fired,
+        skipped_runs=schedule.skipped_runs + totals[ScheduleRunStatus.SKIPPED],
+        failed_runs=schedule.failed_runs + totals[ScheduleRunStatus.ERROR],
     )
 
 
-def _firing(run: Run, receipt: Taken, now: int) -> Firing:
-    if receipt.error is not None:
-        return Firing(at=run.at, status=FiringStatus.ERROR, recorded_at=now, reason=str(receipt.error))
-    if not receipt.is_new:
-        return Firing(
-            at=run.at, status=FiringStatus.SKIPPED, recorded_at=now, job_id=receipt.id, reason=run.taken
+def _build_run(run: PlannedRun, result: InsertAnswer, now: int) -> ScheduleRun:
+    if result.error is not None:
+        return ScheduleRun(
+            planned_at=run.planned_at,
+            status=ScheduleRunStatus.ERROR,
+            recorded_at=now,
+            reason=str(result.error),
         )
-    return Firing(at=run.at, status=FiringStatus.ENQUEUED, recorded_at=now, job_id=receipt.id)
+    if not result.is_new:
+        return ScheduleRun(
+            planned_at=run.planned_at,
+            status=ScheduleRunStatus.SKIPPED,
+            recorded_at=now,
+            job_id=result.id,
+            reason=run.skip_reason,
+        )
+    return ScheduleRun(
+        planned_at=run.planned_at, status=ScheduleRunStatus.ENQUEUED, recorded_at=now, job_id=result.id
+    )
 
 
-def schedule_text(definition: Definition) -> str:
+def schedule_text(definition: ScheduleDefinition) -> str:
     """A definition as engines store it."""
     return msgspec.json.encode(definition).decode()
 
 
 @lru_cache(maxsize=256)
-def definition_from_text(text: str | bytes) -> Definition:
+def definition_from_text(text: str | bytes) -> ScheduleDefinition:
     """The other way round, for a batch of schedules once: they are read to be looked at, and to be moved. Not
     by one decoder: what metadata may hold is a type that contains itself, and fields that only a newer
     program knows are left out."""
     raw = msgspec.json.decode(text, type=dict[str, Any])
     job = NewJob(**_fields(raw.pop("job"), NewJob, _JOB_TYPES))
-    return Definition(job=job, **_fields(raw, Definition, _TYPES))
+    return ScheduleDefinition(job=job, **_fields(raw, ScheduleDefinition, _TYPES))
 
 
 _TYPES: Final[dict[str, Any]] = {"catch_up": CatchUp, "overlap": Overlap}
@@ -185,7 +216,7 @@ _JOB_TYPES: Final[dict[str, Any]] = {
     "policy": RetryPolicy,
     "unique_until": UniqueUntil,
     "tags": tuple[str, ...],
-    "depends_on": tuple[Need, ...],
+    "depends_on": tuple[Dependency, ...],
 }
 
 
@@ -221,18 +252,18 @@ def schedules_from_rows(rows: Iterable[Sequence[Any]]) -> list[Schedule]:
     return [schedule for schedule in map(schedule_from_row, rows) if schedule is not None]
 
 
-def row_from_firing(name: str, firing: Firing) -> dict[str, object]:
-    return {**msgspec.structs.asdict(firing), "name": name, "status": firing.status.value}
+def row_from_schedule_run(name: str, run: ScheduleRun) -> dict[str, object]:
+    return {**msgspec.structs.asdict(run), "name": name, "status": run.status.value}
 
 
-def firing_from_row(row: Sequence[Any]) -> Firing:
+def schedule_run_from_row(row: Sequence[Any]) -> ScheduleRun:
     at, status, recorded_at, job_id, reason, until_at, count = row
-    return Firing(
-        at=at,
-        status=FiringStatus(status),
+    return ScheduleRun(
+        planned_at=at,
+        status=ScheduleRunStatus(status),
         recorded_at=recorded_at,
         job_id=job_id,
         reason=reason,
-        until_at=until_at,
-        count=count,
+        last_planned_at=until_at,
+        runs=count,
     )

@@ -8,16 +8,16 @@ from pathlib import Path
 
 
 @cache
-def load_statements(package: str, folder: str = "sql", ending: str = ".sql") -> dict[str, str]:
+def load_statements(package: str, folder: str = "sql", suffix: str = ".sql") -> dict[str, str]:
     """Every statement of an engine by the name of its file."""
     return {
-        entry.name.removesuffix(ending): entry.read_text(encoding="utf-8")
-        for entry in (_place(package) / folder).iterdir()
-        if entry.name.endswith(ending)
+        entry.name.removesuffix(suffix): entry.read_text(encoding="utf-8")
+        for entry in (_package_path(package) / folder).iterdir()
+        if entry.name.endswith(suffix)
     }
 
 
-def _place(package: str) -> Path:
+def _package_path(package: str) -> Path:
     # Not importlib.resources: it reads from archives too, and brings two megabytes along for that. Every
     # process pays them, and what we depend on cannot be imported from an archive anyway.
     spec = find_spec(package)

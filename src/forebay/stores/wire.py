@@ -19,29 +19,29 @@ from forebay.stores.protocol import Reader, Store
 
 MEDIA_TYPE: Final = "application/msgpack"
 PATH: Final = "/v1/store/"
-JOBS_AT_ONCE: Final = 1_000  # with all that they carry
-_ELSEWHERE: Final = ("close",)  # a handle is let go of where it is
+MAX_JOBS: Final = 1_000  # with all that they carry
+_NOT_REMOTE: Final = ("close",)  # a handle is let go of where it is
 
 
-class Hints(Protocol):
+class WakeupPolling(Protocol):
     """What is asked of a service beyond the seam."""
 
-    def hint(self, seen: str | None = None) -> str:
+    def poll_wakeups(self, version: str | None = None) -> str:
         """A word that is another one once something may have come. Who says the last word that it has
-        `seen` waits for the next one, for as long as the service lets it."""
+        `version` waits for the next one, for as long as the service lets it."""
         ...
 
 
-class Wrong(msgspec.Struct, frozen=True, kw_only=True):
+class WireError(msgspec.Struct, frozen=True, kw_only=True):
     """An error of ours on its way: its class, its sentence, and what else it says."""
 
     kind: str
     message: str
     fields: dict[str, Any] = {}
-    cause: Wrong | None = None
+    cause: WireError | None = None
 
 
-class Call:
+class StoreMethod:
     """One method of the seam. What it takes to read a call is made when there is one."""
 
     def __init__(self, name: str, method: Callable[..., Any], *, writes: bool) -> None:
@@ -55,7 +55,7 @@ class Call:
         return get_type_hints(self._method)
 
     @cached_property
-    def _arguments(self) -> msgspec.msgpack.Decoder[Any]:
+    def _arguments_decoder(self) -> msgspec.msgpack.Decoder[Any]:
         names = [name for name in self._signature.parameters if name != "self"]
         fields = [
             (name, self._types[name])
@@ -64,33 +64,33 @@ class Call:
             for name in names
         ]
         shape = msgspec.defstruct(f"{self.name}_call", fields, kw_only=True)
-        return msgspec.msgpack.Decoder(shape, dec_hook=_decoded)
+        return msgspec.msgpack.Decoder(shape, dec_hook=_decode_custom)
 
     @cached_property
-    def _answer(self) -> msgspec.msgpack.Decoder[Any]:
-        return msgspec.msgpack.Decoder(self._types["return"], dec_hook=_decoded)
+    def _response_decoder(self) -> msgspec.msgpack.Decoder[Any]:
+        return msgspec.msgpack.Decoder(self._types["return"], dec_hook=_decode_custom)
 
-    def asked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
+    def encode_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
         """A call as it is sent."""
         given = self._signature.bind(None, *args, **kwargs).arguments
         del given["self"]
-        return encoded(given)
+        return encode(given)
 
-    def read(self, body: bytes) -> Any:
+    def decode_arguments(self, body: bytes) -> Any:
         """The arguments of a call as they came; raises InvalidJob, or what else is wrong with one."""
-        return _read(self._arguments, body)
+        return _decode(self._arguments_decoder, body)
 
-    def do(self, handle: object, asked: Any) -> Any:
+    def execute(self, handle: object, request: Any) -> Any:
         """Make the call."""
-        arguments = {name: getattr(asked, name) for name in asked.__struct_fields__}
+        arguments = {name: getattr(request, name) for name in request.__struct_fields__}
         return getattr(handle, self.name)(**arguments)
 
-    def answer(self, body: bytes) -> Any:
+    def decode_response(self, body: bytes) -> Any:
         """The answer as it came."""
-        return _read(self._answer, body)
+        return _decode(self._response_decoder, body)
 
 
-def _read(decoder: msgspec.msgpack.Decoder[Any], body: bytes) -> Any:
+def _decode(decoder: msgspec.msgpack.Decoder[Any], body: bytes) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as exc:
@@ -102,7 +102,7 @@ def _read(decoder: msgspec.msgpack.Decoder[Any], body: bytes) -> Any:
         raise InvalidJob(f"this is no MessagePack: {exc}") from exc
 
 
-def encoded(value: object) -> bytes:
+def encode(value: object) -> bytes:
     """Anything that travels; raises StoreRefused for what cannot."""
     try:
         return _encoder.encode(value)
@@ -112,62 +112,62 @@ def encoded(value: object) -> bytes:
         raise StoreRefused(f"this cannot be sent to a service: {exc}") from exc
 
 
-def wrong_from(body: bytes) -> ForebayError:
+def decode_error(body: bytes) -> ForebayError:
     """An error as it came."""
-    return _error(_read(_wrong, body))
+    return _build_error(_decode(_error_decoder, body))
 
 
-def _encoded(value: Any) -> Any:
+def _encode_custom(value: Any) -> Any:
     if isinstance(value, ForebayError):
         cause = value.__cause__
-        return Wrong(
+        return WireError(
             kind=type(value).__name__,
             message=str(value),
             fields={name: field for name, field in vars(value).items() if not name.startswith("_")},
-            cause=_encoded(cause) if isinstance(cause, ForebayError) else None,
+            cause=_encode_custom(cause) if isinstance(cause, ForebayError) else None,
         )
     raise NotImplementedError(f"{type(value).__name__} does not travel")
 
 
-def _decoded(kind: type, value: Any) -> Any:
+def _decode_custom(kind: type, value: Any) -> Any:
     if kind is object:
         return value
     if kind is not ForebayError:
         raise NotImplementedError(f"{kind} does not travel")
-    return _error(msgspec.convert(value, Wrong))
+    return _build_error(msgspec.convert(value, WireError))
 
 
-def _error(wrong: Wrong) -> ForebayError:
+def _build_error(encoded: WireError) -> ForebayError:
     # A service of a later release may have errors that are not known here.
-    known = _errors().get(wrong.kind, ForebayError)
-    error: ForebayError = known.__new__(known, wrong.message)
-    error.args = (wrong.message,)
-    vars(error).update(wrong.fields)
-    error.__cause__ = None if wrong.cause is None else _error(wrong.cause)
+    known = _error_classes().get(encoded.kind, ForebayError)
+    error: ForebayError = known.__new__(known, encoded.message)
+    error.args = (encoded.message,)
+    vars(error).update(encoded.fields)
+    error.__cause__ = None if encoded.cause is None else _build_error(encoded.cause)
     return error
 
 
 @lru_cache(maxsize=1)
-def _errors() -> dict[str, type[ForebayError]]:
-    return {kind.__name__: kind for kind in _below(ForebayError)}
+def _error_classes() -> dict[str, type[ForebayError]]:
+    return {kind.__name__: kind for kind in _iter_subclasses(ForebayError)}
 
 
-def _below(kind: type[ForebayError]) -> Iterator[type[ForebayError]]:
+def _iter_subclasses(kind: type[ForebayError]) -> Iterator[type[ForebayError]]:
     yield kind
     for one in kind.__subclasses__():
-        yield from _below(one)
+        yield from _iter_subclasses(one)
 
 
-_encoder: Final = msgspec.msgpack.Encoder(enc_hook=_encoded)
-_wrong: Final = msgspec.msgpack.Decoder(Wrong)
+_encoder: Final = msgspec.msgpack.Encoder(enc_hook=_encode_custom)
+_error_decoder: Final = msgspec.msgpack.Decoder(WireError)
 
 
 @lru_cache(maxsize=1)
-def calls() -> dict[str, Call]:
+def store_methods() -> dict[str, StoreMethod]:
     """All methods that travel, by name."""
     return {
-        name: Call(name, method, writes=protocol is Store)
-        for protocol in (Store, Reader, Hints)
+        name: StoreMethod(name, method, writes=protocol is Store)
+        for protocol in (Store, Reader, WakeupPolling)
         for name, method in inspect.getmembers(protocol, inspect.isfunction)
-        if not name.startswith("_") and name not in _ELSEWHERE
+        if not name.startswith("_") and name not in _NOT_REMOTE
     }

@@ -10,20 +10,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from forebay.domain.histogram import NOTHING, histogram_of, merged_histogram
+from forebay.domain.histogram import NOTHING, histogram_of, merge_histograms
 from forebay.domain.job import Job, QueueName
 from forebay.domain.metrics import (
     MAX_SERIES,
     OTHER,
     TEN_SECONDS,
-    Happened,
+    MetricEvent,
     MetricRow,
-    Tally,
-    bounded_errors,
-    happened,
+    TaskStats,
+    bound_errors,
+    metric_events,
     start_of,
 )
-from forebay.domain.settlement import Ending, Settlement
+from forebay.domain.settlement import OutcomeKind, Settlement
 
 # Whoever rolls rows up looks back for two minutes, and puts those of all workers together after five. A row
 # that came later would not be rolled up; one that was written, and is offered again after that because its
@@ -32,10 +32,10 @@ LATE_MS: Final = 90_000
 # So many lengths are kept as they came before they become a histogram.
 RAW: Final = 20_000
 MAX_ERROR_NAME: Final = 100
-_COMPLETED: Final = Ending.COMPLETED
+_COMPLETED: Final = OutcomeKind.COMPLETED
 
 
-class _Series:
+class _TaskSeries:
     """What is known of one task in one queue."""
 
     __slots__ = ("claimed", "completed", "counts", "errors", "run", "runs", "wait", "waits")
@@ -51,77 +51,77 @@ class _Series:
     def fold(self) -> None:
         """Make a histogram of what came since the last time."""
         self.claimed += len(self.waits)
-        self.wait = merged_histogram((self.wait, histogram_of([ms * 1_000 for ms in self.waits])))
-        self.run = merged_histogram((self.run, histogram_of([int(s * 1_000_000) for s in self.runs])))
+        self.wait = merge_histograms((self.wait, histogram_of([ms * 1_000 for ms in self.waits])))
+        self.run = merge_histograms((self.run, histogram_of([int(s * 1_000_000) for s in self.runs])))
         self.waits, self.runs = [], []
 
-    def failed(self, end: Settlement) -> None:
+    def add_failure(self, end: Settlement) -> None:
         """Count an attempt that has not ended well."""
-        what = happened(end.ending, end.state)
+        what = metric_events(end.outcome, end.state)
         for one in what:
             self.counts[one.value] += 1
-        if end.error is not None and Happened.FAILED in what:
+        if end.error is not None and MetricEvent.FAILED in what:
             self.errors[end.error.type[:MAX_ERROR_NAME]] += 1
 
-    def tally(self) -> Tally:
+    def build_stats(self) -> TaskStats:
         self.fold()
-        own = {Happened.CLAIMED.value: self.claimed, Happened.COMPLETED.value: self.completed}
+        own = {MetricEvent.CLAIMED.value: self.claimed, MetricEvent.COMPLETED.value: self.completed}
         counts = {what: count for what, count in (own | self.counts).items() if count}
-        return Tally(counts, bounded_errors(dict(self.errors)), self.wait, self.run)
+        return TaskStats(counts, bound_errors(dict(self.errors)), self.wait, self.run)
 
 
-class Gathering:
+class MetricsCollector:
     """The figures of one worker. Times are the store's: what a claim says about itself is taken for the
     present, so that clocks of workers need not agree. Not for several threads."""
 
-    def __init__(self, worker: str, most: int = MAX_SERIES) -> None:
+    def __init__(self, worker: str, max_series: int = MAX_SERIES) -> None:
         self._worker = worker
-        self._most = most
+        self._max_series = max_series
         self._offset_ms: float | None = None
         self._start = 0
         self._jumps = 0
         self._raw = 0
-        self._series: dict[tuple[QueueName, str], _Series] = {}
+        self._series: dict[tuple[QueueName, str], _TaskSeries] = {}
         self._consumers: dict[QueueName, int] = {}
         self._closed: list[MetricRow] = []
 
-    def claimed(self, jobs: Sequence[Job], now: float, *, is_new: bool = True) -> None:
+    def on_claimed(self, jobs: Sequence[Job], now: float, *, is_new: bool = True) -> None:
         """These jobs were claimed at this moment of the monotonic clock; or some time ago, and are known from
         now on."""
         if not jobs:
             return
         if is_new or self._offset_ms is None:
             self._offset_ms = (jobs[0].started_at or 0) - now * 1_000
-        self._make_room(now, len(jobs))
+        self._advance_span(now, len(jobs))
         series = self._series
         for job in jobs:
-            one = series.get((job.queue, job.task)) or self._new(job)
+            one = series.get((job.queue, job.task)) or self._get_or_create(job)
             due_at = job.run_at if job.run_at > job.ready_at else job.ready_at
             one.waits.append((job.started_at or due_at) - due_at)
 
-    def ended(self, ends: Iterable[tuple[Job, Settlement, float | None]], now: float) -> None:
+    def on_settled(self, ends: Iterable[tuple[Job, Settlement, float | None]], now: float) -> None:
         """These attempts were settled like this; some have run, for so many seconds."""
-        self._make_room(now, 0)
+        self._advance_span(now, 0)
         series = self._series
         for job, end, seconds in ends:
-            one = series.get((job.queue, job.task)) or self._new(job)
-            if end.ending is _COMPLETED:
+            one = series.get((job.queue, job.task)) or self._get_or_create(job)
+            if end.outcome is _COMPLETED:
                 one.completed += 1
             else:
-                one.failed(end)
+                one.add_failure(end)
             if seconds is not None:
                 one.runs.append(seconds)
                 self._raw += 1
 
-    def present(self, consumers: Mapping[QueueName, int], now: float) -> None:
+    def set_consumers(self, consumers: Mapping[QueueName, int], now: float) -> None:
         """So many consumers of these queues are active; the most of a span counts. Of too many queues the
         last ones are left out: a row for each name that clients think of would fill the store."""
-        self._make_room(now, 0)
+        self._advance_span(now, 0)
         for queue, active in consumers.items():
-            if queue in self._consumers or len(self._consumers) < self._most:
+            if queue in self._consumers or len(self._consumers) < self._max_series:
                 self._consumers[queue] = max(active, self._consumers.get(queue, 0))
 
-    def learn(self, store_ms: int, now: float) -> None:
+    def set_store_time(self, store_ms: int, now: float) -> None:
         """This was the store's time a moment ago; for who has claimed nothing yet."""
         if self._offset_ms is None:
             self._offset_ms = store_ms - now * 1_000
@@ -130,24 +130,24 @@ class Gathering:
         """The store's time, as far as claims have told it."""
         return int(now * 1_000 + (self._offset_ms or 0))
 
-    def take(self, now: float) -> list[MetricRow]:
+    def take_rows(self, now: float) -> list[MetricRow]:
         """The rows of all spans that are over, once."""
-        self._make_room(now, 0)
+        self._advance_span(now, 0)
         closed, self._closed = self._closed, []
         return closed
 
-    def take_all(self) -> list[MetricRow]:
+    def take_all_rows(self) -> list[MetricRow]:
         """The rows of the present span too, because nothing comes any more."""
-        self._close()
+        self._close_span()
         closed, self._closed = self._closed, []
         return closed
 
-    def _new(self, job: Job) -> _Series:
+    def _get_or_create(self, job: Job) -> _TaskSeries:
         """A place for what was not seen before in this span; one for all tasks where there are too many."""
-        key = (job.queue, job.task if len(self._series) < self._most else OTHER)
-        return self._series.setdefault(key, _Series())
+        key = (job.queue, job.task if len(self._series) < self._max_series else OTHER)
+        return self._series.setdefault(key, _TaskSeries())
 
-    def _make_room(self, now: float, jobs: int) -> None:
+    def _advance_span(self, now: float, jobs: int) -> None:
         """Begin another span if it is time, and fold what has piled up."""
         start = start_of(self.store_ms(now), TEN_SECONDS)
         # A claim tells a time that is over by as long as its answer took, so ends may have been ahead of it.
@@ -158,7 +158,7 @@ class Gathering:
             self._consumers = {}
             self._start = start
         elif start > self._start or start < self._start - TEN_SECONDS:
-            self._close()
+            self._close_span()
             if start < self._start:
                 self._jumps += 1  # the store's clock was set back: from here on rows have another name
             self._start = start
@@ -168,15 +168,15 @@ class Gathering:
             for one in self._series.values():
                 one.fold()
 
-    def _close(self) -> None:
-        by_queue: defaultdict[QueueName, dict[str, Tally]] = defaultdict(dict)
+    def _close_span(self) -> None:
+        by_queue: defaultdict[QueueName, dict[str, TaskStats]] = defaultdict(dict)
         for (queue, task), one in self._series.items():
-            by_queue[queue][task] = one.tally()
+            by_queue[queue][task] = one.build_stats()
         worker = f"{self._worker}.{self._jumps}" if self._jumps else self._worker
         self._closed += [
             MetricRow(
-                tier=TEN_SECONDS,
-                start=self._start,
+                resolution_ms=TEN_SECONDS,
+                starts_at=self._start,
                 queue=queue,
                 worker=worker,
                 tasks=by_queue.get(queue, {}),

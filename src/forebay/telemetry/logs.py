@@ -12,7 +12,7 @@ import msgspec
 
 from forebay.domain.job import Job
 from forebay.domain.lease import Lease
-from forebay.domain.text import clean
+from forebay.domain.text import clean_text
 from forebay.errors import ConfigError
 from forebay.interrupts import uninterrupted
 
@@ -61,7 +61,7 @@ def component_of(name: str) -> str:
     return words[1] if words[0] == "forebay" and len(words) > 1 else name
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object a line. `event` is the line without its values, the same whenever the same happens;
     `message` is the line with them. Fields that a filter or `extra` has put on the line are there too."""
 
@@ -86,26 +86,26 @@ class JsonLines(logging.Formatter):
             line["traceback"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
-        return _encoded(line)
+        return _encode_line(line)
 
 
-def _encoded(line: Mapping[str, Any]) -> str:
+def _encode_line(line: Mapping[str, Any]) -> str:
     try:
-        return msgspec.json.encode(line, enc_hook=_shown).decode()
+        return msgspec.json.encode(line, enc_hook=_format_value).decode()
     except Exception:  # code of the program's own shows its values, and some texts cannot be written
         return msgspec.json.encode(
-            {clean(name): clean(_shown(value)) for name, value in line.items()}
+            {clean_text(name): clean_text(_format_value(value)) for name, value in line.items()}
         ).decode()
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     try:
         return value if isinstance(value, str) else repr(value)[:MAX_SHOWN]
     except Exception:
         return "(cannot be shown)"
 
 
-class Logs(msgspec.Struct, frozen=True, kw_only=True):
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a program of ours logs. `levels` are by the names of loggers, with "" for all others."""
 
     format: LogFormat
@@ -114,23 +114,23 @@ class Logs(msgspec.Struct, frozen=True, kw_only=True):
     def set_up(self) -> None:
         """Do so, unless the program has its own handlers."""
         handler = logging.StreamHandler()
-        handler.setFormatter(JsonLines() if self.format == "json" else logging.Formatter(TEXT))
+        handler.setFormatter(JsonFormatter() if self.format == "json" else logging.Formatter(TEXT))
         logging.basicConfig(level=self.levels[""], handlers=[handler])
         for name, level in self.levels.items():
             if name:
                 logging.getLogger(name).setLevel(level)
 
 
-def present_logs() -> Logs | None:
+def current_log_config() -> LogConfig | None:
     """How this program logs, for another process that is to do the same; None if it does not."""
     root = logging.getLogger()
     if not root.handlers:
         return None
-    is_json = any(isinstance(handler.formatter, JsonLines) for handler in root.handlers)
+    is_json = any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers)
     # A copy: other threads may make loggers meanwhile.
     known = dict(root.manager.loggerDict)
     own = {name: one.level for name, one in known.items() if isinstance(one, logging.Logger) and one.level}
-    return Logs(format="json" if is_json else "text", levels={**own, "": root.level})
+    return LogConfig(format="json" if is_json else "text", levels={**own, "": root.level})
 
 
 def parse_levels(text: str) -> dict[str, int]:

@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from forebay.domain.settlement import Settlement
 
 # A job, how its attempt was settled, and for how many seconds it ran, where somebody knows.
-End: TypeAlias = "tuple[Job, Settlement, float | None]"
+SettledAttempt: TypeAlias = "tuple[Job, Settlement, float | None]"
 
 
 class Observer(Protocol):
     """Is told after the fact was written, on the thread that wrote it: let it be quick."""
 
-    def claimed(self, jobs: Sequence[Job]) -> None:
+    def on_claimed(self, jobs: Sequence[Job]) -> None:
         """Attempts at these have begun."""
         ...
 
-    def ended(self, ends: Sequence[End]) -> None:
+    def on_settled(self, ends: Sequence[SettledAttempt]) -> None:
         """Attempts were settled like this."""
         ...
 
-    def lost(self, jobs: Sequence[Job]) -> None:
+    def on_lease_lost(self, jobs: Sequence[Job]) -> None:
         """Attempts of this program ended, and their leases were lost meanwhile: what it said is refused."""
         ...
 
@@ -39,34 +39,34 @@ class Observers:
         """Tell this one too, from now on."""
         self._all.append(observer)
 
-    def claimed(self, jobs: Sequence[Job]) -> None:
+    def on_claimed(self, jobs: Sequence[Job]) -> None:
         if jobs:
             for one in self._all:
                 try:
-                    one.claimed(jobs)
+                    one.on_claimed(jobs)
                 except Exception:
-                    _log(one)
+                    _log_failure(one)
 
-    def ended(self, ends: Iterable[End]) -> None:
+    def on_settled(self, ends: Iterable[SettledAttempt]) -> None:
         if not self._all:
             return
         found = list(ends)
         for one in self._all if found else ():
             try:
-                one.ended(found)
+                one.on_settled(found)
             except Exception:
-                _log(one)
+                _log_failure(one)
 
-    def lost(self, jobs: Sequence[Job]) -> None:
+    def on_lease_lost(self, jobs: Sequence[Job]) -> None:
         if jobs:
             for one in self._all:
                 try:
-                    one.lost(jobs)
+                    one.on_lease_lost(jobs)
                 except Exception:
-                    _log(one)
+                    _log_failure(one)
 
 
-def _log(observer: Observer) -> None:
+def _log_failure(observer: Observer) -> None:
     from logging import getLogger  # noqa: PLC0415 - programs that only enqueue need none
 
     getLogger(__name__).exception("observer %r has failed", observer)

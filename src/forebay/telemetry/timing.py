@@ -13,18 +13,18 @@ T = TypeVar("T")
 logger: logging.Logger = logging.getLogger("forebay.stores.timing")
 
 
-class _Timed:
+class _TimingProxy:
     """Stands before an object and tells how long each of its methods took."""
 
-    def __init__(self, real: object, clock: Clock) -> None:
-        self._real = real
+    def __init__(self, target: object, clock: Clock) -> None:
+        self._target = target
         self._clock = clock
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._real, name)
-        return self._timed(name, found) if callable(found) else found
+        found = getattr(self._target, name)
+        return self._time_call(name, found) if callable(found) else found
 
-    def _timed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _time_call(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             began, how = self._clock.monotonic(), "failed after"
             try:
@@ -38,6 +38,6 @@ class _Timed:
         return call
 
 
-def timed(store: T, clock: Clock) -> T:
+def log_durations(store: T, clock: Clock) -> T:
     """The store, telling its times if anybody wants to hear them: asked once, so that others pay nothing."""
-    return cast("T", _Timed(store, clock)) if logger.isEnabledFor(logging.DEBUG) else store
+    return cast("T", _TimingProxy(store, clock)) if logger.isEnabledFor(logging.DEBUG) else store

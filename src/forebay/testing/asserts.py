@@ -13,10 +13,10 @@ from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
-def stored_jobs(app: Forebay, *states: JobState) -> list[Job]:
+def load_jobs(app: Forebay, *states: JobState) -> list[Job]:
     """The jobs in these states, or all there are, the oldest first."""
     found: list[Job] = []
     page = app.search(JobQuery(states=states))
@@ -28,20 +28,20 @@ def stored_jobs(app: Forebay, *states: JobState) -> list[Job]:
         page = app.search(JobQuery(states=states), after=page.after)
 
 
-def arguments_of(app: Forebay, job: Job) -> dict[str, Any]:
+def decode_arguments(app: Forebay, job: Job) -> dict[str, Any]:
     """The arguments of a job by the names of its task's parameters; of a task that the app does not know,
     those that were given by name, and the others by their places."""
     args, kwargs = decode_call(job.payload)
     if job.task not in app.registry:
         return {**{str(place): value for place, value in enumerate(args)}, **kwargs}
     task = app.registry[job.task]
-    args, kwargs = task.fitted(args, kwargs)
+    args, kwargs = task.coerce_arguments(args, kwargs)
     bound = inspect.signature(task.func).bind(*args, **kwargs)
     bound.apply_defaults()
     return dict(bound.arguments)
 
 
-def matching(
+def find_matching(
     app: Forebay,
     task: Task[..., Any] | str,
     arguments: Mapping[str, Any] | None,
@@ -53,10 +53,10 @@ def matching(
     wanted = dict(arguments or {})
     return [
         job
-        for job in stored_jobs(app, *states)
-        if name in _names(app, job.task)
+        for job in load_jobs(app, *states)
+        if name in _task_names(app, job.task)
         and queue in (None, job.queue)
-        and _has(arguments_of(app, job), wanted)
+        and _contains(decode_arguments(app, job), wanted)
     ]
 
 
@@ -64,26 +64,26 @@ def task_name(task: Task[..., Any] | str) -> str:
     return task if isinstance(task, str) else task.name
 
 
-def _has(arguments: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def _contains(arguments: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return all(name in arguments and arguments[name] == value for name, value in wanted.items())
 
 
-def _names(app: Forebay, name: str) -> tuple[str, ...]:
+def _task_names(app: Forebay, name: str) -> tuple[str, ...]:
     """A task may be asked for by its own name and by those it had before."""
     if name not in app.registry:
         return (name,)
     return (name, app.registry[name].name, *app.registry[name].aliases)
 
 
-def told(app: Forebay, jobs: Sequence[Job]) -> str:
+def describe_jobs(app: Forebay, jobs: Sequence[Job]) -> str:
     """Jobs as a failed assertion shows them."""
     if not jobs:
         return "nothing was enqueued"
-    lines = [f"  {_told(app, job)}" for job in jobs[:MOST_SHOWN]]
-    more = [f"  and {len(jobs) - MOST_SHOWN} more"] if len(jobs) > MOST_SHOWN else []
+    lines = [f"  {_describe_job(app, job)}" for job in jobs[:MAX_SHOWN]]
+    more = [f"  and {len(jobs) - MAX_SHOWN} more"] if len(jobs) > MAX_SHOWN else []
     return "\n".join(["these were enqueued:", *lines, *more])
 
 
-def _told(app: Forebay, job: Job) -> str:
-    words = ", ".join(f"{name}={value!r:.60}" for name, value in arguments_of(app, job).items())
+def _describe_job(app: Forebay, job: Job) -> str:
+    words = ", ".join(f"{name}={value!r:.60}" for name, value in decode_arguments(app, job).items())
     return f"{job.task}({words}) in {job.queue}, {job.state}"

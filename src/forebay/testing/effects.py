@@ -33,24 +33,24 @@ class Crash(NamedTuple):
 class Effects:
     """Keeps what was done. `reach` is told of each effect of a job."""
 
-    def __init__(self, reach: Callable[[WorkerStep | str, Job], None]) -> None:
-        self._reach = reach
+    def __init__(self, on_step: Callable[[WorkerStep | str, Job], None]) -> None:
+        self._on_step = on_step
         self.done: list[Effect] = []
         self.crashes: list[Crash] = []
 
-    def watched(self, func: Callable[P, R], name: str) -> Callable[P, R]:
+    def watch(self, func: Callable[P, R], name: str) -> Callable[P, R]:
         """The function, every call of which is kept as an effect once it has returned."""
 
         @wraps(func)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             value = func(*args, **kwargs)
-            self._keep(name, args, kwargs)
+            self._record(name, args, kwargs)
             return value
 
         @wraps(func)
         async def call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
             value = await func(*args, **kwargs)  # type: ignore[misc]  # only where func is a coroutine function
-            self._keep(name, args, kwargs)
+            self._record(name, args, kwargs)
             return value
 
         # As its caller sees it, it is what it was.
@@ -58,7 +58,7 @@ class Effects:
         watched: Callable[P, R] = chosen
         return watched
 
-    def _keep(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _record(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         words = [*(f"{value!r:.200}" for value in args), *(f"{key}={kwargs[key]!r:.200}" for key in kwargs)]
         try:
             job = current_job().job
@@ -66,7 +66,7 @@ class Effects:
             job = None
         self.done.append(Effect(name, f"{name}({', '.join(words)})", job))
         if job is not None:
-            self._reach(name, job)
+            self._on_step(name, job)
 
     def assert_once(self, names: tuple[str, ...]) -> None:
         """Raise AssertionError if an effect of a job has happened more than once, or one of these never has;
@@ -75,7 +75,7 @@ class Effects:
         if missing or not self.done:
             what = ", ".join(missing) or "no effect that is watched"
             never = "has never happened" if missing else "has happened"
-            raise AssertionError(f"{what} {never}; {self._crashed()}")
+            raise AssertionError(f"{what} {never}; {self._describe_crashes()}")
         by_call: dict[tuple[str | None, str], list[Effect]] = {}
         for effect in self.done:
             by_call.setdefault((None if effect.job is None else effect.job.id, effect.call), []).append(
@@ -83,20 +83,22 @@ class Effects:
             )
         repeated = [same for same in by_call.values() if len(same) > 1]
         if repeated:
-            raise AssertionError("\n".join(map(self._said, repeated)))
+            raise AssertionError("\n".join(map(self._describe_repeats, repeated)))
 
-    def _said(self, same: list[Effect]) -> str:
-        job = same[0].job
+    def _describe_repeats(self, repeats: list[Effect]) -> str:
+        job = repeats[0].job
         if job is None:
-            return f"{same[0].call} has happened {len(same)} times, outside of any job"
-        attempts = ", ".join(str(effect.job.attempt) for effect in same if effect.job is not None)
+            return f"{repeats[0].call} has happened {len(repeats)} times, outside of any job"
+        attempts = ", ".join(str(effect.job.attempt) for effect in repeats if effect.job is not None)
         return (
-            f"{same[0].call} has happened {len(same)} times for job {job.id} of task {job.task}, in attempts "
-            f"{attempts}; {self._crashed(job)}. An attempt whose end the store has not heard of is made "
+            f"{repeats[0].call} has happened {len(repeats)} times for job {job.id} of task "
+            f"{job.task}, in attempts "
+            f"{attempts}; {self._describe_crashes(job)}. An attempt whose end the store has not "
+            f"heard of is made "
             "again: let the effect know that it was done, by a key, a step or a transaction"
         )
 
-    def _crashed(self, job: Job | None = None) -> str:
+    def _describe_crashes(self, job: Job | None = None) -> str:
         found = [crash for crash in self.crashes if job is None or crash.job.id == job.id]
         if not found:
             return "no worker has crashed with it"

@@ -25,7 +25,7 @@ class Fault(StrEnum):
     KILLED_AFTER = "killed after"
 
 
-class ChoosesFaults(Protocol):
+class FaultPlan(Protocol):
     """Says which calls go wrong, and how."""
 
     def next(self, operation: str, *, is_process: bool) -> Fault | None:
@@ -69,7 +69,7 @@ class PlannedFaults:
         return None
 
 
-def _unheard(operation: str, args: tuple[Any, ...], answer: Any) -> None:
+def _ignore_call(operation: str, args: tuple[Any, ...], answer: Any) -> None:
     pass
 
 
@@ -80,14 +80,14 @@ class FaultyStore:
     def __init__(
         self,
         store: Any,
-        faults: ChoosesFaults,
-        note: Callable[[str, tuple[Any, ...], Any], None] = _unheard,
+        faults: FaultPlan,
+        on_call: Callable[[str, tuple[Any, ...], Any], None] = _ignore_call,
         *,
         is_process: bool = True,
     ) -> None:
         self._store = store
         self._faults = faults
-        self._note = note
+        self._on_call = on_call
         self._is_process = is_process
 
     def __getattr__(self, name: str) -> Any:
@@ -103,7 +103,7 @@ class FaultyStore:
         if fault is Fault.KILLED:
             raise Killed
         answer = method(*args, **options)
-        self._note(name, args, answer)
+        self._on_call(name, args, answer)
         if fault is Fault.LOST:
             raise StoreUnavailable("the answer was lost")
         if fault is Fault.KILLED_AFTER:
@@ -125,7 +125,7 @@ class _FaultyEngine:
         return getattr(self._engine, name)
 
 
-def faulty(engine: Engine, wrap: Callable[[Store], Any]) -> Engine:
+def inject_faults(engine: Engine, wrap: Callable[[Store], Any]) -> Engine:
     """The engine with every handle to write wrapped."""
     # It has all the methods of an engine; those that it does not change are the engine's own.
     return cast(Engine, _FaultyEngine(engine, wrap))

@@ -16,11 +16,11 @@ from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.queue import Queue
 from forebay.domain.schedule import Schedule
 from forebay.errors import ConfigError
-from forebay.stores.opening import without_password
+from forebay.stores.opening import redact_url
 from forebay.stores.protocol import Engine, Reader, Store
 
 # What calls of a store change that outlasts the jobs.
-_CHANGED: Final = {
+_WRITES: Final = {
     "save_schedule": "schedule",
     "save_queue": "queue",
     "drop_queue": "queue",
@@ -29,7 +29,7 @@ _CHANGED: Final = {
 }
 
 
-class LentStore:
+class ScratchStore:
     """What a trial finds in a store and what it changes there. Once keys, documents, metrics and events
     cannot be taken back: they end by themselves, or stay."""
 
@@ -39,7 +39,7 @@ class LentStore:
         self._limits: dict[str, Limit] = {}
         self._changed: set[tuple[str, str]] = set()
 
-    def check(self) -> None:
+    def check_empty(self) -> None:
         """A test that is led to the wrong store must not touch it."""
         with closing(self._engine.reader()) as reader:
             found = {
@@ -51,15 +51,15 @@ class LentStore:
             self._limits = {limit.scope: limit for limit in reader.limits()}
         held = ", ".join(f"{count} {what}" for what, count in found.items() if count)
         if held:
-            shown = without_password(self._url)
+            shown = redact_url(self._url)
             raise ConfigError(f"{shown!r} holds {held}; a trial wants a store that is nobody's")
 
-    def note(self, operation: str, args: tuple[Any, ...], answer: Any) -> None:
+    def record_call(self, operation: str, args: tuple[Any, ...], answer: Any) -> None:
         """Hear of a call that has happened in the store."""
-        if operation in _CHANGED:
-            self._changed.add((_CHANGED[operation], _name(args[0])))
+        if operation in _WRITES:
+            self._changed.add((_WRITES[operation], _name_of(args[0])))
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Without jobs, and as it was in all that this trial has changed: others may have come meanwhile."""
         if not self._engine.features.is_shared:
             return
@@ -70,21 +70,21 @@ class LentStore:
                 if kind == "schedule":
                     store.drop_schedule(name)
                 elif kind == "queue":
-                    self._put_queue_back(store, QueueName(name))
+                    self._restore_queue(store, QueueName(name))
                 elif name in self._limits:
                     store.save_limit(self._limits[name])
                 else:
                     store.drop_limit(name)
 
-    def _put_queue_back(self, store: Store, name: QueueName) -> None:
+    def _restore_queue(self, store: Store, name: QueueName) -> None:
         was = self._queues.get(name, Queue(name=name))
         store.save_queue(name, msgspec.to_builtins(was.settings), state=was.state)
 
 
-def _name(changed: Schedule | Limit | str) -> str:
-    if isinstance(changed, Limit):
-        return changed.scope
-    return changed.name if isinstance(changed, Schedule) else changed
+def _name_of(record: Schedule | Limit | str) -> str:
+    if isinstance(record, Limit):
+        return record.scope
+    return record.name if isinstance(record, Schedule) else record
 
 
 def _stop_running(store: Store, reader: Reader) -> None:

@@ -13,11 +13,11 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from forebay.app.app import Forebay
 from forebay.app.bulk import sweep
-from forebay.app.consumer import new_worker
+from forebay.app.consumer import new_worker_id
 from forebay.app.firing import fire_due
-from forebay.app.schedules import declare
+from forebay.app.schedules import save_declared
 from forebay.app.task import Task
-from forebay.app.times import Length, length_ms
+from forebay.app.times import Duration, duration_ms
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import LIVE, JobState
@@ -25,22 +25,22 @@ from forebay.domain.queue import QueueState
 from forebay.errors import ConfigError, StoreUnavailable
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
-from forebay.testing.asserts import matching, stored_jobs, task_name, told
+from forebay.testing.asserts import describe_jobs, find_matching, load_jobs, task_name
 from forebay.testing.clock import ManualClock
 from forebay.testing.effects import Crash, Effects
-from forebay.testing.faults import FaultyStore, Killed, PlannedFaults, faulty
-from forebay.testing.lent import LentStore
-from forebay.testing.worker import TrialWorker, WorkerStep, awaited
+from forebay.testing.faults import FaultyStore, Killed, PlannedFaults, inject_faults
+from forebay.testing.lent import ScratchStore
+from forebay.testing.worker import TrialWorker, WorkerStep, run_coroutine
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 # These have no clock of their own, and take the one that they are given.
-_TAKE_A_CLOCK: Final = ("memory", "sqlite")
+_ACCEPT_CLOCK: Final = ("memory", "sqlite")
 # Time cannot be moved on a server, so the leases of one who is to die are short.
 _DYING_LEASE_MS: Final = 1_000
-_LOOK_AGAIN_MS: Final = 1_000
-_GIVE_NONE_OUT: Final = (QueueState.PAUSED, QueueState.DROPPED)
+_RECHECK_MS: Final = 1_000
+_UNCLAIMABLE: Final = (QueueState.PAUSED, QueueState.DROPPED)
 
 
 class Trial:
@@ -69,8 +69,8 @@ class Trial:
         self.app = app
         self.faults: PlannedFaults = PlannedFaults()
         self._url, self._inline = url, inline
-        self._manual = clock or ManualClock(SystemClock().now_ms())
-        self._effects = Effects(self._reach)
+        self._manual_clock = clock or ManualClock(SystemClock().now_ms())
+        self._effects = Effects(self._on_step)
         self._is_begun = False
         self._crash_after: WorkerStep | str | None = None
         self._is_dead = False
@@ -78,9 +78,9 @@ class Trial:
         self._before: tuple[Engine, Clock] | None = None
         self._engine: Engine
         self._store: Store
-        self._lent: LentStore
-        self._held: frozenset[JobId] = frozenset()
-        self._held_since = 0
+        self._scratch_store: ScratchStore
+        self._waiting: frozenset[JobId] = frozenset()
+        self._waiting_since = 0
 
     # Begin and end
 
@@ -88,17 +88,17 @@ class Trial:
         """Take the app over."""
         if self._before is not None:
             raise ConfigError("this trial has begun already")
-        self._engine = open_engine(self._url, clock=self._manual)
-        lent = LentStore(self._engine, self._url)
-        lent.check()
-        takes_clock = self._engine.features.name in _TAKE_A_CLOCK
-        clock: Clock = self._manual if takes_clock else SystemClock()
-        engine = faulty(self._engine, lambda store: FaultyStore(store, self.faults, lent.note))
+        self._engine = open_engine(self._url, clock=self._manual_clock)
+        lent = ScratchStore(self._engine, self._url)
+        lent.check_empty()
+        takes_clock = self._engine.features.name in _ACCEPT_CLOCK
+        clock: Clock = self._manual_clock if takes_clock else SystemClock()
+        engine = inject_faults(self._engine, lambda store: FaultyStore(store, self.faults, lent.record_call))
         # Before the app is touched: a store that cannot be opened leaves it as it is.
-        self._store, self._lent = engine.store(), lent
+        self._store, self._scratch_store = engine.store(), lent
         self._before = self.app.engine, self.app.clock
         self.app.engine, self.app.clock = engine, clock
-        self.app.client.move(engine, clock, self._inline_drain if self._inline else None)
+        self.app.client.switch_store(engine, clock, self._inline_drain if self._inline else None)
 
     def stop(self) -> None:
         """Give the app back as it was; stopping twice is fine."""
@@ -107,12 +107,12 @@ class Trial:
         before, self._before = self._before, None
         try:
             if self._is_begun:
-                self.app.registry.hooks.stop(awaited)
+                self.app.registry.hooks.stop(run_coroutine)
         finally:
             self.app.engine, self.app.clock = before
-            self.app.client.move(*before)
+            self.app.client.switch_store(*before)
             self._store.close()
-            self._lent.give_back()
+            self._scratch_store.restore()
 
     def __enter__(self) -> Self:
         self.start()
@@ -128,18 +128,18 @@ class Trial:
     @property
     def clock(self) -> ManualClock:
         """The time of the app and of its store."""
-        if self._engine.features.name not in _TAKE_A_CLOCK:
+        if self._engine.features.name not in _ACCEPT_CLOCK:
             raise ConfigError(
                 f"{self._engine.features.name} has a clock of its own; use pass_time, which waits"
             )
-        return self._manual
+        return self._manual_clock
 
-    def pass_time(self, length: Length, *, raises: bool = True) -> int:
+    def pass_time(self, length: Duration, *, raises: bool = True) -> int:
         """Let so much time pass (seconds, or a timedelta), and run what becomes due, each at its time; how
         many attempts that were. Raises as `drain` does."""
-        until = self._now() + length_ms("length", length)
-        attempts, self._held = self.drain(raises=raises), frozenset()
-        while (at := self._next_at()) is not None and at <= until:
+        until = self._now() + duration_ms("length", length)
+        attempts, self._waiting = self.drain(raises=raises), frozenset()
+        while (at := self._find_next_time()) is not None and at <= until:
             self._wait_until(at)
             attempts += self.drain(raises=raises)
         self._wait_until(until)
@@ -153,38 +153,38 @@ class Trial:
         self._sleep((at - self._now()) / 1_000)
 
     def _sleep(self, seconds: float) -> None:
-        if self._engine.features.name in _TAKE_A_CLOCK:
+        if self._engine.features.name in _ACCEPT_CLOCK:
             # In whole milliseconds, as the clock counts: a shorter pause would never pass.
-            self._manual.advance(ms=max(0, ceil(seconds * 1_000)))
+            self._manual_clock.advance(ms=max(0, ceil(seconds * 1_000)))
         else:
             sleep(max(0.0, seconds))
 
-    def _next_at(self) -> int | None:
+    def _find_next_time(self) -> int | None:
         """When there may be something to do; nothing is due now."""
-        jobs, now = stored_jobs(self.app, *LIVE), self._now()
+        jobs, now = load_jobs(self.app, *LIVE), self._now()
         ends = [at for job in jobs for at in (_due_at(job), job.expires_at) if at is not None and at > now]
         due = self._store.due_schedules(1)
         if due.next_due_ms is not None:
             ends.append(max(now + 1, due.now + due.next_due_ms))
-        if held := self._held_back(jobs, now):
-            ends.append(self._look_again_at(held, now))
+        if held := self._find_waiting(jobs, now):
+            ends.append(self._next_check_at(held, now))
         return min(ends, default=None)
 
-    def _held_back(self, jobs: Sequence[Job], now: int) -> frozenset[JobId]:
+    def _find_waiting(self, jobs: Sequence[Job], now: int) -> frozenset[JobId]:
         """What is due and does not run, and may do so by time alone. For a job that waits for another one, or
         in a queue that is paused, something else must happen first, and that is in our hand."""
         due = [job for job in jobs if job.state is not JobState.BLOCKED and _due_at(job) <= now]
         names = sorted({job.queue for job in due})
         queues = self.app.client.read(lambda reader: reader.queues(names)) if names else []
-        closed = {queue.name for queue in queues if queue.state in _GIVE_NONE_OUT}
+        closed = {queue.name for queue in queues if queue.state in _UNCLAIMABLE}
         return frozenset(job.id for job in due if job.queue not in closed)
 
-    def _look_again_at(self, held: frozenset[JobId], now: int) -> int:
+    def _next_check_at(self, waiting: frozenset[JobId], now: int) -> int:
         # Nobody can tell how long a limit holds it. The pause grows with the time in which nothing has
         # changed, so that a week costs some two hundred looks, and a rate is still met nearly on time.
-        if held != self._held:
-            self._held, self._held_since = held, now
-        return now + max(_LOOK_AGAIN_MS, (now - self._held_since) // 16)
+        if waiting != self._waiting:
+            self._waiting, self._waiting_since = waiting, now
+        return now + max(_RECHECK_MS, (now - self._waiting_since) // 16)
 
     # Work
 
@@ -196,7 +196,7 @@ class Trial:
         If a planned fault kills the worker this ends at once, and what the worker had is held until its lease
         is over.
         """
-        attempts, raised = self._drained()
+        attempts, raised = self._run_due()
         if raises and raised is not None:
             raise raised
         return attempts
@@ -204,13 +204,13 @@ class Trial:
     def _inline_drain(self) -> None:
         self.drain()
 
-    def _drained(self) -> tuple[int, BaseException | None]:
+    def _run_due(self) -> tuple[int, BaseException | None]:
         attempts, raised = 0, None
         self._begin()
         try:
             while True:
-                self._do_duties()
-                with self._working() as worker:
+                self._run_maintenance()
+                with self._open_worker() as worker:
                     made = worker.work()
                 attempts, raised = attempts + made, raised or worker.raised
                 if not made:
@@ -225,18 +225,18 @@ class Trial:
             raise ConfigError("this trial has not begun, or is over: use it as a context manager")
         if not self._is_begun:
             self._is_begun = True
-            self.app.registry.hooks.start(awaited)
+            self.app.registry.hooks.start(run_coroutine)
             definitions = self.app.registry.schedules.values()
             with closing(self._engine.reader()) as reader:
-                declare(self._store, reader, definitions, random.random, actor="trial")
+                save_declared(self._store, reader, definitions, random.random, actor="trial")
 
     @contextmanager
-    def _working(self) -> Iterator[TrialWorker]:
+    def _open_worker(self) -> Iterator[TrialWorker]:
         self._is_dead = False
         queues = sorted({*self.app.queues(), *self.app.counts()})
-        is_to_die = self._crash_after is not None and self._engine.features.name not in _TAKE_A_CLOCK
+        is_to_die = self._crash_after is not None and self._engine.features.name not in _ACCEPT_CLOCK
         lease_ms = _DYING_LEASE_MS if is_to_die else None
-        worker = TrialWorker(self.app, queues, self._reach, self._sleep, lease_ms)
+        worker = TrialWorker(self.app, queues, self._on_step, self._sleep, lease_ms)
         try:
             yield worker
         except Killed:
@@ -245,12 +245,12 @@ class Trial:
         finally:
             worker.close()
 
-    def _do_duties(self) -> None:
+    def _run_maintenance(self) -> None:
         """What workers do once a second, without waiting for its turn; what cannot be done now is done in the
         next round."""
-        if self._engine.features.does_duties:
+        if self._engine.features.runs_maintenance:
             return
-        store, sweeper = self._store, new_worker()
+        store, sweeper = self._store, new_worker_id()
         with suppress(StoreUnavailable):
             while sweep(store, sweeper, random.random):
                 pass
@@ -271,7 +271,7 @@ class Trial:
         crashes = len(self._effects.crashes)
         self._crash_after = after
         try:
-            attempts, _ = self._drained()
+            attempts, _ = self._run_due()
         finally:
             self._crash_after = None
         if len(self._effects.crashes) == crashes:
@@ -284,20 +284,22 @@ class Trial:
     def recover(self, *, raises: bool = True) -> int:
         """Let time pass until the leases of dead workers are over and their jobs are due again, and run them;
         how many attempts were made meanwhile. Raises as `drain` does."""
-        held = {job.id: job for job in stored_jobs(self.app, JobState.RUNNING)}
-        attempts = self._until(max((job.lease_expires_at or 0 for job in held.values()), default=0), raises)
+        held = {job.id: job for job in load_jobs(self.app, JobState.RUNNING)}
+        attempts = self._pass_time_until(
+            max((job.lease_expires_at or 0 for job in held.values()), default=0), raises
+        )
         # From the second crash on a job waits before it is run again.
         waiting = [
             job.run_at
             for job in self.app.client.jobs(list(held))
             if job is not None and job.state is JobState.RETRYING and job.attempt == held[job.id].attempt
         ]
-        return attempts + self._until(max(waiting, default=0), raises)
+        return attempts + self._pass_time_until(max(waiting, default=0), raises)
 
-    def _until(self, at: int, raises: bool) -> int:
+    def _pass_time_until(self, at: int, raises: bool) -> int:
         return self.pass_time(timedelta(milliseconds=max(0, at - self._now())), raises=raises)
 
-    def _reach(self, step: WorkerStep | str, job: Job) -> None:
+    def _on_step(self, step: WorkerStep | str, job: Job) -> None:
         if self._is_dead:
             raise Killed  # it is dead, though its task has caught what killed it
         self._steps[str(step)] = None
@@ -313,7 +315,7 @@ class Trial:
 
         monkeypatch.setattr(bank, "charge", trial.effect(bank.charge))
         """
-        return self._effects.watched(func, name or str(getattr(func, "__name__", func)))
+        return self._effects.watch(func, name or str(getattr(func, "__name__", func)))
 
     def assert_effects_once(self, *names: str) -> None:
         """Assert that each job has done each watched effect once, told apart by name and arguments, and that
@@ -322,7 +324,7 @@ class Trial:
 
     def jobs(self, *states: JobState) -> list[Job]:
         """The records of all jobs, or of those in these states, the oldest first."""
-        return stored_jobs(self.app, *states)
+        return load_jobs(self.app, *states)
 
     def assert_enqueued(
         self,
@@ -338,14 +340,14 @@ class Trial:
 
             trial.assert_enqueued(send_mail, {"to": "ada@example.com"}, queue="mail", count=1)
         """
-        found = matching(self.app, task, arguments, queue, states)
+        found = find_matching(self.app, task, arguments, queue, states)
         if found if count is None else len(found) == count:
             return found
         given = "" if arguments is None else f" with {dict(arguments)!r:.300}"
         where = "" if queue is None else f" in {queue}"
         wanted = "" if count is None else f" {count} times, but {len(found)} times"
         what = f"{task_name(task)}{given}{where} was not enqueued{wanted}"
-        raise AssertionError(f"{what}; {told(self.app, self.jobs(*states))}")
+        raise AssertionError(f"{what}; {describe_jobs(self.app, self.jobs(*states))}")
 
     def assert_not_enqueued(
         self,

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 from forebay.errors import ConfigError
 
 # What keeps one test process from another on one server.
-_OWN: Final = {
+_ISOLATION_OPTIONS: Final = {
     "postgresql": "schema",
     "postgres": "schema",
     "redis": "namespace",
@@ -36,7 +36,7 @@ def trial_url(store: str, folder: Path, name: str = "main") -> str:
     parts = urlsplit(store)
     if not parts.scheme:
         raise ConfigError(f"{store!r} is no store: write memory, sqlite or the address of a server")
-    option = _OWN.get(parts.scheme)
+    option = _ISOLATION_OPTIONS.get(parts.scheme)
     if option is None or option in dict(parse_qsl(parts.query)):
         return store
     return f"{store}{'&' if parts.query else '?'}{option}=forebay_test_{name}"

@@ -15,27 +15,27 @@ from typing import Any, Final, cast
 
 from forebay.app.app import Forebay
 from forebay.app.codec import VERSION
-from forebay.app.consumer import new_worker
+from forebay.app.consumer import new_worker_id
 from forebay.app.context import JobContext
-from forebay.app.saying import Pending
-from forebay.domain.gate import gates_of
+from forebay.app.saying import PendingStep
+from forebay.domain.gate import lanes_for_program
 from forebay.domain.job import Job, QueueName, WorkerId
-from forebay.domain.note import Step
+from forebay.domain.note import StepResult
 from forebay.domain.outcome import Discarded, Failed, Interrupted, Outcome
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import JobSignal, StoreUnavailable
-from forebay.stores.protocol import Exchange, Store, Want
+from forebay.stores.protocol import QueueClaim, SettleAndClaimResult, Store
 from forebay.testing.faults import Killed
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.executors.protocol import Executor, Sorts
+from forebay.worker.executors.protocol import Executor, ExecutorKinds
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Call, Invoke
-from forebay.worker.noting import Noting
-from forebay.worker.slots import Assignment, Kind, Slots
+from forebay.worker.invoke import Invoker, TaskInvocation
+from forebay.worker.noting import ProgressBuffer
+from forebay.worker.slots import Assignment, ExecutorKind, Slots
 
 OUTAGE_SECONDS: Final = 60.0
-MOST_ATTEMPTS: Final = 10_000
+MAX_ATTEMPTS: Final = 10_000
 
 
 class WorkerStep(StrEnum):
@@ -47,45 +47,45 @@ class WorkerStep(StrEnum):
     SETTLED = "settled"  # the store knows
 
 
-Reach = Callable[[WorkerStep | str, Job], None]
+OnStep = Callable[[WorkerStep | str, Job], None]
 
 
 class TrialWorker:
     """One worker with room for one job. `reach` hears of every step, and may raise `Killed`; `sleep` is how
     time passes while the store is away. With `lease_ms` its leases are of this length."""
 
-    kind = Kind.CALLS
+    kind = ExecutorKind.CALLS
 
     def __init__(
         self,
         app: Forebay,
         queues: Sequence[str],
-        reach: Reach,
+        on_step: OnStep,
         sleep: Callable[[float], None],
         lease_ms: int | None = None,
     ) -> None:
         self._registry, self._clock = app.registry, app.clock
-        self._reach, self._sleep = reach, sleep
+        self._on_step, self._sleep = on_step, sleep
         self._slots = Slots(1)
         self._inbox = Inbox()
-        self._invoke = Invoke(app.registry)
+        self._invoker = Invoker(app.registry)
         self._submitted: deque[Assignment] = deque()
-        self._id = new_worker()
-        self._store = cast(Store, _LeasesOf(lease_ms, app.engine.store()))
+        self._id = new_worker_id()
+        self._store = cast(Store, _FixedLeaseStore(lease_ms, app.engine.store()))
         # A task may say things on threads of its own.
-        self._turning = RLock()
+        self._tick_lock = RLock()
         self._coordinator = Coordinator(
             worker=WorkerInfo(id=self._id, queues=tuple(map(QueueName, queues))),
             store=self._store,
             slots=self._slots,
             inbox=self._inbox,
             executors=self,
-            duties=(),
+            maintenance_tasks=(),
             clock=app.clock,
             roll=random.random,
-            noting=_ToldAtOnce(self, app),
+            progress_buffer=_ImmediateProgress(self, app),
             hooks=app.registry.hooks,
-            is_measuring=False,
+            records_metrics=False,
         )
         self.raised: BaseException | None = None  # by the first task that has failed
 
@@ -94,11 +94,11 @@ class TrialWorker:
         the store was away for a minute."""
         attempts, waited = 0, 0.0
         while True:
-            pause = self.turn()
+            pause = self.tick()
             while self._submitted:
-                self._attempt(self._submitted.popleft())
+                self._run_attempt(self._submitted.popleft())
                 attempts, pause = attempts + 1, 0.0
-                if attempts > MOST_ATTEMPTS:
+                if attempts > MAX_ATTEMPTS:
                     raise AssertionError(f"{attempts} attempts were made, and there is always another job")
             if pause <= 0:
                 continue
@@ -109,47 +109,47 @@ class TrialWorker:
             self._sleep(pause)
             waited += pause
 
-    def turn(self) -> float:
-        with self._turning:
-            return self._coordinator.turn()
+    def tick(self) -> float:
+        with self._tick_lock:
+            return self._coordinator.tick()
 
-    def reach(self, step: WorkerStep | str, job: Job) -> None:
-        self._reach(step, job)
+    def report_step(self, step: WorkerStep | str, job: Job) -> None:
+        self._on_step(step, job)
 
-    def _attempt(self, one: Assignment) -> None:
-        self.reach(WorkerStep.CLAIMED, one.job)
-        if not one.take():
+    def _run_attempt(self, assignment: Assignment) -> None:
+        self.report_step(WorkerStep.CLAIMED, assignment.job)
+        if not assignment.acquire():
             return
         # What the job sets in context variables is its own affair.
-        outcome = copy_context().run(self._outcome, one)
+        outcome = copy_context().run(self._run_task, assignment)
         # One whose lease was nearly over is handed back, and comes again.
-        has_run = one.started_at is not None
+        has_run = assignment.started_at is not None
         if has_run:
-            self.reach(WorkerStep.RAN, one.job)
-        self._inbox.put(one, outcome)
-        self.turn()
-        if has_run and one not in list(self._slots):
-            self.reach(WorkerStep.SETTLED, one.job)
+            self.report_step(WorkerStep.RAN, assignment.job)
+        self._inbox.put(assignment, outcome)
+        self.tick()
+        if has_run and assignment not in list(self._slots):
+            self.report_step(WorkerStep.SETTLED, assignment.job)
 
-    def _outcome(self, one: Assignment) -> Outcome:
+    def _run_task(self, assignment: Assignment) -> Outcome:
         now = self._clock.monotonic()
-        if now > one.start_by or not one.began(now):
+        if now > assignment.start_by or not assignment.mark_started(now):
             return Interrupted(started=False)
-        self._invoke.announce(one)
-        call: Call | None = None
+        self._invoker.announce(assignment)
+        call: TaskInvocation | None = None
         value: Any = None
         raised: BaseException | None = None
         try:
-            call = self._invoke.prepared(one)
-            self.reach(WorkerStep.STARTED, one.job)
+            call = self._invoker.prepare(assignment)
+            self.report_step(WorkerStep.STARTED, assignment.job)
             value = call.func(*call.args, **call.kwargs)
             if call.task.is_async:
-                value = awaited(value)
+                value = run_coroutine(value)
         except (Killed, KeyboardInterrupt):
             raise
         except BaseException as exc:
             raised = exc
-        outcome = self._invoke.ended(one, call, value, raised)
+        outcome = self._invoker.make_outcome(assignment, call, value, raised)
         if isinstance(outcome, (Failed, Discarded)) and not isinstance(raised, JobSignal):
             self.raised = self.raised or raised
         return outcome
@@ -159,11 +159,11 @@ class TrialWorker:
     def executor(self, task: str) -> Executor:
         return cast("Executor", self)
 
-    def sorts(self, queue: QueueName) -> Sorts:
-        return frozenset([Kind.CALLS])
+    def queue_kinds(self, queue: QueueName) -> ExecutorKinds:
+        return frozenset([ExecutorKind.CALLS])
 
-    def gates(self) -> frozenset[str]:
-        return gates_of(self._registry, VERSION)
+    def known_lanes(self) -> frozenset[str]:
+        return lanes_for_program(self._registry, VERSION)
 
     def start(self) -> None:
         pass
@@ -179,42 +179,44 @@ class TrialWorker:
         self._store.close()
 
 
-class _LeasesOf:
+class _FixedLeaseStore:
     """A handle that claims for another time than jobs and queues say."""
 
     def __init__(self, lease_ms: int | None, store: Store) -> None:
         self._lease_ms = lease_ms
         self._store = store
 
-    def exchange(
+    def settle_and_claim(
         self,
         worker: WorkerId,
         settlements: Sequence[Settlement] = (),
-        wants: Sequence[Want] = (),
+        claims: Sequence[QueueClaim] = (),
         *others: Any,
-    ) -> Exchange:
-        chosen = [want._replace(lease_ms=self._lease_ms) for want in wants]
-        return self._store.exchange(worker, settlements, chosen, *others)
+    ) -> SettleAndClaimResult:
+        chosen = [want._replace(lease_ms=self._lease_ms) for want in claims]
+        return self._store.settle_and_claim(worker, settlements, chosen, *others)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
 
-class _ToldAtOnce(Noting):
+class _ImmediateProgress(ProgressBuffer):
     """What a job says is written while the job waits: nobody else would do it meanwhile."""
 
     def __init__(self, worker: TrialWorker, app: Forebay) -> None:
         super().__init__(app.clock, lambda: None, app.engine.reader)
         self._worker = worker
 
-    def keep(self, context: JobContext, step: Step, tell: Callable[[], object] | None = None) -> Pending:
-        pending = super().keep(context, step, tell)
-        self._worker.turn()
-        self._worker.reach(step.name, context.job)
+    def save_step(
+        self, context: JobContext, step: StepResult, on_saved: Callable[[], object] | None = None
+    ) -> PendingStep:
+        pending = super().save_step(context, step, on_saved)
+        self._worker.tick()
+        self._worker.report_step(step.name, context.job)
         return pending
 
 
-def awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine to its end, also for a test that is a coroutine itself: its loop waits meanwhile."""
     try:
         asyncio.get_running_loop()

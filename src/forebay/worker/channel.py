@@ -12,14 +12,14 @@ from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError
 from forebay.domain.worker import Command, WorkerInfo
-from forebay.stores.protocol import Cancel, Refusal
+from forebay.stores.protocol import LeaseRefusal, PendingCancel
 
-_RECEIVED: Final = 65_536
+_READ_BYTES: Final = 65_536
 # What waits for somebody who does not read; beyond it news that may be missed are not kept.
-_KEPT: Final = 1_048_576
+_MAX_UNSENT: Final = 1_048_576
 
 
-class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+class WorkerReady(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """A worker process has loaded its app and would like to begin. The store's address may hold a password:
     it is said here, as is the key for a service, and on no command line."""
 
@@ -32,13 +32,13 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
         return f"Hello({self.info.id})"
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, tag="said"):
+class StatusChanged(msgspec.Struct, frozen=True, kw_only=True, tag="said"):
     """What a worker says about itself now."""
 
     info: WorkerInfo
 
 
-class Retiring(msgspec.Struct, frozen=True, kw_only=True, tag="retiring"):
+class WorkerRetiring(msgspec.Struct, frozen=True, kw_only=True, tag="retiring"):
     """A worker claims nothing more and ends when its jobs have; somebody else should take its place,
     so many seconds from now."""
 
@@ -46,70 +46,70 @@ class Retiring(msgspec.Struct, frozen=True, kw_only=True, tag="retiring"):
     replace_after: float = 0.0
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
+class CommandAnswered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
     """What came of a command."""
 
     command_id: str
     text: str
 
 
-class Goodbye(msgspec.Struct, frozen=True, kw_only=True, tag="goodbye"):
+class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True, tag="goodbye"):
     """A worker has stopped in order; its process ends now."""
 
 
-class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
+class WorkerAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     """The supervisor keeps the worker's leases from now on."""
 
     is_paused: bool = False
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, tag="kept"):
+class LeasesRenewed(msgspec.Struct, frozen=True, kw_only=True, tag="kept"):
     """What a renewal has come to; `at` is when, in milliseconds since 1970, `since` when it was asked for, by
     CLOCK_MONOTONIC: whoever reads this late must not take a lease for fresher than it is."""
 
     at: int
     since: float
     renewed: tuple[Lease, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[LeaseRefusal, ...] = ()
 
 
-class InDoubt(msgspec.Struct, frozen=True, kw_only=True, tag="in_doubt"):
+class RenewalFailed(msgspec.Struct, frozen=True, kw_only=True, tag="in_doubt"):
     """These leases could not be renewed now; `failures` in a row."""
 
     leases: tuple[Lease, ...]
     failures: int
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
+class CancelsRequested(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
     """Somebody wants jobs stopped."""
 
-    cancels: tuple[Cancel, ...]
+    cancels: tuple[PendingCancel, ...]
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order"):
+class CommandSent(msgspec.Struct, frozen=True, kw_only=True, tag="order"):
     """An operator's command; whoever reads this after `until`, by CLOCK_MONOTONIC, leaves it alone."""
 
     command: Command
     until: float
 
 
-class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
+class StopWorker(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
     """Stop in order; 0 is at once."""
 
     drain: float
 
 
-class Pause(msgspec.Struct, frozen=True, kw_only=True, tag="pause"):
+class SetPaused(msgspec.Struct, frozen=True, kw_only=True, tag="pause"):
     """Claim nothing more for now, or begin again."""
 
     is_over: bool = False
 
 
-class Poke(msgspec.Struct, frozen=True, kw_only=True, tag="poke"):
+class WakeUp(msgspec.Struct, frozen=True, kw_only=True, tag="poke"):
     """Something may have come to the store: look."""
 
 
-class GivenUp(msgspec.Struct, frozen=True, kw_only=True, tag="given_up"):
+class JobMarkedDead(msgspec.Struct, frozen=True, kw_only=True, tag="given_up"):
     """The supervisor has moved a job of a dead process to the dead letters: call the error listeners."""
 
     job_id: JobId
@@ -120,20 +120,30 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True, tag="given_up"):
     error: AttemptError
 
 
-ToSupervisor = Hello | Said | Retiring | Answered | Goodbye
-ToWorker = Welcome | Kept | InDoubt | Asked | Order | Stop | Pause | Poke | GivenUp
-Heard = TypeVar("Heard")
+ToSupervisor = WorkerReady | StatusChanged | WorkerRetiring | CommandAnswered | WorkerStopped
+ToWorker = (
+    WorkerAccepted
+    | LeasesRenewed
+    | RenewalFailed
+    | CancelsRequested
+    | CommandSent
+    | StopWorker
+    | SetPaused
+    | WakeUp
+    | JobMarkedDead
+)
+MessageT = TypeVar("MessageT")
 
 # Each side understands only what is said to it; the rest is nonsense, like bytes that a task has written.
 TO_SUPERVISOR: Final[msgspec.json.Decoder[ToSupervisor]] = msgspec.json.Decoder(ToSupervisor)
 TO_WORKER: Final[msgspec.json.Decoder[ToWorker]] = msgspec.json.Decoder(ToWorker)
 
 
-class Channel(Generic[Heard]):
+class Channel(Generic[MessageT]):
     """One end, with what it understands. Sending never waits, because the other side may be stuck; what that
     does not take is kept and offered again with the next message or `flush`. A message is a line of JSON."""
 
-    def __init__(self, end: socket.socket, decoder: msgspec.json.Decoder[Heard]) -> None:
+    def __init__(self, end: socket.socket, decoder: msgspec.json.Decoder[MessageT]) -> None:
         self._end = end
         end.setblocking(False)
         self._lock = Lock()
@@ -148,7 +158,7 @@ class Channel(Generic[Heard]):
         """Say something; from any thread. Nothing is raised if the other side is gone: `receive` tells."""
         line = msgspec.json.encode(message) + b"\n"
         with self._lock:
-            if not may_be_missed or len(self._unsent) < _KEPT:
+            if not may_be_missed or len(self._unsent) < _MAX_UNSENT:
                 self._unsent += line
             self._flush()
 
@@ -166,12 +176,12 @@ class Channel(Generic[Heard]):
         except OSError:
             self._unsent.clear()  # gone, or closed on our side
 
-    def receive(self) -> list[Heard] | None:
+    def receive(self) -> list[MessageT] | None:
         """What has come since the last look; None when the other side is gone. Raises MsgspecError for
         what is not a message to this side."""
         is_over = False
         try:
-            while part := self._end.recv(_RECEIVED):
+            while part := self._end.recv(_READ_BYTES):
                 self._unread += part
             is_over = True
         except BlockingIOError:

@@ -13,7 +13,7 @@ from math import inf
 from types import FrameType
 from typing import Final, Protocol
 
-from forebay.domain.worker import Command, CommandKind, answer_as_kept
+from forebay.domain.worker import Command, CommandKind, truncate_answer
 from forebay.errors import ForebayError
 from forebay.stores.protocol import Store
 from forebay.worker.reporting import resident_memory
@@ -24,7 +24,7 @@ _TYPES_SHOWN: Final = 15
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Steered(Protocol):
+class ControlledWorker(Protocol):
     """What a command can do to a worker."""
 
     @property
@@ -46,66 +46,66 @@ class Control:
     store the answer. Nothing here waits for the coordinator: a worker that hangs still shows its stacks.
     """
 
-    def __init__(self, worker: Steered, slots: Slots) -> None:
+    def __init__(self, worker: ControlledWorker, slots: Slots) -> None:
         self._worker = worker
         self._slots = slots
-        self._unsaid: list[tuple[str, str]] = []
+        self._unanswered: list[tuple[str, str]] = []
 
-    def serve(self, store: Store, asked: list[Command]) -> None:
+    def serve(self, store: Store, commands: list[Command]) -> None:
         """Carry out commands that were just taken, and answer. An answer that the store did not take is
         offered again the next time; the command itself is not carried out again."""
-        self._unsaid += [(command.id, self.carry_out(command)) for command in asked]
-        while self._unsaid:
-            command_id, text = self._unsaid[0]
-            store.answer(command_id, text)
-            self._unsaid.pop(0)
+        self._unanswered += [(command.id, self.carry_out(command)) for command in commands]
+        while self._unanswered:
+            command_id, text = self._unanswered[0]
+            store.answer_command(command_id, text)
+            self._unanswered.pop(0)
 
     def carry_out(self, command: Command) -> str:
         """Do it; what came of it, in words. Never raises: whoever asked shall read what went wrong."""
         logger.info("asked to %s by %s", command.kind, command.actor or "somebody")
         try:
-            return self._done(command)
+            return self._execute(command)
         except ForebayError as exc:
             return f"refused: {exc}"
         except Exception as exc:
             logger.exception("a command to %s went wrong", command.kind)
             return f"failed: {type(exc).__name__}: {exc}"
 
-    def _done(self, command: Command) -> str:
+    def _execute(self, command: Command) -> str:
         worker, what = self._worker, command.queue or "all queues"
         match command.kind:
             case CommandKind.PAUSE:
                 worker.pause(command.queue)
-                return f"paused {what}; {self._runs()}"
+                return f"paused {what}; {self._describe_running()}"
             case CommandKind.RESUME:
                 worker.resume(command.queue)
                 return f"resumed {what}"
             case CommandKind.STOP:
                 worker.ask_to_stop(worker.drain_seconds)
-                return f"stopping; {self._runs()}, for up to {worker.drain_seconds:g} s"
+                return f"stopping; {self._describe_running()}, for up to {worker.drain_seconds:g} s"
             case CommandKind.DRAIN:
                 worker.ask_to_stop(inf)
-                return f"draining; {self._runs()}, for as long as it takes"
+                return f"draining; {self._describe_running()}, for as long as it takes"
             case CommandKind.HALT:
                 worker.stop_now()
                 return "halting; what runs is interrupted and handed back"
             case CommandKind.STACKS:
                 return stacks(self._slots)
 
-    def _runs(self) -> str:
+    def _describe_running(self) -> str:
         running = sum(one.is_running for one in self._slots)
         return "1 running job goes on" if running == 1 else f"{running} running jobs go on"
 
 
 def stacks(slots: Slots) -> str:
     """What this process does: its jobs, the stacks of its threads, and what its memory is full of."""
-    return answer_as_kept("\n".join(_parts(slots)))
+    return truncate_answer("\n".join(_stack_lines(slots)))
 
 
-def _parts(slots: Slots) -> Iterator[str]:
+def _stack_lines(slots: Slots) -> Iterator[str]:
     jobs = [one for one in slots if one.is_running]
     left = [one for one in slots.abandoned if one.ended_at is None]
-    seats = {getattr(one.seat, "thread", None): one for one in (*left, *jobs)}
+    seats = {getattr(one.slot, "thread", None): one for one in (*left, *jobs)}
     frames = sys._current_frames()
     yield f"{len(jobs)} running jobs, {len(frames)} threads, {resident_memory() // 2**20} MB resident"
     if left:
@@ -113,23 +113,23 @@ def _parts(slots: Slots) -> Iterator[str]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     # Threads that run a job first: they are what somebody is looking for, and a long text is cut at its end.
     for ident, frame in sorted(frames.items(), key=lambda pair: pair[0] not in seats):
-        yield f"\n{names.get(ident, 'a thread without a name')} ({ident}){_running(seats.get(ident))}"
-        yield _stack(frame)
+        yield f"\n{names.get(ident, 'a thread without a name')} ({ident}){_describe_job(seats.get(ident))}"
+        yield _format_stack(frame)
     for one in (*left, *jobs):
-        if hasattr(one.seat, "get_stack"):
-            yield f"\ncoroutine{_running(one)}"
-            yield from map(_stack, one.seat.get_stack(limit=1))
+        if hasattr(one.slot, "get_stack"):
+            yield f"\ncoroutine{_describe_job(one)}"
+            yield from map(_format_stack, one.slot.get_stack(limit=1))
     yield "\nobjects in memory, the most frequent"
     kinds = Counter(type(thing).__qualname__ for thing in gc.get_objects())
     yield from (f"{count:>9} {kind}" for kind, count in kinds.most_common(_TYPES_SHOWN))
 
 
-def _running(one: Assignment | None) -> str:
-    if one is None:
+def _describe_job(assignment: Assignment | None) -> str:
+    if assignment is None:
         return ""
-    verb = "runs" if one.abandoned_at is None else "was abandoned and runs"
-    return f" {verb} {one.job.task}, job {one.job.id}, attempt {one.job.attempt}"
+    verb = "runs" if assignment.abandoned_at is None else "was abandoned and runs"
+    return f" {verb} {assignment.job.task}, job {assignment.job.id}, attempt {assignment.job.attempt}"
 
 
-def _stack(frame: FrameType) -> str:
+def _format_stack(frame: FrameType) -> str:
     return "".join(traceback.format_stack(frame)).rstrip()

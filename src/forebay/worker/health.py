@@ -26,10 +26,10 @@ class HealthLog:
         self._clock = clock
         self._info = info
         self._depths = depths
-        self._began = clock.monotonic()
-        self._next_at = self._began + EVERY_SECONDS
+        self._started_at = clock.monotonic()
+        self._next_at = self._started_at + EVERY_SECONDS
 
-    def look(self) -> None:
+    def log_if_due(self) -> None:
         """Say it, if it is time and somebody listens."""
         now = self._clock.monotonic()
         if now < self._next_at:
@@ -37,14 +37,14 @@ class HealthLog:
         self._next_at = now + EVERY_SECONDS
         if not logger.isEnabledFor(logging.INFO):
             return
-        depths, info = self._asked(), self._info()
+        depths, info = self._load_depths(), self._info()
         answered = self._clock.monotonic()
         fields = {
             "worker_id": info.id,
             "state": info.state,
             "memory": info.memory,
             "cpu": info.cpu,
-            "up_seconds": round(now - self._began),
+            "up_seconds": round(now - self._started_at),
             "completed": info.completed,
             "failed": info.failed,
             "running": len(info.running),
@@ -66,7 +66,7 @@ class HealthLog:
             extra=fields,
         )
 
-    def _asked(self) -> dict[QueueName, int] | None:
+    def _load_depths(self) -> dict[QueueName, int] | None:
         try:
             return self._depths()
         except Exception as exc:  # a line in the log is not worth a worker, whatever a store does

@@ -7,12 +7,12 @@ from typing import Final
 
 from forebay.domain.job import WorkerId
 from forebay.domain.outcome import AttemptError, Completed, Failed, Outcome
-from forebay.stores.protocol import Standing, Store
+from forebay.stores.protocol import LeaseStatus, Store
 from forebay.worker.slots import Assignment
 
-Endings = list[tuple[Assignment, Outcome]]
+EndedAttempts = list[tuple[Assignment, Outcome]]
 
-LOOK_AGAIN_SECONDS: Final = 0.1
+RECHECK_SECONDS: Final = 0.1
 ROLLED_BACK: Final = Failed(
     AttemptError(
         type="RolledBack", message="the task has completed its job in a transaction that was not committed"
@@ -20,7 +20,9 @@ ROLLED_BACK: Final = Failed(
 )
 
 
-def looked_at(store: Store, worker: WorkerId, endings: Endings) -> tuple[Endings, Endings]:
+def split_settleable(
+    store: Store, worker: WorkerId, ended: EndedAttempts
+) -> tuple[EndedAttempts, EndedAttempts]:
     """What can be settled now, and what has to wait, because the transaction is open though its task has
     returned.
 
@@ -28,26 +30,28 @@ def looked_at(store: Store, worker: WorkerId, endings: Endings) -> tuple[Endings
     rolled back, what the task wanted has not happened, and the attempt has failed. One that has failed anyway
     may have left its transaction open too, and to settle it now would hold up all others.
     """
-    joined = [one.lease for one, outcome in endings if one.context.is_within or is_within(outcome)]
+    joined = [
+        one.lease for one, outcome in ended if one.context.is_completed_in_tx or is_completed_in_tx(outcome)
+    ]
     if not joined:
-        return endings, []
-    found = dict(zip(joined, store.standing(worker, joined), strict=True))
-    now: Endings = []
-    later: Endings = []
-    for one, outcome in endings:
+        return ended, []
+    found = dict(zip(joined, store.lease_status(worker, joined), strict=True))
+    now: EndedAttempts = []
+    later: EndedAttempts = []
+    for one, outcome in ended:
         standing = found.get(one.lease)
-        if standing is Standing.OPEN:
+        if standing is LeaseStatus.OPEN:
             later.append((one, outcome))
         else:
-            is_undone = standing is Standing.HELD and isinstance(outcome, Completed)
+            is_undone = standing is LeaseStatus.HELD and isinstance(outcome, Completed)
             now.append((one, ROLLED_BACK if is_undone else outcome))
     return now, later
 
 
-def is_within(outcome: Outcome) -> bool:
-    return isinstance(outcome, Completed) and outcome.is_within
+def is_completed_in_tx(outcome: Outcome) -> bool:
+    return isinstance(outcome, Completed) and outcome.is_in_caller_tx
 
 
-def look_at(waiting: Sequence[object], now: float) -> float:
+def next_check_at(waiting: Sequence[object], now: float) -> float:
     """When to look again at what has to wait."""
-    return now + LOOK_AGAIN_SECONDS if waiting else float("inf")
+    return now + RECHECK_SECONDS if waiting else float("inf")

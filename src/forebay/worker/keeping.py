@@ -19,7 +19,7 @@ HANGS_SECONDS: Final = 5.0
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Renewals(msgspec.Struct, frozen=True, kw_only=True):
+class RenewalHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker's renewals go. `failures` in a row, each five seconds of a call that hangs counting as
     one; `hangs_for` is how many seconds the present call has lasted, None when there is none; `succeeded_at`
     is the last success, in milliseconds since 1970."""
@@ -29,7 +29,7 @@ class Renewals(msgspec.Struct, frozen=True, kw_only=True):
     succeeded_at: int | None = None
 
 
-class Keeping:
+class RenewalMonitor:
     """Counts for two threads: one calls the store and may be stuck there, the other watches it.
 
     Whoever counts holds the lock, and the watcher looks whether the call still lasts while he holds it. So a
@@ -40,55 +40,55 @@ class Keeping:
         self._clock = clock
         self._lock = Lock()
         self._due: Sequence[Assignment] = ()
-        self._began: float | None = None
-        self._counted = 0
+        self._call_started_at: float | None = None
+        self._hangs_counted = 0
         self._failures = 0
         self._succeeded_at: int | None = None
 
     @property
-    def renewals(self) -> Renewals:
+    def renewals(self) -> RenewalHealth:
         with self._lock:
-            lasts = None if self._began is None else self._clock.monotonic() - self._began
-            return Renewals(failures=self._failures, hangs_for=lasts, succeeded_at=self._succeeded_at)
+            lasts = None if self._call_started_at is None else self._clock.monotonic() - self._call_started_at
+            return RenewalHealth(failures=self._failures, hangs_for=lasts, succeeded_at=self._succeeded_at)
 
     @contextmanager
-    def calling(self, due: Sequence[Assignment] = ()) -> Iterator[dict[Lease, str]]:
+    def track_call(self, due: Sequence[Assignment] = ()) -> Iterator[dict[Lease, str]]:
         """Around a store call that keeps these leases; those it refuses are put in, with the reason."""
         lost: dict[Lease, str] = {}
         with self._lock:
-            self._due, self._began, self._counted = due, self._clock.monotonic(), 0
+            self._due, self._call_started_at, self._hangs_counted = due, self._clock.monotonic(), 0
         try:
             yield lost
         except BaseException:
             with self._lock:
-                self._began = None
-                if not self._counted:
-                    self._count()
+                self._call_started_at = None
+                if not self._hangs_counted:
+                    self._record_failure()
             raise
         with self._lock:
-            self._began = None
+            self._call_started_at = None
             self._failures = 0
             self._succeeded_at = self._clock.now_ms()
             for one in due:
                 if one.lease in lost:
-                    one.context.tell_lost(lost[one.lease])
+                    one.context.mark_lease_lost(lost[one.lease])
                 else:
-                    one.context.tell_renewed(self._succeeded_at)
+                    one.context.mark_renewed(self._succeeded_at)
 
-    def look(self) -> None:
+    def check_hanging(self) -> None:
         """Notice a call that hangs, and tell those whose leases are in doubt because of it."""
         with self._lock:
-            if self._began is None:
+            if self._call_started_at is None:
                 return
-            lasts = self._clock.monotonic() - self._began
-            if lasts < HANGS_SECONDS * (self._counted + 1):
+            lasts = self._clock.monotonic() - self._call_started_at
+            if lasts < HANGS_SECONDS * (self._hangs_counted + 1):
                 return
-            self._counted += 1
-            self._count()
+            self._hangs_counted += 1
+            self._record_failure()
             failures = self._failures
         logger.warning("the store has not answered a renewal for %.0f s (%s in a row)", lasts, failures)
 
-    def _count(self) -> None:
+    def _record_failure(self) -> None:
         self._failures += 1
         for one in self._due:
-            one.context.tell_in_doubt()
+            one.context.mark_lease_in_doubt()

@@ -9,7 +9,7 @@ FIRST_SECONDS: Final = 0.001
 LENGTH_SECONDS: Final = 0.05
 
 
-class Lingering:
+class IdlePolling:
     """For stores that send one hint for several new jobs: what came after the hint is found by looking again,
     after 1, 2, 4, ... ms, for 50 ms in all."""
 

@@ -8,10 +8,10 @@ from forebay.app.metrics_recorder import MetricsRecorder
 from forebay.clock import Clock
 from forebay.domain.job import Job, WorkerId
 from forebay.stores.protocol import Store
-from forebay.telemetry.observing import End, Observers
+from forebay.telemetry.observing import Observers, SettledAttempt
 
 
-class Measuring:
+class MetricsReporter:
     """Counts what the coordinator sees, and tells the program's own observers. One that is not on does
     only the latter."""
 
@@ -21,29 +21,29 @@ class Measuring:
         self._observers = observers or Observers()
         self._recorder = MetricsRecorder(worker, clock) if is_on else None
 
-    def claimed(self, jobs: Sequence[Job], now: float) -> None:
+    def on_claimed(self, jobs: Sequence[Job], now: float) -> None:
         if self._recorder is not None:
-            self._recorder.claimed(jobs, now)
-        self._observers.claimed(jobs)
+            self._recorder.count_claimed(jobs, now)
+        self._observers.on_claimed(jobs)
 
-    def adopted(self, jobs: Sequence[Job], now: float) -> None:
+    def on_recovered(self, jobs: Sequence[Job], now: float) -> None:
         """These were claimed some time ago, which was not known."""
         if self._recorder is not None:
-            self._recorder.claimed(jobs, now, is_new=False)
-        self._observers.claimed(jobs)
+            self._recorder.count_claimed(jobs, now, is_new=False)
+        self._observers.on_claimed(jobs)
 
-    def ended(self, ends: Sequence[End], lost: Sequence[Job] = ()) -> None:
+    def on_settled(self, ends: Sequence[SettledAttempt], lost: Sequence[Job] = ()) -> None:
         """These attempts were settled, and those were refused, because their leases were lost."""
         if self._recorder is not None:
-            self._recorder.ended(ends)
-        self._observers.ended(ends)
-        self._observers.lost(lost)
+            self._recorder.count_ended(ends)
+        self._observers.on_settled(ends)
+        self._observers.on_lease_lost(lost)
 
-    def swept(self, ends: Sequence[End], store_ms: int) -> None:
+    def on_swept(self, ends: Sequence[SettledAttempt], store_ms: int) -> None:
         """These attempts of others were settled, at about this time of the store."""
         if self._recorder is not None:
-            self._recorder.swept(ends, store_ms)
-        self._observers.ended(ends)
+            self._recorder.count_swept(ends, store_ms)
+        self._observers.on_settled(ends)
 
     def record(self, store: Store) -> None:
         """Write what is over, if there is something."""

@@ -11,12 +11,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.app.context import JobContext
-from forebay.app.saying import Pending
+from forebay.app.saying import PendingStep
 from forebay.clock import Clock
 from forebay.domain.lease import Lease
-from forebay.domain.note import MAX_LINES, LogLine, Note, Progress, Step
+from forebay.domain.note import MAX_LINES, LogLine, Progress, ProgressUpdate, StepResult
 from forebay.interrupts import uninterrupted
-from forebay.stores.protocol import Reader, Refusal
+from forebay.stores.protocol import LeaseRefusal, Reader
 from forebay.worker.slots import Assignment
 
 EVERY_SECONDS: Final = 1.0
@@ -26,7 +26,7 @@ FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
-class Said:
+class AttemptBuffer:
     """The words of one attempt. The first three are filled by any thread and emptied by the coordinator; the
     others are the coordinator's own: what it has offered to the store and not heard about."""
 
@@ -51,7 +51,7 @@ class Said:
         self.context: JobContext = context
         self.progress: Progress | None = None
         self.lines: deque[LogLine] = deque(maxlen=MAX_LINES)
-        self.steps: deque[tuple[Step, Pending]] = deque()
+        self.steps: deque[tuple[StepResult, PendingStep]] = deque()
         self.is_over: bool = False
         self.has_ended: bool = False  # what is left goes with the settlement, and not before
         self.pause: float = 0.0
@@ -61,7 +61,7 @@ class Said:
         self.offered: Progress | None = None
         self.lines_taken: int = 0
         self.offered_lines: list[LogLine] = []
-        self.offered_steps: list[tuple[Step, Pending]] = []
+        self.offered_steps: list[tuple[StepResult, PendingStep]] = []
 
     def due_at(self) -> float:
         """From when on it may be written; a step at once, since somebody waits for it. A job that its task
@@ -70,9 +70,11 @@ class Said:
             return inf
         if self.steps or self.offered_steps:
             return self.paused_until
-        return inf if self.context.is_within else max(self.paused_until, self.sent_at + EVERY_SECONDS)
+        return (
+            inf if self.context.is_completed_in_tx else max(self.paused_until, self.sent_at + EVERY_SECONDS)
+        )
 
-    def note(self, lease: Lease) -> Note | None:
+    def build_update(self, lease: Lease) -> ProgressUpdate | None:
         """All that the store does not know yet, with what it may not have got the last time."""
         lines, steps = self.lines, self.steps
         # Numbered here, where there is one thread: the store knows by the number what it has got already.
@@ -84,7 +86,7 @@ class Said:
         self.offered = None if self.progress is self.sent else self.progress
         if not (self.offered or self.offered_lines or self.offered_steps):
             return None
-        return Note(
+        return ProgressUpdate(
             lease=lease,
             progress=self.offered,
             lines=tuple(self.offered_lines),
@@ -92,7 +94,7 @@ class Said:
             queue=self.context.job.queue,
         )
 
-    def answered(self, refused: str | None, now: float) -> None:
+    def confirm(self, refused: str | None, now: float) -> None:
         self.sent_at = now
         self.pause, self.paused_until = 0.0, -inf
         self.sent = self.offered or self.sent
@@ -109,7 +111,8 @@ class Said:
     def end(self, reason: str) -> None:
         """Nobody will write any more of it. Whoever waits, or comes too late, hears that.
 
-        First the flag, then the look; `Noting.keep` adds first and then looks at the flag. So a step is seen
+        First the flag, then the look; `ProgressBuffer.keep` adds first and then looks at the flag. So a step
+        is seen
         by one of the two, and being answered twice does it no harm.
         """
         self.is_over = True
@@ -118,7 +121,7 @@ class Said:
             pending.answer(reason)
 
 
-class Noting:
+class ProgressBuffer:
     """Collects words from any thread and hands them to the coordinator: latest progress, last lines, at most
     one write a second for each attempt, except for steps. Jobs that say nothing cost nothing.
 
@@ -128,40 +131,44 @@ class Noting:
     """
 
     def __init__(
-        self, clock: Clock, ring: Callable[[], None], open_reader: Callable[[], Reader] | None = None
+        self, clock: Clock, notify: Callable[[], None], open_reader: Callable[[], Reader] | None = None
     ) -> None:
         self._now = clock.monotonic
-        self._ring = ring
+        self._notify = notify
         self._open_reader = open_reader
-        self._said: dict[Lease, Said] = {}
-        self._news: dict[Lease, Said] = {}
-        self._offered: dict[Lease, Said] = {}
+        self._buffers: dict[Lease, AttemptBuffer] = {}
+        self._dirty: dict[Lease, AttemptBuffer] = {}
+        self._offered: dict[Lease, AttemptBuffer] = {}
         self._is_closed = False
 
     # Any thread
 
-    def say(self, context: JobContext, what: Progress | LogLine) -> None:
+    def add(self, context: JobContext, item: Progress | LogLine) -> None:
         """Keep this with the job, soon."""
-        if context.is_lost:  # a thread that a job has left behind would have the store asked without end
+        if (
+            context.is_lease_lost
+        ):  # a thread that a job has left behind would have the store asked without end
             return
         with uninterrupted:
-            lease, said = self._of(context)
-            if isinstance(what, Progress):
-                said.progress = what
+            lease, said = self._buffer_of(context)
+            if isinstance(item, Progress):
+                said.progress = item
             else:
-                said.lines.append(what)
-            if lease not in self._news:
-                self._news[lease] = said
-                self._ring()
+                said.lines.append(item)
+            if lease not in self._dirty:
+                self._dirty[lease] = said
+                self._notify()
 
-    def keep(self, context: JobContext, step: Step, tell: Callable[[], object] | None = None) -> Pending:
+    def save_step(
+        self, context: JobContext, step: StepResult, on_saved: Callable[[], object] | None = None
+    ) -> PendingStep:
         """Store a step; the answer comes when it is committed, or refused."""
         with uninterrupted:
-            lease, said = self._of(context)
-            pending = Pending(tell)
+            lease, said = self._buffer_of(context)
+            pending = PendingStep(on_saved)
             said.steps.append((step, pending))
-            self._news[lease] = said
-            self._ring()  # always: it may be listed already, for later
+            self._dirty[lease] = said
+            self._notify()  # always: it may be listed already, for later
             if said.is_over or self._is_closed:
                 pending.answer("the attempt is over")
         return pending
@@ -172,74 +179,74 @@ class Noting:
         if self._open_reader is None:
             return {}
         with uninterrupted, closing(self._open_reader()) as reader:
-            return {step.name: step.result for step in reader.notes(context.id).steps}
+            return {step.name: step.result for step in reader.progress(context.id).steps}
 
-    def _of(self, context: JobContext) -> tuple[Lease, Said]:
+    def _buffer_of(self, context: JobContext) -> tuple[Lease, AttemptBuffer]:
         lease = Lease(context.id, context.attempt)
-        return lease, self._said.get(lease) or self._said.setdefault(lease, Said(context))
+        return lease, self._buffers.get(lease) or self._buffers.setdefault(lease, AttemptBuffer(context))
 
     # The coordinator
 
-    def take(self, ended: Iterable[Assignment]) -> list[Note]:
+    def take_updates(self, ended: Iterable[Assignment]) -> list[ProgressUpdate]:
         """What is to be written now; all that is left of attempts that have ended."""
-        if not self._said:
+        if not self._buffers:
             return []
         now = self._now()
-        due = [lease for lease, said in list(self._news.items()) if said.due_at() <= now]
+        due = [lease for lease, said in list(self._dirty.items()) if said.due_at() <= now]
         ending = {one.lease for one in ended}
         for lease in (*due, *ending):
-            self._news.pop(lease, None)
-            if lease in self._said:
-                self._offered[lease] = said = self._said[lease]
+            self._dirty.pop(lease, None)
+            if lease in self._buffers:
+                self._offered[lease] = said = self._buffers[lease]
                 said.has_ended = said.has_ended or lease in ending
         for lease, said in list(self._offered.items()):
             # Offered in vain before, and locked since: all that this worker has to settle would wait for it.
             if lease not in ending and said.due_at() == inf:
-                self._news[lease] = self._offered.pop(lease)
-        notes = [(lease, said.note(lease)) for lease, said in self._offered.items()]
+                self._dirty[lease] = self._offered.pop(lease)
+        notes = [(lease, said.build_update(lease)) for lease, said in self._offered.items()]
         self._offered = {lease: self._offered[lease] for lease, note in notes if note is not None}
         return [note for _, note in notes if note is not None]
 
-    def kept(self, unnoted: Iterable[Refusal], busy: Collection[Lease] = ()) -> None:
+    def confirm(self, refused_updates: Iterable[LeaseRefusal], busy: Collection[Lease] = ()) -> None:
         """The store has answered what was taken: it keeps all but these, whose leases are lost. What is busy
         has no answer yet and is offered again later; the store knows it if it was kept after all.
 
         Without an answer nothing is lost: the next `take` offers it again, with what has come since. If only
         the answer was lost, the store knows these lines by their numbers.
         """
-        refused = {refusal.lease: refusal.reason for refusal in unnoted}
+        refused = {refusal.lease: refusal.reason for refusal in refused_updates}
         offered, self._offered = self._offered, {}
         now = self._now()
         for lease, said in offered.items():
             if lease in busy:
                 said.postpone(now)
-                self._news[lease] = said
+                self._dirty[lease] = said
                 continue
             reason = refused.get(lease)
             if reason is not None:
-                said.context.tell_lost(reason)  # first: whoever hears the answer may ask the context
-            said.answered(reason, now)
+                said.context.mark_lease_lost(reason)  # first: whoever hears the answer may ask the context
+            said.confirm(reason, now)
             if reason is not None:
                 self._forget(lease)
 
     def forget(self, ended: Iterable[Assignment]) -> None:
         """These attempts have ended and are settled."""
-        if self._said:
+        if self._buffers:
             for one in ended:
                 self._forget(one.lease)
 
     def _forget(self, lease: Lease) -> None:
-        said = self._said.pop(lease, None)
-        self._news.pop(lease, None)
+        said = self._buffers.pop(lease, None)
+        self._dirty.pop(lease, None)
         if said is not None:
             said.end("the attempt is over")
 
     def next_at(self) -> float:
         """When there will be something to write."""
-        return min((said.due_at() for said in list(self._news.values())), default=inf)
+        return min((said.due_at() for said in list(self._dirty.values())), default=inf)
 
     def close(self) -> None:
         """The worker has ended: nobody waits any longer."""
         self._is_closed = True
-        for said in list(self._said.values()):
+        for said in list(self._buffers.values()):
             said.end("the worker has stopped")

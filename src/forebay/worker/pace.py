@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-SURPLUS_SECONDS: Final = 0.1
-MOST: Final = 1_000
-KEPT: Final = 64
-UNEVEN: Final = 10
+PREFETCH_SECONDS: Final = 0.1
+MAX_PREFETCH: Final = 1_000
+MAX_SAMPLES: Final = 64
+MAX_SPREAD: Final = 10
 
 
-class Pace:
+class PrefetchPolicy:
     """Recent durations by task, and what they allow.
 
     A surplus keeps slots busy while the next claim is on its way, but a job that is claimed and waits is
@@ -22,21 +22,21 @@ class Pace:
 
     def __init__(self) -> None:
         self._durations: dict[str, deque[float]] = {}
-        self._limit = MOST
+        self._limit = MAX_PREFETCH
 
-    def note(self, task: str, seconds: float) -> None:
+    def record_duration(self, task: str, seconds: float) -> None:
         durations = self._durations.get(task)
         if durations is None:
-            durations = self._durations[task] = deque(maxlen=KEPT)
+            durations = self._durations[task] = deque(maxlen=MAX_SAMPLES)
         durations.append(seconds)
 
-    def start_again(self) -> None:
+    def reset(self) -> None:
         """A claimed job could not be started in time: no surplus now, and a smaller one for a while."""
         self._limit = 0
 
-    def surplus(self, tasks: Iterable[str], slots: int) -> int:
+    def prefetch_count(self, tasks: Iterable[str], slots: int) -> int:
         """How many jobs more than there are free slots may be claimed, if the next ones are like these."""
-        self._limit = min(MOST, max(self._limit * 2, 1))
+        self._limit = min(MAX_PREFETCH, max(self._limit * 2, 1))
         longest = 0.0
         for task in tasks:
             known = self._durations.get(task)
@@ -45,9 +45,9 @@ class Pace:
             longest = max(longest, sum(known) / len(known))
         if longest <= 0.0:
             return 0
-        return min(self._limit, int(SURPLUS_SECONDS * slots / longest))
+        return min(self._limit, int(PREFETCH_SECONDS * slots / longest))
 
 
 def _is_even(durations: deque[float]) -> bool:
     ordered = sorted(durations)
-    return ordered[len(ordered) * 95 // 100] <= UNEVEN * max(ordered[len(ordered) // 2], 0.000_1)
+    return ordered[len(ordered) * 95 // 100] <= MAX_SPREAD * max(ordered[len(ordered) // 2], 0.000_1)

@@ -34,31 +34,31 @@ from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
 
 # An id that a caller brings may have 200 characters, each of up to four bytes.
-LINE: Final = 1_024
+ROW_BYTES: Final = 1_024
 # Slots and surplus of the largest worker that we think of; only lines that were ever used take memory.
-LINES: Final = 65_536
+MAX_ROWS: Final = 65_536
 
-PLAYED: Final = -1.0
+STOPPED: Final = -1.0
 
 FREE: Final = 0
-HELD: Final = 1
+LEASED: Final = 1
 STARTED: Final = 2
 
 _STATE: Final = 0
-_WANTED: Final = 1
+_RETURN_REQUESTED: Final = 1
 _BODY: Final = Struct("=QdddH")  # attempt, leased at, length of the lease, time limit, length of the id
 _BODY_AT: Final = 8
-_LEASED: Final = Struct("=d")
+_LEASED_STRUCT: Final = Struct("=d")
 _LEASED_AT: Final = _BODY_AT + 8
-_STARTED: Final = Struct("=d")
+_STARTED_STRUCT: Final = Struct("=d")
 _STARTED_AT: Final = _BODY_AT + _BODY.size
-_ID_AT: Final = _STARTED_AT + _STARTED.size
+_ID_AT: Final = _STARTED_AT + _STARTED_STRUCT.size
 _HEADER: Final = Struct("=dQ")  # the coordinator's last turn, lines in use at most
-_KEPT: Final = Struct("=d")  # written by the supervisor alone
-_KEPT_AT: Final = 64
+_RENEWED_STRUCT: Final = Struct("=d")  # written by the supervisor alone
+_RENEWED_AT: Final = 64
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What a line says. Times are by CLOCK_MONOTONIC, which is one for all processes of a machine; lengths
     are seconds, `timeout` is infinite where there is none."""
 
@@ -69,58 +69,58 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float
     started_at: float | None
 
-    def is_within(self, now: float) -> bool:
+    def is_within_timeout(self, now: float) -> bool:
         """Whether the job runs and may still do so."""
         return self.started_at is not None and now < self.started_at + self.timeout
 
 
-class Line:
+class LeaseRow:
     """One line, as its worker sees it."""
 
-    __slots__ = ("_at", "_page")
+    __slots__ = ("_offset", "_table")
 
-    def __init__(self, page: Page, at: int) -> None:
-        self._page = page
-        self._at = at
+    def __init__(self, table: LeaseTable, offset: int) -> None:
+        self._table = table
+        self._offset = offset
 
     def start(self, now: float) -> bool:
         """The job begins; false if the supervisor wants it for others. The order of the lines matters."""
-        memory, at = self._page.memory, self._at
-        _STARTED.pack_into(memory, at + _STARTED_AT, now)
+        memory, at = self._table.memory, self._offset
+        _STARTED_STRUCT.pack_into(memory, at + _STARTED_AT, now)
         memory[at + _STATE] = STARTED
-        if memory[at + _WANTED]:
-            memory[at + _STATE] = HELD
+        if memory[at + _RETURN_REQUESTED]:
+            memory[at + _STATE] = LEASED
             return False
         return True
 
     def renew(self, leased_at: float) -> None:
         """The store has given this lease again."""
-        _LEASED.pack_into(self._page.memory, self._at + _LEASED_AT, leased_at)
+        _LEASED_STRUCT.pack_into(self._table.memory, self._offset + _LEASED_AT, leased_at)
 
     def free(self) -> None:
-        self._page.memory[self._at + _STATE] = FREE
-        self._page.free.append(self)
+        self._table.memory[self._offset + _STATE] = FREE
+        self._table.free_rows.append(self)
 
 
-class Page:
+class LeaseTable:
     """Shared memory with a header and lines. Written by one worker process, by its coordinator and, for a job
     that begins, by whoever runs it. Read by its supervisor, which writes nothing but wishes and the time of
     its last renewal."""
 
-    def __init__(self, descriptor: int, lines: int = LINES) -> None:
+    def __init__(self, descriptor: int, rows: int = MAX_ROWS) -> None:
         self.descriptor = descriptor
-        self.memory: mmap.mmap = mmap.mmap(descriptor, (lines + 1) * LINE)
-        self.free: list[Line] = []  # last in, first out: so few pages of memory are ever touched
-        self._lines = lines
+        self.memory: mmap.mmap = mmap.mmap(descriptor, (rows + 1) * ROW_BYTES)
+        self.free_rows: list[LeaseRow] = []  # last in, first out: so few pages of memory are ever touched
+        self._max_rows = rows
         self._used = 0
 
     @classmethod
-    def made(cls, lines: int = LINES) -> Page:
+    def create(cls, rows: int = MAX_ROWS) -> LeaseTable:
         """A new page that others can be given by its descriptor."""
-        descriptor = _anonymous_file()
+        descriptor = _create_anonymous_file()
         try:
-            os.ftruncate(descriptor, (lines + 1) * LINE)
-            return cls(descriptor, lines)
+            os.ftruncate(descriptor, (rows + 1) * ROW_BYTES)
+            return cls(descriptor, rows)
         except BaseException:
             os.close(descriptor)
             raise
@@ -128,78 +128,82 @@ class Page:
     # The worker's side
 
     @property
-    def kept_at(self) -> float:
+    def renewed_at(self) -> float:
         """When the supervisor has last renewed all that was due, and beaten for this worker; 0 before the
         first time. A time that is read half written costs one beat too many, or one that is a tick late."""
-        return float(_KEPT.unpack_from(self.memory, _KEPT_AT)[0])
+        return float(_RENEWED_STRUCT.unpack_from(self.memory, _RENEWED_AT)[0])
 
-    def turned(self, now: float) -> None:
+    def mark_tick(self, now: float) -> None:
         """The coordinator has played a turn."""
         _HEADER.pack_into(self.memory, 0, now, self._used)
 
-    def write(self, job: Job, leased_at: float) -> Line | None:
+    def write(self, job: Job, leased_at: float) -> LeaseRow | None:
         """A line for a lease that has just been taken. None when the page is full: such a lease is not
         renewed, and runs out if its job takes long."""
-        line = self.free.pop() if self.free else self._another()
+        line = self.free_rows.pop() if self.free_rows else self._allocate_row()
         if line is None:
             return None
-        at = line._at
+        at = line._offset
         name = job.id.encode()
         length = ((job.lease_expires_at or 0) - (job.started_at or 0)) / 1_000
         timeout = inf if job.timeout_ms is None else job.timeout_ms / 1_000
         memory = self.memory
-        memory[at + _WANTED] = 0
+        memory[at + _RETURN_REQUESTED] = 0
         _BODY.pack_into(memory, at + _BODY_AT, job.attempt, leased_at, length, timeout, len(name))
         memory[at + _ID_AT : at + _ID_AT + len(name)] = name
-        memory[at + _STATE] = HELD
+        memory[at + _STATE] = LEASED
         return line
 
-    def _another(self) -> Line | None:
-        if self._used >= self._lines:
+    def _allocate_row(self) -> LeaseRow | None:
+        if self._used >= self._max_rows:
             return None
         self._used += 1
         # Told at once: a reader looks no further than this.
-        _HEADER.pack_into(self.memory, 0, self.turned_at, self._used)
-        return Line(self, self._used * LINE)
+        _HEADER.pack_into(self.memory, 0, self.ticked_at, self._used)
+        return LeaseRow(self, self._used * ROW_BYTES)
 
     # The supervisor's side
 
     @property
-    def turned_at(self) -> float:
+    def ticked_at(self) -> float:
         """When the coordinator has played a turn; 0 before the first, and PLAYED when there are no more."""
         return float(_HEADER.unpack_from(self.memory, 0)[0])
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LeaseEntry]:
         """What all lines say that count."""
-        used = min(_HEADER.unpack_from(self.memory, 0)[1], self._lines)
-        read = (self._entry(number) for number in range(1, used + 1) if self.memory[number * LINE + _STATE])
+        used = min(_HEADER.unpack_from(self.memory, 0)[1], self._max_rows)
+        read = (
+            self._read_entry(number)
+            for number in range(1, used + 1)
+            if self.memory[number * ROW_BYTES + _STATE]
+        )
         return [entry for entry in read if entry is not None]
 
-    def kept(self, now: float) -> None:
+    def mark_renewed(self, now: float) -> None:
         """Say that all leases which were due at this time are renewed, and that the worker has beaten."""
-        _KEPT.pack_into(self.memory, _KEPT_AT, now)
+        _RENEWED_STRUCT.pack_into(self.memory, _RENEWED_AT, now)
 
-    def want(self, entry: Entry) -> None:
+    def request_return(self, entry: LeaseEntry) -> None:
         """Say that a job which has not begun shall not begin."""
-        self.memory[entry.number * LINE + _WANTED] = 1
+        self.memory[entry.number * ROW_BYTES + _RETURN_REQUESTED] = 1
 
-    def has_begun(self, entry: Entry) -> bool:
+    def is_started(self, entry: LeaseEntry) -> bool:
         """Whether the job of this entry has begun, or the line is not its own any more."""
-        now = self._entry(entry.number)
+        now = self._read_entry(entry.number)
         return now is None or now.lease != entry.lease or now.started_at is not None
 
-    def _entry(self, number: int) -> Entry | None:
-        at = number * LINE
-        copy = self.memory[at : at + LINE]
-        if copy[_STATE] not in (HELD, STARTED) or copy != self.memory[at : at + LINE]:
+    def _read_entry(self, number: int) -> LeaseEntry | None:
+        at = number * ROW_BYTES
+        copy = self.memory[at : at + ROW_BYTES]
+        if copy[_STATE] not in (LEASED, STARTED) or copy != self.memory[at : at + ROW_BYTES]:
             return None
         attempt, leased_at, length, timeout, size = _BODY.unpack_from(copy, _BODY_AT)
         try:
             name = copy[_ID_AT : _ID_AT + size].decode()
         except UnicodeDecodeError:
             return None  # half written
-        started_at = _STARTED.unpack_from(copy, _STARTED_AT)[0] if copy[_STATE] == STARTED else None
-        return Entry(
+        started_at = _STARTED_STRUCT.unpack_from(copy, _STARTED_AT)[0] if copy[_STATE] == STARTED else None
+        return LeaseEntry(
             number=number,
             lease=Lease(JobId(name), attempt),
             leased_at=leased_at,
@@ -215,7 +219,7 @@ class Page:
             os.close(self.descriptor)
 
 
-def _anonymous_file() -> int:
+def _create_anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("forebay-page")
     import tempfile  # noqa: PLC0415 - brings a megabyte along, and few systems need it

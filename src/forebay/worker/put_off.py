@@ -11,7 +11,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.outcome import Outcome
 from forebay.worker.slots import Assignment, Slots
 
-Endings = list[tuple[Assignment, Outcome]]
+EndedAttempts = list[tuple[Assignment, Outcome]]
 
 FIRST_SECONDS: Final = 0.1
 LONGEST_SECONDS: Final = 2.0
@@ -21,7 +21,7 @@ MAX_WITHOUT_SLOT: Final = 100
 MAX_OFFERED: Final = 10
 
 
-class PutOff:
+class DeferredSettlements:
     """Endings whose settlement needs what another transaction holds. Their leases are renewed.
 
     Their code has ended, so they give back their executor slots: a transaction may stay open for hours, and
@@ -34,43 +34,43 @@ class PutOff:
     def __init__(self, slots: Slots, clock: Clock) -> None:
         self._slots = slots
         self._clock = clock
-        self._endings: Endings = []
+        self._attempts: EndedAttempts = []
         self._seconds = FIRST_SECONDS
         self.next_at: float = inf
 
     def __len__(self) -> int:
-        return len(self._endings)
+        return len(self._attempts)
 
     @property
     def unwritten(self) -> int:
         """How many of them are results of jobs that have run; the rest were handed back."""
-        return sum(one.started_at is not None for one, _ in self._endings)
+        return sum(one.started_at is not None for one, _ in self._attempts)
 
-    def due(self) -> Endings:
+    def due(self) -> EndedAttempts:
         """Return the endings to offer again now. They stay here until `keep` receives the answer."""
-        return self._endings[:MAX_OFFERED] if self._clock.monotonic() >= self.next_at else []
+        return self._attempts[:MAX_OFFERED] if self._clock.monotonic() >= self.next_at else []
 
-    def keep(self, endings: Endings, busy: Collection[Lease]) -> Endings:
+    def defer_busy(self, ended: EndedAttempts, busy: Collection[Lease]) -> EndedAttempts:
         """Take note of an answer about these: keep those that are still busy, and return the others."""
-        ours = {one.lease for one, _ in endings}
-        others = [end for end in self._endings if end[0].lease not in ours]
-        is_repeat = len(others) < len(self._endings)
-        still = [end for end in endings if end[0].lease in busy]
+        ours = {one.lease for one, _ in ended}
+        others = [end for end in self._attempts if end[0].lease not in ours]
+        is_repeat = len(others) < len(self._attempts)
+        still = [end for end in ended if end[0].lease in busy]
         for one, _ in still:
             one.conclude()  # also one that was handed back: no request to stop may reach it
-            one.is_stuck = False  # as if it were settled: `Wear` counts threads, not leases
-        self._endings = others + still  # to the back, so that all take turns
+            one.is_stuck = False  # as if it were settled: `ThreadHealth` counts threads, not leases
+        self._attempts = others + still  # to the back, so that all take turns
         if still:
             self._seconds = min(LONGEST_SECONDS, self._seconds * 2) if is_repeat else FIRST_SECONDS
             self.next_at = self._clock.monotonic() + self._seconds
-        elif not self._endings:
+        elif not self._attempts:
             self.next_at = inf
         self._vacate()
-        return [end for end in endings if end[0].lease not in busy]
+        return [end for end in ended if end[0].lease not in busy]
 
     def _vacate(self) -> None:
         """Give back executor slots. An abandoned attempt keeps its own: its code still runs."""
-        ended = [one for one, _ in self._endings if one.abandoned_at is None]
+        ended = [one for one, _ in self._attempts if one.abandoned_at is None]
         room = MAX_WITHOUT_SLOT - sum(not one.slots_taken for one in ended)
         for one in [one for one in ended if one.slots_taken][: max(room, 0)]:
             self._slots.vacate(one)

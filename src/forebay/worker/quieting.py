@@ -7,7 +7,7 @@ from typing import Protocol
 from forebay.domain.worker import WorkerInfo
 
 
-class Pausable(Protocol):
+class PausableWorker(Protocol):
     @property
     def info(self) -> WorkerInfo: ...
 
@@ -16,18 +16,18 @@ class Pausable(Protocol):
     def resume(self, queue: str | None = None) -> None: ...
 
 
-class Quieting:
+class SignalPause:
     """Pauses all queues of a worker, and later resumes those: not what an operator had paused before."""
 
-    def __init__(self, worker: Pausable) -> None:
+    def __init__(self, worker: PausableWorker) -> None:
         self._worker = worker
-        self._quieted: set[str] = set()
+        self._paused_queues: set[str] = set()
 
     def pause(self) -> None:
         info = self._worker.info
-        self._quieted |= set(info.queues) - set(info.paused)
+        self._paused_queues |= set(info.queues) - set(info.paused)
         self._worker.pause()
 
     def resume(self) -> None:
-        while self._quieted:
-            self._worker.resume(self._quieted.pop())
+        while self._paused_queues:
+            self._worker.resume(self._paused_queues.pop())

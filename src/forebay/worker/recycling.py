@@ -10,15 +10,15 @@ import msgspec
 
 from forebay.clock import Clock
 from forebay.errors import ConfigError
-from forebay.worker.slots import Kind, Slots
+from forebay.worker.slots import ExecutorKind, Slots
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 STUCK_DRAIN_SECONDS: Final = 25.0
 MAX_ABANDONED: Final = 16
 MEGABYTE: Final = 1_048_576
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker process may come to before it is replaced; None for no limit. Memory is what is
     resident, in megabytes, age is seconds."""
 
@@ -40,13 +40,13 @@ class Retirement(NamedTuple):
     drain: float = inf
 
 
-def check_abandoned(most: int) -> None:
+def check_abandoned(max_abandoned: int) -> None:
     """Raise ConfigError if this cannot be a number of abandoned threads."""
-    if most < 0:
-        raise ConfigError(f"max_abandoned must be a number from 0 on, not {most}")
+    if max_abandoned < 0:
+        raise ConfigError(f"max_abandoned must be a number from 0 on, not {max_abandoned}")
 
 
-class Wear:
+class ThreadHealth:
     """Threads that cannot be used any more, because what they run does not stop. Asked from any thread."""
 
     def __init__(self, slots: Slots, max_abandoned: int = MAX_ABANDONED) -> None:
@@ -63,30 +63,30 @@ class Wear:
             return Retirement("its event loop is blocked by a task beyond its time limit")
         # A thread cannot be killed. When every one of them runs a job that does not listen, nothing else will
         # ever run here; and since such jobs may never end, they get no more than the time of a drain.
-        stuck = sum(one.is_stuck and one.kind is Kind.CALLS for one in self._slots)
-        if stuck < max(self._slots.sizes[Kind.CALLS], 1):
+        stuck = sum(one.is_stuck and one.kind is ExecutorKind.CALLS for one in self._slots)
+        if stuck < max(self._slots.sizes[ExecutorKind.CALLS], 1):
             return None
         return Retirement("each of its threads runs a job that does not stop", STUCK_DRAIN_SECONDS)
 
 
-class Recycling:
+class Recycler:
     """Asked by the coordinator's thread after each turn; looks once a second, and at once for jobs."""
 
     def __init__(
         self,
-        limits: Limits,
+        limits: ProcessLimits,
         slots: Slots,
         clock: Clock,
         memory: Callable[[], int],
-        wear: Wear | None = None,
+        thread_health: ThreadHealth | None = None,
     ) -> None:
-        """Without `wear` a worn process goes on, because nothing would replace it."""
+        """Without `thread_health` a worn process goes on, because nothing would replace it."""
         self._limits = limits
-        self._wear = wear
+        self._thread_health = thread_health
         self._slots = slots
         self._clock = clock
         self._memory = memory
-        self._began = self._look_at = clock.monotonic()
+        self._started_at = self._check_at = clock.monotonic()
 
     def due(self) -> Retirement | None:
         """Whether this process should end now."""
@@ -94,13 +94,13 @@ class Recycling:
         if most is not None and ended >= most:
             return Retirement(f"it has run {ended} jobs")
         now = self._clock.monotonic()
-        if now < self._look_at:
+        if now < self._check_at:
             return None
-        self._look_at = now + LOOK_SECONDS
-        return self._by_age(now) or self._by_memory() or self._by_wear()
+        self._check_at = now + CHECK_SECONDS
+        return self._by_age(now) or self._by_memory() or self._by_thread_health()
 
     def _by_age(self, now: float) -> Retirement | None:
-        most, age = self._limits.max_age, now - self._began
+        most, age = self._limits.max_age, now - self._started_at
         if most is None or age < most:
             return None
         return Retirement(f"it has run for {age:.0f} s")
@@ -112,5 +112,5 @@ class Recycling:
         used = self._memory() / MEGABYTE
         return Retirement(f"it uses {used:.0f} MB of memory") if used >= most else None
 
-    def _by_wear(self) -> Retirement | None:
-        return None if self._wear is None else self._wear.reason()
+    def _by_thread_health(self) -> Retirement | None:
+        return None if self._thread_health is None else self._thread_health.reason()

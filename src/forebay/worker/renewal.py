@@ -10,26 +10,26 @@ from typing import Final
 from forebay.clock import Clock
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import Cancel, Engine, Store
-from forebay.telemetry.timing import timed
+from forebay.stores.protocol import Engine, PendingCancel, Store
+from forebay.telemetry.timing import log_durations
 from forebay.worker.control import Control
-from forebay.worker.keeping import Keeping, Renewals
+from forebay.worker.keeping import RenewalHealth, RenewalMonitor
 from forebay.worker.slots import Assignment, Slots
 
 TICK_SECONDS: Final = 0.25
 SLOWEST_SECONDS: Final = 2.0
 WATCH_SECONDS: Final = 0.5
 COMMANDS_SECONDS: Final = 1.0
-MISSED_BEATS: Final = 2
+MISSED_HEARTBEATS: Final = 2
 JOIN_SECONDS: Final = 5.0
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 # Handles of workers that could not say that they have stopped while their jobs still run; see `stop`.
-left_open: Final[list[Store]] = []
+unclosed_stores: Final[list[Store]] = []
 
 
-class Renewal:
+class LeaseRenewal:
     """Renews each lease after a third of its length or ten seconds, and says that the worker is alive.
 
     A store call cannot be called off, and a store that is locked may hold one for long. So a second thread
@@ -43,38 +43,38 @@ class Renewal:
         worker: WorkerInfo,
         slots: Slots,
         clock: Clock,
-        tell: Callable[[tuple[Cancel, ...]], None],
+        on_cancels: Callable[[tuple[PendingCancel, ...]], None],
         report: Callable[[], WorkerInfo] | None = None,
         control: Control | None = None,
-        watch: Callable[[], None] = lambda: None,
+        on_watch: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._worker = worker
         self._slots = slots
         self._clock = clock
-        self._tell = tell
+        self._on_cancels = on_cancels
         self._report = report or (lambda: worker)
         self._control = control
-        self._also_watch = watch
+        self._on_watch = on_watch
         self._commands_at = 0.0
-        self._beaten_at = clock.monotonic()
+        self._heartbeat_sent_at = clock.monotonic()
         self._stop = Event()
-        self._beat_at = 0.0
+        self._next_heartbeat_at = 0.0
         self._store: Store | None = None
-        self._keeping = Keeping(clock)
+        self._monitor = RenewalMonitor(clock)
         self._thread = Thread(target=self._run, name="forebay-renewal", daemon=True)
         self._watcher = Thread(target=self._watch, name="forebay-renewal-watch", daemon=True)
 
     @property
-    def renewals(self) -> Renewals:
+    def renewals(self) -> RenewalHealth:
         """How it goes."""
-        return self._keeping.renewals
+        return self._monitor.renewals
 
     def start(self) -> None:
         """Open the handle and beat once, so that from the first claim on a death is noticed."""
-        self._store = timed(self._engine.store(), self._clock)
+        self._store = log_durations(self._engine.store(), self._clock)
         try:
-            self._beat(self._store)
+            self._send_heartbeat(self._store)
             self._thread.start()
             self._watcher.start()
         except BaseException:
@@ -97,13 +97,13 @@ class Renewal:
         if self._thread.is_alive():
             logger.warning("worker %s stays on the list until the store answers", self._worker.id)
 
-    def _leave(self) -> None:
+    def _deregister(self) -> None:
         store, self._store = self._store, None
         if store is None:
             return
         is_forgotten = False
         try:
-            store.forget_worker(self._worker.id)
+            store.remove_worker(self._worker.id)
             is_forgotten = True
         except StoreUnavailable as exc:
             logger.warning("worker %s stays on the list for now: %s", self._worker.id, exc)
@@ -113,19 +113,19 @@ class Renewal:
             else:
                 # A worker on the list whose handle is closed is taken for dead, and its jobs are given to
                 # others at once, while they still run here. The end of the process frees the handle.
-                left_open.append(store)
+                unclosed_stores.append(store)
 
     def _run(self) -> None:
         pause = TICK_SECONDS
         while not self._stop.wait(pause):
             # A store in trouble is not asked more and more; two seconds are little beside a lease.
-            pause = TICK_SECONDS if self._went_well() else min(pause * 2, SLOWEST_SECONDS)
+            pause = TICK_SECONDS if self._try_renew_due() else min(pause * 2, SLOWEST_SECONDS)
         try:
-            self._leave()
+            self._deregister()
         except Exception:
             logger.exception("worker %s could not be taken off the list", self._worker.id)
 
-    def _went_well(self) -> bool:
+    def _try_renew_due(self) -> bool:
         try:
             self.renew_due()
         except StoreUnavailable as exc:
@@ -140,8 +140,8 @@ class Renewal:
 
     def _watch(self) -> None:
         while not self._stop.wait(WATCH_SECONDS):
-            self._keeping.look()
-            self._also_watch()
+            self._monitor.check_hanging()
+            self._on_watch()
 
     def renew_due(self) -> None:
         """Renew what is due; beat if it is time."""
@@ -151,54 +151,54 @@ class Renewal:
         due = [one for one in self._slots if now >= one.renew_at]
         if due:
             self._renew(self._store, due, now)
-        if self._clock.monotonic() >= self._beat_at:
-            with self._keeping.calling():
-                self._beat(self._store)
+        if self._clock.monotonic() >= self._next_heartbeat_at:
+            with self._monitor.track_call():
+                self._send_heartbeat(self._store)
         if self._control is not None and now >= self._commands_at:
             self._commands_at = now + COMMANDS_SECONDS
-            with self._keeping.calling():
+            with self._monitor.track_call():
                 self._control.serve(self._store, self._store.take_commands([self._worker.id]))
 
-    def beat_soon(self) -> None:
+    def request_heartbeat(self) -> None:
         """Something has changed that others should see: beat with the next tick. From any thread."""
-        self._beat_at = 0.0
+        self._next_heartbeat_at = 0.0
 
-    def look_soon(self) -> None:
+    def request_command_poll(self) -> None:
         """Somebody may have sent a command: look with the next tick. From any thread."""
         self._commands_at = 0.0
 
     def _renew(self, store: Store, due: Sequence[Assignment], now: float) -> None:
-        with self._keeping.calling(due) as lost:
+        with self._monitor.track_call(due) as lost:
             answer = store.renew(self._worker.id, [one.lease for one in due])
             lost.update((refusal.lease, refusal.reason) for refusal in answer.refused)
         for one in due:
             if one.lease in lost:
-                one.lost()
+                one.mark_lost()
             else:
-                one.renewed(now)
-        self._tell(answer.cancels)
+                one.mark_renewed(now)
+        self._on_cancels(answer.cancels)
 
-    def _beat(self, store: Store) -> None:
+    def _send_heartbeat(self, store: Store) -> None:
         # First the time, then the report: a change after the report asks for another beat, and is not lost.
-        self._beat_at = self._clock.monotonic() + self._worker.beat_ms / 1_000
+        self._next_heartbeat_at = self._clock.monotonic() + self._worker.heartbeat_ms / 1_000
         try:
-            store.beat(self._report())
+            store.heartbeat(self._report())
         except BaseException:
-            self._beat_at = 0.0
+            self._next_heartbeat_at = 0.0
             raise
-        self._beaten_at = self._clock.monotonic()
+        self._heartbeat_sent_at = self._clock.monotonic()
 
-    def turned(self) -> None:
+    def mark_tick(self) -> None:
         """The coordinator has played a turn; only a supervisor wants to know."""
 
-    def turned_last(self) -> None:
+    def mark_last_tick(self) -> None:
         """The coordinator plays no more."""
 
-    def retiring(self, reason: str, replace_after: float = 0.0) -> None:
+    def announce_retirement(self, reason: str, replace_after: float = 0.0) -> None:
         """This worker will end when its jobs have; only a supervisor replaces it."""
 
     @property
-    def is_beating(self) -> bool:
+    def is_heartbeat_fresh(self) -> bool:
         """Whether others know that this worker is alive: it has not missed two beats."""
-        missing = self._clock.monotonic() - self._beaten_at
-        return missing < MISSED_BEATS * self._worker.beat_ms / 1_000
+        missing = self._clock.monotonic() - self._heartbeat_sent_at
+        return missing < MISSED_HEARTBEATS * self._worker.heartbeat_ms / 1_000

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from forebay.clock import Clock
 from forebay.domain.job import QueueName
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo, WorkerState
-from forebay.worker.executors.memory import most_resident, resident
-from forebay.worker.keeping import Renewals
-from forebay.worker.recycling import Wear
+from forebay.worker.executors.memory import peak_resident_bytes, resident_bytes
+from forebay.worker.keeping import RenewalHealth
+from forebay.worker.recycling import ThreadHealth
 from forebay.worker.slots import Slots
-from forebay.worker.steering import Steering
+from forebay.worker.steering import QueueWeights
 from forebay.worker.watchdog import Watchdog
 
 LOAD_SECONDS: Final = 1.0
@@ -28,30 +28,30 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     threads are abandoned than it may replace."""
 
     info: WorkerInfo
-    renewals: Renewals
+    renewals: RenewalHealth
     depths: dict[QueueName, int] | None = None
     is_healthy: bool = True
 
 
-class Reporting:
+class StatusReporter:
     """Made by the worker; asked from any thread."""
 
     def __init__(
         self,
         worker: WorkerInfo,
         slots: Slots,
-        steering: Steering,
+        queue_weights: QueueWeights,
         watchdog: Watchdog,
         clock: Clock,
-        wear: Wear | None = None,
+        thread_health: ThreadHealth | None = None,
     ) -> None:
         self._worker = worker
-        self.wear: Wear = wear or Wear(slots)
+        self.thread_health: ThreadHealth = thread_health or ThreadHealth(slots)
         self._slots = slots
-        self._steering = steering
+        self._queue_weights = queue_weights
         self._watchdog = watchdog
         self._clock = clock
-        self._load = Load(clock)
+        self._cpu_load = CpuLoad(clock)
         self.stop_by = inf  # by the monotonic clock; when a stop should be over
         self.phase = WorkerState.STARTING  # WORKING while neither its begin nor its end is under way
 
@@ -61,51 +61,51 @@ class Reporting:
         return replace(
             self._worker,
             state=self._state(is_working=bool(running)),
-            paused=tuple(sorted(self._steering.paused())),
+            paused=tuple(sorted(self._queue_weights.paused_queues())),
             running=tuple(running[:SHOWN_JOBS]),
             recent=self._slots.recent,
             slots=sum(self._slots.sizes.values()),
             is_overdue=self._clock.monotonic() > self.stop_by,
             stuck=sum(one.is_stuck for one in self._slots),
             abandoned=self._slots.abandoned_now,
-            is_worn=self.wear.reason() is not None,
+            is_worn=self.thread_health.reason() is not None,
             completed=self._slots.completed,
             failed=self._slots.failed,
             memory=resident_memory(),
-            cpu=self._load.share(),
+            cpu=self._cpu_load.sample(),
         )
 
     def _state(self, *, is_working: bool) -> WorkerState:
         if self.phase is WorkerState.STOPPED:
             return self.phase
         if self._watchdog.is_silent:
-            return WorkerState.SILENT
+            return WorkerState.UNRESPONSIVE
         if self.phase is not WorkerState.WORKING:
             return self.phase
-        if self._steering.is_paused:
+        if self._queue_weights.is_paused:
             return WorkerState.PAUSED
         return WorkerState.WORKING if is_working else WorkerState.IDLE
 
 
-class Load:
+class CpuLoad:
     """How much of one core this process takes, from one look to the next that is at least a second later."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._last = clock.monotonic(), processor_seconds()
-        self._share: float | None = None
+        self._last = clock.monotonic(), cpu_seconds()
+        self._ratio: float | None = None
 
-    def share(self) -> float | None:
+    def sample(self) -> float | None:
         """None in the first second."""
-        now, taken = self._clock.monotonic(), processor_seconds()
+        now, taken = self._clock.monotonic(), cpu_seconds()
         at, before = self._last
         if now - at >= LOAD_SECONDS:
             self._last = now, taken
-            self._share = round((taken - before) / (now - at), 3)
-        return self._share
+            self._ratio = round((taken - before) / (now - at), 3)
+        return self._ratio
 
 
-def processor_seconds() -> float:
+def cpu_seconds() -> float:
     """What this process has taken so far."""
     return time.process_time()
 
@@ -113,5 +113,5 @@ def processor_seconds() -> float:
 def resident_memory() -> int:
     """Bytes of this process that are in memory; where the system does not say, the most there ever were, and
     0 where it does not say that either."""
-    now = resident()
-    return most_resident() if now is None else now
+    now = resident_bytes()
+    return peak_resident_bytes() if now is None else now

@@ -9,10 +9,10 @@ from math import inf
 from forebay.app.context import JobContext
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease, renewal_ms
-from forebay.worker.page import Line, Page
+from forebay.worker.page import LeaseRow, LeaseTable
 
 
-class Kind(IntEnum):
+class ExecutorKind(IntEnum):
     """What runs a task; each kind has slots of its own."""
 
     CALLS = 0  # blocking tasks, on threads
@@ -28,7 +28,8 @@ class Assignment:
 
     - `take`: the executor runs the job, or the coordinator hands it back.
     - `conclude`: the executor tells the outcome, or the coordinator gives the attempt up and settles it.
-    - `take_place`: the thread of an attempt that was given up goes on with other jobs when it comes back, or
+    - `acquire_slot`: the thread of an attempt that was given up goes on with other jobs when it comes back,
+    or
       the coordinator has another thread take its place, and it ends.
 
     `stop` is why it shall stop, `stopped_by` is what its executor has raised in it. `abandon_at` is when it
@@ -36,13 +37,11 @@ class Assignment:
     """
 
     __slots__ = (
-        "_outcomes",
-        "_places",
-        "_tickets",
+        "_outcome_ownership",
+        "_slot_ownership",
+        "_start_ownership",
         "abandon_at",
         "abandoned_at",
-        "asked_at",
-        "asks",
         "claimed_at",
         "context",
         "ended_at",
@@ -50,49 +49,56 @@ class Assignment:
         "job",
         "kind",
         "lease",
+        "lease_row",
         "leased_at",
-        "line",
         "renew_at",
-        "seat",
+        "slot",
         "slots_taken",
         "start_by",
         "started_at",
-        "stop",
+        "stop_reason",
+        "stop_requested_at",
+        "stop_requests",
         "stopped_by",
     )
 
     def __init__(
-        self, job: Job, claimed_at: float, *, leased_at: float | None = None, kind: Kind = Kind.CALLS
+        self,
+        job: Job,
+        claimed_at: float,
+        *,
+        leased_at: float | None = None,
+        kind: ExecutorKind = ExecutorKind.CALLS,
     ) -> None:
         self.job: Job = job
         self.lease: Lease = Lease(job.id, job.attempt)
         self.context: JobContext = JobContext(job)
         self.claimed_at: float = claimed_at
-        self.kind: Kind = kind
+        self.kind: ExecutorKind = kind
         self.renew_at: float = 0.0
         self.start_by: float = 0.0
         self.leased_at: float = claimed_at if leased_at is None else leased_at
-        self.renewed(self.leased_at)
+        self.mark_renewed(self.leased_at)
         self.started_at: float | None = None
         self.ended_at: float | None = None
-        self.line: Line | None = None  # where a supervisor reads of it
-        self.seat: object = None  # where its executor runs it
-        self.stop: BaseException | None = None
-        self.asked_at: float = 0.0
-        self.asks: int = 0
+        self.lease_row: LeaseRow | None = None  # where a supervisor reads of it
+        self.slot: object = None  # where its executor runs it
+        self.stop_reason: BaseException | None = None
+        self.stop_requested_at: float = 0.0
+        self.stop_requests: int = 0
         self.stopped_by: BaseException | None = None
         self.is_stuck: bool = False
         self.abandon_at: float = inf
         self.abandoned_at: float | None = None
         self.slots_taken: int = 0
-        self._tickets = [None]
-        self._outcomes = [None]
-        self._places: list[None] | None = None  # few are ever given up
+        self._start_ownership = [None]
+        self._outcome_ownership = [None]
+        self._slot_ownership: list[None] | None = None  # few are ever given up
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Whether the job is the caller's now, to run it or to hand it back."""
         try:
-            self._tickets.pop()
+            self._start_ownership.pop()
         except IndexError:
             return False
         return True
@@ -100,7 +106,7 @@ class Assignment:
     def conclude(self) -> bool:
         """Whether the outcome is the caller's to tell. False for an attempt that was given up, or has one."""
         try:
-            self._outcomes.pop()
+            self._outcome_ownership.pop()
         except IndexError:
             return False
         return True
@@ -108,24 +114,24 @@ class Assignment:
     def give_up(self, reason: BaseException) -> bool:
         """Take the outcome from the code that still runs; false if that has told it."""
         # Before the ticket is gone: the thread looks for its place as soon as it finds no ticket.
-        self._places = [None]
+        self._slot_ownership = [None]
         if not self.conclude():
             return False
         self.stopped_by = reason
         return True
 
-    def take_place(self) -> bool:
+    def acquire_slot(self) -> bool:
         """Whether the place of the thread that runs this abandoned attempt is the caller's."""
         try:
-            (self._places or []).pop()
+            (self._slot_ownership or []).pop()
         except IndexError:
             return False
         return True
 
-    def began(self, now: float) -> bool:
+    def mark_started(self, now: float) -> bool:
         """Say that the job begins now, before any of it does; whoever runs jobs calls this. False when the
         supervisor has given it back, because this process was silent: then it must not be run."""
-        if self.line is not None and not self.line.start(now):
+        if self.lease_row is not None and not self.lease_row.start(now):
             return False
         self.started_at = now
         return True
@@ -139,18 +145,18 @@ class Assignment:
     @property
     def is_waiting(self) -> bool:
         """Whether nobody has taken it yet, to run it or to hand it back."""
-        return bool(self._tickets)
+        return bool(self._start_ownership)
 
     @property
     def is_concluded(self) -> bool:
         """Whether its outcome is told: nothing is left to stop, though its lease may be held for long."""
-        return not self._outcomes
+        return not self._outcome_ownership
 
     @property
     def is_running(self) -> bool:
         return self.started_at is not None and self.ended_at is None
 
-    def renewed(self, now: float) -> None:
+    def mark_renewed(self, now: float) -> None:
         """The lease is fresh at this time. It should be renewed a third of its length later, or sooner: see
         `renewal_ms`. With less than a third left the job is not started any more."""
         job = self.job
@@ -158,7 +164,7 @@ class Assignment:
         self.start_by = now + length_ms / 1_500
         self.renew_at = now + renewal_ms(length_ms) / 1_000
 
-    def lost(self) -> None:
+    def mark_lost(self) -> None:
         """The lease is gone for good. It is not renewed again, and if the job has not started it never is."""
         self.start_by = -inf
         self.renew_at = inf
@@ -177,15 +183,15 @@ class Slots:
     """
 
     def __init__(self, threads: int, coroutines: int = 0, isolated: int = 0) -> None:
-        self.sizes: Mapping[Kind, int] = {
-            Kind.CALLS: threads,
-            Kind.COROUTINES: coroutines,
-            Kind.ISOLATED: isolated,
+        self.sizes: Mapping[ExecutorKind, int] = {
+            ExecutorKind.CALLS: threads,
+            ExecutorKind.COROUTINES: coroutines,
+            ExecutorKind.ISOLATED: isolated,
         }
-        self._held: dict[Lease, Assignment] = {}
+        self._assignments: dict[Lease, Assignment] = {}
         self._free = dict(self.sizes)
         self._abandoned: tuple[Assignment, ...] = ()
-        self.page: Page | None = None
+        self.lease_table: LeaseTable | None = None
         self.completed = 0
         self.failed = 0
         self.recent: tuple[JobId, ...] = ()  # what has run here last, for those who ask from other threads
@@ -193,33 +199,33 @@ class Slots:
     def add(self, assignments: Iterable[Assignment]) -> None:
         """Hold these leases. None of them is held already: see `held`."""
         for one in assignments:
-            self._held[one.lease] = one
+            self._assignments[one.lease] = one
             self._free[one.kind] -= 1
             one.slots_taken = 1
-            if self.page is not None:
-                one.line = self.page.write(one.job, one.leased_at)
+            if self.lease_table is not None:
+                one.lease_row = self.lease_table.write(one.job, one.leased_at)
 
-    def held(self, assignments: Iterable[Assignment]) -> list[Assignment]:
+    def find_duplicates(self, assignments: Iterable[Assignment]) -> list[Assignment]:
         """Those of the new assignments whose leases are held here by others."""
-        held = self._held
+        held = self._assignments
         return [one for one in assignments if one.lease in held]
 
-    def renew(self, again: Assignment, leased_at: float) -> Assignment:
+    def renew(self, reclaimed: Assignment, leased_at: float) -> Assignment:
         """The store has given a lease a second time: the assignment that has it goes on with it."""
-        one = self._held[again.lease]
-        one.job = again.job
-        one.renewed(leased_at)
-        if one.line is not None:
-            one.line.renew(leased_at)
+        one = self._assignments[reclaimed.lease]
+        one.job = reclaimed.job
+        one.mark_renewed(leased_at)
+        if one.lease_row is not None:
+            one.lease_row.renew(leased_at)
         return one
 
     def end(self, assignment: Assignment) -> None:
         """Let go of a lease. Each assignment gives back its own slot and its own line, once."""
-        if self._held.get(assignment.lease) is assignment:
-            del self._held[assignment.lease]
+        if self._assignments.get(assignment.lease) is assignment:
+            del self._assignments[assignment.lease]
         if assignment.abandoned_at is None:
             self.vacate(assignment)
-        line, assignment.line = assignment.line, None
+        line, assignment.lease_row = assignment.lease_row, None
         if line is not None:
             line.free()
 
@@ -228,7 +234,7 @@ class Slots:
         assignment.abandoned_at = now
         self._abandoned = (*self._abandoned, assignment)
 
-    def returned(self, assignment: Assignment) -> None:
+    def release_abandoned(self, assignment: Assignment) -> None:
         """The code of an abandoned attempt has ended."""
         self._abandoned = tuple(one for one in self._abandoned if one is not assignment)
         self.vacate(assignment)
@@ -254,15 +260,15 @@ class Slots:
         """How many abandoned calls still run. From any thread."""
         return sum(one.ended_at is None for one in self._abandoned)
 
-    def free(self, kind: Kind) -> int:
+    def free(self, kind: ExecutorKind) -> int:
         """How many more could run at once; below 0 when some wait."""
         return self._free[kind]
 
     def __iter__(self) -> Iterator[Assignment]:
-        return iter(list(self._held.values()))
+        return iter(list(self._assignments.values()))
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._assignments)
 
     def leases(self) -> list[Lease]:
         return [one.lease for one in self]

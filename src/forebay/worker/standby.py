@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from forebay.clock import Clock
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import Cancel, Engine, Store
-from forebay.worker.keeping import Keeping, Renewals
-from forebay.worker.page import Page
+from forebay.stores.protocol import Engine, PendingCancel, Store
+from forebay.worker.keeping import RenewalHealth, RenewalMonitor
+from forebay.worker.page import LeaseTable
 from forebay.worker.slots import Assignment, Slots
 
 TICK_SECONDS: Final = 0.25
@@ -27,7 +27,7 @@ LATE: Final = 2 / 3  # of a lease or of a beat interval
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Standby:
+class StandbyRenewal:
     """Renews leases and beats from the worker process while its supervisor is stopped or without a store.
 
     A lease counts as neglected when two thirds of it have passed without a renewal. The supervisor renews at
@@ -43,25 +43,25 @@ class Standby:
         self,
         *,
         engine: Engine,
-        page: Page,
+        lease_table: LeaseTable,
         slots: Slots,
         clock: Clock,
-        tell: Callable[[tuple[Cancel, ...]], None],
+        on_cancels: Callable[[tuple[PendingCancel, ...]], None],
         report: Callable[[], WorkerInfo],
         supervisor: int,
     ) -> None:
         self._engine = engine
-        self._page = page
+        self._lease_table = lease_table
         self._slots = slots
         self._clock = clock
-        self._tell = tell
+        self._on_cancels = on_cancels
         self._report = report
         self._supervisor = supervisor
         self._worker = report().id
-        self._beat_seconds = report().beat_ms / 1_000
-        self._beaten_at = 0.0
+        self._heartbeat_seconds = report().heartbeat_ms / 1_000
+        self._heartbeat_sent_at = 0.0
         self._store: Store | None = None
-        self._keeping = Keeping(clock)
+        self._monitor = RenewalMonitor(clock)
         self._stop = Event()
         self._thread: Thread | None = None
 
@@ -70,12 +70,12 @@ class Standby:
         return self._thread is not None and self._thread.is_alive()
 
     @property
-    def renewals(self) -> Renewals:
-        return self._keeping.renewals
+    def renewals(self) -> RenewalHealth:
+        return self._monitor.renewals
 
-    def look(self) -> None:
+    def start_if_needed(self) -> None:
         """Start renewing if the supervisor does not. Called by one thread, often; never waits."""
-        self._keeping.look()
+        self._monitor.check_hanging()
         if self.is_active or self._stop.is_set() or not self._is_needed():
             return
         logger.warning(
@@ -98,7 +98,7 @@ class Standby:
         pause = TICK_SECONDS
         try:
             while not self._stop.is_set():
-                pause = TICK_SECONDS if self._went_well() else min(pause * 2, SLOWEST_SECONDS)
+                pause = TICK_SECONDS if self._try_renew_due() else min(pause * 2, SLOWEST_SECONDS)
                 if self._is_relieved():
                     logger.warning(
                         "the supervisor renews the leases again; worker %s stops doing so", self._worker
@@ -108,7 +108,7 @@ class Standby:
         finally:
             self._close()
 
-    def _went_well(self) -> bool:
+    def _try_renew_due(self) -> bool:
         try:
             self.renew_due()
         except StoreUnavailable as exc:
@@ -126,24 +126,24 @@ class Standby:
         due = [one for one in self._slots if now >= one.renew_at]
         if due:
             self._renew(due, now)
-        if self._is_beat_late(now):
-            with self._keeping.calling():
+        if self._is_heartbeat_late(now):
+            with self._monitor.track_call():
                 # The supervisor's pid goes along: it still holds what shows a death (see `Store.beat`).
-                self._opened().beat(replace(self._report(), supervisor=self._supervisor))
-            self._beaten_at = now
+                self._open_store().heartbeat(replace(self._report(), supervisor=self._supervisor))
+            self._heartbeat_sent_at = now
 
     def _renew(self, due: list[Assignment], now: float) -> None:
-        with self._keeping.calling(due) as lost:
-            answer = self._opened().renew(self._worker, [one.lease for one in due])
+        with self._monitor.track_call(due) as lost:
+            answer = self._open_store().renew(self._worker, [one.lease for one in due])
             lost.update((refusal.lease, refusal.reason) for refusal in answer.refused)
         for one in due:
             if one.lease in lost:
-                one.lost()
+                one.mark_lost()
             else:
-                one.renewed(now)
-        self._tell(answer.cancels)
+                one.mark_renewed(now)
+        self._on_cancels(answer.cancels)
 
-    def _opened(self) -> Store:
+    def _open_store(self) -> Store:
         if self._store is None:
             self._store = self._engine.store()
         return self._store
@@ -160,19 +160,19 @@ class Standby:
 
     def _is_needed(self) -> bool:
         now = self._clock.monotonic()
-        return self._is_beat_late(now) or any(is_neglected(one, now) for one in self._slots)
+        return self._is_heartbeat_late(now) or any(is_neglected(one, now) for one in self._slots)
 
     def _is_relieved(self) -> bool:
         """Whether the supervisor does it again. Its mark on the page is 0 where it is of an older release."""
-        kept_at = self._page.kept_at
+        kept_at = self._lease_table.renewed_at
         is_back = not kept_at or self._clock.monotonic() - kept_at <= RELIEVED_SECONDS
         return is_back and not self._is_needed()
 
-    def _is_beat_late(self, now: float) -> bool:
-        kept_at = self._page.kept_at
-        return bool(kept_at) and now - max(kept_at, self._beaten_at) >= LATE * self._beat_seconds
+    def _is_heartbeat_late(self, now: float) -> bool:
+        kept_at = self._lease_table.renewed_at
+        return bool(kept_at) and now - max(kept_at, self._heartbeat_sent_at) >= LATE * self._heartbeat_seconds
 
 
-def is_neglected(one: Assignment, now: float) -> bool:
+def is_neglected(assignment: Assignment, now: float) -> bool:
     """Whether two thirds of a lease have passed without a renewal; a lost one is not renewed any more."""
-    return -inf < one.start_by <= now
+    return -inf < assignment.start_by <= now

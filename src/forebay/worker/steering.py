@@ -16,7 +16,7 @@ from forebay.worker.slots import Slots
 MAX_WEIGHT: Final = 1_000
 
 
-def weighed(queues: Sequence[str] | Mapping[str, int | None]) -> dict[QueueName, int | None]:
+def parse_queue_weights(queues: Sequence[str] | Mapping[str, int | None]) -> dict[QueueName, int | None]:
     """The queues of a worker in the order given, with their weights, None for what the store says; raises
     ConfigError for what makes no sense."""
     if isinstance(queues, str) or not queues:
@@ -31,7 +31,7 @@ def weighed(queues: Sequence[str] | Mapping[str, int | None]) -> dict[QueueName,
     return {QueueName(name): weight for name, weight in pairs.items()}
 
 
-class Steering:
+class QueueWeights:
     """Changed from any thread, read by the coordinator. Pausing a queue here is this worker's own business:
     other workers go on with it.
 
@@ -45,7 +45,7 @@ class Steering:
         self, weights: Mapping[QueueName, int | None], slots: Slots, inbox: Inbox, *, strict: bool = False
     ) -> None:
         # With `strict` weights count for nothing.
-        self.followed: frozenset[QueueName] = frozenset(
+        self.store_weighted: frozenset[QueueName] = frozenset(
             queue for queue, weight in weights.items() if weight is None and not strict
         )
         self.weights: Mapping[QueueName, int] = {queue: weight or 1 for queue, weight in weights.items()}
@@ -55,7 +55,7 @@ class Steering:
         self._lock = Lock()
         self._paused: frozenset[QueueName] = frozenset()
 
-    def paused(self) -> frozenset[QueueName]:
+    def paused_queues(self) -> frozenset[QueueName]:
         """The queues that are left alone now."""
         return self._paused
 
@@ -64,30 +64,30 @@ class Steering:
         """Whether nothing is claimed at all."""
         return self._paused.issuperset(self.weights)
 
-    def weigh(self, stored: Mapping[QueueName, int]) -> None:
+    def update_weights(self, stored: Mapping[QueueName, int]) -> None:
         """Follow the weights that queues have in the store, where this worker was given none."""
-        wanted = {queue: stored.get(queue, 1) for queue in self.followed}
+        wanted = {queue: stored.get(queue, 1) for queue in self.store_weighted}
         if any(self.weights[queue] != weight for queue, weight in wanted.items()):
             self.weights = {queue: wanted.get(queue, weight) for queue, weight in self.weights.items()}
 
     def pause(self, queue: str | None = None) -> None:
         """Claim nothing more of one queue, or of all. What runs goes on; what waits here is handed back."""
-        names = self._named(queue)
+        names = self._resolve_queues(queue)
         with uninterrupted, self._lock:
             self._paused |= names
         for one in self._slots:
-            if one.job.queue in names and one.take():
+            if one.job.queue in names and one.acquire():
                 self._inbox.put(one, Interrupted(started=False))
-        self._inbox.poke()
+        self._inbox.wake()
 
     def resume(self, queue: str | None = None) -> None:
         """Claim again, at once."""
-        names = self._named(queue)
+        names = self._resolve_queues(queue)
         with uninterrupted, self._lock:
             self._paused -= names
-        self._inbox.poke()
+        self._inbox.wake()
 
-    def _named(self, queue: str | None) -> frozenset[QueueName]:
+    def _resolve_queues(self, queue: str | None) -> frozenset[QueueName]:
         if queue is None:
             return frozenset(self.weights)
         if queue not in self.weights:

@@ -26,27 +26,27 @@ class Watchdog:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._moved_at: float | None = None
-        self._asked_at = self._watched_since = clock.monotonic()
-        self._told = False
+        self._progress_at: float | None = None
+        self._checked_at = self._watched_since = clock.monotonic()
+        self._is_reported = False
 
-    def moved(self) -> None:
+    def mark_progress(self) -> None:
         """The coordinator is in a turn, and has come a step further."""
-        self._moved_at = self._clock.monotonic()
+        self._progress_at = self._clock.monotonic()
 
-    def rests(self) -> None:
+    def mark_idle(self) -> None:
         """The coordinator sleeps, as it may."""
-        self._moved_at = None
+        self._progress_at = None
 
     @property
     def silent_for(self) -> float:
         """Seconds since the last step of the present turn; 0 between turns. Time in which the whole process
         was stopped, by a signal or with its machine, does not count: the loop will go on like the rest."""
         now = self._clock.monotonic()
-        if now - self._asked_at > STOPPED_SECONDS:
+        if now - self._checked_at > STOPPED_SECONDS:
             self._watched_since = now
-        self._asked_at = now
-        since = self._moved_at
+        self._checked_at = now
+        since = self._progress_at
         return 0.0 if since is None else now - max(since, self._watched_since)
 
     @property
@@ -58,13 +58,13 @@ class Watchdog:
         """Whether nobody should wait for this turn to end."""
         return self.silent_for >= HOPELESS_SECONDS
 
-    def look(self) -> str | None:
+    def check(self) -> str | None:
         """What to tell, once for each silence."""
         silent_for = self.silent_for
         if silent_for < SILENT_SECONDS:
-            self._told = False
+            self._is_reported = False
             return None
-        if self._told:
+        if self._is_reported:
             return None
-        self._told = True
+        self._is_reported = True
         return f"the worker's loop has not moved for {silent_for:.0f} s: it claims and settles nothing"

@@ -13,40 +13,46 @@ from math import inf
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from forebay.app.duty import Duty, close_duties
+from forebay.app.duty import MaintenanceTask, close_tasks
 from forebay.app.registry import Registry
-from forebay.app.schedules import declare
+from forebay.app.schedules import save_declared
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
 from forebay.domain.outcome import AttemptError
-from forebay.domain.worker import DEFAULT_BEAT_MS, MAX_BEAT_MS, MIN_BEAT_MS, WorkerInfo, WorkerState
+from forebay.domain.worker import (
+    DEFAULT_HEARTBEAT_MS,
+    MAX_HEARTBEAT_MS,
+    MIN_HEARTBEAT_MS,
+    WorkerInfo,
+    WorkerState,
+)
 from forebay.errors import ConfigError, StoreError
 from forebay.interrupts import uninterrupted
-from forebay.scheduler.standard import standard_duties
+from forebay.scheduler.standard import standard_tasks
 from forebay.stores.ids import new_worker_id
 from forebay.stores.protocol import Engine, Store, Wakeups
-from forebay.telemetry.observing import End
-from forebay.telemetry.timing import timed
+from forebay.telemetry.observing import SettledAttempt
+from forebay.telemetry.timing import log_durations
 from forebay.worker.control import Control
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.executors.choosing import Choosing
-from forebay.worker.given_up import GivenUpJobs
+from forebay.worker.executors.choosing import ExecutorSet
+from forebay.worker.given_up import DeadJobReporter
 from forebay.worker.health import HealthLog
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import attempt_error
-from forebay.worker.keeping import Renewals
-from forebay.worker.noting import Noting
-from forebay.worker.quieting import Quieting
-from forebay.worker.recycling import MAX_ABANDONED, Limits, Recycling, Wear
-from forebay.worker.renewal import Renewal
-from forebay.worker.reporting import Reporting, WorkerStatus, resident_memory
+from forebay.worker.keeping import RenewalHealth
+from forebay.worker.noting import ProgressBuffer
+from forebay.worker.quieting import SignalPause
+from forebay.worker.recycling import MAX_ABANDONED, ProcessLimits, Recycler, ThreadHealth
+from forebay.worker.renewal import LeaseRenewal
+from forebay.worker.reporting import StatusReporter, WorkerStatus, resident_memory
 from forebay.worker.slots import Slots
-from forebay.worker.standby import Standby
-from forebay.worker.steering import Steering, weighed
+from forebay.worker.standby import StandbyRenewal
+from forebay.worker.steering import QueueWeights, parse_queue_weights
 from forebay.worker.stopping import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
-from forebay.worker.supervised import Leash, Steered, Supervised
+from forebay.worker.supervised import SupervisedRenewal, SupervisorLink, WorkerCallbacks
 from forebay.worker.watchdog import Watchdog
-from forebay.worker.weighing import Weighing
+from forebay.worker.weighing import QueueWeightRefresher
 
 if TYPE_CHECKING:
     from forebay.domain.delivery import DeliveryPolicy
@@ -74,14 +80,14 @@ class Worker:
         isolated: int | None = None,
         clock: Clock | None = None,
         strict: bool = False,
-        beat: float = DEFAULT_BEAT_MS / 1_000,
+        heartbeat: float = DEFAULT_HEARTBEAT_MS / 1_000,
         program: str | None = None,
         metrics: bool = True,
         max_abandoned: int = MAX_ABANDONED,
         policy: DeliveryPolicy | None = None,
     ) -> None:
-        weights = weighed(queues)
-        _check(threads, coroutines, isolated, beat)
+        weights = parse_queue_weights(queues)
+        _check_options(threads, coroutines, isolated, heartbeat)
         self.id: WorkerId = new_worker_id()
         self._engine = engine
         self._info = WorkerInfo(
@@ -89,32 +95,34 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
             queues=tuple(weights),
-            beat_ms=round(beat * 1_000),
+            heartbeat_ms=round(heartbeat * 1_000),
         )
         self._clock = clock or SystemClock()
-        self._is_measuring, self._policy = metrics, policy
+        self._records_metrics, self._policy = metrics, policy
         self._inbox = Inbox()
         self._slots = Slots(threads, coroutines, isolated or usable_cores())
-        self._steering = Steering(weights, self._slots, self._inbox, strict=strict)
+        self._queue_weights = QueueWeights(weights, self._slots, self._inbox, strict=strict)
         self._watchdog = Watchdog(self._clock)
-        self._wear = Wear(self._slots, max_abandoned)
-        self._reporting = Reporting(
-            self._info, self._slots, self._steering, self._watchdog, self._clock, self._wear
+        self._thread_health = ThreadHealth(self._slots, max_abandoned)
+        self._status_reporter = StatusReporter(
+            self._info, self._slots, self._queue_weights, self._watchdog, self._clock, self._thread_health
         )
-        self._health = HealthLog(self._clock, self._reporting.info, self._depths)
+        self._health_log = HealthLog(self._clock, self._status_reporter.info, self._depths)
         self.control: Control = Control(self, self._slots)
         self.drain_seconds = DRAIN_SECONDS
         self._hooks, self._schedules = registry.hooks, registry.schedules
-        self._noting = Noting(self._clock, self._inbox.ring, engine.reader)
-        self._executors = Choosing(registry, self._slots, self._inbox, self._clock, program=program)
-        self._given_up = GivenUpJobs(engine, self._hooks, self._inbox.ring)
-        self._renewal: Renewal | Supervised = self._own_renewal()
+        self._progress_buffer = ProgressBuffer(self._clock, self._inbox.notify, engine.reader)
+        self._executors = ExecutorSet(registry, self._slots, self._inbox, self._clock, program=program)
+        self._dead_job_reporter = DeadJobReporter(engine, self._hooks, self._inbox.notify)
+        self._renewal: LeaseRenewal | SupervisedRenewal = self._create_renewal()
         self._wakeups: Wakeups | None = engine.wakeups()
-        self.limits: Limits = Limits()  # when it stops by itself, so that another can take its place
-        self._recycling: Recycling
+        self.limits: ProcessLimits = (
+            ProcessLimits()
+        )  # when it stops by itself, so that another can take its place
+        self._recycler: Recycler
         self._is_started = False
         # Called by its own thread, as the last thing it does.
-        self.when_over: Callable[[], None] = lambda: None
+        self.on_stopped: Callable[[], None] = lambda: None
         self._stopping = Event()
         self._thread: Thread | None = None
         self._crash: BaseException | None = None
@@ -123,46 +131,46 @@ class Worker:
         self._drain_ends: list[float] = []  # all that were named; any thread may add one, the earliest counts
         self._coordinator: Coordinator
         self._store: Store | None = None
-        self._duties: Sequence[Duty] = ()
+        self._maintenance_tasks: Sequence[MaintenanceTask] = ()
 
-    def _own_renewal(self) -> Renewal:
-        return Renewal(
+    def _create_renewal(self) -> LeaseRenewal:
+        return LeaseRenewal(
             engine=self._engine,
             worker=self._info,
             slots=self._slots,
             clock=self._clock,
-            tell=self._inbox.ask,
-            report=self._reporting.info,
+            on_cancels=self._inbox.add_cancels,
+            report=self._status_reporter.info,
             control=self.control,
-            watch=self._watch,
+            on_watch=self._check_watchdog,
         )
 
-    def be_supervised(self, leash: Leash) -> None:
+    def attach_supervisor(self, link: SupervisorLink) -> None:
         """Let a supervisor keep the leases, and listen for all its workers; before the start."""
-        quieting = Quieting(self)
+        quieting = SignalPause(self)
         self._wakeups = None
-        self._renewal = Supervised(
-            leash,
+        self._renewal = SupervisedRenewal(
+            link,
             slots=self._slots,
             clock=self._clock,
-            tell=self._inbox.ask,
-            report=self._reporting.info,
-            steered=Steered(
+            on_cancels=self._inbox.add_cancels,
+            report=self._status_reporter.info,
+            callbacks=WorkerCallbacks(
                 carry_out=self.control.carry_out,
                 ask_to_stop=self.ask_to_stop,
                 stop_now=self.stop_now,
                 pause=quieting.pause,
                 resume=quieting.resume,
-                poke=self._inbox.poke,
-                report=self._given_up.add,
+                wake=self._inbox.wake,
+                report=self._dead_job_reporter.add,
             ),
-            standby=Standby(
+            standby=StandbyRenewal(
                 engine=self._engine,
-                page=leash.page,
+                lease_table=link.lease_table,
                 slots=self._slots,
                 clock=self._clock,
-                tell=self._inbox.ask,
-                report=self._reporting.info,
+                on_cancels=self._inbox.add_cancels,
+                report=self._status_reporter.info,
                 supervisor=os.getppid(),
             ),
         )
@@ -181,8 +189,8 @@ class Worker:
 
     def _begin(self) -> None:
         # Nothing replaces a worker without a supervisor, so it goes on with the slots that it has.
-        wear = self._wear if isinstance(self._renewal, Supervised) else None
-        self._recycling = Recycling(self.limits, self._slots, self._clock, resident_memory, wear)
+        wear = self._thread_health if isinstance(self._renewal, SupervisedRenewal) else None
+        self._recycler = Recycler(self.limits, self._slots, self._clock, resident_memory, wear)
         self._renewal.start()
         # Before the store is opened: a hook may fork, and nothing is claimed if one fails.
         self._hooks.start(self._executors.run)
@@ -193,69 +201,69 @@ class Worker:
             raise
 
     def _begin_to_claim(self) -> None:
-        self._store = store = timed(self._engine.store(), self._clock)
-        self._declare(store)
-        self._duties = self._own_duties()
+        self._store = store = log_durations(self._engine.store(), self._clock)
+        self._save_schedules(store)
+        self._maintenance_tasks = self._create_maintenance_tasks()
         self._coordinator = Coordinator(
             worker=self._info,
             store=self._store,
             slots=self._slots,
             inbox=self._inbox,
             executors=self._executors,
-            duties=self._duties,
+            maintenance_tasks=self._maintenance_tasks,
             clock=self._clock,
             roll=random.random,
-            steering=self._steering,
+            queue_weights=self._queue_weights,
             watchdog=self._watchdog,
-            noting=self._noting,
+            progress_buffer=self._progress_buffer,
             hooks=self._hooks,
-            weighing=Weighing(self._steering, self._engine.reader, self._clock),
-            is_lingering=self._engine.features.holds_hints_back,
-            is_measuring=self._is_measuring,
-            max_abandoned=self._wear.max_abandoned,
+            weight_refresher=QueueWeightRefresher(self._queue_weights, self._engine.reader, self._clock),
+            polls_when_idle=self._engine.features.coalesces_wakeups,
+            records_metrics=self._records_metrics,
+            max_abandoned=self._thread_health.max_abandoned,
         )
         self._executors.start()
         if self._wakeups is not None:
-            self._wakeups.start(self._hear)
+            self._wakeups.start(self._on_wakeup)
         thread = Thread(target=self._run, name="forebay-coordinator", daemon=True)
         thread.start()
         self._thread = thread
         # Threads of ours do not keep a program alive; one that forgets to stop its worker lets jobs end here.
         atexit.register(self.stop)
 
-    def _own_duties(self) -> Sequence[Duty]:
+    def _create_maintenance_tasks(self) -> Sequence[MaintenanceTask]:
         features = self._engine.features
-        if features.does_duties:
+        if features.runs_maintenance:
             return ()
-        return standard_duties(
+        return standard_tasks(
             sweeper=new_worker_id(),
             clock=self._clock,
             roll=random.random,
             hooks=self._hooks,
             notices_death=features.notices_death,
-            measures=self._is_measuring,
+            has_metrics=self._records_metrics,
             engine=self._engine,
-            tell=self._swept,
+            on_settled=self._on_swept,
             policy=self._policy,
         )
 
-    def _swept(self, ends: Sequence[End]) -> None:
-        self._coordinator.swept(ends)  # which is made after its duties
+    def _on_swept(self, ends: Sequence[SettledAttempt]) -> None:
+        self._coordinator.on_swept(ends)  # which is made after its duties
 
-    def _declare(self, store: Store) -> None:
+    def _save_schedules(self, store: Store) -> None:
         """Save the schedules that the program declares."""
         if self._schedules:
             reader = self._engine.reader()
             try:
                 actor = f"worker@{self._info.host}"
-                declare(store, reader, self._schedules.values(), random.random, actor=actor)
+                save_declared(store, reader, self._schedules.values(), random.random, actor=actor)
             finally:
                 reader.close()
 
-    def _hear(self) -> None:
+    def _on_wakeup(self) -> None:
         """Something may have come: a job, or a command."""
-        self._inbox.poke()
-        self._renewal.look_soon()
+        self._inbox.wake()
+        self._renewal.request_command_poll()
 
     def stop(self, drain: float | None = None) -> None:
         """Stop in order: claim nothing more, let what runs end for `drain` seconds, ask it to stop, hand back
@@ -278,8 +286,8 @@ class Worker:
         if drain is not None:
             self._drain_ends.append(self._clock.monotonic() + drain)
         self._stopping.set()
-        self._changes(WorkerState.STOPPING)
-        self._inbox.poke()
+        self._set_phase(WorkerState.STOPPING)
+        self._inbox.wake()
 
     @uninterrupted
     def stop_now(self) -> None:
@@ -287,8 +295,8 @@ class Worker:
         be locked by the very thread that the handler has interrupted."""
         self._drain_ends.append(self._clock.monotonic())
         self._stopping.set()
-        self._changes(WorkerState.STOPPING)
-        self._inbox.poke()
+        self._set_phase(WorkerState.STOPPING)
+        self._inbox.wake()
 
     @property
     def _drain_until(self) -> float:
@@ -298,19 +306,19 @@ class Worker:
     def pause(self, queue: str | None = None) -> None:
         """Claim nothing more, of one queue or of all, until `resume`. What runs goes on; what was claimed and
         not started is handed back, and nothing of it is started after this call. From any thread."""
-        self._steering.pause(queue)
-        self._renewal.beat_soon()
+        self._queue_weights.pause(queue)
+        self._renewal.request_heartbeat()
 
     @uninterrupted
     def resume(self, queue: str | None = None) -> None:
         """Claim again, at once. From any thread."""
-        self._steering.resume(queue)
-        self._renewal.beat_soon()
+        self._queue_weights.resume(queue)
+        self._renewal.request_heartbeat()
 
     def status(self) -> WorkerStatus:
         """How it is, and how many jobs wait for it. From any thread."""
         return WorkerStatus(
-            info=self._reporting.info(),
+            info=self._status_reporter.info(),
             renewals=self.renewals,
             depths=self._depths(),
             is_healthy=self._is_healthy,
@@ -320,7 +328,7 @@ class Worker:
     def _is_healthy(self) -> bool:
         if self._crash is not None or self._watchdog.is_silent:
             return False
-        return self._renewal.is_beating and self._wear.reason() is None
+        return self._renewal.is_heartbeat_fresh and self._thread_health.reason() is None
 
     @uninterrupted
     def _depths(self) -> dict[QueueName, int] | None:
@@ -334,27 +342,27 @@ class Worker:
     @property
     def info(self) -> WorkerInfo:
         """What its beats say."""
-        return self._reporting.info()
+        return self._status_reporter.info()
 
     @property
     def is_hopeless(self) -> bool:
         """Whether its loop hangs and will not go on."""
         return self._watchdog.is_hopeless
 
-    def _changes(self, phase: WorkerState) -> None:
-        if self._reporting.phase is not WorkerState.STOPPED:
-            self._reporting.phase = phase
-        self._reporting.stop_by = self._drain_until + INTERRUPT_SECONDS + CLOSING_SECONDS
-        self._renewal.beat_soon()
+    def _set_phase(self, phase: WorkerState) -> None:
+        if self._status_reporter.phase is not WorkerState.STOPPED:
+            self._status_reporter.phase = phase
+        self._status_reporter.stop_by = self._drain_until + INTERRUPT_SECONDS + CLOSING_SECONDS
+        self._renewal.request_heartbeat()
 
-    def _watch(self) -> None:
-        trouble = self._watchdog.look()
+    def _check_watchdog(self) -> None:
+        trouble = self._watchdog.check()
         if trouble is not None:
             logger.error("worker %s: %s", self.id, trouble)
             self._hooks.report(None, AttemptError(type="WorkerStuck", message=trouble))
         if self._watchdog.is_silent is not self._was_silent:
             self._was_silent = not self._was_silent
-            self._renewal.beat_soon()
+            self._renewal.request_heartbeat()
 
     def abandon(self) -> None:
         """Do not wait for it at the end of the program either; its threads end with that."""
@@ -365,47 +373,47 @@ class Worker:
         """Whether it has ended, by itself or because it was stopped; or was never started."""
         if self._thread is None or not self._thread.is_alive():
             return True
-        return self._reporting.phase is WorkerState.STOPPED  # the last that its thread does
+        return self._status_reporter.phase is WorkerState.STOPPED  # the last that its thread does
 
     @property
-    def renewals(self) -> Renewals:
+    def renewals(self) -> RenewalHealth:
         """How the keeping of its leases goes."""
         return self._renewal.renewals
 
     def _run(self) -> None:
         try:
-            self._changes(WorkerState.WORKING)
+            self._set_phase(WorkerState.WORKING)
             if self._stopping.is_set():  # looked at afterwards: somebody may have asked at this very moment
-                self._changes(WorkerState.STOPPING)
+                self._set_phase(WorkerState.STOPPING)
             while not self._stopping.is_set():
-                pause = self._coordinator.turn()
-                self._given_up.report()
-                self._health.look()
-                self._watchdog.rests()
-                self._renewal.turned()
-                retirement = self._recycling.due()
+                pause = self._coordinator.tick()
+                self._dead_job_reporter.report()
+                self._health_log.log_if_due()
+                self._watchdog.mark_idle()
+                self._renewal.mark_tick()
+                retirement = self._recycler.due()
                 if retirement is not None:
                     self.retire(retirement.reason, retirement.drain)
                     break
                 self._inbox.wait(pause)
-            self._end()
-            self._coordinator.last_figures()
+            self._drain()
+            self._coordinator.flush_metrics()
         except BaseException as exc:
             logger.exception("the coordinator has crashed")
             self._crash = exc
             self._hooks.report(None, attempt_error(exc))
         finally:
-            self._watchdog.rests()
-            self._renewal.turned_last()
+            self._watchdog.mark_idle()
+            self._renewal.mark_last_tick()
             self._call_stop_hooks()
             self._close()
-            self._reporting.phase = WorkerState.STOPPED
-            self.when_over()
+            self._status_reporter.phase = WorkerState.STOPPED
+            self.on_stopped()
 
     def retire(self, reason: str, drain: float, replace_after: float = 0.0) -> None:
         """Begin to stop, as `ask_to_stop` does, and let a supervisor start another process."""
         logger.info("worker %s retires, because %s", self.id, reason)
-        self._renewal.retiring(reason, replace_after)
+        self._renewal.announce_retirement(reason, replace_after)
         self.ask_to_stop(drain)
 
     def _call_stop_hooks(self) -> None:
@@ -414,43 +422,43 @@ class Worker:
         except BaseException as exc:  # `stop` raises it, unless something worse came first
             self._crash = self._crash or exc
 
-    def _end(self) -> None:
+    def _drain(self) -> None:
         coordinator = self._coordinator
         coordinator.is_claiming = False
         coordinator.hand_back()
-        if self._ended_by(lambda: self._drain_until):
+        if self._run_until_idle(lambda: self._drain_until):
             return
         coordinator.interrupt_all()
         until = self._clock.monotonic() + INTERRUPT_SECONDS
-        if not self._ended_by(lambda: until):
-            self._report_rest()
+        if not self._run_until_idle(lambda: until):
+            self._log_unfinished()
 
-    def _report_rest(self) -> None:
+    def _log_unfinished(self) -> None:
         """Log what a stop leaves behind: jobs that run on, and results that the store did not take."""
         running = sum(one.is_running for one in self._slots)
         if running:
             logger.error("%s jobs did not stop; their leases will run out and the sweep decides", running)
         is_cut_off, unwritten = self._coordinator.is_cut_off, self._coordinator.unwritten
         if is_cut_off or unwritten:
-            self.unwritten = _unwritten(unwritten, is_cut_off=is_cut_off)
+            self.unwritten = _describe_unwritten(unwritten, is_cut_off=is_cut_off)
             logger.error("worker %s: %s", self.id, self.unwritten)
 
-    def _ended_by(self, until: Callable[[], float]) -> bool:
+    def _run_until_idle(self, until: Callable[[], float]) -> bool:
         """Play turns until nothing is held any more; leases are renewed meanwhile. The time may be cut."""
         while True:
-            pause = self._coordinator.turn()
-            self._given_up.report()
-            self._renewal.turned()
+            pause = self._coordinator.tick()
+            self._dead_job_reporter.report()
+            self._renewal.mark_tick()
             left = until() - self._clock.monotonic()
             if self._coordinator.is_idle or left <= 0:
                 return self._coordinator.is_idle
-            self._watchdog.rests()
+            self._watchdog.mark_idle()
             self._inbox.wait(min(pause, left))
 
     def _close(self) -> None:
         """Let go of everything, whatever goes wrong with a part of it."""
-        parts = [self._noting.close, self._executors.close, self._renewal.stop]
-        parts.append(lambda: close_duties(self._duties))
+        parts = [self._progress_buffer.close, self._executors.close, self._renewal.stop]
+        parts.append(lambda: close_tasks(self._maintenance_tasks))
         if self._wakeups is not None:
             parts.insert(0, self._wakeups.close)
         if self._store is not None:
@@ -464,7 +472,7 @@ class Worker:
                 logger.exception("a part of the worker could not be closed")
 
 
-def _unwritten(results: int, *, is_cut_off: bool) -> str:
+def _describe_unwritten(results: int, *, is_cut_off: bool) -> str:
     if not results:
         return "the store does not answer; jobs that it holds for this worker run again when their leases end"
     what, which, need = (
@@ -476,12 +484,12 @@ def _unwritten(results: int, *, is_cut_off: bool) -> str:
     return f"{what} could not be written, because {reason}; {which} will run again when the lease has ended"
 
 
-def _check(threads: int, coroutines: int, isolated: int | None, beat: float) -> None:
+def _check_options(threads: int, coroutines: int, isolated: int | None, heartbeat: float) -> None:
     """Raise ConfigError for what no worker can be."""
     if threads < 1 or coroutines < 1:
         raise ConfigError("a worker needs at least one thread and one coroutine")
     if isolated is not None and isolated < 1:
         raise ConfigError(f"a worker needs room for at least one isolated process, not {isolated}")
-    if not MIN_BEAT_MS <= beat * 1_000 <= MAX_BEAT_MS:  # also refuses NaN
-        least, most = MIN_BEAT_MS // 1_000, MAX_BEAT_MS // 1_000
-        raise ConfigError(f"beat must be a number of seconds from {least} to {most}, not {beat}")
+    if not MIN_HEARTBEAT_MS <= heartbeat * 1_000 <= MAX_HEARTBEAT_MS:  # also refuses NaN
+        least, most = MIN_HEARTBEAT_MS // 1_000, MAX_HEARTBEAT_MS // 1_000
+        raise ConfigError(f"beat must be a number of seconds from {least} to {most}, not {heartbeat}")

@@ -15,9 +15,9 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Lost, Outcome
 from forebay.domain.query import Counts
 from forebay.domain.queue import Queue
-from forebay.domain.rank import Place, place
+from forebay.domain.rank import QueueRank, compute_rank
 from forebay.domain.settlement import Settlement, decide
-from forebay.stores.protocol import Engine, Exchange, Reader, Store, Want
+from forebay.stores.protocol import Engine, QueueClaim, Reader, SettleAndClaimResult, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.support import new_job
 
@@ -74,7 +74,7 @@ def states(reader: Reader, ids: Sequence[JobId]) -> list[JobState | None]:
 
 def start(store: Store, worker: WorkerId = W1, queue: QueueName = DEFAULT) -> Job:
     """Claim the one job that must be there."""
-    [job] = store.exchange(worker, wants=[Want(queue, 1)], room=1).jobs
+    [job] = store.settle_and_claim(worker, claims=[QueueClaim(queue, 1)], room=1).jobs
     return job
 
 
@@ -88,7 +88,7 @@ def started(store: Store, worker: WorkerId = W1, **changes: Any) -> Job:
 
 def claimed(store: Store, n: int, worker: WorkerId = W1, queue: QueueName = DEFAULT) -> list[JobId]:
     """The ids of up to n jobs, in the order in which a claim gives them."""
-    return [job.id for job in store.exchange(worker, wants=[Want(queue, n)], room=n).jobs]
+    return [job.id for job in store.settle_and_claim(worker, claims=[QueueClaim(queue, n)], room=n).jobs]
 
 
 def lease(job: Job) -> Lease:
@@ -102,9 +102,9 @@ def ended(job: Job, outcome: Outcome, **changes: Any) -> Settlement:
 
 def settle(
     store: Store, job: Job, outcome: Outcome, worker: WorkerId | None = None, **changes: Any
-) -> Exchange:
+) -> SettleAndClaimResult:
     """End the attempt as its holder, or as somebody else."""
-    return store.exchange(worker or job.worker or W1, [ended(job, outcome, **changes)])
+    return store.settle_and_claim(worker or job.worker or W1, [ended(job, outcome, **changes)])
 
 
 def make(store: Store, state: JobState, **changes: Any) -> JobId:
@@ -149,9 +149,9 @@ def rescore_all(store: Store, limit: int = 1_000) -> list[int]:
     return answers
 
 
-def place_of(queue: Queue, job: Job, now: int) -> Place:
+def place_of(queue: Queue, job: Job, now: int) -> QueueRank:
     """Where `domain.rank` puts the job."""
-    return place(
+    return compute_rank(
         queue.settings.scoring,
         ready_at=job.ready_at,
         priority=job.priority,

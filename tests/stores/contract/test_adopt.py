@@ -9,15 +9,15 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from forebay.domain.history import EventKind
-from forebay.domain.job import Job, JobId, Need, OnFailure
+from forebay.domain.job import Dependency, Job, JobId, OnFailure
 from forebay.domain.lifecycle import JobState
-from forebay.domain.moving import Whole
-from forebay.domain.note import LogLine, Note, Progress, Step
+from forebay.domain.moving import JobExport
+from forebay.domain.note import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.outcome import Completed, Discarded, Failed
 from forebay.domain.queue import QueueState
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.share import SHARE, fair_gate
-from forebay.domain.workflow import EdgeState, needs_of
+from forebay.domain.share import FAIRNESS, fairness_lane
+from forebay.domain.workflow import EdgeState, dependencies_of
 from forebay.errors import IllegalTransition
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Engine, Reader, Store
@@ -93,11 +93,11 @@ def old_reader(old: MemoryEngine) -> Iterator[Reader]:
     reader.close()
 
 
-def wholes(reader: Reader, *ids: JobId) -> list[Whole]:
-    return [whole for whole in reader.wholes(ids) if whole is not None]
+def wholes(reader: Reader, *ids: JobId) -> list[JobExport]:
+    return [whole for whole in reader.export_jobs(ids) if whole is not None]
 
 
-def shown(whole: Whole) -> dict[str, Any]:
+def shown(whole: JobExport) -> dict[str, Any]:
     """All of it that has to be the same in both stores."""
     job = {name: value for name, value in asdict(whole.job).items() if name not in OWN}
     return {**asdict(whole), "job": job}
@@ -106,16 +106,16 @@ def shown(whole: Whole) -> dict[str, Any]:
 def lived(store: Store, clock: ManualClock, **changes: Any) -> Job:
     """A job that has failed once, with notes, and runs again."""
     job = started(store, **changes)
-    note = Note(
+    note = ProgressUpdate(
         lease=lease(job),
         progress=Progress(done=1, total=2, message="half"),
         lines=(
             LogLine(at=T0, level="info", text="one", number=1),
             LogLine(at=T0, level="info", text="two", number=2),
         ),
-        steps=(Step(name="b", result=b"\x00\xff"), Step(name="a", result=b"2")),
+        steps=(StepResult(name="b", result=b"\x00\xff"), StepResult(name="a", result=b"2")),
     )
-    store.exchange(W1, notes=[note])
+    store.settle_and_claim(W1, updates=[note])
     settle(store, job, Failed(BOOM, 0))
     clock.advance(ms=10)
     return start(store, queue=job.queue)
@@ -143,7 +143,7 @@ def test_a_job_is_the_same_in_the_store_that_has_taken_it_in(
     [before] = wholes(old_reader, job_id)
     clock.advance(ms=5)
 
-    assert store.adopt([before]) == [True]
+    assert store.import_jobs([before]) == [True]
 
     [after] = wholes(reader, job_id)
     assert shown(after) == shown(before)
@@ -156,14 +156,14 @@ def test_what_is_shown_whole_can_be_taken_in_elsewhere(
 ) -> None:
     job = lived(store, clock, **RICH)
     settle(store, job, Discarded(BOOM))
-    child = put(store, depends_on=(Need(job.id, OnFailure.HOLD),))
+    child = put(store, depends_on=(Dependency(job.id, OnFailure.HOLD),))
 
-    assert old_store.adopt(wholes(reader, job.id, child)) == [True, True]
+    assert old_store.import_jobs(wholes(reader, job.id, child)) == [True, True]
 
     assert [shown(one) for one in wholes(old_reader, job.id, child)] == [
         shown(one) for one in wholes(reader, job.id, child)
     ]
-    assert reader.wholes([JobId("nobody")]) == [None]
+    assert reader.export_jobs([JobId("nobody")]) == [None]
 
 
 def test_an_id_that_is_there_stays_as_it_is(
@@ -171,10 +171,10 @@ def test_an_id_that_is_there_stays_as_it_is(
 ) -> None:
     two, one = make(old_store, JobState.DEAD), make(old_store, JobState.PENDING)
     brought = wholes(old_reader, one, two)
-    store.adopt(brought[:1])
+    store.import_jobs(brought[:1])
     settle(store, start(store), Completed(b"1"))
 
-    assert store.adopt([brought[0], brought[1], brought[1]]) == [False, True, False]
+    assert store.import_jobs([brought[0], brought[1], brought[1]]) == [False, True, False]
 
     assert states(reader, [one, two]) == [JobState.COMPLETED, JobState.DEAD]
     assert (counts_of(reader).completed, counts_of(reader).dead, counts_of(reader).total) == (1, 1, 2)
@@ -187,7 +187,7 @@ def test_of_several_who_bring_the_same_job_one_succeeds(
     brought = wholes(old_reader, *ids)
     store.insert([])
 
-    answers = together(engine, [lambda one: one.adopt(brought)] * 3)
+    answers = together(engine, [lambda one: one.import_jobs(brought)] * 3)
 
     assert sorted(map(any, zip(*answers, strict=True))) == [True, True]
     assert sum(map(sum, answers)) == len(ids)
@@ -200,7 +200,7 @@ def test_a_running_job_is_refused_and_nothing_of_its_batch_comes(
     running, waiting = started(old_store).id, put(old_store)
 
     with pytest.raises(IllegalTransition):
-        store.adopt(wholes(old_reader, waiting, running))
+        store.import_jobs(wholes(old_reader, waiting, running))
 
     assert states(reader, [waiting, running]) == [None, None]
 
@@ -213,7 +213,7 @@ def test_jobs_run_in_the_order_that_they_would_have_had(
     ids = [first, *(put(old_store, priority=priority) for priority in (0, 2, 0))]
     clock.advance(ms=5)
 
-    store.adopt(wholes(old_reader, *ids))
+    store.import_jobs(wholes(old_reader, *ids))
 
     assert claimed(store, 9) == claimed(old_store, 9)
 
@@ -223,7 +223,7 @@ def test_an_attempt_goes_on_counting(
 ) -> None:
     job = lived(old_store, clock)
     settle(old_store, job, Failed(BOOM, MINUTE))
-    store.adopt(wholes(old_reader, job.id))
+    store.import_jobs(wholes(old_reader, job.id))
     clock.advance(ms=MINUTE)
 
     again = start(store)
@@ -236,7 +236,7 @@ def test_keys_are_held_by_who_held_them(
 ) -> None:
     job_id = put(old_store, unique_key="u", once_key="o", once_ms=MINUTE)
     ended = make(old_store, JobState.COMPLETED, queue=MAIL, unique_key="v", once_key="p", once_ms=MINUTE)
-    store.adopt(wholes(old_reader, job_id, ended))
+    store.import_jobs(wholes(old_reader, job_id, ended))
 
     assert holder_of(store, unique_key="u") == holder_of(store, once_key="o") == job_id
     assert holder_of(store, queue=MAIL, once_key="p") == ended
@@ -251,11 +251,11 @@ def test_a_job_whose_key_another_one_has_comes_without_it(
     brought = put(old_store, unique_key="u", once_key="o")
     holder = put(store, unique_key="u", once_key="o")
 
-    assert store.adopt(wholes(old_reader, brought)) == [True]
+    assert store.import_jobs(wholes(old_reader, brought)) == [True]
 
     assert look(reader, brought).unique_key is None
     assert holder_of(store, unique_key="u") == holder_of(store, once_key="o") == holder
-    assert kinds_of(reader, brought) == [EventKind.NOTE]
+    assert kinds_of(reader, brought) == [EventKind.COMMENT]
     assert set(claimed(store, 9)) == {brought, holder}
 
 
@@ -265,7 +265,7 @@ def test_neither_length_nor_rate_nor_state_of_the_queue_matter(
     ids = [put(old_store) for _ in range(3)]
     store.save_queue(DEFAULT, {"max_length": 1, "enqueue_rate": 1}, state=QueueState.DRAINING)
 
-    assert store.adopt(wholes(old_reader, *ids)) == [True] * 3
+    assert store.import_jobs(wholes(old_reader, *ids)) == [True] * 3
     assert counts_of(reader).pending == 3
 
 
@@ -273,10 +273,10 @@ def test_children_wait_for_their_parents_here_too(
     old_store: Store, old_reader: Reader, store: Store, reader: Reader
 ) -> None:
     parent, done = put(old_store), make(old_store, JobState.COMPLETED, queue=MAIL)
-    child = put(old_store, depends_on=needs_of([parent, done]))
-    later = put(old_store, depends_on=needs_of([child]), delay_ms=HOUR)
+    child = put(old_store, depends_on=dependencies_of([parent, done]))
+    later = put(old_store, depends_on=dependencies_of([child]), delay_ms=HOUR)
 
-    store.adopt(wholes(old_reader, parent, child, later))  # the completed one stays behind
+    store.import_jobs(wholes(old_reader, parent, child, later))  # the completed one stays behind
 
     assert states(reader, [parent, child, later]) == [JobState.PENDING, JobState.BLOCKED, JobState.BLOCKED]
     assert [edge.state for edge in reader.parents([child])] == [EdgeState.OPEN, EdgeState.MET]
@@ -299,12 +299,12 @@ def test_a_parent_that_has_ended_here_tells_its_children_when_they_come(
     into: JobState,
 ) -> None:
     parent = put(old_store)
-    child = put(old_store, depends_on=(Need(parent, on_failure),))
+    child = put(old_store, depends_on=(Dependency(parent, on_failure),))
     brought = wholes(old_reader, parent, child)
-    store.adopt(brought[:1])
+    store.import_jobs(brought[:1])
     store.cancel([parent])
 
-    store.adopt(brought[1:])
+    store.import_jobs(brought[1:])
 
     assert states(reader, [child]) == [into]
     store.revive([parent], dependants=True)
@@ -313,11 +313,11 @@ def test_a_parent_that_has_ended_here_tells_its_children_when_they_come(
 
 def test_a_job_that_is_here_does_not_end_by_what_is_offered(store: Store, reader: Reader) -> None:
     parent = put(store)
-    child = put(store, depends_on=needs_of([parent]))
+    child = put(store, depends_on=dependencies_of([parent]))
     [ended] = wholes(reader, parent)
-    done = Whole(job=replace(ended.job, state=JobState.COMPLETED, finished_at=T0, result=b"1"))
+    done = JobExport(job=replace(ended.job, state=JobState.COMPLETED, finished_at=T0, result=b"1"))
 
-    assert store.adopt([done]) == [False]
+    assert store.import_jobs([done]) == [False]
 
     assert states(reader, [parent, child]) == [JobState.PENDING, JobState.BLOCKED]
 
@@ -329,7 +329,7 @@ def test_a_job_that_comes_with_the_id_of_a_completed_parent_that_is_gone_release
     store.delete([done])
     put(old_store, id=done)
 
-    assert store.adopt(wholes(old_reader, done)) == [True]
+    assert store.import_jobs(wholes(old_reader, done)) == [True]
     run(store, done)
 
     assert (states(reader, [child]), edges(reader, child)) == (
@@ -344,7 +344,7 @@ def test_a_sequence_keeps_its_order(
 ) -> None:
     ids = [put(old_store, sequence="s", queue=queue) for queue in (DEFAULT, MAIL, DEFAULT)]
 
-    store.adopt(wholes(old_reader, *ids))
+    store.import_jobs(wholes(old_reader, *ids))
 
     assert states(reader, ids) == [JobState.PENDING, JobState.BLOCKED, JobState.BLOCKED]
     assert reader.first_in_sequence("s") == ids[0]
@@ -353,12 +353,12 @@ def test_a_sequence_keeps_its_order(
 
 
 def test_a_share_has_its_turn(old_store: Store, old_reader: Reader, store: Store, reader: Reader) -> None:
-    of_a = [put(old_store, limit_keys={SHARE: "a"}) for _ in range(3)]
-    of_b = put(old_store, limit_keys={SHARE: "b"})
+    of_a = [put(old_store, limit_keys={FAIRNESS: "a"}) for _ in range(3)]
+    of_b = put(old_store, limit_keys={FAIRNESS: "b"})
 
-    store.adopt(wholes(old_reader, *of_a, of_b))
+    store.import_jobs(wholes(old_reader, *of_a, of_b))
 
-    assert look(reader, of_b).gate == fair_gate("b")
+    assert look(reader, of_b).lane == fairness_lane("b")
     assert of_b in claimed(store, 3)
 
 
@@ -369,7 +369,7 @@ def test_what_is_due_later_becomes_due(
     first = wholes(old_reader, later)
     clock.advance(ms=MINUTE)
 
-    store.adopt(first)  # as it was before its time came
+    store.import_jobs(first)  # as it was before its time came
 
     assert states(reader, [later]) == [JobState.PENDING]
     assert claimed(store, 1) == [later]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.history import EventKind
-from forebay.domain.job import Amendment
+from forebay.domain.job import JobUpdate
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts
 from forebay.errors import InvalidJob
-from forebay.stores.protocol import Reader, Store, Verdict
+from forebay.stores.protocol import ActionResult, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,
@@ -38,10 +38,10 @@ def test_a_pending_job_with_a_new_priority_has_a_new_place(
     first, second = put(store), put(store)
     clock.advance(ms=5)
 
-    verdict = store.amend(second, Amendment(priority=1))
+    verdict = store.update_job(second, JobUpdate(priority=1))
 
     job = look(reader, second)
-    assert verdict == Verdict(job_id=second, done=True, state=JobState.PENDING)
+    assert verdict == ActionResult(job_id=second, applied=True, state=JobState.PENDING)
     assert (job.priority, job.rank, job.updated_at) == (1, T0 - HOUR, T0 + 5)
     assert claimed(store, 2) == [second, first]
 
@@ -51,7 +51,7 @@ def test_a_new_priority_of_a_job_that_waits_for_its_time_counts_when_it_is_due(
     store: Store, reader: Reader, clock: ManualClock, state: JobState
 ) -> None:
     job_id = make(store, state)
-    store.amend(job_id, Amendment(priority=50))
+    store.update_job(job_id, JobUpdate(priority=50))
     clock.advance(ms=HOUR)
     put(store, priority=40)
 
@@ -67,7 +67,7 @@ def test_a_priority_outside_the_queues_range_is_refused_and_nothing_is_changed(
     before = record(reader, job_id)
 
     with pytest.raises(InvalidJob):
-        store.amend(job_id, Amendment(priority=priority, metadata={"b": 2}))
+        store.update_job(job_id, JobUpdate(priority=priority, metadata={"b": 2}))
 
     assert record(reader, job_id) == before
     assert kinds_of(reader, job_id) == []
@@ -81,10 +81,10 @@ def test_a_job_can_be_made_pending_at_once(
     job_id = make(store, state)
     clock.advance(ms=5)
 
-    verdict = store.amend(job_id, Amendment(delay_ms=0))
+    verdict = store.update_job(job_id, JobUpdate(delay_ms=0))
 
     job = look(reader, job_id)
-    assert (verdict.done, verdict.state) == (True, JobState.PENDING)
+    assert (verdict.applied, verdict.state) == (True, JobState.PENDING)
     assert (job.state, job.run_at) == (JobState.PENDING, T0 + 5)
     assert counts_of(reader) == Counts(pending=1)
     assert claimed(store, 1) == [job_id]
@@ -98,9 +98,9 @@ def test_a_job_can_be_put_off_and_stays_what_it_is(
     job_id = make(store, state)
     clock.advance(ms=5)
 
-    verdict = store.amend(job_id, Amendment(delay_ms=9 * HOUR))
+    verdict = store.update_job(job_id, JobUpdate(delay_ms=9 * HOUR))
 
-    assert (verdict.done, verdict.state) == (True, state)
+    assert (verdict.applied, verdict.state) == (True, state)
     assert look(reader, job_id).run_at == T0 + 5 + 9 * HOUR
     clock.advance(ms=9 * HOUR - 1)
     assert store.promote() == 0
@@ -114,7 +114,7 @@ def test_a_new_time_is_the_ready_time_of_a_job_that_has_never_run(
 ) -> None:
     job_id = make(store, JobState.SCHEDULED)
 
-    store.amend(job_id, Amendment(delay_ms=delay))
+    store.update_job(job_id, JobUpdate(delay_ms=delay))
 
     assert look(reader, job_id).ready_at == T0 + delay
 
@@ -126,7 +126,7 @@ def test_a_new_time_leaves_the_ready_time_of_a_job_that_has_run(
     job_id = make(store, JobState.RETRYING)
     clock.advance(ms=5)
 
-    store.amend(job_id, Amendment(delay_ms=delay))
+    store.update_job(job_id, JobUpdate(delay_ms=delay))
 
     assert look(reader, job_id).ready_at == T0
 
@@ -135,9 +135,9 @@ def test_a_pending_job_cannot_become_scheduled(store: Store, reader: Reader) -> 
     job_id = put(store)
     before = record(reader, job_id)
 
-    verdict = store.amend(job_id, Amendment(delay_ms=1, priority=3))
+    verdict = store.update_job(job_id, JobUpdate(delay_ms=1, priority=3))
 
-    assert (verdict.done, verdict.state) == (False, JobState.PENDING)
+    assert (verdict.applied, verdict.state) == (False, JobState.PENDING)
     assert verdict.reason == "a pending job cannot become scheduled"
     assert record(reader, job_id) == before
 
@@ -146,9 +146,9 @@ def test_a_pending_job_may_be_made_pending(store: Store, reader: Reader, clock: 
     job_id = put(store)
     clock.advance(ms=5)
 
-    verdict = store.amend(job_id, Amendment(delay_ms=0))
+    verdict = store.update_job(job_id, JobUpdate(delay_ms=0))
 
-    assert (verdict.done, verdict.state) == (True, JobState.PENDING)
+    assert (verdict.applied, verdict.state) == (True, JobState.PENDING)
     assert look(reader, job_id).run_at == T0
 
 
@@ -157,17 +157,19 @@ def test_a_pending_job_may_be_made_pending(store: Store, reader: Reader, clock: 
 def test_metadata_are_merged_key_by_key(store: Store, reader: Reader, state: JobState) -> None:
     job_id = make(store, state, metadata={"keep": 1, "change": 1, "remove": 1})
 
-    verdict = store.amend(job_id, Amendment(metadata={"change": [2], "remove": None, "add": {"x": None}}))
+    verdict = store.update_job(
+        job_id, JobUpdate(metadata={"change": [2], "remove": None, "add": {"x": None}})
+    )
 
     job = look(reader, job_id)
-    assert (verdict.done, job.state) == (True, state)
+    assert (verdict.applied, job.state) == (True, state)
     assert job.metadata == {"keep": 1, "change": [2], "add": {"x": None}}
 
 
 def test_metadata_that_were_nothing_before_stay_when_others_are_merged(store: Store, reader: Reader) -> None:
     job_id = put(store, metadata={"empty": None})
 
-    store.amend(job_id, Amendment(metadata={"b": 1}))
+    store.update_job(job_id, JobUpdate(metadata={"b": 1}))
 
     assert look(reader, job_id).metadata == {"empty": None, "b": 1}
 
@@ -179,64 +181,64 @@ def test_new_metadata_leave_a_pending_job_in_its_place(
     job_id = put(store)
     clock.advance(ms=60_000)
 
-    store.amend(job_id, Amendment(metadata={"a": 1}))
+    store.update_job(job_id, JobUpdate(metadata={"a": 1}))
 
     job = look(reader, job_id)
-    assert (job.capped, job.rank) == (False, T0)
+    assert (job.age_capped, job.rank) == (False, T0)
 
 
 def test_metadata_that_would_grow_too_large_are_refused(store: Store, reader: Reader) -> None:
     job_id = put(store, metadata={"a": "x" * 40_000})
 
     with pytest.raises(InvalidJob):
-        store.amend(job_id, Amendment(metadata={"b": "x" * 40_000}))
+        store.update_job(job_id, JobUpdate(metadata={"b": "x" * 40_000}))
 
     assert look(reader, job_id).metadata.keys() == {"a"}
 
 
 @pytest.mark.shows("R-PRI-10", "R-JOB-28")
-@pytest.mark.parametrize("change", [Amendment(priority=1), Amendment(delay_ms=0), Amendment(delay_ms=5)])
-def test_a_running_job_keeps_its_priority_and_time(store: Store, reader: Reader, change: Amendment) -> None:
+@pytest.mark.parametrize("change", [JobUpdate(priority=1), JobUpdate(delay_ms=0), JobUpdate(delay_ms=5)])
+def test_a_running_job_keeps_its_priority_and_time(store: Store, reader: Reader, change: JobUpdate) -> None:
     job = started(store)
     before = record(reader, job.id)
 
-    verdict = store.amend(job.id, change)
+    verdict = store.update_job(job.id, change)
 
-    assert (verdict.done, verdict.state, verdict.reason) == (False, JobState.RUNNING, "it is running")
+    assert (verdict.applied, verdict.state, verdict.reason) == (False, JobState.RUNNING, "it is running")
     assert record(reader, job.id) == before
     assert kinds_of(reader, job.id) == []
 
 
 @pytest.mark.parametrize(
-    "change", [Amendment(priority=1), Amendment(delay_ms=0), Amendment(metadata={"a": 1})]
+    "change", [JobUpdate(priority=1), JobUpdate(delay_ms=0), JobUpdate(metadata={"a": 1})]
 )
 @pytest.mark.parametrize("state", FINAL_STATES)
 def test_a_final_job_cannot_be_amended(
-    store: Store, reader: Reader, state: JobState, change: Amendment
+    store: Store, reader: Reader, state: JobState, change: JobUpdate
 ) -> None:
     job_id = make(store, state)
     before = record(reader, job_id)
 
-    verdict = store.amend(job_id, change)
+    verdict = store.update_job(job_id, change)
 
-    assert (verdict.done, verdict.state, verdict.reason) == (False, state, f"it is already {state}")
+    assert (verdict.applied, verdict.state, verdict.reason) == (False, state, f"it is already {state}")
     assert record(reader, job_id) == before
 
 
 def test_an_unknown_job_cannot_be_amended(store: Store) -> None:
-    verdict = store.amend(UNKNOWN, Amendment(priority=1))
+    verdict = store.update_job(UNKNOWN, JobUpdate(priority=1))
 
-    assert (verdict.job_id, verdict.done, verdict.state) == (UNKNOWN, False, None)
+    assert (verdict.job_id, verdict.applied, verdict.state) == (UNKNOWN, False, None)
 
 
 @pytest.mark.shows("R-HIST-02")
 def test_an_amendment_leaves_an_event_that_names_what_was_changed(store: Store, reader: Reader) -> None:
     job_id = make(store, JobState.SCHEDULED)
 
-    store.amend(job_id, Amendment(metadata={"a": 1}, delay_ms=0, priority=3), actor="ann")
-    store.amend(job_id, Amendment(metadata={"a": 2}), actor="bob")
+    store.update_job(job_id, JobUpdate(metadata={"a": 1}, delay_ms=0, priority=3), actor="ann")
+    store.update_job(job_id, JobUpdate(metadata={"a": 2}), actor="bob")
 
     assert [(event.kind, event.actor, event.detail) for event in events_of(reader, job_id)] == [
-        (EventKind.AMENDED, "ann", "priority,delay_ms,metadata"),
-        (EventKind.AMENDED, "bob", "metadata"),
+        (EventKind.UPDATED, "ann", "priority,delay_ms,metadata"),
+        (EventKind.UPDATED, "bob", "metadata"),
     ]

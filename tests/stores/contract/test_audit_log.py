@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.audit_chain import START, ChainLine, find_flaw
-from forebay.domain.history import AUDIT_KEPT_MS, DEEDS, Event, EventKind
-from forebay.domain.job import DAY_MS, Amendment, JobId
+from forebay.domain.history import ACTIONS, AUDIT_RETENTION_MS, Event, EventKind
+from forebay.domain.job import DAY_MS, JobId, JobUpdate
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import MAIL, put
@@ -22,7 +22,12 @@ def details(lines: list[ChainLine]) -> str:
 
 
 def act(store: Store, *details: str, at: int = 0) -> None:
-    store.record([Event(kind=EventKind.KEY, actor="ann", detail=detail, at=at) for detail in details])
+    store.record_events(
+        [
+            Event(kind=EventKind.API_KEY_CHANGED, actor="ann", detail=detail, occurred_at=at)
+            for detail in details
+        ]
+    )
 
 
 def check_links(lines: list[ChainLine]) -> None:
@@ -36,11 +41,11 @@ def check_links(lines: list[ChainLine]) -> None:
 @pytest.mark.shows("R-HIST-27", "R-SEC-12")
 def test_actions_stay_in_the_log_when_their_job_is_deleted(store: Store, reader: Reader) -> None:
     job_id = put(store)
-    store.amend(job_id, Amendment(priority=7), actor="mallory")
+    store.update_job(job_id, JobUpdate(priority=7), actor="mallory")
     store.cancel([job_id], actor="mallory")
     store.delete([job_id], actor="mallory")
 
-    assert kinds_of(reader, job_id) == [EventKind.AMENDED, EventKind.CANCEL, EventKind.DELETED]
+    assert kinds_of(reader, job_id) == [EventKind.UPDATED, EventKind.CANCEL, EventKind.DELETED]
     assert reader.history(job_id) is None
 
 
@@ -58,35 +63,41 @@ def test_actions_stay_in_the_log_when_their_job_is_pruned(
 def test_actions_beyond_what_a_history_holds_are_all_in_the_log(store: Store, reader: Reader) -> None:
     job_id = put(store)
     for number in range(105):
-        store.amend(job_id, Amendment(metadata={"n": str(number)}), actor="mallory")
+        store.update_job(job_id, JobUpdate(metadata={"n": str(number)}), actor="mallory")
     store.cancel([job_id], actor="mallory")
 
-    assert kinds_of(reader, job_id) == [EventKind.AMENDED] * 105 + [EventKind.CANCEL]
+    assert kinds_of(reader, job_id) == [EventKind.UPDATED] * 105 + [EventKind.CANCEL]
     found = reader.history(job_id)
     assert found is not None
-    assert [event.kind for event in found.events[99:]] == [EventKind.AMENDED, EventKind.MORE]
+    assert [event.kind for event in found.events[99:]] == [EventKind.UPDATED, EventKind.EVENTS_OMITTED]
     assert found.events[-1].detail == "6"
 
 
-@pytest.mark.parametrize("kind", sorted(DEEDS))
+@pytest.mark.parametrize("kind", sorted(ACTIONS))
 def test_every_action_is_told_once(store: Store, reader: Reader, kind: EventKind) -> None:
     job_id = put(store)
-    store.record([Event(kind=kind, job_id=job_id, queue=MAIL, attempt=2, actor="a#b", detail="d")])
+    store.record_events([Event(kind=kind, job_id=job_id, queue=MAIL, attempt=2, actor="a#b", detail="d")])
 
     [(number, event)] = reader.audit()
 
     assert event == Event(
-        kind=kind, at=event.at, job_id=job_id, queue=MAIL, attempt=2, actor="a#b", detail="d"
+        kind=kind,
+        occurred_at=event.occurred_at,
+        job_id=job_id,
+        queue=MAIL,
+        attempt=2,
+        actor="a#b",
+        detail="d",
     )
-    assert (number > 0, reader.unchained()) == (True, 1)
+    assert (number > 0, reader.count_unchained()) == (True, 1)
 
 
 def test_the_log_and_other_events_are_told_in_their_order(store: Store, reader: Reader) -> None:
     job_id = put(store)
     told = []
     for number in range(6):
-        kind = EventKind.CANCEL if number % 2 else EventKind.NOTE
-        store.record([Event(kind=kind, job_id=job_id, detail=str(number))])
+        kind = EventKind.CANCEL if number % 2 else EventKind.COMMENT
+        store.record_events([Event(kind=kind, job_id=job_id, detail=str(number))])
         told.append(str(number))
 
     first = reader.audit(limit=4)
@@ -101,18 +112,18 @@ def test_the_log_and_other_events_are_told_in_their_order(store: Store, reader: 
 def test_lines_join_the_chain_once_and_in_their_order(store: Store, reader: Reader) -> None:
     assert (store.chain_audit(), reader.audit_chain()) == (0, [])
     act(store, "a", "b", "c")
-    store.record([Event(kind=EventKind.NOTE, detail="no action")])
+    store.record_events([Event(kind=EventKind.COMMENT, detail="no action")])
 
-    assert (store.chain_audit(2), reader.unchained()) == (2, 1)
+    assert (store.chain_audit(2), reader.count_unchained()) == (2, 1)
     act(store, "d")
-    assert (store.chain_audit(), store.chain_audit(), reader.unchained()) == (2, 0, 0)
+    assert (store.chain_audit(), store.chain_audit(), reader.count_unchained()) == (2, 0, 0)
 
     lines = reader.audit_chain()
     assert details(lines) == "abcd"
     assert [line.position for line in lines] == [1, 2, 3, 4]
     assert lines[0].previous == START.hash
     check_links(lines)
-    numbers = [number for number, event in reader.audit() if event.kind is EventKind.KEY]
+    numbers = [number for number, event in reader.audit() if event.kind is EventKind.API_KEY_CHANGED]
     assert [line.number for line in lines] == numbers[::-1]
 
 
@@ -141,9 +152,9 @@ def test_the_chain_is_read_page_by_page(store: Store, reader: Reader) -> None:
 
 
 def test_what_an_action_that_fails_has_written_is_not_in_the_log(store: Store, reader: Reader) -> None:
-    assert store.cancel([JobId("unknown")])[0].done is False
+    assert store.cancel([JobId("unknown")])[0].applied is False
 
-    assert (reader.audit(), reader.unchained()) == ([], 0)
+    assert (reader.audit(), reader.count_unchained()) == ([], 0)
 
 
 # Retention
@@ -158,7 +169,7 @@ def test_the_newest_of_the_old_lines_stays_as_the_anchor_of_the_chain(
     act(store, "d", "e")
     store.chain_audit()
     whole = reader.audit_chain()
-    clock.advance(ms=AUDIT_KEPT_MS - 1_000)
+    clock.advance(ms=AUDIT_RETENTION_MS - 1_000)
 
     store.prune()
 
@@ -171,13 +182,13 @@ def test_lines_that_are_not_chained_yet_do_not_shorten_the_chain(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     act(store, "a", "b")
-    clock.advance(ms=AUDIT_KEPT_MS)
+    clock.advance(ms=AUDIT_RETENTION_MS)
     act(store, "c", "d")
     store.chain_audit(3)
 
     store.prune()
 
-    assert (details(reader.audit_chain()), reader.unchained()) == ("bc", 1)
+    assert (details(reader.audit_chain()), reader.count_unchained()) == ("bc", 1)
 
 
 def test_the_chain_goes_on_when_all_its_lines_are_old(
@@ -185,7 +196,7 @@ def test_the_chain_goes_on_when_all_its_lines_are_old(
 ) -> None:
     act(store, "a", "b")
     store.chain_audit()
-    clock.advance(ms=AUDIT_KEPT_MS)
+    clock.advance(ms=AUDIT_RETENTION_MS)
     store.prune()
     store.prune()
     act(store, "c")
@@ -202,7 +213,7 @@ def test_lines_are_pruned_a_few_at_a_time_from_the_oldest_on(
 ) -> None:
     act(store, *"abcde")
     store.chain_audit()
-    clock.advance(ms=AUDIT_KEPT_MS)
+    clock.advance(ms=AUDIT_RETENTION_MS)
 
     store.prune(2)
 
@@ -216,7 +227,7 @@ def test_lines_are_pruned_a_few_at_a_time_from_the_oldest_on(
 def test_a_line_that_is_old_behind_one_that_is_not_stays(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    clock.advance(ms=AUDIT_KEPT_MS)
+    clock.advance(ms=AUDIT_RETENTION_MS)
     act(store, "a", at=1)
     act(store, "b")
     act(store, "c", at=1)
@@ -229,8 +240,8 @@ def test_a_line_that_is_old_behind_one_that_is_not_stays(
 
 def test_an_old_line_that_is_not_chained_stays(store: Store, reader: Reader, clock: ManualClock) -> None:
     act(store, "a")
-    clock.advance(ms=2 * AUDIT_KEPT_MS)
+    clock.advance(ms=2 * AUDIT_RETENTION_MS)
 
     store.prune()
 
-    assert (reader.unchained(), store.chain_audit(), details(reader.audit_chain())) == (1, 1, "a")
+    assert (reader.count_unchained(), store.chain_audit(), details(reader.audit_chain())) == (1, 1, "a")

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.domain.history import Changes, EventKind
-from forebay.domain.job import Amendment, NewJob
+from forebay.domain.job import JobUpdate, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.queue import QueueState
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.stores.protocol import Reader, Store
 from tests.stores.contract.steps import DEFAULT, MAIL, T0, look, make, put
 
@@ -30,7 +30,7 @@ def test_what_becomes_of_a_queue_is_told(store: Store, reader: Reader) -> None:
     store.save_queue(MAIL, {"max_length": 7})
     store.drop_queue(MAIL)
 
-    assert told(reader, EventKind.QUEUE) == [
+    assert told(reader, EventKind.QUEUE_CHANGED) == [
         {"max_length": (None, 5)},
         {"state": ("active", "paused"), "max_length": (5, 7), "share_weights": ({}, {"a": 2})},
         {},
@@ -43,7 +43,7 @@ def test_what_becomes_of_a_limit_is_told(store: Store, reader: Reader) -> None:
     store.save_limit(Limit(scope=GLOBAL, rate=5, per_ms=60_000, burst=9))
     store.drop_limit(GLOBAL)
 
-    assert told(reader, EventKind.LIMIT) == [
+    assert told(reader, EventKind.LIMIT_CHANGED) == [
         {"concurrency": (None, 3), "per_ms": (None, 1_000)},
         {"concurrency": (3, None), "rate": (None, 5), "per_ms": (1_000, 60_000), "burst": (None, 9)},
         {"rate": (5, None), "per_ms": (60_000, None), "burst": (9, None)},
@@ -52,13 +52,13 @@ def test_what_becomes_of_a_limit_is_told(store: Store, reader: Reader) -> None:
 
 def test_what_becomes_of_a_schedule_is_told_without_its_arguments(store: Store, reader: Reader) -> None:
     job = NewJob(queue=DEFAULT, task="tidy", payload=b"secret")
-    first = Schedule(definition=Definition(name="n", job=job, cron="0 3 * * *"))
-    again = Definition(name="n", job=replace(job, payload=b"other"), cron="0 4 * * *")
+    first = Schedule(definition=ScheduleDefinition(name="n", job=job, cron="0 3 * * *"))
+    again = ScheduleDefinition(name="n", job=replace(job, payload=b"other"), cron="0 4 * * *")
     store.save_schedule(first)
     store.save_schedule(replace(first, definition=again, is_paused=True, revision=1))
     store.drop_schedule("n")
 
-    created, changed, removed = told(reader, EventKind.SCHEDULE)
+    created, changed, removed = told(reader, EventKind.SCHEDULE_CHANGED)
     assert (created["cron"], created["task"]) == ((None, "0 3 * * *"), (None, "tidy"))
     assert changed == {
         "cron": ("0 3 * * *", "0 4 * * *"),
@@ -74,7 +74,7 @@ def test_what_becomes_of_a_schedule_is_told_without_its_arguments(store: Store, 
     [
         (JobState.PENDING, "cancel", EventKind.CANCEL, {"state": ("pending", "cancelled")}),
         (JobState.RUNNING, "cancel", EventKind.CANCEL, {}),
-        (JobState.RUNNING, "force", EventKind.FORCED, {"state": ("running", "dead")}),
+        (JobState.RUNNING, "force", EventKind.FORCE_CANCELLED, {"state": ("running", "dead")}),
         (JobState.SCHEDULED, "delete", EventKind.DELETED, {"state": ("scheduled", None)}),
         (JobState.COMPLETED, "delete", EventKind.DELETED, {"state": ("completed", None)}),
         (
@@ -103,10 +103,10 @@ def test_what_becomes_of_a_job_is_told(
 
 def test_what_is_amended_is_told_without_the_metadata(store: Store, reader: Reader) -> None:
     waiting, scheduled = put(store), put(store, delay_ms=60_000)
-    store.amend(waiting, Amendment(priority=7, metadata={"password": "hunter2"}))
-    store.amend(scheduled, Amendment(delay_ms=0))
+    store.update_job(waiting, JobUpdate(priority=7, metadata={"password": "hunter2"}))
+    store.update_job(scheduled, JobUpdate(delay_ms=0))
 
-    assert told(reader, EventKind.AMENDED) == [
+    assert told(reader, EventKind.UPDATED) == [
         {"priority": (0, 7)},
         {"state": ("scheduled", "pending"), "run_at": (T0 + 60_000, T0)},
     ]

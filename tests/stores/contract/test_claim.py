@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from forebay.domain.gate import gates_of
+from forebay.domain.gate import lanes_for_program
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import Exchange, Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, SettleAndClaimResult, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -49,14 +49,16 @@ def test_a_claim_leaves_out_payloads_that_are_too_large(store: Store, reader: Re
     if way == "limit":
         store.save_limit(Limit(scope="global", concurrency=50))
     more: dict[str, Any] = {"limit_keys": {"share": "ann"}} if way == "share" else {}
-    gates = None if way == "plain" else gates_of(["t"], 1)
+    gates = None if way == "plain" else lanes_for_program(["t"], 1)
     for payload in (b"x", b"y" * 5_000, b"z"):
         put(store, payload=payload, metadata={"size": len(payload)}, **more)
     if way == "gate":
-        assert not store.exchange(W2, wants=[Want(DEFAULT, 1, gates=gates_of(["other"], 1))], room=1).jobs
+        assert not store.settle_and_claim(
+            W2, claims=[QueueClaim(DEFAULT, 1, lanes=lanes_for_program(["other"], 1))], room=1
+        ).jobs
 
-    wants = [Want(DEFAULT, 9, gates=gates, max_payload=1_000), Want(MAIL, 9, max_payload=1_000)]
-    jobs = store.exchange(W1, wants=wants if way == "several" else wants[:1], room=9).jobs
+    wants = [QueueClaim(DEFAULT, 9, lanes=gates, max_payload=1_000), QueueClaim(MAIL, 9, max_payload=1_000)]
+    jobs = store.settle_and_claim(W1, claims=wants if way == "several" else wants[:1], room=9).jobs
 
     assert [job.payload for job in jobs] == [b"x", b"", b"z"]
     whole = [look(reader, job.id) for job in jobs]
@@ -71,7 +73,7 @@ def test_a_claim_that_ends_before_all_large_jobs_were_taken_says_so(store: Store
     taken: list[JobId] = []
 
     while len(taken) < len(ids):
-        answer = store.exchange(W1, wants=[Want(DEFAULT, 20, max_payload=1_000)], room=20)
+        answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 20, max_payload=1_000)], room=20)
         taken += (job.id for job in answer.jobs)
         assert answer.jobs
         assert len(taken) == len(ids) or answer.next_due_ms == 0
@@ -145,7 +147,7 @@ def test_the_lease_is_the_queues_when_nobody_else_says(store: Store) -> None:
     store.save_queue(DEFAULT, {"lease_ms": 11_000})
     put(store)
 
-    [job] = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1).jobs
+    [job] = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs
 
     assert job.lease_expires_at == T0 + 11_000
 
@@ -155,7 +157,7 @@ def test_the_lease_of_the_job_goes_before_the_queues(store: Store) -> None:
     store.save_queue(DEFAULT, {"lease_ms": 11_000})
     put(store, lease_ms=12_000)
 
-    [job] = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1).jobs
+    [job] = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs
 
     assert job.lease_expires_at == T0 + 12_000
 
@@ -165,7 +167,7 @@ def test_the_lease_of_the_claim_goes_before_the_jobs(store: Store) -> None:
     store.save_queue(DEFAULT, {"lease_ms": 11_000})
     put(store, lease_ms=12_000)
 
-    [job] = store.exchange(W1, wants=[Want(DEFAULT, 1, 13_000)], room=1).jobs
+    [job] = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1, 13_000)], room=1).jobs
 
     assert (job.lease_expires_at, job.lease_ms) == (T0 + 13_000, 12_000)
 
@@ -192,7 +194,7 @@ def test_a_claim_without_a_wish_or_room_takes_nothing(
 ) -> None:
     put(store)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, most)], room=room)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, most)], room=room)
 
     assert answer.jobs == ()
     assert counts_of(reader) == Counts(pending=1)
@@ -204,7 +206,7 @@ def test_a_claim_takes_no_more_than_wish_and_room_allow(
 ) -> None:
     ids = put_many(store, 4)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, most)], room=room)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, most)], room=room)
 
     assert [job.id for job in answer.jobs] == ids[:2]
     assert counts_of(reader) == Counts(pending=2, running=2)
@@ -213,15 +215,15 @@ def test_a_claim_takes_no_more_than_wish_and_room_allow(
 def test_an_exchange_that_wants_nothing_does_nothing(store: Store, reader: Reader) -> None:
     put(store)
 
-    assert store.exchange(W1) == Exchange()
+    assert store.settle_and_claim(W1) == SettleAndClaimResult()
 
     assert counts_of(reader) == Counts(pending=1)
 
 
 def test_a_queue_that_nobody_has_heard_of_gives_nothing(store: Store, reader: Reader) -> None:
-    answer = store.exchange(W1, wants=[Want(MAIL, 5)], room=5)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(MAIL, 5)], room=5)
 
-    assert answer == Exchange()
+    assert answer == SettleAndClaimResult()
     assert reader.queues([MAIL]) == []
 
 
@@ -241,7 +243,9 @@ def test_wants_are_served_in_order_until_the_room_is_full(store: Store, reader: 
     plain = put_many(store, 5)
     late = put(store, queue=QueueName("late"))
 
-    answer = store.exchange(W1, wants=[Want(MAIL, 9), Want(DEFAULT, 9), Want(QueueName("late"), 9)], room=4)
+    answer = store.settle_and_claim(
+        W1, claims=[QueueClaim(MAIL, 9), QueueClaim(DEFAULT, 9), QueueClaim(QueueName("late"), 9)], room=4
+    )
 
     assert [job.id for job in answer.jobs] == letters + plain[:2]
     assert look(reader, late).state is JobState.PENDING
@@ -250,7 +254,9 @@ def test_wants_are_served_in_order_until_the_room_is_full(store: Store, reader: 
 def test_one_queue_may_be_wanted_twice(store: Store) -> None:
     ids = put_many(store, 3)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 1), Want(DEFAULT, 1, 5_000)], room=9)
+    answer = store.settle_and_claim(
+        W1, claims=[QueueClaim(DEFAULT, 1), QueueClaim(DEFAULT, 1, 5_000)], room=9
+    )
 
     assert [job.id for job in answer.jobs] == ids[:2]
     assert [job.lease_expires_at for job in answer.jobs] == [T0 + 30_000, T0 + 5_000]
@@ -390,7 +396,7 @@ def test_a_claim_promotes_only_in_the_queues_it_wants(
     put(store, delay_ms=1)
     clock.advance(ms=1)
 
-    store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
+    store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1)
 
     assert counts_of(reader) == Counts(running=1)
     assert counts_of(reader, MAIL) == Counts(scheduled=1)
@@ -403,7 +409,7 @@ def test_a_queue_that_has_no_turn_because_the_room_is_full_is_promoted_all_the_s
     put(store, queue=MAIL, delay_ms=1)
     clock.advance(ms=1)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 1), Want(MAIL, 1)], room=1)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1), QueueClaim(MAIL, 1)], room=1)
 
     assert counts_of(reader, MAIL) == Counts(pending=1)
     assert answer.next_due_ms is None
@@ -461,7 +467,7 @@ def test_the_answer_says_when_the_next_job_of_the_wanted_queues_is_due(
     put(store, queue=QueueName("unwanted"), delay_ms=1_000)
     clock.advance(ms=500)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 1), Want(MAIL, 1)], room=2)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1), QueueClaim(MAIL, 1)], room=2)
 
     assert answer.next_due_ms == 1_500
 
@@ -469,7 +475,7 @@ def test_the_answer_says_when_the_next_job_of_the_wanted_queues_is_due(
 def test_a_retry_counts_for_the_next_due_time(store: Store) -> None:
     job = started(store)
 
-    answer = store.exchange(W1, [ended(job, Failed(BOOM, 5_000))], [Want(DEFAULT, 1)], room=1)
+    answer = store.settle_and_claim(W1, [ended(job, Failed(BOOM, 5_000))], [QueueClaim(DEFAULT, 1)], room=1)
 
     assert answer.next_due_ms == 5_000
 
@@ -477,7 +483,7 @@ def test_a_retry_counts_for_the_next_due_time(store: Store) -> None:
 def test_nothing_is_due_next_when_nothing_waits_for_a_time(store: Store) -> None:
     put(store)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1)
 
     assert answer.next_due_ms is None
 
@@ -488,7 +494,7 @@ def test_jobs_that_are_overdue_and_could_not_be_promoted_yet_are_due_now(
     put_many(store, 1_001, delay_ms=1)
     clock.advance(ms=MINUTE)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1)
 
     assert answer.next_due_ms == 0
 
@@ -496,7 +502,7 @@ def test_jobs_that_are_overdue_and_could_not_be_promoted_yet_are_due_now(
 def test_an_exchange_settles_before_it_claims(store: Store) -> None:
     job = started(store)
 
-    answer = store.exchange(W1, [ended(job, Interrupted())], [Want(DEFAULT, 1)], room=1)
+    answer = store.settle_and_claim(W1, [ended(job, Interrupted())], [QueueClaim(DEFAULT, 1)], room=1)
 
     assert answer.settled == (job.id,)
     assert [(again.id, again.attempt) for again in answer.jobs] == [(job.id, 2)]
@@ -506,8 +512,8 @@ def test_a_follow_up_can_be_claimed_in_the_same_exchange(store: Store) -> None:
     job = started(store)
     follow_up = new_job(task="next")
 
-    answer = store.exchange(
-        W1, [ended(job, Completed(None), follow_ups=(follow_up,))], [Want(DEFAULT, 1)], room=1
+    answer = store.settle_and_claim(
+        W1, [ended(job, Completed(None), follow_ups=(follow_up,))], [QueueClaim(DEFAULT, 1)], room=1
     )
 
     assert [again.task for again in answer.jobs] == ["next"]

@@ -9,7 +9,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Snoozed
 from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import decide
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import dependencies_of
 from forebay.stores.clock_reading import ClockReading
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
@@ -21,20 +21,20 @@ HOUR = 3_600_000
 
 @pytest.mark.shows("R-EDGE-31")
 def test_a_clock_set_back_does_not_hold_up_duties(store: Store, clock: ManualClock) -> None:
-    store.take_duty("sweep", 1_000)
+    store.acquire_maintenance("sweep", 1_000)
 
     clock.set(clock.now_ms() - HOUR)
 
-    assert store.take_duty("sweep", 1_000)
-    assert not store.take_duty("sweep", 1_000)
+    assert store.acquire_maintenance("sweep", 1_000)
+    assert not store.acquire_maintenance("sweep", 1_000)
 
 
 def test_a_duty_that_has_more_to_do_can_be_taken_again_at_once(store: Store) -> None:
-    store.take_duty("prune", 10_000)
+    store.acquire_maintenance("prune", 10_000)
 
-    store.take_duty("prune", 0)
+    store.acquire_maintenance("prune", 0)
 
-    assert store.take_duty("prune", 10_000)
+    assert store.acquire_maintenance("prune", 10_000)
 
 
 def test_jobs_that_came_while_the_clock_was_ahead_hold_up_no_later_ones(
@@ -50,7 +50,7 @@ def test_jobs_that_came_while_the_clock_was_ahead_hold_up_no_later_ones(
     while store.rescore():
         pass
 
-    assert look(reader, old).capped
+    assert look(reader, old).age_capped
 
 
 @pytest.mark.parametrize("children", [1, 40])
@@ -58,12 +58,12 @@ def test_a_clock_set_back_does_not_hold_up_a_blocked_job_without_a_delay(
     store: Store, reader: Reader, clock: ManualClock, children: int
 ) -> None:
     parent = put(store, priority=1)
-    blocked = put_many(store, children, depends_on=needs_of([parent]))
+    blocked = put_many(store, children, depends_on=dependencies_of([parent]))
     in_turn = [put(store, sequence="s", queue=MAIL) for _ in range(2)]
     running = [*claim(store), *claim(store, queue=MAIL)]
 
     clock.set(clock.now_ms() - 3 * HOUR)
-    store.exchange(WORKER, [complete(job) for job in running])
+    store.settle_and_claim(WORKER, [complete(job) for job in running])
 
     assert set(states(reader, [*blocked, in_turn[1]])) == {JobState.PENDING}
     assert look(reader, blocked[0]).ready_at == clock.now_ms()
@@ -74,14 +74,14 @@ def test_a_clock_set_back_does_not_hold_up_a_revived_job_without_a_delay(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     parent = put(store, priority=1)
-    child = put(store, depends_on=needs_of([parent]))
+    child = put(store, depends_on=dependencies_of([parent]))
     store.cancel([child])
     clock.advance(ms=HOUR)
     store.revive([child])
     [job] = claim(store)
 
     clock.set(clock.now_ms() - HOUR)
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
 
     assert states(reader, [child]) == [JobState.PENDING]
 
@@ -91,11 +91,11 @@ def test_a_blocked_job_with_a_delay_waits_for_its_time_though_the_clock_was_set_
 ) -> None:
     parent = put(store, priority=1)
     due_at = clock.now_ms() + HOUR
-    child = put(store, depends_on=needs_of([parent]), delay_ms=HOUR)
+    child = put(store, depends_on=dependencies_of([parent]), delay_ms=HOUR)
     [job] = claim(store)
 
     clock.set(clock.now_ms() - HOUR)
-    store.exchange(WORKER, [complete(job)])
+    store.settle_and_claim(WORKER, [complete(job)])
 
     found = look(reader, child)
     assert (found.state, found.run_at) == (JobState.SCHEDULED, due_at)
@@ -105,7 +105,7 @@ def test_a_delay_without_end_is_cut_to_a_year(store: Store, reader: Reader, cloc
     put(store)
     [job] = claim(store)
 
-    store.exchange(WorkerId(job.worker or ""), [decide(job, Snoozed(2**62), 0.0)])
+    store.settle_and_claim(WorkerId(job.worker or ""), [decide(job, Snoozed(2**62), 0.0)])
 
     assert look(reader, job.id).run_at == clock.now_ms() + MAX_DELAY_MS
 

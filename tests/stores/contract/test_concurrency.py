@@ -12,7 +12,16 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
 from forebay.domain.query import Counts
 from forebay.errors import DuplicateJob
-from forebay.stores.protocol import Engine, Exchange, Reader, Receipt, Renewal, Store, Verdict, Want
+from forebay.stores.protocol import (
+    ActionResult,
+    Engine,
+    InsertResult,
+    QueueClaim,
+    Reader,
+    RenewResult,
+    SettleAndClaimResult,
+    Store,
+)
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -35,7 +44,7 @@ from tests.stores.support import new_job
 ROUNDS = range(10)
 
 
-def insert(store: Store, n: int = 1) -> list[Receipt]:
+def insert(store: Store, n: int = 1) -> list[InsertResult]:
     return store.insert([new_job()] * n)
 
 
@@ -44,7 +53,7 @@ def insert_one_by_one(store: Store, n: int) -> list[JobId | None]:
 
 
 def claim(store: Store, worker: WorkerId, n: int = 1) -> list[JobId]:
-    return [job.id for job in store.exchange(worker, wants=[Want(DEFAULT, n)], room=n).jobs]
+    return [job.id for job in store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT, n)], room=n).jobs]
 
 
 def claim_until_empty(store: Store, worker: WorkerId, n: int) -> list[JobId]:
@@ -57,10 +66,10 @@ def claim_until_empty(store: Store, worker: WorkerId, n: int) -> list[JobId]:
 def work_until_empty(store: Store, worker: WorkerId, n: int) -> list[JobId]:
     """Claim and complete in one exchange after the other."""
     done: list[JobId] = []
-    answer = store.exchange(worker, wants=[Want(DEFAULT, n)], room=n)
+    answer = store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT, n)], room=n)
     while answer.jobs:
         ends = [ended(job, Completed(worker.encode())) for job in answer.jobs]
-        answer = store.exchange(worker, ends, [Want(DEFAULT, n)], room=n)
+        answer = store.settle_and_claim(worker, ends, [QueueClaim(DEFAULT, n)], room=n)
         done += answer.settled
     return done
 
@@ -140,7 +149,7 @@ def test_concurrent_batches_with_keys_in_opposite_orders_do_not_block_each_other
 ) -> None:
     keys = [f"k{number}" for number in range(50)]
     forwards = [new_job(unique_key=key) for key in keys]
-    steps: list[Callable[[Store], list[Receipt]]] = [
+    steps: list[Callable[[Store], list[InsertResult]]] = [
         lambda handle: handle.insert(forwards),
         lambda handle: handle.insert(forwards[::-1]),
     ] * 3
@@ -183,7 +192,7 @@ def test_of_a_cancel_and_a_claim_exactly_one_wins(
     engine: Engine, store: Store, reader: Reader, _: int
 ) -> None:
     job_id = put(store)
-    steps: list[Callable[[Store], list[JobId] | list[Verdict]]] = [
+    steps: list[Callable[[Store], list[JobId] | list[ActionResult]]] = [
         lambda handle: claim(handle, W1),
         lambda handle: handle.cancel([job_id], "stop"),
     ]
@@ -193,8 +202,13 @@ def test_of_a_cancel_and_a_claim_exactly_one_wins(
     job = look(reader, job_id)
     outcome = (taken, verdicts, job.state, job.cancel_reason)
     assert outcome in [
-        ([job_id], [Verdict(job_id=job_id, done=True, state=JobState.RUNNING)], JobState.RUNNING, "stop"),
-        ([], [Verdict(job_id=job_id, done=True, state=JobState.CANCELLED)], JobState.CANCELLED, None),
+        (
+            [job_id],
+            [ActionResult(job_id=job_id, applied=True, state=JobState.RUNNING)],
+            JobState.RUNNING,
+            "stop",
+        ),
+        ([], [ActionResult(job_id=job_id, applied=True, state=JobState.CANCELLED)], JobState.CANCELLED, None),
     ]
 
 
@@ -205,14 +219,14 @@ def test_of_a_renewal_and_a_sweep_exactly_one_wins(
 ) -> None:
     job = started(store)
     clock.advance(ms=MINUTE)
-    steps: list[Callable[[Store], Renewal | list[object]]] = [
+    steps: list[Callable[[Store], RenewResult | list[object]]] = [
         lambda handle: handle.renew(W1, [lease(job)]),
         lambda handle: list(handle.sweep(SWEEPER)),
     ]
 
     renewal, swept = together(engine, steps)
 
-    assert isinstance(renewal, Renewal)
+    assert isinstance(renewal, RenewResult)
     outcome = (renewal.renewed, swept, look(reader, job.id).worker)
     assert outcome in [((lease(job),), [], W1), ((), [job], SWEEPER)]
 
@@ -241,9 +255,9 @@ def test_of_two_ends_of_one_attempt_exactly_one_is_recorded(
     engine: Engine, store: Store, reader: Reader, _: int
 ) -> None:
     job = started(store)
-    steps: list[Callable[[Store], Exchange]] = [
-        lambda handle: handle.exchange(W1, [ended(job, Completed(b"1"))]),
-        lambda handle: handle.exchange(W1, [ended(job, Failed(BOOM, 5))]),
+    steps: list[Callable[[Store], SettleAndClaimResult]] = [
+        lambda handle: handle.settle_and_claim(W1, [ended(job, Completed(b"1"))]),
+        lambda handle: handle.settle_and_claim(W1, [ended(job, Failed(BOOM, 5))]),
     ]
 
     answers = together(engine, steps)
@@ -264,7 +278,7 @@ def test_of_a_settlement_and_a_takeover_exactly_one_wins(
     job = started(store)
     clock.advance(ms=MINUTE)
     steps: list[Callable[[Store], int]] = [
-        lambda handle: len(handle.exchange(W1, [ended(job, Completed(b"1"))]).settled),
+        lambda handle: len(handle.settle_and_claim(W1, [ended(job, Completed(b"1"))]).settled),
         lambda handle: len(handle.sweep(SWEEPER)),
     ]
 
@@ -301,7 +315,7 @@ def test_of_several_promotions_each_job_is_counted_once(
 
 @pytest.mark.parametrize("_", range(5))
 def test_of_several_callers_one_is_given_the_duty(engine: Engine, store: Store, _: int) -> None:
-    answers = together(engine, [lambda handle: handle.take_duty("sweep", 1_000)] * 6)
+    answers = together(engine, [lambda handle: handle.acquire_maintenance("sweep", 1_000)] * 6)
 
     assert sorted(answers) == [False] * 5 + [True]
 
@@ -340,8 +354,8 @@ def bustle(store: Store, worker: WorkerId) -> None:
     """Insert, claim, give back, fail, cancel and complete, again and again."""
     for _ in range(15):
         receipt = store.insert([new_job()])[0]
-        jobs = store.exchange(worker, wants=[Want(DEFAULT, 3)], room=3).jobs
+        jobs = store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT, 3)], room=3).jobs
         outcomes: list[Outcome] = [Interrupted(), Failed(BOOM, 5), Completed(b"1")]
-        store.exchange(worker, [ended(job, end) for job, end in zip(jobs, outcomes, strict=False)])
+        store.settle_and_claim(worker, [ended(job, end) for job, end in zip(jobs, outcomes, strict=False)])
         store.cancel([receipt.id] if receipt.id else [])
         store.promote()

@@ -6,8 +6,8 @@ import pytest
 
 from forebay.domain.job import MAX_COST, WorkerId
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
-from forebay.domain.outcome import Completed, Discarded, Failed, Held, Interrupted, Lost, Outcome
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Parked
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -34,7 +34,7 @@ def test_a_dear_job_takes_its_cost_and_the_next_waits_until_that_is_earned(
     store.save_limit(Limit(scope=HERE, rate=1, burst=10))
     ids = put_many(store, 5, cost=4)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 5)], room=5)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 5)], room=5)
 
     assert [job.id for job in answer.jobs] == ids[:3]  # 10, 6, 2, and then it owes 2
     assert [job.cost for job in answer.jobs] == [4, 4, 4]
@@ -120,7 +120,7 @@ def test_costs_count_under_a_global_rate_together(store: Store) -> None:
     put_many(store, 2, cost=4)
     put_many(store, 5, queue=MAIL, cost=2)
 
-    first = store.exchange(W1, wants=[Want(DEFAULT, 5), Want(MAIL, 5)], room=10)
+    first = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 5), QueueClaim(MAIL, 5)], room=10)
 
     assert [job.cost for job in first.jobs] == [4, 4, 2]
 
@@ -174,7 +174,7 @@ def test_what_an_attempt_has_not_cost_is_given_back_but_no_more_than_there_is_ro
 
 
 @pytest.mark.parametrize(
-    "outcome", [Interrupted(started=False), Lost("gone", started=False), Held("payload:9")], ids=str
+    "outcome", [Interrupted(started=False), Lost("gone", started=False), Parked("payload:9")], ids=str
 )
 def test_a_job_that_is_handed_back_unstarted_gives_its_tokens_back(store: Store, outcome: Outcome) -> None:
     store.save_limit(Limit(scope=HERE, rate=1, burst=3))
@@ -206,7 +206,7 @@ def test_a_settlement_of_an_earlier_attempt_charges_nothing_beside_that_of_the_l
     settle(store, early, Interrupted())
     last = start(store)
 
-    answer = store.exchange(W1, [ended(early, Completed(cost=100)), ended(last, Completed())])
+    answer = store.settle_and_claim(W1, [ended(early, Completed(cost=100)), ended(last, Completed())])
     more = put_many(store, 3)
 
     assert answer.settled == (last.id,)

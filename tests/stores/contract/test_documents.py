@@ -12,7 +12,9 @@ from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import T0, together
 
 BODY = '{"a": "ü \\u0000"}'
-SAVED = Event(kind=EventKind.KEY, actor="ann#r1", detail="created a", changes={"roles": (None, ["view", 1])})
+SAVED = Event(
+    kind=EventKind.API_KEY_CHANGED, actor="ann#r1", detail="created a", changes={"roles": (None, ["view", 1])}
+)
 
 
 def document(name: str = "a", body: str = BODY, revision: int = 0, kind: str = "thing") -> Document:
@@ -30,7 +32,12 @@ def test_a_document_is_kept_with_its_times_and_its_event(
     assert (found.name, found.body, found.revision) == ("a", "{}", 2)
     assert (found.created_at, found.updated_at) == (T0, T0 + 5)
     [(_, event)] = reader.audit()
-    assert (event.at, event.kind, event.who, event.request) == (T0, EventKind.KEY, "ann", "r1")
+    assert (event.occurred_at, event.kind, event.actor_name, event.request_id) == (
+        T0,
+        EventKind.API_KEY_CHANGED,
+        "ann",
+        "r1",
+    )
     assert (event.detail, event.changes) == ("created a", {"roles": (None, ["view", 1])})
 
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.gate import gates_of
+from forebay.domain.gate import lanes_for_program
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Amendment
+from forebay.domain.job import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit
@@ -23,8 +23,8 @@ from forebay.domain.outcome import (
     Snoozed,
 )
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.settlement import Ending
-from forebay.stores.protocol import Reader, Refusal, Store, Want
+from forebay.domain.settlement import OutcomeKind
+from forebay.stores.protocol import LeaseRefusal, QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -62,7 +62,7 @@ def test_another_worker_cannot_settle_an_attempt(store: Store, reader: Reader, o
     answer = settle(store, job, outcome, W2)
 
     assert (answer.settled, answer.repeated) == ((), ())
-    assert answer.refused == (Refusal(lease=Lease(job.id, 1), reason="other worker"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(job.id, 1), reason="other worker"),)
     assert record(reader, job.id) == before
     assert attempts_of(reader, job.id) == []
 
@@ -102,7 +102,7 @@ def test_an_earlier_attempt_of_the_same_worker_cannot_be_settled(
     answer = settle(store, first, outcome)
 
     assert (answer.settled, answer.repeated) == ((), ())
-    assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(first.id, 1), reason="other attempt"),)
     assert record(reader, first.id) == before
     assert (second.attempt, attempts_of(reader, first.id)) == (2, [])
 
@@ -118,7 +118,7 @@ def test_an_earlier_attempt_cannot_be_settled_when_a_later_one_of_the_same_worke
 
     answer = settle(store, first, outcome)
 
-    assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(first.id, 1), reason="other attempt"),)
     assert record(reader, first.id) == before
 
 
@@ -129,12 +129,12 @@ def test_an_earlier_attempt_cannot_be_settled_after_the_job_was_amended(
     settle(store, first, Interrupted())
     start(store, W1)
     clock.advance(ms=77)
-    store.amend(first.id, Amendment(metadata={"seen": True}))
+    store.update_job(first.id, JobUpdate(metadata={"seen": True}))
     before = record(reader, first.id)
 
     answer = settle(store, first, Completed(b"stale"))
 
-    assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(first.id, 1), reason="other attempt"),)
     assert record(reader, first.id) == before
 
 
@@ -151,10 +151,10 @@ def test_an_earlier_attempt_is_not_settled_by_who_claims_at_once(
     before = record(reader, first.id)
     other = put(store)
 
-    want = Want(DEFAULT, 5, gates=gates_of([first.task], 1))
-    answer = store.exchange(W1, [ended(first, Completed(b"stale"))], [want], 5)
+    want = QueueClaim(DEFAULT, 5, lanes=lanes_for_program([first.task], 1))
+    answer = store.settle_and_claim(W1, [ended(first, Completed(b"stale"))], [want], 5)
 
-    assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(first.id, 1), reason="other attempt"),)
     assert [job.id for job in answer.jobs] == [other]
     assert record(reader, first.id) == before
 
@@ -170,7 +170,7 @@ def test_who_has_told_of_an_earlier_failure_has_not_ended_a_later_attempt(
     answer = settle(store, second, outcome, W1)
 
     assert (answer.settled, answer.repeated) == ((), ())
-    assert answer.refused == (Refusal(lease=Lease(second.id, 2), reason="other worker"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(second.id, 2), reason="other worker"),)
     assert record(reader, second.id) == before
 
 
@@ -192,7 +192,7 @@ def test_a_job_that_never_ran_cannot_be_settled(store: Store, reader: Reader, st
 
     answer = settle(store, job, Completed(b"1"), W1)
 
-    assert answer.refused == (Refusal(lease=Lease(job.id, 0), reason="other state"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(job.id, 0), reason="other state"),)
     assert record(reader, job.id) == before
 
 
@@ -204,7 +204,7 @@ def test_a_job_that_is_gone_is_refused_as_gone(store: Store, reader: Reader) -> 
 
     answer = settle(store, job, Completed(b"1"))
 
-    assert answer.refused == (Refusal(lease=Lease(job.id, 1), reason="gone"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(job.id, 1), reason="gone"),)
     assert reader.history(job.id) is None
 
 
@@ -243,7 +243,7 @@ def test_a_refused_settlement_leaves_an_event_that_says_who_and_why(
     assert events_of(reader, job.id) == [
         Event(
             kind=EventKind.REFUSED,
-            at=T0 + 77,
+            occurred_at=T0 + 77,
             job_id=job.id,
             queue=DEFAULT,
             attempt=1,
@@ -287,7 +287,7 @@ def test_an_end_that_contradicts_the_stored_one_is_refused(
     answer = settle(store, job, second)
 
     assert (answer.settled, answer.repeated) == ((), ())
-    assert answer.refused == (Refusal(lease=Lease(job.id, 1), reason="other state"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(job.id, 1), reason="other state"),)
     assert record(reader, job.id) == before
     assert attempts_of(reader, job.id) == rows
     assert kinds_of(reader, job.id) == [EventKind.REFUSED]
@@ -304,7 +304,7 @@ def test_a_snooze_after_the_job_was_handed_back_is_refused_however_long_the_atte
     answer = settle(store, job, Snoozed(5))
 
     assert (answer.settled, answer.repeated) == ((), ())
-    assert answer.refused == (Refusal(lease=Lease(job.id, 1), reason="other state"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(job.id, 1), reason="other state"),)
     assert record(reader, job.id) == before
 
 
@@ -319,7 +319,7 @@ def test_an_end_that_contradicts_a_stored_failure_is_refused_after_the_next_atte
 
     answer = settle(store, first, second, W1)
 
-    assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(first.id, 1), reason="other attempt"),)
     assert record(reader, first.id) == before
 
 
@@ -358,7 +358,7 @@ def test_a_settlement_given_twice_in_one_exchange_is_done_once(store: Store, rea
     job = started(store)
     end = ended(job, Failed(BOOM, 5))
 
-    answer = store.exchange(W1, [end, end])
+    answer = store.settle_and_claim(W1, [end, end])
 
     assert (answer.settled, answer.repeated) == ((job.id,), (job.id,))
     assert len(attempts_of(reader, job.id)) == 1
@@ -406,7 +406,7 @@ def test_a_late_settlement_is_refused_after_the_takeover(
 
     answer = settle(store, job, outcome, W1)
 
-    assert answer.refused == (Refusal(lease=Lease(job.id, 1), reason="other worker"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(job.id, 1), reason="other worker"),)
     assert record(reader, job.id) == before
     assert kinds_of(reader, job.id) == [EventKind.SWEPT, EventKind.REFUSED]
 
@@ -428,10 +428,10 @@ def test_a_worker_that_comes_back_after_another_has_finished_is_refused(
     answer = settle(store, lost, Completed(b"from w1"), W1)
 
     assert (answer.settled, answer.repeated) == ((), ())
-    assert answer.refused == (Refusal(lease=Lease(lost.id, 1), reason="other attempt"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(lost.id, 1), reason="other attempt"),)
     assert record(reader, lost.id) == before
     assert look(reader, lost.id).result == b"from w2"
-    assert events_of(reader, lost.id)[-1].detail == f"{Ending.COMPLETED}: other attempt"
+    assert events_of(reader, lost.id)[-1].detail == f"{OutcomeKind.COMPLETED}: other attempt"
 
 
 @pytest.mark.shows("R-SWEEP-02")
@@ -446,7 +446,7 @@ def test_a_worker_that_comes_back_before_anybody_else_has_started_is_refused(
 
     answer = settle(store, lost, Completed(b"from w1"), W1)
 
-    assert answer.refused == (Refusal(lease=Lease(lost.id, 1), reason="other state"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(lost.id, 1), reason="other state"),)
     assert record(reader, lost.id) == before
 
 
@@ -455,7 +455,7 @@ def test_a_refused_settlement_does_not_keep_the_others_from_being_settled(
 ) -> None:
     mine, theirs = started(store, W1), started(store, W2)
 
-    answer = store.exchange(W1, [ended(theirs, Completed(b"1")), ended(mine, Completed(b"1"))])
+    answer = store.settle_and_claim(W1, [ended(theirs, Completed(b"1")), ended(mine, Completed(b"1"))])
 
     assert answer.settled == (mine.id,)
     assert [refusal.lease.job_id for refusal in answer.refused] == [theirs.id]
@@ -489,7 +489,7 @@ def test_what_is_refused_is_told_in_the_order_of_the_settlements(store: Store, r
     store.insert([new_job()] * 4)
     first, second, third, fourth = claim(store, 4, worker=W2)
 
-    store.exchange(W1, [complete(first), fail(second), complete(third), fail(fourth)])
+    store.settle_and_claim(W1, [complete(first), fail(second), complete(third), fail(fourth)])
 
     told = [event.job_id for _, event in reader.audit(limit=4)]
     assert told == [fourth.id, third.id, second.id, first.id]

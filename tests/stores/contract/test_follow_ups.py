@@ -13,7 +13,7 @@ from forebay.domain.outcome import Completed, Failed, Outcome, Snoozed
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import QueueState
 from forebay.errors import DuplicateJob, InvalidJob, StoreRefused
-from forebay.stores.protocol import Exchange, Reader, Store
+from forebay.stores.protocol import Reader, SettleAndClaimResult, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -37,7 +37,7 @@ from tests.stores.contract.steps import (
 from tests.stores.support import everything, new_job
 
 
-def complete_with(store: Store, job: Job, *follow_ups: NewJob) -> Exchange:
+def complete_with(store: Store, job: Job, *follow_ups: NewJob) -> SettleAndClaimResult:
     return settle(store, job, Completed(b"1"), follow_ups=follow_ups)
 
 
@@ -125,8 +125,8 @@ def test_a_follow_up_with_a_taken_key_is_dropped_with_a_note_on_its_parent(
     assert counts_of(reader, MAIL) == Counts(pending=1)
     assert events_of(reader, parent.id) == [
         Event(
-            kind=EventKind.UNFOLLOWED,
-            at=T0 + 3,
+            kind=EventKind.FOLLOW_UP_SKIPPED,
+            occurred_at=T0 + 3,
             job_id=parent.id,
             queue=DEFAULT,
             attempt=1,
@@ -142,7 +142,7 @@ def test_two_follow_ups_with_one_unique_key_become_one(store: Store, reader: Rea
     complete_with(store, parent, new_job(queue=MAIL, unique_key="k"), new_job(queue=MAIL, unique_key="k"))
 
     assert counts_of(reader, MAIL) == Counts(pending=1)
-    assert kinds_of(reader, parent.id) == [EventKind.UNFOLLOWED]
+    assert kinds_of(reader, parent.id) == [EventKind.FOLLOW_UP_SKIPPED]
 
 
 def test_a_follow_up_may_take_the_unique_key_of_one_that_is_settled_before_its_parent(
@@ -151,7 +151,7 @@ def test_a_follow_up_may_take_the_unique_key_of_one_that_is_settled_before_its_p
     holder, parent = started(store, unique_key="k"), started(store)
     follow_up = new_job(id=JobId("next"), unique_key="k")
 
-    store.exchange(
+    store.settle_and_claim(
         W1, [ended(holder, Completed(b"1")), ended(parent, Completed(b"1"), follow_ups=(follow_up,))]
     )
 
@@ -172,7 +172,7 @@ def test_a_repeated_settlement_does_not_follow_up_again(store: Store, reader: Re
 def test_a_refused_settlement_does_not_follow_up(store: Store, reader: Reader) -> None:
     parent = started(store, W1)
 
-    answer = store.exchange(W2, [ended(parent, Completed(b"1"), follow_ups=(new_job(queue=MAIL),))])
+    answer = store.settle_and_claim(W2, [ended(parent, Completed(b"1"), follow_ups=(new_job(queue=MAIL),))])
 
     assert len(answer.refused) == 1
     assert reader.queues([MAIL]) == []
@@ -196,7 +196,7 @@ def test_a_follow_up_that_cannot_be_stored_undoes_the_whole_exchange(
     fine = new_job(id=JobId("fine"), unique_key="k")
 
     with pytest.raises(StoreRefused) as caught:
-        store.exchange(
+        store.settle_and_claim(
             W1,
             [
                 ended(good, Completed(b"1"), follow_ups=(fine,)),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.gate import gates_of, payload_gate, task_gate
+from forebay.domain.gate import lanes_for_program, payload_lane, task_lane
 from forebay.domain.history import EventKind
-from forebay.domain.job import Amendment, Job, JobId, WorkerId
+from forebay.domain.job import Job, JobId, JobUpdate, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.outcome import Completed, Failed, Held
-from forebay.domain.query import Counts, HeldJobs
+from forebay.domain.outcome import Completed, Failed, Parked
+from forebay.domain.query import Counts, LaneCount
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -32,13 +32,13 @@ from tests.stores.contract.steps import (
 )
 from tests.stores.support import new_job
 
-KNOWS_A = gates_of(["a"], 1)
-KNOWS_B = gates_of(["b"], 1)
+KNOWS_A = lanes_for_program(["a"], 1)
+KNOWS_B = lanes_for_program(["b"], 1)
 
 
 def take(store: Store, n: int, gates: frozenset[str] | None, worker: WorkerId = W1) -> list[Job]:
     """What a claim for a worker that passes these gates gives."""
-    return list(store.exchange(worker, wants=[Want(DEFAULT, n, gates=gates)], room=n).jobs)
+    return list(store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT, n, lanes=gates)], room=n).jobs)
 
 
 def tasks(jobs: list[Job]) -> list[str]:
@@ -46,7 +46,7 @@ def tasks(jobs: list[Job]) -> list[str]:
 
 
 def gate_of(reader: Reader, job_id: JobId) -> str | None:
-    return look(reader, job_id).gate
+    return look(reader, job_id).lane
 
 
 def test_a_worker_gets_only_jobs_of_tasks_it_knows(store: Store, reader: Reader) -> None:
@@ -63,7 +63,7 @@ def test_a_job_that_is_held_is_shown_with_its_gate_and_has_lost_nothing(store: S
     take(store, 1, KNOWS_A)
 
     job = look(reader, job_id)
-    assert (job.state, job.gate, job.attempt, job.worker, job.priority) == (
+    assert (job.state, job.lane, job.attempt, job.worker, job.priority) == (
         JobState.PENDING,
         "task:b",
         0,
@@ -71,8 +71,8 @@ def test_a_job_that_is_held_is_shown_with_its_gate_and_has_lost_nothing(store: S
         7,
     )
     [event] = events_of(reader, job_id)
-    assert (event.kind, event.actor, event.detail) == (EventKind.HELD, W1, "task:b")
-    assert reader.held() == [HeldJobs(queue=DEFAULT, gate="task:b", jobs=1)]
+    assert (event.kind, event.actor, event.detail) == (EventKind.PARKED, W1, "task:b")
+    assert reader.lanes() == [LaneCount(queue=DEFAULT, lane="task:b", jobs=1)]
     assert reader.peek(DEFAULT) == []
     assert reader.position(job_id) is None
 
@@ -88,12 +88,16 @@ def test_a_job_says_when_it_was_held(store: Store, reader: Reader, clock: Manual
 
 def test_held_jobs_are_counted_by_queue_and_gate(store: Store, reader: Reader) -> None:
     store.insert([new_job(task=task, queue=queue) for task in "abb" for queue in (MAIL, DEFAULT)])
-    store.exchange(W1, wants=[Want(MAIL, 9, gates=KNOWS_A), Want(DEFAULT, 9, gates=gates_of((), 1))], room=18)
+    store.settle_and_claim(
+        W1,
+        claims=[QueueClaim(MAIL, 9, lanes=KNOWS_A), QueueClaim(DEFAULT, 9, lanes=lanes_for_program((), 1))],
+        room=18,
+    )
 
-    assert reader.held() == [
-        HeldJobs(queue=DEFAULT, gate="task:a", jobs=1),
-        HeldJobs(queue=DEFAULT, gate="task:b", jobs=2),
-        HeldJobs(queue=MAIL, gate="task:b", jobs=2),
+    assert reader.lanes() == [
+        LaneCount(queue=DEFAULT, lane="task:a", jobs=1),
+        LaneCount(queue=DEFAULT, lane="task:b", jobs=2),
+        LaneCount(queue=MAIL, lane="task:b", jobs=2),
     ]
 
 
@@ -105,16 +109,16 @@ def test_whoever_knows_the_task_gets_what_was_held_in_its_turn(store: Store, rea
     jobs = take(store, 3, KNOWS_B, W2)
 
     assert [job.id for job in jobs] == [late, high, low]
-    assert [(job.gate, job.attempt) for job in jobs] == [(None, 1)] * 3
+    assert [(job.lane, job.attempt) for job in jobs] == [(None, 1)] * 3
     assert [gate_of(reader, job.id) for job in jobs] == [None] * 3
-    assert reader.held() == []
+    assert reader.lanes() == []
 
 
 def test_room_is_shared_by_gates_and_order(store: Store) -> None:
     ids = [put(store, task=task) for task in ("b", "c")]
     take(store, 5, KNOWS_A)
     ids.append(put(store, task="b"))
-    knows = gates_of(["b", "c"], 1)
+    knows = lanes_for_program(["b", "c"], 1)
 
     assert [[job.id for job in take(store, 1, knows)] for _ in range(4)] == [[ids[0]], [ids[1]], [ids[2]], []]
 
@@ -134,9 +138,9 @@ def test_a_claim_puts_aside_only_so_many_jobs(store: Store, reader: Reader) -> N
     last = put(store, task="a")
 
     assert [job.id for job in take(store, 2, KNOWS_A)] == [first]
-    assert reader.held() == [HeldJobs(queue=DEFAULT, gate="task:b", jobs=108)]
+    assert reader.lanes() == [LaneCount(queue=DEFAULT, lane="task:b", jobs=108)]
     assert [job.id for job in take(store, 2, KNOWS_A)] == [last]
-    assert reader.held() == [HeldJobs(queue=DEFAULT, gate="task:b", jobs=109)]
+    assert reader.lanes() == [LaneCount(queue=DEFAULT, lane="task:b", jobs=109)]
 
 
 def test_a_claim_of_one_steps_over_many(store: Store) -> None:
@@ -149,27 +153,27 @@ def test_a_claim_of_one_steps_over_many(store: Store) -> None:
 def test_an_attempt_can_end_behind_a_gate_without_a_failure(store: Store, reader: Reader) -> None:
     job = started(store, task="a")
 
-    settle(store, job, Held(payload_gate(2), "made for version 2"))
+    settle(store, job, Parked(payload_lane(2), "made for version 2"))
 
     found = look(reader, job.id)
-    assert (found.state, found.gate, found.attempt, found.failures) == (
+    assert (found.state, found.lane, found.attempt, found.failures) == (
         JobState.PENDING,
         "payload:2",
         1,
         0,
     )
     [event] = events_of(reader, job.id)
-    assert (event.kind, event.actor, event.attempt) == (EventKind.HELD, W1, 1)
+    assert (event.kind, event.actor, event.attempt) == (EventKind.PARKED, W1, 1)
     assert event.detail == "payload:2: made for version 2"
     assert attempts_of(reader, job.id) == []
     assert take(store, 1, KNOWS_A) == []
-    assert [each.attempt for each in take(store, 1, gates_of(["a"], 2))] == [2]
+    assert [each.attempt for each in take(store, 1, lanes_for_program(["a"], 2))] == [2]
 
 
 def test_ending_behind_a_gate_is_guarded_like_every_end(store: Store, reader: Reader) -> None:
     job = started(store, task="a")
 
-    answer = store.exchange(W2, [ended(job, Held("payload:2"))])
+    answer = store.settle_and_claim(W2, [ended(job, Parked("payload:2"))])
 
     assert [refusal.reason for refusal in answer.refused] == ["other worker"]
     assert gate_of(reader, job.id) is None
@@ -179,7 +183,7 @@ def test_a_job_with_a_wish_to_be_cancelled_is_not_held(store: Store, reader: Rea
     job = started(store, task="a")
     store.cancel([job.id], "not needed")
 
-    settle(store, job, Held("payload:2"))
+    settle(store, job, Parked("payload:2"))
 
     assert look(reader, job.id).state is JobState.CANCELLED
 
@@ -210,7 +214,7 @@ def test_a_held_job_can_end_like_any_pending_one(store: Store, reader: Reader, e
             [job] = take(store, 1, KNOWS_B)
             settle(store, job, Completed(b"1"))
 
-    assert reader.held() == []
+    assert reader.lanes() == []
     assert put(store, unique_key="k")
 
 
@@ -218,7 +222,7 @@ def test_a_held_job_can_be_amended_and_stays_held(store: Store, reader: Reader) 
     first, second = put(store, task="b"), put(store, task="b")
     take(store, 2, KNOWS_A)
 
-    assert store.amend(second, Amendment(priority=9)).done
+    assert store.update_job(second, JobUpdate(priority=9)).applied
 
     assert gate_of(reader, second) == "task:b"
     assert [job.id for job in take(store, 2, KNOWS_B)] == [second, first]
@@ -240,7 +244,7 @@ def test_a_paused_queue_holds_nothing_and_gives_nothing(store: Store, reader: Re
     store.save_queue(DEFAULT, state=QueueState.PAUSED)
 
     assert take(store, 5, KNOWS_B) == []
-    assert [gate_of(reader, held), gate_of(reader, other)] == [task_gate("b"), None]
+    assert [gate_of(reader, held), gate_of(reader, other)] == [task_lane("b"), None]
 
 
 def test_jobs_behind_several_gates_and_in_the_order_come_by_their_rank(store: Store) -> None:
@@ -248,7 +252,7 @@ def test_jobs_behind_several_gates_and_in_the_order_come_by_their_rank(store: St
     first = [put(store, task=task, priority=priority) for task, priority in (("c", 9), ("b", 0), ("b", 3))]
     take(store, 9, KNOWS_A)
     rest = [put(store, task=task, priority=priority) for task, priority in (("c", 5), ("b", 7))]
-    knows = gates_of(["b", "c"], 1)
+    knows = lanes_for_program(["b", "c"], 1)
 
     claimed = [job.id for _ in range(3) for job in take(store, 2, knows)]
 
@@ -257,19 +261,19 @@ def test_jobs_behind_several_gates_and_in_the_order_come_by_their_rank(store: St
 
 def test_a_gate_is_found_among_many(store: Store) -> None:
     store.insert([new_job(task=f"t{n:04}") for n in range(300)] + [new_job(task="z")])
-    while take(store, 100, gates_of(["y"], 1)):
+    while take(store, 100, lanes_for_program(["y"], 1)):
         raise AssertionError("nobody knows these tasks")
 
-    assert tasks(take(store, 10, gates_of(["z", "y"], 1))) == ["z"]
+    assert tasks(take(store, 10, lanes_for_program(["z", "y"], 1))) == ["z"]
 
 
 def test_a_job_whose_payload_can_be_read_by_now_and_whose_task_is_not_known_goes_to_its_tasks_gate(
     store: Store, reader: Reader
 ) -> None:
     job = started(store, task="a")
-    settle(store, job, Held(payload_gate(2)))
+    settle(store, job, Parked(payload_lane(2)))
 
-    assert take(store, 1, gates_of(["b"], 2)) == []
+    assert take(store, 1, lanes_for_program(["b"], 2)) == []
     assert gate_of(reader, job.id) == "task:a"
     assert [each.id for each in take(store, 1, KNOWS_A)] == [job.id]
 
@@ -290,4 +294,4 @@ def test_held_jobs_of_both_classes_are_claimed_by_lead(
     jobs = take(store, 2, KNOWS_B)
 
     assert [job.id for job in jobs] == [new, old]
-    assert jobs[1].capped is capped
+    assert jobs[1].age_capped is capped

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Amendment, Job, JobId, QueueName
+from forebay.domain.job import Job, JobId, JobUpdate, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Lost, Outcome
 from forebay.domain.worker import WorkerInfo, WorkerState
-from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -59,7 +59,7 @@ def cap_at_once(store: Store, *queues: QueueName) -> None:
 def assert_placed(reader: Reader, job: Job, now: int) -> None:
     """The job stands where `domain.rank` puts it now."""
     where = place_of(queue_of(reader, job.queue), job, now)
-    assert (job.capped, job.rank) == (where.capped, where.rank)
+    assert (job.age_capped, job.rank) == (where.age_capped, where.rank)
 
 
 # Leases
@@ -84,7 +84,11 @@ def test_an_id_that_is_nearly_another_ones_is_unknown_to_operators(store: Store,
     job_id = put(store)
     other = similar(job_id)
 
-    verdicts = [*store.cancel([other]), *store.delete([other]), store.amend(other, Amendment(priority=1))]
+    verdicts = [
+        *store.cancel([other]),
+        *store.delete([other]),
+        store.update_job(other, JobUpdate(priority=1)),
+    ]
 
     assert [verdict.state for verdict in verdicts] == [None] * 3
     assert look(reader, job_id).priority == 0
@@ -122,7 +126,7 @@ def test_a_renewal_takes_the_lease_time_of_its_own_queue(
 def test_jobs_that_a_dead_worker_gave_back_do_not_crowd_out_those_it_held(
     engine: Engine, store: Store, other_store: Store
 ) -> None:
-    other_store.beat(WorkerInfo(id=W1))
+    other_store.heartbeat(WorkerInfo(id=W1))
     given_back, held = started(other_store), started(other_store)
     settle(other_store, given_back, Failed(BOOM, HOUR))
     other_store.close()  # without a word: its process has ended
@@ -196,7 +200,7 @@ def test_a_job_that_has_waited_for_the_cap_is_capped_when_it_is_put_back(
 
     settle(store, job, Interrupted())
 
-    assert look(reader, job.id).capped
+    assert look(reader, job.id).age_capped
     assert_placed(reader, look(reader, job.id), clock.now_ms())
 
 
@@ -212,9 +216,9 @@ def test_a_retry_after_the_cap_enters_the_capped_class(
     if how == "promote":
         store.promote()
     else:
-        store.amend(job.id, Amendment(delay_ms=0))
+        store.update_job(job.id, JobUpdate(delay_ms=0))
 
-    assert look(reader, job.id).capped
+    assert look(reader, job.id).age_capped
     assert_placed(reader, look(reader, job.id), clock.now_ms())
 
 
@@ -228,9 +232,9 @@ def test_whatever_enters_the_order_climbs_towards_its_deadline(
         clock.advance(ms=HOUR)
         store.promote()
     else:
-        store.amend(job_id, Amendment(delay_ms=0))
+        store.update_job(job_id, JobUpdate(delay_ms=0))
     if how == "put back":
-        [job] = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1).jobs
+        [job] = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs
         # While it runs its time to be looked at comes and goes.
         clock.advance(ms=2 * HOUR + HOUR // 2)
         rescore_all(store)
@@ -253,8 +257,8 @@ def test_a_new_priority_keeps_the_climb_towards_the_deadline(
 ) -> None:
     deadline = clock.now_ms() + 2 * HOUR
     job_id = put(store, deadline_at=deadline)
-    store.amend(job_id, Amendment(priority=1))
-    store.amend(job_id, Amendment(metadata={"k": 1}))
+    store.update_job(job_id, JobUpdate(priority=1))
+    store.update_job(job_id, JobUpdate(metadata={"k": 1}))
     clock.set(deadline)
 
     rescore_all(store)
@@ -265,15 +269,15 @@ def test_a_new_priority_keeps_the_climb_towards_the_deadline(
 def test_an_own_duty_does_not_disturb_the_walk_through_old_jobs(
     store: Store, clock: ManualClock, reader: Reader
 ) -> None:
-    store.take_duty("a", SECOND)
-    store.take_duty("z", SECOND)
+    store.acquire_maintenance("a", SECOND)
+    store.acquire_maintenance("z", SECOND)
     job_id = put(store)
     clock.advance(ms=51 * HOUR)
 
     rescore_all(store)
     rescore_all(store)
 
-    assert look(reader, job_id).capped
+    assert look(reader, job_id).age_capped
 
 
 # Keys
@@ -296,12 +300,12 @@ def test_a_job_that_goes_takes_only_its_own_history_along(
     stays, goes = started(store), started(store)
     for job in (stays, goes):
         settle(store, job, Failed(BOOM, HOUR))
-        store.amend(job.id, Amendment(priority=1))
+        store.update_job(job.id, JobUpdate(priority=1))
 
     store.delete([goes.id])
 
     assert len(attempts_of(reader, stays.id)) == 1
-    assert kinds_of(reader, stays.id) == [EventKind.AMENDED]
+    assert kinds_of(reader, stays.id) == [EventKind.UPDATED]
 
 
 def test_every_deletion_of_an_id_stays_in_the_audit_log_and_counts_for_nothing(
@@ -313,18 +317,18 @@ def test_every_deletion_of_an_id_stays_in_the_audit_log_and_counts_for_nothing(
         store.delete([mine])
     put(store, id=mine)
 
-    store.record([Event(kind=EventKind.NOTE, job_id=mine, detail="kept")])
+    store.record_events([Event(kind=EventKind.COMMENT, job_id=mine, detail="kept")])
 
     assert [event.kind for _, event in reader.audit(limit=1_000)].count(EventKind.DELETED) == 101
-    assert kinds_of(reader, mine) == [EventKind.NOTE]
+    assert kinds_of(reader, mine) == [EventKind.COMMENT]
 
 
 def test_events_that_are_only_counted_are_counted_for_their_own_job(store: Store, reader: Reader) -> None:
     one, other = put_many(store, 2)
     for job_id in (one, other):
-        store.record([Event(kind=EventKind.NOTE, job_id=job_id, detail="x")] * 101)
+        store.record_events([Event(kind=EventKind.COMMENT, job_id=job_id, detail="x")] * 101)
 
-    store.record([Event(kind=EventKind.NOTE, job_id=one)])
+    store.record_events([Event(kind=EventKind.COMMENT, job_id=one)])
 
     assert [events_of(reader, each)[-1].detail for each in (one, other)] == ["2", "1"]
     assert [event.detail for event in events_of(reader, one)[:-1]] == ["x"] * 100
@@ -365,15 +369,15 @@ def test_each_queue_keeps_its_final_jobs_for_its_own_time(
 
 
 def test_a_later_beat_tells_all_that_has_changed(store: Store, clock: ManualClock, reader: Reader) -> None:
-    store.beat(WorkerInfo(id=W1, host="old", pid=1, queues=(DEFAULT,), state=WorkerState.WORKING))
-    store.beat(WorkerInfo(id=W2))
+    store.heartbeat(WorkerInfo(id=W1, host="old", pid=1, queues=(DEFAULT,), state=WorkerState.WORKING))
+    store.heartbeat(WorkerInfo(id=W2))
     clock.advance(ms=SECOND)
-    store.beat(WorkerInfo(id=W1, host="new", pid=2, queues=(MAIL,), state=WorkerState.STOPPING))
+    store.heartbeat(WorkerInfo(id=W1, host="new", pid=2, queues=(MAIL,), state=WorkerState.STOPPING))
 
     [first, _] = reader.workers()
 
     assert (first.host, first.pid, first.queues, first.state) == ("new", 2, (MAIL,), "stopping")
-    assert (first.started_at, first.beat_at) == (clock.now_ms() - SECOND, clock.now_ms())
+    assert (first.started_at, first.heartbeat_at) == (clock.now_ms() - SECOND, clock.now_ms())
 
 
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.SCHEDULED, JobState.RETRYING])
@@ -394,7 +398,7 @@ def test_a_change_of_the_order_is_counted_on_the_stored_queue(store: Store, read
     for aging_ms in (SECOND, SECOND, HOUR // 2):
         store.save_queue(DEFAULT, {"aging_ms": aging_ms})
 
-    assert queue_of(reader).rank_version == 3
+    assert queue_of(reader).scoring_version == 3
 
 
 def test_what_another_handle_changes_about_the_order_is_seen_at_once(
@@ -415,7 +419,7 @@ def test_the_loss_of_a_swept_job_is_settled_once(store: Store, clock: ManualCloc
     clock.advance(ms=HOUR)
 
     [swept] = store.sweep(SWEEPER)
-    answer = store.exchange(SWEEPER, [ended(swept, Lost("its worker died"))] * 2)
+    answer = store.settle_and_claim(SWEEPER, [ended(swept, Lost("its worker died"))] * 2)
 
     assert (answer.settled, answer.repeated) == ((job.id,), (job.id,))
     assert look(reader, other.id).worker == W1

@@ -45,8 +45,8 @@ FULL_REQUEST = NewJob(
     policy=RetryPolicy(max_retries=7, curve=Curve.LINEAR, factor=1.5),
     unique_key="größe 🚀",
     unique_until=UniqueUntil.STARTED,
-    once_key="once-1",
-    once_ms=77,
+    idempotency_key="once-1",
+    idempotency_ttl_ms=77,
     metadata={"tenant": "ä", "deep": [1, 2.5, None, True, {"x": "y"}]},
     tags=("red", "gr ün"),
     correlation_id="trace-1",
@@ -79,7 +79,7 @@ def test_a_new_job_starts_pending_with_nothing_behind_it(store: Store, reader: R
     assert (job.attempt, job.failures, job.crashes, job.errors) == (0, 0, 0, ())
     assert (job.worker, job.started_at, job.lease_expires_at) == (None, None, None)
     assert (job.finished_at, job.reason, job.result, job.cancel_reason) == (None, None, None, None)
-    assert job.gate is None
+    assert job.lane is None
 
 
 @pytest.mark.shows("R-JOB-11", "R-PRI-04")
@@ -287,8 +287,8 @@ def test_an_unknown_queue_is_created_with_default_settings(store: Store, reader:
     put(store, queue=MAIL)
 
     queue = queue_of(reader, MAIL)
-    assert (queue.state, queue.settings, queue.rank_version) == (QueueState.ACTIVE, QueueSettings(), 1)
-    assert (queue.created_at, queue.updated_at, queue.reordering) == (T0, T0, False)
+    assert (queue.state, queue.settings, queue.scoring_version) == (QueueState.ACTIVE, QueueSettings(), 1)
+    assert (queue.created_at, queue.updated_at, queue.is_rescoring) == (T0, T0, False)
 
 
 @pytest.mark.shows("R-ENQ-32")

@@ -8,7 +8,15 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Snoozed
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import Cancel, Reader, Refusal, Renewal, Standing, Store, Want
+from forebay.stores.protocol import (
+    LeaseRefusal,
+    LeaseStatus,
+    PendingCancel,
+    QueueClaim,
+    Reader,
+    RenewResult,
+    Store,
+)
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -45,7 +53,7 @@ def test_a_renewal_pushes_the_end_of_the_lease_and_nothing_else(
 
     answer = store.renew(W1, [lease(job)])
 
-    assert answer == Renewal(renewed=(Lease(job.id, 1),))
+    assert answer == RenewResult(renewed=(Lease(job.id, 1),))
     assert record(reader, job.id) == before | {"lease_expires_at": T0 + 40_000}
 
 
@@ -115,7 +123,7 @@ def test_a_renewal_is_refused_when_the_extension_is_over(
 
     answer = store.renew(W1, [lease(job)])
 
-    assert answer.refused == (Refusal(lease=lease(job), reason="extension over"),)
+    assert answer.refused == (LeaseRefusal(lease=lease(job), reason="extension over"),)
     assert [swept.id for swept in store.sweep(SWEEPER)] == [job.id]
 
 
@@ -163,7 +171,7 @@ def test_another_worker_cannot_renew(store: Store, reader: Reader, clock: Manual
 
     answer = store.renew(W2, [lease(job)])
 
-    assert answer == Renewal(refused=(Refusal(lease=lease(job), reason="other worker"),))
+    assert answer == RenewResult(refused=(LeaseRefusal(lease=lease(job), reason="other worker"),))
     assert record(reader, job.id) == before
 
 
@@ -177,7 +185,7 @@ def test_an_earlier_attempt_cannot_be_renewed(store: Store, reader: Reader, cloc
 
     answer = store.renew(W1, [lease(first)])
 
-    assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(first.id, 1), reason="other attempt"),)
     assert record(reader, first.id) == before
 
 
@@ -192,14 +200,14 @@ def test_an_attempt_that_has_ended_cannot_be_renewed(
 
     answer = store.renew(W1, [lease(job)])
 
-    assert answer.refused == (Refusal(lease=lease(job), reason="other state"),)
+    assert answer.refused == (LeaseRefusal(lease=lease(job), reason="other state"),)
     assert record(reader, job.id) == before
 
 
 def test_an_unknown_job_cannot_be_renewed(store: Store) -> None:
     answer = store.renew(W1, [Lease(UNKNOWN, 1)])
 
-    assert answer.refused == (Refusal(lease=Lease(UNKNOWN, 1), reason="gone"),)
+    assert answer.refused == (LeaseRefusal(lease=Lease(UNKNOWN, 1), reason="gone"),)
 
 
 @pytest.mark.shows("R-SWEEP-02")
@@ -213,7 +221,7 @@ def test_the_old_holder_cannot_renew_after_the_takeover(
 
     answer = store.renew(W1, [lease(job)], HOUR)
 
-    assert answer.refused == (Refusal(lease=lease(job), reason="other worker"),)
+    assert answer.refused == (LeaseRefusal(lease=lease(job), reason="other worker"),)
     assert record(reader, job.id) == before
 
 
@@ -272,7 +280,7 @@ def test_a_wish_to_cancel_comes_with_every_renewal_until_it_is_settled(store: St
     settle(store, job, Completed(b"1"))
     third = store.renew(W1, [])
 
-    assert first.cancels == second.cancels == (Cancel(job.id, "too late"),)
+    assert first.cancels == second.cancels == (PendingCancel(job.id, "too late"),)
     assert first.renewed == (lease(job),)
     assert third.cancels == ()
 
@@ -281,11 +289,11 @@ def test_a_wish_to_cancel_comes_with_every_exchange_until_it_is_settled(store: S
     job = started(store)
     store.cancel([job.id], "too late")
 
-    first = store.exchange(W1)
-    second = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
-    third = store.exchange(W1, [ended(job, Completed(b"1"))])
+    first = store.settle_and_claim(W1)
+    second = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1)
+    third = store.settle_and_claim(W1, [ended(job, Completed(b"1"))])
 
-    assert first.cancels == second.cancels == (Cancel(job.id, "too late"),)
+    assert first.cancels == second.cancels == (PendingCancel(job.id, "too late"),)
     assert third.cancels == ()
 
 
@@ -293,8 +301,8 @@ def test_wishes_to_cancel_come_only_to_the_worker_that_runs_the_jobs(store: Stor
     mine, theirs = started(store, W1), started(store, W2)
     store.cancel([mine.id, theirs.id], "stop")
 
-    assert store.exchange(W1).cancels == (Cancel(mine.id, "stop"),)
-    assert store.renew(W2, []).cancels == (Cancel(theirs.id, "stop"),)
+    assert store.settle_and_claim(W1).cancels == (PendingCancel(mine.id, "stop"),)
+    assert store.renew(W2, []).cancels == (PendingCancel(theirs.id, "stop"),)
 
 
 def test_wishes_to_cancel_come_in_the_order_of_the_ids(store: Store) -> None:
@@ -302,7 +310,7 @@ def test_wishes_to_cancel_come_in_the_order_of_the_ids(store: Store) -> None:
 
     store.cancel([jobs[1].id, jobs[2].id, jobs[0].id], "stop")
 
-    assert [cancel.job_id for cancel in store.exchange(W1).cancels] == [job.id for job in jobs]
+    assert [cancel.job_id for cancel in store.settle_and_claim(W1).cancels] == [job.id for job in jobs]
 
 
 # An answer that was lost on the way.
@@ -310,11 +318,11 @@ def test_wishes_to_cancel_come_in_the_order_of_the_ids(store: Store) -> None:
 
 def test_leases_the_worker_does_not_know_of_are_adopted(store: Store, reader: Reader) -> None:
     ids = put_many(store, 3)
-    jobs = store.exchange(W1, wants=[Want(DEFAULT, 3)], room=3).jobs
+    jobs = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 3)], room=3).jobs
 
-    answer = store.exchange(W1, known=[lease(jobs[1])])
+    answer = store.settle_and_claim(W1, known=[lease(jobs[1])])
 
-    assert [(job.id, job.state, job.attempt) for job in answer.adopted] == [
+    assert [(job.id, job.state, job.attempt) for job in answer.recovered] == [
         (ids[0], JobState.RUNNING, 1),
         (ids[2], JobState.RUNNING, 1),
     ]
@@ -324,33 +332,33 @@ def test_leases_the_worker_does_not_know_of_are_adopted(store: Store, reader: Re
 def test_nothing_is_adopted_unless_the_worker_says_what_it_knows(store: Store) -> None:
     started(store)
 
-    assert store.exchange(W1).adopted == ()
-    assert store.exchange(W1, known=None).adopted == ()
+    assert store.settle_and_claim(W1).recovered == ()
+    assert store.settle_and_claim(W1, known=None).recovered == ()
 
 
 def test_a_worker_adopts_only_its_own_leases(store: Store) -> None:
     started(store, W2)
     make(store, JobState.RETRYING)
 
-    assert store.exchange(W1, known=[]).adopted == ()
+    assert store.settle_and_claim(W1, known=[]).recovered == ()
 
 
 def test_what_is_claimed_in_the_same_exchange_is_not_adopted(store: Store) -> None:
     lost = started(store)
     put_many(store, 1)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1, known=[])
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1, known=[])
 
     assert len(answer.jobs) == 1
-    assert [job.id for job in answer.adopted] == [lost.id]
+    assert [job.id for job in answer.recovered] == [lost.id]
 
 
 def test_what_is_settled_in_the_same_exchange_is_not_adopted(store: Store) -> None:
     job = started(store)
 
-    answer = store.exchange(W1, [ended(job, Completed(b"1"))], known=[])
+    answer = store.settle_and_claim(W1, [ended(job, Completed(b"1"))], known=[])
 
-    assert answer.adopted == ()
+    assert answer.recovered == ()
 
 
 def test_a_later_attempt_than_the_one_known_is_adopted(store: Store) -> None:
@@ -358,9 +366,9 @@ def test_a_later_attempt_than_the_one_known_is_adopted(store: Store) -> None:
     settle(store, first, Interrupted())
     start(store)
 
-    answer = store.exchange(W1, known=[lease(first)])
+    answer = store.settle_and_claim(W1, known=[lease(first)])
 
-    assert [(job.id, job.attempt) for job in answer.adopted] == [(first.id, 2)]
+    assert [(job.id, job.attempt) for job in answer.recovered] == [(first.id, 2)]
 
 
 def test_leases_taken_over_are_adopted_by_the_sweeper_and_not_by_their_old_holder(
@@ -370,8 +378,8 @@ def test_leases_taken_over_are_adopted_by_the_sweeper_and_not_by_their_old_holde
     clock.advance(ms=MINUTE)
     store.sweep(SWEEPER)
 
-    assert store.exchange(W1, known=[]).adopted == ()
-    assert [adopted.id for adopted in store.exchange(SWEEPER, known=[]).adopted] == [job.id]
+    assert store.settle_and_claim(W1, known=[]).recovered == ()
+    assert [adopted.id for adopted in store.settle_and_claim(SWEEPER, known=[]).recovered] == [job.id]
 
 
 def test_where_nobody_has_a_transaction_open_a_lease_is_held_or_over(store: Store) -> None:
@@ -379,8 +387,14 @@ def test_where_nobody_has_a_transaction_open_a_lease_is_held_or_over(store: Stor
     settle(store, done, Completed(b"1"))
     later = Lease(held.id, held.attempt + 1)
 
-    standing = store.standing(W1, [lease(done), lease(held), later, lease(other), Lease(UNKNOWN, 1)])
+    standing = store.lease_status(W1, [lease(done), lease(held), later, lease(other), Lease(UNKNOWN, 1)])
 
-    assert standing == [Standing.OVER, Standing.HELD, Standing.OVER, Standing.OVER, Standing.OVER]
-    assert store.standing(W1, []) == []
+    assert standing == [
+        LeaseStatus.OVER,
+        LeaseStatus.HELD,
+        LeaseStatus.OVER,
+        LeaseStatus.OVER,
+        LeaseStatus.OVER,
+    ]
+    assert store.lease_status(W1, []) == []
     assert store.renew(W1, [lease(held)]).renewed == (lease(held),)

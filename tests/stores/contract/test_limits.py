@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forebay.domain.history import EventKind
-from forebay.domain.job import Amendment, Job, JobId, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, JobUpdate, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed, Failed, Lost
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -48,12 +48,12 @@ from tests.stores.contract.steps import (
 HERE = queue_scope(DEFAULT)
 
 
-def both(n: int) -> list[Want]:
-    return [Want(MAIL, n), Want(DEFAULT, n)]
+def both(n: int) -> list[QueueClaim]:
+    return [QueueClaim(MAIL, n), QueueClaim(DEFAULT, n)]
 
 
 def took(store: Store, n: int, worker: WorkerId = W1) -> list[Job]:
-    return list(store.exchange(worker, wants=both(n), room=n).jobs)
+    return list(store.settle_and_claim(worker, claims=both(n), room=n).jobs)
 
 
 @pytest.mark.shows("R-CONC-01", "R-CONC-08", "R-CONC-10", "R-CFG-70")
@@ -83,10 +83,10 @@ def test_the_limit_of_a_queue_leaves_other_queues_alone(store: Store) -> None:
 def test_a_claim_that_settles_takes_the_places_it_frees(store: Store) -> None:
     store.save_limit(Limit(scope=HERE, concurrency=3))
     put_many(store, 10)
-    jobs = store.exchange(W1, wants=[Want(DEFAULT, 10)], room=10).jobs
+    jobs = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 10)], room=10).jobs
 
-    answer = store.exchange(
-        W1, [ended(job, Completed(b"1")) for job in jobs[:2]], [Want(DEFAULT, 10)], room=10
+    answer = store.settle_and_claim(
+        W1, [ended(job, Completed(b"1")) for job in jobs[:2]], [QueueClaim(DEFAULT, 10)], room=10
     )
 
     assert (len(jobs), len(answer.jobs)) == (3, 2)
@@ -154,11 +154,11 @@ def test_a_rate_lets_its_burst_start_at_once_and_the_rest_by_and_by(store: Store
     store.save_limit(Limit(scope=HERE, rate=10, burst=20))
     put_many(store, 30)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 30)], room=30)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 30)], room=30)
     assert (len(answer.jobs), answer.next_due_ms) == (20, 100)
 
     clock.advance(ms=99)
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 10)], room=10)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 10)], room=10)
     assert (len(answer.jobs), answer.next_due_ms) == (0, 1)
 
     starts: list[int] = []
@@ -231,13 +231,13 @@ def test_a_job_under_two_keys_counts_with_those_of_one_that_start_in_the_same_cl
 @pytest.mark.shows("R-EDGE-54")
 def test_a_lowered_limit_stops_nothing_and_holds_new_jobs_back(store: Store, reader: Reader) -> None:
     put_many(store, 10)
-    jobs = store.exchange(W1, wants=[Want(DEFAULT, 5)], room=5).jobs
+    jobs = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 5)], room=5).jobs
 
     store.save_limit(Limit(scope=HERE, concurrency=2))
 
     assert claimed(store, 5) == []
     assert counts_of(reader).running == 5
-    store.exchange(W1, [ended(job, Completed(b"1")) for job in jobs[:4]])
+    store.settle_and_claim(W1, [ended(job, Completed(b"1")) for job in jobs[:4]])
     assert len(claimed(store, 5)) == 1
 
 
@@ -325,10 +325,12 @@ def test_a_key_whose_limit_gets_a_rate_again_begins_with_a_full_bucket(
 def test_a_zero_character_in_metadata_keeps_nobody_from_claims_under_limits(store: Store) -> None:
     store.save_limit(Limit(scope=key_scope("tenant"), concurrency=2))
     put_many(store, 3, limit_keys={"tenant": "a"}, metadata={"a": "x\0y", "\0": 1})
-    first = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
-    [job] = store.exchange(W1, [ended(first.jobs[0], Completed())], [Want(DEFAULT, 1)], room=1).jobs
+    first = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1)
+    [job] = store.settle_and_claim(
+        W1, [ended(first.jobs[0], Completed())], [QueueClaim(DEFAULT, 1)], room=1
+    ).jobs
 
-    answer = store.exchange(W1, [ended(job, Completed())], [Want(DEFAULT, 9)], room=9)
+    answer = store.settle_and_claim(W1, [ended(job, Completed())], [QueueClaim(DEFAULT, 9)], room=9)
 
     assert answer.settled == (job.id,)
     assert [job.metadata for job in answer.jobs] == [{"a": "x\0y", "\0": 1}]
@@ -347,7 +349,7 @@ def test_parts_of_a_token_are_counted_anew_alike_on_every_engine(
     store.save_limit(Limit(scope=tenant, rate=1, per_ms=1_000, burst=1))
 
     # Two thirds of a token, or a third of one that is owed, and no more than that.
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1)
     assert (answer.jobs, answer.next_due_ms) == ((), wait)
 
 
@@ -361,7 +363,9 @@ def test_limits_are_listed_by_scope_and_leave_a_trace(store: Store, reader: Read
     assert store.drop_limit(GLOBAL, actor="cid")
     assert not store.drop_limit(GLOBAL)
     assert reader.limits() == [mail]
-    said = [(event.actor, event.detail) for _, event in reader.audit() if event.kind is EventKind.LIMIT]
+    said = [
+        (event.actor, event.detail) for _, event in reader.audit() if event.kind is EventKind.LIMIT_CHANGED
+    ]
     assert said == [("cid", "removed global"), ("bob", "saved global"), ("ann", "saved queue:mail")]
 
 
@@ -404,14 +408,16 @@ def test_no_history_of_claims_exceeds_its_limits(
     for _ in range(data.draw(st.integers(1, 12))):
         ending = held[: data.draw(st.integers(0, 3))]
         n = data.draw(st.integers(1, 8))
-        answer = store.exchange(W1, [ended(job, Completed(b"1")) for job in ending], [Want(queue, n)], room=n)
+        answer = store.settle_and_claim(
+            W1, [ended(job, Completed(b"1")) for job in ending], [QueueClaim(queue, n)], room=n
+        )
         held = [*held[len(ending) :], *answer.jobs]
         starts += [job.started_at or 0 for job in answer.jobs]
         assert len(held) <= (limit.concurrency or 0)
         clock.advance(ms=data.draw(st.integers(0, 700)))
     for first, at in enumerate(starts):
         for last in range(first, len(starts)):
-            allowed = limit.most_at_once + (starts[last] - at) * (limit.rate or 0) // limit.per_ms
+            allowed = limit.burst_size + (starts[last] - at) * (limit.rate or 0) // limit.per_ms
             assert last - first + 1 <= allowed
     for job in held:
         settle(store, job, Completed(b"1"))
@@ -443,7 +449,7 @@ def tenants(jobs: Sequence[Job]) -> list[str]:
 
 
 def taken(store: Store, n: int, worker: WorkerId = W1) -> list[Job]:
-    return list(store.exchange(worker, wants=[Want(DEFAULT, n)], room=n).jobs)
+    return list(store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT, n)], room=n).jobs)
 
 
 TENANT = key_scope("tenant")
@@ -458,8 +464,8 @@ def test_the_limit_of_a_task_holds_up_no_other_task(store: Store, reader: Reader
 
     assert [job.id for job in jobs] == [*slow[:2], *quick]
     assert counts_of(reader).pending == 3
-    assert look(reader, slow[2]).gate == "limit:task:slow"
-    answer = store.exchange(W1, [ended(jobs[0], Completed(b"1"))], [Want(DEFAULT, 5)], room=5)
+    assert look(reader, slow[2]).lane == "limit:task:slow"
+    answer = store.settle_and_claim(W1, [ended(jobs[0], Completed(b"1"))], [QueueClaim(DEFAULT, 5)], room=5)
     assert [job.id for job in answer.jobs] == [slow[2]]
 
 
@@ -492,10 +498,14 @@ def test_what_waits_at_its_limit_comes_back_in_order_with_each_end(store: Store)
     [job] = taken(store, 9)
     for _ in range(3):
         late += keyed(store, "a")
-        [next_job] = store.exchange(W1, [ended(job, Completed(b"1"))], [Want(DEFAULT, 9)], room=9).jobs
+        [next_job] = store.settle_and_claim(
+            W1, [ended(job, Completed(b"1"))], [QueueClaim(DEFAULT, 9)], room=9
+        ).jobs
         assert next_job.id == ids[ids.index(job.id) + 1]
         job = next_job
-    [next_job] = store.exchange(W1, [ended(job, Completed(b"1"))], [Want(DEFAULT, 9)], room=9).jobs
+    [next_job] = store.settle_and_claim(
+        W1, [ended(job, Completed(b"1"))], [QueueClaim(DEFAULT, 9)], room=9
+    ).jobs
     assert next_job.id == late[0]
 
 
@@ -515,7 +525,7 @@ def test_an_end_in_one_exchange_is_seen_by_the_next_claim_of_anybody(
 def test_a_lease_that_ends_opens_the_gate(store: Store, clock: ManualClock) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))
     ids = keyed(store, "a", 3)
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 3)], room=3)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 3)], room=3)
     assert answer.next_due_ms == 30 * SECOND
 
     clock.advance(ms=30 * SECOND)
@@ -528,10 +538,10 @@ def test_a_rate_by_key_opens_its_gates_with_the_time(store: Store, clock: Manual
     keyed(store, "a", 5)
     keyed(store, "b", 1)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 9)], room=9)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 9)], room=9)
     assert (tenants(answer.jobs), answer.next_due_ms) == (["a", "a", "b"], SECOND)
     clock.advance(ms=SECOND - 1)
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 9)], room=9)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 9)], room=9)
     assert (tenants(answer.jobs), answer.next_due_ms) == ([], 1)
     clock.advance(ms=1)
     assert tenants(taken(store, 9)) == ["a"]
@@ -566,7 +576,7 @@ def test_jobs_at_their_limit_can_be_cancelled_and_amended(store: Store, reader: 
     [job] = taken(store, 9)
 
     store.cancel([ids[1]])
-    store.amend(ids[3], Amendment(priority=50))
+    store.update_job(ids[3], JobUpdate(priority=50))
 
     assert states(reader, ids) == [
         JobState.RUNNING,
@@ -574,7 +584,9 @@ def test_jobs_at_their_limit_can_be_cancelled_and_amended(store: Store, reader: 
         JobState.PENDING,
         JobState.PENDING,
     ]
-    [next_job] = store.exchange(W1, [ended(job, Completed(b"1"))], [Want(DEFAULT, 9)], room=9).jobs
+    [next_job] = store.settle_and_claim(
+        W1, [ended(job, Completed(b"1"))], [QueueClaim(DEFAULT, 9)], room=9
+    ).jobs
     assert next_job.id == ids[3]
 
 
@@ -621,7 +633,7 @@ def test_no_history_of_claims_exceeds_limits_by_key_and_none_is_forgotten(
     held: list[Job] = []
     for ends, n in [*steps, *[(3, 8)] * 30]:
         settlements = [ended(job, Completed(b"1")) for job in held[:ends]]
-        answer = store.exchange(W1, settlements, [Want(queue, n)], room=n)
+        answer = store.settle_and_claim(W1, settlements, [QueueClaim(queue, n)], room=n)
         held = [*held[ends:], *answer.jobs]
         counted = Counter(pair for job in held for pair in job.limit_keys.items())
         assert all(running <= most for running in counted.values())
@@ -665,7 +677,7 @@ def test_an_open_gate_of_a_queue_that_gives_nothing_keeps_nobody_busy(
     settle(store, job, Completed(b"1"))
     close(store)
 
-    answers = [store.exchange(W1, wants=[Want(DEFAULT, 3)], room=3) for _ in range(2)]
+    answers = [store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 3)], room=3) for _ in range(2)]
 
     assert [answer.jobs for answer in answers] == [(), ()]
     assert answers[1].next_due_ms != 0
@@ -677,12 +689,12 @@ def test_a_claim_that_has_put_enough_aside_asks_to_be_called_again(store: Store)
     keyed(store, "b")
     assert tenants(taken(store, 1)) == ["a"]
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1)
     while not answer.jobs and answer.next_due_ms == 0:
-        answer = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
+        answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1)
 
     assert tenants(answer.jobs) == ["b"]
-    assert store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1).next_due_ms != 0
+    assert store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1).next_due_ms != 0
 
 
 def test_a_limit_that_is_removed_and_set_again_begins_anew(store: Store, clock: ManualClock) -> None:

@@ -8,10 +8,10 @@ from itertools import count
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay.domain.job import Job, JobId, Need, QueueName
+from forebay.domain.job import Dependency, Job, JobId, QueueName
 from forebay.domain.limits import Limit, key_scope, queue_scope
 from forebay.domain.outcome import Completed, Interrupted
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import QueueClaim, Store
 from tests.stores.contract.steps import W1, W2, ended
 from tests.stores.support import new_job
 
@@ -39,7 +39,9 @@ class Play:
             sorted(back for back in parents if back <= place) for place, (_, parents) in enumerate(graph)
         ]
         jobs = [
-            new_job(queue=self._queue, limit_keys={self._kind: tenant}, depends_on=tuple(map(Need, backs)))
+            new_job(
+                queue=self._queue, limit_keys={self._kind: tenant}, depends_on=tuple(map(Dependency, backs))
+            )
             for (tenant, _), backs in zip(graph, needs, strict=True)
         ]
         ids = [receipt.id or JobId("") for receipt in self._store.insert(jobs)]
@@ -55,8 +57,8 @@ class Play:
         outcome = Interrupted() if is_interrupted else Completed(b"1")
         self.completed += [] if is_interrupted else [job.id for job in ending]
         self._held = [job for job in self._held if job not in ending]
-        answer = self._store.exchange(
-            worker, [ended(job, outcome) for job in ending], [Want(self._queue, 8)], room=8
+        answer = self._store.settle_and_claim(
+            worker, [ended(job, outcome) for job in ending], [QueueClaim(self._queue, 8)], room=8
         )
         self._held += answer.jobs
         self._check(answer.jobs)
@@ -70,7 +72,9 @@ class Play:
                 self.completed += [job.id for job in mine]
                 self._held = [job for job in self._held if job.worker != worker]
                 settlements = [ended(job, Completed(b"1")) for job in mine]
-                answer = self._store.exchange(worker, settlements, [Want(self._queue, 8)], room=8)
+                answer = self._store.settle_and_claim(
+                    worker, settlements, [QueueClaim(self._queue, 8)], room=8
+                )
                 self._held += answer.jobs
                 self._check(answer.jobs)
             self._store.promote()

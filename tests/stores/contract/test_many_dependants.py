@@ -9,8 +9,8 @@ import pytest
 
 from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import RELEASED_AT_ONCE
-from forebay.stores.protocol import Reader, Receipt, Store
+from forebay.domain.workflow import PROPAGATION_BATCH
+from forebay.stores.protocol import InsertResult, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DAY,
@@ -39,7 +39,7 @@ ODD: Final[dict[str, dict[str, Any]]] = {
     "expiry": {"expires_at": T0 + HOUR},
     "tags": {"tags": ("red",)},
 }
-MANY: Final = 3 * RELEASED_AT_ONCE
+MANY: Final = 3 * PROPAGATION_BATCH
 
 
 @pytest.mark.shows("R-DEP-11")
@@ -49,7 +49,7 @@ def test_each_of_many_children_begins_to_wait_as_it_would_alone(
 ) -> None:
     many, few = put(store, id=JobId("many")), put(store, id=JobId("few"))
     ids = [JobId(f"{number:04}") for number in range(MANY)]
-    odd_ones = {*ids[99::100], *ids[-RELEASED_AT_ONCE - 100 :]}  # some among others, and many that are alike
+    odd_ones = {*ids[99::100], *ids[-PROPAGATION_BATCH - 100 :]}  # some among others, and many that are alike
     store.insert(
         [new_job(id=each, depends_on=after(many), **(ODD[odd] if each in odd_ones else {})) for each in ids]
     )
@@ -67,7 +67,7 @@ def test_each_of_many_children_begins_to_wait_as_it_would_alone(
 
 def places(reader: Reader, ids: Sequence[JobId]) -> list[tuple[object, ...]]:
     return [
-        (job.state, job.queue, job.gate, job.rank, job.capped, job.ready_at, job.run_at, job.expires_at)
+        (job.state, job.queue, job.lane, job.rank, job.age_capped, job.ready_at, job.run_at, job.expires_at)
         for job in reader.jobs(ids)
         if job is not None
     ]
@@ -117,7 +117,7 @@ def test_jobs_of_one_call_may_wait_for_each_other_for_stored_ones_and_for_their_
 
     ended = 0
     while waiting := claim(store, 9):
-        store.exchange(W1, [complete(job) for job in waiting])
+        store.settle_and_claim(W1, [complete(job) for job in waiting])
         ended += len(waiting)
 
     assert set(states(reader, ids_of(receipts))) == {JobState.COMPLETED}
@@ -125,5 +125,5 @@ def test_jobs_of_one_call_may_wait_for_each_other_for_stored_ones_and_for_their_
     assert reader.health().problems == ()
 
 
-def ids_of(receipts: Sequence[Receipt]) -> list[JobId]:
+def ids_of(receipts: Sequence[InsertResult]) -> list[JobId]:
     return [receipt.id for receipt in receipts if receipt.id is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
-from forebay.domain.workflow import RELEASED_AT_ONCE, EdgeState
+from forebay.domain.workflow import PROPAGATION_BATCH, EdgeState
 from forebay.stores.protocol import Reader, Store
 from tests.stores.contract.steps import DEFAULT, MAIL, look, put, settle, start, states
 from tests.stores.contract.test_workflows import after, put_graph, run
@@ -57,7 +57,7 @@ def test_the_id_of_a_job_whose_end_still_goes_round_can_be_brought_again(
 ) -> None:
     other = put(store, queue=MAIL)
     root = put(store, id=JobId("root"))
-    children = 3 * RELEASED_AT_ONCE  # more than the end of their parent looks at in its own call
+    children = 3 * PROPAGATION_BATCH  # more than the end of their parent looks at in its own call
     store.insert([new_job(depends_on=after(root))] * children)
     last = put(store, depends_on=after(root, other))
     run(store, root)
@@ -107,7 +107,7 @@ def test_a_job_that_is_revived_while_the_end_of_its_parent_goes_round_waits_for_
     store: Store, reader: Reader
 ) -> None:
     other = put(store, queue=MAIL)
-    children = RELEASED_AT_ONCE + 2
+    children = PROPAGATION_BATCH + 2
     root, *ids = put_graph(store, [], *([0] for _ in range(children)))
     [last] = store.insert([new_job(depends_on=after(root, other))])
     assert last.id is not None

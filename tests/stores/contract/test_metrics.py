@@ -6,9 +6,17 @@ import pytest
 
 from forebay.domain.histogram import histogram_of
 from forebay.domain.job import QueueName
-from forebay.domain.metrics import MINUTE, TEN_SECONDS, TOGETHER, MetricRow, Stock, Tally, rolled
+from forebay.domain.metrics import (
+    ALL_WORKERS,
+    MINUTE,
+    TEN_SECONDS,
+    MetricRow,
+    QueueSnapshot,
+    TaskStats,
+    roll_up,
+)
 from forebay.domain.query import Counts
-from forebay.stores.measuring import every_row
+from forebay.stores.measuring import iter_rows
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import T0
@@ -20,16 +28,16 @@ START = T0 - T0 % MINUTE
 def row(place: int = 0, worker: str = "w", queue: str = "mail", jobs: int = 1) -> MetricRow:
     lengths = histogram_of([1_000] * jobs)
     return MetricRow(
-        tier=TEN_SECONDS,
-        start=START + place * TEN_SECONDS,
+        resolution_ms=TEN_SECONDS,
+        starts_at=START + place * TEN_SECONDS,
         queue=QueueName(queue),
         worker=worker,
-        tasks={"send": Tally({"completed": jobs}, {"Büm": 1}, lengths, lengths)},
+        tasks={"send": TaskStats({"completed": jobs}, {"Büm": 1}, lengths, lengths)},
     )
 
 
 def rows_in(reader: Reader | Store) -> list[MetricRow]:
-    return list(every_row(reader, TEN_SECONDS, 0, START + MINUTE))
+    return list(iter_rows(reader, TEN_SECONDS, 0, START + MINUTE))
 
 
 @pytest.mark.shows("R-MET-35")
@@ -51,11 +59,11 @@ def test_nothing_to_record_writes_nothing(store: Store, reader: Reader) -> None:
 
 
 def test_rows_are_read_by_tier_and_time_in_pages_of_whole_starts(store: Store, reader: Reader) -> None:
-    minute = rolled([row()], MINUTE)
+    minute = roll_up([row()], MINUTE)
     store.record_metrics([row(place, worker) for place in range(4) for worker in "uvw"] + minute)
 
     page = reader.metrics(TEN_SECONDS, START + TEN_SECONDS, START + 3 * TEN_SECONDS, limit=2)
-    rest = reader.metrics(TEN_SECONDS, page.then or 0, START + 3 * TEN_SECONDS, limit=4)
+    rest = reader.metrics(TEN_SECONDS, page.next_start or 0, START + 3 * TEN_SECONDS, limit=4)
 
     assert page.rows == [row(1, "u"), row(1, "v"), row(1, "w")]
     assert rest == ([row(2, "u"), row(2, "v"), row(2, "w")], None)
@@ -68,10 +76,10 @@ def test_rows_that_were_put_together_give_way_to_the_whole(store: Store, reader:
     parts = [row(worker="u"), row(worker="v")]
 
     for _ in range(2):
-        store.record_metrics(rolled(parts, TEN_SECONDS), instead_of=parts)
+        store.record_metrics(roll_up(parts, TEN_SECONDS), instead_of=parts)
 
     whole, other = rows_in(reader)
-    assert (whole.worker, whole.tasks["send"].counts) == (TOGETHER, {"completed": 2})
+    assert (whole.worker, whole.tasks["send"].counts) == (ALL_WORKERS, {"completed": 2})
     assert other == row(1, "u")
 
 
@@ -80,10 +88,10 @@ def test_old_rows_are_forgotten_a_few_at_a_time(store: Store, reader: Reader) ->
     store.record_metrics([row(place, worker) for place in range(4) for worker in "uv"])
     before = START + 3 * TEN_SECONDS
 
-    assert store.forget_metrics(TEN_SECONDS, before, limit=3) == 4
-    assert store.forget_metrics(TEN_SECONDS, before) == 2
-    assert store.forget_metrics(TEN_SECONDS, before) == 0
-    assert store.forget_metrics(MINUTE, before) == 0
+    assert store.prune_metrics(TEN_SECONDS, before, limit=3) == 4
+    assert store.prune_metrics(TEN_SECONDS, before) == 2
+    assert store.prune_metrics(TEN_SECONDS, before) == 0
+    assert store.prune_metrics(MINUTE, before) == 0
 
     assert rows_in(reader) == [row(3, "u"), row(3, "v")]
 
@@ -102,16 +110,16 @@ def test_stock_says_how_many_jobs_are_here_and_how_many_have_ever_come(
     mail = QueueName("mail")
     receipts = store.insert([new_job(queue=mail) for _ in range(4)])
     store.insert([new_job(queue=mail, delay_ms=60_000), new_job()])
-    first = store.take_stock()
-    store.exchange(WORKER, [complete(job) for job in claim(store, 2, queue=mail)])
+    first = store.snapshot_queues()
+    store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 2, queue=mail)])
     ids = [receipt.id for receipt in receipts if receipt.id is not None]
     store.delete([ids[3]])
     clock.advance(ms=8 * 86_400_000)
     store.prune()
 
-    last = store.take_stock()
+    last = store.snapshot_queues()
 
-    assert first[mail] == Stock(T0, Counts(pending=4, scheduled=1), 5, 4)
+    assert first[mail] == QueueSnapshot(T0, Counts(pending=4, scheduled=1), 5, 4)
     assert last[mail].counts.total < 5
     assert (last[mail].accepted, last[QueueName("default")].accepted) == (5, 1)
 
@@ -123,7 +131,7 @@ def test_a_job_that_is_revived_into_another_queue_has_come_to_both(store: Store)
 
     store.revive(ids[:1], queue=other)
     store.revive(ids[1:2])
-    stock = store.take_stock()
+    stock = store.snapshot_queues()
 
     assert (stock[mail].accepted, stock[mail].counts) == (3, Counts(pending=2))
     assert (stock[other].accepted, stock[other].counts) == (1, Counts(pending=1))

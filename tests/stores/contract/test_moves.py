@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from forebay.domain.history import EventKind
-from forebay.domain.job import Amendment, JobId, Need, UniqueUntil
+from forebay.domain.job import Dependency, JobId, JobUpdate, UniqueUntil
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Completed, Failed
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
-from forebay.domain.share import SHARE
+from forebay.domain.share import FAIRNESS
 from forebay.errors import InvalidJob
-from forebay.stores.protocol import Reader, Store, Verdict
+from forebay.stores.protocol import ActionResult, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -37,7 +37,7 @@ from tests.stores.contract.steps import (
 )
 from tests.stores.support import new_job
 
-TO_MAIL = Amendment(queue=MAIL)
+TO_MAIL = JobUpdate(queue=MAIL)
 
 
 def counts(reader: Reader) -> tuple[Counts, Counts]:
@@ -45,13 +45,13 @@ def counts(reader: Reader) -> tuple[Counts, Counts]:
     return counts_of(reader, DEFAULT), counts_of(reader, MAIL)
 
 
-def refused(store: Store, reader: Reader, job_id: JobId, change: Amendment = TO_MAIL) -> str:
+def refused(store: Store, reader: Reader, job_id: JobId, change: JobUpdate = TO_MAIL) -> str:
     """Why a job is not moved; nothing of it has changed."""
     before = record(reader, job_id)
 
-    verdict = store.amend(job_id, change)
+    verdict = store.update_job(job_id, change)
 
-    assert (verdict.done, verdict.state) == (False, before and before["state"])
+    assert (verdict.applied, verdict.state) == (False, before and before["state"])
     assert record(reader, job_id) == before
     return verdict.reason
 
@@ -64,9 +64,9 @@ def test_a_pending_job_goes_on_waiting_in_another_queue_and_nothing_else_of_it_c
     before = record(reader, job_id) or {}
     clock.advance(ms=5)
 
-    verdict = store.amend(job_id, TO_MAIL)
+    verdict = store.update_job(job_id, TO_MAIL)
 
-    assert verdict == Verdict(job_id=job_id, done=True, state=JobState.PENDING)
+    assert verdict == ActionResult(job_id=job_id, applied=True, state=JobState.PENDING)
     assert record(reader, job_id) == {**before, "queue": MAIL, "updated_at": T0 + 5}
     assert counts(reader) == (Counts(), Counts(pending=1))
     assert claimed(store, 1) == []
@@ -80,9 +80,9 @@ def test_a_job_that_waits_for_its_time_is_due_in_its_new_queue(
 ) -> None:
     job_id = make(store, state)
 
-    verdict = store.amend(job_id, TO_MAIL)
+    verdict = store.update_job(job_id, TO_MAIL)
 
-    assert (verdict.done, look(reader, job_id).state) == (True, state)
+    assert (verdict.applied, look(reader, job_id).state) == (True, state)
     assert counts(reader) == (Counts(), Counts(**{state.value: 1}))
     clock.advance(ms=HOUR)
     assert claimed(store, 1) == []
@@ -92,7 +92,7 @@ def test_a_job_that_waits_for_its_time_is_due_in_its_new_queue(
 def test_a_job_is_moved_and_made_pending_by_one_amendment(store: Store, reader: Reader) -> None:
     job_id = make(store, JobState.SCHEDULED)
 
-    store.amend(job_id, Amendment(queue=MAIL, delay_ms=0, priority=3, metadata={"b": 2})).check()
+    store.update_job(job_id, JobUpdate(queue=MAIL, delay_ms=0, priority=3, metadata={"b": 2})).check()
 
     job = look(reader, job_id)
     assert (job.state, job.priority, job.metadata) == (JobState.PENDING, 3, {"b": 2})
@@ -102,9 +102,9 @@ def test_a_job_is_moved_and_made_pending_by_one_amendment(store: Store, reader: 
 
 def test_a_blocked_job_is_released_into_its_new_queue(store: Store, reader: Reader) -> None:
     parent = put(store)
-    child = put(store, depends_on=(Need(parent),), limit_keys={SHARE: "acme"})
+    child = put(store, depends_on=(Dependency(parent),), limit_keys={FAIRNESS: "acme"})
 
-    store.amend(child, TO_MAIL).check()
+    store.update_job(child, TO_MAIL).check()
     assert counts(reader) == (Counts(pending=1), Counts(blocked=1))
     settle(store, start(store), Completed(b"1"))
     store.promote()
@@ -116,8 +116,8 @@ def test_a_blocked_job_is_released_into_its_new_queue(store: Store, reader: Read
 def test_a_job_of_a_sequence_keeps_its_turn_in_another_queue(store: Store, reader: Reader) -> None:
     first, second = put(store, sequence="s"), put(store, sequence="s")
 
-    store.amend(first, TO_MAIL).check()
-    store.amend(second, TO_MAIL).check()
+    store.update_job(first, TO_MAIL).check()
+    store.update_job(second, TO_MAIL).check()
     settle(store, start(store, queue=MAIL), Completed(b"1"))
     store.promote()
 
@@ -133,18 +133,18 @@ def test_a_moved_job_has_its_place_by_its_age_and_the_scoring_of_its_new_queue(
     clock.advance(ms=SECOND)
     young = put(store, queue=MAIL, priority=1)
 
-    store.amend(old, TO_MAIL).check()
+    store.update_job(old, TO_MAIL).check()
 
     assert look(reader, old).rank == T0 - 2 * SECOND
     assert claimed(store, 2, queue=MAIL) == [old, young]
 
 
 def test_a_job_of_a_share_waits_for_the_turn_of_its_share_in_its_new_queue(store: Store) -> None:
-    ids = [put(store, limit_keys={SHARE: "acme"}) for _ in range(3)]
-    other = put(store, queue=MAIL, limit_keys={SHARE: "zeta"})
+    ids = [put(store, limit_keys={FAIRNESS: "acme"}) for _ in range(3)]
+    other = put(store, queue=MAIL, limit_keys={FAIRNESS: "zeta"})
 
     for job_id in ids:
-        store.amend(job_id, TO_MAIL).check()
+        store.update_job(job_id, TO_MAIL).check()
 
     assert claimed(store, 4) == []
     taken = claimed(store, 4, queue=MAIL)
@@ -157,7 +157,7 @@ def test_a_job_that_was_put_aside_in_its_old_queue_runs_in_its_new_one(store: St
     held, waiting = started(store), put(store)
     assert claimed(store, 1) == []
 
-    store.amend(waiting, TO_MAIL).check()
+    store.update_job(waiting, TO_MAIL).check()
 
     assert claimed(store, 1, queue=MAIL) == [waiting]
     assert look(reader, held.id).state is JobState.RUNNING
@@ -166,7 +166,7 @@ def test_a_job_that_was_put_aside_in_its_old_queue_runs_in_its_new_one(store: St
 def test_a_moved_job_takes_its_unique_key_along(store: Store, reader: Reader) -> None:
     job_id = put(store, unique_key="k")
 
-    store.amend(job_id, TO_MAIL).check()
+    store.update_job(job_id, TO_MAIL).check()
 
     [here] = store.insert([_keyed()], on_conflict="ignore")
     [there] = store.insert([_keyed(queue=MAIL)], on_conflict="ignore")
@@ -179,7 +179,7 @@ def test_a_job_that_has_freed_its_key_needs_none_in_another_queue(store: Store) 
     settle(store, job, Failed(BOOM, HOUR))
     there = put(store, queue=MAIL, unique_key="k")
 
-    store.amend(job.id, TO_MAIL).check()
+    store.update_job(job.id, TO_MAIL).check()
 
     [receipt] = store.insert([_keyed(queue=MAIL)], on_conflict="ignore")
     assert receipt.id == there
@@ -199,7 +199,7 @@ def test_a_paused_queue_takes_a_job_and_keeps_it(store: Store) -> None:
     store.save_queue(MAIL, state=QueueState.PAUSED)
     job_id = put(store)
 
-    store.amend(job_id, TO_MAIL).check()
+    store.update_job(job_id, TO_MAIL).check()
 
     assert claimed(store, 1, queue=MAIL) == []
     store.save_queue(MAIL, state=QueueState.ACTIVE)
@@ -212,8 +212,8 @@ def test_a_full_queue_takes_no_pending_job_of_another_one(store: Store, reader: 
     pending, later = put(store), make(store, JobState.SCHEDULED)
 
     assert refused(store, reader, pending) == "queue mail is full: 1 pending jobs are allowed"
-    assert refused(store, reader, later, Amendment(queue=MAIL, delay_ms=0)).startswith("queue mail is full")
-    assert store.amend(later, TO_MAIL).done
+    assert refused(store, reader, later, JobUpdate(queue=MAIL, delay_ms=0)).startswith("queue mail is full")
+    assert store.update_job(later, TO_MAIL).applied
 
 
 def test_a_priority_that_the_new_queue_does_not_have_is_refused(store: Store, reader: Reader) -> None:
@@ -222,11 +222,11 @@ def test_a_priority_that_the_new_queue_does_not_have_is_refused(store: Store, re
     before = record(reader, job_id)
 
     with pytest.raises(InvalidJob, match="outside the range of queue mail: -100 to 10") as caught:
-        store.amend(job_id, TO_MAIL)
+        store.update_job(job_id, TO_MAIL)
 
     assert (caught.value.field, record(reader, job_id)) == ("priority", before)
     assert counts(reader) == (Counts(pending=1), Counts())
-    assert store.amend(job_id, Amendment(queue=MAIL, priority=10)).done
+    assert store.update_job(job_id, JobUpdate(queue=MAIL, priority=10)).applied
 
 
 def test_a_running_job_is_not_moved(store: Store, reader: Reader) -> None:
@@ -241,7 +241,7 @@ def test_a_move_to_a_jobs_own_queue_changes_nothing_of_it(store: Store, reader: 
     before = record(reader, job_id)
     store.save_queue(DEFAULT, state=QueueState.DRAINING)
 
-    assert store.amend(job_id, Amendment(queue=DEFAULT)).done
+    assert store.update_job(job_id, JobUpdate(queue=DEFAULT)).applied
 
     assert record(reader, job_id) == before
     assert counts_of(reader) == Counts(pending=1)
@@ -251,19 +251,19 @@ def test_a_move_to_a_jobs_own_queue_changes_nothing_of_it(store: Store, reader: 
 def test_the_history_says_from_which_queue_to_which(store: Store, reader: Reader) -> None:
     job_id = put(store)
 
-    store.amend(job_id, TO_MAIL, actor="ann")
+    store.update_job(job_id, TO_MAIL, actor="ann")
 
     [event] = events_of(reader, job_id)
-    assert (event.kind, event.queue, event.actor) == (EventKind.AMENDED, MAIL, "ann")
+    assert (event.kind, event.queue, event.actor) == (EventKind.UPDATED, MAIL, "ann")
     assert (event.detail, event.changes) == ("queue", {"queue": (DEFAULT, MAIL)})
 
 
 def test_a_moved_job_counts_as_gone_here_and_as_one_that_came_there(store: Store) -> None:
     job_id = put(store)
 
-    store.amend(job_id, TO_MAIL).check()
+    store.update_job(job_id, TO_MAIL).check()
 
-    stock = store.take_stock()
+    stock = store.snapshot_queues()
     assert (stock[DEFAULT].accepted, stock[DEFAULT].counts) == (1, Counts())
     assert (stock[MAIL].accepted, stock[MAIL].counts) == (1, Counts(pending=1))
 

@@ -12,7 +12,16 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import MAX_LINE, MAX_LINES, MAX_STEPS, LogLine, Note, Notes, Progress, Step
+from forebay.domain.note import (
+    MAX_LINE,
+    MAX_LINES,
+    MAX_STEPS,
+    JobProgress,
+    LogLine,
+    Progress,
+    ProgressUpdate,
+    StepResult,
+)
 from forebay.domain.outcome import (
     AttemptError,
     Completed,
@@ -24,7 +33,7 @@ from forebay.domain.outcome import (
     Snoozed,
 )
 from forebay.errors import StoreRefused
-from forebay.stores.protocol import Exchange, Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, SettleAndClaimResult, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -51,37 +60,37 @@ from tests.stores.contract.steps import (
 )
 
 HALF = Progress(done=1, total=2, message="half")
-ALL = Notes(
+ALL = JobProgress(
     progress=Progress(done=1, total=2, message="half", attempt=1, at=T0),
     lines=(LogLine(at=5, level="info", text="hello", attempt=1),),
-    steps=(Step(name="fetch", result=b"1", attempt=1, at=T0),),
+    steps=(StepResult(name="fetch", result=b"1", attempt=1, at=T0),),
 )
 
 
-def note(job: Job, **said: Any) -> Note:
-    return Note(lease=lease(job), **said)
+def note(job: Job, **said: Any) -> ProgressUpdate:
+    return ProgressUpdate(lease=lease(job), **said)
 
 
-def note_all(job: Job) -> Note:
+def note_all(job: Job) -> ProgressUpdate:
     """A bit of everything."""
     hello = LogLine(at=5, level="info", text="hello")
-    return note(job, progress=HALF, lines=(hello,), steps=(Step(name="fetch", result=b"1"),))
+    return note(job, progress=HALF, lines=(hello,), steps=(StepResult(name="fetch", result=b"1"),))
 
 
-def keep(store: Store, *notes: Note, worker: WorkerId = W1) -> Exchange:
-    return store.exchange(worker, notes=notes)
+def keep(store: Store, *notes: ProgressUpdate, worker: WorkerId = W1) -> SettleAndClaimResult:
+    return store.settle_and_claim(worker, updates=notes)
 
 
 def lines(texts: Sequence[str]) -> tuple[LogLine, ...]:
     return tuple(LogLine(at=7, level="info", text=text) for text in texts)
 
 
-def steps(names: Sequence[str], result: bytes = b"1") -> tuple[Step, ...]:
-    return tuple(Step(name=name, result=result) for name in names)
+def steps(names: Sequence[str], result: bytes = b"1") -> tuple[StepResult, ...]:
+    return tuple(StepResult(name=name, result=result) for name in names)
 
 
 def texts_of(reader: Reader, job_id: JobId) -> list[str]:
-    return [line.text for line in reader.notes(job_id).lines]
+    return [line.text for line in reader.progress(job_id).lines]
 
 
 # What is kept
@@ -93,8 +102,8 @@ def test_all_that_the_holder_of_a_lease_says_is_kept_with_the_job(store: Store, 
 
     answer = keep(store, note_all(job))
 
-    assert answer.unnoted == ()
-    assert reader.notes(job.id) == ALL
+    assert answer.refused_updates == ()
+    assert reader.progress(job.id) == ALL
 
 
 def test_the_history_of_a_job_has_its_notes(store: Store, reader: Reader) -> None:
@@ -104,14 +113,14 @@ def test_the_history_of_a_job_has_its_notes(store: Store, reader: Reader) -> Non
     history = reader.history(job.id)
 
     assert history is not None
-    assert history.notes == ALL
+    assert history.progress == ALL
 
 
 @pytest.mark.parametrize("job_id", [None, UNKNOWN])
 def test_a_job_that_said_nothing_has_no_notes(store: Store, reader: Reader, job_id: JobId | None) -> None:
     silent = started(store)
 
-    assert reader.notes(job_id or silent.id) == Notes()
+    assert reader.progress(job_id or silent.id) == JobProgress()
 
 
 @pytest.mark.shows("R-LEASE-38")
@@ -126,7 +135,7 @@ def test_progress_replaces_the_one_before_with_the_stores_time_and_the_attempt(
 
     keep(store, note(again, progress=Progress(done=2.5, at=1, attempt=77)))
 
-    assert reader.notes(job.id).progress == Progress(done=2.5, attempt=2, at=T0 + 9)
+    assert reader.progress(job.id).progress == Progress(done=2.5, attempt=2, at=T0 + 9)
 
 
 def test_a_note_without_progress_leaves_the_one_before(store: Store, reader: Reader) -> None:
@@ -135,7 +144,7 @@ def test_a_note_without_progress_leaves_the_one_before(store: Store, reader: Rea
 
     keep(store, note(job, lines=lines(["later"])))
 
-    assert reader.notes(job.id).progress == ALL.progress
+    assert reader.progress(job.id).progress == ALL.progress
 
 
 def test_a_number_that_cannot_be_written_is_left_out(store: Store, reader: Reader) -> None:
@@ -143,7 +152,7 @@ def test_a_number_that_cannot_be_written_is_left_out(store: Store, reader: Reade
 
     keep(store, note(job, progress=Progress(done=float("nan"), total=float("inf"))))
 
-    assert reader.notes(job.id).progress == Progress(attempt=1, at=T0)
+    assert reader.progress(job.id).progress == Progress(attempt=1, at=T0)
 
 
 def test_log_lines_stay_in_their_order_with_their_own_time_and_the_attempt(
@@ -160,7 +169,7 @@ def test_log_lines_stay_in_their_order_with_their_own_time_and_the_attempt(
         note(again, lines=lines(["three"])),
     )
 
-    assert reader.notes(job.id).lines == (
+    assert reader.progress(job.id).lines == (
         LogLine(at=9, level="info", text="one", attempt=1),
         LogLine(at=3, level="error", text="two", attempt=2),
         LogLine(at=7, level="info", text="three", attempt=2),
@@ -193,7 +202,7 @@ def test_lines_that_are_offered_again_are_kept_once(store: Store, reader: Reader
     keep(store, note(job, lines=numbered(51, said[50:])))
 
     assert texts_of(reader, job.id) == said[-200:]
-    assert [line.number for line in reader.notes(job.id).lines] == list(range(51, 251))
+    assert [line.number for line in reader.progress(job.id).lines] == list(range(51, 251))
 
 
 def test_each_attempt_numbers_its_own_lines_and_lines_without_a_number_are_always_new(
@@ -209,7 +218,7 @@ def test_each_attempt_numbers_its_own_lines_and_lines_without_a_number_are_alway
     third = start(store)
     keep(store, note(third, lines=numbered(1, ["same"])))
 
-    kept = [(line.attempt, line.number, line.text) for line in reader.notes(job.id).lines]
+    kept = [(line.attempt, line.number, line.text) for line in reader.progress(job.id).lines]
     assert kept == [(1, 1, "same"), (1, 2, "same"), (2, 0, "new"), (2, 0, "new"), (3, 1, "same")]
 
 
@@ -219,7 +228,7 @@ def test_a_line_without_a_number_gets_none_from_the_lines_of_other_jobs(store: S
 
     keep(store, note(second, lines=lines(["c"])))
 
-    assert [line.number for line in reader.notes(second.id).lines] == [0]
+    assert [line.number for line in reader.progress(second.id).lines] == [0]
 
 
 def test_exactly_200_log_lines_are_all_kept(store: Store, reader: Reader) -> None:
@@ -243,7 +252,7 @@ def test_a_long_line_is_cut_and_strange_signs_cost_nobody_a_line(store: Store, r
         ),
     )
 
-    kept = reader.notes(job.id)
+    kept = reader.progress(job.id)
     assert kept.progress is not None
     assert kept.progress.message == "x" * MAX_LINE
     assert [line.text for line in kept.lines] == ["y" * MAX_LINE, "a␀b", "file ?", "größer"]
@@ -258,10 +267,10 @@ def test_steps_stay_in_the_order_in_which_they_were_done(
 
     keep(store, note(job, steps=steps(["a"], b"")))
 
-    assert reader.notes(job.id).steps == (
-        Step(name="z", result=b"\x00\xff", attempt=1, at=T0),
-        Step(name="m", result=b"\x00\xff", attempt=1, at=T0),
-        Step(name="a", result=b"", attempt=1, at=T0 + 4),
+    assert reader.progress(job.id).steps == (
+        StepResult(name="z", result=b"\x00\xff", attempt=1, at=T0),
+        StepResult(name="m", result=b"\x00\xff", attempt=1, at=T0),
+        StepResult(name="a", result=b"", attempt=1, at=T0 + 4),
     )
 
 
@@ -273,7 +282,7 @@ def test_a_step_that_is_there_already_stays_as_it_was(store: Store, reader: Read
 
     keep(store, note(again, steps=steps(["fetch", "send", "send"], b"second")))
 
-    assert [(step.name, step.result, step.attempt) for step in reader.notes(job.id).steps] == [
+    assert [(step.name, step.result, step.attempt) for step in reader.progress(job.id).steps] == [
         ("fetch", b"first", 1),
         ("send", b"second", 2),
     ]
@@ -288,7 +297,7 @@ def test_after_1000_steps_no_more_are_kept(store: Store, reader: Reader) -> None
     keep(store, note(job, steps=steps(["another"])))
 
     assert MAX_STEPS == 1_000
-    assert [step.name for step in reader.notes(job.id).steps] == names
+    assert [step.name for step in reader.progress(job.id).steps] == names
 
 
 def test_jobs_do_not_share_their_notes(store: Store, reader: Reader) -> None:
@@ -302,8 +311,8 @@ def test_jobs_do_not_share_their_notes(store: Store, reader: Reader) -> None:
         ),
     )
 
-    assert reader.notes(first.id) == ALL
-    assert [step.result for step in reader.notes(second.id).steps] == [b"other"]
+    assert reader.progress(first.id) == ALL
+    assert [step.result for step in reader.progress(second.id).steps] == [b"other"]
 
 
 def test_each_job_has_lines_and_steps_to_the_full(store: Store, reader: Reader) -> None:
@@ -316,7 +325,7 @@ def test_each_job_has_lines_and_steps_to_the_full(store: Store, reader: Reader) 
     keep(store, note(first, lines=lines(["late"])))
 
     assert texts_of(reader, first.id) == ["early", "late"]
-    assert [len(reader.notes(job.id).steps) for job in (first, second)] == [600, 600]
+    assert [len(reader.progress(job.id).steps) for job in (first, second)] == [600, 600]
 
 
 def test_lines_and_steps_do_not_count_for_each_other(store: Store, reader: Reader) -> None:
@@ -331,8 +340,8 @@ def test_lines_and_steps_do_not_count_for_each_other(store: Store, reader: Reade
     keep(store, note(lines_only, lines=lines(["x"])))
 
     assert texts_of(reader, job.id) == ["early", "late"]
-    assert [step.name for step in reader.notes(job.id).steps] == names
-    rest = reader.notes(lines_only.id)
+    assert [step.name for step in reader.progress(job.id).steps] == names
+    rest = reader.progress(lines_only.id)
     assert (len(rest.lines), len(rest.steps), rest.progress) == (200, 1, ALL.progress)
 
 
@@ -343,7 +352,9 @@ def test_notes_of_several_jobs_and_of_one_that_is_not_held_are_told_apart(
 
     answer = keep(store, note(other, lines=lines(["no"])), note(held, lines=lines(["yes"])))
 
-    assert [(refusal.lease, refusal.reason) for refusal in answer.unnoted] == [(lease(other), "other worker")]
+    assert [(refusal.lease, refusal.reason) for refusal in answer.refused_updates] == [
+        (lease(other), "other worker")
+    ]
     assert (texts_of(reader, held.id), texts_of(reader, other.id)) == (["yes"], [])
 
 
@@ -352,8 +363,8 @@ def test_a_job_with_an_id_that_its_caller_brought_has_notes_too(store: Store, re
 
     answer = keep(store, note_all(job))
 
-    assert answer.unnoted == ()
-    assert reader.notes(JobId("mine")) == ALL
+    assert answer.refused_updates == ()
+    assert reader.progress(JobId("mine")) == ALL
 
 
 def test_an_id_that_is_used_again_has_no_notes_of_the_job_before(store: Store, reader: Reader) -> None:
@@ -364,7 +375,7 @@ def test_an_id_that_is_used_again_has_no_notes_of_the_job_before(store: Store, r
 
     put(store, id=JobId("mine"))
 
-    assert reader.notes(JobId("mine")) == Notes()
+    assert reader.progress(JobId("mine")) == JobProgress()
 
 
 # The guard
@@ -373,19 +384,19 @@ def test_an_id_that_is_used_again_has_no_notes_of_the_job_before(store: Store, r
 def test_notes_are_kept_before_the_same_call_settles_the_job(store: Store, reader: Reader) -> None:
     job = started(store)
 
-    answer = store.exchange(W1, [ended(job, Completed(b"1"))], notes=[note_all(job)])
+    answer = store.settle_and_claim(W1, [ended(job, Completed(b"1"))], updates=[note_all(job)])
 
-    assert (answer.settled, answer.unnoted) == ((job.id,), ())
-    assert reader.notes(job.id) == ALL
+    assert (answer.settled, answer.refused_updates) == ((job.id,), ())
+    assert reader.progress(job.id) == ALL
 
 
 def test_notes_and_a_claim_go_in_one_call(store: Store, reader: Reader) -> None:
     job, other = started(store), put(store)
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1, notes=[note_all(job)])
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1, updates=[note_all(job)])
 
     assert [claimed.id for claimed in answer.jobs] == [other]
-    assert reader.notes(job.id) == ALL
+    assert reader.progress(job.id) == ALL
 
 
 @pytest.mark.parametrize("outcome", [Completed(b"1"), Failed(BOOM, HOUR), Discarded(BOOM), Snoozed(HOUR)])
@@ -395,8 +406,10 @@ def test_after_its_end_an_attempt_has_nothing_to_say(store: Store, reader: Reade
 
     answer = keep(store, note_all(job))
 
-    assert [(refusal.lease, refusal.reason) for refusal in answer.unnoted] == [(lease(job), "other state")]
-    assert reader.notes(job.id) == Notes()
+    assert [(refusal.lease, refusal.reason) for refusal in answer.refused_updates] == [
+        (lease(job), "other state")
+    ]
+    assert reader.progress(job.id) == JobProgress()
 
 
 def test_an_older_attempt_has_nothing_to_say(store: Store, reader: Reader) -> None:
@@ -406,8 +419,8 @@ def test_an_older_attempt_has_nothing_to_say(store: Store, reader: Reader) -> No
 
     answer = keep(store, note_all(job))
 
-    assert [refusal.reason for refusal in answer.unnoted] == ["other attempt"]
-    assert reader.notes(job.id) == Notes()
+    assert [refusal.reason for refusal in answer.refused_updates] == ["other attempt"]
+    assert reader.progress(job.id) == JobProgress()
 
 
 def test_after_a_takeover_only_the_sweeper_may_speak(
@@ -420,15 +433,15 @@ def test_after_a_takeover_only_the_sweeper_may_speak(
     refused = keep(store, note_all(job))
     kept = keep(store, note(job, lines=lines(["swept"])), worker=SWEEPER)
 
-    assert [refusal.reason for refusal in refused.unnoted] == ["other worker"]
-    assert kept.unnoted == ()
+    assert [refusal.reason for refusal in refused.refused_updates] == ["other worker"]
+    assert kept.refused_updates == ()
     assert texts_of(reader, job.id) == ["swept"]
 
 
 def test_a_note_about_an_unknown_job_is_answered_as_gone(store: Store) -> None:
-    answer = keep(store, Note(lease=Lease(UNKNOWN, 1), progress=HALF))
+    answer = keep(store, ProgressUpdate(lease=Lease(UNKNOWN, 1), progress=HALF))
 
-    assert [refusal.reason for refusal in answer.unnoted] == ["gone"]
+    assert [refusal.reason for refusal in answer.refused_updates] == ["gone"]
 
 
 def test_notes_that_are_not_kept_leave_no_event(store: Store, reader: Reader) -> None:
@@ -444,9 +457,9 @@ def test_a_call_that_is_undone_keeps_no_notes(store: Store, reader: Reader) -> N
     cannot_be_held = ended(job, Failed(AttemptError(type="Boom", message="\ud800")))
 
     with pytest.raises(StoreRefused):
-        store.exchange(W1, [cannot_be_held], notes=[note_all(job)])
+        store.settle_and_claim(W1, [cannot_be_held], updates=[note_all(job)])
 
-    assert reader.notes(job.id) == Notes()
+    assert reader.progress(job.id) == JobProgress()
     assert look(reader, job.id).state is JobState.RUNNING
 
 
@@ -458,7 +471,7 @@ def test_a_step_whose_name_cannot_be_written_is_refused_with_all_that_came_along
     with pytest.raises(StoreRefused):
         keep(store, note_all(job), note(job, steps=steps(["\ud800"])))
 
-    assert reader.notes(job.id) == Notes()
+    assert reader.progress(job.id) == JobProgress()
 
 
 # How long they stay
@@ -475,7 +488,7 @@ def test_notes_stay_with_the_job_however_its_attempt_ends(
 
     settle(store, job, outcome)
 
-    assert reader.notes(job.id) == ALL
+    assert reader.progress(job.id) == ALL
 
 
 def test_notes_survive_the_death_of_their_worker(store: Store, reader: Reader, clock: ManualClock) -> None:
@@ -486,7 +499,7 @@ def test_notes_survive_the_death_of_their_worker(store: Store, reader: Reader, c
 
     settle(store, swept, Lost("died"), SWEEPER)
 
-    assert reader.notes(job.id) == ALL
+    assert reader.progress(job.id) == ALL
 
 
 @pytest.mark.parametrize("queue", [DEFAULT, MAIL])
@@ -506,7 +519,7 @@ def test_notes_survive_a_revival_also_into_another_queue(
     again = start(store, queue=queue)
     keep(store, note(again, steps=steps(["fetch", "send"], b"new")))
 
-    assert [(step.name, step.result) for step in reader.notes(job.id).steps] == [
+    assert [(step.name, step.result) for step in reader.progress(job.id).steps] == [
         ("fetch", b"1"),
         ("send", b"new"),
     ]
@@ -529,7 +542,7 @@ def test_notes_go_with_a_job_that_is_deleted_and_others_stay(
 
     store.delete([job.id])
 
-    assert (reader.notes(job.id), reader.notes(kept.id)) == (Notes(), ALL)
+    assert (reader.progress(job.id), reader.progress(kept.id)) == (JobProgress(), ALL)
 
 
 @pytest.mark.parametrize("outcome", [Completed(b"1"), Discarded(BOOM)])
@@ -546,7 +559,7 @@ def test_notes_go_with_jobs_that_are_pruned_and_others_stay(
 
     assert store.prune() == 2
 
-    assert [reader.notes(job.id) for job in jobs] == [Notes(), Notes(), ALL]
+    assert [reader.progress(job.id) for job in jobs] == [JobProgress(), JobProgress(), ALL]
 
 
 def test_pruning_jobs_that_said_nothing_works_as_ever(
@@ -569,5 +582,5 @@ def test_what_a_job_said_before_it_crashed_is_there_for_its_next_attempt(
 
     keep(store, note(again, steps=steps(["after"])))
 
-    assert [step.attempt for step in reader.notes(job.id).steps] == [2]
+    assert [step.attempt for step in reader.progress(job.id).steps] == [2]
     assert [event.kind for event in events_of(reader, job.id)] == [EventKind.SWEPT]

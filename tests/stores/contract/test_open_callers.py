@@ -24,7 +24,7 @@ LOCK_WAIT_SECONDS = 0.1
 def open_caller(engine: Engine) -> Iterator[Any]:
     """A connection of a program's own to the database of the jobs, whose transaction is undone at the end."""
     if engine.features.name == "sqlite":
-        path = Path(engine.place.removeprefix("sqlite://"))
+        path = Path(engine.location.removeprefix("sqlite://"))
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("begin immediate")
             yield connection
@@ -42,7 +42,7 @@ def test_an_open_transaction_holds_up_what_needs_it_and_that_has_changed_nothing
     call that writes finds the store locked. Memory, Redis and services have no transactions to join."""
     if not engine.features.joins_transactions:
         with pytest.raises(ConfigError, match="transaction"):
-            engine.insert_within(object(), [new_job()])
+            engine.insert_tx(object(), [new_job()])
         return
     before = put(store)
     keyed, plain = new_job(unique_key="daily"), new_job(id=JobId("plain"))
@@ -50,7 +50,7 @@ def test_an_open_transaction_holds_up_what_needs_it_and_that_has_changed_nothing
     if is_sqlite:
         monkeypatch.setattr(store._connection, "_lock_wait", LOCK_WAIT_SECONDS)  # type: ignore[attr-defined]
     with open_caller(engine) as caller:
-        engine.insert_within(caller, [keyed])
+        engine.insert_tx(caller, [keyed])
         with pytest.raises(StoreLocked if is_sqlite else StoreBusy):
             store.insert([keyed])
         if is_sqlite:

@@ -10,7 +10,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.domain.query import Counts
 from forebay.errors import IllegalTransition, JobNotFound, StoreRefused
-from forebay.stores.protocol import Reader, Store, Verdict
+from forebay.stores.protocol import ActionResult, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -52,7 +52,7 @@ def test_a_waiting_job_is_cancelled_at_once(
     verdicts = store.cancel([job_id], "no longer needed", actor="ann")
 
     job = look(reader, job_id)
-    assert verdicts == [Verdict(job_id=job_id, done=True, state=JobState.CANCELLED)]
+    assert verdicts == [ActionResult(job_id=job_id, applied=True, state=JobState.CANCELLED)]
     assert (job.state, job.reason, job.cancel_reason) == (JobState.CANCELLED, "no longer needed", None)
     assert (job.finished_at, job.updated_at, job.lease_expires_at) == (T0 + 5, T0 + 5, None)
     assert counts_of(reader) == Counts(cancelled=1)
@@ -67,7 +67,7 @@ def test_a_cancel_leaves_an_event_with_who_and_why(store: Store, reader: Reader)
 
     [event] = events_of(reader, job_id)
     assert (event.kind, event.actor, event.detail) == (EventKind.CANCEL, "ann", "no longer needed")
-    assert (event.at, event.queue) == (T0, DEFAULT)
+    assert (event.occurred_at, event.queue) == (T0, DEFAULT)
 
 
 def test_a_cancel_without_a_reason_has_one(store: Store, reader: Reader) -> None:
@@ -99,7 +99,7 @@ def test_a_running_job_is_asked_to_stop_and_runs_on(store: Store, reader: Reader
     verdicts = store.cancel([job.id], "stop it", actor="ann")
 
     after = record(reader, job.id)
-    assert verdicts == [Verdict(job_id=job.id, done=True, state=JobState.RUNNING)]
+    assert verdicts == [ActionResult(job_id=job.id, applied=True, state=JobState.RUNNING)]
     assert after == before | {"cancel_reason": "stop it"}
     assert [(event.kind, event.actor, event.detail) for event in events_of(reader, job.id)] == [
         (EventKind.CANCEL, "ann", "stop it")
@@ -112,7 +112,7 @@ def test_the_first_wish_to_cancel_stands(store: Store, reader: Reader) -> None:
 
     [verdict] = store.cancel([job.id], "second")
 
-    assert (verdict.done, verdict.state) == (True, JobState.RUNNING)
+    assert (verdict.applied, verdict.state) == (True, JobState.RUNNING)
     assert look(reader, job.id).cancel_reason == "first"
     assert kinds_of(reader, job.id) == [EventKind.CANCEL]
 
@@ -127,7 +127,7 @@ def test_a_final_job_cannot_be_cancelled(store: Store, reader: Reader, state: Jo
 
     [verdict] = store.cancel([job_id], "again", force=force)
 
-    assert (verdict.done, verdict.state, verdict.reason) == (False, state, f"it is already {state}")
+    assert (verdict.applied, verdict.state, verdict.reason) == (False, state, f"it is already {state}")
     assert record(reader, job_id) == before
     assert events_of(reader, job_id) == events
 
@@ -136,7 +136,7 @@ def test_a_final_job_cannot_be_cancelled(store: Store, reader: Reader, state: Jo
 def test_an_unknown_job_cannot_be_cancelled(store: Store, reader: Reader) -> None:
     [verdict] = store.cancel([UNKNOWN])
 
-    assert (verdict.job_id, verdict.done, verdict.state) == (UNKNOWN, False, None)
+    assert (verdict.job_id, verdict.applied, verdict.state) == (UNKNOWN, False, None)
     assert reader.audit() == []
 
 
@@ -145,7 +145,7 @@ def test_verdicts_come_in_the_order_asked_and_see_what_went_before(store: Store)
 
     verdicts = store.cancel([second, UNKNOWN, first, second])
 
-    assert [(verdict.job_id, verdict.done) for verdict in verdicts] == [
+    assert [(verdict.job_id, verdict.applied) for verdict in verdicts] == [
         (second, True),
         (UNKNOWN, False),
         (first, True),
@@ -188,15 +188,15 @@ def test_force_takes_the_lease_of_a_running_job_away_and_buries_it(
     verdicts = store.cancel([job.id], "stuck", actor="ann", force=True)
 
     dead = look(reader, job.id)
-    assert verdicts == [Verdict(job_id=job.id, done=True, state=JobState.DEAD)]
+    assert verdicts == [ActionResult(job_id=job.id, applied=True, state=JobState.DEAD)]
     assert (dead.state, dead.reason, dead.worker) == (JobState.DEAD, "stuck", None)
     assert (dead.finished_at, dead.lease_expires_at, dead.attempt) == (T0 + 5, None, 1)
     assert counts_of(reader) == Counts(dead=1)
     assert put(store, unique_key="k") != job.id
     assert events_of(reader, job.id) == [
         Event(
-            kind=EventKind.FORCED,
-            at=T0 + 5,
+            kind=EventKind.FORCE_CANCELLED,
+            occurred_at=T0 + 5,
             job_id=job.id,
             queue=DEFAULT,
             attempt=1,
@@ -220,9 +220,9 @@ def test_a_worker_is_not_asked_to_stop_a_job_that_was_taken_from_it(store: Store
     store.cancel([job.id])
     store.cancel([job.id], force=True)
 
-    answer = store.exchange(W1, known=[])
+    answer = store.settle_and_claim(W1, known=[])
 
-    assert (answer.cancels, answer.adopted) == ((), ())
+    assert (answer.cancels, answer.recovered) == ((), ())
 
 
 # Delete.
@@ -235,7 +235,7 @@ def test_a_job_that_does_not_run_is_deleted_for_good(store: Store, reader: Reade
 
     verdicts = store.delete([job_id])
 
-    assert verdicts == [Verdict(job_id=job_id, done=True, state=None)]
+    assert verdicts == [ActionResult(job_id=job_id, applied=True, state=None)]
     assert (record(reader, job_id), reader.history(job_id)) == (None, None)
     assert counts_of(reader, MAIL) == Counts()
     assert put(store, unique_key="k", queue=MAIL) != job_id
@@ -247,7 +247,7 @@ def test_a_running_job_cannot_be_deleted(store: Store, reader: Reader) -> None:
 
     [verdict] = store.delete([job.id])
 
-    assert (verdict.done, verdict.state, verdict.reason) == (False, JobState.RUNNING, "it is running")
+    assert (verdict.applied, verdict.state, verdict.reason) == (False, JobState.RUNNING, "it is running")
     assert record(reader, job.id) == before
 
 
@@ -255,7 +255,7 @@ def test_a_running_job_cannot_be_deleted(store: Store, reader: Reader) -> None:
 def test_deleting_an_unknown_job_says_so(store: Store, reader: Reader) -> None:
     [verdict] = store.delete([UNKNOWN])
 
-    assert (verdict.job_id, verdict.done, verdict.state) == (UNKNOWN, False, None)
+    assert (verdict.job_id, verdict.applied, verdict.state) == (UNKNOWN, False, None)
     assert reader.audit() == []
 
 
@@ -274,7 +274,7 @@ def test_a_deletion_stays_in_the_audit_log_when_the_history_is_gone(
     assert (cancelled.kind, cancelled.job_id) == (EventKind.CANCEL, job.id)
     assert event == Event(
         kind=EventKind.DELETED,
-        at=T0 + 5,
+        occurred_at=T0 + 5,
         job_id=job.id,
         queue=DEFAULT,
         actor="ann",
@@ -300,7 +300,7 @@ def test_deleting_several_jobs_answers_for_each(store: Store, reader: Reader) ->
 
     verdicts = store.delete([waiting, running.id, waiting, UNKNOWN])
 
-    assert [(verdict.job_id, verdict.done) for verdict in verdicts] == [
+    assert [(verdict.job_id, verdict.applied) for verdict in verdicts] == [
         (waiting, True),
         (running.id, False),
         (waiting, False),

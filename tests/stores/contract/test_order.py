@@ -11,8 +11,8 @@ from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Failed, Interrupted, Snoozed
 from forebay.domain.queue import QueueMode
-from forebay.domain.rank import Place, lead
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.domain.rank import QueueRank, effective_priority
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -150,11 +150,11 @@ def test_a_job_goes_to_the_capped_class_at_the_moment_its_bonus_is_greatest(
 
     clock.advance(ms=9_999)
     rescore_all(store)
-    assert (look(reader, job_id).capped, look(reader, job_id).rank) == (False, T0 - 3_000)
+    assert (look(reader, job_id).age_capped, look(reader, job_id).rank) == (False, T0 - 3_000)
 
     clock.advance(ms=1)
     rescore_all(store)
-    assert (look(reader, job_id).capped, look(reader, job_id).rank) == (True, -3_000)
+    assert (look(reader, job_id).age_capped, look(reader, job_id).rank) == (True, -3_000)
 
 
 @pytest.mark.shows("R-CFG-20", "R-PRI-14")
@@ -166,7 +166,7 @@ def test_age_earns_fifty_points_and_no_more_unless_set(
     rescore_all(store)
     above, below = put(store, priority=51), put(store, priority=49)
 
-    assert look(reader, old).capped
+    assert look(reader, old).age_capped
     assert claimed(store, 3) == [above, old, below]
 
 
@@ -178,7 +178,7 @@ def test_in_a_queue_where_age_earns_nothing_jobs_are_capped_from_the_start(
     clock.advance(ms=100 * HOUR)
     new = put(store, priority=2)
 
-    assert (look(reader, old).capped, look(reader, old).rank) == (True, -HOUR)
+    assert (look(reader, old).age_capped, look(reader, old).rank) == (True, -HOUR)
     assert claimed(store, 2) == [new, old]
 
 
@@ -274,20 +274,20 @@ def any_job(dice: Random) -> dict[str, Any]:
 
 
 def places(reader: Reader, ids: list[JobId]) -> list[tuple[bool, int]]:
-    return [(job.capped, job.rank) for job in reader.jobs(ids) if job]
+    return [(job.age_capped, job.rank) for job in reader.jobs(ids) if job]
 
 
 def wanted_places(reader: Reader, ids: list[JobId], now: int) -> list[tuple[bool, int]]:
     queue = queue_of(reader)
     found = [place_of(queue, job, now) for job in reader.jobs(ids) if job]
-    return [(place.capped, place.rank) for place in found]
+    return [(place.age_capped, place.rank) for place in found]
 
 
 def wanted_order(reader: Reader, ids: list[JobId], now: int) -> list[JobId]:
     scoring = queue_of(reader).settings.scoring
 
     def turn(job: Job) -> tuple[int, int]:
-        return (-lead(scoring, Place(job.capped, job.rank, None), now), job.seq)
+        return (-effective_priority(scoring, QueueRank(job.age_capped, job.rank, None), now), job.seq)
 
     return [job.id for job in sorted((job for job in reader.jobs(ids) if job), key=turn)]
 
@@ -315,10 +315,10 @@ def test_an_engine_ranks_and_claims_any_jobs_as_the_domain_does(
 
     # Claimed in the order of their leads, and given back with failures.
     order = wanted_order(reader, pending, clock.now_ms())
-    jobs = store.exchange(W1, wants=[Want(DEFAULT, 100)], room=100).jobs
+    jobs = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 100)], room=100).jobs
     assert [job.id for job in jobs] == order
     clock.advance(ms=dice.choice([0, 777, HOUR]))
-    store.exchange(W1, [ended(job, Interrupted(), failures=dice.randint(0, 120)) for job in jobs])
+    store.settle_and_claim(W1, [ended(job, Interrupted(), failures=dice.randint(0, 120)) for job in jobs])
     assert places(reader, pending) == wanted_places(reader, pending, clock.now_ms())
 
     # Rewritten by a change of settings.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.job import Need
+from forebay.domain.job import Dependency
 from forebay.domain.outcome import Completed
-from forebay.domain.pressure import PACE_JOBS, Pace
+from forebay.domain.pressure import THROUGHPUT_JOBS, Throughput
 from forebay.domain.query import Counts
 from forebay.errors import QueueFull, RateLimited
-from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,
@@ -32,8 +32,8 @@ from tests.stores.support import new_job
 
 def work_off(store: Store, n: int) -> None:
     """Complete so many pending jobs of the mail queue."""
-    jobs = store.exchange(W1, wants=[Want(MAIL, n)], room=n).jobs
-    store.exchange(W1, [ended(job, Completed(b"1")) for job in jobs])
+    jobs = store.settle_and_claim(W1, claims=[QueueClaim(MAIL, n)], room=n).jobs
+    store.settle_and_claim(W1, [ended(job, Completed(b"1")) for job in jobs])
 
 
 def refused(store: Store, n: int = 1, **changes: object) -> RateLimited:
@@ -122,7 +122,7 @@ def test_jobs_of_a_batch_that_do_not_run_now_want_no_room(store: Store, clock: M
     parent = put(store)
     put_many(store, 2, queue=MAIL)
 
-    later = [new_job(queue=MAIL, delay_ms=HOUR), new_job(queue=MAIL, depends_on=(Need(parent),))]
+    later = [new_job(queue=MAIL, delay_ms=HOUR), new_job(queue=MAIL, depends_on=(Dependency(parent),))]
 
     with pytest.raises(QueueFull) as caught:
         store.insert([*later, new_job(queue=MAIL)])
@@ -144,10 +144,10 @@ def test_jobs_that_wait_for_a_time_or_for_others_take_tokens_too(store: Store) -
     store.save_queue(MAIL, {"enqueue_rate": 1, "enqueue_burst": 2})
     parent = put(store)
     put(store, queue=MAIL, delay_ms=HOUR)
-    put(store, queue=MAIL, depends_on=(Need(parent),))
+    put(store, queue=MAIL, depends_on=(Dependency(parent),))
 
     assert refused(store, delay_ms=HOUR).retry_after == 1
-    assert refused(store, depends_on=(Need(parent),)).retry_after == 1
+    assert refused(store, depends_on=(Dependency(parent),)).retry_after == 1
 
 
 def test_a_job_that_is_not_stored_takes_no_token(store: Store) -> None:
@@ -284,23 +284,23 @@ def test_the_pace_of_a_queue_is_that_of_its_last_minute(
     clock.advance(ms=30 * SECOND)
     work_off(store, 1)
 
-    now = reader.paces([MAIL, DEFAULT])
+    now = reader.throughputs([MAIL, DEFAULT])
     clock.advance(ms=30 * SECOND)
-    later = reader.paces([MAIL])
+    later = reader.throughputs([MAIL])
 
-    assert now == {MAIL: Pace(3, MINUTE), DEFAULT: Pace(0, MINUTE)}
-    assert later == {MAIL: Pace(1, MINUTE)}
-    assert reader.paces([]) == {}
+    assert now == {MAIL: Throughput(3, MINUTE), DEFAULT: Throughput(0, MINUTE)}
+    assert later == {MAIL: Throughput(1, MINUTE)}
+    assert reader.throughputs([]) == {}
 
 
 def test_the_pace_of_a_quick_queue_is_seen_by_the_time_of_a_thousand_jobs(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    put_many(store, PACE_JOBS, queue=MAIL)
-    work_off(store, PACE_JOBS)
+    put_many(store, THROUGHPUT_JOBS, queue=MAIL)
+    work_off(store, THROUGHPUT_JOBS)
     clock.advance(ms=6 * SECOND)
 
-    pace = reader.paces([MAIL])[MAIL]
+    pace = reader.throughputs([MAIL])[MAIL]
 
     # An engine that counts a whole minute at no cost may do so.
-    assert pace in (Pace(PACE_JOBS, 6 * SECOND), Pace(PACE_JOBS, MINUTE))
+    assert pace in (Throughput(THROUGHPUT_JOBS, 6 * SECOND), Throughput(THROUGHPUT_JOBS, MINUTE))

@@ -9,7 +9,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Failed, Snoozed
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -78,7 +78,7 @@ def test_a_promoted_job_gets_a_fresh_rank(store: Store, reader: Reader, clock: M
     store.promote()
 
     job = look(reader, job_id)
-    assert (job.capped, job.rank) == (True, -2_000)
+    assert (job.age_capped, job.rank) == (True, -2_000)
 
 
 @pytest.mark.shows("R-JOB-45")
@@ -174,7 +174,7 @@ def test_an_expired_job_leaves_an_event(store: Store, reader: Reader, clock: Man
     store.promote()
 
     [event] = events_of(reader, job_id)
-    assert (event.kind, event.at, event.queue) == (EventKind.EXPIRED, T0 + 1_500, DEFAULT)
+    assert (event.kind, event.occurred_at, event.queue) == (EventKind.EXPIRED, T0 + 1_500, DEFAULT)
     assert (event.job_id, event.detail) == (job_id, "")
     assert isinstance(event, Event)
 
@@ -244,6 +244,6 @@ def test_an_exchange_expires_jobs_of_all_queues(store: Store, reader: Reader, cl
     put(store)
     clock.advance(ms=1)
 
-    store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
+    store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1)
 
     assert look(reader, job_id).state is JobState.CANCELLED

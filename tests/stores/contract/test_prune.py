@@ -8,7 +8,7 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed
-from forebay.domain.query import Archived, Counts, JobQuery
+from forebay.domain.query import ArchiveEntry, Counts, JobQuery
 from forebay.domain.worker import WorkerInfo
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
@@ -167,7 +167,7 @@ def test_a_pruned_job_takes_its_history_with_it(store: Store, reader: Reader, cl
     job = started(store)
     settle(store, job, Failed(BOOM, 1))
     store.cancel([job.id])
-    store.record([Event(kind=EventKind.NOTE, job_id=job.id)])
+    store.record_events([Event(kind=EventKind.COMMENT, job_id=job.id)])
     clock.advance(ms=7 * DAY)
 
     store.prune()
@@ -210,7 +210,7 @@ def test_a_line_about_each_pruned_job_stays_in_the_archive(
     store.prune()
 
     assert reader.archive() == [
-        Archived(
+        ArchiveEntry(
             id=job_id,
             queue=DEFAULT,
             task="t.x",
@@ -348,9 +348,9 @@ def test_a_job_revived_and_pruned_again_has_a_line_of_each_end(
 
 @pytest.mark.shows("R-HIST-05", "R-HIST-29")
 def test_an_event_is_kept_for_90_days(store: Store, reader: Reader, clock: ManualClock) -> None:
-    store.record([Event(kind=EventKind.NOTE, detail="hello")])
+    store.record_events([Event(kind=EventKind.COMMENT, detail="hello")])
     job_id = put(store)
-    store.record([Event(kind=EventKind.NOTE, job_id=job_id)])
+    store.record_events([Event(kind=EventKind.COMMENT, job_id=job_id)])
 
     clock.advance(ms=90 * DAY - 1)
     store.prune()
@@ -366,9 +366,9 @@ def test_an_event_is_kept_for_90_days(store: Store, reader: Reader, clock: Manua
 def test_a_worker_that_has_been_silent_for_a_day_is_forgotten(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    store.beat(WorkerInfo(id=W1))
+    store.heartbeat(WorkerInfo(id=W1))
     clock.advance(ms=1)
-    store.beat(WorkerInfo(id=W2))
+    store.heartbeat(WorkerInfo(id=W2))
 
     clock.advance(ms=DAY - 1)
     store.prune()
@@ -377,9 +377,9 @@ def test_a_worker_that_has_been_silent_for_a_day_is_forgotten(
 
 
 def test_a_worker_that_beats_is_not_forgotten(store: Store, reader: Reader, clock: ManualClock) -> None:
-    store.beat(WorkerInfo(id=WorkerId("steady")))
+    store.heartbeat(WorkerInfo(id=WorkerId("steady")))
     clock.advance(ms=DAY)
-    store.beat(WorkerInfo(id=WorkerId("steady")))
+    store.heartbeat(WorkerInfo(id=WorkerId("steady")))
 
     store.prune()
 

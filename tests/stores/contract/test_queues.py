@@ -190,24 +190,24 @@ def test_each_change_of_a_queue_leaves_an_event(store: Store, reader: Reader, cl
     events = [event for _, event in reader.audit()]
     assert events == [
         Event(
-            kind=EventKind.QUEUE,
-            at=T0 + 5,
+            kind=EventKind.QUEUE_CHANGED,
+            occurred_at=T0 + 5,
             queue=MAIL,
             actor="cid",
             detail="dropped",
             changes={"state": ("paused", "dropped")},
         ),
         Event(
-            kind=EventKind.QUEUE,
-            at=T0 + 5,
+            kind=EventKind.QUEUE_CHANGED,
+            occurred_at=T0 + 5,
             queue=MAIL,
             actor="bob",
             detail="paused",
             changes={"state": ("active", "paused")},
         ),
         Event(
-            kind=EventKind.QUEUE,
-            at=T0,
+            kind=EventKind.QUEUE_CHANGED,
+            occurred_at=T0,
             queue=MAIL,
             actor="ann",
             detail="settings",
@@ -329,7 +329,7 @@ def test_dropping_in_batches_is_one_event_of_the_queue(store: Store, reader: Rea
     store.drop_queue(DEFAULT, force=True, limit=2)
 
     kinds = [event.kind for _, event in reader.audit()]
-    assert kinds.count(EventKind.QUEUE) == 1
+    assert kinds.count(EventKind.QUEUE_CHANGED) == 1
     assert kinds.count(EventKind.DROPPED) == 3
 
 

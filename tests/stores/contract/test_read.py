@@ -100,7 +100,7 @@ def test_the_fate_of_a_job_is_how_it_ended_and_its_last_error(store: Store, read
     settle(store, job, Discarded(BOOM))
     waits = put(store)
 
-    [dead, unknown, waiting] = reader.fates([job.id, UNKNOWN, waits])
+    [dead, unknown, waiting] = reader.job_states([job.id, UNKNOWN, waits])
 
     assert dead is not None
     assert dead.error is not None
@@ -110,7 +110,7 @@ def test_the_fate_of_a_job_is_how_it_ended_and_its_last_error(store: Store, read
     assert (dead.error.type, dead.error.message, dead.error.traceback) == ("Boom", "it broke", "line 1")
     assert unknown is None
     assert (waiting.state, waiting.finished_at, waiting.error) == (JobState.PENDING, None, None)
-    assert reader.fates([]) == []
+    assert reader.job_states([]) == []
 
 
 # Counts.
@@ -376,7 +376,7 @@ def test_a_timeline_tells_the_whole_life_of_a_job_oldest_first(
     assert [(row.attempt, row.worker, row.started_at, row.ended_at) for row in timeline.attempts] == [
         (1, W1, T0, T0 + 10)
     ]
-    assert [(event.kind, event.at) for event in timeline.events] == [
+    assert [(event.kind, event.occurred_at) for event in timeline.events] == [
         (EventKind.CANCEL, T0 + 20),
         (EventKind.REFUSED, T0 + 20),
     ]
@@ -399,7 +399,7 @@ def test_an_unknown_job_has_no_history(reader: Reader) -> None:
 
 @pytest.mark.shows("R-QUEUE-14", "R-HIST-27")
 def test_the_audit_log_is_read_newest_first_page_by_page(store: Store, reader: Reader) -> None:
-    store.record([Event(kind=EventKind.NOTE, detail=str(n)) for n in range(5)])
+    store.record_events([Event(kind=EventKind.COMMENT, detail=str(n)) for n in range(5)])
 
     first = reader.audit(limit=2)
     second = reader.audit(limit=2, after=first[-1][0])
@@ -420,7 +420,7 @@ def test_the_audit_log_holds_events_of_jobs_and_of_queues(store: Store, reader: 
     log = [(event.kind, event.job_id, event.queue, event.actor) for _, event in reader.audit()]
 
     assert log == [
-        (EventKind.QUEUE, None, MAIL, "bob"),
+        (EventKind.QUEUE_CHANGED, None, MAIL, "bob"),
         (EventKind.CANCEL, job_id, DEFAULT, "ann"),
     ]
 

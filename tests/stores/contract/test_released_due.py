@@ -6,8 +6,8 @@ import pytest
 
 from forebay.domain.job import OnFailure
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import needs_of
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.domain.workflow import dependencies_of
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, W1
 from tests.stores.support import new_job
@@ -19,10 +19,10 @@ def test_an_exchange_knows_when_the_job_is_due_that_an_expiry_in_it_releases(
 ) -> None:
     [parent] = store.insert([new_job(delay_ms=1, expires_at=clock.now_ms())])
     assert parent.id is not None
-    [child] = store.insert([new_job(depends_on=needs_of([parent.id], OnFailure.IGNORE), delay_ms=50)])
+    [child] = store.insert([new_job(depends_on=dependencies_of([parent.id], OnFailure.IGNORE), delay_ms=50)])
     assert child.id is not None
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 5)], room=room)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 5)], room=room)
 
     assert answer.next_due_ms == 50
     [job] = reader.jobs([child.id])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.job import Amendment
+from forebay.domain.job import JobUpdate
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted, Snoozed
 from forebay.domain.queue import QueueMode
@@ -111,20 +111,20 @@ def test_a_new_priority_gives_a_fresh_place_past_the_cap(
     job_id = put(store)
     clock.advance(ms=60_000)
 
-    store.amend(job_id, Amendment(priority=3))
+    store.update_job(job_id, JobUpdate(priority=3))
 
     job = look(reader, job_id)
-    assert (job.capped, job.rank) == (True, -3_000)
+    assert (job.age_capped, job.rank) == (True, -3_000)
 
 
-@pytest.mark.parametrize("change", [Amendment(priority=3), Amendment(delay_ms=0, priority=3)])
+@pytest.mark.parametrize("change", [JobUpdate(priority=3), JobUpdate(delay_ms=0, priority=3)])
 @pytest.mark.parametrize("delay", [0, HOUR])
 def test_an_amended_job_is_rescored_when_its_time_has_come(
-    store: Store, reader: Reader, clock: ManualClock, change: Amendment, delay: int
+    store: Store, reader: Reader, clock: ManualClock, change: JobUpdate, delay: int
 ) -> None:
     store.save_queue(DEFAULT, QUICK)
     job_id = put(store, delay_ms=delay)
-    store.amend(job_id, change)
+    store.update_job(job_id, change)
     clock.advance(ms=HOUR)
     store.promote()
     clock.advance(ms=10_000)
@@ -132,7 +132,7 @@ def test_an_amended_job_is_rescored_when_its_time_has_come(
     rescore_all(store)
 
     job = look(reader, job_id)
-    assert (job.state, job.capped, job.rank) == (JobState.PENDING, True, -3_000)
+    assert (job.state, job.age_capped, job.rank) == (JobState.PENDING, True, -3_000)
 
 
 @pytest.mark.parametrize("outcome", [Interrupted(), Snoozed(5)])
@@ -149,7 +149,7 @@ def test_a_job_that_came_back_is_rescored_when_its_time_has_come(
 
     rescore_all(store)
 
-    assert (look(reader, job.id).capped, look(reader, job.id).rank) == (True, -3_000)
+    assert (look(reader, job.id).age_capped, look(reader, job.id).rank) == (True, -3_000)
 
 
 def test_a_revived_job_is_rescored_when_its_time_has_come(
@@ -164,7 +164,7 @@ def test_a_revived_job_is_rescored_when_its_time_has_come(
 
     rescore_all(store)
 
-    assert (look(reader, job_id).capped, look(reader, job_id).rank) == (True, -3_000)
+    assert (look(reader, job_id).age_capped, look(reader, job_id).rank) == (True, -3_000)
 
 
 def test_a_job_that_comes_back_past_its_cap_is_capped_at_once(
@@ -177,7 +177,7 @@ def test_a_job_that_comes_back_past_its_cap_is_capped_at_once(
     settle(store, job, Interrupted())
 
     back = look(reader, job.id)
-    assert (back.capped, back.rank) == (True, -3_000)
+    assert (back.age_capped, back.rank) == (True, -3_000)
 
 
 # New scoring.
@@ -192,8 +192,8 @@ def test_new_scoring_reorders_the_jobs_that_wait(store: Store, reader: Reader, c
     changed = store.save_queue(DEFAULT, {"mode": QueueMode.STRICT})
     rescore_all(store)
 
-    assert (changed.reordering, changed.rank_version) == (True, 2)
-    assert queue_of(reader).reordering is False
+    assert (changed.is_rescoring, changed.scoring_version) == (True, 2)
+    assert queue_of(reader).is_rescoring is False
     assert claimed(store, 2) == [new, old]
 
 
@@ -205,11 +205,11 @@ def test_a_reordering_goes_in_batches_and_shows_until_it_is_done(
     store.save_queue(DEFAULT, {"aging_ms": 1_000})
 
     assert store.rescore(limit=2) == 2
-    assert queue_of(reader).reordering is True
+    assert queue_of(reader).is_rescoring is True
 
     answers = rescore_all(store, limit=2)
     assert max(answers) <= 2
-    assert queue_of(reader).reordering is False
+    assert queue_of(reader).is_rescoring is False
     assert [look(reader, job_id).rank for job_id in ids] == [T0 - 1_000] * 5
 
 
@@ -245,7 +245,7 @@ def test_a_reordering_of_an_empty_queue_is_done_by_the_next_rescore(store: Store
 
     rescore_all(store)
 
-    assert queue_of(reader).reordering is False
+    assert queue_of(reader).is_rescoring is False
 
 
 def test_a_job_that_runs_during_a_reordering_comes_back_with_the_new_scoring(
@@ -265,5 +265,5 @@ def test_settings_that_do_not_touch_the_scoring_reorder_nothing(store: Store) ->
 
     changed = store.save_queue(DEFAULT, {"lease_ms": 5_000})
 
-    assert (changed.reordering, changed.rank_version) == (False, 1)
+    assert (changed.is_rescoring, changed.scoring_version) == (False, 1)
     assert store.rescore() == 0

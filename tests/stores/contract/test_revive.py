@@ -11,7 +11,7 @@ from forebay.domain.outcome import Cancelled, Completed, Discarded
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
 from forebay.errors import InvalidJob
-from forebay.stores.protocol import Reader, Store, Verdict, Want
+from forebay.stores.protocol import ActionResult, QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -54,7 +54,7 @@ def test_a_dead_or_cancelled_job_becomes_pending_again(
     verdicts = store.revive([job_id])
 
     job = look(reader, job_id)
-    assert verdicts == [Verdict(job_id=job_id, done=True, state=JobState.PENDING)]
+    assert verdicts == [ActionResult(job_id=job_id, applied=True, state=JobState.PENDING)]
     assert (job.state, job.payload, job.created_at) == (JobState.PENDING, b"abc", T0)
     assert (job.ready_at, job.run_at, job.updated_at) == (T0 + 5, T0 + 5, T0 + 5)
     assert (job.finished_at, job.reason, job.result) == (None, None, None)
@@ -74,7 +74,7 @@ def test_a_job_can_be_revived_for_later(
     [verdict] = store.revive([job_id], delay_ms=1_000)
 
     job = look(reader, job_id)
-    assert (verdict.done, verdict.state) == (True, JobState.SCHEDULED)
+    assert (verdict.applied, verdict.state) == (True, JobState.SCHEDULED)
     assert (job.state, job.run_at, job.ready_at) == (JobState.SCHEDULED, T0 + 1_005, T0 + 1_005)
     assert counts_of(reader) == Counts(scheduled=1)
 
@@ -87,7 +87,7 @@ def test_no_other_job_can_be_revived(store: Store, reader: Reader, state: JobSta
 
     [verdict] = store.revive([job_id], queue=MAIL)
 
-    assert (verdict.done, verdict.state) == (False, state)
+    assert (verdict.applied, verdict.state) == (False, state)
     assert verdict.reason == f"a {state} job cannot be revived"
     assert record(reader, job_id) == before
     assert kinds_of(reader, job_id) == []
@@ -96,7 +96,7 @@ def test_no_other_job_can_be_revived(store: Store, reader: Reader, state: JobSta
 def test_an_unknown_job_cannot_be_revived(store: Store) -> None:
     [verdict] = store.revive([UNKNOWN])
 
-    assert (verdict.job_id, verdict.done, verdict.state) == (UNKNOWN, False, None)
+    assert (verdict.job_id, verdict.applied, verdict.state) == (UNKNOWN, False, None)
 
 
 @pytest.mark.shows("R-DLQ-07", "R-TEST-23", "R-LEASE-20", "R-JOB-51")
@@ -171,7 +171,7 @@ def test_a_revived_job_is_rid_of_the_wish_to_cancel_it(store: Store, reader: Rea
 
     assert look(reader, job.id).cancel_reason is None
     start(store)
-    assert store.exchange(W1).cancels == ()
+    assert store.settle_and_claim(W1).cancels == ()
 
 
 @pytest.mark.shows("R-DLQ-09")
@@ -206,7 +206,7 @@ def test_a_queue_that_takes_no_jobs_takes_no_revived_ones(
 
     [verdict] = store.revive([job_id], queue=MAIL)
 
-    assert (verdict.done, verdict.state) == (False, JobState.DEAD)
+    assert (verdict.applied, verdict.state) == (False, JobState.DEAD)
     assert verdict.reason == f"queue mail is {state}"
     assert record(reader, job_id) == before
 
@@ -218,8 +218,8 @@ def test_a_job_of_a_dropped_queue_can_be_revived_in_another_one(store: Store, re
     refused, *_ = store.revive([job_id])
     [verdict] = store.revive([job_id], queue=MAIL)
 
-    assert (refused.done, refused.reason) == (False, "queue default is dropped")
-    assert (verdict.done, look(reader, job_id).queue) == (True, MAIL)
+    assert (refused.applied, refused.reason) == (False, "queue default is dropped")
+    assert (verdict.applied, look(reader, job_id).queue) == (True, MAIL)
 
 
 def test_a_revived_job_takes_its_unique_key_again(store: Store) -> None:
@@ -249,7 +249,7 @@ def test_a_job_whose_unique_key_is_taken_stays_where_it_is(
 
     [verdict] = store.revive([job_id])
 
-    assert (verdict.done, verdict.state) == (False, JobState.DEAD)
+    assert (verdict.applied, verdict.state) == (False, JobState.DEAD)
     assert verdict.reason == f"its unique key is held by {holder}"
     assert record(reader, job_id) == before
     assert holder_of(store, unique_key="k") == holder
@@ -261,7 +261,7 @@ def test_of_two_jobs_with_one_unique_key_only_the_first_is_revived(store: Store,
 
     verdicts = store.revive([second, first])
 
-    assert [verdict.done for verdict in verdicts] == [True, False]
+    assert [verdict.applied for verdict in verdicts] == [True, False]
     assert states(reader, [first, second]) == [JobState.CANCELLED, JobState.PENDING]
 
 
@@ -298,7 +298,12 @@ def test_a_revival_leaves_an_event_with_who_and_where(
     store.revive([job_id], queue=MAIL, actor="ann")
 
     [event] = events_of(reader, job_id)
-    assert (event.kind, event.at, event.actor, event.queue) == (EventKind.REVIVED, T0 + 5, "ann", MAIL)
+    assert (event.kind, event.occurred_at, event.actor, event.queue) == (
+        EventKind.REVIVED,
+        T0 + 5,
+        "ann",
+        MAIL,
+    )
     assert isinstance(event, Event)
 
 
@@ -325,7 +330,7 @@ def test_a_revived_job_is_not_held_up_by_a_full_queue(store: Store, reader: Read
 
     [verdict] = store.revive([job_id])
 
-    assert verdict.done
+    assert verdict.applied
 
 
 def test_verdicts_come_in_the_order_asked(store: Store) -> None:
@@ -333,7 +338,7 @@ def test_verdicts_come_in_the_order_asked(store: Store) -> None:
 
     verdicts = store.revive([done, UNKNOWN, dead, dead])
 
-    assert [(verdict.job_id, verdict.done) for verdict in verdicts] == [
+    assert [(verdict.job_id, verdict.applied) for verdict in verdicts] == [
         (done, False),
         (UNKNOWN, False),
         (dead, True),
@@ -370,8 +375,8 @@ def test_a_job_revived_into_another_queue_is_no_longer_claimed_from_the_first(st
     store.cancel([job_id])
     store.revive([job_id], queue=QueueName("second"))
 
-    from_first = store.exchange(W1, wants=[Want(QueueName("first"), 5)], room=5)
-    from_second = store.exchange(W1, wants=[Want(QueueName("second"), 5)], room=5)
+    from_first = store.settle_and_claim(W1, claims=[QueueClaim(QueueName("first"), 5)], room=5)
+    from_second = store.settle_and_claim(W1, claims=[QueueClaim(QueueName("second"), 5)], room=5)
 
     assert from_first.jobs == ()
     assert [job.id for job in from_second.jobs] == [job_id]
@@ -383,7 +388,7 @@ def test_a_job_revived_into_another_queue_is_due_there_alone(store: Store) -> No
     store.revive([job_id], queue=QueueName("second"), delay_ms=1_000)
 
     dues = [
-        store.exchange(W1, wants=[Want(QueueName(name), 5)], room=5).next_due_ms
+        store.settle_and_claim(W1, claims=[QueueClaim(QueueName(name), 5)], room=5).next_due_ms
         for name in ("first", "second")
     ]
 
@@ -403,7 +408,7 @@ def test_a_job_that_has_ended_since_a_time_is_not_revived_for_whoever_names_it(
     before = record(reader, dead), record(reader, cancelled)
     refused = store.revive([dead, cancelled], ended_before=began)
 
-    assert (first.done, second.done, again.done) == (True, True, False)
-    assert [(one.done, one.reason) for one in refused] == [(False, "it has ended since")] * 2
+    assert (first.applied, second.applied, again.applied) == (True, True, False)
+    assert [(one.applied, one.reason) for one in refused] == [(False, "it has ended since")] * 2
     assert (record(reader, dead), record(reader, cancelled)) == before
-    assert [one.done for one in store.revive([dead, cancelled], ended_before=began + 1)] == [True, True]
+    assert [one.applied for one in store.revive([dead, cancelled], ended_before=began + 1)] == [True, True]

@@ -100,7 +100,7 @@ def test_a_job_that_is_revived_beside_its_parent_waits_for_it(
     verdicts = store.revive(ids, dependants=dependants)
 
     assert {verdict.job_id: verdict.state for verdict in verdicts} == {parent: PENDING, child: BLOCKED}
-    assert all(verdict.done for verdict in verdicts)
+    assert all(verdict.applied for verdict in verdicts)
     assert (states(reader, ids), edges(reader, child)) == ([verdict.state for verdict in verdicts], [OPEN])
     run(store, parent)
     run(store, child)
@@ -114,7 +114,7 @@ def test_a_job_does_not_wait_for_a_parent_whose_revival_is_refused(store: Store,
 
     verdicts = store.revive([child, parent])
 
-    assert [(verdict.done, verdict.state) for verdict in verdicts] == [(True, PENDING), (False, DEAD)]
+    assert [(verdict.applied, verdict.state) for verdict in verdicts] == [(True, PENDING), (False, DEAD)]
     assert edges(reader, child) == [MET]
 
 
@@ -126,7 +126,7 @@ def test_of_a_parent_and_a_child_that_are_named_twice_each_is_revived_once(
 
     verdicts = store.revive([child, parent, child, parent])
 
-    assert [(verdict.done, verdict.state) for verdict in verdicts] == [
+    assert [(verdict.applied, verdict.state) for verdict in verdicts] == [
         (True, BLOCKED),
         (True, PENDING),
         (False, BLOCKED),

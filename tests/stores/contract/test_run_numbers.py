@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.gate import task_gate
-from forebay.domain.job import Amendment, Job
+from forebay.domain.gate import task_lane
+from forebay.domain.job import Job, JobUpdate
 from forebay.domain.lifecycle import JobState
-from forebay.domain.outcome import Completed, Discarded, Failed, Held, Interrupted, Lost, Outcome, Snoozed
+from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Parked, Snoozed
 from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -30,10 +30,10 @@ from tests.stores.contract.steps import (
 )
 from tests.stores.support import new_job
 
-GATE = task_gate(new_job().task)
+GATE = task_lane(new_job().task)
 HANDED_BACK = Interrupted(started=False)
-UNSTARTED: list[Outcome] = [HANDED_BACK, Held(GATE, "not here"), Lost("died", started=False)]
-BEGUN: list[Outcome] = [Failed(BOOM, 0), Snoozed(0), Interrupted(), Lost("died"), Held(GATE, started=True)]
+UNSTARTED: list[Outcome] = [HANDED_BACK, Parked(GATE, "not here"), Lost("died", started=False)]
+BEGUN: list[Outcome] = [Failed(BOOM, 0), Snoozed(0), Interrupted(), Lost("died"), Parked(GATE, started=True)]
 
 
 def numbers(job: Job) -> tuple[int, int]:
@@ -42,7 +42,7 @@ def numbers(job: Job) -> tuple[int, int]:
 
 def claim(store: Store) -> Job:
     """Claim the one job, wherever it waits."""
-    [job] = store.exchange(W2, wants=[Want(DEFAULT, 1, gates=frozenset({GATE}))], room=1).jobs
+    [job] = store.settle_and_claim(W2, claims=[QueueClaim(DEFAULT, 1, lanes=frozenset({GATE}))], room=1).jobs
     return job
 
 
@@ -109,10 +109,10 @@ def test_a_hand_back_by_another_worker_changes_no_run_number(store: Store, reade
 
 def test_jobs_that_go_back_together_count_each_for_itself(store: Store, reader: Reader) -> None:
     ids = put_many(store, 3)
-    jobs = store.exchange(W1, wants=[Want(DEFAULT, 3)], room=3).jobs
+    jobs = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 3)], room=3).jobs
     outcomes: list[Outcome] = [HANDED_BACK, Completed(b"1"), HANDED_BACK]
 
-    store.exchange(W1, [ended(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)])
+    store.settle_and_claim(W1, [ended(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)])
 
     assert [numbers(look(reader, job.id)) for job in jobs] == [(1, 0), (1, 1), (1, 0)]
     assert {job.id for job in jobs} == set(ids)
@@ -121,7 +121,7 @@ def test_jobs_that_go_back_together_count_each_for_itself(store: Store, reader: 
 def test_a_job_that_goes_back_and_is_claimed_in_one_call_has_its_new_run_number(store: Store) -> None:
     job = started(store)
 
-    answer = store.exchange(W1, [ended(job, HANDED_BACK)], [Want(DEFAULT, 1)], room=1)
+    answer = store.settle_and_claim(W1, [ended(job, HANDED_BACK)], [QueueClaim(DEFAULT, 1)], room=1)
 
     assert [numbers(one) for one in answer.jobs] == [(2, 1)]
 
@@ -156,7 +156,7 @@ def test_a_lease_that_is_found_again_has_its_run_number(store: Store) -> None:
     hand_back(store)
     start(store)
 
-    [found] = store.exchange(W1, known=[]).adopted
+    [found] = store.settle_and_claim(W1, known=[]).recovered
 
     assert numbers(found) == (2, 1)
 
@@ -178,9 +178,9 @@ def test_what_a_job_was_given_survives_the_count(store: Store, reader: Reader) -
 def test_new_metadata_and_the_count_leave_each_other_alone(store: Store, reader: Reader) -> None:
     job_id = put(store)
     hand_back(store)
-    store.amend(job_id, Amendment(metadata={"while": "waiting"}))
+    store.update_job(job_id, JobUpdate(metadata={"while": "waiting"}))
     job = start(store)
-    store.amend(job_id, Amendment(metadata={"then": "running"}))
+    store.update_job(job_id, JobUpdate(metadata={"then": "running"}))
 
     settle(store, job, HANDED_BACK)
 
@@ -205,9 +205,9 @@ def moved(source: Engine, target: Engine, outcome: Outcome | None) -> tuple[Job,
     hand_back(store)
     if outcome is not None:
         settle(store, start(store), outcome)
-    [whole] = reader.wholes([job_id])
+    [whole] = reader.export_jobs([job_id])
     assert whole is not None
-    assert new_store.adopt([whole]) == [True]
+    assert new_store.import_jobs([whole]) == [True]
     after = look(new_reader, job_id)
     for handle in (store, reader, new_store, new_reader):
         handle.close()

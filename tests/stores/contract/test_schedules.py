@@ -7,16 +7,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.firing import advance, by_hand, planned
+from forebay.domain.firing import manual_run, plan_advance, plan_runs
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
-from forebay.domain.schedule import CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
+from forebay.domain.schedule import (
+    CatchUp,
+    Overlap,
+    Schedule,
+    ScheduleDefinition,
+    ScheduleRun,
+    ScheduleRunStatus,
+)
 from forebay.stores.protocol import Engine, Reader, Store
-from forebay.stores.scheduling import Fired
+from forebay.stores.scheduling import FireResult
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,
@@ -34,15 +41,15 @@ from tests.stores.contract.steps import (
 from tests.stores.support import everything, new_job
 
 
-def define(name: str = "tidy", **changes: Any) -> Definition:
+def define(name: str = "tidy", **changes: Any) -> ScheduleDefinition:
     when = {} if changes.keys() & {"cron", "every_ms", "at"} else {"cron": "* * * * *"}
     job = new_job(**changes.pop("job", {}))
-    return Definition(name=name, job=job, **{**when, **changes})
+    return ScheduleDefinition(name=name, job=job, **{**when, **changes})
 
 
 def save(store: Store, reader: Reader, clock: ManualClock, **changes: Any) -> Schedule:
     """A new schedule with its first run, as it is stored."""
-    fresh = planned(Schedule(definition=define(**changes)), clock.now_ms(), 0.0)
+    fresh = plan_runs(Schedule(definition=define(**changes)), clock.now_ms(), 0.0)
     assert store.save_schedule(fresh)
     return kept(reader, fresh.name)
 
@@ -52,15 +59,15 @@ def kept(reader: Reader, name: str = "tidy") -> Schedule:
     return found
 
 
-def fire_due(store: Store) -> list[Fired]:
+def fire_due(store: Store) -> list[FireResult]:
     """What the duty does."""
     due = store.due_schedules()
-    return store.fire([advance(schedule, due.now, 0.0) for schedule in due.schedules])
+    return store.fire_schedules([plan_advance(schedule, due.now, 0.0) for schedule in due.schedules])
 
 
-def lines(reader: Reader, name: str = "tidy") -> list[tuple[int, FiringStatus, int]]:
+def lines(reader: Reader, name: str = "tidy") -> list[tuple[int, ScheduleRunStatus, int]]:
     """Time after the start, status and count of each line of a schedule's history, oldest first."""
-    return [(one.at - T0, one.status, one.count) for one in reversed(reader.firings(name))]
+    return [(one.planned_at - T0, one.status, one.runs) for one in reversed(reader.schedule_runs(name))]
 
 
 @pytest.mark.shows("R-SCHED-16")
@@ -77,7 +84,13 @@ def test_a_saved_schedule_is_read_as_it_was_written(store: Store, reader: Reader
         job={"queue": MAIL, "priority": 7, "payload": b"\x00\xff", "tags": ("a",), "metadata": {"x": [1]}},
     )
     schedule = Schedule(
-        definition=definition, is_paused=True, next_at=T0 + 5, fired=3, skipped=2, failed=1, last_at=4
+        definition=definition,
+        is_paused=True,
+        next_run_at=T0 + 5,
+        enqueued_runs=3,
+        skipped_runs=2,
+        failed_runs=1,
+        last_run_at=4,
     )
 
     assert store.save_schedule(schedule)
@@ -90,13 +103,13 @@ def test_a_change_that_was_worked_out_from_an_older_revision_is_not_made(
 ) -> None:
     first = save(store, reader, clock)
     clock.advance(ms=5)
-    assert store.save_schedule(replace(first, is_paused=True, due_at=None))
+    assert store.save_schedule(replace(first, is_paused=True, check_at=None))
 
-    assert not store.save_schedule(replace(first, fired=99))
+    assert not store.save_schedule(replace(first, enqueued_runs=99))
     assert not store.save_schedule(replace(first, revision=0))
 
     now = kept(reader)
-    assert (now.revision, now.is_paused, now.fired) == (2, True, 0)
+    assert (now.revision, now.is_paused, now.enqueued_runs) == (2, True, 0)
     assert (now.created_at, now.updated_at) == (T0, T0 + 5)
 
 
@@ -130,9 +143,9 @@ def test_a_removed_schedule_is_gone_with_its_history_and_its_jobs_stay(
     assert store.drop_schedule("tidy") is False
 
     assert reader.schedules() == []
-    assert reader.firings("tidy") == []
+    assert reader.schedule_runs("tidy") == []
     assert counts_of(reader).pending == 1
-    events = [event for _, event in reader.audit() if event.kind is EventKind.SCHEDULE]
+    events = [event for _, event in reader.audit() if event.kind is EventKind.SCHEDULE_CHANGED]
     assert [(event.actor, event.detail) for event in events] == [("ada", "removed tidy"), ("", "saved tidy")]
 
 
@@ -149,19 +162,26 @@ def test_a_run_becomes_a_job_when_it_is_due_and_not_before(
     clock.advance(ms=1)
     [fired] = fire_due(store)
 
-    [firing] = fired.firings
+    [firing] = fired.runs
     assert firing.job_id is not None
     job = look(reader, firing.job_id)
     assert (job.queue, job.state, job.run_at) == (MAIL, JobState.PENDING, T0 + MINUTE)
     expected = {"team": "ops", "schedule_id": "tidy", "scheduled_for": "2027-01-15T08:01:00Z"}
     assert job.metadata == expected
-    assert job.once_key == "schedule tidy 2027-01-15T08:01:00Z"
+    assert job.idempotency_key == "schedule tidy 2027-01-15T08:01:00Z"
     at = T0 + MINUTE
-    assert reader.firings("tidy") == [firing]
-    assert firing == Firing(at=at, status=FiringStatus.ENQUEUED, recorded_at=at, job_id=job.id)
+    assert reader.schedule_runs("tidy") == [firing]
+    assert firing == ScheduleRun(
+        planned_at=at, status=ScheduleRunStatus.ENQUEUED, recorded_at=at, job_id=job.id
+    )
     now = kept(reader)
-    assert (now.next_at, now.due_at, now.last_at, now.last_job_id) == (at + MINUTE, at + MINUTE, at, job.id)
-    assert (now.fired, now.skipped, now.failed, now.revision) == (1, 0, 0, 2)
+    assert (now.next_run_at, now.check_at, now.last_run_at, now.last_job_id) == (
+        at + MINUTE,
+        at + MINUTE,
+        at,
+        job.id,
+    )
+    assert (now.enqueued_runs, now.skipped_runs, now.failed_runs, now.revision) == (1, 0, 0, 2)
 
 
 @pytest.mark.shows("R-SCHED-37", "R-EDGE-36", "R-EDGE-38")
@@ -171,13 +191,17 @@ def test_two_who_have_read_the_same_schedule_fire_it_once(
     save(store, reader, clock)
     clock.advance(ms=MINUTE)
     due = store.due_schedules()
-    move = advance(due.schedules[0], due.now, 0.0)
+    move = plan_advance(due.schedules[0], due.now, 0.0)
 
-    first, second, again = store.fire([move]), other_store.fire([move]), store.fire([move])
+    first, second, again = (
+        store.fire_schedules([move]),
+        other_store.fire_schedules([move]),
+        store.fire_schedules([move]),
+    )
 
-    assert [fired.done for fired in (*first, *second, *again)] == [True, False, False]
+    assert [fired.applied for fired in (*first, *second, *again)] == [True, False, False]
     assert counts_of(reader).pending == 1
-    assert len(reader.firings("tidy")) == 1
+    assert len(reader.schedule_runs("tidy")) == 1
 
 
 @pytest.mark.shows("R-SCHED-55", "R-TEST-50", "R-EDGE-36")
@@ -191,17 +215,17 @@ def test_five_who_fire_at_the_same_time_make_one_job_of_each_run(
     answers = together(engine, [fire_due] * 5)
 
     assert counts_of(reader).pending == 8
-    assert sum(fired.done for answer in answers for fired in answer) == 8
-    assert [one.fired for one in reader.schedules()] == [1] * 8
+    assert sum(fired.applied for answer in answers for fired in answer) == 8
+    assert [one.enqueued_runs for one in reader.schedules()] == [1] * 8
 
 
 def test_one_move_is_made_once_also_within_one_call(store: Store, reader: Reader, clock: ManualClock) -> None:
     save(store, reader, clock)
     clock.advance(ms=MINUTE)
     due = store.due_schedules()
-    move = advance(due.schedules[0], due.now, 0.0)
+    move = plan_advance(due.schedules[0], due.now, 0.0)
 
-    assert [fired.done for fired in store.fire([move, move])] == [True, False]
+    assert [fired.applied for fired in store.fire_schedules([move, move])] == [True, False]
 
     assert counts_of(reader).pending == 1
 
@@ -212,9 +236,9 @@ def test_a_move_is_not_made_before_its_time_by_the_clock_of_the_store(
 ) -> None:
     schedule = save(store, reader, clock)
 
-    [fired] = store.fire([advance(schedule, T0 + MINUTE, 0.0)])
+    [fired] = store.fire_schedules([plan_advance(schedule, T0 + MINUTE, 0.0)])
 
-    assert not fired.done
+    assert not fired.applied
     assert kept(reader) == schedule
     assert everything(reader, JobQuery()) == []
 
@@ -227,11 +251,11 @@ def test_what_was_paused_or_removed_after_somebody_read_it_is_not_fired(
     save(store, reader, clock, name="removed")
     clock.advance(ms=MINUTE)
     due = store.due_schedules()
-    moves = [advance(schedule, due.now, 0.0) for schedule in due.schedules]
-    store.save_schedule(replace(paused, is_paused=True, due_at=None))
+    moves = [plan_advance(schedule, due.now, 0.0) for schedule in due.schedules]
+    store.save_schedule(replace(paused, is_paused=True, check_at=None))
     store.drop_schedule("removed")
 
-    assert [fired.done for fired in store.fire(moves)] == [False, False]
+    assert [fired.applied for fired in store.fire_schedules(moves)] == [False, False]
 
     assert everything(reader, JobQuery()) == []
     assert store.due_schedules().schedules == ()
@@ -263,17 +287,17 @@ def test_cp4_6_runs_that_were_missed_are_caught_up_within_a_bound(
     [fired] = fire_due(store)
 
     assert fired.jobs == 3
-    enqueued, skipped = FiringStatus.ENQUEUED, FiringStatus.SKIPPED
+    enqueued, skipped = ScheduleRunStatus.ENQUEUED, ScheduleRunStatus.SKIPPED
     assert lines(reader) == [
         (MINUTE, skipped, 7),
         (8 * MINUTE, enqueued, 1),
         (9 * MINUTE, enqueued, 1),
         (10 * MINUTE, enqueued, 1),
     ]
-    [line] = [one for one in reader.firings("tidy") if one.status is skipped]
-    assert (line.until_at, line.recorded_at) == (T0 + 7 * MINUTE, clock.now_ms())
+    [line] = [one for one in reader.schedule_runs("tidy") if one.status is skipped]
+    assert (line.last_planned_at, line.recorded_at) == (T0 + 7 * MINUTE, clock.now_ms())
     now = kept(reader)
-    assert (now.fired, now.skipped, now.next_at) == (3, 7, T0 + 11 * MINUTE)
+    assert (now.enqueued_runs, now.skipped_runs, now.next_run_at) == (3, 7, T0 + 11 * MINUTE)
     assert fire_due(store) == []
 
 
@@ -288,9 +312,9 @@ def test_cp4_5_a_unique_job_that_is_repeated_within_its_window_is_skipped(
         fire_due(store)
 
     assert [status for _, status, _ in lines(reader)] == ["enqueued", "skipped", "enqueued", "skipped"]
-    [skipped, _] = [one for one in reader.firings("tidy") if one.status is FiringStatus.SKIPPED]
+    [skipped, _] = [one for one in reader.schedule_runs("tidy") if one.status is ScheduleRunStatus.SKIPPED]
     assert skipped.reason == "its unique key was used within its window"
-    assert kept(reader).next_at == T0 + 150_000
+    assert kept(reader).next_run_at == T0 + 150_000
 
 
 def test_a_run_is_skipped_while_the_job_of_the_one_before_has_not_ended(
@@ -308,7 +332,7 @@ def test_a_run_is_skipped_while_the_job_of_the_one_before_has_not_ended(
     fire_due(store)
 
     assert [status for _, status, _ in lines(reader)] == ["enqueued", "skipped", "enqueued"]
-    skipped = reader.firings("tidy")[1]
+    skipped = reader.schedule_runs("tidy")[1]
     assert (skipped.job_id, skipped.reason) == (job.id, "the run before has not ended")
     assert counts_of(reader).pending == 1
 
@@ -324,18 +348,18 @@ def test_one_run_waits_until_the_job_of_the_one_before_has_ended(
     clock.advance(ms=3 * MINUTE)
     [held] = fire_due(store)
 
-    assert (held.done, held.firings) == (True, ())
+    assert (held.applied, held.runs) == (True, ())
     waiting = kept(reader)
-    assert (waiting.next_at, waiting.due_at) == (T0 + 2 * MINUTE, clock.now_ms() + 1_000)
+    assert (waiting.next_run_at, waiting.check_at) == (T0 + 2 * MINUTE, clock.now_ms() + 1_000)
     assert store.due_schedules().schedules == ()
 
     settle(store, job, Completed(b"1"))
     clock.advance(ms=1_000)
     fire_due(store)
 
-    enqueued, skipped = FiringStatus.ENQUEUED, FiringStatus.SKIPPED
+    enqueued, skipped = ScheduleRunStatus.ENQUEUED, ScheduleRunStatus.SKIPPED
     assert lines(reader) == [(MINUTE, enqueued, 1), (2 * MINUTE, skipped, 2), (4 * MINUTE, enqueued, 1)]
-    assert kept(reader).next_at == T0 + 5 * MINUTE
+    assert kept(reader).next_run_at == T0 + 5 * MINUTE
 
 
 @pytest.mark.shows("R-SCHED-33", "R-SCHED-19")
@@ -351,13 +375,13 @@ def test_a_job_that_is_refused_is_told_and_stops_no_other_schedule(
 
     fired = fire_due(store)
 
-    assert [(one.done, one.jobs) for one in fired] == [(True, 0), (True, 1), (True, 0)]
-    closed, full = reader.firings("a")[0], reader.firings("c")[0]
-    assert (closed.status, full.status) == (FiringStatus.ERROR, FiringStatus.ERROR)
+    assert [(one.applied, one.jobs) for one in fired] == [(True, 0), (True, 1), (True, 0)]
+    closed, full = reader.schedule_runs("a")[0], reader.schedule_runs("c")[0]
+    assert (closed.status, full.status) == (ScheduleRunStatus.ERROR, ScheduleRunStatus.ERROR)
     assert "draining" in closed.reason
     assert "1 pending jobs" in full.reason
-    assert [(one.fired, one.failed) for one in reader.schedules()] == [(0, 1), (1, 0), (0, 1)]
-    assert all(one.next_at == T0 + 2 * MINUTE for one in reader.schedules())
+    assert [(one.enqueued_runs, one.failed_runs) for one in reader.schedules()] == [(0, 1), (1, 0), (0, 1)]
+    assert all(one.next_run_at == T0 + 2 * MINUTE for one in reader.schedules())
 
 
 @pytest.mark.shows("R-SCHED-06", "R-SCHED-21")
@@ -369,7 +393,7 @@ def test_a_schedule_for_one_time_goes_with_its_job(store: Store, reader: Reader,
 
     assert fired.jobs == 1
     assert reader.schedules() == []
-    assert reader.firings("tidy") == []
+    assert reader.schedule_runs("tidy") == []
     assert store.due_schedules().next_due_ms is None
 
 
@@ -382,8 +406,8 @@ def test_a_schedule_for_one_time_stays_when_its_job_is_refused(
 
     fire_due(store)
 
-    assert (kept(reader).next_at, kept(reader).failed) == (None, 1)
-    assert [one.status for one in reader.firings("tidy")] == [FiringStatus.ERROR]
+    assert (kept(reader).next_run_at, kept(reader).failed_runs) == (None, 1)
+    assert [one.status for one in reader.schedule_runs("tidy")] == [ScheduleRunStatus.ERROR]
 
 
 def test_a_schedule_that_may_fire_so_often_ends(store: Store, reader: Reader, clock: ManualClock) -> None:
@@ -394,22 +418,27 @@ def test_a_schedule_that_may_fire_so_often_ends(store: Store, reader: Reader, cl
         fire_due(store)
 
     assert counts_of(reader).pending == 2
-    assert (kept(reader).fired, kept(reader).next_at, kept(reader).due_at) == (2, None, None)
+    assert (kept(reader).enqueued_runs, kept(reader).next_run_at, kept(reader).check_at) == (2, None, None)
 
 
 def test_firing_by_hand_changes_nothing_about_what_comes_next(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     schedule = save(store, reader, clock)
-    store.save_schedule(replace(schedule, is_paused=True, due_at=None))
+    store.save_schedule(replace(schedule, is_paused=True, check_at=None))
     clock.advance(ms=5)
 
-    [fired] = store.fire([by_hand(kept(reader), clock.now_ms())])
+    [fired] = store.fire_schedules([manual_run(kept(reader), clock.now_ms())])
 
     now = kept(reader)
     assert fired.jobs == 1
-    assert (now.next_at, now.due_at, now.is_paused, now.fired) == (schedule.next_at, None, True, 1)
-    assert lines(reader) == [(5, FiringStatus.ENQUEUED, 1)]
+    assert (now.next_run_at, now.check_at, now.is_paused, now.enqueued_runs) == (
+        schedule.next_run_at,
+        None,
+        True,
+        1,
+    )
+    assert lines(reader) == [(5, ScheduleRunStatus.ENQUEUED, 1)]
 
 
 @pytest.mark.shows("R-SCHED-20")
@@ -423,11 +452,11 @@ def test_the_last_hundred_lines_of_the_history_are_kept(
     clock.advance(ms=60 * MINUTE)
     fire_due(store)
 
-    history = reader.firings("tidy", limit=1_000)
+    history = reader.schedule_runs("tidy", limit=1_000)
 
-    assert [one.at for one in history] == [T0 + n * MINUTE for n in range(120, 20, -1)]
-    assert len(reader.firings("tidy", limit=7)) == 7
-    assert len(reader.firings("other")) > 0
+    assert [one.planned_at for one in history] == [T0 + n * MINUTE for n in range(120, 20, -1)]
+    assert len(reader.schedule_runs("tidy", limit=7)) == 7
+    assert len(reader.schedule_runs("other")) > 0
 
 
 def test_the_job_of_a_run_can_be_claimed_at_once(store: Store, reader: Reader, clock: ManualClock) -> None:
@@ -445,11 +474,11 @@ def test_a_run_whose_key_is_taken_names_who_has_it(store: Store, reader: Reader,
     before = kept(reader)
     taken = put(store, unique_key="k")
     due = store.due_schedules()
-    move = advance(due.schedules[0], due.now, 0.0)
+    move = plan_advance(due.schedules[0], due.now, 0.0)
     [run] = move.runs
     keyed = replace(move, runs=(replace(run, job=replace(run.job, unique_key="k")),))
 
-    [fired] = store.fire([keyed])
+    [fired] = store.fire_schedules([keyed])
 
-    assert [one.job_id for one in fired.firings] == [JobId(taken)]
+    assert [one.job_id for one in fired.runs] == [JobId(taken)]
     assert kept(reader).revision == before.revision + 1

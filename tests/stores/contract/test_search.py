@@ -301,7 +301,7 @@ def test_a_purge_is_a_search_and_a_deletion(store: Store, reader: Reader, clock:
         [job.id for job in everything(reader, JobQuery(states=(JobState.DEAD,), finished_before=T0 + 1))]
     )
 
-    assert sorted(verdict.job_id for verdict in verdicts if verdict.done) == sorted(old)
+    assert sorted(verdict.job_id for verdict in verdicts if verdict.applied) == sorted(old)
     assert found(reader) == {new}
 
 
@@ -314,5 +314,5 @@ def test_a_bulk_revival_is_a_search_and_a_revival(store: Store, reader: Reader) 
         [job.id for job in everything(reader, JobQuery(states=(JobState.DEAD,), priority_from=5))]
     )
 
-    assert sum(verdict.done for verdict in verdicts) == 3
+    assert sum(verdict.applied for verdict in verdicts) == 3
     assert found(reader, states=(JobState.PENDING,)) == set(dead)

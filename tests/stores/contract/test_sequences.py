@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from forebay.domain.job import Job, JobId, Need, OnFailure
+from forebay.domain.job import Dependency, Job, JobId, OnFailure
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Discarded, Failed, Outcome, Snoozed
 from forebay.domain.query import Counts, JobQuery
 from forebay.errors import InvalidJob
-from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -84,7 +84,7 @@ def test_the_next_job_is_claimed_in_the_exchange_that_ends_the_one_before(store:
     ids = put_many(store, 3, sequence="s")
     [job] = claim(store, 10)
 
-    answer = store.exchange(W1, [complete(job)], [Want(DEFAULT, 5)], 5)
+    answer = store.settle_and_claim(W1, [complete(job)], [QueueClaim(DEFAULT, 5)], 5)
 
     assert [job.id, *(one.id for one in answer.jobs)] == ids[:2]
 
@@ -189,7 +189,7 @@ def test_a_sequence_goes_over_queues_and_others_are_not_held_up_by_it(store: Sto
 def test_a_job_with_parents_waits_for_these_and_for_its_turn(store: Store, reader: Reader) -> None:
     parent = put(store)
     first = put(store, sequence="s")
-    needs = (Need(parent, OnFailure.CANCEL),)
+    needs = (Dependency(parent, OnFailure.CANCEL),)
     child = put(store, sequence="s", depends_on=needs)
     last = put(store, sequence="s")
 
@@ -204,7 +204,7 @@ def test_to_cancel_a_job_with_its_dependants_leaves_the_rest_of_its_sequence(
     store: Store, reader: Reader
 ) -> None:
     first, second = put_many(store, 2, sequence="s")
-    child = put(store, depends_on=(Need(first),))
+    child = put(store, depends_on=(Dependency(first),))
 
     store.cancel([first], dependants=True)
 
@@ -224,7 +224,9 @@ def test_a_follow_up_comes_after_the_job_that_hands_it_back(store: Store, reader
 
 def test_a_job_that_is_refused_leaves_no_place_in_its_sequence(store: Store, reader: Reader) -> None:
     with pytest.raises(InvalidJob):
-        store.insert([new_job(sequence="s"), new_job(sequence="s", depends_on=(Need(JobId("nobody")),))])
+        store.insert(
+            [new_job(sequence="s"), new_job(sequence="s", depends_on=(Dependency(JobId("nobody")),))]
+        )
     store.insert([new_job(unique_key="u", sequence="s")])
     [taken] = store.insert([new_job(unique_key="u", sequence="s")])
 
@@ -235,12 +237,12 @@ def test_a_job_that_is_refused_leaves_no_place_in_its_sequence(store: Store, rea
 def test_a_long_sequence_comes_to_its_end_step_by_step(store: Store) -> None:
     ids = put_many(store, 200, sequence="s")
 
-    answer = store.exchange(W1, wants=[Want(DEFAULT, 10)], room=10)
+    answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 10)], room=10)
     ran = []
     while answer.jobs:
         [job] = answer.jobs
         ran.append(job.id)
-        answer = store.exchange(W1, [complete(job)], [Want(DEFAULT, 10)], 10)
+        answer = store.settle_and_claim(W1, [complete(job)], [QueueClaim(DEFAULT, 10)], 10)
 
     assert ran == ids
 
@@ -255,7 +257,7 @@ def test_many_who_join_while_others_end_leave_nobody_behind(
     def work(store: Store) -> None:
         for _ in range(60):
             for job in claim(store, 3):
-                store.exchange(W1, [complete(job)])
+                store.settle_and_claim(W1, [complete(job)])
 
     together(engine, [join, join, work, work])
 

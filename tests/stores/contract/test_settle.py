@@ -20,9 +20,9 @@ from forebay.domain.outcome import (
 )
 from forebay.domain.query import Counts
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.settlement import Ending
+from forebay.domain.settlement import OutcomeKind
 from forebay.errors import ForebayError, StoreRefused
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -168,13 +168,18 @@ def test_failures_and_crashes_are_counted_apart(
 @pytest.mark.parametrize(
     ("outcome", "ending", "error"),
     [
-        (Failed(BOOM, 1), Ending.FAILED, BOOM),
-        (Discarded(BOOM), Ending.DISCARDED, BOOM),
-        (Lost("died"), Ending.LOST, AttemptError(type="Lost", message="died")),
+        (Failed(BOOM, 1), OutcomeKind.FAILED, BOOM),
+        (Discarded(BOOM), OutcomeKind.DISCARDED, BOOM),
+        (Lost("died"), OutcomeKind.LOST, AttemptError(type="Lost", message="died")),
     ],
 )
 def test_a_bad_attempt_has_a_row_and_its_error_on_the_job(
-    store: Store, reader: Reader, clock: ManualClock, outcome: Outcome, ending: Ending, error: AttemptError
+    store: Store,
+    reader: Reader,
+    clock: ManualClock,
+    outcome: Outcome,
+    ending: OutcomeKind,
+    error: AttemptError,
 ) -> None:
     job = started(store)
     clock.advance(ms=33)
@@ -185,7 +190,7 @@ def test_a_bad_attempt_has_a_row_and_its_error_on_the_job(
         Attempt(
             job_id=job.id,
             attempt=1,
-            ending=ending,
+            outcome=ending,
             worker=W1,
             started_at=T0,
             ended_at=T0 + 33,
@@ -333,7 +338,7 @@ def test_nothing_brings_a_final_job_back_by_itself(
     store.promote()
     store.sweep(W1)
     store.rescore()
-    store.exchange(W1, wants=[Want(DEFAULT, 9)], room=9, known=[])
+    store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 9)], room=9, known=[])
 
     assert record(reader, job_id) == before
 
@@ -409,7 +414,7 @@ def test_settlements_of_one_exchange_are_answered_in_the_order_given(store: Stor
         ended(jobs[1], Discarded(BOOM)),
     ]
 
-    answer = store.exchange(W1, ends)
+    answer = store.settle_and_claim(W1, ends)
 
     assert answer.settled == (jobs[2].id, jobs[0].id, jobs[1].id)
     assert states(reader, [job.id for job in jobs]) == [
@@ -424,7 +429,7 @@ def test_successes_of_one_exchange_end_each_with_its_own_result_and_free_their_k
 ) -> None:
     jobs = [started(store, unique_key=f"k{n}", task=f"t{n % 3}") for n in range(150)]
 
-    answer = store.exchange(W1, [ended(job, Completed(b"%d" % n)) for n, job in enumerate(jobs)])
+    answer = store.settle_and_claim(W1, [ended(job, Completed(b"%d" % n)) for n, job in enumerate(jobs)])
 
     assert answer.settled == tuple(job.id for job in jobs)
     found = [look(reader, job.id) for job in jobs]
@@ -440,7 +445,7 @@ def test_among_successes_those_that_do_not_hold_their_lease_are_answered_by_them
 ) -> None:
     good, other_attempt, twice, gone, failed = (started(store) for _ in range(5))
     brought = started(store, id=JobId("mine"))
-    store.exchange(W1, [ended(gone, Discarded(BOOM))])
+    store.settle_and_claim(W1, [ended(gone, Discarded(BOOM))])
     store.delete([gone.id])
     ends = [
         ended(failed, Failed(BOOM, 5)),
@@ -453,7 +458,7 @@ def test_among_successes_those_that_do_not_hold_their_lease_are_answered_by_them
         ended(good, Completed(b"6")),
     ]
 
-    answer = store.exchange(W1, ends)
+    answer = store.settle_and_claim(W1, ends)
 
     assert sorted(answer.settled) == sorted([failed.id, twice.id, brought.id, good.id])
     assert answer.repeated == (twice.id,)
@@ -477,7 +482,7 @@ def test_a_wrong_hint_where_the_job_is_leads_nobody_astray(
 ) -> None:
     job, other = started(store, id=job_id), started(store)
 
-    answer = store.exchange(W1, [ended(job, outcome, seq=other.seq if hint == "other" else hint)])
+    answer = store.settle_and_claim(W1, [ended(job, outcome, seq=other.seq if hint == "other" else hint)])
 
     assert answer.settled == (job.id,)
     assert look(reader, job.id).state is not JobState.RUNNING
@@ -506,10 +511,10 @@ def test_a_value_that_cannot_be_held_undoes_the_whole_exchange(
     before = [record(reader, job_id) for job_id in (good.id, bad.id, waiting)]
 
     with pytest.raises(StoreRefused):
-        store.exchange(
+        store.settle_and_claim(
             W1,
             [ended(good, Discarded(BOOM)), ended(bad, Discarded(BOOM), **change)],
-            [Want(DEFAULT, 1)],
+            [QueueClaim(DEFAULT, 1)],
             room=1,
         )
 
@@ -526,8 +531,8 @@ def test_one_refused_member_of_a_hundred_does_not_keep_the_others_from_being_set
     ends[57] = ended(jobs[57], Completed(b"1"), reason=UNWRITABLE)
 
     with pytest.raises(StoreRefused):
-        store.exchange(W1, ends)
-    store.exchange(W1, ends[:57] + ends[58:])
+        store.settle_and_claim(W1, ends)
+    store.settle_and_claim(W1, ends[:57] + ends[58:])
     settle(store, jobs[57], Failed(AttemptError(type="StoreRefused", message="half a pair"), 5))
 
     assert counts_of(reader) == Counts(completed=99, retrying=1)
@@ -551,9 +556,9 @@ def test_a_settlement_into_a_state_that_no_attempt_ends_in_is_refused_as_an_erro
 
 def test_a_settlement_that_nobody_may_make_is_refused_whatever_it_says(store: Store) -> None:
     job = started(store)
-    store.exchange(W1, [ended(job, Discarded(BOOM))])
+    store.settle_and_claim(W1, [ended(job, Discarded(BOOM))])
     store.delete([job.id])
 
-    answer = store.exchange(W1, [ended(job, Failed(BOOM, 5), state=JobState.BLOCKED)])
+    answer = store.settle_and_claim(W1, [ended(job, Failed(BOOM, 5), state=JobState.BLOCKED)])
 
     assert [refusal.reason for refusal in answer.refused] == ["gone"]

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay.domain.job import Amendment, Job, JobId, Need, NewJob, OnFailure, QueueName
+from forebay.domain.job import Dependency, Job, JobId, JobUpdate, NewJob, OnFailure, QueueName
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Interrupted
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, SECOND, W1, W2, put, settle
 from tests.stores.support import claim, complete, fail, new_job
@@ -111,7 +111,7 @@ def test_scheduled_retried_blocked_and_revived_jobs_wait_for_the_turn_of_their_s
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     retried = put(store, limit_keys={"share": "a"})
-    store.exchange(W1, [fail(job, after_ms=SECOND) for job in claim(store)])
+    store.settle_and_claim(W1, [fail(job, after_ms=SECOND) for job in claim(store)])
     waiting = put(store, limit_keys={"share": "a"}, delay_ms=SECOND)
     child = released_child(store)
     cancelled = put(store, limit_keys={"share": "a"})
@@ -120,7 +120,7 @@ def test_scheduled_retried_blocked_and_revived_jobs_wait_for_the_turn_of_their_s
     clock.advance(SECOND)
     store.promote()
 
-    gates = {job.id: job.gate for job in reader.jobs([waiting, child, retried, cancelled]) if job}
+    gates = {job.id: job.lane for job in reader.jobs([waiting, child, retried, cancelled]) if job}
 
     assert gates == dict.fromkeys([waiting, child, retried, cancelled], "fair:a")
     assert {job.id for job in claim(store, 9)} == {waiting, child, retried, cancelled}
@@ -135,9 +135,9 @@ def test_a_job_that_comes_due_is_claimed_by_the_call_that_finds_it(store: Store,
 
 def released_child(store: Store) -> JobId:
     """A job of share a that has waited for another one to complete."""
-    need = Need(parent=put(store), on_failure=OnFailure.CANCEL)
+    need = Dependency(parent=put(store), on_failure=OnFailure.CANCEL)
     child = put(store, limit_keys={"share": "a"}, depends_on=(need,))
-    store.exchange(W1, [complete(job) for job in claim(store)])
+    store.settle_and_claim(W1, [complete(job) for job in claim(store)])
     return child
 
 
@@ -146,9 +146,9 @@ def test_a_job_that_is_amended_to_run_now_waits_for_the_turn_of_its_share(
 ) -> None:
     later = put(store, limit_keys={"share": "a"}, delay_ms=SECOND)
 
-    store.amend(later, Amendment(delay_ms=0))
+    store.update_job(later, JobUpdate(delay_ms=0))
 
-    assert [job and job.gate for job in reader.jobs([later])] == ["fair:a"]
+    assert [job and job.lane for job in reader.jobs([later])] == ["fair:a"]
     assert [job.id for job in claim(store)] == [later]
 
 
@@ -186,7 +186,7 @@ def test_a_share_can_have_a_limit_as_well(store: Store) -> None:
     jobs = claim(store, 10)
 
     assert shares_of(jobs) == {"a": 2, "b": 2}
-    store.exchange(W1, list(map(complete, jobs)))
+    store.settle_and_claim(W1, list(map(complete, jobs)))
     assert shares_of(claim(store, 10)) == {"a": 2, "b": 1}
 
 
@@ -202,11 +202,11 @@ def test_a_share_at_its_limit_does_not_hide_another_from_a_claim_for_one_job(sto
 def test_jobs_for_other_workers_go_behind_the_gates_of_their_tasks(store: Store, reader: Reader) -> None:
     store.insert([*shared("a", 2, task="other"), *shared("a", 2, task="mine")])
 
-    want = Want(DEFAULT, 4, gates=frozenset(["task:mine"]))
-    jobs = store.exchange(W1, wants=[want], room=4).jobs
+    want = QueueClaim(DEFAULT, 4, lanes=frozenset(["task:mine"]))
+    jobs = store.settle_and_claim(W1, claims=[want], room=4).jobs
 
     assert [job.task for job in jobs] == ["mine", "mine"]
-    assert [(held.gate, held.jobs) for held in reader.held()] == [("task:other", 2)]
+    assert [(held.lane, held.jobs) for held in reader.lanes()] == [("task:other", 2)]
     assert len(claim(store, 4, worker=W2)) == 2
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.gate import is_limit_gate, scope_behind
+from forebay.domain.gate import is_limit_lane, limit_scope_of
 from forebay.domain.job import Job, NewJob
 from forebay.domain.limits import Limit, key_scope, task_scope
 from forebay.domain.outcome import Completed
-from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, SECOND, W1, W2, ended, put, together
 from tests.stores.support import claim, complete, new_job
@@ -35,8 +35,10 @@ def share_in(job: Job) -> str:
 def served(store: Store, rounds: int, running: Sequence[Job], most: int = 8) -> Iterator[str]:
     """End the running jobs and claim again, so often; the shares of the claimed jobs."""
     for _ in range(rounds):
-        want = Want(DEFAULT, most)
-        running = store.exchange(W1, [ended(job, Completed(b"1")) for job in running], [want], room=most).jobs
+        want = QueueClaim(DEFAULT, most)
+        running = store.settle_and_claim(
+            W1, [ended(job, Completed(b"1")) for job in running], [want], room=most
+        ).jobs
         yield from map(share_in, running)
 
 
@@ -61,7 +63,7 @@ def test_a_share_that_comes_later_does_not_wait_for_a_backlog_behind_the_limit(
     store.save_limit(limit)
     store.insert(jobs_of("acme", 60))
     running = claim(store, 8)
-    assert [held.jobs for held in reader.held() if held.gate.startswith("limit:")] == [59]
+    assert [held.jobs for held in reader.lanes() if held.lane.startswith("limit:")] == [59]
     store.insert(jobs_of("small", 3))
 
     order = list(served(store, 6, running, most=1))
@@ -90,7 +92,7 @@ def test_a_share_that_keeps_inserting_does_not_take_the_places_of_another(store:
     for _ in range(12):
         store.insert(jobs_of("acme", 1, priority=50))
         ends = [ended(job, Completed(b"1")) for job in running]
-        running = store.exchange(W1, ends, [Want(DEFAULT, 8)], room=8).jobs
+        running = store.settle_and_claim(W1, ends, [QueueClaim(DEFAULT, 8)], room=8).jobs
         order += map(share_in, running)
 
     assert 5 <= order.count("small") <= 7, order
@@ -131,7 +133,7 @@ def test_jobs_of_shares_come_back_when_the_limit_is_removed(
 
     assert Counter(map(share_in, claim(store, 8))) == {"a": 4, "b": 4}
     assert len(claim(store, 20)) == 9
-    assert reader.held() == []
+    assert reader.lanes() == []
 
 
 def test_a_rate_gives_its_tokens_by_the_turns_of_shares(store: Store, clock: ManualClock) -> None:
@@ -159,7 +161,9 @@ def test_cancelled_jobs_of_a_share_leave_its_place_behind_the_limit_to_others(st
 
     store.cancel(gone)
 
-    assert [one.id for one in store.exchange(W1, [complete(job)], [Want(DEFAULT, 8)], room=8).jobs] == [last]
+    assert [
+        one.id for one in store.settle_and_claim(W1, [complete(job)], [QueueClaim(DEFAULT, 8)], room=8).jobs
+    ] == [last]
 
 
 @limits
@@ -168,11 +172,11 @@ def test_the_limit_of_a_job_behind_it_is_named(store: Store, reader: Reader, lim
     store.insert(jobs_of("a", 3))
     claim(store, 8)
 
-    [held] = reader.held()
+    [held] = reader.lanes()
 
-    assert is_limit_gate(held.gate)
-    assert scope_behind(held.gate).startswith(limit.scope)
-    assert "\t" not in scope_behind(held.gate)
+    assert is_limit_lane(held.lane)
+    assert limit_scope_of(held.lane).startswith(limit.scope)
+    assert "\t" not in limit_scope_of(held.lane)
 
 
 @limits
@@ -188,10 +192,10 @@ def test_workers_that_claim_at_once_never_exceed_the_limit_and_leave_no_job(
         while len(done) < 40:
             ends = [ended(job, Completed(b"1")) for job in running]
             name = W1 if worker is store else W2
-            running = list(worker.exchange(name, ends, [Want(DEFAULT, 3)], room=3).jobs)
+            running = list(worker.settle_and_claim(name, ends, [QueueClaim(DEFAULT, 3)], room=3).jobs)
             done.extend(job.id for job in running)
             most = max(most, len(running))
-        worker.exchange(W2, [ended(job, Completed(b"1")) for job in running])
+        worker.settle_and_claim(W2, [ended(job, Completed(b"1")) for job in running])
         return most
 
     assert max(together(engine, [work, work])) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from forebay.domain.job import QueueName
 from forebay.domain.outcome import Failed
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import BOOM, DEFAULT, HOUR, MAIL, SECOND, W1, W2, put_many, settle
 from tests.stores.support import claim
@@ -45,7 +45,7 @@ def test_claims_release_no_more_and_say_when_to_ask_again(store: Store, clock: M
 
     answers = []
     for worker in (W1, W2, W1):
-        answers.append(store.exchange(worker, wants=[Want(DEFAULT, 50)], room=50))
+        answers.append(store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT, 50)], room=50))
         clock.advance(50)
 
     assert [len(answer.jobs) for answer in answers] == [2, 0, 2]
@@ -106,7 +106,7 @@ def test_a_staggered_queue_that_is_long_behind_is_no_problem(
     store.save_queue(DEFAULT, {"promote_per_second": 1})
     put_many(store, 3, delay_ms=SECOND)
     clock.advance(HOUR)
-    store.take_duty("promote", SECOND)
+    store.acquire_maintenance("promote", SECOND)
     store.promote()
 
     assert reader.health().problems == ()

@@ -101,7 +101,7 @@ def test_a_takeover_leaves_an_event_that_names_the_old_holder(
     assert events_of(reader, job.id) == [
         Event(
             kind=EventKind.SWEPT,
-            at=T0 + MINUTE,
+            occurred_at=T0 + MINUTE,
             job_id=job.id,
             queue=DEFAULT,
             attempt=1,
@@ -122,7 +122,7 @@ def test_the_row_of_a_lost_attempt_names_the_worker_that_lost_it(
     settle(store, swept, Lost("died"), SWEEPER)
 
     [row] = attempts_of(reader, job.id)
-    assert (row.attempt, row.ending, row.worker) == (1, "lost", W1)
+    assert (row.attempt, row.outcome, row.worker) == (1, "lost", W1)
     assert (row.started_at, row.ended_at) == (T0, T0 + MINUTE)
 
 
@@ -367,8 +367,8 @@ def test_it_does_not_matter_whether_the_engine_thinks_that_the_named_one_lives(
     store: Store, other_store: Store, beats: bool
 ) -> None:
     if beats:
-        store.beat(WorkerInfo(id=W1))
-        other_store.beat(WorkerInfo(id=W2))
+        store.heartbeat(WorkerInfo(id=W1))
+        other_store.heartbeat(WorkerInfo(id=W2))
     first, second = started(store, W1), started(other_store, W2)
 
     swept = store.sweep(SWEEPER, only_dead=True, dead={W1, W2})

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from forebay.domain.job import Amendment, Job
+from forebay.domain.job import Job, JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import TRANSITIONS, JobState
 from forebay.domain.outcome import (
@@ -20,7 +20,7 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -53,21 +53,21 @@ WAITING = (SCHEDULED, PENDING, RETRYING)
 
 def settling(outcome: Outcome) -> Operation:
     """The end of the attempt that the record shows, by the worker that it shows."""
-    return lambda store, _, job: store.exchange(job.worker or W1, [ended(job, outcome)])
+    return lambda store, _, job: store.settle_and_claim(job.worker or W1, [ended(job, outcome)])
 
 
 def settling_as_another(outcome: Outcome) -> Operation:
-    return lambda store, _, job: store.exchange(W2, [ended(job, outcome)])
+    return lambda store, _, job: store.settle_and_claim(W2, [ended(job, outcome)])
 
 
 def settling_an_old_attempt(outcome: Outcome) -> Operation:
-    return lambda store, _, job: store.exchange(
+    return lambda store, _, job: store.settle_and_claim(
         job.worker or W1, [ended(job, outcome, attempt=job.attempt - 1)]
     )
 
 
 def claim(store: Store, clock: ManualClock, job: Job) -> object:
-    return store.exchange(W2, wants=[Want(DEFAULT, 9)], room=9)
+    return store.settle_and_claim(W2, claims=[QueueClaim(DEFAULT, 9)], room=9)
 
 
 def claim_when_due(store: Store, clock: ManualClock, job: Job) -> object:
@@ -115,8 +115,8 @@ def cancel_by_force(store: Store, clock: ManualClock, job: Job) -> object:
     return store.cancel([job.id], force=True)
 
 
-def amending(change: Amendment) -> Operation:
-    return lambda store, _, job: store.amend(job.id, change)
+def amending(change: JobUpdate) -> Operation:
+    return lambda store, _, job: store.update_job(job.id, change)
 
 
 def revive(store: Store, clock: ManualClock, job: Job) -> object:
@@ -171,10 +171,10 @@ OPERATIONS: dict[str, Operation] = {
     "promote when expired": promote_when_expired,
     "cancel": cancel,
     "cancel by force": cancel_by_force,
-    "amend priority": amending(Amendment(priority=3)),
-    "amend to now": amending(Amendment(delay_ms=0)),
-    "amend to later": amending(Amendment(delay_ms=2 * HOUR)),
-    "amend metadata": amending(Amendment(metadata={"a": 1})),
+    "amend priority": amending(JobUpdate(priority=3)),
+    "amend to now": amending(JobUpdate(delay_ms=0)),
+    "amend to later": amending(JobUpdate(delay_ms=2 * HOUR)),
+    "amend metadata": amending(JobUpdate(metadata={"a": 1})),
     "revive": revive,
     "revive for later": revive_for_later,
     "revive elsewhere": revive_elsewhere,

@@ -10,7 +10,7 @@ from forebay.stores.protocol import Engine, Reader
 def test_what_is_told_of_a_server_is_within_its_limits(
     engine: Engine, reader: Reader, request: pytest.FixtureRequest
 ) -> None:
-    found = reader.vitals()
+    found = reader.server_usage()
 
     if request.node.callspec.params["make_engine"].startswith(("postgresql", "redis")):
         assert 0 < (found.connections or 0) <= (found.connection_limit or 0)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from forebay.domain.history import EventKind
-from forebay.domain.job import Amendment, Job, JobId, Need, NewJob, OnFailure
+from forebay.domain.job import Dependency, Job, JobId, JobUpdate, NewJob, OnFailure
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Discarded, Failed
 from forebay.domain.query import Counts
-from forebay.domain.workflow import RELEASED_AT_ONCE, EdgeState
+from forebay.domain.workflow import PROPAGATION_BATCH, EdgeState
 from forebay.errors import InvalidJob, QueueFull, StoreRefused
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -41,8 +41,8 @@ PENDING, BLOCKED, SCHEDULED = JobState.PENDING, JobState.BLOCKED, JobState.SCHED
 DEAD, CANCELLED, COMPLETED = JobState.DEAD, JobState.CANCELLED, JobState.COMPLETED
 
 
-def after(*parents: JobId | int, on_failure: OnFailure = OnFailure.CANCEL) -> tuple[Need, ...]:
-    return tuple(Need(parent, on_failure) for parent in parents)
+def after(*parents: JobId | int, on_failure: OnFailure = OnFailure.CANCEL) -> tuple[Dependency, ...]:
+    return tuple(Dependency(parent, on_failure) for parent in parents)
 
 
 def put_all(store: Store, *jobs: NewJob) -> list[JobId]:
@@ -61,7 +61,7 @@ def run(store: Store, *ids: JobId) -> None:
     """Run the jobs that come next to their end; they must be these."""
     jobs = claim(store, len(ids))
     assert [job.id for job in jobs] == list(ids)
-    store.exchange(W1, [complete(job) for job in jobs])
+    store.settle_and_claim(W1, [complete(job) for job in jobs])
 
 
 def die(store: Store, job_id: JobId) -> None:
@@ -98,7 +98,7 @@ def test_a_released_job_is_claimed_in_the_exchange_that_releases_it(store: Store
     parent, child = put_graph(store, [], [0])
     job = start(store)
 
-    answer = store.exchange(W1, [complete(job)], [Want(DEFAULT, 5)], 5)
+    answer = store.settle_and_claim(W1, [complete(job)], [QueueClaim(DEFAULT, 5)], 5)
 
     assert job.id == parent
     assert [one.id for one in answer.jobs] == [child]
@@ -135,10 +135,10 @@ def test_parents_that_end_together_release_their_child_once(
 ) -> None:
     *parents, join = put_graph(store, [], [], [], [], [0, 1, 2, 3])
     jobs = [*claim(store, 2), *claim(other_store, 2, worker=W2)]
-    store.exchange(W1, [complete(job) for job in jobs[:2]])
+    store.settle_and_claim(W1, [complete(job) for job in jobs[:2]])
     assert look(reader, join).state is BLOCKED
 
-    other_store.exchange(W2, [complete(job) for job in jobs[2:]])
+    other_store.settle_and_claim(W2, [complete(job) for job in jobs[2:]])
 
     assert [job.id for job in jobs] == parents
     assert claimed(store, 5) == [join]
@@ -277,7 +277,7 @@ def test_a_failed_parent_means_for_its_child_what_the_edge_says(
     assert found.state is state
     if found.is_final:
         assert found.reason == f"{parent}, which it depends on, is dead"
-        assert kinds_of(reader, child) == [EventKind.PARENT]
+        assert kinds_of(reader, child) == [EventKind.PARENT_FAILED]
 
 
 @pytest.mark.shows("R-EDGE-51")
@@ -363,7 +363,7 @@ def test_a_job_is_cancelled_with_all_that_depends_on_it(store: Store, reader: Re
 
     [verdict] = store.cancel([a], dependants=True)
 
-    assert (verdict.done, verdict.state) == (True, JobState.RUNNING)
+    assert (verdict.applied, verdict.state) == (True, JobState.RUNNING)
     assert states(reader, [a, b, c]) == [JobState.RUNNING, CANCELLED, CANCELLED]
     assert look(reader, b).reason == f"cancelled with {a}, which it depends on"
 
@@ -371,8 +371,8 @@ def test_a_job_is_cancelled_with_all_that_depends_on_it(store: Store, reader: Re
 def test_a_blocked_job_can_be_cancelled_amended_and_deleted(store: Store, reader: Reader) -> None:
     a, b, c, d = put_graph(store, [], [0], [0], [2])
 
-    store.amend(b, Amendment(priority=7, metadata={"x": 1})).check()
-    assert store.amend(b, Amendment(delay_ms=0)).reason == "it is blocked"
+    store.update_job(b, JobUpdate(priority=7, metadata={"x": 1})).check()
+    assert store.update_job(b, JobUpdate(delay_ms=0)).reason == "it is blocked"
     store.cancel([c])
     store.delete([d])
 
@@ -477,11 +477,11 @@ def test_a_job_that_is_revived_with_one_parent_waits_for_another_that_has_failed
 @pytest.mark.shows("R-DEP-10", "R-STORE-26")
 def test_edges_are_listed_from_both_sides(store: Store, reader: Reader) -> None:
     a, b = put(store), put(store)
-    c = put(store, depends_on=(Need(b, OnFailure.HOLD), Need(a)))
+    c = put(store, depends_on=(Dependency(b, OnFailure.HOLD), Dependency(a)))
     d = put(store, depends_on=after(a))
 
     parents = reader.parents([c, d])
-    assert [(edge.child, edge.number, edge.parent) for edge in parents] == [(c, 0, b), (c, 1, a), (d, 0, a)]
+    assert [(edge.child, edge.position, edge.parent) for edge in parents] == [(c, 0, b), (c, 1, a), (d, 0, a)]
     assert [edge.on_failure for edge in parents] == [OnFailure.HOLD, OnFailure.CANCEL, OnFailure.CANCEL]
     behind = reader.dependants([a])
     assert [edge.child for edge in behind] == sorted([c, d])
@@ -510,7 +510,7 @@ def test_edges_go_with_their_child(store: Store, reader: Reader, clock: ManualCl
 def test_more_dependants_than_a_transaction_takes_are_released_one_lot_after_the_other(
     store: Store, reader: Reader
 ) -> None:
-    children = RELEASED_AT_ONCE + 100
+    children = PROPAGATION_BATCH + 100
     graph: list[list[int]] = [[], *([0] for _ in range(children)), list(range(1, children + 1))]
     root, *_, join = put_graph(store, *graph)
     run(store, root)
@@ -518,17 +518,19 @@ def test_more_dependants_than_a_transaction_takes_are_released_one_lot_after_the
     done: list[Job] = []
     taken = 0
     while taken < children:
-        done = list(store.exchange(W1, [complete(job) for job in done], [Want(DEFAULT, 250)], 250).jobs)
+        done = list(
+            store.settle_and_claim(W1, [complete(job) for job in done], [QueueClaim(DEFAULT, 250)], 250).jobs
+        )
         assert done
         taken += len(done)
-    [last] = store.exchange(W1, [complete(job) for job in done], [Want(DEFAULT, 250)], 250).jobs
+    [last] = store.settle_and_claim(W1, [complete(job) for job in done], [QueueClaim(DEFAULT, 250)], 250).jobs
 
     assert last.id == join
     assert counts_of(reader) == Counts(completed=children + 1, running=1)
 
 
 def test_a_failure_that_goes_deep_takes_as_many_turns_as_it_needs(store: Store, reader: Reader) -> None:
-    depth = RELEASED_AT_ONCE + 50
+    depth = PROPAGATION_BATCH + 50
     ids = put_graph(store, [], *([at] for at in range(depth)))
 
     die(store, ids[0])

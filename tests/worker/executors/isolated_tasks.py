@@ -140,12 +140,12 @@ def hold_with_family(file: str) -> None:
     sleep(600)
 
 
-@app.task(name="take memory", isolated=True, memory="64MB")
+@app.task(name="take memory", isolated=True, memory_limit="64MB")
 def take_memory(megabytes: int) -> int:
     return len(bytearray(megabytes * 2**20))
 
 
-@app.task(name="hold in memory", isolated=True, memory="64MB")
+@app.task(name="hold in memory", isolated=True, memory_limit="64MB")
 def hold_in_memory() -> None:
     sleep(600)
 
@@ -183,7 +183,7 @@ def look_around(file: str) -> str:
     """Waits until it is told something, and ends in its own way."""
     say_pid(file)
     context = current_job()
-    while not context.is_overdue:
+    while not context.is_past_soft_timeout:
         sleep(0.01)
     return "overdue"
 
@@ -232,7 +232,7 @@ def close_everything() -> None:
     os.closerange(3, 1_000)
 
 
-@app.task(name="take memory soon", isolated=True, memory="64MB")
+@app.task(name="take memory soon", isolated=True, memory_limit="64MB")
 async def take_memory_soon(megabytes: int) -> int:
     return len(bytearray(megabytes * 2**20))
 

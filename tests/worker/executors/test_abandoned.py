@@ -16,9 +16,9 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Completed, Discarded, Failed, Outcome
-from forebay.worker.executors.loop import LoopExecutor
+from forebay.worker.executors.loop import EventLoopExecutor
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoke import Invoke, JobTimeout
+from forebay.worker.invoke import Invoker, JobTimeout
 from forebay.worker.slots import Assignment
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays, waiting_in_c
 
@@ -28,7 +28,7 @@ LIMIT = JobTimeout("ran longer than 1 s")
 class Running:
     """An executor with tasks of the test's own."""
 
-    def __init__(self, executor: ThreadExecutor | LoopExecutor, app: Forebay, ends: Collected) -> None:
+    def __init__(self, executor: ThreadExecutor | EventLoopExecutor, app: Forebay, ends: Collected) -> None:
         self.executor = executor
         self.ends = ends
         self._app = app
@@ -51,9 +51,9 @@ class Running:
 
 
 @contextmanager
-def executor(kind: type[ThreadExecutor | LoopExecutor], size: int) -> Iterator[Running]:
+def executor(kind: type[ThreadExecutor | EventLoopExecutor], size: int) -> Iterator[Running]:
     app, ends = Forebay("memory://"), Collected()
-    made = kind(size, Invoke(app.registry), ends, SystemClock())
+    made = kind(size, Invoker(app.registry), ends, SystemClock())
     made.start()
     try:
         yield Running(made, app, ends)
@@ -125,7 +125,7 @@ def test_an_attempt_that_ends_as_it_is_given_up_has_one_outcome_and_its_place_on
         for _ in range(rounds):
             barrier = Barrier(2)
             one = running.submit(lambda barrier=barrier: barrier.wait(DEADLINE))
-            eventually(lambda one=one: one.seat is not None)  # type: ignore[misc]
+            eventually(lambda one=one: one.slot is not None)  # type: ignore[misc]
             barrier.wait(DEADLINE)
             if running.executor.abandon(one, LIMIT) is None:
                 assert isinstance(running.ends.of(one), Completed)
@@ -169,7 +169,7 @@ def test_what_has_not_taken_its_seat_cannot_be_abandoned() -> None:
 def test_a_blocked_event_loop_is_replaced_and_its_other_coroutines_go_on_when_it_does() -> None:
     started, waits, go_on = Event(), Event(), Event()
 
-    with no_thread_stays(), waiting_in_c() as (wait, end), executor(LoopExecutor, 2) as running:
+    with no_thread_stays(), waiting_in_c() as (wait, end), executor(EventLoopExecutor, 2) as running:
 
         async def other() -> int:
             waits.set()
@@ -218,7 +218,7 @@ def test_loops_together_run_no_more_coroutines_than_there_are_places() -> None:
             await asyncio.sleep(0.001)
         at_once.pop()
 
-    with no_thread_stays(), waiting_in_c() as (wait, end), executor(LoopExecutor, 2) as running:
+    with no_thread_stays(), waiting_in_c() as (wait, end), executor(EventLoopExecutor, 2) as running:
 
         async def other() -> None:
             waits.set()
@@ -256,7 +256,7 @@ def test_a_coroutine_that_swallows_its_cancellation_is_given_up_and_its_loop_goe
     async def quick() -> int:
         return 8
 
-    with no_thread_stays(), executor(LoopExecutor, 1) as running:
+    with no_thread_stays(), executor(EventLoopExecutor, 1) as running:
         one = running.submit(swallow)
         assert started.wait(DEADLINE)
         assert running.abandon(one) is not None
@@ -278,13 +278,13 @@ def test_a_loop_on_which_hooks_have_run_is_not_replaced_because_what_they_opened
     async def quick() -> int:
         return 8
 
-    with no_thread_stays(), waiting_in_c() as (wait, end), executor(LoopExecutor, 1) as running:
+    with no_thread_stays(), waiting_in_c() as (wait, end), executor(EventLoopExecutor, 1) as running:
 
         async def block() -> None:
             started.set()
             wait()
 
-        assert isinstance(running.executor, LoopExecutor)
+        assert isinstance(running.executor, EventLoopExecutor)
         assert running.executor.run(hook()) == 5
         one = running.submit(block)
         assert started.wait(DEADLINE)

@@ -10,8 +10,8 @@ import pytest
 from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import QueueName
-from forebay.worker.executors.choosing import Choosing
-from forebay.worker.slots import Kind, Slots
+from forebay.worker.executors.choosing import ExecutorSet
+from forebay.worker.slots import ExecutorKind, Slots
 from tests.worker.executors.isolating import children
 from tests.worker.support import Collected, no_thread_stays
 
@@ -42,27 +42,27 @@ def app() -> Forebay:
 
 
 @pytest.fixture
-def choosing(app: Forebay) -> Iterator[Choosing]:
-    choosing = Choosing(app.registry, Slots(2, 5, 3), Collected(), SystemClock())
+def choosing(app: Forebay) -> Iterator[ExecutorSet]:
+    choosing = ExecutorSet(app.registry, Slots(2, 5, 3), Collected(), SystemClock())
     with no_thread_stays():
         choosing.start()
         yield choosing
         choosing.close()
 
 
-def test_a_task_goes_to_the_executor_for_its_sort(choosing: Choosing) -> None:
-    assert choosing.executor("call").kind is Kind.CALLS
-    assert choosing.executor("coroutine").kind is Kind.COROUTINES
+def test_a_task_goes_to_the_executor_for_its_sort(choosing: ExecutorSet) -> None:
+    assert choosing.executor("call").kind is ExecutorKind.CALLS
+    assert choosing.executor("coroutine").kind is ExecutorKind.COROUTINES
     assert choosing.executor("coroutine") is choosing.executor("both too")
-    assert choosing.executor("isolated").kind is Kind.ISOLATED
+    assert choosing.executor("isolated").kind is ExecutorKind.ISOLATED
     assert choosing.executor("isolated") is choosing.executor("isolated coroutine")
 
 
-def test_an_unknown_task_goes_to_a_thread_which_holds_it(choosing: Choosing) -> None:
-    assert choosing.executor("nobody knows").kind is Kind.CALLS
+def test_an_unknown_task_goes_to_a_thread_which_holds_it(choosing: ExecutorSet) -> None:
+    assert choosing.executor("nobody knows").kind is ExecutorKind.CALLS
 
 
-def test_the_event_loop_starts_with_the_first_coroutine(choosing: Choosing) -> None:
+def test_the_event_loop_starts_with_the_first_coroutine(choosing: ExecutorSet) -> None:
     before = [thread.name for thread in threading.enumerate()]
     choosing.executor("coroutine")
 
@@ -71,7 +71,7 @@ def test_the_event_loop_starts_with_the_first_coroutine(choosing: Choosing) -> N
 
 
 def test_threads_of_isolated_tasks_start_with_the_first_and_processes_with_its_first_job(
-    choosing: Choosing,
+    choosing: ExecutorSet,
 ) -> None:
     before, family = [thread.name for thread in threading.enumerate()], children()
     choosing.executor("isolated")
@@ -85,29 +85,31 @@ def test_threads_of_isolated_tasks_start_with_the_first_and_processes_with_its_f
 @pytest.mark.parametrize(
     ("queue", "sorts"),
     [
-        ("calls", {Kind.CALLS}),
-        ("web", {Kind.COROUTINES}),
-        ("both", {Kind.CALLS, Kind.COROUTINES}),
-        ("heavy", {Kind.ISOLATED}),
-        ("of no task", {Kind.CALLS, Kind.COROUTINES, Kind.ISOLATED}),
+        ("calls", {ExecutorKind.CALLS}),
+        ("web", {ExecutorKind.COROUTINES}),
+        ("both", {ExecutorKind.CALLS, ExecutorKind.COROUTINES}),
+        ("heavy", {ExecutorKind.ISOLATED}),
+        ("of no task", {ExecutorKind.CALLS, ExecutorKind.COROUTINES, ExecutorKind.ISOLATED}),
     ],
 )
-def test_the_tasks_of_a_queue_say_what_it_holds(choosing: Choosing, queue: str, sorts: set[Kind]) -> None:
-    assert choosing.sorts(QueueName(queue)) == sorts
+def test_the_tasks_of_a_queue_say_what_it_holds(
+    choosing: ExecutorSet, queue: str, sorts: set[ExecutorKind]
+) -> None:
+    assert choosing.queue_kinds(QueueName(queue)) == sorts
 
 
 def test_a_program_without_tasks_needs_threads_only() -> None:
-    nothing = Choosing(Forebay("memory://").registry, Slots(1, 1), Collected(), SystemClock())
+    nothing = ExecutorSet(Forebay("memory://").registry, Slots(1, 1), Collected(), SystemClock())
 
-    assert nothing.sorts(QueueName("default")) == {Kind.CALLS}
+    assert nothing.queue_kinds(QueueName("default")) == {ExecutorKind.CALLS}
 
 
 def test_a_program_passes_the_gates_of_the_tasks_it_has_by_now() -> None:
     app = Forebay("memory://")
-    nothing = Choosing(app.registry, Slots(1, 1), Collected(), SystemClock())
-    assert nothing.gates() == {"payload:1"}
+    nothing = ExecutorSet(app.registry, Slots(1, 1), Collected(), SystemClock())
+    assert nothing.known_lanes() == {"payload:1"}
 
     @app.task(name="late")
     def late() -> None: ...
 
-    assert nothing.gates() == {"payload:1", "task:late"}
+    assert nothing.known_lanes() == {"payload:1", "task:late"}

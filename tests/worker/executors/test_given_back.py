@@ -7,8 +7,8 @@ import pytest
 from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Interrupted
-from forebay.worker.executors.choosing import Choosing
-from forebay.worker.page import Page
+from forebay.worker.executors.choosing import ExecutorSet
+from forebay.worker.page import LeaseTable
 from forebay.worker.slots import Slots
 from tests.worker.executors import isolated_tasks
 from tests.worker.executors.isolating import no_process_stays
@@ -31,15 +31,15 @@ async def coroutine() -> None:
     ("program", "task"), [(app, "call"), (app, "coroutine"), (isolated_tasks.app, "pid")]
 )
 def test_what_the_supervisor_wants_for_others_does_not_begin(program: Forebay, task: str) -> None:
-    page, inbox, clock = Page.made(10), Collected(), SystemClock()
+    page, inbox, clock = LeaseTable.create(10), Collected(), SystemClock()
     slots = Slots(1, 1, 1)
-    slots.page = page
+    slots.lease_table = page
     one = an_assignment(task)
     slots.add([one])
-    page.want(page.entries()[0])
+    page.request_return(page.entries()[0])
 
     with no_thread_stays(), no_process_stays():
-        executors = Choosing(program.registry, slots, inbox, clock)
+        executors = ExecutorSet(program.registry, slots, inbox, clock)
         executors.start()
         executors.executor(task).submit(one)
         eventually(lambda: inbox.outcomes)
@@ -47,5 +47,5 @@ def test_what_the_supervisor_wants_for_others_does_not_begin(program: Forebay, t
 
     assert list(inbox.outcomes.values()) == [Interrupted(started=False)]
     assert one.started_at is None
-    assert inbox.watched() == []
+    assert inbox.take_soft_limits() == []
     page.close()

@@ -4,19 +4,19 @@ Why it should hold. A thread hears an interrupt (CPython calls it an asynchronou
 interpreter looks for one: when a Python function begins, after a call, and when a loop goes round. There, and
 in calls that wait, threads change places. So these are the cases:
 
-1. `interrupt` comes before the thread has written `assignment.seat`: it finds no seat and drops the request;
+1. `interrupt` comes before the thread has written `assignment.slot`: it finds no seat and drops the request;
    the coordinator asks again. Nothing is raised.
 2. It comes while the job's arguments are made or its call runs: it is heard there, or, if the call is just
    returning, in the first `try` of `_run`. Either way the attempt was stopped, and that is its outcome.
-3. The thread has left the first `try`, but `seat.assignment` still names the job: up to the line that clears
+3. The thread has left the first `try`, but `slot.assignment` still names the job: up to the line that clears
    it there is no call and no loop, so nothing is heard and no other thread runs.
-4. `seat.assignment` is cleared: `interrupt` has said that it raises before it compares, so nothing new is
+4. `slot.assignment` is cleared: `interrupt` has said that it raises before it compares, so nothing new is
    raised. One that had compared before still says that it raises; the thread waits until it has, and from
    then on at most one interrupt is on its way. It is heard inside the second block, or taken back there.
 
 After the second block nothing is on its way any more, so the next job starts clean, and the outcome is
 written down undisturbed. What would break it: a seat that is published outside of the first block, a call
-between the two, or an interrupt without a look at `seat.assignment`. The last two were tried, and made this
+between the two, or an interrupt without a look at `slot.assignment`. The last two were tried, and made this
 test fail at once; the first leaves a gap of one bytecode, which no test can be made to hit.
 """
 
@@ -39,12 +39,12 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
-from forebay.worker.executors.protocol import Sorts
+from forebay.worker.executors.protocol import ExecutorKinds
 from forebay.worker.executors.threads import ThreadExecutor
 from forebay.worker.inbox import Inbox
-from forebay.worker.interrupting import Interrupting
-from forebay.worker.invoke import Invoke, JobInterrupted, JobTimeout
-from forebay.worker.slots import Assignment, Kind, Slots
+from forebay.worker.interrupting import Interrupter
+from forebay.worker.invoke import Invoker, JobInterrupted, JobTimeout
+from forebay.worker.slots import Assignment, ExecutorKind, Slots
 from tests.worker.support import an_assignment, no_thread_stays
 
 ROUNDS = 3_000
@@ -120,7 +120,7 @@ class Hunt:
             self.ready.acquire()
             self.go.release()
         else:
-            while prey.seat is None and prey.ended_at is None:
+            while prey.slot is None and prey.ended_at is None:
                 pass
 
 
@@ -145,7 +145,7 @@ def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another
             raise
         return name
 
-    executor = ThreadExecutor(1, Invoke(app.registry), inbox, SystemClock())
+    executor = ThreadExecutor(1, Invoker(app.registry), inbox, SystemClock())
     hunt = Hunt(executor, inbox)
     with no_thread_stays():
         executor.start()
@@ -188,16 +188,16 @@ class Race:
         self._given = 0
         self.app.task(name="race")(self._race)
         clock = SystemClock()
-        self.pool = ThreadExecutor(THREADS, Invoke(self.app.registry), self.inbox, clock)
-        self._interrupting = Interrupting(self.slots, self.inbox, self, clock)
+        self.pool = ThreadExecutor(THREADS, Invoker(self.app.registry), self.inbox, clock)
+        self._interrupting = Interrupter(self.slots, self.inbox, self, clock)
 
     def executor(self, task: str) -> ThreadExecutor:
         return self.pool
 
-    def sorts(self, queue: QueueName) -> Sorts:
-        return frozenset([Kind.CALLS])
+    def queue_kinds(self, queue: QueueName) -> ExecutorKinds:
+        return frozenset([ExecutorKind.CALLS])
 
-    def gates(self) -> frozenset[str] | None:
+    def known_lanes(self) -> frozenset[str] | None:
         return None
 
     def _race(self, number: int, seconds: float) -> int:
@@ -214,12 +214,12 @@ class Race:
         return number
 
     def turn(self) -> None:
-        self._interrupting.look()
+        self._interrupting.check()
         for one, outcome in self.inbox.drain():
             self.slots.end(one)
             self.ends.append((one, outcome))
             self._length += 0.000_02 if one.stopped_by is None else -0.000_02
-        while self._given < JOBS and self.slots.free(Kind.CALLS) > 0:
+        while self._given < JOBS and self.slots.free(ExecutorKind.CALLS) > 0:
             self._give()
         self.inbox.wait(0.000_2)
 

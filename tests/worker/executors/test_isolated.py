@@ -13,7 +13,7 @@ from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
-from forebay.stores.protocol import Want
+from forebay.stores.protocol import QueueClaim
 from tests.stores.support import WORKER
 from tests.worker.executors.isolating import Isolating, children, isolating
 from tests.worker.support import DEADLINE, eventually
@@ -58,8 +58,8 @@ def test_it_runs_on_the_main_thread_in_a_group_of_its_own_after_the_start_hooks(
 def test_an_isolated_task_knows_its_run_number(app: Forebay) -> None:
     job = app.enqueue("numbers")
     store = app.engine.store()
-    [claimed] = store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1)], room=1).jobs
-    store.exchange(WORKER, [decide(claimed, Interrupted(started=False), 0.0)])
+    [claimed] = store.settle_and_claim(WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1).jobs
+    store.settle_and_claim(WORKER, [decide(claimed, Interrupted(started=False), 0.0)])
     store.close()
 
     with isolating(app, isolated=1):
@@ -112,7 +112,7 @@ def test_log_lines_and_progress_are_kept_with_the_job(isolated: Isolating) -> No
     job = isolated.enqueue("speak", 50)
     job.wait(timeout=DEADLINE)
 
-    notes = isolated.app.client.read(lambda reader: reader.notes(job.id))
+    notes = isolated.app.client.read(lambda reader: reader.progress(job.id))
     assert [line.text for line in notes.lines] == [f"line {number}" for number in range(50)]
     assert notes.progress is not None
     assert (notes.progress.done, notes.progress.total, notes.progress.message) == (50, 50, "reading")

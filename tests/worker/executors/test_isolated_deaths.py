@@ -16,9 +16,9 @@ import pytest
 from forebay import Forebay
 from forebay.domain.lifecycle import JobState
 from forebay.errors import ConfigError, StoreUnusable
-from forebay.worker.executors.memory import resident
+from forebay.worker.executors.memory import resident_bytes
 from forebay.worker.executors.origin import check_loadable
-from forebay.worker.executors.process import Process
+from forebay.worker.executors.process import ChildProcess
 from tests.worker.executors.isolating import Isolating, children, isolating
 from tests.worker.support import DEADLINE, eventually
 
@@ -100,7 +100,7 @@ def test_a_copy_that_a_task_forks_off_does_not_speak_for_its_job(isolated: Isola
 def test_a_process_that_died_between_two_jobs_harms_none(isolated: Isolating) -> None:
     pid = isolated.result("pid")
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: resident(pid) in (0, None))
+    eventually(lambda: resident_bytes(pid) in (0, None))
 
     assert isolated.result("pid") != pid
 
@@ -128,7 +128,7 @@ def test_a_process_that_cannot_even_be_made_fails_the_job_with_the_reason(
 
 def test_a_step_that_cannot_be_looked_up_fails_its_attempt(tmp_path: Path) -> None:
     with Forebay("memory://") as app, isolating(app, isolated=1) as isolated:
-        isolated.worker._noting._open_reader = _unusable
+        isolated.worker._progress_buffer._open_reader = _unusable
         reason = isolated.reason("walk", str(tmp_path / "steps"), retries=1) or ""
 
     assert "the steps of earlier attempts cannot be read: StoreUnusable: no such disk" in reason
@@ -162,7 +162,7 @@ def test_a_thread_that_a_job_leaves_behind_does_not_speak_for_the_next_job(isola
         job.wait(timeout=DEADLINE)
 
     with closing(isolated.app.engine.reader()) as reader:
-        notes = [reader.notes(job.id) for job in jobs]
+        notes = [reader.progress(job.id) for job in jobs]
     assert [line for note in notes for line in note.lines] == []
 
 
@@ -180,7 +180,7 @@ def test_a_task_that_cannot_be_found_in_another_process_fails_with_the_reason() 
     @app.task(name="hidden", isolated=True, retries=0)
     def hidden() -> None: ...
 
-    with app, app.working(isolated=1):
+    with app, app.run_worker(isolated=1):
         reason = hidden.enqueue().wait(timeout=DEADLINE).reason or ""
 
     assert "task hidden is not there after importing" in reason
@@ -201,7 +201,7 @@ def test_a_task_that_was_typed_in_is_refused_when_the_worker_starts(monkeypatch:
 
     with pytest.raises(ConfigError, match="task typed is isolated"):
         check_loadable(app.registry)
-    with app, pytest.raises(ConfigError, match="put it into a file"), app.working():
+    with app, pytest.raises(ConfigError, match="put it into a file"), app.run_worker():
         pass
 
 
@@ -241,11 +241,11 @@ def test_a_process_that_cannot_start_fails_the_job_and_is_not_tried_without_a_pa
     (tmp_path / "broken_program.py").write_text(f"{BROKEN}\n{addition}\n")
     monkeypatch.delitem(sys.modules, "broken_program", raising=False)
     starts: list[float] = []
-    monkeypatch.setattr(Process, "__init__", _counted(starts))
+    monkeypatch.setattr(ChildProcess, "__init__", _counted(starts))
     from broken_program import app, run  # type: ignore[import-not-found]  # noqa: PLC0415 - made just now
 
     try:
-        with app, app.working(isolated=1):
+        with app, app.run_worker(isolated=1):
             jobs = [run.enqueue() for _ in range(3)]
             assert [job.wait(timeout=DEADLINE).reason for job in jobs] == [reason] * 3
     finally:
@@ -257,9 +257,9 @@ def test_a_process_that_cannot_start_fails_the_job_and_is_not_tried_without_a_pa
 
 
 def _counted(starts: list[float]) -> object:
-    make = Process.__init__
+    make = ChildProcess.__init__
 
-    def counted(self: Process, now: float) -> None:
+    def counted(self: ChildProcess, now: float) -> None:
         starts.append(now)
         make(self, now)
 

@@ -14,8 +14,8 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Cancelled, Completed, Failed, Interrupted
 from forebay.worker.executors.isolated import IsolatedExecutor
 from forebay.worker.executors.origin import origin_of_this_program
-from forebay.worker.invoke import Invoke, JobInterrupted, WorkerStops
-from forebay.worker.slots import Assignment, Kind
+from forebay.worker.invoke import Invoker, JobInterrupted, WorkerStopping
+from forebay.worker.slots import Assignment, ExecutorKind
 from tests.worker.executors import isolated_tasks
 from tests.worker.executors.isolating import (
     Isolating,
@@ -123,7 +123,7 @@ class Alone:
         self.executor = IsolatedExecutor(
             1,
             registry,
-            Invoke(registry),
+            Invoker(registry),
             self.inbox,
             SystemClock(),
             origin=origin_of_this_program(None, None),
@@ -151,17 +151,17 @@ def alone() -> Iterator[Alone]:
 
 
 def test_it_uses_the_slots_of_isolated_tasks(alone: Alone) -> None:
-    assert alone.executor.kind is Kind.ISOLATED
+    assert alone.executor.kind is ExecutorKind.ISOLATED
 
 
 def test_an_attempt_that_was_asked_ends_as_interrupted_or_cancelled(alone: Alone, tmp_path: Path) -> None:
     stopped = alone.begun("hold", tmp_path / "1")
-    alone.executor.interrupt(stopped, WorkerStops("the worker stops"))
+    alone.executor.interrupt(stopped, WorkerStopping("the worker stops"))
     assert alone.inbox.of(stopped) == Interrupted()
     assert (tmp_path / "1.asked").exists()
 
     cancelled = alone.begun("hold", tmp_path / "2")
-    cancelled.context.tell_cancelled("enough")
+    cancelled.context.mark_cancelled("enough")
     alone.executor.interrupt(cancelled, JobInterrupted("enough"))
     assert alone.inbox.of(cancelled) == Cancelled("enough")
 
@@ -170,7 +170,7 @@ def test_one_that_is_asked_twice_is_interrupted_once(alone: Alone, tmp_path: Pat
     one = alone.begun("hold", tmp_path / "pid")
 
     alone.executor.interrupt(one, JobInterrupted("enough"))
-    alone.executor.interrupt(one, WorkerStops("the worker stops"))
+    alone.executor.interrupt(one, WorkerStopping("the worker stops"))
 
     assert alone.inbox.of(one) == Interrupted()
     assert alone.inbox.puts == 1
@@ -189,11 +189,11 @@ def test_a_grace_that_is_longer_than_a_stop_may_take_is_cut_and_a_shorter_one_is
     alone: Alone, tmp_path: Path
 ) -> None:
     patient = alone.begun("hold patiently", tmp_path / "1")
-    alone.executor.interrupt(patient, WorkerStops("the worker stops"))
+    alone.executor.interrupt(patient, WorkerStopping("the worker stops"))
     assert alone.inbox.of(patient) == Interrupted()
 
     hasty = alone.begun("hold not at all", tmp_path / "2")
-    alone.executor.interrupt(hasty, WorkerStops("the worker stops"))
+    alone.executor.interrupt(hasty, WorkerStopping("the worker stops"))
     assert alone.inbox.of(hasty) == Interrupted()
 
 
@@ -206,7 +206,7 @@ def test_a_wish_that_comes_as_the_job_begins_is_not_lost(tmp_path: Path, task: s
         for number in range(30):
             one = alone.given(task, str(tmp_path / f"{number}"))
             eventually(lambda one=one: one.started_at is not None)  # type: ignore[misc]  # bound here and now
-            one.context.tell_cancelled("enough")
+            one.context.mark_cancelled("enough")
             alone.executor.interrupt(one, JobInterrupted("enough"))
             assert alone.inbox.of(one) == Cancelled("enough")
         after = alone.inbox.of(alone.given("pid"))
@@ -229,7 +229,7 @@ def test_a_request_for_an_attempt_that_has_ended_hits_nobody(alone: Alone) -> No
 
 def test_an_attempt_whose_lease_is_nearly_over_is_not_begun(alone: Alone) -> None:
     late = an_assignment("add", 1, 2)
-    late.lost()
+    late.mark_lost()
 
     alone.executor.submit(late)
 
@@ -239,7 +239,7 @@ def test_an_attempt_whose_lease_is_nearly_over_is_not_begun(alone: Alone) -> Non
 
 def test_an_attempt_that_was_cancelled_while_its_process_started_is_not_begun(alone: Alone) -> None:
     one = an_assignment("add", 1, 2)
-    one.stop = JobInterrupted("enough")
+    one.stop_reason = JobInterrupted("enough")
 
     alone.executor.submit(one)
 
@@ -261,7 +261,7 @@ def test_a_process_that_does_not_read_holds_up_nobody(alone: Alone, tmp_path: Pa
     """It holds the interpreter, so its reading thread sleeps; it is told more than a connection takes."""
     one = alone.begun("hold deaf", tmp_path / "pid", timeout_ms=60_000)
     for number in range(20):
-        one.context.tell_cancelled(f"{number} " + "x" * 100_000)
+        one.context.mark_cancelled(f"{number} " + "x" * 100_000)
         alone.executor.interrupt(one, JobInterrupted("y" * 100_000))
 
     assert isinstance(alone.inbox.of(one), Cancelled)

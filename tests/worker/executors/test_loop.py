@@ -14,8 +14,8 @@ from forebay import Forebay, current_job
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Cancelled, Completed, Failed, Interrupted
-from forebay.worker.executors.loop import LoopExecutor
-from forebay.worker.invoke import Invoke, JobInterrupted, JobTimeout
+from forebay.worker.executors.loop import EventLoopExecutor
+from forebay.worker.invoke import Invoker, JobInterrupted, JobTimeout
 from forebay.worker.slots import Assignment
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays
 
@@ -25,7 +25,7 @@ Coroutine = Callable[..., Awaitable[Any]]
 class Running:
     """A loop with coroutines of the test's own."""
 
-    def __init__(self, executor: LoopExecutor, app: Forebay, ends: Collected) -> None:
+    def __init__(self, executor: EventLoopExecutor, app: Forebay, ends: Collected) -> None:
         self.executor = executor
         self.ends = ends
         self._app = app
@@ -48,7 +48,7 @@ class Running:
 @contextmanager
 def loop(consumers: int) -> Iterator[Running]:
     app, ends = Forebay("memory://"), Collected()
-    executor = LoopExecutor(consumers, Invoke(app.registry), ends, SystemClock())
+    executor = EventLoopExecutor(consumers, Invoker(app.registry), ends, SystemClock())
     with no_thread_stays():
         executor.start()
         try:
@@ -66,7 +66,7 @@ async def for_ever() -> None:
 
 
 def started(one: Assignment) -> bool:
-    return one.seat is not None
+    return one.slot is not None
 
 
 # ------------------------------------------------------------------ running
@@ -120,7 +120,7 @@ def test_a_coroutine_that_was_handed_back_is_not_run() -> None:
         first = running.submit(for_ever)
         eventually(lambda: started(first))
         second = running.submit(seven)
-        assert second.take()
+        assert second.acquire()
         running.executor.interrupt(first, JobInterrupted())
 
         assert running.serves()
@@ -158,7 +158,7 @@ def test_the_cancel_of_one_coroutine_hurts_neither_its_consumer_nor_the_others()
     with loop(3) as running:
         jobs = [running.submit(for_ever) for _ in range(3)]
         eventually(lambda: all(map(started, jobs)))
-        jobs[1].context.tell_cancelled("no need")
+        jobs[1].context.mark_cancelled("no need")
         running.executor.interrupt(jobs[1], JobInterrupted("no need"))
 
         assert running.ends.of(jobs[1]) == Cancelled("no need")
@@ -282,7 +282,7 @@ def test_a_closed_loop_takes_requests_without_complaint() -> None:
     with loop(1) as running:
         one = running.submit(seven)
         running.ends.of(one)
-    eventually(lambda: running.executor._lane.is_over)
+    eventually(lambda: running.executor._current_loop.is_over)
 
     running.executor.interrupt(one, JobInterrupted())
     running.executor.close()

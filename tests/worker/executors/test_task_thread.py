@@ -14,10 +14,10 @@ import pytest
 from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Completed, Interrupted
-from forebay.interrupts import be_interruptible, heard_between, uninterrupted, wait_for
+from forebay.interrupts import check_between_calls, set_interruptible, uninterrupted, wait_for
 from forebay.worker.executors.child import MainThread
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoke import Invoke, JobInterrupted
+from forebay.worker.invoke import Invoker, JobInterrupted
 from forebay.worker.slots import Assignment
 from tests.worker.support import DEADLINE, Collected, an_assignment, no_thread_stays
 
@@ -29,7 +29,7 @@ class Rig:
         self.app, self.inbox = Forebay("memory://"), Collected()
         self.app.task(name="work")(work)
         self.app.task(name="next")(lambda: 1)
-        self.executor = ThreadExecutor(1, Invoke(self.app.registry), self.inbox, SystemClock())
+        self.executor = ThreadExecutor(1, Invoker(self.app.registry), self.inbox, SystemClock())
 
     def start(self, task: str = "work") -> Assignment:
         assignment = an_assignment(task)
@@ -188,8 +188,8 @@ def test_a_region_of_many_calls_hears_an_interrupt_between_two_of_them(events: t
     def work() -> None:
         with uninterrupted:
             try:
-                heard_between(handle).call()
-                heard_between(handle).call()
+                check_between_calls(handle).call()
+                check_between_calls(handle).call()
             finally:
                 _turn()
                 closed.append(True)
@@ -310,9 +310,9 @@ def asked() -> Iterator[list[BaseException]]:
             raise wanted.pop()
 
     thread = MainThread(catch_up)
-    be_interruptible(thread)
+    set_interruptible(thread)
     yield wanted
-    be_interruptible(None)
+    set_interruptible(None)
 
 
 def test_an_isolated_process_raises_at_the_end_of_a_region(asked: list[BaseException]) -> None:
@@ -338,9 +338,9 @@ def test_an_isolated_process_raises_between_two_calls_of_a_region(asked: list[Ba
 
     @uninterrupted
     def region() -> None:
-        heard_between(Handle()).call()
+        check_between_calls(Handle()).call()
         asked.append(JobInterrupted("enough"))
-        heard_between(Handle()).call()
+        check_between_calls(Handle()).call()
         calls.append(2)
 
     with pytest.raises(JobInterrupted):

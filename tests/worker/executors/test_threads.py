@@ -15,7 +15,7 @@ from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoke import Invoke, JobInterrupted, JobTimeout
+from forebay.worker.invoke import Invoker, JobInterrupted, JobTimeout
 from forebay.worker.slots import Assignment
 from tests.worker.support import DEADLINE, Collected, an_assignment, no_thread_stays, waiting_in_c
 
@@ -41,7 +41,7 @@ class Running:
 @contextmanager
 def threads(count: int) -> Iterator[Running]:
     app, ends = Forebay("memory://"), Collected()
-    executor = ThreadExecutor(count, Invoke(app.registry), ends, SystemClock())
+    executor = ThreadExecutor(count, Invoker(app.registry), ends, SystemClock())
     with no_thread_stays():
         executor.start()
         try:
@@ -104,7 +104,7 @@ def test_a_job_that_was_handed_back_is_not_run() -> None:
         gate = Event()
         running.submit(lambda: gate.wait(DEADLINE))
         handed_back = running.submit(lambda: None)
-        assert handed_back.take()
+        assert handed_back.acquire()
         last = running.submit(lambda: None)
         gate.set()
 

@@ -17,38 +17,38 @@ from forebay.domain.outcome import (
     Completed,
     Discarded,
     Failed,
-    Held,
     Interrupted,
     Outcome,
+    Parked,
     Snoozed,
 )
 from forebay.errors import PayloadError
 from forebay.worker.executors.wire import (
     MAX_FRAME,
-    Ended,
-    Frames,
+    AttemptEnded,
+    ChildReady,
+    FrameReader,
     FromChild,
-    Garbled,
-    Ready,
-    Said,
-    ended,
-    framed,
+    ProgressReported,
+    ProtocolError,
+    encode_frame,
     from_child,
+    make_ended,
     outcome_of,
 )
 
 MESSAGES: Sequence[FromChild] = (
-    Ready(1_000),
-    Said(1, progress=Progress(done=1, total=2, message="half")),
-    Said(2, line=LogLine(at=1, level="INFO", text="ü")),
-    Ended(3, "Interrupted", {}, None, True),
+    ChildReady(1_000),
+    ProgressReported(1, progress=Progress(done=1, total=2, message="half")),
+    ProgressReported(2, line=LogLine(at=1, level="INFO", text="ü")),
+    AttemptEnded(3, "Interrupted", {}, None, True),
 )
 
 
 @given(st.lists(st.integers(1, 40), min_size=1))
 def test_messages_are_put_together_however_they_are_cut(cuts: list[int]) -> None:
-    data = b"".join(framed(message) for message in MESSAGES)
-    frames, bodies, at = Frames(), list[bytes](), 0
+    data = b"".join(encode_frame(message) for message in MESSAGES)
+    frames, bodies, at = FrameReader(), list[bytes](), 0
     for cut in [*cuts, len(data)]:
         bodies += frames.feed(data[at : at + cut])
         at += cut
@@ -67,50 +67,50 @@ def test_messages_are_put_together_however_they_are_cut(cuts: list[int]) -> None
         Discarded(AttemptError(type="Discard")),
         Cancelled("enough"),
         Interrupted(cost=3),
-        Held("task:other", "unknown"),
+        Parked("task:other", "unknown"),
     ],
 )
 def test_every_outcome_of_a_task_comes_back_as_it_was(outcome: Outcome) -> None:
-    [body] = Frames().feed(framed(ended(7, outcome, 1, False)))
+    [body] = FrameReader().feed(encode_frame(make_ended(7, outcome, 1, False)))
     message = from_child(body)
 
-    assert isinstance(message, Ended)
+    assert isinstance(message, AttemptEnded)
     assert outcome_of(message) == outcome
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        Ended(1, "Lost", {"reason": "x"}),
-        Ended(1, "Completed", {"result": 1, "follow_ups": []}),
-        Ended(1, "Completed", {"result": None, "follow_ups": [{"task": "a", "queue": "not a queue"}]}),
-        Ended(1, "Completed", {"result": None, "follow_ups": [{"no": "field"}]}),
-        Ended(1, "Completed", None),
-        Ended(1, "Failed", {"error": "text"}),
-        Ended(1, "Snoozed", []),
+        AttemptEnded(1, "Lost", {"reason": "x"}),
+        AttemptEnded(1, "Completed", {"result": 1, "follow_ups": []}),
+        AttemptEnded(1, "Completed", {"result": None, "follow_ups": [{"task": "a", "queue": "not a queue"}]}),
+        AttemptEnded(1, "Completed", {"result": None, "follow_ups": [{"no": "field"}]}),
+        AttemptEnded(1, "Completed", None),
+        AttemptEnded(1, "Failed", {"error": "text"}),
+        AttemptEnded(1, "Snoozed", []),
     ],
 )
-def test_an_outcome_that_cannot_be_is_refused(message: Ended) -> None:
-    with pytest.raises(Garbled):
+def test_an_outcome_that_cannot_be_is_refused(message: AttemptEnded) -> None:
+    with pytest.raises(ProtocolError):
         outcome_of(message)
 
 
 @given(st.binary(max_size=50))
 def test_what_is_no_message_is_refused(body: bytes) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(ProtocolError):
         from_child(b"\xc1" + body)
 
 
 def test_a_message_of_another_kind_is_refused() -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(ProtocolError):
         from_child(msgspec.msgpack.encode({"type": "Run"}))
 
 
 def test_a_length_that_nobody_sends_is_refused_before_it_is_waited_for() -> None:
-    with pytest.raises(Garbled):
-        Frames().feed(b"\xff" * 4)
+    with pytest.raises(ProtocolError):
+        FrameReader().feed(b"\xff" * 4)
 
 
 def test_a_message_that_is_too_large_is_not_sent() -> None:
     with pytest.raises(PayloadError, match="too many to hand over"):
-        framed(Ended(1, "Completed", {"result": bytes(MAX_FRAME), "follow_ups": []}))
+        encode_frame(AttemptEnded(1, "Completed", {"result": bytes(MAX_FRAME), "follow_ups": []}))

@@ -7,14 +7,14 @@ import signal
 
 import pytest
 
-from forebay.worker.supervisor.child import ended_by, started
+from forebay.worker.supervisor.child import describe_exit, spawn
 
 
 def test_a_process_that_cannot_be_started_leaves_nothing_open() -> None:
     before = set(os.listdir("/dev/fd"))
 
     with pytest.raises(FileNotFoundError):
-        started(lambda channel, page: ["/no such program"])
+        spawn(lambda channel, page: ["/no such program"])
 
     assert set(os.listdir("/dev/fd")) == before
 
@@ -29,4 +29,4 @@ def test_a_process_that_cannot_be_started_leaves_nothing_open() -> None:
     ],
 )
 def test_the_end_of_a_process_is_told_in_words(status: int, words: str) -> None:
-    assert ended_by(status) == words
+    assert describe_exit(status) == words

@@ -19,24 +19,24 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
 from forebay.errors import StoreBusy, StoreUnavailable
-from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
 from forebay.testing.clock import ManualClock
 from forebay.worker.channel import (
     TO_SUPERVISOR,
     TO_WORKER,
-    Asked,
+    CancelsRequested,
     Channel,
-    GivenUp,
-    InDoubt,
-    Kept,
-    Order,
-    Poke,
+    CommandSent,
+    JobMarkedDead,
+    LeasesRenewed,
+    RenewalFailed,
     ToWorker,
-    Welcome,
+    WakeUp,
+    WorkerAccepted,
 )
-from forebay.worker.page import Line, Page
-from forebay.worker.supervisor.child import Child
-from forebay.worker.supervisor.keeper import Keeper
+from forebay.worker.page import LeaseRow, LeaseTable
+from forebay.worker.supervisor.child import WorkerProcess
+from forebay.worker.supervisor.keeper import LeaseKeeper
 from tests.stores.support import new_job
 from tests.worker.support import eventually
 
@@ -96,11 +96,11 @@ class Scene:
         self.clock = clock
         ours, theirs = socket.socketpair()
         self.process = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-        self.child = Child(self.process, Channel(ours, TO_SUPERVISOR), Page.made(100))
+        self.child = WorkerProcess(self.process, Channel(ours, TO_SUPERVISOR), LeaseTable.create(100))
         self.child.info = WorkerInfo(id=WORKER, pid=self.process.pid)
         self._theirs = Channel(theirs, TO_WORKER)
         self.children = [self.child]
-        self.keeper = Keeper(
+        self.keeper = LeaseKeeper(
             engine=self.engine,
             clock=clock,
             supervisor=os.getpid(),
@@ -110,22 +110,22 @@ class Scene:
 
     def welcomed(self) -> None:
         self.keeper.welcome(self.child)
-        assert self.keeper.play()
-        assert self.heard() == [Welcome()]
+        assert self.keeper.tick()
+        assert self.heard() == [WorkerAccepted()]
 
     @contextmanager
-    def another(self) -> Iterator[tuple[Child, Callable[[], list[ToWorker]]]]:
+    def another(self) -> Iterator[tuple[WorkerProcess, Callable[[], list[ToWorker]]]]:
         """Another child that is up, and what was said to it."""
         ours, theirs = socket.socketpair()
         child, end = (
-            Child(self.process, Channel(ours, TO_SUPERVISOR), Page.made(10)),
+            WorkerProcess(self.process, Channel(ours, TO_SUPERVISOR), LeaseTable.create(10)),
             Channel(theirs, TO_WORKER),
         )
         child.info = WorkerInfo(id=WorkerId("another"))
         child.is_up = True
         self.children.append(child)
         try:
-            yield child, lambda: [one for one in end.receive() or [] if one != Poke()]
+            yield child, lambda: [one for one in end.receive() or [] if one != WakeUp()]
         finally:
             self.children.remove(child)
             child.close()
@@ -133,19 +133,21 @@ class Scene:
 
     def heard(self) -> list[ToWorker]:
         """What was said to the child, but for the pokes, which come when they like."""
-        return [one for one in self._theirs.receive() or [] if one != Poke()]
+        return [one for one in self._theirs.receive() or [] if one != WakeUp()]
 
     def is_poked(self) -> bool:
-        return Poke() in (self._theirs.receive() or [])
+        return WakeUp() in (self._theirs.receive() or [])
 
     def claim(self, count: int, worker: WorkerId = WORKER) -> list[Job]:
         self.store.insert([new_job() for _ in range(count)])
         return list(
-            self.store.exchange(worker, wants=[Want(QueueName(DEFAULT_QUEUE), count)], room=count).jobs
+            self.store.settle_and_claim(
+                worker, claims=[QueueClaim(QueueName(DEFAULT_QUEUE), count)], room=count
+            ).jobs
         )
 
-    def write(self, job: Job, *, is_begun: bool) -> Line:
-        line = self.child.page.write(job, self.clock.monotonic())
+    def write(self, job: Job, *, is_begun: bool) -> LeaseRow:
+        line = self.child.lease_table.write(job, self.clock.monotonic())
         assert line is not None
         if is_begun:
             line.start(self.clock.monotonic())
@@ -153,8 +155,8 @@ class Scene:
 
     def dies(self) -> None:
         self.children.clear()
-        self.child.reaped(-9)
-        self.keeper.bury(self.child, "was killed by SIGKILL")
+        self.child.mark_exited(-9)
+        self.keeper.release_exited(self.child, "was killed by SIGKILL")
 
     def job(self, job_id: JobId) -> Job:
         [job] = self.reader.jobs([job_id])
@@ -186,7 +188,7 @@ def lease(job: Job) -> Lease:
 
 def test_whoever_is_up_is_poked_when_work_comes(scene: Scene) -> None:
     scene.keeper.welcome(scene.child)
-    assert scene.keeper.play()
+    assert scene.keeper.tick()
 
     scene.store.insert([new_job()])
 
@@ -194,7 +196,7 @@ def test_whoever_is_up_is_poked_when_work_comes(scene: Scene) -> None:
 
 
 def test_whoever_is_not_up_yet_is_left_alone(scene: Scene) -> None:
-    assert scene.keeper.play()  # listens from now on
+    assert scene.keeper.tick()  # listens from now on
     other = Scene(scene.engine, scene.store, scene.reader, scene.clock)
     other.keeper = scene.keeper
     other.child.is_up = True
@@ -214,13 +216,13 @@ def test_a_worker_is_welcomed_only_when_it_is_on_the_list(scene: Scene) -> None:
     scene.engine.fails_before.add("beat")
     scene.keeper.welcome(scene.child)
 
-    assert not scene.keeper.play()
+    assert not scene.keeper.tick()
     assert scene.heard() == []
     assert not scene.child.is_up
     scene.engine.fails_before.clear()
-    assert scene.keeper.play()
+    assert scene.keeper.tick()
 
-    assert scene.heard() == [Welcome()]
+    assert scene.heard() == [WorkerAccepted()]
     assert [(info.id, info.supervisor) for info in scene.reader.workers()] == [(WORKER, os.getpid())]
 
 
@@ -230,13 +232,13 @@ def test_leases_on_the_page_are_renewed_after_a_third_of_their_length_and_no_oth
     scene.write(one, is_begun=True)
 
     scene.clock.advance(9_000)
-    scene.keeper.play()
+    scene.keeper.tick()
     assert scene.heard() == []
     scene.clock.advance(2_000)
-    scene.keeper.play()
+    scene.keeper.tick()
 
     (kept,) = scene.heard()
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, LeasesRenewed)
     assert (kept.renewed, kept.refused) == ((lease(one),), ())
     assert (scene.job(one.id).lease_expires_at or 0) == (one.lease_expires_at or 0) + 11_000
     assert scene.job(unknown.id).lease_expires_at == unknown.lease_expires_at
@@ -246,16 +248,18 @@ def test_leases_on_the_page_are_renewed_after_a_third_of_their_length_and_no_oth
 def test_a_long_lease_is_renewed_every_ten_seconds(scene: Scene) -> None:
     scene.welcomed()
     scene.store.insert([new_job()])
-    [one] = scene.store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1, 3_600_000)], room=1).jobs
+    [one] = scene.store.settle_and_claim(
+        WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1, 3_600_000)], room=1
+    ).jobs
     scene.write(one, is_begun=True)
 
     for _ in range(2):
         scene.clock.advance(9_000)
-        scene.keeper.play()
+        scene.keeper.tick()
         assert scene.heard() == []
         scene.clock.advance(2_000)
-        scene.keeper.play()
-        assert [news.renewed for news in scene.heard() if isinstance(news, Kept)] == [(lease(one),)]
+        scene.keeper.tick()
+        assert [news.renewed for news in scene.heard() if isinstance(news, LeasesRenewed)] == [(lease(one),)]
 
 
 def test_a_lease_that_is_lost_is_told_once(scene: Scene) -> None:
@@ -265,12 +269,12 @@ def test_a_lease_that_is_lost_is_told_once(scene: Scene) -> None:
     scene.store.cancel([one.id], force=True)
 
     scene.clock.advance(11_000)
-    scene.keeper.play()
+    scene.keeper.tick()
     (kept,) = scene.heard()
     scene.clock.advance(11_000)
-    scene.keeper.play()
+    scene.keeper.tick()
 
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, LeasesRenewed)
     assert [refusal.lease for refusal in kept.refused] == [lease(one)]
     assert scene.heard() == []
 
@@ -282,9 +286,9 @@ def test_wishes_to_cancel_are_passed_on(scene: Scene) -> None:
     scene.store.cancel([one.id], "enough")
 
     scene.clock.advance(11_000)
-    scene.keeper.play()
+    scene.keeper.tick()
 
-    asked = [message for message in scene.heard() if isinstance(message, Asked)]
+    asked = [message for message in scene.heard() if isinstance(message, CancelsRequested)]
     assert [[tuple(cancel) for cancel in message.cancels] for message in asked] == [[(one.id, "enough")]]
 
 
@@ -295,39 +299,39 @@ def test_while_the_store_is_away_leases_are_in_doubt_and_renewed_when_it_is_back
     scene.clock.advance(11_000)
     scene.engine.fails_before.add("renew")
 
-    assert not scene.keeper.play()
-    assert scene.heard() == [InDoubt(leases=(lease(one),), failures=1)]
+    assert not scene.keeper.tick()
+    assert scene.heard() == [RenewalFailed(leases=(lease(one),), failures=1)]
     assert scene.keeper.answers_since(scene.clock.monotonic()) == scene.clock.monotonic()
     scene.engine.fails_before.clear()
-    assert scene.keeper.play()
+    assert scene.keeper.tick()
 
-    assert [type(message) for message in scene.heard()] == [Kept]
+    assert [type(message) for message in scene.heard()] == [LeasesRenewed]
 
 
 def test_the_page_tells_when_leases_were_last_renewed_and_not_while_the_store_is_away(scene: Scene) -> None:
     scene.welcomed()
     scene.clock.advance(seconds=10)
-    assert scene.keeper.play()
+    assert scene.keeper.tick()
     kept_at = scene.clock.monotonic()
-    assert scene.child.page.kept_at == kept_at
+    assert scene.child.lease_table.renewed_at == kept_at
 
     [job] = scene.claim(1)
     scene.write(job, is_begun=True)
     scene.engine.fails_before.add("renew")
     scene.clock.advance(seconds=10)
 
-    assert not scene.keeper.play()
-    assert scene.child.page.kept_at == kept_at
+    assert not scene.keeper.tick()
+    assert scene.child.lease_table.renewed_at == kept_at
 
 
 def test_a_silent_worker_is_shown_at_once_and_so_is_its_return(scene: Scene) -> None:
     scene.welcomed()
 
     scene.child.is_silent = True
-    scene.keeper.play()
-    assert [info.state for info in scene.reader.workers()] == [WorkerState.SILENT]
+    scene.keeper.tick()
+    assert [info.state for info in scene.reader.workers()] == [WorkerState.UNRESPONSIVE]
     scene.child.is_silent = False
-    scene.keeper.play()
+    scene.keeper.tick()
 
     assert [info.state for info in scene.reader.workers()] == [WorkerState.IDLE]
 
@@ -341,7 +345,7 @@ def test_a_worker_that_has_begun_is_shown_so_at_once(scene: Scene) -> None:
     assert [info.state for info in scene.reader.workers()] == [WorkerState.STARTING]
 
     scene.child.info = replace(info, state=WorkerState.IDLE)
-    scene.keeper.play()
+    scene.keeper.tick()
 
     assert [info.state for info in scene.reader.workers()] == [WorkerState.IDLE]
 
@@ -357,11 +361,11 @@ def test_what_a_silent_worker_has_not_begun_goes_back_when_it_had_time_to_say_so
     line = scene.write(late, is_begun=False)
     scene.child.is_silent = True
 
-    scene.keeper.play()
+    scene.keeper.tick()
     assert scene.job(waiting.id).state is JobState.RUNNING
     assert not line.start(scene.clock.monotonic())  # it wakes up, and hears that it is too late
     scene.clock.advance(250)
-    scene.keeper.play()
+    scene.keeper.tick()
 
     assert [scene.job(job.id).state for job in (begun, waiting, late)] == [
         JobState.RUNNING,
@@ -380,9 +384,9 @@ def test_a_job_that_begins_just_before_the_wish_stays_where_it_is(scene: Scene) 
 
     # As if the worker had read the page a moment before the wish was written there.
     line.start(scene.clock.monotonic())
-    scene.keeper.play()
+    scene.keeper.tick()
     scene.clock.advance(250)
-    scene.keeper.play()
+    scene.keeper.tick()
 
     assert scene.job(one.id).state is JobState.RUNNING
 
@@ -398,7 +402,7 @@ def test_of_a_dead_worker_what_had_begun_is_lost_and_the_rest_counts_for_nothing
     scene.write(waiting, is_begun=False)
 
     scene.dies()
-    assert scene.keeper.play()
+    assert scene.keeper.tick()
 
     records = [scene.job(job.id) for job in (begun, waiting, unknown)]
     assert [(job.state, job.crashes, job.run_number) for job in records] == [
@@ -423,10 +427,10 @@ def test_a_dead_worker_is_buried_as_soon_as_the_store_answers(
     (scene.engine.fails_after if is_lost else scene.engine.fails_before).add(method)
 
     scene.dies()
-    assert not scene.keeper.play()
+    assert not scene.keeper.tick()
     assert not scene.keeper.is_idle
     scene.engine.fails_before.clear()
-    assert scene.keeper.play()
+    assert scene.keeper.tick()
 
     assert (scene.job(one.id).state, scene.job(one.id).crashes) == (JobState.PENDING, 1)
     assert scene.reader.workers() == []
@@ -444,14 +448,14 @@ def test_while_a_transaction_holds_what_a_dead_worker_held_leases_of_the_living_
     scene.dies()
     with scene.another() as (child, heard):
         (held,) = scene.claim(1, WorkerId("another"))
-        child.page.write(held, scene.clock.monotonic())
+        child.lease_table.write(held, scene.clock.monotonic())
         scene.clock.advance(seconds=10)
-        scene.keeper.play()
+        scene.keeper.tick()
 
-        assert [news.renewed for news in heard() if isinstance(news, Kept)] == [(lease(held),)]
+        assert [news.renewed for news in heard() if isinstance(news, LeasesRenewed)] == [(lease(held),)]
         assert not scene.keeper.is_idle
         scene.engine.busy_for.clear()
-        assert scene.keeper.play()
+        assert scene.keeper.tick()
 
     assert (scene.job(one.id).state, scene.job(one.id).crashes) == (JobState.PENDING, 1)
     assert scene.keeper.is_idle
@@ -464,35 +468,37 @@ def test_a_renewal_that_a_transaction_holds_up_costs_no_other_process_its_own(sc
     scene.engine.busy_for.add(("renew", WORKER))
     with scene.another() as (child, heard):
         (held,) = scene.claim(1, WorkerId("another"))
-        child.page.write(held, scene.clock.monotonic())
+        child.lease_table.write(held, scene.clock.monotonic())
         scene.clock.advance(seconds=10)
-        scene.keeper.play()
+        scene.keeper.tick()
 
-        assert [news.renewed for news in heard() if isinstance(news, Kept)] == [(lease(held),)]
-    assert [type(news) for news in scene.heard()] == [InDoubt]
+        assert [news.renewed for news in heard() if isinstance(news, LeasesRenewed)] == [(lease(held),)]
+    assert [type(news) for news in scene.heard()] == [RenewalFailed]
     scene.engine.busy_for.clear()
-    assert scene.keeper.play()
-    assert [news.renewed for news in scene.heard() if isinstance(news, Kept)] == [(lease(one),)]
+    assert scene.keeper.tick()
+    assert [news.renewed for news in scene.heard() if isinstance(news, LeasesRenewed)] == [(lease(one),)]
 
 
 @pytest.mark.shows("R-WORK-13")
 def test_a_job_that_is_given_up_is_told_to_a_process_that_lives(scene: Scene) -> None:
     scene.welcomed()
     scene.store.insert([new_job(policy=RetryPolicy(max_crashes=0))])
-    [job] = scene.store.exchange(WORKER, wants=[Want(QueueName(DEFAULT_QUEUE), 1)], room=1).jobs
+    [job] = scene.store.settle_and_claim(
+        WORKER, claims=[QueueClaim(QueueName(DEFAULT_QUEUE), 1)], room=1
+    ).jobs
     scene.write(job, is_begun=True)
     scene.children.clear()
-    scene.keeper.bury(scene.child, "was killed by SIGKILL")
-    assert scene.keeper.play()
+    scene.keeper.release_exited(scene.child, "was killed by SIGKILL")
+    assert scene.keeper.tick()
 
     # The news waits: no process was there to call the listeners.
     with scene.another() as (child, heard):
-        assert scene.keeper.play()
+        assert scene.keeper.tick()
 
-        [news] = [one for one in heard() if isinstance(one, GivenUp)]
+        [news] = [one for one in heard() if isinstance(one, JobMarkedDead)]
         assert (news.job_id, news.attempt, news.crashes, news.error.type) == (job.id, 1, 1, "Lost")
         assert news.reason is not None
-        assert scene.keeper.play()
+        assert scene.keeper.tick()
         assert heard() == []
         assert child.is_up
 
@@ -501,7 +507,7 @@ def test_a_process_that_dies_before_its_welcome_leaves_nothing_behind(scene: Sce
     scene.keeper.welcome(scene.child)
     scene.dies()
 
-    assert scene.keeper.play()
+    assert scene.keeper.tick()
 
     assert scene.reader.workers() == []
     assert scene.keeper.is_idle
@@ -512,32 +518,34 @@ def test_a_process_that_dies_before_its_welcome_leaves_nothing_behind(scene: Sce
 
 def test_commands_go_to_the_worker_and_its_answers_to_the_store(scene: Scene) -> None:
     scene.welcomed()
-    (command,) = scene.store.send(CommandKind.PAUSE, [WORKER])
+    (command,) = scene.store.send_command(CommandKind.PAUSE, [WORKER])
 
     scene.clock.advance(1_000)
-    scene.keeper.play()
-    assert [message.command.id for message in scene.heard() if isinstance(message, Order)] == [command.id]
+    scene.keeper.tick()
+    assert [message.command.id for message in scene.heard() if isinstance(message, CommandSent)] == [
+        command.id
+    ]
     scene.keeper.answer(command.id, "paused")
-    scene.keeper.play()
+    scene.keeper.tick()
 
     (answered,) = scene.reader.commands([command.id])
     assert answered is not None
-    assert answered.answer == "paused"
+    assert answered.response == "paused"
 
 
 def test_the_last_answer_of_a_worker_comes_before_it_is_taken_off_the_list(scene: Scene) -> None:
     """Whoever waits for an answer does so for as long as the worker is listed."""
     scene.welcomed()
-    (command,) = scene.store.send(CommandKind.HALT, [WORKER])
+    (command,) = scene.store.send_command(CommandKind.HALT, [WORKER])
     scene.keeper.answer(command.id, "halting")
     scene.engine.fails_before.add("forget_worker")
 
     scene.dies()
-    assert not scene.keeper.play()
+    assert not scene.keeper.tick()
 
     (answered,) = scene.reader.commands([command.id])
     assert answered is not None
-    assert answered.answer == "halting"
+    assert answered.response == "halting"
     scene.engine.fails_before.clear()
 
 
@@ -545,23 +553,23 @@ def test_a_lost_lease_that_the_child_was_given_again_is_renewed_again(scene: Sce
     [job] = scene.claim(1)
     line = scene.write(job, is_begun=True)
     scene.welcomed()
-    scene.store.exchange(WORKER, [])
+    scene.store.settle_and_claim(WORKER, [])
     lost = replace(job, attempt=job.attempt + 1)  # as if the store did not know of this attempt
-    scene.child.page.free.append(line)
+    scene.child.lease_table.free_rows.append(line)
     line = scene.write(lost, is_begun=True)
     scene.clock.advance(seconds=10)
-    assert scene.keeper.play()
-    assert [one.refused[0].lease for one in scene.heard() if isinstance(one, Kept)] == [
+    assert scene.keeper.tick()
+    assert [one.refused[0].lease for one in scene.heard() if isinstance(one, LeasesRenewed)] == [
         Lease(job.id, lost.attempt)
     ]
     scene.clock.advance(seconds=10)
-    assert scene.keeper.play()
+    assert scene.keeper.tick()
     assert not scene.heard()
 
     line.renew(scene.clock.monotonic())
     scene.clock.advance(seconds=10)
-    assert scene.keeper.play()
+    assert scene.keeper.tick()
 
-    assert [one.refused[0].lease for one in scene.heard() if isinstance(one, Kept)] == [
+    assert [one.refused[0].lease for one in scene.heard() if isinstance(one, LeasesRenewed)] == [
         Lease(job.id, lost.attempt)
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from forebay.domain.lifecycle import JobState
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.protocol import Standing
+from forebay.stores.protocol import LeaseStatus
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, server
 from tests.stores.support import complete
@@ -30,14 +30,14 @@ def test_what_a_dead_worker_has_locked_is_handed_back_when_it_is_free(
     for one in (job, other):
         scene.write(one, is_begun=True)
     with psycopg.connect(server().url()) as connection:
-        engine.complete_within(connection, WORKER, complete(job))
+        engine.complete_tx(connection, WORKER, complete(job))
 
         scene.dies()
-        assert scene.keeper.play()
+        assert scene.keeper.tick()
         before = (scene.job(job.id).state, scene.job(other.id).state, scene.keeper.is_idle)
         getattr(connection, ends)()
 
-    assert scene.keeper.play()
+    assert scene.keeper.tick()
     assert before == (JobState.RUNNING, JobState.PENDING, False)
     assert (scene.job(job.id).state, scene.job(job.id).crashes) == (state, crashes)
     assert scene.keeper.is_idle
@@ -56,18 +56,18 @@ def test_what_becomes_free_just_after_the_sweep_is_handed_back_too(
     scene.welcomed()
     [job] = scene.claim(1)
     scene.write(job, is_begun=True)
-    look = PostgresStore.standing
+    look = PostgresStore.lease_status
     with psycopg.connect(server().url()) as connection:
-        engine.complete_within(connection, WORKER, complete(job))
+        engine.complete_tx(connection, WORKER, complete(job))
 
-        def noticed(*arguments: Any) -> list[Standing]:
+        def noticed(*arguments: Any) -> list[LeaseStatus]:
             connection.rollback()
             return look(*arguments)
 
-        monkeypatch.setattr(PostgresStore, "standing", noticed)
+        monkeypatch.setattr(PostgresStore, "lease_status", noticed)
         scene.dies()
-        assert scene.keeper.play()
-        assert scene.keeper.play()
+        assert scene.keeper.tick()
+        assert scene.keeper.tick()
 
     assert (scene.job(job.id).state, scene.job(job.id).crashes) == (JobState.PENDING, 1)
     assert scene.keeper.is_idle

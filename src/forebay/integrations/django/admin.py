@@ -17,7 +17,7 @@ from django.urls import path, reverse
 
 from forebay.errors import ForebayError
 from forebay.integrations.django.models import Job
-from forebay.integrations.django.pages import Found, filters, listed, shown, steered
+from forebay.integrations.django.pages import AdminQuery, filters, list_jobs, load_job_details, run_action
 
 _DONE = {"cancel": "cancelled, or asked to stop", "revive": "revived"}
 
@@ -52,41 +52,41 @@ class JobAdmin(_ModelAdmin):
     def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
         """The list; a POST does something to the jobs that were chosen."""
         if request.method == "POST":
-            return self._steer(request, request.POST.getlist("_selected_action"))
+            return self._run_action(request, request.POST.getlist("_selected_action"))
         self._check_view(request)
         context = {"jobs": [], "filters": [], **(extra_context or {})}
         try:
-            found = Found(request.GET.dict())
+            found = AdminQuery(request.GET.dict())
             context["filters"] = filters(found)  # first: who has asked for nonsense goes on from there
-            context |= listed(found)
+            context |= list_jobs(found)
         except ForebayError as exc:
             self.message_user(request, str(exc), messages.ERROR)
             context["has_failed"] = True
         for line in context["jobs"]:
             line["link"] = self._job_link(request, line["job"].id)
-        return self._page(request, "admin/forebay/job/change_list.html", "Jobs", context)
+        return self._render(request, "admin/forebay/job/change_list.html", "Jobs", context)
 
     def job_view(self, request: Any, object_id: str) -> Any:
         """One job; a POST does something to it."""
         job_id = unquote(object_id)
         if request.method == "POST":
-            return self._steer(request, [job_id])
+            return self._run_action(request, [job_id])
         self._check_view(request)
         try:
-            context = shown(Found(request.GET.dict()), job_id)
+            context = load_job_details(AdminQuery(request.GET.dict()), job_id)
         except ForebayError as exc:
             self.message_user(request, str(exc), messages.ERROR)
             return HttpResponseRedirect(self._link("changelist"))
         if context is None:
             raise Http404(f"there is no job {job_id}")
-        return self._page(request, "admin/forebay/job/change_form.html", context["job"].task, context)
+        return self._render(request, "admin/forebay/job/change_form.html", context["job"].task, context)
 
-    def _steer(self, request: Any, ids: list[str]) -> Any:
+    def _run_action(self, request: Any, ids: list[str]) -> Any:
         if not self.has_change_permission(request):
             raise PermissionDenied
         action = request.POST.get("action", "")
         try:
-            done, left = steered(Found(request.GET.dict()), action, ids, self._actor(request))
+            done, left = run_action(AdminQuery(request.GET.dict()), action, ids, self._actor(request))
         except ForebayError as exc:
             self.message_user(request, str(exc), messages.ERROR)
         else:
@@ -116,7 +116,7 @@ class JobAdmin(_ModelAdmin):
         backend = request.GET.get("backend")
         return f"{link}?{urlencode({'backend': backend})}" if backend else link
 
-    def _page(self, request: Any, template: str, title: str, context: dict[str, Any]) -> Any:
+    def _render(self, request: Any, template: str, title: str, context: dict[str, Any]) -> Any:
         own = {
             **self.admin_site.each_context(request),
             "title": title,

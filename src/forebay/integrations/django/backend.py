@@ -23,7 +23,7 @@ from forebay.app.current import current_job
 from forebay.domain.history import Attempt, Timeline
 from forebay.domain.job import Job, JobId
 from forebay.domain.outcome import AttemptError
-from forebay.domain.settlement import Ending
+from forebay.domain.settlement import OutcomeKind
 from forebay.errors import ConfigError, ForebayError, StoreError
 from forebay.integrations.django.results import as_result, enqueued_at, task_of
 from forebay.integrations.django.tasks_api import (
@@ -115,10 +115,10 @@ class ForebayBackend(_Backend):
     def _new_app(self, url: str) -> Forebay:
         chosen = {name: value for name, value in self.options.items() if name not in ("url", "database")}
         app = Forebay(url, **chosen)
-        app.middleware(_fresh_connections)
-        app.on_error(self._finished_badly)
+        app.middleware(_refresh_connections)
+        app.on_error(self._on_dead)
         for name, task in _tasks.get(self.alias, {}).items():
-            app.task(name=name)(self._runner(task))
+            app.task(name=name)(self._wrap_function(task))
         return app
 
     # Enqueue
@@ -126,15 +126,15 @@ class ForebayBackend(_Backend):
     def validate_task(self, task: Any) -> None:
         """Refuse what cannot run, and let workers of this program know the rest."""
         super().validate_task(task)
-        self._known(task)
+        self._register(task)
 
-    def _known(self, task: Any) -> Any:
+    def _register(self, task: Any) -> Any:
         name = task.module_path
         with uninterrupted, _lock:
             app = self.app
             if name not in app.registry:
                 try:
-                    app.task(name=name)(self._runner(task))
+                    app.task(name=name)(self._wrap_function(task))
                 except ForebayError as exc:
                     raise invalid_task(str(exc)) from exc
             _tasks.setdefault(self.alias, {})[name] = task
@@ -144,12 +144,12 @@ class ForebayBackend(_Backend):
         """Store a job; in the open transaction of the database that holds the jobs, if there is one."""
         self.validate_task(task)
         args, kwargs = normalize_json(list(args)), normalize_json(dict(kwargs))
-        call = self._known(task).using(queue=task.queue_name, priority=task.priority)
+        call = self._register(task).using(queue=task.queue_name, priority=task.priority)
         if task.run_after is not None:
             call = call.using(run_at=task.run_after)
         connection = None if self.database is None else connections[self.database]
         if connection is not None and (connection.in_atomic_block or not connection.get_autocommit()):
-            handle = call.enqueue_within(connection, *args, **kwargs)
+            handle = call.enqueue_tx(connection, *args, **kwargs)
         else:
             handle = call.enqueue(*args, **kwargs)
         result = base.TaskResult(
@@ -166,7 +166,7 @@ class ForebayBackend(_Backend):
             errors=[],
             worker_ids=[],
         )
-        self._tell(signals.task_enqueued, result)
+        self._send_signal(signals.task_enqueued, result)
         return result
 
     def get_result(self, result_id: str) -> Any:
@@ -178,7 +178,7 @@ class ForebayBackend(_Backend):
 
     # Run
 
-    def _runner(self, task: Any) -> Callable[..., Any]:
+    def _wrap_function(self, task: Any) -> Callable[..., Any]:
         """What a worker calls: the function of the task, with the signals around it."""
         func = task.func
 
@@ -187,19 +187,19 @@ class ForebayBackend(_Backend):
             @wraps(func)
             async def run_async(*args: Any, **kwargs: Any) -> Any:
                 # Off the loop: who listens may use the database, and others run here too.
-                context = await asyncio.to_thread(self._started)
+                context = await asyncio.to_thread(self._on_started)
                 given = (context, *args) if task.takes_context else args
                 value = await func(*given, **kwargs)
-                return await asyncio.to_thread(self._finished, context, value)
+                return await asyncio.to_thread(self._on_finished, context, value)
 
             run: Callable[..., Any] = run_async
         else:
 
             @wraps(func)
             def run_here(*args: Any, **kwargs: Any) -> Any:
-                context = self._started()
+                context = self._on_started()
                 given = (context, *args) if task.takes_context else args
-                return self._finished(context, func(*given, **kwargs))
+                return self._on_finished(context, func(*given, **kwargs))
 
             run = run_here
         if task.takes_context:
@@ -208,7 +208,7 @@ class ForebayBackend(_Backend):
             run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 
-    def _started(self) -> Any:
+    def _on_started(self) -> Any:
         job = current_job().job
         before: Timeline | None = None
         if job.attempt > 1:
@@ -216,47 +216,47 @@ class ForebayBackend(_Backend):
                 before = self.app.client.history(job.id)
         timeline = Timeline(job=job, attempts=before.attempts if before is not None else (), events=())
         result = as_result(task_of(job, self.alias), timeline)
-        self._tell(signals.task_started, result)
+        self._send_signal(signals.task_started, result)
         return base.TaskContext(task_result=result)
 
-    def _finished(self, context: Any, value: Any) -> Any:
+    def _on_finished(self, context: Any, value: Any) -> Any:
         result, returned = context.task_result, normalize_json(value)
         object.__setattr__(result, "finished_at", timezone.now())
         object.__setattr__(result, "status", base.TaskResultStatus.SUCCESSFUL)
         object.__setattr__(result, "_return_value", returned)
-        self._tell(signals.task_finished, result)
+        self._send_signal(signals.task_finished, result)
         return returned
 
-    def _finished_badly(self, job: Job | None, error: AttemptError) -> None:
+    def _on_dead(self, job: Job | None, error: AttemptError) -> None:
         """On the thread of the worker that settles, so nothing is read: the last error is the one told."""
         if job is None:
             return
         last = Attempt(
             job_id=job.id,
             attempt=job.attempt,
-            ending=Ending.FAILED,
+            outcome=OutcomeKind.FAILED,
             worker=job.worker,
             started_at=job.started_at,
             ended_at=job.finished_at or job.updated_at,
             error=error,
         )
-        with _fresh_connections():
+        with _refresh_connections():
             result = as_result(task_of(job, self.alias), Timeline(job=job, attempts=(last,), events=()))
             object.__setattr__(result, "finished_at", timezone.now())
             # Django's log of a failed task, and tools that listen there, take the error from sys.exc_info().
             try:
-                raise _failure(error)
+                raise _make_exception(error)
             except Exception:
-                self._tell(signals.task_finished, result)
+                self._send_signal(signals.task_finished, result)
 
-    def _tell(self, signal: Any, result: Any) -> None:
+    def _send_signal(self, signal: Any, result: Any) -> None:
         """Whoever listens and fails must not make a job run again that has run, or be stored twice."""
         for receiver, answer in signal.send_robust(type(self), task_result=result):
             if isinstance(answer, Exception):
                 logger.error("%r has failed for the task %s", receiver, result.id, exc_info=answer)
 
 
-def _failure(error: AttemptError) -> Exception:
+def _make_exception(error: AttemptError) -> Exception:
     """The error of an attempt as an exception. The attempt may have run in another process, so its traceback
     is a note of it."""
     kind: type[Exception] = type(error.type, (Exception,), {"__module__": "builtins"})
@@ -267,7 +267,7 @@ def _failure(error: AttemptError) -> Exception:
 
 
 @contextmanager
-def _fresh_connections(_: JobContext | None = None) -> Iterator[None]:
+def _refresh_connections(_: JobContext | None = None) -> Iterator[None]:
     """As Django does around a request: connections that are too old or broken are not used again."""
     close_old_connections()
     try:
@@ -291,7 +291,7 @@ def url_of(alias: str) -> str:
     found = connections[alias].settings_dict
     engine = found["ENGINE"].rpartition(".")[2]
     if engine == "sqlite3":
-        return _file_of(alias, str(found["NAME"]))
+        return _sqlite_url(alias, str(found["NAME"]))
     if engine in ("postgresql", "postgis"):
         given = {name: found.get(name.upper()) for name in ("user", "password", "host", "port")}
         options = {name: value for name, value in found.get("OPTIONS", {}).items() if name in _FOR_LIBPQ}
@@ -303,7 +303,7 @@ def url_of(alias: str) -> str:
     )
 
 
-def _file_of(alias: str, name: str) -> str:
+def _sqlite_url(alias: str, name: str) -> str:
     if ":memory:" in name or "mode=memory" in name:
         raise ConfigError(
             f"the database {alias!r} is in the memory of one connection, where no job can be kept; "

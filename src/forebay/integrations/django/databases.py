@@ -40,7 +40,7 @@ def _migrate(url: str) -> None:
         _migrated.add(url)
 
 
-def let_go(*, connection: Any, **_: Any) -> None:
+def close_idle_connections(*, connection: Any, **_: Any) -> None:
     """Close the idle connections of all stores before Django creates, clones or drops a database: it does so
     over a connection without a database."""
     if connection.alias == NO_DB_ALIAS:

@@ -20,7 +20,7 @@ else:
     _Manager, _Model = models.Manager, models.Model
 
 
-class NoRows(_Manager):
+class EmptyManager(_Manager):
     """For whoever goes through all models, such as `dumpdata`: nothing is here."""
 
     def get_queryset(self) -> Any:
@@ -32,7 +32,7 @@ class Job(_Model):
 
     id: Any = models.CharField(primary_key=True, max_length=200)
 
-    objects: NoRows = NoRows()
+    objects: EmptyManager = EmptyManager()
 
     class Meta:
         managed = False

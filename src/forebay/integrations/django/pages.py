@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 from django.utils.module_loading import autodiscover_modules
 
 from forebay.app.app import Forebay
-from forebay.app.codec import decode_call, decode_result, masked_call
-from forebay.app.masking import masked
+from forebay.app.codec import decode_call, decode_result, mask_call
+from forebay.app.masking import mask
 from forebay.domain.job import Job, JobId, JobSummary, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery, Page
@@ -20,13 +20,13 @@ from forebay.integrations.django.backend import ForebayBackend
 from forebay.integrations.django.results import moment
 from forebay.integrations.django.tasks_api import task_backends
 
-PAGE: Final = 100
-MOST_SHOWN: Final = 10_000  # characters of an argument or a result
-MOST_LOOKS: Final = 5  # a look at rows is limited; rare jobs may be behind the first ones
+PAGE_SIZE: Final = 100
+MAX_TEXT: Final = 10_000  # characters of an argument or a result
+MAX_SEARCHES: Final = 5  # a look at rows is limited; rare jobs may be behind the first ones
 FILTERS: Final = ("state", "queue", "task")
 
 
-class Found:
+class AdminQuery:
     """What a request asks for: which of TASKS, which jobs, from where on."""
 
     def __init__(self, params: Mapping[str, str]) -> None:
@@ -63,30 +63,30 @@ class Found:
         return "?" + urlencode({name: value for name, value in wanted.items() if value})
 
 
-def listed(found: Found) -> dict[str, Any]:
+def list_jobs(admin_query: AdminQuery) -> dict[str, Any]:
     """A page of jobs. It may be empty and have a next one."""
-    app, query = found.app, found.query
-    page: Page = app.search(query, limit=PAGE, after=found.after)
-    for _ in range(MOST_LOOKS - 1):
+    app, query = admin_query.app, admin_query.query
+    page: Page = app.search(query, limit=PAGE_SIZE, after=admin_query.after)
+    for _ in range(MAX_SEARCHES - 1):
         if page.jobs or not page.after:
             break
-        page = app.search(query, limit=PAGE, after=page.after)
+        page = app.search(query, limit=PAGE_SIZE, after=page.after)
     return {
-        "jobs": [_line(job) for job in page.jobs],
-        "next": found.link(after=page.after) if page.after else None,
+        "jobs": [_job_row(job) for job in page.jobs],
+        "next": admin_query.link(after=page.after) if page.after else None,
     }
 
 
-def _line(job: JobSummary) -> dict[str, Any]:
+def _job_row(job: JobSummary) -> dict[str, Any]:
     times = {name: moment(getattr(job, name)) for name in ("created_at", "run_at", "finished_at")}
     return {"job": job, "state": job.state.value, **times}
 
 
-def filters(found: Found) -> list[dict[str, Any]]:
+def filters(admin_query: AdminQuery) -> list[dict[str, Any]]:
     """What a list can be narrowed by."""
-    app = found.app
-    queues = {*map(str, app.counts()), *filter(None, [found.chosen.get("queue")])}
-    tasks = {*app.registry, *filter(None, [found.chosen.get("task")])}
+    app = admin_query.app
+    queues = {*map(str, app.counts()), *filter(None, [admin_query.chosen.get("queue")])}
+    tasks = {*app.registry, *filter(None, [admin_query.chosen.get("task")])}
     offered = {
         "state": [state.value for state in JobState],
         "queue": sorted(queues),
@@ -98,26 +98,26 @@ def filters(found: Found) -> list[dict[str, Any]]:
             "choices": [
                 {
                     "text": value or "All",
-                    "link": found.link(**{name: value}),
-                    "is_on": value == found.chosen.get(name),
+                    "link": admin_query.link(**{name: value}),
+                    "is_on": value == admin_query.chosen.get(name),
                 }
                 for value in (None, *values)
             ],
         }
         for name, values in offered.items()
     ]
-    if len(found.aliases) > 1:
+    if len(admin_query.aliases) > 1:
         choices = [
-            {"text": alias, "link": "?" + urlencode({"backend": alias}), "is_on": alias == found.alias}
-            for alias in found.aliases
+            {"text": alias, "link": "?" + urlencode({"backend": alias}), "is_on": alias == admin_query.alias}
+            for alias in admin_query.aliases
         ]
         made.insert(0, {"title": "backend", "choices": choices})
     return made
 
 
-def shown(found: Found, job_id: str) -> dict[str, Any] | None:
+def load_job_details(admin_query: AdminQuery, job_id: str) -> dict[str, Any] | None:
     """All that is known about one job; None if there is none."""
-    timeline = found.app.client.history(JobId(job_id))
+    timeline = admin_query.app.client.history(JobId(job_id))
     if timeline is None:
         return None
     job = timeline.job
@@ -129,16 +129,16 @@ def shown(found: Found, job_id: str) -> dict[str, Any] | None:
         "arguments": _arguments(job),
         "result": _result(job),
         "attempts": [(each, moment(each.started_at), moment(each.ended_at)) for each in timeline.attempts],
-        "events": [(event, moment(event.at)) for event in timeline.events],
+        "events": [(event, moment(event.occurred_at)) for event in timeline.events],
         "may_cancel": not job.is_final,
         "may_revive": job.state in (JobState.DEAD, JobState.CANCELLED),
     }
 
 
-def steered(found: Found, action: str, ids: Sequence[str], actor: str) -> tuple[int, list[str]]:
+def run_action(admin_query: AdminQuery, action: str, ids: Sequence[str], actor: str) -> tuple[int, list[str]]:
     """Cancel or revive jobs; how many, and why not the others."""
     named = [JobId(each) for each in ids]
-    client = found.app.client
+    client = admin_query.app.client
     if action == "cancel":
         verdicts = client.write(lambda store: store.cancel(named, "cancelled in the admin", actor=actor))
     elif action == "revive":
@@ -148,7 +148,7 @@ def steered(found: Found, action: str, ids: Sequence[str], actor: str) -> tuple[
     left = [
         f"Job {verdict.job_id}: {verdict.reason or 'there is no such job'}."
         for verdict in verdicts
-        if not verdict.done
+        if not verdict.applied
     ]
     return len(ids) - len(left), left
 
@@ -156,7 +156,7 @@ def steered(found: Found, action: str, ids: Sequence[str], actor: str) -> tuple[
 def _arguments(job: Job) -> str:
     # What stands under names that look secret is shown to nobody.
     try:
-        args, kwargs = decode_call(masked_call(job.payload))
+        args, kwargs = decode_call(mask_call(job.payload))
     except PayloadError as exc:
         return f"cannot be read: {exc}"
     return _text({"args": list(args), "kwargs": kwargs})
@@ -166,13 +166,13 @@ def _result(job: Job) -> str | None:
     if job.result is None:
         return None
     try:
-        return _text(masked(decode_result(job.result)))
+        return _text(mask(decode_result(job.result)))
     except PayloadError as exc:
         return f"cannot be read: {exc}"
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, default=repr)[:MOST_SHOWN]
+    return json.dumps(value, indent=2, ensure_ascii=False, default=repr)[:MAX_TEXT]
 
 
 def _is_ours(alias: str) -> bool:

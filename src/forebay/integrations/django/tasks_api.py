@@ -14,8 +14,8 @@ except ImportError:
 __all__ = ["backends", "base", "exceptions", "invalid_task", "normalize_json", "signals", "task_backends"]
 
 
-def invalid_task(why: str) -> Exception:
+def invalid_task(reason: str) -> Exception:
     """The error for a task that the backend cannot take; the two packages call it differently."""
     kind = getattr(exceptions, "InvalidTask", None) or exceptions.InvalidTaskError
-    error: Exception = kind(why)
+    error: Exception = kind(reason)
     return error

@@ -11,13 +11,20 @@ from typing import Any, Final
 from uuid import UUID
 
 from forebay.domain.job import MAX_TIMEOUT_MS, Json
-from forebay.integrations.moving_in.found import ODD, Left, Unreadable, Waiting, why, word
-from forebay.integrations.moving_in.plain_pickle import unpacked
+from forebay.integrations.moving_in.found import (
+    READ_ERRORS,
+    ForeignJob,
+    SkippedJob,
+    UnreadableMessage,
+    describe_error,
+    short_text,
+)
+from forebay.integrations.moving_in.plain_pickle import decompress
 
 SYSTEM: Final = "celery"
 JSON: Final = "application/json"
 # Celery's own word for zlib's format.
-_PACKED: Final = {"application/x-gzip", "gzip", "zlib"}
+_ZLIB_NAMES: Final = {"application/x-gzip", "gzip", "zlib"}
 _LINKS: Final = {
     "callbacks": "a callback (link)",
     "errbacks": "an errback (link_error)",
@@ -46,37 +53,42 @@ _TYPES: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def read_message(raw: bytes, queue: str) -> Waiting | Left:
+def read_message(raw: bytes, queue: str) -> ForeignJob | SkippedJob:
     """A message as it lies in a list of the broker."""
     found: dict[str, Any] = {}
     try:
-        found = _object(_parsed(raw), "the message")
-        return _waiting(found, queue)
-    except (Unreadable, *ODD) as exc:
+        found = _object(_parse_json(raw), "the message")
+        return _build_job(found, queue)
+    except (UnreadableMessage, *READ_ERRORS) as exc:
         headers, properties = (found.get(part) for part in ("headers", "properties"))
         known = headers if isinstance(headers, dict) else {}
         other = properties if isinstance(properties, dict) else {}
         old = known.get("id") or other.get("correlation_id") or "?"
-        return Left(id=word(old, "?"), task=word(known.get("task")), queue=queue, reason=why(exc))
+        return SkippedJob(
+            id=short_text(old, "?"),
+            task=short_text(known.get("task")),
+            queue=queue,
+            reason=describe_error(exc),
+        )
 
 
-def _waiting(message: Mapping[str, Any], queue: str) -> Waiting:
+def _build_job(message: Mapping[str, Any], queue: str) -> ForeignJob:
     headers = _object(message.get("headers") or {}, "headers")
     properties = _object(message.get("properties") or {}, "properties")
     body = _body(message, headers, properties)
     if "task" in headers:
-        args, kwargs, links = _second(body)
+        args, kwargs, links = _parse_v2(body)
         said = headers
     else:
-        args, kwargs, links = _first(body)
+        args, kwargs, links = _parse_v1(body)
         said = body
     task, old = str(said.get("task") or ""), str(said.get("id") or "")
     if not task or not old:
-        raise Unreadable("it names no task or has no id, so it is no task of Celery's")
+        raise UnreadableMessage("it names no task or has no id, so it is no task of Celery's")
     _check_alone(task, links)
     # A retry is another message under the same id. One that a dead worker had is put back with its tag.
     tag = properties.get("delivery_tag") or said.get("retries") or 0
-    return Waiting(
+    return ForeignJob(
         id=old,
         key=f"{SYSTEM}:{old}:{tag}",
         task=task,
@@ -86,72 +98,74 @@ def _waiting(message: Mapping[str, Any], queue: str) -> Waiting:
         run_at=_instant(said.get("eta"), "eta"),
         expires_at=_instant(said.get("expires"), "expires"),
         priority=_priority(properties.get("priority")),
-        timeout_ms=_limit(said),
-        notes=_notes(said, queue),
-        dropped=_dropped(said, headers),
+        timeout_ms=_timeout(said),
+        details=_source_details(said, queue),
+        dropped=_unsupported_fields(said, headers),
     )
 
 
 def _body(message: Mapping[str, Any], headers: Mapping[str, Any], properties: Mapping[str, Any]) -> Any:
     kind = message.get("content-type")
     if kind != JSON:
-        raise Unreadable(f"its serializer is {kind!s:.60}, and only JSON is read")
+        raise UnreadableMessage(f"its serializer is {kind!s:.60}, and only JSON is read")
     body = message.get("body")
     if not isinstance(body, str):
-        raise Unreadable("it has no body")
+        raise UnreadableMessage("it has no body")
     encoding = properties.get("body_encoding")
     if encoding not in (None, "base64"):
-        raise Unreadable(f"its body is encoded as {encoding!s:.60}, and not as base64")
+        raise UnreadableMessage(f"its body is encoded as {encoding!s:.60}, and not as base64")
     try:
         data = b64decode(body, validate=True) if encoding else body.encode()
     except ValueError as exc:
-        raise Unreadable("its body is no base64") from exc
+        raise UnreadableMessage("its body is no base64") from exc
     packing = headers.get("compression")
     if packing is not None:
-        if packing not in _PACKED:
-            raise Unreadable(f"it is compressed by {packing!s:.60}, and only zlib is known")
-        data = unpacked(data)
-    return _parsed(data)
+        if packing not in _ZLIB_NAMES:
+            raise UnreadableMessage(f"it is compressed by {packing!s:.60}, and only zlib is known")
+        data = decompress(data)
+    return _parse_json(data)
 
 
-def _parsed(data: bytes) -> Any:
+def _parse_json(data: bytes) -> Any:
     try:
-        return json.loads(data, object_hook=_typed)
-    except ODD as exc:
-        raise Unreadable(f"its JSON cannot be read: {exc!s:.80}") from exc
+        return json.loads(data, object_hook=_decode_typed)
+    except READ_ERRORS as exc:
+        raise UnreadableMessage(f"its JSON cannot be read: {exc!s:.80}") from exc
 
 
-def _typed(value: dict[str, Any]) -> Any:
+def _decode_typed(value: dict[str, Any]) -> Any:
     """What Celery writes for the types that JSON has no word for."""
     if value.keys() != {"__type__", "__value__"}:
         return value
     kind = value["__type__"]
     if kind not in _TYPES:
-        raise Unreadable(f"an argument has the type {kind!s:.60}, which its program has added to JSON")
+        raise UnreadableMessage(f"an argument has the type {kind!s:.60}, which its program has added to JSON")
     return _TYPES[kind](value["__value__"])
 
 
-def _second(body: Any) -> tuple[list[Any], dict[str, Any], Mapping[str, Any]]:
+def _parse_v2(body: Any) -> tuple[list[Any], dict[str, Any], Mapping[str, Any]]:
     match body:
         case [list(args), dict(kwargs), dict(links)]:
             return args, kwargs, links
-    raise Unreadable("its body is not that of a task (protocol 2)")
+    raise UnreadableMessage("its body is not that of a task (protocol 2)")
 
 
-def _first(body: Any) -> tuple[list[Any], dict[str, Any], Mapping[str, Any]]:
+def _parse_v1(body: Any) -> tuple[list[Any], dict[str, Any], Mapping[str, Any]]:
     match body:
         case {"args": list(args), "kwargs": dict(kwargs)}:
             return args, kwargs, body
-    raise Unreadable("its body is not that of a task")
+    raise UnreadableMessage("its body is not that of a task")
 
 
 def _check_alone(task: str, links: Mapping[str, Any]) -> None:
     """Raise unless nothing else hangs on this task."""
     tied = [words for name, words in _LINKS.items() if links.get(name)]
     if tied:
-        raise Unreadable(f"it has {' and '.join(tied)}: let Celery finish it, or enqueue a workflow instead")
+        raise UnreadableMessage(
+            f"it has {' and '.join(tied)}: let Celery finish it, or enqueue a workflow instead"
+        )
     if task.startswith(_OWN):
-        raise Unreadable(f"{task} is a task of Celery's own")
+        raise UnreadableMessage(f"{task} is a task of Celery's own")
 
 
 def _instant(value: Any, name: str) -> int | None:
@@ -160,7 +174,7 @@ def _instant(value: Any, name: str) -> int | None:
     try:
         when = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (TypeError, ValueError) as exc:
-        raise Unreadable(f"its {name} is no time: {value!r:.60}") from exc
+        raise UnreadableMessage(f"its {name} is no time: {value!r:.60}") from exc
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
     return max(0, int(when.timestamp() * 1_000))
@@ -171,30 +185,30 @@ def _priority(value: Any) -> int | None:
     return -min(max(value, 0), 9) if type(value) is int and value else None
 
 
-def _limit(said: Mapping[str, Any]) -> int | None:
-    match said.get("timelimit"):
+def _timeout(fields: Mapping[str, Any]) -> int | None:
+    match fields.get("timelimit"):
         case [int(hard) | float(hard), _] if hard > 0:
             return min(int(hard * 1_000), MAX_TIMEOUT_MS)
     return None
 
 
-def _notes(said: Mapping[str, Any], queue: str) -> dict[str, Json]:
+def _source_details(fields: Mapping[str, Any], queue: str) -> dict[str, Json]:
     notes: dict[str, Json] = {"system": SYSTEM, "queue": queue}
     for name in ("retries", "group", "root_id", "parent_id"):
-        value = said.get(name)
-        if isinstance(value, (str, int)) and value and value != said.get("id"):
+        value = fields.get(name)
+        if isinstance(value, (str, int)) and value and value != fields.get("id"):
             notes[name] = value
     return notes
 
 
-def _dropped(said: Mapping[str, Any], headers: Mapping[str, Any]) -> tuple[str, ...]:
+def _unsupported_fields(fields: Mapping[str, Any], headers: Mapping[str, Any]) -> tuple[str, ...]:
     dropped = []
-    match said.get("timelimit"):
+    match fields.get("timelimit"):
         case [_, soft] if soft:
             dropped.append("soft time limit")
-    if said.get("retries"):
+    if fields.get("retries"):
         dropped.append("retries made so far")
-    if said.get("group"):
+    if fields.get("group"):
         dropped.append("membership of a group (kept as a note)")
     if own := sorted(name for name in headers if _is_own(name)):
         dropped.append(f"headers of your own: {', '.join(own):.200}")
@@ -205,7 +219,7 @@ def _is_own(header: str) -> bool:
     return header not in _HEADERS and header not in _TRACE_HEADERS and not header.startswith("sentry-")
 
 
-def _object(value: Any, what: str) -> dict[str, Any]:
+def _object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Unreadable(f"{what} should be an object")
+        raise UnreadableMessage(f"{name} should be an object")
     return value

@@ -11,12 +11,12 @@ from forebay.domain.job import DAY_MS, Json, OnFailure
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import ForebayError
 
-AT_ONCE: Final = 100  # jobs of a page
+PAGE_SIZE: Final = 100  # jobs of a page
 # How long a store remembers what it was given: for so long an import that was interrupted may be begun again.
-REMEMBERED_MS: Final = 30 * DAY_MS
+IDEMPOTENCY_TTL_MS: Final = 30 * DAY_MS
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class ForeignJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that waits elsewhere, in our words.
 
     `key` tells this very message from all others: a second import that meets it again makes no second job.
@@ -35,13 +35,13 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
     timeout_ms: int | None = None
     policy: RetryPolicy | None = None
-    needs: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
     on_failure: OnFailure = OnFailure.CANCEL
-    notes: dict[str, Json] = {}
+    details: dict[str, Json] = {}
     dropped: tuple[str, ...] = ()
 
 
-class Left(msgspec.Struct, frozen=True, kw_only=True):
+class SkippedJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that stays where it is, and why."""
 
     id: str
@@ -50,12 +50,12 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""
 
 
-class Unreadable(Exception):
+class UnreadableMessage(Exception):
     """A message cannot become a job; the text says why."""
 
 
 # What values that nobody expected come to when they are read: such a message is left, and the others go on.
-ODD: Final = (
+READ_ERRORS: Final = (
     ForebayError,
     ValueError,
     TypeError,
@@ -66,26 +66,28 @@ ODD: Final = (
 )
 
 
-def why(exc: Exception) -> str:
+def describe_error(exc: Exception) -> str:
     """The reason why a message is left."""
     return (
-        str(exc) if isinstance(exc, Unreadable) else f"it cannot be read: {type(exc).__name__}: {exc!s:.80}"
+        str(exc)
+        if isinstance(exc, UnreadableMessage)
+        else f"it cannot be read: {type(exc).__name__}: {exc!s:.80}"
     )
 
 
-def word(value: object, otherwise: str = "") -> str:
+def short_text(value: object, default: str = "") -> str:
     """A value that should be a short text, whatever it is."""
-    return value[:200] if isinstance(value, str) and value else otherwise
+    return value[:200] if isinstance(value, str) and value else default
 
 
-class Found(NamedTuple):
+class FoundJob(NamedTuple):
     """Something that waits. `place` is for the source that found it, and for nobody else."""
 
     place: Hashable
-    what: Waiting | Left
+    message: ForeignJob | SkippedJob
 
 
-class Begun(NamedTuple):
+class ImportCandidate(NamedTuple):
     """Something that is about to be stored: under this key, and then to be removed from this place. One that
     was stored and not removed gets the key that it had, and no other message gets it."""
 
@@ -93,9 +95,11 @@ class Begun(NamedTuple):
     place: Hashable
 
 
-def as_found(found: Sequence[Found]) -> list[Begun | None]:
+def make_candidates(found: Sequence[FoundJob]) -> list[ImportCandidate | None]:
     """For messages whose own key names them for all time."""
-    return [Begun(one.what.key, one.place) for one in found if isinstance(one.what, Waiting)]
+    return [
+        ImportCandidate(one.message.key, one.place) for one in found if isinstance(one.message, ForeignJob)
+    ]
 
 
 class Source(Protocol):
@@ -103,7 +107,8 @@ class Source(Protocol):
 
     `pages` goes through all that waits, oldest first; between two pages the caller may have removed what it
     was given. A job comes in a later page than those it needs. `default_policy` holds for jobs that say
-    nothing about retries and whose task nobody knows. `tells_copies` says whether messages under one key are
+    nothing about retries and whose task nobody knows. `distinguishes_copies` says whether messages under one
+    key are
     jobs of their own, each of which `begun` gives a key of its own.
     """
 
@@ -114,7 +119,7 @@ class Source(Protocol):
     def default_policy(self) -> RetryPolicy: ...
 
     @property
-    def tells_copies(self) -> bool: ...
+    def distinguishes_copies(self) -> bool: ...
 
     def busy(self) -> str:
         """Who seems to take jobs from there at this moment; empty if nobody does."""
@@ -124,9 +129,9 @@ class Source(Protocol):
         """How many jobs wait."""
         ...
 
-    def pages(self) -> Iterator[Sequence[Found]]: ...
+    def pages(self) -> Iterator[Sequence[FoundJob]]: ...
 
-    def begun(self, found: Sequence[Found]) -> Sequence[Begun | None]:
+    def prepare(self, found: Sequence[FoundJob]) -> Sequence[ImportCandidate | None]:
         """Before these are stored: the key and the place of each; None for one that is gone."""
         ...
 

@@ -7,8 +7,15 @@ from typing import Any, Final, NamedTuple
 
 from forebay.domain.job import MAX_PRIORITY, MAX_TIMEOUT_MS, MIN_PRIORITY, Json
 from forebay.domain.retry import MAX_DELAY_MS, MAX_RETRIES, Curve, RetryPolicy
-from forebay.integrations.moving_in.found import ODD, Left, Unreadable, Waiting, why, word
-from forebay.integrations.moving_in.plain_pickle import PLAIN, Closed, is_pickle, read_pickle, unpacked
+from forebay.integrations.moving_in.found import (
+    READ_ERRORS,
+    ForeignJob,
+    SkippedJob,
+    UnreadableMessage,
+    describe_error,
+    short_text,
+)
+from forebay.integrations.moving_in.plain_pickle import PLAIN, SealedName, decompress, is_pickle, read_pickle
 from forebay.integrations.moving_in.rq import fixed_retries
 
 SYSTEM: Final = "huey"
@@ -19,7 +26,7 @@ _LINKS: Final = {
 }
 
 
-class Message(NamedTuple):
+class HueyMessage(NamedTuple):
     """Huey's own fields, in its order; an older message has fewer of them."""
 
     id: Any = None
@@ -40,21 +47,28 @@ class Message(NamedTuple):
 
     @staticmethod
     def __setstate__(*_: object) -> None:
-        Closed.__setstate__()
+        SealedName.__setstate__()
 
 
-_CLASSES: Final = {**PLAIN, ("huey.registry", "Message"): Message}
+_CLASSES: Final = {**PLAIN, ("huey.registry", "Message"): HueyMessage}
 
 
-def read_message(data: bytes, queue: str, *, trust_pickle: bool, local_time: bool = False) -> Waiting | Left:
+def read_message(
+    data: bytes, queue: str, *, trust_pickle: bool, local_time: bool = False
+) -> ForeignJob | SkippedJob:
     """A message as it lies in the queue or the schedule. Times without a zone are UTC, or local as Huey has
     them with `utc=False`."""
-    message = Message()
+    message = HueyMessage()
     try:
-        message = _message(data, trust_pickle=trust_pickle)
-        return _waiting(message, queue, local_time=local_time)
-    except (Unreadable, *ODD) as exc:
-        return Left(id=word(message.id, "?"), task=word(message.name), queue=queue, reason=why(exc))
+        message = _parse_message(data, trust_pickle=trust_pickle)
+        return _build_job(message, queue, local_time=local_time)
+    except (UnreadableMessage, *READ_ERRORS) as exc:
+        return SkippedJob(
+            id=short_text(message.id, "?"),
+            task=short_text(message.name),
+            queue=queue,
+            reason=describe_error(exc),
+        )
 
 
 # Where a program reports to Sentry, that writes its own headers between the arguments, and takes them out
@@ -62,28 +76,32 @@ def read_message(data: bytes, queue: str, *, trust_pickle: bool, local_time: boo
 _OF_SENTRY: Final = "sentry_headers"
 
 
-def _message(data: bytes, *, trust_pickle: bool) -> Message:
-    plain = unpacked(data)
+def _parse_message(data: bytes, *, trust_pickle: bool) -> HueyMessage:
+    plain = decompress(data)
     if not is_pickle(plain):
-        raise Unreadable("its serializer is not Huey's own, which writes pickles")
+        raise UnreadableMessage("its serializer is not Huey's own, which writes pickles")
     if not trust_pickle:
-        raise Unreadable("it is a pickle: read with --trust-pickle if you trust whoever can write there")
+        raise UnreadableMessage(
+            "it is a pickle: read with --trust-pickle if you trust whoever can write there"
+        )
     found = read_pickle(plain, _CLASSES, may_be_signed=True)
-    if not isinstance(found, Message):
-        raise Unreadable("it is not a message of Huey's")
+    if not isinstance(found, HueyMessage):
+        raise UnreadableMessage("it is not a message of Huey's")
     return found
 
 
-def _waiting(message: Message, queue: str, *, local_time: bool) -> Waiting:
+def _build_job(message: HueyMessage, queue: str, *, local_time: bool) -> ForeignJob:
     tied = [words for name, words in _LINKS.items() if getattr(message, name) is not None]
     if tied:
-        raise Unreadable(f"it has {' and '.join(tied)}: let Huey finish it, or enqueue a workflow instead")
+        raise UnreadableMessage(
+            f"it has {' and '.join(tied)}: let Huey finish it, or enqueue a workflow instead"
+        )
     if not isinstance(message.id, str) or not isinstance(message.name, str):
-        raise Unreadable("it has no id or names no task")
+        raise UnreadableMessage("it has no id or names no task")
     if not isinstance(message.args or (), (tuple, list)) or not isinstance(message.kwargs or {}, dict):
-        raise Unreadable("its arguments are none")
+        raise UnreadableMessage("its arguments are none")
     expires = message.expires_resolved or (message.expires if isinstance(message.expires, datetime) else None)
-    return Waiting(
+    return ForeignJob(
         id=message.id,
         key=f"{SYSTEM}:{message.id}:{message.retries or 0}",  # a retry has the id of the first try
         task=message.name,
@@ -95,14 +113,14 @@ def _waiting(message: Message, queue: str, *, local_time: bool) -> Waiting:
         priority=_priority(message.priority),
         timeout_ms=_timeout(message.timeout),
         policy=_policy(message),
-        notes=_notes(queue),
+        details=_source_details(queue),
         dropped=()
         if expires is not None or message.expires is None
         else ("expires, which counts from the start",),
     )
 
 
-def _notes(queue: str) -> dict[str, Json]:
+def _source_details(queue: str) -> dict[str, Json]:
     return {"system": SYSTEM, "queue": queue}
 
 
@@ -110,7 +128,7 @@ def _instant(value: Any, name: str, *, local_time: bool) -> int | None:
     if value is None:
         return None
     if not isinstance(value, datetime):
-        raise Unreadable(f"its {name} is no time: {value!r:.60}")
+        raise UnreadableMessage(f"its {name} is no time: {value!r:.60}")
     when = value.replace(tzinfo=UTC) if value.tzinfo is None and not local_time else value
     return max(0, int(when.timestamp() * 1_000))
 
@@ -119,7 +137,7 @@ def _priority(value: Any) -> int | None:
     if value is None:
         return None
     if not isinstance(value, (int, float)):
-        raise Unreadable(f"its priority is no number: {value!r:.60}")
+        raise UnreadableMessage(f"its priority is no number: {value!r:.60}")
     return min(max(int(value), MIN_PRIORITY), MAX_PRIORITY)
 
 
@@ -127,12 +145,12 @@ def _timeout(value: Any) -> int | None:
     return min(int(value * 1_000), MAX_TIMEOUT_MS) if isinstance(value, (int, float)) and value > 0 else None
 
 
-def _policy(message: Message) -> RetryPolicy | None:
+def _policy(message: HueyMessage) -> RetryPolicy | None:
     retries, delay, factor = message.retries, message.retry_delay or 0, message.retry_backoff
     if not retries:
         return None
     if type(retries) is not int or not isinstance(delay, (int, float)) or delay < 0:
-        raise Unreadable(f"its retries are no numbers: {retries!r:.20}, {delay!r:.20}")
+        raise UnreadableMessage(f"its retries are no numbers: {retries!r:.20}, {delay!r:.20}")
     base_ms = min(int(delay * 1_000), MAX_DELAY_MS)
     if not factor:
         return fixed_retries(retries, base_ms)

@@ -11,9 +11,14 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from forebay.errors import ConfigError, StoreError, StoreUnavailable, StoreUnusable
-from forebay.integrations.moving_in.found import AT_ONCE, Begun, Found, Left, Waiting
+from forebay.integrations.moving_in.found import PAGE_SIZE, ForeignJob, FoundJob, ImportCandidate, SkippedJob
 from forebay.integrations.moving_in.huey import SYSTEM
-from forebay.integrations.moving_in.huey_reading import Reading, left_revoked, new_word, revocations
+from forebay.integrations.moving_in.huey_reading import (
+    HueyReadOptions,
+    make_revoked,
+    new_token,
+    revocation_keys,
+)
 from forebay.integrations.moving_in.rq import NO_RETRY
 
 _COUNT: Final = ("select count(*) from task where ", "select count(*) from schedule where ")
@@ -23,24 +28,24 @@ _HAS_NOTES: Final = "select 1 from sqlite_master where type = 'table' and name =
 _FIRST_NOTE: Final = "select 1 from forebay_import limit 1"
 
 
-class Row(NamedTuple):
+class HueyRow(NamedTuple):
     """A message in a table; `key` and `word` once it has been noted."""
 
     table: str
     number: int
     key: str = ""
-    word: str = ""
+    token: str = ""
 
 
-class HueyFileSource:
+class HueySqliteSource:
     """Tasks of Huey in a file of SQLite."""
 
     system: Final = SYSTEM
     default_policy: Final = NO_RETRY
-    tells_copies: Final = True
+    distinguishes_copies: Final = True
 
-    def __init__(self, path: str, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(self, path: str, options: HueyReadOptions) -> None:
+        self._options = options
         self._path = path
         if not Path(path).is_file():
             raise StoreUnusable(f"there is no file {path}")
@@ -48,7 +53,7 @@ class HueyFileSource:
         self._file = sqlite3.connect(
             f"file:{quote(path)}?mode=rw", uri=True, isolation_level=None, timeout=30
         )
-        with self._asked() as file:
+        with self._connection() as file:
             tables = {name for (name,) in file.execute("select name from sqlite_master where type = 'table'")}
         if not {"task", "schedule", "kv"} <= tables:
             self.close()
@@ -58,46 +63,49 @@ class HueyFileSource:
         return ""  # a file does not tell who looks at it
 
     def count(self) -> int:
-        with self._asked() as file:
+        with self._connection() as file:
             return sum(
-                file.execute(count + self._where(), self._reading.only).fetchone()[0] for count in _COUNT
+                file.execute(count + self._where(), self._options.only).fetchone()[0] for count in _COUNT
             )
 
-    def pages(self) -> Iterator[Sequence[Found]]:
+    def pages(self) -> Iterator[Sequence[FoundJob]]:
         for table, order in (("task", "-priority"), ("schedule", "timestamp")):
             after: tuple[Any, ...] | None = None
-            while rows := self._rows(table, order, after):
-                yield [Found(Row(table, row[1]), self._unless_revoked(row[2], row[3])) for row in rows]
+            while rows := self._load_rows(table, order, after):
+                yield [
+                    FoundJob(HueyRow(table, row[1]), self._parse_unless_revoked(row[2], row[3]))
+                    for row in rows
+                ]
                 after = rows[-1][:2]
 
-    def begun(self, found: Sequence[Found]) -> list[Begun | None]:
+    def prepare(self, found: Sequence[FoundJob]) -> list[ImportCandidate | None]:
         met: Counter[str] = Counter()
-        with self._written():
+        with self._transaction():
             self._file.execute(_NOTES)
             return [
-                self._noted(one.place, one.what.key, met)
+                self._record_message(one.place, one.message.key, met)
                 for one in found
-                if isinstance(one.place, Row) and isinstance(one.what, Waiting)
+                if isinstance(one.place, HueyRow) and isinstance(one.message, ForeignJob)
             ]
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
-        with self._written():
-            return [self._is_taken(place) for place in places if isinstance(place, Row)]
+        with self._transaction():
+            return [self._delete_message(place) for place in places if isinstance(place, HueyRow)]
 
     def close(self) -> None:
-        self._forget_notes()
+        self._drop_notes()
         self._file.close()
 
-    def _forget_notes(self) -> None:
+    def _drop_notes(self) -> None:
         """Leave nothing of ours in the file, unless an import has to go on."""
-        with suppress(StoreError), self._asked() as file:
+        with suppress(StoreError), self._connection() as file:
             if file.execute(_HAS_NOTES).fetchone() is None:
                 return
-            with self._written():
+            with self._transaction():
                 if file.execute(_FIRST_NOTE).fetchone() is None:
                     file.execute("drop table forebay_import")
 
-    def _noted(self, row: Row, key: str, met: Counter[str]) -> Begun | None:
+    def _record_message(self, row: HueyRow, key: str, met: Counter[str]) -> ImportCandidate | None:
         """One that an earlier import has noted and not taken out gets the word that it had. Those of one key
         are the same to us, so it does not matter which of them gets which word."""
         if self._file.execute(f"select 1 from {row.table} where id = ?", (row.number,)).fetchone() is None:  # noqa: S608 - a name of ours
@@ -106,45 +114,45 @@ class HueyFileSource:
             "select word from forebay_import where key = ? order by rowid limit 1 offset ?", (key, met[key])
         ).fetchone()
         met[key] += 1
-        [word] = words or [new_word()]
+        [word] = words or [new_token()]
         if words is None:
             self._file.execute("insert into forebay_import values (?, ?)", (key, word))
-        return Begun(f"{key}:{word}", row._replace(key=key, word=word))
+        return ImportCandidate(f"{key}:{word}", row._replace(key=key, token=word))
 
-    def _is_taken(self, row: Row) -> bool:
+    def _delete_message(self, row: HueyRow) -> bool:
         """With its note, so that one that comes later under its key is not taken for it."""
         if not self._file.execute(f"delete from {row.table} where id = ?", (row.number,)).rowcount:  # noqa: S608 - a name of ours
             return False
-        self._file.execute("delete from forebay_import where key = ? and word = ?", (row.key, row.word))
+        self._file.execute("delete from forebay_import where key = ? and word = ?", (row.key, row.token))
         return True
 
-    def _rows(self, table: str, order: str, after: tuple[Any, ...] | None) -> list[tuple[Any, ...]]:
+    def _load_rows(self, table: str, order: str, after: tuple[Any, ...] | None) -> list[tuple[Any, ...]]:
         further = "" if after is None else f"and ({order}, id) > (?, ?)"
-        with self._asked() as file:
+        with self._connection() as file:
             return file.execute(
                 f"select {order}, id, queue, data from {table} where {self._where()} {further} "  # noqa: S608 - as above
-                f"order by {order}, id limit {AT_ONCE}",
-                (*self._reading.only, *(after or ())),
+                f"order by {order}, id limit {PAGE_SIZE}",
+                (*self._options.only, *(after or ())),
             ).fetchall()
 
     def _where(self) -> str:
-        only = self._reading.only
+        only = self._options.only
         return f"queue in ({', '.join('?' * len(only))})" if only else "true"
 
-    def _unless_revoked(self, name: str, data: bytes) -> Waiting | Left:
-        what = self._reading.message(bytes(data), name)
-        if isinstance(what, Left):
+    def _parse_unless_revoked(self, name: str, data: bytes) -> ForeignJob | SkippedJob:
+        what = self._options.parse(bytes(data), name)
+        if isinstance(what, SkippedJob):
             return what
-        with self._asked() as file:
+        with self._connection() as file:
             found = file.execute(
-                "select 1 from kv where queue = ? and key in (?, ?)", (name, *revocations(what))
+                "select 1 from kv where queue = ? and key in (?, ?)", (name, *revocation_keys(what))
             ).fetchone()
-        return what if found is None else left_revoked(what)
+        return what if found is None else make_revoked(what)
 
     @contextmanager
-    def _written(self) -> Iterator[None]:
+    def _transaction(self) -> Iterator[None]:
         """Whole or not at all."""
-        with self._asked() as file:
+        with self._connection() as file:
             file.execute("begin immediate")
             try:
                 yield
@@ -154,7 +162,7 @@ class HueyFileSource:
                     file.execute("rollback")
 
     @contextmanager
-    def _asked(self) -> Iterator[sqlite3.Connection]:
+    def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
             yield self._file
         except sqlite3.OperationalError as exc:

@@ -12,10 +12,22 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from forebay.integrations.moving_in.found import AT_ONCE, REMEMBERED_MS, Begun, Found, Left, Waiting
+from forebay.integrations.moving_in.found import (
+    IDEMPOTENCY_TTL_MS,
+    PAGE_SIZE,
+    ForeignJob,
+    FoundJob,
+    ImportCandidate,
+    SkippedJob,
+)
 from forebay.integrations.moving_in.huey import SYSTEM
-from forebay.integrations.moving_in.huey_reading import Reading, left_revoked, new_word, revocations
-from forebay.integrations.moving_in.redis_side import RedisSide
+from forebay.integrations.moving_in.huey_reading import (
+    HueyReadOptions,
+    make_revoked,
+    new_token,
+    revocation_keys,
+)
+from forebay.integrations.moving_in.redis_side import SourceRedis
 from forebay.integrations.moving_in.rq import NO_RETRY
 from forebay.stores.statements import load_statements
 
@@ -25,29 +37,29 @@ _RESULTS: Final = "huey.results."
 _EXPIRING: Final = "huey.r."
 _BLOCKING: Final = ("brpop", "blpop", "bzpopmin", "rpop", "zpopmin")
 _PREFIX: Final = 8
-_KEPT_SECONDS: Final = REMEMBERED_MS // 1_000
+_NOTE_TTL_SECONDS: Final = IDEMPOTENCY_TTL_MS // 1_000
 
 
 _NOTES: Final = "forebay.import.huey"
 _SCRIPTS: Final = load_statements("forebay.integrations.moving_in", "lua", ".lua")
 
 
-def stored_name(side: RedisSide, name: str) -> str:
+def find_stored_name(server: SourceRedis, name: str) -> str:
     """The name under which Redis has the tasks of a Huey. Huey takes all but letters, digits and underscores
     out of it, unless it was made with clean_name=False."""
-    with side.asked() as client:
+    with server.use_client() as client:
         is_there = client.exists(_QUEUE + name, _SCHEDULE + name)
     return name if is_there else re.sub("[^A-Za-z0-9_]", "", name)
 
 
-class Kept(NamedTuple):
+class HueyRedisMessage(NamedTuple):
     """A message in a list or a sorted set; `name` and `word` once it has been noted."""
 
     key: str
     is_list: bool
     raw: bytes
     name: str = ""
-    word: str = ""
+    token: str = ""
 
 
 class HueyRedisSource:
@@ -55,53 +67,53 @@ class HueyRedisSource:
 
     system: Final = SYSTEM
     default_policy: Final = NO_RETRY
-    tells_copies: Final = True
+    distinguishes_copies: Final = True
 
-    def __init__(self, side: RedisSide, reading: Reading) -> None:
-        self._side = side
-        self._reading = reading
+    def __init__(self, server: SourceRedis, options: HueyReadOptions) -> None:
+        self._server = server
+        self._options = options
         self._removed: dict[str, int] = {}
 
     def busy(self) -> str:
-        found = self._side.waiting_clients(_BLOCKING)
+        found = self._server.waiting_clients(_BLOCKING)
         return f"clients that wait for tasks, as Huey's consumers do: {', '.join(found)}" if found else ""
 
     def count(self) -> int:
-        with self._side.asked() as client:
+        with self._server.use_client() as client:
             return sum(
                 client.llen(key) if self._is_list(key) else client.zcard(key)
                 for name in self._names()
                 for key in (_QUEUE + name, _SCHEDULE + name)
             )
 
-    def pages(self) -> Iterator[Sequence[Found]]:
+    def pages(self) -> Iterator[Sequence[FoundJob]]:
         for name in self._names():
             for key in (_QUEUE + name, _SCHEDULE + name):
                 yield from self._pages_of(name, key)
 
-    def begun(self, found: Sequence[Found]) -> list[Begun | None]:
+    def prepare(self, found: Sequence[FoundJob]) -> list[ImportCandidate | None]:
         met: Counter[Hashable] = Counter()
         noted = []
-        with self._side.asked() as client:
+        with self._server.use_client() as client:
             pipe = client.pipeline(transaction=False)
             for place, what in found:
-                if isinstance(place, Kept) and isinstance(what, Waiting):
+                if isinstance(place, HueyRedisMessage) and isinstance(what, ForeignJob):
                     met.update((place, what.key))
                     noted.append((place, what.key))
                     asked = (place.raw, int(place.is_list), what.key, met[place], met[what.key])
-                    pipe.eval(_SCRIPTS["note"], 2, place.key, _NOTES, *asked, new_word(), _KEPT_SECONDS)
+                    pipe.eval(_SCRIPTS["note"], 2, place.key, _NOTES, *asked, new_token(), _NOTE_TTL_SECONDS)
             words = [word and word.decode() for word in pipe.execute()]
         return [
-            Begun(f"{key}:{word}", place._replace(name=key, word=word)) if word else None
+            ImportCandidate(f"{key}:{word}", place._replace(name=key, token=word)) if word else None
             for (place, key), word in zip(noted, words, strict=True)
         ]
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
-        kept = [place for place in places if isinstance(place, Kept)]
-        with self._side.asked() as client:
+        kept = [place for place in places if isinstance(place, HueyRedisMessage)]
+        with self._server.use_client() as client:
             pipe = client.pipeline(transaction=False)
             for place in kept:
-                asked = (place.raw, int(place.is_list), place.name, place.word)
+                asked = (place.raw, int(place.is_list), place.name, place.token)
                 pipe.eval(_SCRIPTS["take"], 2, place.key, _NOTES, *asked)
             done = [bool(each) for each in pipe.execute()]
         for place, gone in zip(kept, done, strict=True):
@@ -109,47 +121,49 @@ class HueyRedisSource:
         return done
 
     def close(self) -> None:
-        self._side.close()
+        self._server.close()
 
     def _names(self) -> tuple[str, ...]:
-        if self._reading.only:
-            return self._reading.only
+        if self._options.only:
+            return self._options.only
         found = {
-            key.removeprefix(start) for start in (_QUEUE, _SCHEDULE) for key in self._side.names(f"{start}*")
+            key.removeprefix(start)
+            for start in (_QUEUE, _SCHEDULE)
+            for key in self._server.names(f"{start}*")
         }
         return tuple(sorted(found))
 
     def _is_list(self, key: str) -> bool:
-        with self._side.asked() as client:
+        with self._server.use_client() as client:
             return bool(client.type(key) == b"list")
 
-    def _pages_of(self, name: str, key: str) -> Iterator[list[Found]]:
+    def _pages_of(self, name: str, key: str) -> Iterator[list[FoundJob]]:
         is_list = self._is_list(key)
         has_time = not is_list and key.startswith(_QUEUE)
         seen = 0
         self._removed[key] = 0
-        while raws := self._next(key, seen - self._removed[key], is_list=is_list):
+        while raws := self._load_page(key, seen - self._removed[key], is_list=is_list):
             seen += len(raws)
             page = []
             for raw in raws:
-                what = self._reading.message(raw[_PREFIX:] if has_time else raw, name)
-                page.append(Found(Kept(key, is_list, raw), self._unless_revoked(what, name)))
+                what = self._options.parse(raw[_PREFIX:] if has_time else raw, name)
+                page.append(FoundJob(HueyRedisMessage(key, is_list, raw), self._skip_if_revoked(what, name)))
             yield page
 
-    def _next(self, key: str, skip: int, *, is_list: bool) -> list[bytes]:
+    def _load_page(self, key: str, skip: int, *, is_list: bool) -> list[bytes]:
         if is_list:
-            return self._side.tail(key, skip)
-        with self._side.asked() as client:
-            found: list[bytes] = client.zrange(key, skip, skip + AT_ONCE - 1)
+            return self._server.tail(key, skip)
+        with self._server.use_client() as client:
+            found: list[bytes] = client.zrange(key, skip, skip + PAGE_SIZE - 1)
         return found
 
-    def _unless_revoked(self, what: Waiting | Left, name: str) -> Waiting | Left:
-        if isinstance(what, Left):
-            return what
-        with self._side.asked() as client:
+    def _skip_if_revoked(self, message: ForeignJob | SkippedJob, name: str) -> ForeignJob | SkippedJob:
+        if isinstance(message, SkippedJob):
+            return message
+        with self._server.use_client() as client:
             pipe = client.pipeline(transaction=False)
-            for key in revocations(what):
+            for key in revocation_keys(message):
                 pipe.hexists(_RESULTS + name, key)
                 pipe.exists(f"{_EXPIRING}{name}.{key}")
             is_revoked = any(pipe.execute())
-        return left_revoked(what) if is_revoked else what
+        return make_revoked(message) if is_revoked else message

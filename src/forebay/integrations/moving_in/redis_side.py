@@ -11,19 +11,19 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable
-from forebay.integrations.moving_in.found import AT_ONCE
-from forebay.stores.opening import without_password
+from forebay.integrations.moving_in.found import PAGE_SIZE
+from forebay.stores.opening import redact_url
 
 SECONDS: Final = 30.0
 OUR_NAME: Final = "forebay"  # as the clients of our own stores call themselves
 SCHEMES: Final = ("redis://", "rediss://", "unix://")
 
 
-class RedisSide:
+class SourceRedis:
     """A connection, with its errors in our words."""
 
     def __init__(self, url: str) -> None:
-        self.name: str = without_password(url)
+        self.name: str = redact_url(url)
         if not url.startswith(SCHEMES):
             raise ConfigError(f"{self.name} is no address of a Redis server; write redis://HOST:PORT/NUMBER")
         try:
@@ -38,7 +38,7 @@ class RedisSide:
             raise ConfigError(f"{self.name}: {exc}") from exc
 
     @contextmanager
-    def asked(self) -> Iterator[Any]:
+    def use_client(self) -> Iterator[Any]:
         """The client, while the block lasts."""
         try:
             yield self.client
@@ -52,7 +52,7 @@ class RedisSide:
 
     def waiting_clients(self, commands: Collection[str]) -> list[str]:
         """Clients of this database whose last command was one of these; ours are left out."""
-        with self.asked() as client:
+        with self.use_client() as client:
             try:
                 listed = client.client_list()
             except redis.ResponseError as exc:
@@ -69,14 +69,14 @@ class RedisSide:
 
     def names(self, pattern: str, kind: str | None = None) -> list[str]:
         """Keys that fit a pattern, in order; of one kind, if one is named."""
-        with self.asked() as client:
+        with self.use_client() as client:
             found = {key for key in client.scan_iter(match=pattern, count=1_000, _type=kind)}
         return sorted(key.decode() for key in found if _is_text(key))
 
     def tail(self, key: str, skip: int) -> list[bytes]:
         """The next elements of a list from its right end on, the rightmost first, without those skipped."""
-        with self.asked() as client:
-            found: list[bytes] = client.lrange(key, -skip - AT_ONCE, -skip - 1)
+        with self.use_client() as client:
+            found: list[bytes] = client.lrange(key, -skip - PAGE_SIZE, -skip - 1)
         return found[::-1]
 
     def close(self) -> None:

@@ -10,14 +10,20 @@ import msgspec
 
 from forebay.domain.job import MAX_TIMEOUT_MS, Json, OnFailure
 from forebay.domain.retry import MAX_RETRIES, Curve, RetryPolicy
-from forebay.integrations.moving_in.found import ODD, Left, Unreadable, Waiting, why
-from forebay.integrations.moving_in.plain_pickle import is_pickle, read_pickle, unpacked
+from forebay.integrations.moving_in.found import (
+    READ_ERRORS,
+    ForeignJob,
+    SkippedJob,
+    UnreadableMessage,
+    describe_error,
+)
+from forebay.integrations.moving_in.plain_pickle import decompress, is_pickle, read_pickle
 
 SYSTEM: Final = "rq"
 # A job that fails is not tried again, unless it says so itself.
 NO_RETRY: Final = RetryPolicy(max_retries=0)
 _PARTS: Final = 4
-_LEFT: Final = {
+_UNSUPPORTED: Final = {
     "success_callback_name": "a callback (on_success)",
     "failure_callback_name": "a callback (on_failure)",
     "stopped_callback_name": "a callback (on_stopped)",
@@ -25,18 +31,18 @@ _LEFT: Final = {
     "repeats_left": "repetitions (make it a schedule)",
 }
 _DROPPED: Final = ("result_ttl", "failure_ttl", "group_id")
-_MET: Final = ("finished",)
-_AHEAD: Final = ("queued", "scheduled", "deferred", "created", None)
+_SUCCEEDED_STATES: Final = ("finished",)
+_WAITING_STATES: Final = ("queued", "scheduled", "deferred", "created", None)
 
 
-class Times(NamedTuple):
+class RqTimes(NamedTuple):
     """When a job is due and when it is forgotten, as the server tells; milliseconds since 1970."""
 
     run_at: int | None = None
     expires_at: int | None = None
 
 
-NO_TIMES: Final = Times()
+NO_TIMES: Final = RqTimes()
 
 
 def read_job(
@@ -45,20 +51,20 @@ def read_job(
     queue: str,
     *,
     trust_pickle: bool,
-    times: Times = NO_TIMES,
+    times: RqTimes = NO_TIMES,
     parents: Mapping[str, str | None] | None = None,
-) -> Waiting | Left:
+) -> ForeignJob | SkippedJob:
     """A job by its hash; `parents` are the states of those it depends on, None for one that is not there."""
     task = ""
     try:
         if "data" not in fields:
-            raise Unreadable("there is no job of this id any more")
-        task, args, kwargs = _call(fields["data"], trust_pickle=trust_pickle)
+            raise UnreadableMessage("there is no job of this id any more")
+        task, args, kwargs = _parse_call(fields["data"], trust_pickle=trust_pickle)
         _check_alone(fields)
         parent_ids(fields)  # which must be readable
         meta, lost = _meta(fields, trust_pickle=trust_pickle)
         policy, shortened = _policy(fields)
-        return Waiting(
+        return ForeignJob(
             id=job_id,
             key=f"{SYSTEM}:{job_id}:{_text(fields, 'created_at')}",
             task=task,
@@ -69,15 +75,15 @@ def read_job(
             expires_at=times.expires_at,
             timeout_ms=_timeout(fields),
             policy=policy,
-            needs=_needs(fields, parents or {}),
+            depends_on=_dependencies(fields, parents or {}),
             on_failure=OnFailure.IGNORE
             if _text(fields, "allow_dependency_failures") == "1"
             else OnFailure.HOLD,
-            notes={"system": SYSTEM, "queue": queue, **meta},
+            details={"system": SYSTEM, "queue": queue, **meta},
             dropped=(*lost, *shortened, *(name for name in _DROPPED if fields.get(name))),
         )
-    except (Unreadable, *ODD) as exc:
-        return Left(id=job_id, task=task, queue=queue, reason=why(exc))
+    except (UnreadableMessage, *READ_ERRORS) as exc:
+        return SkippedJob(id=job_id, task=task, queue=queue, reason=describe_error(exc))
 
 
 def parent_ids(fields: Mapping[str, bytes]) -> list[str]:
@@ -90,44 +96,50 @@ def parent_ids(fields: Mapping[str, bytes]) -> list[str]:
     return [one] if one else []
 
 
-def _needs(fields: Mapping[str, bytes], parents: Mapping[str, str | None]) -> tuple[str, ...]:
+def _dependencies(fields: Mapping[str, bytes], parents: Mapping[str, str | None]) -> tuple[str, ...]:
     """Those that have not ended; raises if one has ended badly, or runs."""
     may_fail = _text(fields, "allow_dependency_failures") == "1"
     waits = []
     for parent, state in parents.items():
-        if state in _AHEAD:
+        if state in _WAITING_STATES:
             waits.append(parent)
         elif state == "started":
-            raise Unreadable(f"it depends on {parent}, which is running: import again when it has ended")
-        elif state not in _MET and not may_fail:
-            raise Unreadable(f"it depends on {parent}, which is {state} in RQ")
+            raise UnreadableMessage(
+                f"it depends on {parent}, which is running: import again when it has ended"
+            )
+        elif state not in _SUCCEEDED_STATES and not may_fail:
+            raise UnreadableMessage(f"it depends on {parent}, which is {state} in RQ")
     return tuple(waits)
 
 
-def _call(packed: bytes, *, trust_pickle: bool) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    match _value(unpacked(packed), trust_pickle=trust_pickle):
+def _parse_call(packed: bytes, *, trust_pickle: bool) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    match _decode_value(decompress(packed), trust_pickle=trust_pickle):
         case [str(task), instance, list() | tuple() as args, dict(kwargs)]:
             if instance is not None:
-                raise Unreadable(f"{task} is a method of an object, and a job of ours names a function")
+                raise UnreadableMessage(
+                    f"{task} is a method of an object, and a job of ours names a function"
+                )
             return task, tuple(args), kwargs
-    raise Unreadable("its data is not that of a job of RQ")
+    raise UnreadableMessage("its data is not that of a job of RQ")
 
 
-def _value(data: bytes, *, trust_pickle: bool) -> Any:
+def _decode_value(data: bytes, *, trust_pickle: bool) -> Any:
     if is_pickle(data):
         if not trust_pickle:
-            raise Unreadable("it is a pickle: read with --trust-pickle if you trust whoever can write there")
+            raise UnreadableMessage(
+                "it is a pickle: read with --trust-pickle if you trust whoever can write there"
+            )
         return read_pickle(data)
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as exc:
-        raise Unreadable("its serializer is neither JSON nor pickle") from exc
+        raise UnreadableMessage("its serializer is neither JSON nor pickle") from exc
 
 
 def _check_alone(fields: Mapping[str, bytes]) -> None:
-    tied = [words for name, words in _LEFT.items() if fields.get(name)]
+    tied = [words for name, words in _UNSUPPORTED.items() if fields.get(name)]
     if tied:
-        raise Unreadable(f"it has {' and '.join(tied)}: let RQ finish it")
+        raise UnreadableMessage(f"it has {' and '.join(tied)}: let RQ finish it")
 
 
 # Sentry's own note in the jobs of a program that reports to it.
@@ -139,11 +151,11 @@ def _meta(fields: Mapping[str, bytes], *, trust_pickle: bool) -> tuple[dict[str,
     if not fields.get("meta"):
         return {}, []
     try:
-        meta = _value(fields["meta"], trust_pickle=trust_pickle)
+        meta = _decode_value(fields["meta"], trust_pickle=trust_pickle)
         if isinstance(meta, dict):
             meta = {name: value for name, value in meta.items() if name != _OF_SENTRY}
         json.dumps(meta, allow_nan=False)
-    except (Unreadable, ValueError, TypeError):
+    except (UnreadableMessage, ValueError, TypeError):
         return {}, ["meta"]
     return {"meta": meta}, []
 
@@ -155,7 +167,7 @@ def _policy(fields: Mapping[str, bytes]) -> tuple[RetryPolicy | None, list[str]]
     intervals = _json(_text(fields, "retry_intervals") or "[]", "retry_intervals")
     first = intervals[0] if isinstance(intervals, list) and intervals else 0
     if type(first) is not int or first < 0:
-        raise Unreadable(f"its retry_intervals are no seconds: {first!r:.60}")
+        raise UnreadableMessage(f"its retry_intervals are no seconds: {first!r:.60}")
     dropped = ["retry intervals after the first"] if len({*intervals}) > 1 else []
     return fixed_retries(left, first * 1_000), dropped
 
@@ -184,7 +196,7 @@ def _number(fields: Mapping[str, bytes], name: str) -> int | None:
     try:
         return int(text)
     except ValueError as exc:
-        raise Unreadable(f"its {name} is no number: {text:.60}") from exc
+        raise UnreadableMessage(f"its {name} is no number: {text:.60}") from exc
 
 
 def _text(fields: Mapping[str, bytes], name: str) -> str:
@@ -195,4 +207,4 @@ def _json(text: str, name: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as exc:
-        raise Unreadable(f"its {name} cannot be read: {text:.60}") from exc
+        raise UnreadableMessage(f"its {name} cannot be read: {text:.60}") from exc

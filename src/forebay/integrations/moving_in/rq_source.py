@@ -6,9 +6,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from forebay.integrations.moving_in.found import AT_ONCE, Begun, Found, Unreadable, as_found
-from forebay.integrations.moving_in.redis_side import RedisSide
-from forebay.integrations.moving_in.rq import NO_RETRY, SYSTEM, Times, parent_ids, read_job
+from forebay.integrations.moving_in.found import (
+    PAGE_SIZE,
+    FoundJob,
+    ImportCandidate,
+    UnreadableMessage,
+    make_candidates,
+)
+from forebay.integrations.moving_in.redis_side import SourceRedis
+from forebay.integrations.moving_in.rq import NO_RETRY, SYSTEM, RqTimes, parent_ids, read_job
 
 _JOB: Final = "rq:job:"
 _QUEUES: Final = "rq:queues"
@@ -19,7 +25,7 @@ _WORKERS: Final = "rq:workers"
 _NEVER: Final = 10**12  # seconds; a score may be infinite, and this is later than a job of ours can be
 
 
-class Place(NamedTuple):
+class RqPlace(NamedTuple):
     """An id in a list or a sorted set of a queue."""
 
     key: str
@@ -35,22 +41,22 @@ class RqSource:
 
     system: Final = SYSTEM
     default_policy: Final = NO_RETRY
-    tells_copies: Final = False
+    distinguishes_copies: Final = False
 
-    def __init__(self, side: RedisSide, *, only: Sequence[str] = (), trust_pickle: bool = False) -> None:
-        self._side = side
+    def __init__(self, server: SourceRedis, *, only: Sequence[str] = (), trust_pickle: bool = False) -> None:
+        self._server = server
         self._only = tuple(only)
         self._trust_pickle = trust_pickle
         self._removed: dict[str, int] = {}
 
     def busy(self) -> str:
-        with self._side.asked() as client:
+        with self._server.use_client() as client:
             names = sorted(each.decode() for each in client.smembers(_WORKERS))
             alive = [name.rpartition(":")[2] for name in names if client.exists(name)]
         return f"workers of RQ: {', '.join(alive)}" if alive else ""
 
     def count(self) -> int:
-        with self._side.asked() as client:
+        with self._server.use_client() as client:
             pipe = client.pipeline(transaction=False)
             for queue in self._queues():
                 pipe.llen(_QUEUE + queue)
@@ -58,19 +64,19 @@ class RqSource:
                 pipe.zcard(_DEFERRED + queue)
             return sum(pipe.execute())
 
-    def pages(self) -> Iterator[Sequence[Found]]:
+    def pages(self) -> Iterator[Sequence[FoundJob]]:
         for queue in self._queues():
-            yield from self._listed(queue)
+            yield from self._queue_pages(queue)
         for queue in self._queues():
-            yield from self._scheduled(queue)
-        yield from self._deferred()
+            yield from self._scheduled_pages(queue)
+        yield from self._deferred_pages()
 
-    def begun(self, found: Sequence[Found]) -> list[Begun | None]:
-        return as_found(found)
+    def prepare(self, found: Sequence[FoundJob]) -> list[ImportCandidate | None]:
+        return make_candidates(found)
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
-        named = [place for place in places if isinstance(place, Place)]
-        with self._side.asked() as client:
+        named = [place for place in places if isinstance(place, RqPlace)]
+        with self._server.use_client() as client:
             pipe = client.pipeline(transaction=False)
             for place in named:
                 if place.key.startswith(_QUEUE):
@@ -89,29 +95,29 @@ class RqSource:
         return done
 
     def close(self) -> None:
-        self._side.close()
+        self._server.close()
 
     def _queues(self) -> tuple[str, ...]:
         if self._only:
             return self._only
-        with self._side.asked() as client:
+        with self._server.use_client() as client:
             return tuple(sorted(each.decode().removeprefix(_QUEUE) for each in client.smembers(_QUEUES)))
 
-    def _listed(self, queue: str) -> Iterator[list[Found]]:
+    def _queue_pages(self, queue: str) -> Iterator[list[FoundJob]]:
         for ids in self._id_pages(_QUEUE + queue):
-            yield self._found(_QUEUE + queue, queue, ids)
+            yield self._load_page(_QUEUE + queue, queue, ids)
 
-    def _scheduled(self, queue: str) -> Iterator[list[Found]]:
+    def _scheduled_pages(self, queue: str) -> Iterator[list[FoundJob]]:
         key = _SCHEDULED + queue
         for ids in self._id_pages(key):
-            with self._side.asked() as client:
+            with self._server.use_client() as client:
                 scores = client.zmscore(key, ids)
             due = {
                 each: int(min(max(score, 0), _NEVER) * 1_000)
                 for each, score in zip(ids, scores, strict=True)
                 if score is not None
             }
-            yield self._found(key, queue, ids, due=due)
+            yield self._load_page(key, queue, ids, due=due)
 
     def _id_pages(self, key: str) -> Iterator[list[str]]:
         """Ids of a list or a sorted set, in order; between two pages some of them may have been removed."""
@@ -119,42 +125,49 @@ class RqSource:
         self._removed[key] = 0
         while True:
             first = seen - self._removed[key]
-            with self._side.asked() as client:
+            with self._server.use_client() as client:
                 read = client.lrange if key.startswith(_QUEUE) else client.zrange
-                ids = [each.decode(errors="replace") for each in read(key, first, first + AT_ONCE - 1)]
+                ids = [each.decode(errors="replace") for each in read(key, first, first + PAGE_SIZE - 1)]
             if not ids:
                 return
             seen += len(ids)
             yield ids
 
-    def _deferred(self) -> Iterator[list[Found]]:
+    def _deferred_pages(self) -> Iterator[list[FoundJob]]:
         """In waves, so that each comes after those it depends on."""
-        waits: dict[str, Place] = {}
+        waits: dict[str, RqPlace] = {}
         for queue in self._queues():
-            with self._side.asked() as client:
+            with self._server.use_client() as client:
                 ids = [each.decode(errors="replace") for each in client.zrange(_DEFERRED + queue, 0, -1)]
-            waits |= {each: Place(_DEFERRED + queue, each) for each in ids}
-        fields = self._hashes(list(waits))
+            waits |= {each: RqPlace(_DEFERRED + queue, each) for each in ids}
+        fields = self._load_hashes(list(waits))
         parents = {each: _parents(fields[each]) for each in waits}
         while waits:
             free = [each for each in waits if not any(parent in waits for parent in parents[each])]
             # A ring of them waits for ever, there and here: the importer will say so.
             wave = [(each, waits.pop(each)) for each in free or list(waits)]
             yield [
-                Found(place, self._read(each, fields[each], place.queue, parents=self._states(parents[each])))
+                FoundJob(
+                    place,
+                    self._parse_job(
+                        each, fields[each], place.queue, parents=self._load_states(parents[each])
+                    ),
+                )
                 for each, place in wave
             ]
 
-    def _found(
+    def _load_page(
         self, key: str, queue: str, ids: Sequence[str], *, due: Mapping[str, int] | None = None
-    ) -> list[Found]:
-        fields = self._hashes(ids)
+    ) -> list[FoundJob]:
+        fields = self._load_hashes(ids)
         return [
-            Found(Place(key, each), self._read(each, fields[each], queue, run_at=(due or {}).get(each)))
+            FoundJob(
+                RqPlace(key, each), self._parse_job(each, fields[each], queue, run_at=(due or {}).get(each))
+            )
             for each in ids
         ]
 
-    def _read(
+    def _parse_job(
         self,
         job_id: str,
         fields: Mapping[str, bytes],
@@ -163,17 +176,17 @@ class RqSource:
         run_at: int | None = None,
         parents: Mapping[str, str | None] | None = None,
     ) -> Any:
-        times = Times(run_at, self._expiry(job_id) if fields.get("ttl") else None)
+        times = RqTimes(run_at, self._load_expiry(job_id) if fields.get("ttl") else None)
         return read_job(job_id, fields, queue, trust_pickle=self._trust_pickle, times=times, parents=parents)
 
-    def _expiry(self, job_id: str) -> int | None:
-        with self._side.asked() as client:
+    def _load_expiry(self, job_id: str) -> int | None:
+        with self._server.use_client() as client:
             left = client.pttl(_JOB + job_id)
             seconds, micros = client.time()
         return int(seconds * 1_000 + micros // 1_000 + left) if left > 0 else None
 
-    def _hashes(self, ids: Sequence[str]) -> dict[str, dict[str, bytes]]:
-        with self._side.asked() as client:
+    def _load_hashes(self, ids: Sequence[str]) -> dict[str, dict[str, bytes]]:
+        with self._server.use_client() as client:
             pipe = client.pipeline(transaction=False)
             for each in ids:
                 pipe.hgetall(_JOB + each)
@@ -183,8 +196,8 @@ class RqSource:
             for each, answer in zip(ids, answers, strict=True)
         }
 
-    def _states(self, ids: Sequence[str]) -> dict[str, str | None]:
-        with self._side.asked() as client:
+    def _load_states(self, ids: Sequence[str]) -> dict[str, str | None]:
+        with self._server.use_client() as client:
             states = [client.hget(_JOB + each, "status") for each in ids]
         return {
             each: None if state is None else state.decode() for each, state in zip(ids, states, strict=True)
@@ -194,7 +207,7 @@ class RqSource:
 def _parents(fields: Mapping[str, bytes]) -> list[str]:
     try:
         return parent_ids(fields)
-    except Unreadable:
+    except UnreadableMessage:
         return []  # reading the job says so once more, and leaves it
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-Told = TypeVar("Told")
+RecorderT = TypeVar("RecorderT")
 
 
-class Around(Generic[Told]):
+class Delegate(Generic[RecorderT]):
     """Passes on whatever it does not do itself."""
 
-    def __init__(self, inner: Any, told: Told) -> None:
+    def __init__(self, inner: Any, recorder: RecorderT) -> None:
         self._inner = inner
-        self._told = told
+        self._recorder = recorder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -10,7 +10,7 @@ from threading import Lock
 from forebay.interrupts import uninterrupted
 
 
-class Harmless:
+class SafeCalls:
     """Lets nothing through that is raised within it, and logs the first of it. Any thread may use it.
 
     That code takes locks of its own (a span processor, an instrument), so it is not interrupted either.
@@ -20,7 +20,7 @@ class Harmless:
         self._logger = logger
         self._message = message
         self._lock = Lock()
-        self._is_told = False
+        self._is_logged = False
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -33,5 +33,5 @@ class Harmless:
 
     def _is_first(self) -> bool:
         with uninterrupted, self._lock:
-            was_told, self._is_told = self._is_told, True
+            was_told, self._is_logged = self._is_logged, True
         return not was_told

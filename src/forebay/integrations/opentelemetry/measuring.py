@@ -22,30 +22,30 @@ from forebay.app.app import Forebay
 from forebay.clock import Clock
 from forebay.domain.job import Job, NewJob
 from forebay.domain.lifecycle import JobState
-from forebay.domain.metrics import MAX_SERIES, Happened, happened
+from forebay.domain.metrics import MAX_SERIES, MetricEvent, metric_events
 from forebay.domain.query import Counts
-from forebay.domain.schedule import FiringStatus
-from forebay.domain.worker import Pulse, WorkerInfo
+from forebay.domain.schedule import ScheduleRunStatus
+from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.errors import ConfigError, StoreError
-from forebay.integrations.opentelemetry.around import Around
-from forebay.integrations.opentelemetry.harmless import Harmless
+from forebay.integrations.opentelemetry.around import Delegate
+from forebay.integrations.opentelemetry.harmless import SafeCalls
 from forebay.interrupts import uninterrupted
-from forebay.stores.protocol import Engine, Reader, Receipt, Store
-from forebay.stores.scheduling import Fired
-from forebay.telemetry.observing import End
+from forebay.stores.protocol import Engine, InsertResult, Reader, Store
+from forebay.stores.scheduling import FireResult
+from forebay.telemetry.observing import SettledAttempt
 
 if TYPE_CHECKING:
-    from forebay.domain.firing import Move
+    from forebay.domain.firing import ScheduleAdvance
 
 # As the conventions for messaging have them, and further ones for jobs that take long.
 BOUNDARIES: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 LONG_BOUNDARIES: Final = (*BOUNDARIES, 30, 60, 300, 900, 3_600)
 # Whoever collects more often than that is told what was seen the last time.
-LOOK_SECONDS: Final = 10.0
+REFRESH_SECONDS: Final = 10.0
 MAX_ERROR_TYPES: Final = 100
 MAX_ERROR_TYPE: Final = 100
 OTHER: Final = "_OTHER"  # what the conventions call the rest
-SHOWN: Final = (
+SHOWN_STATES: Final = (
     JobState.SCHEDULED,
     JobState.BLOCKED,
     JobState.PENDING,
@@ -68,14 +68,14 @@ def measure(app: Forebay, meter_provider: otel.MeterProvider | None = None, *, g
     meter = otel.get_meter("forebay", meter_provider=meter_provider)
     instruments = Instruments(meter)
     engine = cast(Engine, MeasuredEngine(app.engine, instruments, app.clock))
-    app.client.pass_through(engine)
+    app.client.wrap_engine(engine)
     app.engine = engine
     app.registry.hooks.observers.add(instruments)
     if gauges:
         Gauges(meter, app)
 
 
-class _Names:
+class _AttributeSets:
     """The attributes of series. Their number is bounded, since each is kept until the program ends: of too
     many tasks, or types of errors, the later ones are one."""
 
@@ -86,9 +86,9 @@ class _Names:
 
     def series(self, queue: str, task: str) -> Attributes:
         found = self._series.get((queue, task))
-        return self._added(queue, task) if found is None else found
+        return self._add_series(queue, task) if found is None else found
 
-    def _added(self, queue: str, task: str) -> Attributes:
+    def _add_series(self, queue: str, task: str) -> Attributes:
         with uninterrupted, self._lock:
             task = task if len(self._series) < MAX_SERIES else OTHER
             made = {
@@ -112,8 +112,8 @@ class Instruments:
     """What one program counts and times; an observer of its workers and consumers. Any thread may use it."""
 
     def __init__(self, meter: Meter) -> None:
-        self._names = _Names()
-        self._harmless = Harmless(logger, "metrics of jobs are lost; this is said once")
+        self._attribute_sets = _AttributeSets()
+        self._safe_calls = SafeCalls(logger, "metrics of jobs are lost; this is said once")
         self._sent = _counter(meter, "messaging.client.sent.messages", "{message}", "Jobs enqueued.")
         self._sending = _histogram(
             meter, "messaging.client.operation.duration", BOUNDARIES, "Calls of the store that enqueue."
@@ -131,27 +131,29 @@ class Instruments:
 
     # Enqueue
 
-    def sent(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt], seconds: float) -> None:
+    def on_enqueued(self, jobs: Sequence[NewJob], receipts: Sequence[InsertResult], seconds: float) -> None:
         """These were answered like this, by a call that took so long."""
-        with self._harmless():
+        with self._safe_calls():
             tallies: Tallies[tuple[str, str, str]] = Tallies()
             for job, receipt in zip(jobs, receipts, strict=True):
                 if receipt.error is not None:
-                    tallies[job.queue, job.task, self._names.error(type(receipt.error).__qualname__)] += 1
+                    tallies[
+                        job.queue, job.task, self._attribute_sets.error(type(receipt.error).__qualname__)
+                    ] += 1
                 elif receipt.is_new:  # a key that is taken is answered by the job that holds it
                     tallies[job.queue, job.task, ""] += 1
             self._count_sent(tallies)
             self._time_sending(jobs, seconds)
 
-    def unsent(self, jobs: Sequence[NewJob], error: BaseException, seconds: float) -> None:
+    def on_enqueue_failed(self, jobs: Sequence[NewJob], error: BaseException, seconds: float) -> None:
         """None of these was stored, as far as anybody knows."""
-        with self._harmless():
-            kind = self._names.error(type(error).__qualname__)
+        with self._safe_calls():
+            kind = self._attribute_sets.error(type(error).__qualname__)
             self._count_sent(Tallies((job.queue, job.task, kind) for job in jobs))
             self._time_sending(jobs, seconds, kind)
 
-    def _count_sent(self, tallies: Mapping[tuple[str, str, str], int]) -> None:
-        for (queue, task, error), count in tallies.items():
+    def _count_sent(self, counts: Mapping[tuple[str, str, str], int]) -> None:
+        for (queue, task, error), count in counts.items():
             self._sent.add(count, self._operation(queue, task, "enqueue", "send", error))
 
     def _time_sending(self, jobs: Sequence[NewJob], seconds: float, error: str = "") -> None:
@@ -159,34 +161,36 @@ class Instruments:
         for queue, task in {(job.queue, job.task) for job in jobs}:
             self._sending.record(seconds, self._operation(queue, task, "enqueue", "send", error))
 
-    def fired(self, moves: Sequence[Move], answers: Sequence[Fired]) -> None:
+    def on_fired(self, moves: Sequence[ScheduleAdvance], answers: Sequence[FireResult]) -> None:
         """Schedules have made jobs."""
-        with self._harmless():
+        with self._safe_calls():
             tallies: Tallies[tuple[str, str, str]] = Tallies()
             for move, answer in zip(moves, answers, strict=True):
-                enqueued = {one.at for one in answer.firings if one.status is FiringStatus.ENQUEUED}
-                tallies.update((run.job.queue, run.job.task, "") for run in move.runs if run.at in enqueued)
+                enqueued = {one.planned_at for one in answer.runs if one.status is ScheduleRunStatus.ENQUEUED}
+                tallies.update(
+                    (run.job.queue, run.job.task, "") for run in move.runs if run.planned_at in enqueued
+                )
             self._count_sent(tallies)
 
     # Claim, run, settle
 
-    def claimed(self, jobs: Sequence[Job]) -> None:
-        with self._harmless():
+    def on_claimed(self, jobs: Sequence[Job]) -> None:
+        with self._safe_calls():
             for (queue, task), count in Tallies((job.queue, job.task) for job in jobs).items():
                 self._consumed.add(count, self._operation(queue, task, "claim", "receive"))
             for job in jobs:
                 due_at = max(job.run_at, job.ready_at)
                 waited = max(0, (job.started_at or due_at) - due_at) / 1_000
-                self._waiting.record(waited, self._names.series(job.queue, job.task))
+                self._waiting.record(waited, self._attribute_sets.series(job.queue, job.task))
 
-    def ended(self, ends: Sequence[End]) -> None:
-        with self._harmless():
+    def on_settled(self, ends: Sequence[SettledAttempt]) -> None:
+        with self._safe_calls():
             settled: Tallies[tuple[str, ...]] = Tallies()
             retried: Tallies[tuple[str, str]] = Tallies()
             for job, end, seconds in ends:
-                error = self._names.error(end.error.type) if end.error is not None else ""
-                settled[job.queue, job.task, end.ending, end.state, error] += 1
-                if Happened.RETRIED in happened(end.ending, end.state):
+                error = self._attribute_sets.error(end.error.type) if end.error is not None else ""
+                settled[job.queue, job.task, end.outcome, end.state, error] += 1
+                if MetricEvent.RETRIED in metric_events(end.outcome, end.state):
                     retried[job.queue, job.task] += 1
                 if seconds is not None:
                     how = self._operation(job.queue, job.task, "run", "process", error)
@@ -195,21 +199,21 @@ class Instruments:
                     self._count_sent(Tallies((one.queue, one.task, "") for one in end.follow_ups))
             self._count_settled(settled)
             for (queue, task), count in retried.items():
-                self._retried.add(count, self._names.series(queue, task))
+                self._retried.add(count, self._attribute_sets.series(queue, task))
 
-    def _count_settled(self, tallies: Mapping[tuple[str, ...], int]) -> None:
-        for (queue, task, ending, state, error), count in tallies.items():
+    def _count_settled(self, counts: Mapping[tuple[str, ...], int]) -> None:
+        for (queue, task, ending, state, error), count in counts.items():
             how = self._operation(queue, task, "settle", "settle", error)
             self._settled.add(count, {**how, "forebay.ending": ending, "forebay.state": state})
 
-    def lost(self, jobs: Sequence[Job]) -> None:
-        with self._harmless():
+    def on_lease_lost(self, jobs: Sequence[Job]) -> None:
+        with self._safe_calls():
             for (queue, task), count in Tallies((job.queue, job.task) for job in jobs).items():
-                self._lost.add(count, self._names.series(queue, task))
+                self._lost.add(count, self._attribute_sets.series(queue, task))
 
     def _operation(self, queue: str, task: str, name: str, kind: str, error: str = "") -> Attributes:
         own = {"messaging.operation.name": name, "messaging.operation.type": kind}
-        return {**self._names.series(queue, task), **own, **({"error.type": error} if error else {})}
+        return {**self._attribute_sets.series(queue, task), **own, **({"error.type": error} if error else {})}
 
 
 class Gauges:
@@ -218,8 +222,8 @@ class Gauges:
     def __init__(self, meter: Meter, app: Forebay) -> None:
         self._app = app
         self._lock = Lock()
-        self._seen: tuple[dict[str, Counts], Tallies[str]] | None = None
-        self._look_at = 0.0
+        self._snapshot: tuple[dict[str, Counts], Tallies[str]] | None = None
+        self._refresh_at = 0.0
         meter.create_observable_gauge(
             "forebay.queue.jobs", [self._jobs], "{job}", "Jobs in the store, by queue and state."
         )
@@ -228,7 +232,7 @@ class Gauges:
         )
 
     def _jobs(self, _: CallbackOptions) -> Iterable[Observation]:
-        queues, _workers = self._look() or ({}, None)
+        queues, _workers = self._refresh() or ({}, None)
         return [
             Observation(
                 getattr(counts, state),
@@ -239,31 +243,31 @@ class Gauges:
                 },
             )
             for queue, counts in sorted(queues.items())[:MAX_SERIES]
-            for state in SHOWN
+            for state in SHOWN_STATES
         ]
 
     def _workers(self, _: CallbackOptions) -> Iterable[Observation]:
-        _queues, workers = self._look() or (None, {})
+        _queues, workers = self._refresh() or (None, {})
         return [Observation(count, {"forebay.state": state}) for state, count in workers.items()]
 
-    def _look(self) -> tuple[dict[str, Counts], Tallies[str]] | None:
+    def _refresh(self) -> tuple[dict[str, Counts], Tallies[str]] | None:
         """What the store says; nothing while it cannot be asked."""
         with uninterrupted, self._lock:
             now = self._app.clock.monotonic()
-            if now < self._look_at:
-                return self._seen
-            self._look_at, self._seen = now + LOOK_SECONDS, None
+            if now < self._refresh_at:
+                return self._snapshot
+            self._refresh_at, self._snapshot = now + REFRESH_SECONDS, None
             try:
-                self._seen = self._app.client.read(_looked)
+                self._snapshot = self._app.client.read(_load_snapshot)
             except StoreError as exc:
                 # No warning: whoever needs the store says so, and at the end of a program it is closed.
                 logger.info("jobs and workers cannot be counted now: %s", exc)
-            return self._seen
+            return self._snapshot
 
 
-def _looked(reader: Reader) -> tuple[dict[str, Counts], Tallies[str]]:
+def _load_snapshot(reader: Reader) -> tuple[dict[str, Counts], Tallies[str]]:
     now, workers = reader.now(), reader.workers()
-    alive = Tallies(_state(one) for one in workers if one.pulse(now) is not Pulse.DEAD)
+    alive = Tallies(_state(one) for one in workers if one.heartbeat_status(now) is not HeartbeatStatus.DEAD)
     return {str(queue): counts for queue, counts in reader.counts().items()}, alive
 
 
@@ -271,7 +275,7 @@ def _state(worker: WorkerInfo) -> str:
     return worker.state.value
 
 
-class MeasuredEngine(Around[Instruments]):
+class MeasuredEngine(Delegate[Instruments]):
     """Opens handles that count what is enqueued."""
 
     is_measured = True
@@ -281,50 +285,50 @@ class MeasuredEngine(Around[Instruments]):
         self._clock = clock
 
     def store(self) -> Store:
-        return cast(Store, MeasuredStore(self._inner.store(), self._told, self._clock))
+        return cast(Store, MeasuredStore(self._inner.store(), self._recorder, self._clock))
 
-    def insert_within(self, connection: object, jobs: Sequence[NewJob], **options: Any) -> list[Receipt]:
-        with _timed(self._told, self._clock, jobs) as tell:
-            return tell(self._inner.insert_within(connection, jobs, **options))
+    def insert_tx(self, connection: object, jobs: Sequence[NewJob], **options: Any) -> list[InsertResult]:
+        with _time_insert(self._recorder, self._clock, jobs) as tell:
+            return tell(self._inner.insert_tx(connection, jobs, **options))
 
-    async def insert_within_async(
+    async def insert_tx_async(
         self, connection: object, jobs: Sequence[NewJob], **options: Any
-    ) -> list[Receipt]:
-        with _timed(self._told, self._clock, jobs) as tell:
-            return tell(await self._inner.insert_within_async(connection, jobs, **options))
+    ) -> list[InsertResult]:
+        with _time_insert(self._recorder, self._clock, jobs) as tell:
+            return tell(await self._inner.insert_tx_async(connection, jobs, **options))
 
 
-class MeasuredStore(Around[Instruments]):
+class MeasuredStore(Delegate[Instruments]):
     """The write side: what was enqueued. Workers and consumers tell of the rest."""
 
     def __init__(self, inner: Any, instruments: Instruments, clock: Clock) -> None:
         super().__init__(inner, instruments)
         self._clock = clock
 
-    def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[Receipt]:
-        with _timed(self._told, self._clock, jobs) as tell:
+    def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[InsertResult]:
+        with _time_insert(self._recorder, self._clock, jobs) as tell:
             return tell(self._inner.insert(jobs, **options))
 
-    def fire(self, moves: Sequence[Move]) -> list[Fired]:
-        answers: list[Fired] = self._inner.fire(moves)
-        self._told.fired(moves, answers)
+    def fire_schedules(self, moves: Sequence[ScheduleAdvance]) -> list[FireResult]:
+        answers: list[FireResult] = self._inner.fire_schedules(moves)
+        self._recorder.on_fired(moves, answers)
         return answers
 
 
 @contextmanager
-def _timed(
-    told: Instruments, clock: Clock, jobs: Sequence[NewJob]
-) -> Iterator[Callable[[list[Receipt]], list[Receipt]]]:
+def _time_insert(
+    instruments: Instruments, clock: Clock, jobs: Sequence[NewJob]
+) -> Iterator[Callable[[list[InsertResult]], list[InsertResult]]]:
     began = clock.monotonic()
 
-    def tell(receipts: list[Receipt]) -> list[Receipt]:
-        told.sent(jobs, receipts, clock.monotonic() - began)
+    def tell(receipts: list[InsertResult]) -> list[InsertResult]:
+        instruments.on_enqueued(jobs, receipts, clock.monotonic() - began)
         return receipts
 
     try:
         yield tell
     except Exception as exc:
-        told.unsent(jobs, exc, clock.monotonic() - began)
+        instruments.on_enqueue_failed(jobs, exc, clock.monotonic() - began)
         raise
 
 

@@ -27,19 +27,19 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from forebay.app.app import Forebay
 from forebay.app.context import JobContext
 from forebay.clock import SystemClock
-from forebay.domain.job import Job, JobId, Need, NewJob, WorkerId
+from forebay.domain.job import Dependency, Job, JobId, NewJob, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.settlement import Settlement
 from forebay.errors import Cancel, ConfigError, InvalidJob, Snooze
-from forebay.integrations.opentelemetry.around import Around
-from forebay.integrations.opentelemetry.harmless import Harmless
+from forebay.integrations.opentelemetry.around import Delegate
+from forebay.integrations.opentelemetry.harmless import SafeCalls
 from forebay.interrupts import uninterrupted
-from forebay.stores.protocol import Engine, Exchange, Receipt, Refusal, Store
+from forebay.stores.protocol import Engine, InsertResult, LeaseRefusal, SettleAndClaimResult, Store
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 # How many jobs are remembered at most: being enqueued, running, and for others that may depend on them.
-MOST_KNOWN: Final = 10_000
+MAX_KNOWN: Final = 10_000
 _NS: Final = 1_000_000
 _CLOCK: Final = SystemClock()
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
@@ -54,49 +54,51 @@ def trace(app: Forebay, tracer_provider: otel.TracerProvider | None = None) -> N
     """Make spans of all that this app enqueues and runs; of what it has enqueued before, only of its runs."""
     if getattr(app.engine, "is_traced", False):
         raise ConfigError("this app is traced already")
-    tracing = Tracing(otel.get_tracer("forebay", tracer_provider=tracer_provider))
+    tracing = JobTracer(otel.get_tracer("forebay", tracer_provider=tracer_provider))
     engine = cast(Engine, TracedEngine(app.engine, tracing))
-    app.client.pass_through(engine, tracing.stamped)
+    app.client.wrap_engine(engine, tracing.start_enqueue_spans)
     app.engine = engine
-    app.middleware(tracing.running)
+    app.middleware(tracing.trace_run)
 
 
-class _Recent(Generic[K, V]):
+class _RecentMap(Generic[K, V]):
     """What was put in last. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._found: OrderedDict[K, V] = OrderedDict()
+        self._values: OrderedDict[K, V] = OrderedDict()
 
     def put(self, key: K, value: V) -> None:
         with uninterrupted, self._lock:
-            self._found[key] = value
-            if len(self._found) > MOST_KNOWN:
-                self._found.popitem(last=False)
+            self._values[key] = value
+            if len(self._values) > MAX_KNOWN:
+                self._values.popitem(last=False)
 
     def get(self, key: K) -> V | None:
         with uninterrupted, self._lock:
-            return self._found.get(key)
+            return self._values.get(key)
 
     def pop(self, key: K) -> V | None:
         with uninterrupted, self._lock:
-            return self._found.pop(key, None)
+            return self._values.pop(key, None)
 
 
-class Tracing:
+class JobTracer:
     """The spans of one program."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._enqueuing: _Recent[str, Span] = _Recent()  # by traceparent, until the store has answered
-        self._enqueued: _Recent[JobId, SpanContext] = _Recent()
-        self._attempts: _Recent[JobId, SpanContext] = _Recent()  # the newest claim
-        self._claimed: _Recent[Lease, SpanContext] = _Recent()
-        self._harmless = Harmless(logger, "spans of jobs are lost; this is said once")
+        self._enqueuing: _RecentMap[str, Span] = _RecentMap()  # by traceparent, until the store has answered
+        self._enqueued: _RecentMap[JobId, SpanContext] = _RecentMap()
+        self._attempts: _RecentMap[JobId, SpanContext] = _RecentMap()  # the newest claim
+        self._claimed: _RecentMap[Lease, SpanContext] = _RecentMap()
+        self._safe_calls = SafeCalls(logger, "spans of jobs are lost; this is said once")
 
     # Enqueue
 
-    def stamped(self, jobs: Sequence[NewJob], within: Context | None = None) -> list[NewJob]:
+    def start_enqueue_spans(
+        self, jobs: Sequence[NewJob], parent_context: Context | None = None
+    ) -> list[NewJob]:
         """The jobs with the contexts of spans that begin now; `stored` or `refused` ends them. One that has a
         context is left as it is."""
         made: list[NewJob] = []
@@ -104,34 +106,40 @@ class Tracing:
         for job in jobs:
             carrying, context = job, None
             if TRACEPARENT not in job.metadata:
-                with self._harmless():
-                    span = self._begun(job, self._parents(job.depends_on, contexts), within)
+                with self._safe_calls():
+                    span = self._start_enqueue_span(
+                        job, self._parent_contexts(job.depends_on, contexts), parent_context
+                    )
                     context = span.get_span_context()
-                    carrying = self._carrying(job, span)
+                    carrying = self._inject_context(job, span)
             made.append(carrying)
             contexts.append(context)
         return made
 
-    def _begun(self, job: NewJob, parents: Sequence[SpanContext], within: Context | None) -> Span:
+    def _start_enqueue_span(
+        self, job: NewJob, parents: Sequence[SpanContext], parent_context: Context | None
+    ) -> Span:
         return self._tracer.start_span(
             f"enqueue {job.task}",
-            context=_below(parents[0]) if parents else within,
+            context=_child_context(parents[0]) if parents else parent_context,
             kind=SpanKind.PRODUCER,
-            links=[Link(parent) for parent in (*parents[1:], *(_caller() if parents else ()))],
+            links=[Link(parent) for parent in (*parents[1:], *(_caller_contexts() if parents else ()))],
             attributes={"forebay.task": job.task, "forebay.queue": job.queue},
         )
 
-    def _parents(self, needs: Sequence[Need], before: Sequence[SpanContext | None]) -> list[SpanContext]:
+    def _parent_contexts(
+        self, dependencies: Sequence[Dependency], before: Sequence[SpanContext | None]
+    ) -> list[SpanContext]:
         """The contexts of those that a job depends on, as far as they are known here."""
         found = []
-        for need in needs:
+        for need in dependencies:
             if isinstance(need.parent, int):
                 found.append(before[-need.parent] if 0 < need.parent <= len(before) else None)
             else:
                 found.append(self._enqueued.get(need.parent))
         return [one for one in found if one is not None and one.is_valid]
 
-    def _carrying(self, job: NewJob, span: Span) -> NewJob:
+    def _inject_context(self, job: NewJob, span: Span) -> NewJob:
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier, otel.set_span_in_context(span))
         if TRACEPARENT not in carrier:
@@ -144,39 +152,39 @@ class Tracing:
         self._enqueuing.put(carrier[TRACEPARENT], span)
         return carrying
 
-    def stored(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
+    def end_enqueue_spans(self, jobs: Sequence[NewJob], receipts: Sequence[InsertResult]) -> None:
         """These have been answered like this."""
         for job, receipt in zip(jobs, receipts, strict=True):
             span = self._enqueuing.pop(_traceparent(job.metadata))
             if span is None:
                 continue
-            with self._harmless():
+            with self._safe_calls():
                 if receipt.error is not None:
-                    _failed(span, receipt.error)
+                    _mark_failed(span, receipt.error)
                 elif receipt.id is not None:
                     span.set_attributes({"forebay.job_id": receipt.id, "forebay.is_new": receipt.is_new})
                     self._enqueued.put(receipt.id, span.get_span_context())
                 span.end()
 
-    def refused(self, jobs: Sequence[NewJob], error: BaseException) -> None:
+    def fail_enqueue_spans(self, jobs: Sequence[NewJob], error: BaseException) -> None:
         """None of these was stored, as far as anybody knows."""
         for job in jobs:
             span = self._enqueuing.pop(_traceparent(job.metadata))
             if span is not None:
-                with self._harmless():
-                    _failed(span, error)
+                with self._safe_calls():
+                    _mark_failed(span, error)
                     span.end()
 
     # Claim, run, settle
 
-    def claimed(self, jobs: Sequence[Job], began_ns: int) -> None:
+    def on_claimed(self, jobs: Sequence[Job], began_ns: int) -> None:
         """These were claimed by a call that began then."""
         for job in jobs:
-            with self._harmless():
+            with self._safe_calls():
                 earlier = self._attempts.get(job.id)
                 span = self._tracer.start_span(
                     f"claim {job.queue}",
-                    context=_extracted(job.metadata),
+                    context=_extract_context(job.metadata),
                     kind=SpanKind.CONSUMER,
                     links=[Link(earlier)] if earlier is not None else [],
                     attributes=_attributes(job),
@@ -186,25 +194,25 @@ class Tracing:
                 self._claimed.put(Lease(job.id, job.attempt), span.get_span_context())
                 span.end()
 
-    def swept(self, jobs: Sequence[Job]) -> None:
+    def on_swept(self, jobs: Sequence[Job]) -> None:
         """These were taken over from somebody who is gone, and are about to be settled."""
         for job in jobs:
-            with self._harmless():
-                brought = otel.get_current_span(_extracted(job.metadata)).get_span_context()
+            with self._safe_calls():
+                brought = otel.get_current_span(_extract_context(job.metadata)).get_span_context()
                 if brought.is_valid:
                     self._claimed.put(Lease(job.id, job.attempt), brought)
 
     @contextmanager
-    def running(self, context: JobContext) -> Iterator[None]:
+    def trace_run(self, context: JobContext) -> Iterator[None]:
         """Middleware: the run of a job; what it enqueues hangs below it."""
         job = context.job
         span = token = None
-        with self._harmless():
+        with self._safe_calls():
             claim = self._claimed.get(Lease(job.id, job.attempt))
             span = self._tracer.start_span(
                 f"run {job.task}",
                 # An isolated process has not claimed it, and knows what the job has brought.
-                context=_below(claim) if claim is not None else _extracted(job.metadata),
+                context=_child_context(claim) if claim is not None else _extract_context(job.metadata),
                 attributes=_attributes(job),
             )
             token = attach(otel.set_span_in_context(span))
@@ -214,45 +222,45 @@ class Tracing:
             raise
         except BaseException as exc:
             if span is not None:
-                with self._harmless():
-                    _failed(span, exc)
+                with self._safe_calls():
+                    _mark_failed(span, exc)
             raise
         finally:
-            with self._harmless():
+            with self._safe_calls():
                 if token is not None:
                     detach(token)
                 if span is not None:
                     span.end()
 
-    def following(self, end: Settlement) -> Settlement:
+    def trace_follow_ups(self, end: Settlement) -> Settlement:
         """A settlement whose follow-ups hang below the claim of their parent."""
         if not end.follow_ups:
             return end
         made = end
-        with self._harmless():
+        with self._safe_calls():
             claim = self._claimed.get(Lease(end.job_id, end.attempt))
-            within = _below(claim) if claim is not None else None
-            made = replace(end, follow_ups=tuple(self.stamped(end.follow_ups, within)))
+            within = _child_context(claim) if claim is not None else None
+            made = replace(end, follow_ups=tuple(self.start_enqueue_spans(end.follow_ups, within)))
         return made
 
-    def settled(self, ends: Sequence[Settlement], refused: Sequence[Refusal], began_ns: int) -> None:
+    def on_settled(self, ends: Sequence[Settlement], refused: Sequence[LeaseRefusal], began_ns: int) -> None:
         """These were written, but for those that were refused."""
         lost = {one.lease: one.reason for one in refused}
         for end in ends:
-            with self._harmless():
-                self._settled(end, lost.get(Lease(end.job_id, end.attempt)), began_ns)
+            with self._safe_calls():
+                self._record_settlement(end, lost.get(Lease(end.job_id, end.attempt)), began_ns)
 
-    def _settled(self, end: Settlement, refused: str | None, began_ns: int) -> None:
+    def _record_settlement(self, end: Settlement, refused: str | None, began_ns: int) -> None:
         claim = self._claimed.pop(Lease(end.job_id, end.attempt))
         self._end_follow_ups(end, is_stored=refused is None)
         span = self._tracer.start_span(
             f"settle {end.state}",
-            context=Context() if claim is None else _below(claim),
+            context=Context() if claim is None else _child_context(claim),
             attributes={
                 "forebay.job_id": end.job_id,
                 "forebay.attempt": end.attempt,
                 "forebay.state": end.state,
-                "forebay.ending": end.ending,
+                "forebay.ending": end.outcome,
             },
             start_time=began_ns,
         )
@@ -269,60 +277,62 @@ class Tracing:
                 span.end()
 
 
-class TracedEngine(Around[Tracing]):
+class TracedEngine(Delegate[JobTracer]):
     """Opens handles that make spans, and ends those of jobs that go into callers' own transactions."""
 
     is_traced = True
 
     def store(self) -> Store:
-        return cast(Store, TracedStore(self._inner.store(), self._told))
+        return cast(Store, TracedStore(self._inner.store(), self._recorder))
 
-    def insert_within(self, connection: object, jobs: Sequence[NewJob], **options: Any) -> list[Receipt]:
-        with _ending(self._told, jobs) as tell:
-            return tell(self._inner.insert_within(connection, jobs, **options))
+    def insert_tx(self, connection: object, jobs: Sequence[NewJob], **options: Any) -> list[InsertResult]:
+        with _trace_insert(self._recorder, jobs) as tell:
+            return tell(self._inner.insert_tx(connection, jobs, **options))
 
-    async def insert_within_async(
+    async def insert_tx_async(
         self, connection: object, jobs: Sequence[NewJob], **options: Any
-    ) -> list[Receipt]:
-        with _ending(self._told, jobs) as tell:
-            return tell(await self._inner.insert_within_async(connection, jobs, **options))
+    ) -> list[InsertResult]:
+        with _trace_insert(self._recorder, jobs) as tell:
+            return tell(await self._inner.insert_tx_async(connection, jobs, **options))
 
 
-class TracedStore(Around[Tracing]):
+class TracedStore(Delegate[JobTracer]):
     """The write side: what was enqueued, claimed and settled."""
 
-    def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[Receipt]:
-        with _ending(self._told, jobs) as tell:
+    def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[InsertResult]:
+        with _trace_insert(self._recorder, jobs) as tell:
             return tell(self._inner.insert(jobs, **options))
 
-    def exchange(
+    def settle_and_claim(
         self, worker: WorkerId, settlements: Sequence[Settlement] = (), *args: Any, **kwargs: Any
-    ) -> Exchange:
+    ) -> SettleAndClaimResult:
         began_ns = _CLOCK.now_ms() * _NS
-        ends = [self._told.following(end) for end in settlements]
-        answer: Exchange = self._inner.exchange(worker, ends, *args, **kwargs)
+        ends = [self._recorder.trace_follow_ups(end) for end in settlements]
+        answer: SettleAndClaimResult = self._inner.settle_and_claim(worker, ends, *args, **kwargs)
         if ends:
-            self._told.settled(ends, answer.refused, began_ns)
-        if answer.jobs or answer.adopted:
-            self._told.claimed((*answer.jobs, *answer.adopted), began_ns)
+            self._recorder.on_settled(ends, answer.refused, began_ns)
+        if answer.jobs or answer.recovered:
+            self._recorder.on_claimed((*answer.jobs, *answer.recovered), began_ns)
         return answer
 
     def sweep(self, *args: Any, **kwargs: Any) -> list[Job]:
         jobs: list[Job] = self._inner.sweep(*args, **kwargs)
-        self._told.swept(jobs)
+        self._recorder.on_swept(jobs)
         return jobs
 
 
 @contextmanager
-def _ending(tracing: Tracing, jobs: Sequence[NewJob]) -> Iterator[Callable[[list[Receipt]], list[Receipt]]]:
-    def tell(receipts: list[Receipt]) -> list[Receipt]:
-        tracing.stored(jobs, receipts)
+def _trace_insert(
+    tracing: JobTracer, jobs: Sequence[NewJob]
+) -> Iterator[Callable[[list[InsertResult]], list[InsertResult]]]:
+    def tell(receipts: list[InsertResult]) -> list[InsertResult]:
+        tracing.end_enqueue_spans(jobs, receipts)
         return receipts
 
     try:
         yield tell
     except BaseException as exc:
-        tracing.refused(jobs, exc)
+        tracing.fail_enqueue_spans(jobs, exc)
         raise
 
 
@@ -343,22 +353,22 @@ def _traceparent(metadata: Mapping[str, Any]) -> str:
     return str(metadata.get(TRACEPARENT, ""))
 
 
-def _extracted(metadata: Mapping[str, Any]) -> Context:
+def _extract_context(metadata: Mapping[str, Any]) -> Context:
     """The context that a job has brought; an empty one if there is none, and never that of who claims."""
     carrier = {name: str(metadata[name]) for name in (TRACEPARENT, TRACESTATE) if name in metadata}
     return _PROPAGATOR.extract(carrier, Context())
 
 
-def _below(parent: SpanContext) -> Context:
+def _child_context(parent: SpanContext) -> Context:
     return otel.set_span_in_context(NonRecordingSpan(parent), Context())
 
 
-def _caller() -> list[SpanContext]:
+def _caller_contexts() -> list[SpanContext]:
     """The span in which somebody enqueues, if there is one."""
     context = otel.get_current_span().get_span_context()
     return [context] if context.is_valid else []
 
 
-def _failed(span: Span, error: BaseException) -> None:
+def _mark_failed(span: Span, error: BaseException) -> None:
     span.record_exception(error)
     span.set_status(StatusCode.ERROR, f"{type(error).__qualname__}: {error}")

@@ -16,19 +16,19 @@ from forebay.service.schema.alerting import (
     RuleRequest,
     TriggerRequest,
 )
-from forebay.service.schema.shared import Asked
+from forebay.service.schema.shared import RequestModel
 
 RuleId = Annotated[str, Meta(pattern=RULE_ID)]
 ChannelName = Annotated[str, Meta(pattern=CHANNEL_NAME)]
 AlertId = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")]
 
 
-class ListAlertsRequest(Asked, frozen=True, kw_only=True):
+class ListAlertsRequest(RequestModel, frozen=True, kw_only=True):
     """List alerts, newest first: those that nobody has acknowledged, unless something else is asked for."""
 
     severity: Severity | None = None
     acknowledged: bool = False
-    everything: bool = False
+    all: bool = False
     active: bool | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 50
 
@@ -37,19 +37,19 @@ class TriggerAlertRequest(TriggerRequest, frozen=True, kw_only=True):
     """Raise an alert by hand; it is active until somebody resolves it."""
 
 
-class AcknowledgeAlertRequest(Asked, frozen=True, kw_only=True):
+class AcknowledgeAlertRequest(RequestModel, frozen=True, kw_only=True):
     """Say that somebody has seen an alert."""
 
     id: AlertId
 
 
-class ResolveAlertRequest(Asked, frozen=True, kw_only=True):
+class ResolveAlertRequest(RequestModel, frozen=True, kw_only=True):
     """Say that an alert is over; if its condition still holds it comes again after the cooldown."""
 
     id: AlertId
 
 
-class ListAlertRulesRequest(Asked, frozen=True, kw_only=True):
+class ListAlertRulesRequest(RequestModel, frozen=True, kw_only=True):
     """List the rules of alerts, and the metrics that they can ask for."""
 
 
@@ -63,13 +63,13 @@ class SaveAlertRuleRequest(RuleRequest, frozen=True, kw_only=True):
     id: RuleId
 
 
-class RemoveAlertRuleRequest(Asked, frozen=True, kw_only=True):
+class RemoveAlertRuleRequest(RequestModel, frozen=True, kw_only=True):
     """Remove a rule of alerts; one that is always there is as it was at first."""
 
     id: RuleId
 
 
-class ListAlertChannelsRequest(Asked, frozen=True, kw_only=True):
+class ListAlertChannelsRequest(RequestModel, frozen=True, kw_only=True):
     """List who is told of alerts, without secrets."""
 
 
@@ -79,7 +79,7 @@ class SaveAlertChannelRequest(ChannelRequest, frozen=True, kw_only=True):
     name: ChannelName
 
 
-class RemoveAlertChannelRequest(Asked, frozen=True, kw_only=True):
+class RemoveAlertChannelRequest(RequestModel, frozen=True, kw_only=True):
     """Tell nobody by a channel any more."""
 
     name: ChannelName

@@ -22,29 +22,29 @@ from msgspec.structs import replace
 
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
 from forebay.service import problems
-from forebay.service.auth import Admits, bearer, request_id
+from forebay.service.auth import Authenticator, bearer_token, request_id
 from forebay.service.certificates import common_name
 from forebay.service.generated import forebay_pb2
-from forebay.service.grpc.forms import form_of, message_name
-from forebay.service.grpc.methods import SERVICES, Method
+from forebay.service.grpc.forms import mapping_of, message_name
+from forebay.service.grpc.methods import SERVICES, MethodSpec
 from forebay.service.operations.converter import BODY_SIZE, LARGE
-from forebay.service.operations.requests import Requests, Route
+from forebay.service.operations.requests import RequestRoute, RequestStats
 from forebay.service.operations.service import Service
-from forebay.service.operations.telling import made, problem_of
-from forebay.service.permitting.permit import Permit
-from forebay.service.rates import Allowance
-from forebay.service.request_log import RequestLine, name_in
-from forebay.service.schema.shared import Asked, Problem, Shape
-from forebay.service.schema.unreadable import Unreadable
+from forebay.service.operations.telling import make_problem, problem_of
+from forebay.service.permitting.permit import AuthorizedRequest
+from forebay.service.rates import RateAllowance
+from forebay.service.request_log import RequestLine, key_name_in
+from forebay.service.schema.shared import Problem, RequestModel, ResponseModel
+from forebay.service.schema.unreadable import InvalidRequest
 
 PACKAGE: Final = "forebay.v1"
 REQUEST_ID: Final = "x-request-id"
 # A wait ends so long before the deadline of its call that its answer arrives in time.
 MARGIN_SECONDS: Final = 0.25
-ARRIVES_WITHIN_SECONDS: Final = 30.0  # as over HTTP
+ARRIVAL_TIMEOUT_SECONDS: Final = 30.0  # as over HTTP
 # Clients take 8 KiB behind an answer; a character is up to twelve bytes of a status, and six of a problem.
-MOST_STATUS: Final = 200
-MOST_DETAIL: Final = 600
+MAX_STATUS_CHARS: Final = 200
+MAX_DETAIL_CHARS: Final = 600
 
 Metadata = list[tuple[str, str | bytes]]
 Handler = Callable[[Any, Any], Awaitable[Any]]
@@ -52,13 +52,13 @@ Handler = Callable[[Any, Any], Awaitable[Any]]
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Answering:
+class Servicer:
     """The handlers of all methods of one service."""
 
     def __init__(
         self,
         service: Service,
-        guard: Admits,
+        guard: Authenticator,
         *,
         reads_certificates: bool = False,
         logs_access: bool = False,
@@ -68,7 +68,7 @@ class Answering:
         self._reads_certificates = reads_certificates
         self._logs_access = logs_access
         self._routes = {
-            method: Route(f"/{PACKAGE}.{name}/{method.name}", "gRPC")
+            method: RequestRoute(f"/{PACKAGE}.{name}/{method.name}", "gRPC")
             for name, methods in SERVICES.items()
             for method in methods
         }
@@ -82,23 +82,23 @@ class Answering:
             for name, methods in SERVICES.items()
         ]
 
-    def _handler(self, method: Method) -> Any:
+    def _handler(self, method: MethodSpec) -> Any:
         if method.stream is not None:
             return grpc.stream_stream_rpc_method_handler(self._stream(method))
         return grpc.stream_unary_rpc_method_handler(self._unary(method))
 
-    def _unary(self, method: Method) -> Handler:
+    def _unary(self, method: MethodSpec) -> Handler:
         async def answer(_: Any, context: Any) -> bytes:
             told: Metadata = []
-            call = self._begun(method)
+            call = self._start_call(method)
             try:
-                permit = await self._admitted(context, told, call)
-                body = await message_of(context)
+                permit = await self._authorize(context, told, call)
+                body = await read_message(context)
                 with permit.caller.holding(len(body)) if len(body) > LARGE else nullcontext():
                     asked = await self._read(method, body, permit)
-                    request = within(method, asked, context.time_remaining())
+                    request = limit_wait(method, asked, context.time_remaining())
                     assert method.call is not None  # noqa: S101 - it has no stream
-                    answered = rendered(await method.call(permit, request))
+                    answered = render(await method.call(permit, request))
                 permit.caller.spend(answered)
             except Exception as exc:  # the request boundary: whatever it is, the caller is told
                 await self._refuse(context, exc, told, call)
@@ -109,19 +109,19 @@ class Answering:
 
         return answer
 
-    def _stream(self, method: Method) -> Handler:
+    def _stream(self, method: MethodSpec) -> Handler:
         async def answer(_: Any, context: Any) -> None:
             told: Metadata = []
-            call = self._begun(method)
+            call = self._start_call(method)
             try:
-                permit = await self._admitted(context, told, call)
+                permit = await self._authorize(context, told, call)
                 assert method.stream is not None  # noqa: S101 - it has no single answer
-                asked = await self._read(method, await message_of(context), permit)
+                asked = await self._read(method, await read_message(context), permit)
                 # Closed here and not when somebody collects it: what it holds goes back when the call ends.
                 async with aclosing(method.stream(permit, asked)) as answers:
                     async for one in answers:
-                        call.answered()
-                        sent = rendered(one)
+                        call.record_response()
+                        sent = render(one)
                         permit.caller.spend(sent)
                         await context.write(sent)
             except grpc.aio.InternalError:  # nobody is there to be told
@@ -134,49 +134,51 @@ class Answering:
 
         return answer
 
-    async def _read(self, method: Method, body: bytes, permit: Permit) -> Asked:
+    async def _read(self, method: MethodSpec, body: bytes, permit: AuthorizedRequest) -> RequestModel:
         permit.caller.spend(body)
         BODY_SIZE.set(len(body))
-        return await self._service.desk.converter.run(len(body), read, method.asked, body)
+        return await self._service.pool.converter.run(len(body), decode_request, method.request_type, body)
 
-    def _begun(self, method: Method) -> Call:
-        return Call(self._service.requests, self._routes[method])
+    def _start_call(self, method: MethodSpec) -> CallRecorder:
+        return CallRecorder(self._service.request_stats, self._routes[method])
 
-    async def _admitted(self, context: Any, told: Metadata, call: Call) -> Permit:
+    async def _authorize(self, context: Any, trailers: Metadata, call: CallRecorder) -> AuthorizedRequest:
         """Who asks. Unlike over HTTP there is no look at where a request is from: pages in a browser cannot
         make one of these."""
         shown: Mapping[str, Any] = dict(context.invocation_metadata() or ())
         asked = request_id(str(shown.get(REQUEST_ID, "")))
-        told.append((REQUEST_ID, asked))
+        trailers.append((REQUEST_ID, asked))
         certificate = _certificate(context) if self._reads_certificates else None
-        caller = await self._guard.caller(
-            bearer(shown.get("authorization")), address_of(context.peer()), asked, certificate
+        caller = await self._guard.authenticate(
+            bearer_token(shown.get("authorization")), address_of(context.peer()), asked, certificate
         )
         call.caller = caller.name
-        told += [(name.lower(), value) for name, value in caller.headers.items()]
-        return Permit(self._service, caller)
+        trailers += [(name.lower(), value) for name, value in caller.headers.items()]
+        return AuthorizedRequest(self._service, caller)
 
-    async def _refuse(self, context: Any, error: Exception, told: Metadata, call: Call) -> NoReturn:
+    async def _refuse(
+        self, context: Any, error: Exception, trailers: Metadata, call: CallRecorder
+    ) -> NoReturn:
         """End a call with what went wrong: a status, and all of the problem in the metadata behind it."""
-        problem = _problem(error)
-        problem = replace(problem, detail=problem.detail[:MOST_DETAIL])
-        more: Metadata = [("forebay-code", problem.code), ("forebay-problem-bin", rendered(problem))]
+        problem = _problem_of_error(error)
+        problem = replace(problem, detail=problem.detail[:MAX_DETAIL_CHARS])
+        more: Metadata = [("forebay-code", problem.code), ("forebay-problem-bin", render(problem))]
         if isinstance(error, TooManyRequests):
-            headers = Allowance(error.limit, 0, error.reset_seconds).headers()
+            headers = RateAllowance(error.limit, 0, error.reset_seconds).headers()
             more += [(name.lower(), value) for name, value in headers.items()]
         if problem.retry_after_seconds is not None:
             more.append(("retry-after", str(problem.retry_after_seconds)))
         status = grpc.StatusCode[problems.codes()[problem.code].grpc]
-        call.failed(status.name)
+        call.record_error(status.name)
         if isinstance(error, (Unauthenticated, Forbidden, TooManyRequests)):
-            self._service.refusals.write(line_of(context, told, call))
-        await context.abort(status, (problem.detail or problem.title)[:MOST_STATUS], (*told, *more))
+            self._service.refusals.write(line_of(context, trailers, call))
+        await context.abort(status, (problem.detail or problem.title)[:MAX_STATUS_CHARS], (*trailers, *more))
         raise AssertionError("the library has not ended the call")
 
-    def _end(self, context: Any, told: Metadata, call: Call) -> None:
-        call.answered()
+    def _end(self, context: Any, trailers: Metadata, call: CallRecorder) -> None:
+        call.record_response()
         if self._logs_access:
-            line_of(context, told, call).write(call.milliseconds)
+            line_of(context, trailers, call).write(call.milliseconds)
 
 
 def _certificate(context: Any) -> str | None:
@@ -184,7 +186,7 @@ def _certificate(context: Any) -> str | None:
     return common_name(next(iter(context.auth_context().get("x509_common_name", ())), None))
 
 
-def line_of(context: Any, told: Metadata, call: Call) -> RequestLine:
+def line_of(context: Any, trailers: Metadata, call: CallRecorder) -> RequestLine:
     """A call as it is logged."""
     shown: Mapping[str, Any] = dict(context.invocation_metadata() or ())
     return RequestLine(
@@ -192,52 +194,56 @@ def line_of(context: Any, told: Metadata, call: Call) -> RequestLine:
         path=call.route.endpoint,
         status=call.status,
         address=address_of(context.peer()),
-        caller=call.caller or name_in(bearer(shown.get("authorization"))),
-        request=next((str(value) for name, value in told if name == REQUEST_ID), ""),
+        caller=call.caller or key_name_in(bearer_token(shown.get("authorization"))),
+        request=next((str(value) for name, value in trailers if name == REQUEST_ID), ""),
     )
 
 
-class TooSlow(Exception):
+class MessageTimeout(Exception):
     """The message of a call did not come in its time."""
 
 
-async def message_of(context: Any) -> bytes:
+async def read_message(context: Any) -> bytes:
     """The message of a call; raises TooSlow or Unreadable."""
     try:
-        async with asyncio.timeout(ARRIVES_WITHIN_SECONDS):
+        async with asyncio.timeout(ARRIVAL_TIMEOUT_SECONDS):
             body = await context.read()
     except TimeoutError as exc:
-        raise TooSlow(f"the request has not arrived within {ARRIVES_WITHIN_SECONDS:g} s") from exc
+        raise MessageTimeout(f"the request has not arrived within {ARRIVAL_TIMEOUT_SECONDS:g} s") from exc
     if body is grpc.aio.EOF:
-        raise Unreadable("the call has no message")
+        raise InvalidRequest("the call has no message")
     found: bytes = body
     return found
 
 
-def read(asked: type[Asked], body: bytes) -> Asked:
+def decode_request(request_type: type[RequestModel], body: bytes) -> RequestModel:
     """A request; raises Unreadable."""
-    message = getattr(forebay_pb2, message_name(asked))()
+    message = getattr(forebay_pb2, message_name(request_type))()
     try:
         message.ParseFromString(body)
-        return msgspec.convert(form_of(asked).read(message), asked)
+        return msgspec.convert(mapping_of(request_type).read(message), request_type)
     except (DecodeError, msgspec.ValidationError) as exc:
-        raise Unreadable(str(exc)) from exc
+        raise InvalidRequest(str(exc)) from exc
 
 
-def rendered(answer: Shape) -> bytes:
+def render(answer: ResponseModel) -> bytes:
     """An answer as it is sent."""
     message = getattr(forebay_pb2, message_name(type(answer)))()
-    form_of(type(answer)).write(answer, message)
+    mapping_of(type(answer)).write(answer, message)
     body: bytes = message.SerializeToString()
     return body
 
 
-def within(method: Method, request: Asked, left: float | None) -> Asked:
+def limit_wait(method: MethodSpec, request: RequestModel, remaining: float | None) -> RequestModel:
     """The same request, waiting no longer than its caller does."""
-    if method.waits is None or left is None:
+    if method.wait_field is None or remaining is None:
         return request
-    most = max(0.0, left - MARGIN_SECONDS)
-    return request if getattr(request, method.waits) <= most else replace(request, **{method.waits: most})
+    most = max(0.0, remaining - MARGIN_SECONDS)
+    return (
+        request
+        if getattr(request, method.wait_field) <= most
+        else replace(request, **{method.wait_field: most})
+    )
 
 
 def address_of(peer: str) -> str:
@@ -246,39 +252,39 @@ def address_of(peer: str) -> str:
     return unquote(rest).rpartition(":")[0].strip("[]") if kind.startswith("ip") else ""
 
 
-class Call:
+class CallRecorder:
     """One call, counted once: with its first answer, or with what went wrong before; and what goes wrong."""
 
-    def __init__(self, requests: Requests, route: Route) -> None:
+    def __init__(self, requests: RequestStats, route: RequestRoute) -> None:
         self._requests = requests
         self.route = route
         self.status = grpc.StatusCode.OK.name
         self.caller = ""
-        self._began = requests.clock.monotonic()
+        self._started_at = requests.clock.monotonic()
         self._is_counted = False
 
     @property
     def milliseconds(self) -> float:
-        return (self._requests.clock.monotonic() - self._began) * 1_000
+        return (self._requests.clock.monotonic() - self._started_at) * 1_000
 
-    def answered(self) -> None:
+    def record_response(self) -> None:
         if not self._is_counted:
             self._is_counted = True
-            self._requests.answered(self.route, self._began)
+            self._requests.record_response(self.route, self._started_at)
 
-    def failed(self, status: str) -> None:
+    def record_error(self, status: str) -> None:
         self.status = status
-        self.answered()
-        self._requests.failed(self.route, status)
+        self.record_response()
+        self._requests.record_error(self.route, status)
 
 
-def _problem(error: Exception) -> Problem:
+def _problem_of_error(error: Exception) -> Problem:
     if isinstance(error, ForebayError):
         return problem_of(error)
-    if isinstance(error, Unreadable):
+    if isinstance(error, InvalidRequest):
         words = f"the request cannot be read: {error!s:.500}"
-        return made(problems.BAD_REQUEST, words, field=error.field)
-    if isinstance(error, TooSlow):
-        return made(problems.TOO_SLOW, str(error))
+        return make_problem(problems.BAD_REQUEST, words, field=error.field)
+    if isinstance(error, MessageTimeout):
+        return make_problem(problems.TOO_SLOW, str(error))
     logger.error("a request has met a fault of the service", exc_info=error)
-    return made(problems.INTERNAL, "the service has met a fault of its own; its log says more")
+    return make_problem(problems.INTERNAL, "the service has met a fault of its own; its log says more")

@@ -13,19 +13,19 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection
 
 from forebay.errors import ForebayError, TooManyRequests
-from forebay.service.auth import Admits
+from forebay.service.auth import Authenticator
 from forebay.service.budgets import Budget
-from forebay.service.grpc.answering import PACKAGE, TooSlow, address_of, message_of
+from forebay.service.grpc.answering import PACKAGE, MessageTimeout, address_of, read_message
 from forebay.service.grpc.methods import SERVICES
 from forebay.service.operations.service import Service
-from forebay.service.operations.store_check import LOOK_SECONDS
-from forebay.service.schema.unreadable import Unreadable
+from forebay.service.operations.store_check import CHECK_SECONDS
+from forebay.service.schema.unreadable import InvalidRequest
 
 NAME: Final = "grpc.health.v1.Health"
 KNOWN: Final = frozenset({"", NAME, *(f"{PACKAGE}.{name}" for name in SERVICES)})
 # Calls without a key at a time: of all clients, and of one address. They never take the room of other calls.
-MOST_OPEN_CALLS: Final = 1_000
-MOST_OPEN_CALLS_EACH: Final = 100
+MAX_OPEN_CALLS: Final = 1_000
+MAX_OPEN_CALLS_PER_ADDRESS: Final = 100
 
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -35,29 +35,29 @@ _UNKNOWN: Final = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 class OpenCalls:
     """Calls that need no key: rated by address, and few at a time."""
 
-    def __init__(self, guard: Admits, budget: Budget) -> None:
+    def __init__(self, guard: Authenticator, budget: Budget) -> None:
         self._guard = guard
         self._budget = budget
 
     @asynccontextmanager
-    async def admitted(self, context: Any) -> AsyncIterator[None]:
+    async def admit(self, context: Any) -> AsyncIterator[None]:
         """Hold a place for a call, or end it with RESOURCE_EXHAUSTED."""
         address = address_of(context.peer())
         try:
-            self._guard.visit(address)
+            self._guard.count_open_request(address)
         except TooManyRequests as exc:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(exc))
-        if not self._budget.enter(address):
+        if not self._budget.acquire(address):
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls without a key are under way"
             )
         try:
             yield
         finally:
-            self._budget.leave(address)
+            self._budget.release(address)
 
 
-class Health:
+class HealthServicer:
     """All our services serve, or none does: they have one store."""
 
     def __init__(self, service: Service, calls: OpenCalls) -> None:
@@ -80,20 +80,20 @@ class Health:
         )
 
     async def _check(self, _: Any, context: Any) -> Any:
-        async with self._calls.admitted(context):
-            if await _service_asked(context) not in KNOWN:
+        async with self._calls.admit(context):
+            if await _read_service_name(context) not in KNOWN:
                 await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
-            return health_pb2.HealthCheckResponse(status=await self._look())
+            return health_pb2.HealthCheckResponse(status=await self._check_status())
 
     async def _watch(self, _: Any, context: Any) -> None:
-        async with self._calls.admitted(context):
-            is_known = await _service_asked(context) in KNOWN
-            with self._looking():
-                await self._tell_changes(is_known, context)
+        async with self._calls.admit(context):
+            is_known = await _read_service_name(context) in KNOWN
+            with self._poll_while_watched():
+                await self._send_changes(is_known, context)
 
-    async def _tell_changes(self, is_known: bool, context: Any) -> None:
+    async def _send_changes(self, is_known: bool, context: Any) -> None:
         told: Any = None
-        while not self._service.waiting.is_stopped:
+        while not self._service.claim_waiters.is_stopped:
             # Taken before the status: a change while this call writes is not missed.
             changed = self._changed
             status = self._status if is_known else _UNKNOWN
@@ -104,12 +104,12 @@ class Health:
             await changed.wait()
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _poll_while_watched(self) -> Iterator[None]:
         """One task looks for all watchers, from the first to the last of them."""
         self._watchers += 1
         if self._watchers == 1:
             self._status = None
-            self._task = asyncio.ensure_future(self._look_on())
+            self._task = asyncio.ensure_future(self._poll())
         try:
             yield
         finally:
@@ -117,20 +117,20 @@ class Health:
             if not self._watchers:
                 self._task.cancel()
 
-    async def _look_on(self) -> None:
-        while not self._service.waiting.is_stopped:
-            status = await self._look()
+    async def _poll(self) -> None:
+        while not self._service.claim_waiters.is_stopped:
+            status = await self._check_status()
             if status != self._status:
                 self._status = status
                 self._wake()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
         self._wake()
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _look(self) -> Any:
+    async def _check_status(self) -> Any:
         try:
             await self._service.check()
         except ForebayError:
@@ -138,11 +138,11 @@ class Health:
         return _SERVING
 
 
-async def _service_asked(context: Any) -> str:
+async def _read_service_name(context: Any) -> str:
     """The service that a client asks about; ends a call that does not say so."""
     try:
-        request = health_pb2.HealthCheckRequest.FromString(await message_of(context))
-    except (TooSlow, Unreadable, DecodeError) as exc:
+        request = health_pb2.HealthCheckRequest.FromString(await read_message(context))
+    except (MessageTimeout, InvalidRequest, DecodeError) as exc:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the request cannot be read: {exc}")
     return str(request.service)
 
@@ -155,6 +155,6 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # it
         self._calls = calls
 
     async def ServerReflectionInfo(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
-        async with self._calls.admitted(context):
+        async with self._calls.admit(context):
             async for answer in super().ServerReflectionInfo(request_iterator, context):
                 yield answer

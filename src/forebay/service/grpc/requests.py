@@ -11,16 +11,16 @@ from typing import Annotated
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from forebay.app.figures import LONGEST_WINDOW_MS, USUAL_WINDOW_MS
+from forebay.app.figures import DEFAULT_WINDOW_MS, MAX_WINDOW_MS
 from forebay.domain.job import DAY_MS
 from forebay.errors import InvalidJob
 from forebay.service.schema.consuming import (
     AckRequest,
+    ClaimCriteria,
     ClaimRequest,
     ExtendRequest,
     NackRequest,
     SettleRequest,
-    Wanted,
 )
 from forebay.service.schema.consuming import HeartbeatRequest as Heartbeat
 from forebay.service.schema.keeping import (
@@ -30,11 +30,16 @@ from forebay.service.schema.keeping import (
     KeyRequest,
     RotateRequest,
 )
-from forebay.service.schema.producing import AmendRequest, CancelRequest, EnqueueManyRequest
+from forebay.service.schema.producing import CancelRequest, EnqueueManyRequest, UpdateJobRequest
 from forebay.service.schema.producing import EnqueueRequest as NewJob
 from forebay.service.schema.queues import CreateQueueRequest as NewQueue
-from forebay.service.schema.queues import SettingsRequest
-from forebay.service.schema.reviving import DeadRequest, GroupsRequest, RampName, RampRequest
+from forebay.service.schema.queues import QueueSettingsRequest
+from forebay.service.schema.reviving import (
+    DeadLetterRequest,
+    FailureGroupsRequest,
+    GradualReviveName,
+    GradualReviveRequest,
+)
 from forebay.service.schema.searching import (
     BulkRequest,
     FilterRequest,
@@ -42,17 +47,25 @@ from forebay.service.schema.searching import (
     ReviveRequest,
     SearchRequest,
 )
-from forebay.service.schema.shared import LONGEST_WAIT_SECONDS, Asked, JobId, Moment, Queue, Task, WaitSeconds
+from forebay.service.schema.shared import (
+    LONGEST_WAIT_SECONDS,
+    JobId,
+    Moment,
+    Queue,
+    RequestModel,
+    Task,
+    WaitSeconds,
+)
 from forebay.service.schema.steering import CommandRequest, LimitRequest, ScheduleRequest
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")]
-WindowSeconds = Annotated[float, Meta(ge=10, le=LONGEST_WINDOW_MS / 1_000)]
-Most = Annotated[int, Meta(ge=1, le=1_000)]
+WindowSeconds = Annotated[float, Meta(ge=10, le=MAX_WINDOW_MS / 1_000)]
+PageSize = Annotated[int, Meta(ge=1, le=1_000)]
 
 # Producers
 
 
-class EnqueueRequest(Asked, frozen=True, kw_only=True):
+class EnqueueRequest(RequestModel, frozen=True, kw_only=True):
     """Ask for a job."""
 
     job: NewJob
@@ -63,33 +76,33 @@ class EnqueueBatchRequest(EnqueueManyRequest, frozen=True, kw_only=True):
     """Ask for several jobs, in one or several queues: all or none, or without `atomic` those that can be."""
 
 
-class GetTaskStatusRequest(Asked, frozen=True, kw_only=True):
+class GetTaskStatusRequest(RequestModel, frozen=True, kw_only=True):
     """Show a job with its attempts and with what depends on it."""
 
     id: JobId
 
 
-class WaitForCompletionRequest(Asked, frozen=True, kw_only=True):
+class WaitForCompletionRequest(RequestModel, frozen=True, kw_only=True):
     """Show a job when it has ended, or as it is when the time is up."""
 
     id: JobId
     timeout_seconds: WaitSeconds = LONGEST_WAIT_SECONDS
 
 
-class WatchTaskRequest(Asked, frozen=True, kw_only=True):
+class WatchTaskRequest(RequestModel, frozen=True, kw_only=True):
     """Show a job now, and again whenever something has happened to it, until it has ended."""
 
     id: JobId
 
 
-class GetTaskGraphRequest(Asked, frozen=True, kw_only=True):
+class GetTaskGraphRequest(RequestModel, frozen=True, kw_only=True):
     """Show the jobs around one that wait for each other."""
 
     id: JobId
     limit: Annotated[int, Meta(ge=1, le=500)] = 200
 
 
-class GetTaskResultRequest(Asked, frozen=True, kw_only=True):
+class GetTaskResultRequest(RequestModel, frozen=True, kw_only=True):
     """Give what a completed job has returned."""
 
     id: JobId
@@ -101,7 +114,7 @@ class CancelTaskRequest(CancelRequest, frozen=True, kw_only=True):
     id: JobId
 
 
-class UpdateTaskPriorityRequest(AmendRequest, frozen=True, kw_only=True):
+class UpdateTaskPriorityRequest(UpdateJobRequest, frozen=True, kw_only=True):
     """Change the priority, time, metadata or queue of a job that waits; what is left out stays."""
 
     id: JobId
@@ -110,7 +123,7 @@ class UpdateTaskPriorityRequest(AmendRequest, frozen=True, kw_only=True):
 # Consumers
 
 
-class DequeueRequest(Wanted, frozen=True, kw_only=True):
+class DequeueRequest(ClaimCriteria, frozen=True, kw_only=True):
     """Take a job to run, and a lease on it; wait for one if there is none."""
 
     wait_seconds: WaitSeconds = LONGEST_WAIT_SECONDS
@@ -120,10 +133,10 @@ class DequeueBatchRequest(ClaimRequest, frozen=True, kw_only=True):
     """Take up to `most` jobs to run, and a lease on each; wait for some if there are none."""
 
 
-class DequeueStreamRequest(Wanted, frozen=True, kw_only=True):
+class DequeueStreamRequest(ClaimCriteria, frozen=True, kw_only=True):
     """Take jobs as they come, until the call is cancelled; at most `window` of them that are not settled."""
 
-    window: Most = 10
+    window: PageSize = 10
 
 
 class AckTaskRequest(AckRequest, frozen=True, kw_only=True):
@@ -154,40 +167,40 @@ class ExtendVisibilityRequest(ExtendRequest, frozen=True, kw_only=True):
     id: JobId
 
 
-class PeekNextRequest(Asked, frozen=True, kw_only=True):
+class PeekNextRequest(RequestModel, frozen=True, kw_only=True):
     """Show the jobs that would be claimed next, and take none."""
 
     queue: Queue
-    limit: Most = 10
+    limit: PageSize = 10
 
 
 # Operators: queues
 
 
-class ListQueuesRequest(Asked, frozen=True, kw_only=True):
+class ListQueuesRequest(RequestModel, frozen=True, kw_only=True):
     """List the queues with their jobs by state."""
 
 
-class GetQueueRequest(Asked, frozen=True, kw_only=True):
+class GetQueueRequest(RequestModel, frozen=True, kw_only=True):
     """Show a queue with its settings and its jobs by state."""
 
     name: Queue
 
 
-class GetQueueMetricsRequest(Asked, frozen=True, kw_only=True):
+class GetQueueMetricsRequest(RequestModel, frozen=True, kw_only=True):
     """Show what a queue has done lately."""
 
     queue: Queue
-    window_seconds: WindowSeconds = USUAL_WINDOW_MS / 1_000
+    window_seconds: WindowSeconds = DEFAULT_WINDOW_MS / 1_000
 
 
-class ListQueueMetricsRequest(Asked, frozen=True, kw_only=True):
+class ListQueueMetricsRequest(RequestModel, frozen=True, kw_only=True):
     """Show what all queues have done lately."""
 
-    window_seconds: WindowSeconds = USUAL_WINDOW_MS / 1_000
+    window_seconds: WindowSeconds = DEFAULT_WINDOW_MS / 1_000
 
 
-class GetQueueMetricsTimeSeriesRequest(Asked, frozen=True, kw_only=True):
+class GetQueueMetricsTimeSeriesRequest(RequestModel, frozen=True, kw_only=True):
     """Show metrics over time: of all queues or one, of all tasks or one."""
 
     metrics: Annotated[
@@ -204,33 +217,33 @@ class CreateQueueRequest(NewQueue, frozen=True, kw_only=True):
     """Create a queue."""
 
 
-class UpdateQueueConfigRequest(Asked, frozen=True, kw_only=True):
+class UpdateQueueConfigRequest(RequestModel, frozen=True, kw_only=True):
     """Change settings of a queue; workers follow at once."""
 
     name: Queue
-    settings: SettingsRequest = field(default_factory=SettingsRequest)
+    settings: QueueSettingsRequest = field(default_factory=QueueSettingsRequest)
 
 
-class DeleteQueueRequest(Asked, frozen=True, kw_only=True):
+class DeleteQueueRequest(RequestModel, frozen=True, kw_only=True):
     """Close a queue for good; by `force` though it has jobs, which go to the dead letters."""
 
     name: Queue
     force: bool = False
 
 
-class PauseQueueRequest(Asked, frozen=True, kw_only=True):
+class PauseQueueRequest(RequestModel, frozen=True, kw_only=True):
     """Give out no more jobs of a queue; it goes on taking new ones."""
 
     name: Queue
 
 
-class ResumeQueueRequest(Asked, frozen=True, kw_only=True):
+class ResumeQueueRequest(RequestModel, frozen=True, kw_only=True):
     """Make a paused or draining queue active again."""
 
     name: Queue
 
 
-class DrainQueueRequest(Asked, frozen=True, kw_only=True):
+class DrainQueueRequest(RequestModel, frozen=True, kw_only=True):
     """Take no new jobs and let the others be worked off."""
 
     name: Queue
@@ -259,7 +272,7 @@ class BulkTasksRequest(BulkRequest, frozen=True, kw_only=True):
     """Cancel, revive or delete all jobs that fit, or say how many they are."""
 
 
-class DeleteTaskRequest(Asked, frozen=True, kw_only=True):
+class DeleteTaskRequest(RequestModel, frozen=True, kw_only=True):
     """Remove a job that does not run, with its history."""
 
     id: JobId
@@ -281,58 +294,58 @@ class ListDeadLetterTasksRequest(SearchRequest, frozen=True, kw_only=True):
     """List dead letters, newest first."""
 
 
-class RequeueFromDeadLetterRequest(DeadRequest, frozen=True, kw_only=True):
+class RequeueFromDeadLetterRequest(DeadLetterRequest, frozen=True, kw_only=True):
     """Put the dead letters that fit back."""
 
 
-class PurgeDeadLetterQueueRequest(DeadRequest, frozen=True, kw_only=True):
+class PurgeDeadLetterQueueRequest(DeadLetterRequest, frozen=True, kw_only=True):
     """Delete the dead letters that fit for good."""
 
 
-class ListFailureGroupsRequest(GroupsRequest, frozen=True, kw_only=True):
+class ListFailureGroupsRequest(FailureGroupsRequest, frozen=True, kw_only=True):
     """Show dead letters by what they died of, the largest group first."""
 
 
-class StartRampRequest(RampRequest, frozen=True, kw_only=True):
+class StartGradualReviveRequest(GradualReviveRequest, frozen=True, kw_only=True):
     """Begin to put dead letters back in batches that grow, until too many die again."""
 
 
-class ListRampsRequest(Asked, frozen=True, kw_only=True):
+class ListGradualRevivesRequest(RequestModel, frozen=True, kw_only=True):
     """List ramps, the newest first."""
 
 
-class GetRampRequest(Asked, frozen=True, kw_only=True):
+class GetGradualReviveRequest(RequestModel, frozen=True, kw_only=True):
     """Show how far a ramp has come."""
 
-    name: RampName
+    name: GradualReviveName
 
 
-class PauseRampRequest(Asked, frozen=True, kw_only=True):
+class PauseGradualReviveRequest(RequestModel, frozen=True, kw_only=True):
     """Put no more dead letters back until the ramp is resumed."""
 
-    name: RampName
+    name: GradualReviveName
 
 
-class ResumeRampRequest(Asked, frozen=True, kw_only=True):
+class ResumeGradualReviveRequest(RequestModel, frozen=True, kw_only=True):
     """Go on with a ramp that was paused or has stopped."""
 
-    name: RampName
+    name: GradualReviveName
 
 
-class StopRampRequest(Asked, frozen=True, kw_only=True):
+class StopGradualReviveRequest(RequestModel, frozen=True, kw_only=True):
     """End a ramp; what was put back goes on."""
 
-    name: RampName
+    name: GradualReviveName
 
 
 # Operators: schedules, workers, limits
 
 
-class ListSchedulesRequest(Asked, frozen=True, kw_only=True):
+class ListSchedulesRequest(RequestModel, frozen=True, kw_only=True):
     """List schedules by name."""
 
 
-class GetScheduleRequest(Asked, frozen=True, kw_only=True):
+class GetScheduleRequest(RequestModel, frozen=True, kw_only=True):
     """Show a schedule with its next run."""
 
     name: Name
@@ -351,38 +364,38 @@ class PreviewScheduleRequest(ScheduleRequest, frozen=True, kw_only=True):
     runs: Annotated[int, Meta(ge=1, le=100)] = 5
 
 
-class RemoveScheduleRequest(Asked, frozen=True, kw_only=True):
+class RemoveScheduleRequest(RequestModel, frozen=True, kw_only=True):
     """Forget a schedule with its history; its jobs stay."""
 
     name: Name
 
 
-class PauseScheduleRequest(Asked, frozen=True, kw_only=True):
+class PauseScheduleRequest(RequestModel, frozen=True, kw_only=True):
     """Enqueue no more of its jobs."""
 
     name: Name
 
 
-class ResumeScheduleRequest(Asked, frozen=True, kw_only=True):
+class ResumeScheduleRequest(RequestModel, frozen=True, kw_only=True):
     """Let it go on from now."""
 
     name: Name
 
 
-class FireScheduleRequest(Asked, frozen=True, kw_only=True):
+class FireScheduleRequest(RequestModel, frozen=True, kw_only=True):
     """Enqueue its job now."""
 
     name: Name
 
 
-class ListFiringsRequest(Asked, frozen=True, kw_only=True):
+class ListScheduleRunsRequest(RequestModel, frozen=True, kw_only=True):
     """List what became of the runs of a schedule, newest first."""
 
     name: Name
     limit: Annotated[int, Meta(ge=1, le=100)] = 100
 
 
-class ListWorkersRequest(Asked, frozen=True, kw_only=True):
+class ListWorkersRequest(RequestModel, frozen=True, kw_only=True):
     """List workers with their state; with `with_dead` those that have died too."""
 
     with_dead: bool = False
@@ -393,20 +406,20 @@ class SendCommandRequest(CommandRequest, frozen=True, kw_only=True):
 
     all_workers: bool = False
 
-    def checked(self) -> CommandRequest:
+    def to_command_request(self) -> CommandRequest:
         """The same as HTTP has it. A list that happens to be empty is nobody, and not everybody."""
         if self.all_workers is bool(self.workers):
             raise InvalidJob("name workers, or say all_workers", field="workers")
         return replace(self, workers=None) if self.all_workers else self
 
 
-class GetCommandsRequest(Asked, frozen=True, kw_only=True):
+class GetCommandsRequest(RequestModel, frozen=True, kw_only=True):
     """Show what came of commands."""
 
     ids: Annotated[list[str], Meta(min_length=1, max_length=100)]
 
 
-class ListLimitsRequest(Asked, frozen=True, kw_only=True):
+class ListLimitsRequest(RequestModel, frozen=True, kw_only=True):
     """List limits by scope."""
 
 
@@ -414,7 +427,7 @@ class SetLimitRequest(LimitRequest, frozen=True, kw_only=True):
     """Set the limit of a scope."""
 
 
-class RemoveLimitRequest(Asked, frozen=True, kw_only=True):
+class RemoveLimitRequest(RequestModel, frozen=True, kw_only=True):
     """Remove the limit of a scope."""
 
     scope: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -425,11 +438,11 @@ class RemoveLimitRequest(Asked, frozen=True, kw_only=True):
 KeyName = Annotated[str, Meta(pattern=KEY_NAME)]
 
 
-class ListKeysRequest(Asked, frozen=True, kw_only=True):
+class ListKeysRequest(RequestModel, frozen=True, kw_only=True):
     """List the API keys, without their secrets."""
 
 
-class GetKeyRequest(Asked, frozen=True, kw_only=True):
+class GetKeyRequest(RequestModel, frozen=True, kw_only=True):
     """Show what an API key is for."""
 
     name: KeyName
@@ -445,7 +458,7 @@ class RotateKeyRequest(RotateRequest, frozen=True, kw_only=True):
     name: KeyName
 
 
-class RevokeKeyRequest(Asked, frozen=True, kw_only=True):
+class RevokeKeyRequest(RequestModel, frozen=True, kw_only=True):
     """Let an API key open nothing any more; servers know within five seconds."""
 
     name: KeyName

@@ -8,14 +8,14 @@ import grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from forebay.errors import ConfigError
-from forebay.service.auth import Admits
+from forebay.service.auth import Authenticator
 from forebay.service.budgets import Budget
-from forebay.service.certificates import Certificates, FromFiles
-from forebay.service.grpc.answering import PACKAGE, Answering
+from forebay.service.certificates import Certificates, FileBackedValue
+from forebay.service.grpc.answering import PACKAGE, Servicer
 from forebay.service.grpc.health import (
-    MOST_OPEN_CALLS,
-    MOST_OPEN_CALLS_EACH,
-    Health,
+    MAX_OPEN_CALLS,
+    MAX_OPEN_CALLS_PER_ADDRESS,
+    HealthServicer,
     OpenCalls,
     Reflection,
 )
@@ -26,9 +26,9 @@ from forebay.service.operations.service import Service
 MAX_MESSAGE: Final = 16 * 1_048_576  # as a body over HTTP
 # Calls that are under way at a time, nearly all of which wait for jobs. More are refused at once: each costs
 # memory, and nobody is served by a server that has none left.
-MOST_CALLS: Final = 20_000
+MAX_CALLS: Final = 20_000
 SILENT_MS: Final = 30_000
-MOST_STREAMS: Final = 1_000  # calls at a time on one connection; a client queues or connects again
+MAX_STREAMS: Final = 1_000  # calls at a time on one connection; a client queues or connects again
 IDLE_MS: Final = 300_000
 # A connection is asked to end after this; its calls have as long as the longest stream over HTTP.
 AGE_MS: Final = 3_600_000
@@ -42,7 +42,7 @@ OPTIONS: Final = (
     # Clients may look whether we are there just as often.
     ("grpc.http2.min_ping_interval_without_data_ms", SILENT_MS // 3),
     ("grpc.server_handshake_timeout_ms", SILENT_MS),
-    ("grpc.max_concurrent_streams", MOST_STREAMS),
+    ("grpc.max_concurrent_streams", MAX_STREAMS),
     ("grpc.max_connection_idle_ms", IDLE_MS),
     ("grpc.max_connection_age_ms", AGE_MS),
     ("grpc.max_connection_age_grace_ms", AGE_GRACE_MS),
@@ -59,7 +59,7 @@ class GrpcServer:
     def __init__(
         self,
         service: Service,
-        guard: Admits,
+        guard: Authenticator,
         *,
         certificates: Certificates | None = None,
         debug: bool = False,
@@ -67,12 +67,12 @@ class GrpcServer:
         logs_access: bool = False,
     ) -> None:
         self._certificates = certificates
-        self._server: Any = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=MOST_CALLS)
-        each = MOST_OPEN_CALLS_EACH if counts_addresses else None
-        calls = OpenCalls(guard, Budget(MOST_OPEN_CALLS, each))
-        health = Health(service, calls)
+        self._server: Any = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
+        each = MAX_OPEN_CALLS_PER_ADDRESS if counts_addresses else None
+        calls = OpenCalls(guard, Budget(MAX_OPEN_CALLS, each))
+        health = HealthServicer(service, calls)
         asks_clients = certificates is not None and certificates.asks_clients
-        answering = Answering(service, guard, reads_certificates=asks_clients, logs_access=logs_access)
+        answering = Servicer(service, guard, reads_certificates=asks_clients, logs_access=logs_access)
         self._server.add_generic_rpc_handlers((*answering.handlers(), health.handler()))
         if debug:
             names = (*(f"{PACKAGE}.{name}" for name in SERVICES), HEALTH, reflection.SERVICE_NAME)
@@ -109,7 +109,7 @@ def _credentials(certificates: Certificates) -> Any:
         key, chain, authority = certificates.pem()
         return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=authority)
 
-    files = FromFiles(certificates.paths, configuration)
+    files = FileBackedValue(certificates.paths, configuration)
     given = first = files.current()
 
     def renewed() -> Any:

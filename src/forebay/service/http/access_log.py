@@ -10,7 +10,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from forebay.clock import Clock
 from forebay.service.auth import Caller
-from forebay.service.http.admitting import CALLER, CLAIMED, REQUEST_ID
+from forebay.service.http.admitting import CALLER, REFUSED_KEY_NAME, REQUEST_ID
 from forebay.service.request_log import RequestLine
 
 _UNANSWERED: Final = "-"  # the client has gone before its answer began
@@ -54,6 +54,6 @@ def line_of(scope: HTTPScope, start: Mapping[str, Any]) -> RequestLine:
         path=scope["path"],
         status=str(start.get("status", _UNANSWERED)),
         address=client[0] if client else "",
-        caller=known.get(CLAIMED, "") if caller is None else caller.name,
+        caller=known.get(REFUSED_KEY_NAME, "") if caller is None else caller.name,
         request=next(found, ""),
     )

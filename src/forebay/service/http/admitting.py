@@ -23,33 +23,38 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
-from forebay.service.auth import Admits, Caller, bearer, request_id
+from forebay.service.auth import Authenticator, Caller, bearer_token, request_id
 from forebay.service.http.cookies import SESSION, Cookie
 from forebay.service.operations.converter import LARGE
 from forebay.service.operations.telling import problem_of
-from forebay.service.rates import Allowance, Usage
-from forebay.service.request_log import name_in
+from forebay.service.rates import ClientUsage, RateAllowance
+from forebay.service.request_log import key_name_in
 from forebay.service.sessions import ShownSession
 
 CALLER: Final = "forebay.caller"
-CLAIMED: Final = "forebay.claimed"  # the name of the key in a token that was refused
+REFUSED_KEY_NAME: Final = "forebay.claimed"  # the name of the key in a token that was refused
 CERTIFICATE: Final = "forebay.certificate"  # in the state: the common name that the client has proved
 REQUEST_ID: Final = "X-Request-Id"
 # What says nothing about anybody's jobs: whoever watches over the server, and how to talk to it.
 OPEN: Final = ("/health/", "/openapi", "/v1/login")
-FROM_PAGE: Final = "X-Forebay-Page"
+PAGE_HEADER: Final = "X-Forebay-Page"
 # The page says so of what it asks while its user does nothing. Its stream of events is such a request always.
-BACKGROUND: Final = "X-Forebay-Background"
+BACKGROUND_HEADER: Final = "X-Forebay-Background"
 STREAM: Final = "/v1/events/stream"
 _PORTS: Final = {"http": 80, "https": 443}
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Admitting:
+class AuthMiddleware:
     """The app behind a guard."""
 
     def __init__(
-        self, app: ASGIApp, guard: Admits, hosts: frozenset[str] = frozenset(), *, is_secure: bool = False
+        self,
+        app: ASGIApp,
+        guard: Authenticator,
+        hosts: frozenset[str] = frozenset(),
+        *,
+        is_secure: bool = False,
     ) -> None:
         self._app = app
         self._guard = guard
@@ -63,9 +68,11 @@ class Admitting:
         headers = Headers.from_scope(scope)
         asked = request_id(headers.get(REQUEST_ID, ""))
         try:
-            caller = await self._caller(scope, headers, asked)
+            caller = await self._authenticate(scope, headers, asked)
         except ForebayError as error:
-            cast("dict[str, Any]", scope)[CLAIMED] = name_in(bearer(headers.get("authorization")))
+            cast("dict[str, Any]", scope)[REFUSED_KEY_NAME] = key_name_in(
+                bearer_token(headers.get("authorization"))
+            )
             await refuse(send, error, {REQUEST_ID: asked})
             return
         if caller is None:
@@ -73,8 +80,8 @@ class Admitting:
             return
         cast("dict[str, Any]", scope)[CALLER] = caller
         if caller.usage is not None and caller.usage.counts_bytes:
-            receive, send = counting_received(receive, caller.usage), counting_sent(send, caller.usage)
-        send = telling(send, {**caller.headers, REQUEST_ID: asked})
+            receive, send = count_received_bytes(receive, caller.usage), count_sent_bytes(send, caller.usage)
+        send = add_headers(send, {**caller.headers, REQUEST_ID: asked})
         if caller.usage is None or not may_be_large(headers):
             await self._app(scope, receive, send)
             return
@@ -84,29 +91,29 @@ class Admitting:
         finally:
             caller.usage.release_bytes(held.size)
 
-    async def _caller(self, scope: HTTPScope, headers: Headers, asked: str) -> Caller | None:
+    async def _authenticate(self, scope: HTTPScope, headers: Headers, request: str) -> Caller | None:
         """The caller of a request; None where the answer is for everybody."""
         address = scope["client"][0] if scope["client"] else ""
         if scope["path"].startswith(OPEN):
-            self._guard.visit(address)
+            self._guard.count_open_request(address)
             return None
         if self._guard.is_open:
             check_local(headers, self._hosts)
-        token, session, certificate = bearer(headers.get("authorization")), None, None
+        token, session, certificate = bearer_token(headers.get("authorization")), None, None
         if token is None:
-            session = self._session(scope, headers)
+            session = self._find_session(scope, headers)
         if token is None and session is None:
             certificate = _certificate(scope, headers)
-        return await self._guard.caller(token, address, asked, certificate, session)
+        return await self._guard.authenticate(token, address, request, certificate, session)
 
-    def _session(self, scope: HTTPScope, headers: Headers) -> ShownSession | None:
+    def _find_session(self, scope: HTTPScope, headers: Headers) -> ShownSession | None:
         """The session in the cookie; raises Forbidden for a request that another site may have made."""
         cookie = Cookie.of(scope, SESSION, is_secure=self._is_secure)
         found = cookie.find(headers.get("cookie", ""))
         if found is None:
             return None
         check_page(scope["method"], headers)
-        return ShownSession(found, BACKGROUND in headers or scope["path"] == STREAM)
+        return ShownSession(found, BACKGROUND_HEADER in headers or scope["path"] == STREAM)
 
 
 def _certificate(scope: HTTPScope, headers: Headers) -> str | None:
@@ -124,8 +131,8 @@ def check_page(method: str, headers: Headers) -> None:
     itself."""
     if method in _SAFE:
         return
-    if FROM_PAGE not in headers:
-        raise Forbidden(f"a request that changes something with a cookie needs the header {FROM_PAGE}")
+    if PAGE_HEADER not in headers:
+        raise Forbidden(f"a request that changes something with a cookie needs the header {PAGE_HEADER}")
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
         raise Forbidden("a session takes nothing from pages of other sites")
@@ -139,7 +146,7 @@ def check_local(headers: Headers, hosts: frozenset[str]) -> None:
     need to, but says that name (Host).
     """
     named = headers.get("host", "")
-    host = _host(f"//{named}")
+    host = _hostname(f"//{named}")
     origin = headers.get("origin")
     if not _is_ours(host, hosts):
         raise Forbidden(
@@ -151,7 +158,7 @@ def check_local(headers: Headers, hosts: frozenset[str]) -> None:
 
 
 @lru_cache(maxsize=64)  # nearly every request names the same one
-def _host(address: str) -> str:
+def _hostname(address: str) -> str:
     try:
         return urlsplit(address).hostname or ""
     except ValueError:
@@ -159,12 +166,12 @@ def _host(address: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _is_same(origin: str, named: str) -> bool:
+def _is_same(origin: str, host_header: str) -> bool:
     """Whether a page is from the server that it asks. Its port counts: beside this server on the same machine
     others may serve pages. A Host without a port means the usual one of the page's scheme."""
     try:
         page = urlsplit(origin)
-        asked = urlsplit(f"{page.scheme}://{named}")
+        asked = urlsplit(f"{page.scheme}://{host_header}")
         usual = _PORTS.get(page.scheme)  # a page without an origin says "null"
         return usual is not None and (page.hostname, page.port or usual) == (
             asked.hostname,
@@ -195,7 +202,7 @@ def may_be_large(headers: Headers) -> bool:
 class HeldBody:
     """The body of a request, whose bytes are counted as under way for its client."""
 
-    def __init__(self, receive: Receive, usage: Usage) -> None:
+    def __init__(self, receive: Receive, usage: ClientUsage) -> None:
         self._receive = receive
         self._usage = usage
         self.size = 0
@@ -210,7 +217,7 @@ class HeldBody:
         return message
 
 
-def counting_received(receive: Receive, usage: Usage) -> Receive:
+def count_received_bytes(receive: Receive, usage: ClientUsage) -> Receive:
     """The same, with the bytes of the request counted for its client."""
 
     async def counted() -> Any:
@@ -222,7 +229,7 @@ def counting_received(receive: Receive, usage: Usage) -> Receive:
     return counted
 
 
-def counting_sent(send: Send, usage: Usage) -> Send:
+def count_sent_bytes(send: Send, usage: ClientUsage) -> Send:
     """The same for the answer."""
 
     async def counted(message: Message) -> None:
@@ -233,9 +240,9 @@ def counting_sent(send: Send, usage: Usage) -> Send:
     return counted
 
 
-def telling(send: Send, headers: Mapping[str, str]) -> Send:
+def add_headers(send: Send, headers: Mapping[str, str]) -> Send:
     """The way for an answer, which gets these headers too."""
-    more = _encoded(headers)
+    more = _encode_headers(headers)
 
     async def tell(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -251,14 +258,14 @@ async def refuse(send: Send, error: ForebayError, headers: Mapping[str, str]) ->
     body = msgspec.json.encode(problem)
     told = {**headers, "Content-Type": "application/problem+json", "Content-Length": str(len(body))}
     if isinstance(error, TooManyRequests):
-        told |= Allowance(error.limit, 0, error.reset_seconds).headers()
+        told |= RateAllowance(error.limit, 0, error.reset_seconds).headers()
     if isinstance(error, Unauthenticated):
         told["WWW-Authenticate"] = "Bearer"
     if problem.retry_after_seconds is not None:
         told["Retry-After"] = str(problem.retry_after_seconds)
-    await send({"type": "http.response.start", "status": problem.status, "headers": _encoded(told)})
+    await send({"type": "http.response.start", "status": problem.status, "headers": _encode_headers(told)})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+def _encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]

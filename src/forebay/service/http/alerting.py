@@ -9,23 +9,23 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from forebay.domain.alert import Severity
 from forebay.domain.query import MAX_PAGE
-from forebay.service.http.calling import Asking, permit_of
+from forebay.service.http.calling import HttpRequest, permit_of
 from forebay.service.permitting import alerting as permitted
 from forebay.service.schema.alerting import (
     CHANNEL_NAME,
     RULE_ID,
     AlertList,
-    AlertShape,
+    AlertRuleList,
+    AlertRuleView,
+    AlertView,
     ChannelList,
     ChannelRequest,
-    ChannelShape,
+    ChannelView,
     NewRuleRequest,
-    RuleList,
     RuleRequest,
-    RuleShape,
     TriggerRequest,
 )
-from forebay.service.schema.steering import Answered
+from forebay.service.schema.steering import ChangeResponse
 
 AlertPath = Annotated[
     str,
@@ -39,7 +39,7 @@ SeverityQuery = Annotated[Severity | None, QueryParameter(description="Of this s
 AcknowledgedQuery = Annotated[
     bool, QueryParameter(description="Those that somebody has acknowledged, instead of the others.")
 ]
-EverythingQuery = Annotated[bool, QueryParameter(description="Acknowledged or not.")]
+AllQuery = Annotated[bool, QueryParameter(description="Acknowledged or not.")]
 ActiveQuery = Annotated[
     bool | None, QueryParameter(description="Those that are active, or those that are over.")
 ]
@@ -48,10 +48,10 @@ LimitQuery = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="At mo
 
 @get("/v1/alerts", tags=["alerts"])
 async def alerts(
-    request: Asking,
+    request: HttpRequest,
     severity: SeverityQuery = None,
     acknowledged: AcknowledgedQuery = False,
-    everything: EverythingQuery = False,
+    include_all: AllQuery = False,
     active: ActiveQuery = None,
     limit: LimitQuery = 50,
 ) -> AlertList:
@@ -60,70 +60,72 @@ async def alerts(
         permit_of(request),
         severity=severity,
         acknowledged=acknowledged,
-        everything=everything,
+        include_all=include_all,
         active=active,
         limit=limit,
     )
 
 
 @post("/v1/alerts", tags=["alerts"])
-async def trigger_alert(request: Asking, data: JSONBody[TriggerRequest]) -> AlertShape:
+async def trigger_alert(request: HttpRequest, data: JSONBody[TriggerRequest]) -> AlertView:
     """Raise an alert by hand; it is active until somebody resolves it."""
     return await permitted.trigger_alert(permit_of(request), data)
 
 
 @post("/v1/alerts/{alert_id:str}/acknowledge", tags=["alerts"], status_code=200)
-async def acknowledge_alert(request: Asking, alert_id: AlertPath) -> AlertShape:
+async def acknowledge_alert(request: HttpRequest, alert_id: AlertPath) -> AlertView:
     """Say that somebody has seen an alert."""
     return await permitted.acknowledge_alert(permit_of(request), alert_id)
 
 
 @post("/v1/alerts/{alert_id:str}/resolve", tags=["alerts"], status_code=200)
-async def resolve_alert(request: Asking, alert_id: AlertPath) -> AlertShape:
+async def resolve_alert(request: HttpRequest, alert_id: AlertPath) -> AlertView:
     """Say that an alert is over; if its condition still holds it comes again after the cooldown."""
     return await permitted.resolve_alert(permit_of(request), alert_id)
 
 
 @get("/v1/alert-rules", tags=["alerts"])
-async def alert_rules(request: Asking) -> RuleList:
+async def alert_rules(request: HttpRequest) -> AlertRuleList:
     """List the rules of alerts, and the metrics that they can ask for."""
     return await permitted.alert_rules(permit_of(request))
 
 
 @post("/v1/alert-rules", tags=["alerts"])
-async def create_alert_rule(request: Asking, data: JSONBody[NewRuleRequest]) -> RuleShape:
+async def create_alert_rule(request: HttpRequest, data: JSONBody[NewRuleRequest]) -> AlertRuleView:
     """Make a rule of alerts."""
     return await permitted.create_alert_rule(permit_of(request), data)
 
 
 @put("/v1/alert-rules/{rule_id:str}", tags=["alerts"])
-async def save_alert_rule(request: Asking, rule_id: RulePath, data: JSONBody[RuleRequest]) -> RuleShape:
+async def save_alert_rule(
+    request: HttpRequest, rule_id: RulePath, data: JSONBody[RuleRequest]
+) -> AlertRuleView:
     """Make a rule of alerts, or say what the one of this id is from now on."""
     return await permitted.save_alert_rule(permit_of(request), rule_id, data)
 
 
 @delete("/v1/alert-rules/{rule_id:str}", tags=["alerts"], status_code=200)
-async def remove_alert_rule(request: Asking, rule_id: RulePath) -> Answered:
+async def remove_alert_rule(request: HttpRequest, rule_id: RulePath) -> ChangeResponse:
     """Remove a rule of alerts; one that is always there is as it was at first."""
     return await permitted.remove_alert_rule(permit_of(request), rule_id)
 
 
 @get("/v1/alert-channels", tags=["alerts"])
-async def alert_channels(request: Asking) -> ChannelList:
+async def alert_channels(request: HttpRequest) -> ChannelList:
     """List who is told of alerts, without secrets."""
     return await permitted.alert_channels(permit_of(request))
 
 
 @put("/v1/alert-channels/{name:str}", tags=["alerts"])
 async def save_alert_channel(
-    request: Asking, name: ChannelPath, data: JSONBody[ChannelRequest]
-) -> ChannelShape:
+    request: HttpRequest, name: ChannelPath, data: JSONBody[ChannelRequest]
+) -> ChannelView:
     """Say who is told of alerts, and how."""
     return await permitted.save_alert_channel(permit_of(request), name, data)
 
 
 @delete("/v1/alert-channels/{name:str}", tags=["alerts"], status_code=200)
-async def remove_alert_channel(request: Asking, name: ChannelPath) -> Answered:
+async def remove_alert_channel(request: HttpRequest, name: ChannelPath) -> ChangeResponse:
     """Tell nobody by a channel any more."""
     return await permitted.remove_alert_channel(permit_of(request), name)
 

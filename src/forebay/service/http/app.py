@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
-from forebay.service.auth import Admits, OpenDoor
+from forebay.service.auth import Authenticator, OpenAccess
 from forebay.service.http import (
     administering,
     alerting,
@@ -29,21 +29,21 @@ from forebay.service.http import (
     steering,
     streaming,
 )
-from forebay.service.http.admitting import Admitting
-from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS, Arriving
-from forebay.service.http.calling import Gone
-from forebay.service.http.counting import Counting
-from forebay.service.http.document import Document
+from forebay.service.http.admitting import AuthMiddleware
+from forebay.service.http.arriving import ARRIVAL_TIMEOUT_SECONDS, BodyTimeout
+from forebay.service.http.calling import ClientDisconnected
+from forebay.service.http.counting import RequestMetrics
+from forebay.service.http.document import OpenApiPlugin
 from forebay.service.http.errors import HANDLERS
-from forebay.service.http.reading import Reading
-from forebay.service.http.shortcut import Shortcut
-from forebay.service.http.storing import StoreDoor
-from forebay.service.operations.requests import Endpoints
+from forebay.service.http.reading import StrictRequest
+from forebay.service.http.shortcut import FastPath
+from forebay.service.http.storing import StoreRpc
+from forebay.service.operations.requests import EndpointMatcher
 from forebay.service.operations.service import Service
-from forebay.service.rates import Rates
-from forebay.stores.wire import PATH, calls
+from forebay.service.rates import ClientRateLimiter
+from forebay.stores.wire import PATH, store_methods
 
-PARTS: Final = (
+ROUTE_MODULES: Final = (
     *(producing, consuming, administering, reviving, steering, measuring),
     *(alerting, keeping, streaming, session, login, health),
 )
@@ -52,9 +52,11 @@ DESCRIPTION: Final = (
     "Jobs for programs in any language: enqueue, claim, settle, look and steer. "
     "Problems are told as RFC 9457 has it; their `code` is stable."
 )
-Door = Callable[[ASGIApp], ASGIApp]
+AuthWrapper = Callable[[ASGIApp], ASGIApp]
 _TYPE: Final = re.compile(r":\w+}")
-_CLOSED: Final = 499  # what proxies write into their logs for a client that has gone; nobody reads it
+_CLIENT_CLOSED_STATUS: Final = (
+    499  # what proxies write into their logs for a client that has gone; nobody reads it
+)
 
 
 def http_app(
@@ -62,24 +64,27 @@ def http_app(
     *,
     version: str,
     max_body: int = MAX_BODY,
-    arrives_within: float = ARRIVES_WITHIN_SECONDS,
-    guard: Admits | None = None,
+    body_timeout: float = ARRIVAL_TIMEOUT_SECONDS,
+    guard: Authenticator | None = None,
     hosts: frozenset[str] = frozenset(),
     debug: bool = False,
-    door: Door | None = None,
+    auth_wrapper: AuthWrapper | None = None,
 ) -> ASGIApp:
     """The routes of this service; its start and its stop are those of the server that runs it. Without a
     guard everybody is let in; `hosts` are names by which such a server may be asked. With `debug`
-    there are routes for who looks for a fault. A `door` of the caller's own stands in place of the guard."""
+    there are routes for who looks for a fault. A `auth_wrapper` of the caller's own stands in place of the
+    guard."""
     framework = framework_app(service, version=version, max_body=max_body, debug=debug)
-    routes = StoreDoor(Shortcut(framework, _ANSWERS, max_body), service, max_body)
-    admitted = Arriving(routes, arrives_within)
-    if door is not None:
-        guarded = door(admitted)
+    routes = StoreRpc(FastPath(framework, _ERROR_HANDLERS, max_body), service, max_body)
+    admitted = BodyTimeout(routes, body_timeout)
+    if auth_wrapper is not None:
+        guarded = auth_wrapper(admitted)
     else:
-        known = guard or OpenDoor(Rates(None, service.desk.clock))
-        guarded = Admitting(admitted, known, hosts, is_secure=service.logins.settings.is_secure)
-    return Counting(guarded, service.requests, Endpoints(_templates(debug=debug)), service.refusals)
+        known = guard or OpenAccess(ClientRateLimiter(None, service.pool.clock))
+        guarded = AuthMiddleware(admitted, known, hosts, is_secure=service.logins.settings.is_secure)
+    return RequestMetrics(
+        guarded, service.request_stats, EndpointMatcher(_templates(debug=debug)), service.refusals
+    )
 
 
 def framework_app(
@@ -90,11 +95,11 @@ def framework_app(
     return Litestar(
         # Those for OPTIONS first, or the framework makes some that do not know of all methods of a path.
         [*_options(routes), *routes],
-        request_class=Reading,
+        request_class=StrictRequest,
         state=State({"service": service}),
         on_startup=[service.start],
         on_shutdown=[service.stop],
-        exception_handlers=_ANSWERS,
+        exception_handlers=_ERROR_HANDLERS,
         request_max_body_size=max_body,
         # No pages: those of the framework load scripts from other hosts.
         openapi_config=OpenAPIConfig(
@@ -102,7 +107,7 @@ def framework_app(
             version=version,
             description=DESCRIPTION,
             path="/openapi",
-            render_plugins=[Document()],
+            render_plugins=[OpenApiPlugin()],
             use_handler_docstrings=True,
             operation_id_creator=lambda handler, *_: handler.handler_name,
         ),
@@ -111,14 +116,14 @@ def framework_app(
 
 
 def _routes(*, debug: bool) -> list[HTTPRouteHandler]:
-    return [route for part in (*PARTS, *([debugging] if debug else [])) for route in part.ROUTES]
+    return [route for part in (*ROUTE_MODULES, *([debugging] if debug else [])) for route in part.ROUTES]
 
 
 def _templates(*, debug: bool) -> Iterator[str]:
     """Every endpoint, as the reference writes it: without the types that the framework wants."""
     for handler in _routes(debug=debug):
         yield from (_TYPE.sub("}", path) for path in handler.paths)
-    yield from (PATH + operation for operation in calls())
+    yield from (PATH + operation for operation in store_methods())
 
 
 def _options(handlers: Sequence[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
@@ -139,8 +144,8 @@ def _options_at(path: str, methods: str) -> HTTPRouteHandler:
     return options
 
 
-def _nobody(_: Any, __: Gone) -> Response[None]:
-    return Response(None, status_code=_CLOSED, media_type=MediaType.TEXT)
+def _empty_response(_: Any, __: ClientDisconnected) -> Response[None]:
+    return Response(None, status_code=_CLIENT_CLOSED_STATUS, media_type=MediaType.TEXT)
 
 
-_ANSWERS: Final[dict[int | type[Exception], Any]] = {**HANDLERS, Gone: _nobody}
+_ERROR_HANDLERS: Final[dict[int | type[Exception], Any]] = {**HANDLERS, ClientDisconnected: _empty_response}

@@ -8,15 +8,15 @@ from typing import Final
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPReceiveMessage, Receive, Scope, Send
 
-from forebay.service.http.errors import TooSlow
+from forebay.service.http.errors import RequestTimeout
 
-ARRIVES_WITHIN_SECONDS: Final = 30.0
+ARRIVAL_TIMEOUT_SECONDS: Final = 30.0
 
 
-class Arriving:
+class BodyTimeout:
     """The app behind a limit on the time that the body of a request may take."""
 
-    def __init__(self, app: ASGIApp, seconds: float = ARRIVES_WITHIN_SECONDS) -> None:
+    def __init__(self, app: ASGIApp, seconds: float = ARRIVAL_TIMEOUT_SECONDS) -> None:
         self._app = app
         self._seconds = seconds
 
@@ -35,7 +35,7 @@ class Arriving:
                 async with asyncio.timeout_at(ends):
                     message = await receive()
             except TimeoutError as exc:
-                raise TooSlow(f"the request has not arrived within {self._seconds:g} s") from exc
+                raise RequestTimeout(f"the request has not arrived within {self._seconds:g} s") from exc
             has_arrived = not message.get("more_body", False)
             return message  # type: ignore[return-value]  # as above
 

@@ -14,10 +14,10 @@ from litestar.types import Receive
 from forebay.service.auth import Caller
 from forebay.service.http.admitting import CALLER
 from forebay.service.operations.service import Service
-from forebay.service.permitting.permit import Permit
+from forebay.service.permitting.permit import AuthorizedRequest
 
 T = TypeVar("T")
-Asking = Request[Any, Any, Any]
+HttpRequest = Request[Any, Any, Any]
 
 JobIdPath = Annotated[
     str,
@@ -30,54 +30,54 @@ QueuePath = Annotated[
 ]
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client has closed its connection, so nobody reads an answer."""
 
 
-def open_service(request: Asking) -> Service:
+def service_of(request: HttpRequest) -> Service:
     """The operations of this server, for what needs nobody's leave."""
     service: Service = request.app.state.service
     return service
 
 
-def caller_of(request: Asking) -> Caller:
+def caller_of(request: HttpRequest) -> Caller:
     """Who asks. There is always somebody: nothing gets here that was not let in."""
     caller: Caller = cast("dict[str, Any]", request.scope)[CALLER]
     return caller
 
 
-def permit_of(request: Asking) -> Permit:
+def permit_of(request: HttpRequest) -> AuthorizedRequest:
     """What who asks may do."""
-    return Permit(open_service(request), caller_of(request))
+    return AuthorizedRequest(service_of(request), caller_of(request))
 
 
-def allowed(request: Asking, operation: str, *queues: str) -> Service:
+def authorized_service(request: HttpRequest, operation: str, *queues: str) -> Service:
     """The operations, for one that who asks may do to all these queues, or to what belongs to none; raises
     Forbidden."""
-    return permit_of(request).allowed(operation, *queues)
+    return permit_of(request).authorize(operation, *queues)
 
 
-async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Do something long for a client that may leave meanwhile: then it is cancelled, and raises Gone.
 
     What was finished at the very moment at which the client left is `late` on the error.
     """
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(left(receive))
+    leaving = asyncio.ensure_future(wait_until_disconnected(receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not leaving.done():
             return await working
         working.cancel()
         with suppress(asyncio.CancelledError):
-            raise Late(await working)
-        raise Gone
+            raise DisconnectedWithResult(await working)
+        raise ClientDisconnected
     finally:
         working.cancel()
         leaving.cancel()
 
 
-class Late(Gone):
+class DisconnectedWithResult(ClientDisconnected):
     """The client has gone, and this would have been its answer."""
 
     def __init__(self, answer: Any) -> None:
@@ -85,7 +85,7 @@ class Late(Gone):
         self.answer = answer
 
 
-async def left(receive: Receive) -> None:
+async def wait_until_disconnected(receive: Receive) -> None:
     """Wait until the client closes its connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from forebay.service.budgets import Budget
 from forebay.service.certificates import subject_name
 from forebay.service.http.admitting import CERTIFICATE
-from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS
+from forebay.service.http.arriving import ARRIVAL_TIMEOUT_SECONDS
 from forebay.service.request_log import Refusals
 
 _FULL: Final = (
@@ -25,19 +25,21 @@ _FULL: Final = (
 )
 
 
-class Connecting(H11Protocol):
+class HeaderTimeoutProtocol(H11Protocol):
     """A connection with a limit for each of its phases.
 
-    A head must arrive within `head_seconds`; `Arriving` limits the body. A request lives for `age_seconds`.
-    After an early answer, such as a refusal, the rest of the body has `rest_seconds`: then the connection is
+    A head must arrive within `head_seconds`; `BodyTimeout` limits the body. A request lives for
+    `age_seconds`.
+    After an early answer, such as a refusal, the rest of the body has `body_rest_seconds`: then the
+    connection is
     closed, whatever still comes. To close at once would lose the answer: the system resets a connection that
     is closed with bytes unread. A client that takes nothing of an answer for `head_seconds` is cut off.
     """
 
-    head_seconds = ARRIVES_WITHIN_SECONDS
+    head_seconds = ARRIVAL_TIMEOUT_SECONDS
     age_seconds = 3_600.0  # streams end after ten minutes, waits after seconds
-    rest_seconds = 2.0
-    _ends: asyncio.TimerHandle | None = None
+    body_rest_seconds = 2.0
+    _timer: asyncio.TimerHandle | None = None
     _limit: float | None = None
     _is_admitted = False
 
@@ -51,7 +53,7 @@ class Connecting(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as there
         peer = transport.get_extra_info("peername")
         self._address = peer[0] if isinstance(peer, tuple) else ""
-        if self._budget is not None and not self._budget.enter(self._address):
+        if self._budget is not None and not self._budget.acquire(self._address):
             self._refuse(transport)
             return
         self._is_admitted = True
@@ -63,7 +65,7 @@ class Connecting(H11Protocol):
         # until the client has confirmed the first, which takes 40 ms. The event loop says so itself only for
         # sockets that were made with the number of the protocol, and one that was accepted here has none.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._watch()
+        self._start_phase_timer()
 
     def _refuse(self, transport: asyncio.Transport) -> None:
         self.transport = transport  # the library closes it again when it is lost
@@ -74,57 +76,57 @@ class Connecting(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._watch()
+        self._start_phase_timer()
 
     def on_response_complete(self) -> None:
         self._stop_timer()  # the next request may be here already, and has an age of its own
         super().on_response_complete()
-        self._watch()
+        self._start_phase_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._stop_timer()
         if self._is_admitted and self._budget is not None:
-            self._budget.leave(self._address)
+            self._budget.release(self._address)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        self._flush(None)
+        self._abort_if_stalled(None)
 
-    def _watch(self) -> None:
+    def _start_phase_timer(self) -> None:
         """Start the limit of a phase when it begins; bytes that come later do not start it again."""
-        limit = self._limit_now()
+        limit = self._phase_limit()
         if limit == self._limit:
             return
         self._stop_timer()
         if limit is not None:
             self._limit = limit
-            self._ends = self.loop.call_later(limit, self._close)
+            self._timer = self.loop.call_later(limit, self._close)
 
-    def _limit_now(self) -> float | None:
+    def _phase_limit(self) -> float | None:
         cycle: RequestResponseCycle | None = self.cycle  # none before the first request
         if cycle is not None and not cycle.response_complete:
             return self.age_seconds
         if self.conn.their_state is h11.SEND_BODY:
-            return self.rest_seconds
+            return self.body_rest_seconds
         # Between two requests the library's own timer runs, until the next byte.
         is_head = self.conn.their_state is h11.IDLE and self.timeout_keep_alive_task is None
         return self.head_seconds if is_head else None
 
     def _stop_timer(self) -> None:
         self._limit = None
-        if self._ends is not None:
-            self._ends.cancel()
-            self._ends = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _close(self) -> None:
         self.transport.close()
-        self._flush(None)
+        self._abort_if_stalled(None)
 
-    def _flush(self, before: int | None) -> None:
+    def _abort_if_stalled(self, before: int | None) -> None:
         """Cut off a closed connection whose client takes nothing of what is left for it."""
         left = self.transport.get_write_buffer_size()
         if before is not None and left >= before:
             self.transport.abort()
         elif left:
-            self.loop.call_later(self.head_seconds, self._flush, left)
+            self.loop.call_later(self.head_seconds, self._abort_if_stalled, left)

@@ -36,7 +36,7 @@ class Cookie(NamedTuple):
         pairs = (one.strip().partition("=") for one in header.split(";"))
         return next((value for name, _, value in pairs if name == self.name and value), None)
 
-    def set(self, value: str, *, same_site: str = "Strict", max_age: int | None = None) -> str:
+    def header_value(self, value: str, *, same_site: str = "Strict", max_age: int | None = None) -> str:
         """Return the header that gives it to a browser, until that is closed if no age is given."""
         secure = "; Secure" if self.is_secure else ""
         age = "" if max_age is None else f"; Max-Age={max_age}"

@@ -12,7 +12,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from forebay.service.http.access_log import line_of
-from forebay.service.operations.requests import OTHER, Endpoints, Requests, Route
+from forebay.service.operations.requests import OTHER, EndpointMatcher, RequestRoute, RequestStats
 from forebay.service.request_log import Refusals
 
 FIRST_PROBLEM: Final = 400
@@ -27,10 +27,12 @@ _PROTECTION: Final = (
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class Counting:
+class RequestMetrics:
     """The app, with every answer counted and protected, and every refusal logged."""
 
-    def __init__(self, app: ASGIApp, requests: Requests, endpoints: Endpoints, refusals: Refusals) -> None:
+    def __init__(
+        self, app: ASGIApp, requests: RequestStats, endpoints: EndpointMatcher, refusals: Refusals
+    ) -> None:
         self._app = app
         self._requests = requests
         self._endpoints = endpoints
@@ -42,14 +44,14 @@ class Counting:
             return
         requests = self._requests
         method = scope["method"] if scope["method"] in _METHODS else OTHER
-        route = Route(self._endpoints.of(scope["path"]), method)
+        route = RequestRoute(self._endpoints.match(scope["path"]), method)
         began = requests.clock.monotonic()
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                requests.answered(route, began)
+                requests.record_response(route, began)
                 if message["status"] >= FIRST_PROBLEM:
-                    requests.failed(route, str(message["status"]))
+                    requests.record_error(route, str(message["status"]))
                     if message["status"] in _REFUSALS:
                         self._refusals.write(line_of(scope, message))
                 message["headers"] = [*message.get("headers", ()), *_PROTECTION]

@@ -7,16 +7,16 @@ from typing import Annotated
 from litestar import get, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
-from forebay.service.http.calling import Asking, JobIdPath, QueuePath, permit_of, while_connected
+from forebay.service.http.calling import HttpRequest, JobIdPath, QueuePath, permit_of, run_while_connected
 from forebay.service.permitting import debugging as permitted
 from forebay.service.schema.debugging import (
-    ContentsAnswer,
-    InspectAnswer,
-    SignalAnswer,
+    InspectResponse,
+    QueueContentsResponse,
     SignalRequest,
-    SweepAnswer,
-    TraceAnswer,
-    WorkerStateAnswer,
+    SignalResponse,
+    SweepResponse,
+    TraceResponse,
+    WorkerStateResponse,
 )
 from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
 
@@ -36,12 +36,12 @@ WaitQuery = Annotated[
 
 @get("/v1/debug/queues/{queue:str}/contents", tags=["debug"])
 async def contents(
-    request: Asking,
+    request: HttpRequest,
     queue: QueuePath,
     include_running: RunningQuery = True,
     include_retrying: RetryingQuery = False,
     limit: LimitQuery = 50,
-) -> ContentsAnswer:
+) -> QueueContentsResponse:
     """Show the jobs of a queue with their arguments; those that cannot be read say why."""
     return await permitted.contents(
         permit_of(request),
@@ -53,19 +53,19 @@ async def contents(
 
 
 @get("/v1/debug/jobs/{job_id:str}/trace", tags=["debug"])
-async def trace(request: Asking, job_id: JobIdPath) -> TraceAnswer:
+async def trace(request: HttpRequest, job_id: JobIdPath) -> TraceResponse:
     """Show a job, its result and all that happened to it, oldest first."""
     return await permitted.trace(permit_of(request), job_id)
 
 
 @post("/v1/debug/jobs/{job_id:str}/inspect", tags=["debug"], status_code=200)
-async def inspect(request: Asking, job_id: JobIdPath) -> InspectAnswer:
+async def inspect(request: HttpRequest, job_id: JobIdPath) -> InspectResponse:
     """Show a job as it is stored, what keeps it and what helps. Nothing is changed."""
     return await permitted.inspect(permit_of(request), job_id)
 
 
 @post("/v1/debug/sweep", tags=["debug"], status_code=202)
-async def sweep(request: Asking) -> SweepAnswer:
+async def sweep(request: HttpRequest) -> SweepResponse:
     """Begin to settle attempts whose lease has ended or whose worker died, and wait for nothing. The server
     does so every second by itself. This request acts at once, also right after a step of the store's clock,
     and then takes jobs from workers that live."""
@@ -73,15 +73,17 @@ async def sweep(request: Asking) -> SweepAnswer:
 
 
 @get("/v1/debug/workers/{worker:str}/state", tags=["debug"])
-async def worker_state(request: Asking, worker: WorkerPath, wait_seconds: WaitQuery = 5) -> WorkerStateAnswer:
+async def worker_state(
+    request: HttpRequest, worker: WorkerPath, wait_seconds: WaitQuery = 5
+) -> WorkerStateResponse:
     """Show a worker, and ask it what its threads do."""
-    return await while_connected(
+    return await run_while_connected(
         request.receive, permitted.worker_state(permit_of(request), worker, wait_seconds)
     )
 
 
 @post("/v1/debug/workers/{worker:str}/signal", tags=["debug"], status_code=200)
-async def signal(request: Asking, worker: WorkerPath, data: JSONBody[SignalRequest]) -> SignalAnswer:
+async def signal(request: HttpRequest, worker: WorkerPath, data: JSONBody[SignalRequest]) -> SignalResponse:
     """Ask a worker to pause, resume or stop, or for nothing but how it is."""
     return await permitted.signal(permit_of(request), worker, data)
 

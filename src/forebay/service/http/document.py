@@ -8,33 +8,33 @@ import msgspec
 from litestar import Litestar, MediaType
 from litestar.openapi.plugins import OpenAPIRenderPlugin
 
-from forebay.service.schema.shared import Problem, Shape
+from forebay.service.schema.shared import Problem, ResponseModel
 
 _REF: Final = "#/components/schemas/{name}"
 
 
-class Document(OpenAPIRenderPlugin):
+class OpenApiPlugin(OpenAPIRenderPlugin):
     """Serves the document, and nothing else: the framework's pages load scripts from other hosts."""
 
     def __init__(self) -> None:
         super().__init__(path="/v1.json", media_type=MediaType.JSON)
-        self._made: bytes | None = None
+        self._json: bytes | None = None
 
     def render(self, request: Any, openapi_schema: dict[str, Any]) -> bytes:
-        if self._made is None:  # it takes a second to make, and never changes
-            self._made = msgspec.json.encode(document_of(request.app))
-        return self._made
+        if self._json is None:  # it takes a second to make, and never changes
+            self._json = msgspec.json.encode(document_of(request.app))
+        return self._json
 
 
 def document_of(app: Litestar) -> dict[str, Any]:
     """The whole document, as it is served and as the reference page is made from it."""
-    return completed(app.openapi_schema.to_schema())
+    return complete_document(app.openapi_schema.to_schema())
 
 
-def completed(document: dict[str, Any]) -> dict[str, Any]:
+def complete_document(document: dict[str, Any]) -> dict[str, Any]:
     """The framework's document with our shapes and problems."""
     # What the framework says of msgspec's classes leaves out that unknown names are refused.
-    _, components = msgspec.json.schema_components(_below(Shape), ref_template=_REF)
+    _, components = msgspec.json.schema_components(_subclasses(ResponseModel), ref_template=_REF)
     known = document.setdefault("components", {}).setdefault("schemas", {})
     known.update(components)
     # Health is for everybody; a server that asks for no keys takes no notice of them.
@@ -43,11 +43,11 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
     problem = {"application/problem+json": {"schema": {"$ref": _REF.format(name=Problem.__name__)}}}
     for path in document["paths"].values():
         for operation in path.values():
-            _tell_problems(operation, problem)
+            _add_problem_responses(operation, problem)
     return document
 
 
-def _tell_problems(operation: dict[str, Any], content: dict[str, Any]) -> None:
+def _add_problem_responses(operation: dict[str, Any], content: dict[str, Any]) -> None:
     answers = operation["responses"]
     for answer in answers.values():
         answer["description"] = "Done."
@@ -59,9 +59,9 @@ def _tell_problems(operation: dict[str, Any], content: dict[str, Any]) -> None:
     }
 
 
-def _below(kind: type[Shape]) -> list[type[Shape]]:
+def _subclasses(kind: type[ResponseModel]) -> list[type[ResponseModel]]:
     # A server that speaks gRPC too has loaded requests that nobody can make here.
     if kind.__module__.startswith("forebay.service.grpc."):
         return []
     found = [kind] if kind.__struct_fields__ else []
-    return [*found, *(one for sub in kind.__subclasses__() for one in _below(sub))]
+    return [*found, *(one for sub in kind.__subclasses__() for one in _subclasses(sub))]

@@ -10,9 +10,9 @@ from litestar.exceptions import HTTPException
 
 from forebay.errors import ForebayError
 from forebay.service import problems
-from forebay.service.operations.telling import made, problem_of
+from forebay.service.operations.telling import make_problem, problem_of
 from forebay.service.schema.shared import Problem
-from forebay.service.schema.unreadable import Unreadable
+from forebay.service.schema.unreadable import InvalidRequest
 
 PROBLEM_JSON: Final = "application/problem+json"
 SERVER_ERRORS: Final = 500
@@ -29,11 +29,11 @@ _BODY: Final = "data"  # what the framework calls the whole of it
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class TooSlow(Exception):
+class RequestTimeout(Exception):
     """A request did not arrive in its time."""
 
 
-def answer(problem: Problem) -> Response[Problem]:
+def problem_response(problem: Problem) -> Response[Problem]:
     """A problem as an answer, with the time after which to come again."""
     after = problem.retry_after_seconds
     return Response(
@@ -44,40 +44,44 @@ def answer(problem: Problem) -> Response[Problem]:
     )
 
 
-def for_ours(_: Request[Any, Any, Any], error: ForebayError) -> Response[Problem]:
+def handle_forebay_error(_: Request[Any, Any, Any], error: ForebayError) -> Response[Problem]:
     """The answer to what one of our own errors has ended."""
-    return answer(problem_of(error))
+    return problem_response(problem_of(error))
 
 
-def for_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+def handle_http_error(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     """The answer to a request that does not fit any operation, or not the one that it names."""
     kind = _BY_STATUS.get(error.status_code)
     if kind is None:
         kind = problems.BAD_REQUEST if error.status_code < SERVER_ERRORS else problems.INTERNAL
-    found = _first(error.extra) if error.status_code < SERVER_ERRORS else ("", None)
-    made_answer = answer(made(kind, found[0] or str(error.detail), field=found[1]))
+    found = _first_error(error.extra) if error.status_code < SERVER_ERRORS else ("", None)
+    made_answer = problem_response(make_problem(kind, found[0] or str(error.detail), field=found[1]))
     for name, value in (error.headers or {}).items():
         made_answer.set_header(name, value)  # such as Allow beside 405
     return made_answer
 
 
-def for_unreadable(_: Request[Any, Any, Any], error: Unreadable) -> Response[Problem]:
+def handle_invalid_request(_: Request[Any, Any, Any], error: InvalidRequest) -> Response[Problem]:
     """The answer to a body that is not JSON, or not of the right shape."""
-    return answer(made(problems.BAD_REQUEST, f"the body cannot be read: {error!s:.500}", field=error.field))
+    return problem_response(
+        make_problem(problems.BAD_REQUEST, f"the body cannot be read: {error!s:.500}", field=error.field)
+    )
 
 
-def for_slow(_: Request[Any, Any, Any], error: TooSlow) -> Response[Problem]:
+def handle_timeout(_: Request[Any, Any, Any], error: RequestTimeout) -> Response[Problem]:
     """The answer to a body that does not come."""
-    return answer(made(problems.TOO_SLOW, str(error)))
+    return problem_response(make_problem(problems.TOO_SLOW, str(error)))
 
 
-def for_anything(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+def handle_unexpected_error(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     """The request boundary: a fault of ours is told to our log, and to nobody else."""
     logger.error("a request has met a fault of the service", exc_info=error)
-    return answer(made(problems.INTERNAL, "the service has met a fault of its own; its log says more"))
+    return problem_response(
+        make_problem(problems.INTERNAL, "the service has met a fault of its own; its log says more")
+    )
 
 
-def _first(extra: Any) -> tuple[str, str | None]:
+def _first_error(extra: Any) -> tuple[str, str | None]:
     """The first thing that is wrong with a request, and where."""
     one = next(iter(extra), None) if isinstance(extra, list) else None
     if not isinstance(one, dict):
@@ -87,9 +91,9 @@ def _first(extra: Any) -> tuple[str, str | None]:
 
 
 HANDLERS: Final[dict[int | type[Exception], Any]] = {
-    ForebayError: for_ours,
-    HTTPException: for_http,
-    Unreadable: for_unreadable,
-    TooSlow: for_slow,
-    Exception: for_anything,
+    ForebayError: handle_forebay_error,
+    HTTPException: handle_http_error,
+    InvalidRequest: handle_invalid_request,
+    RequestTimeout: handle_timeout,
+    Exception: handle_unexpected_error,
 }

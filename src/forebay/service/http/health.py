@@ -6,27 +6,27 @@ from typing import Literal
 
 from litestar import get
 
-from forebay.service.http.calling import Asking, open_service
-from forebay.service.schema.shared import Shape
+from forebay.service.http.calling import HttpRequest, service_of
+from forebay.service.schema.shared import ResponseModel
 
 
-class Alive(Shape, frozen=True, kw_only=True):
+class LivenessResponse(ResponseModel, frozen=True, kw_only=True):
     """The server answers."""
 
     status: Literal["ok"] = "ok"
 
 
 @get("/health/live", tags=["health"])
-async def live() -> Alive:
+async def live() -> LivenessResponse:
     """Say that the process runs, whatever its store does."""
-    return Alive()
+    return LivenessResponse()
 
 
 @get("/health/ready", tags=["health"])
-async def ready(request: Asking) -> Alive:
+async def ready(request: HttpRequest) -> LivenessResponse:
     """Say whether the store answers, so that requests can be served. Servers look once a second."""
-    await open_service(request).check()
-    return Alive()
+    await service_of(request).check()
+    return LivenessResponse()
 
 
 ROUTES = (live, ready)

@@ -15,11 +15,11 @@ from litestar.datastructures import Cookie as ResponseCookie
 
 from forebay.domain.openid import user_name
 from forebay.errors import ConfigError, Forbidden
-from forebay.service.http.calling import Asking, open_service
+from forebay.service.http.calling import HttpRequest, service_of
 from forebay.service.http.cookies import LOGIN, Cookie
 from forebay.service.http.session import session_cookie
 from forebay.service.openid_login import CALLBACK, LoginFailed, LoginProvider
-from forebay.service.schema.shared import Shape
+from forebay.service.schema.shared import ResponseModel
 
 BEGIN = "/v1/login/oidc"
 COOKIE_SECONDS = 600
@@ -28,7 +28,7 @@ logger: logging.Logger = logging.getLogger("forebay.service.login")
 _ANSWER = ("code", "state", "iss", "error")  # what the provider sends a browser back with
 
 
-class LoginOptions(Shape, frozen=True, kw_only=True):
+class LoginOptions(ResponseModel, frozen=True, kw_only=True):
     """How people can log in besides an API key. `label` is what to call the provider, and `path` where its
     login begins; both are absent without one."""
 
@@ -37,14 +37,14 @@ class LoginOptions(Shape, frozen=True, kw_only=True):
 
 
 @get("/v1/login", tags=["session"])
-async def login_options(request: Asking) -> LoginOptions:
+async def login_options(request: HttpRequest) -> LoginOptions:
     """Say how people can log in besides an API key."""
-    provider = open_service(request).logins.provider
+    provider = service_of(request).logins.provider
     return LoginOptions() if provider is None else LoginOptions(label=provider.settings.label, path=BEGIN)
 
 
 @get(BEGIN, include_in_schema=False)
-async def begin_login(request: Asking) -> Response[None]:
+async def begin_login(request: HttpRequest) -> Response[None]:
     """Send the browser to the provider."""
     provider = _provider(request)
     secret = secrets.token_urlsafe(32)
@@ -54,11 +54,11 @@ async def begin_login(request: Asking) -> Response[None]:
         logger.error("no login can begin: %s", exc)
         return _redirect(f"{provider.home}/dashboard/?login=failed")
     # Lax: the provider's page leads back here, and a browser shows no Strict cookie then.
-    return _redirect(address, _cookie(request).set(secret, same_site="Lax", max_age=COOKIE_SECONDS))
+    return _redirect(address, _cookie(request).header_value(secret, same_site="Lax", max_age=COOKIE_SECONDS))
 
 
 @get(CALLBACK, include_in_schema=False)
-async def finish_login(request: Asking) -> Response[None]:
+async def finish_login(request: HttpRequest) -> Response[None]:
     """Begin a session for the person that the provider names."""
     provider, cookie = _provider(request), _cookie(request)
     home = f"{provider.home}/dashboard/"
@@ -78,8 +78,8 @@ async def finish_login(request: Asking) -> Response[None]:
     except Forbidden as exc:
         logger.warning("a login was refused: %s", exc)
         return _redirect(f"{home}?login=refused")
-    session_id = await open_service(request).logins.begin(name, name, grants=grants)
-    response = _redirect(home, session_cookie(request).set(session_id))
+    session_id = await service_of(request).logins.begin(name, name, grants=grants)
+    response = _redirect(home, session_cookie(request).header_value(session_id))
     is_gone = ResponseCookie(
         cookie.name, cookie.path, "", max_age=0, secure=cookie.is_secure, httponly=True, samesite="lax"
     )
@@ -87,15 +87,15 @@ async def finish_login(request: Asking) -> Response[None]:
     return response
 
 
-def _provider(request: Asking) -> LoginProvider:
-    provider = open_service(request).logins.provider
+def _provider(request: HttpRequest) -> LoginProvider:
+    provider = service_of(request).logins.provider
     if provider is None:
         raise Forbidden("this server has no provider of logins (--oidc-issuer); show an API key")
     return provider
 
 
-def _cookie(request: Asking) -> Cookie:
-    return Cookie.of(request.scope, LOGIN, is_secure=open_service(request).logins.settings.is_secure)
+def _cookie(request: HttpRequest) -> Cookie:
+    return Cookie.of(request.scope, LOGIN, is_secure=service_of(request).logins.settings.is_secure)
 
 
 def _redirect(address: str, cookie: str | None = None) -> Response[None]:

@@ -8,16 +8,16 @@ from typing import Annotated
 from litestar import get, head
 from litestar.params import QueryParameter
 
-from forebay.app.figures import LONGEST_WINDOW_MS, USUAL_WINDOW_MS
+from forebay.app.figures import DEFAULT_WINDOW_MS, MAX_WINDOW_MS
 from forebay.domain.job import DAY_MS, MAX_TASK_NAME
-from forebay.service.http.calling import Asking, QueuePath, permit_of
+from forebay.service.http.calling import HttpRequest, QueuePath, permit_of
 from forebay.service.operations.exposing import CONTENT_TYPE
 from forebay.service.permitting import measuring as permitted
-from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesAnswer, SystemMetrics
+from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesResponse, SystemMetrics
 
 WindowQuery = Annotated[
     float,
-    QueryParameter(ge=10, le=LONGEST_WINDOW_MS / 1_000, description="How far back to look, in seconds."),
+    QueryParameter(ge=10, le=MAX_WINDOW_MS / 1_000, description="How far back to look, in seconds."),
 ]
 MetricsQuery = Annotated[
     str,
@@ -38,18 +38,18 @@ ResolutionQuery = Annotated[
     float | None,
     QueryParameter(ge=10, le=DAY_MS / 1_000 * 30, description="The length of a step: a multiple of 10."),
 ]
-_WINDOW = USUAL_WINDOW_MS / 1_000
+_WINDOW = DEFAULT_WINDOW_MS / 1_000
 
 
 @get("/v1/metrics/queues", tags=["metrics"])
-async def all_metrics(request: Asking, window_seconds: WindowQuery = _WINDOW) -> QueueMetricsList:
+async def all_metrics(request: HttpRequest, window_seconds: WindowQuery = _WINDOW) -> QueueMetricsList:
     """Show what all queues have done lately."""
     return await permitted.all_metrics(permit_of(request), window_seconds)
 
 
 @get("/v1/metrics/queues/{queue:str}", tags=["metrics"])
 async def queue_metrics(
-    request: Asking, queue: QueuePath, window_seconds: WindowQuery = _WINDOW
+    request: HttpRequest, queue: QueuePath, window_seconds: WindowQuery = _WINDOW
 ) -> QueueMetrics:
     """Show what a queue has done lately."""
     return await permitted.queue_metrics(permit_of(request), queue, window_seconds)
@@ -57,14 +57,14 @@ async def queue_metrics(
 
 @get("/v1/metrics/series", tags=["metrics"])
 async def metric_series(
-    request: Asking,
+    request: HttpRequest,
     metrics: MetricsQuery,
     queue: QueueQuery = None,
     task: TaskQuery = None,
     start: StartQuery = None,
     end: EndQuery = None,
     resolution_seconds: ResolutionQuery = None,
-) -> SeriesAnswer:
+) -> SeriesResponse:
     """Show metrics over time."""
     return await permitted.metric_series(
         permit_of(request),
@@ -78,19 +78,19 @@ async def metric_series(
 
 
 @get("/v1/metrics/system", tags=["metrics"])
-async def system_metrics(request: Asking) -> SystemMetrics:
+async def system_metrics(request: HttpRequest) -> SystemMetrics:
     """Show what workers, this server and the store take."""
     return await permitted.system_metrics(permit_of(request))
 
 
 @get("/metrics", tags=["metrics"], media_type=CONTENT_TYPE)
-async def exposition(request: Asking) -> str:
+async def exposition(request: HttpRequest) -> str:
     """Show all metrics as Prometheus reads them."""
     return await permitted.exposition(permit_of(request))
 
 
 @head("/metrics", include_in_schema=False, media_type=CONTENT_TYPE)
-async def exposition_head(request: Asking) -> None:
+async def exposition_head(request: HttpRequest) -> None:
     """Answer a check of the address as GET would, without the text."""
     await permitted.exposition(permit_of(request))
 

@@ -9,18 +9,18 @@ from litestar.params import HeaderParameter, JSONBody, QueryParameter
 from msgspec.structs import replace
 
 from forebay.errors import InvalidJob
-from forebay.service.http.calling import Asking, JobIdPath, permit_of, while_connected
+from forebay.service.http.calling import HttpRequest, JobIdPath, permit_of, run_while_connected
 from forebay.service.permitting import producing as permitted
-from forebay.service.schema.looking import GraphShape, JobShape
+from forebay.service.schema.looking import GraphView, JobView
 from forebay.service.schema.producing import (
-    Accepted,
-    AmendRequest,
+    ActionResponse,
     CancelRequest,
-    EnqueueManyAnswer,
+    EnqueueBatchResponse,
     EnqueueManyRequest,
     EnqueueRequest,
-    ResultAnswer,
-    Verdict,
+    EnqueueResponse,
+    ResultResponse,
+    UpdateJobRequest,
 )
 from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
 
@@ -41,11 +41,11 @@ WaitQuery = Annotated[float, QueryParameter(ge=0, le=LONGEST_WAIT_SECONDS, descr
 
 @post("/v1/jobs", tags=["produce"])
 async def enqueue(
-    request: Asking,
+    request: HttpRequest,
     data: JSONBody[EnqueueRequest],
     idempotency_key: KeyHeader = None,
     position: PositionQuery = False,
-) -> Accepted:
+) -> EnqueueResponse:
     """Ask for a job."""
     if idempotency_key is not None:
         if data.idempotency_key not in (None, idempotency_key):
@@ -55,47 +55,51 @@ async def enqueue(
 
 
 @post("/v1/jobs/batch", tags=["produce"])
-async def enqueue_many(request: Asking, data: JSONBody[EnqueueManyRequest]) -> EnqueueManyAnswer:
+async def enqueue_many(request: HttpRequest, data: JSONBody[EnqueueManyRequest]) -> EnqueueBatchResponse:
     """Ask for several jobs, in one or several queues."""
     return await permitted.enqueue_many(permit_of(request), data)
 
 
 @get("/v1/jobs/{job_id:str}", tags=["produce"])
-async def job(request: Asking, job_id: JobIdPath) -> JobShape:
+async def job(request: HttpRequest, job_id: JobIdPath) -> JobView:
     """Show a job with its attempts and with what depends on it."""
     return await permitted.job(permit_of(request), job_id)
 
 
 @get("/v1/jobs/{job_id:str}/wait", tags=["produce"])
 async def wait(
-    request: Asking, job_id: JobIdPath, timeout_seconds: WaitQuery = LONGEST_WAIT_SECONDS
-) -> JobShape:
+    request: HttpRequest, job_id: JobIdPath, timeout_seconds: WaitQuery = LONGEST_WAIT_SECONDS
+) -> JobView:
     """Show a job when it has ended, or as it is when the time is up."""
-    return await while_connected(request.receive, permitted.wait(permit_of(request), job_id, timeout_seconds))
+    return await run_while_connected(
+        request.receive, permitted.wait(permit_of(request), job_id, timeout_seconds)
+    )
 
 
 @get("/v1/jobs/{job_id:str}/result", tags=["produce"])
-async def result(request: Asking, job_id: JobIdPath) -> ResultAnswer:
+async def result(request: HttpRequest, job_id: JobIdPath) -> ResultResponse:
     """Give what a completed job has returned."""
     return await permitted.result(permit_of(request), job_id)
 
 
 @get("/v1/jobs/{job_id:str}/graph", tags=["jobs"])
-async def graph(request: Asking, job_id: JobIdPath, limit: GraphQuery = 200) -> GraphShape:
+async def graph(request: HttpRequest, job_id: JobIdPath, limit: GraphQuery = 200) -> GraphView:
     """Show the jobs around one that wait for each other."""
     return await permitted.graph(permit_of(request), job_id, limit)
 
 
 @post("/v1/jobs/{job_id:str}/cancel", tags=["produce"], status_code=200)
-async def cancel(request: Asking, job_id: JobIdPath, data: JSONBody[CancelRequest]) -> Verdict:
+async def cancel(request: HttpRequest, job_id: JobIdPath, data: JSONBody[CancelRequest]) -> ActionResponse:
     """Cancel a job that waits; ask one that runs to stop."""
     return await permitted.cancel(permit_of(request), job_id, data)
 
 
 @patch("/v1/jobs/{job_id:str}", tags=["produce"])
-async def amend(request: Asking, job_id: JobIdPath, data: JSONBody[AmendRequest]) -> Verdict:
+async def update_job(
+    request: HttpRequest, job_id: JobIdPath, data: JSONBody[UpdateJobRequest]
+) -> ActionResponse:
     """Change the priority, the time, the metadata or the queue of a job that waits."""
-    return await permitted.amend(permit_of(request), job_id, data)
+    return await permitted.update_job(permit_of(request), job_id, data)
 
 
-ROUTES = (enqueue, enqueue_many, job, wait, result, graph, cancel, amend)
+ROUTES = (enqueue, enqueue_many, job, wait, result, graph, cancel, update_job)

@@ -16,27 +16,27 @@ from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Receive
 
-from forebay.service.http.calling import Gone, open_service
+from forebay.service.http.calling import ClientDisconnected, service_of
 from forebay.service.operations.converter import BODY_SIZE
-from forebay.service.schema.unreadable import Unreadable
+from forebay.service.schema.unreadable import InvalidRequest
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _EXACT: Final = 2.0**53  # a larger float does not say which whole number is meant
 
 
-class Reading(Request[Any, Any, Any]):
+class StrictRequest(Request[Any, Any, Any]):
     """A request whose body is read strictly, in one step."""
 
     async def json(self) -> Any:
-        return await self.decoded(self.route_handler, await self.body())
+        return await self.decode(self.route_handler, await self.body())
 
-    async def decoded(self, handler: BaseRouteHandler, body: bytes) -> Any:
+    async def decode(self, handler: BaseRouteHandler, body: bytes) -> Any:
         """What a handler takes; raises Unreadable. From now on the size of this request is known."""
         BODY_SIZE.set(len(body))
-        return await open_service(self).desk.converter.run(len(body), decoded, handler, body)
+        return await service_of(self).pool.converter.run(len(body), decode_body, handler, body)
 
 
-def decoded(handler: BaseRouteHandler, body: bytes) -> Any:
+def decode_body(handler: BaseRouteHandler, body: bytes) -> Any:
     """What a handler takes, from a body; raises Unreadable."""
     field = handler.parsed_data_field
     kind = Any if field is None else field.annotation
@@ -44,37 +44,37 @@ def decoded(handler: BaseRouteHandler, body: bytes) -> Any:
         return _decoder(kind).decode(body)
     except msgspec.ValidationError as exc:
         with suppress(*_UNREADABLE):
-            return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), kind)
-        raise Unreadable(str(exc)) from exc
+            return msgspec.convert(_integral_floats_to_int(msgspec.json.decode(body)), kind)
+        raise InvalidRequest(str(exc)) from exc
     except _UNREADABLE as exc:
-        raise Unreadable(str(exc)) from exc
+        raise InvalidRequest(str(exc)) from exc
 
 
-async def whole_body(receive: Receive, most: int) -> bytes:
+async def read_body(receive: Receive, max_bytes: int) -> bytes:
     """The bytes of a request; raises RequestEntityTooLarge, and Gone if the client has left meanwhile."""
     parts: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise Gone
+            raise ClientDisconnected
         parts.append(message["body"])
         size += len(message["body"])
-        if size > most:
+        if size > max_bytes:
             raise RequestEntityTooLarge
         if not message.get("more_body", False):
             return b"".join(parts)
 
 
-def _with_whole_numbers(value: Any) -> Any:
+def _integral_floats_to_int(value: Any) -> Any:
     """JSON has one kind of number, and 5.0 is a whole one: languages that know only such ones write it. In a
     request that needs this, it becomes 5 among the arguments as well."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < _EXACT else value
     if isinstance(value, list):
-        return [_with_whole_numbers(item) for item in value]
+        return [_integral_floats_to_int(item) for item in value]
     if isinstance(value, dict):
-        return {name: _with_whole_numbers(item) for name, item in value.items()}
+        return {name: _integral_floats_to_int(item) for name, item in value.items()}
     return value
 
 

@@ -10,21 +10,21 @@ from litestar import Response, delete, get, post
 
 from forebay.domain.access import Role
 from forebay.errors import Unauthenticated
-from forebay.service.auth import NEEDS, bearer
-from forebay.service.http.calling import Asking, caller_of, open_service
+from forebay.service.auth import REQUIRED_ROLES, bearer_token
+from forebay.service.http.calling import HttpRequest, caller_of, service_of
 from forebay.service.http.cookies import SESSION, Cookie
 from forebay.service.keys import digest_of, parse_token
-from forebay.service.schema.shared import Shape
+from forebay.service.schema.shared import ResponseModel
 
 
-class GrantShape(Shape, frozen=True, kw_only=True):
+class GrantView(ResponseModel, frozen=True, kw_only=True):
     """A role for queues: one by its name, those whose names begin with what stands before a *, or all (*)."""
 
     role: Role
     queues: str
 
 
-class SessionShape(Shape, frozen=True, kw_only=True):
+class SessionView(ResponseModel, frozen=True, kw_only=True):
     """Who asks. `operations` are those that they may do to every queue; `is_open` says that this server asks
     nobody for a key, and lets everybody do everything; `has_key` that they have shown one. Where neither is
     true a program that this server is a part of has let them in."""
@@ -32,64 +32,64 @@ class SessionShape(Shape, frozen=True, kw_only=True):
     name: str
     is_open: bool
     has_key: bool
-    grants: list[GrantShape]
+    grants: list[GrantView]
     operations: list[str]
     engine: str
     version: str
 
 
-class Ended(Shape, frozen=True, kw_only=True):
+class SessionEnded(ResponseModel, frozen=True, kw_only=True):
     """The session is over, and the browser has forgotten its id."""
 
     done: bool = True
 
 
 @get("/v1/session", tags=["session"])
-async def session(request: Asking) -> SessionShape:
+async def session(request: HttpRequest) -> SessionView:
     """Say who asks, and what they may do."""
-    return _described(request)
+    return _session_view(request)
 
 
 @post("/v1/session", tags=["session"], status_code=200)
-async def begin_session(request: Asking) -> Response[SessionShape]:
+async def begin_session(request: HttpRequest) -> Response[SessionView]:
     """Begin a session of the key of this request; its id is a cookie of the browser."""
     caller = caller_of(request)
     if not caller.has_token:
-        return Response(_described(request))  # there is no key to show
-    token = bearer(request.headers.get("authorization"))
+        return Response(_session_view(request))  # there is no key to show
+    token = bearer_token(request.headers.get("authorization"))
     if token is None:
         raise Unauthenticated("show the key that the session is for: Authorization: Bearer fbk_...")
     digest = digest_of(parse_token(token)[1])
-    session_id = await open_service(request).logins.begin(caller.name, caller.actor, digest=digest)
-    cookie = session_cookie(request).set(session_id)
-    return Response(_described(request), headers={"Set-Cookie": cookie})
+    session_id = await service_of(request).logins.begin(caller.name, caller.actor, digest=digest)
+    cookie = session_cookie(request).header_value(session_id)
+    return Response(_session_view(request), headers={"Set-Cookie": cookie})
 
 
 @delete("/v1/session", tags=["session"], status_code=200)
-async def end_session(request: Asking) -> Response[Ended]:
+async def end_session(request: HttpRequest) -> Response[SessionEnded]:
     """End the session of this browser, on every server, and let the browser forget its id."""
     cookie = session_cookie(request)
     session_id = cookie.find(request.headers.get("cookie", ""))
     if session_id is not None:
-        await open_service(request).logins.end(session_id, caller_of(request).actor)
-    return Response(Ended(), headers={"Set-Cookie": cookie.set("", max_age=0)})
+        await service_of(request).logins.end(session_id, caller_of(request).actor)
+    return Response(SessionEnded(), headers={"Set-Cookie": cookie.header_value("", max_age=0)})
 
 
-def session_cookie(request: Asking) -> Cookie:
+def session_cookie(request: HttpRequest) -> Cookie:
     """The cookie of a session, as this request may have it."""
-    return Cookie.of(request.scope, SESSION, is_secure=open_service(request).logins.settings.is_secure)
+    return Cookie.of(request.scope, SESSION, is_secure=service_of(request).logins.settings.is_secure)
 
 
-def _described(request: Asking) -> SessionShape:
+def _session_view(request: HttpRequest) -> SessionView:
     caller = caller_of(request)
     grants = () if caller.key is None else caller.key.grants
-    return SessionShape(
+    return SessionView(
         name=caller.name,
         is_open=caller.key is None,
         has_key=caller.has_token,
-        grants=[GrantShape(role=one.role, queues=one.queues) for one in grants],
-        operations=sorted(operation for operation in NEEDS if caller.may(operation)),
-        engine=open_service(request).desk.engine.features.name,
+        grants=[GrantView(role=one.role, queues=one.queues) for one in grants],
+        operations=sorted(operation for operation in REQUIRED_ROLES if caller.may(operation)),
+        engine=service_of(request).pool.engine.features.name,
         version=request.app.openapi_config.version if request.app.openapi_config else "",
     )
 

@@ -16,21 +16,21 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import Receive, Scope, Send
 
 from forebay.service.http import consuming, producing
-from forebay.service.http.reading import Reading, whole_body
+from forebay.service.http.reading import StrictRequest, read_body
 
 HANDLERS: Final = (producing.enqueue, producing.enqueue_many, consuming.claim, consuming.settle)
 # What such a handler takes beside the body: who sends that goes the usual way.
-_MORE: Final = b"idempotency-key"
+_IDEMPOTENCY_HEADER: Final = b"idempotency-key"
 
-Answers = Mapping[int | type[Exception], Any]
+ErrorHandlers = Mapping[int | type[Exception], Any]
 
 
-class Shortcut:
+class FastPath:
     """The app with a shorter way for these handlers; `answers` says what becomes of an error."""
 
-    def __init__(self, app: Litestar, answers: Answers, max_body: int) -> None:
+    def __init__(self, app: Litestar, error_handlers: ErrorHandlers, max_body: int) -> None:
         self._app = app
-        self._answers = answers
+        self._error_handlers = error_handlers
         self._max_body = max_body
         self._handlers = {path: handler for handler in HANDLERS for path in handler.paths}
 
@@ -40,10 +40,10 @@ class Shortcut:
             await self._app(scope, receive, send)
             return
         scope["litestar_app"] = self._app
-        request = Reading(scope, receive, send)
+        request = StrictRequest(scope, receive, send)
         try:
-            body = await whole_body(receive, self._max_body)
-            data = await request.decoded(handler, body)
+            body = await read_body(receive, self._max_body)
+            data = await request.decode(handler, body)
             answer = msgspec.json.encode(await handler.fn(request, data))
         except Exception as exc:  # as at every request boundary: the table has an answer for each
             refusal = self._refusal(request, exc)
@@ -51,8 +51,10 @@ class Shortcut:
             return
         await _send(send, handler, answer)
 
-    def _refusal(self, request: Reading, error: Exception) -> Response[Any]:
-        found = next(self._answers[kind] for kind in type(error).__mro__ if kind in self._answers)
+    def _refusal(self, request: StrictRequest, error: Exception) -> Response[Any]:
+        found = next(
+            self._error_handlers[kind] for kind in type(error).__mro__ if kind in self._error_handlers
+        )
         return cast("Response[Any]", found(request, error))
 
 
@@ -61,7 +63,7 @@ def _is_ordinary(scope: Scope) -> bool:
         scope["type"] == ScopeType.HTTP
         and scope["method"] == "POST"
         and not scope["query_string"]
-        and not any(name == _MORE for name, _ in scope["headers"])
+        and not any(name == _IDEMPOTENCY_HEADER for name, _ in scope["headers"])
     )
 
 

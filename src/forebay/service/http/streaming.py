@@ -14,15 +14,15 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from forebay.errors import ForebayError, TooManyRequests
 from forebay.service.auth import Caller
 from forebay.service.http.admitting import refuse
-from forebay.service.http.calling import Asking, caller_of, left, open_service
+from forebay.service.http.calling import HttpRequest, caller_of, service_of, wait_until_disconnected
 from forebay.service.operations.telling import problem_of
-from forebay.service.operations.watching import Listener, News, View, Watching
+from forebay.service.operations.watching import EventFeed, FeedFilter, FeedListener, FeedMessage
 
 COMMENT_SECONDS: Final = 30.0
 # Its key may have been revoked, or given other queues: who looks on shows it again after so long.
-LONGEST_SECONDS: Final = 600.0
-LAST_SECONDS: Final = 1.0
-COMES_AGAIN_MS: Final = 2_000
+MAX_STREAM_SECONDS: Final = 600.0
+DRAIN_SECONDS: Final = 1.0
+RECONNECT_MS: Final = 2_000
 _HEADERS: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"connection", b"keep-alive"),
@@ -48,7 +48,7 @@ LastHeader = Annotated[
 
 @get("/v1/events/stream", include_in_schema=False)
 async def stream(
-    request: Asking,
+    request: HttpRequest,
     queue: QueuesQuery = None,
     task: TasksQuery = None,
     after: AfterQuery = None,
@@ -60,85 +60,85 @@ async def stream(
         caller.check("stream", name)
     if last_event_id and _is_number(last_event_id):
         after = int(last_event_id)
-    view = _view(caller, frozenset(queue or ()), frozenset(task or ()))
-    return Stream(open_service(request).watching, caller, view, after)
+    view = _build_filter(caller, frozenset(queue or ()), frozenset(task or ()))
+    return EventStream(service_of(request).events, caller, view, after)
 
 
-class Stream:
+class EventStream:
     """The answer: it goes on until the client leaves or is too slow, or its time is up."""
 
     def __init__(
         self,
-        watching: Watching,
+        feed: EventFeed,
         caller: Caller,
-        view: View,
+        feed_filter: FeedFilter,
         after: int | None = None,
-        longest: float = LONGEST_SECONDS,
+        max_seconds: float = MAX_STREAM_SECONDS,
     ) -> None:
-        self._watching = watching
+        self._feed = feed
         self._caller = caller
-        self._view = view
+        self._filter = feed_filter
         self._after = after
-        self._longest = longest
+        self._max_seconds = max_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._caller.streaming():
+            with self._caller.reserve_stream():
                 await self._stream(receive, send)
         except TooManyRequests as error:  # before the head of the answer was sent
             await refuse(send, error, {})
 
     async def _stream(self, receive: Receive, send: Send) -> None:
-        with self._watching.listening(self._view, self._after) as listener:
+        with self._feed.listen(self._filter, self._after) as listener:
             writing = asyncio.ensure_future(self._write(listener, send))
-            leaving = asyncio.ensure_future(left(receive))
+            leaving = asyncio.ensure_future(wait_until_disconnected(receive))
             ending = asyncio.ensure_future(listener.is_over.wait())
             try:
                 await asyncio.wait((writing, leaving, ending), return_when=asyncio.FIRST_COMPLETED)
                 if not leaving.done():  # its last messages, unless it takes none: then it is cut off
-                    await asyncio.wait((writing,), timeout=LAST_SECONDS)
+                    await asyncio.wait((writing,), timeout=DRAIN_SECONDS)
                 if writing.done():
                     writing.result()
             finally:
                 for task in (writing, leaving, ending):
                     task.cancel()
 
-    async def _write(self, listener: Listener, send: Send) -> None:
+    async def _write(self, listener: FeedListener, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
-        async for text in self._texts(listener):
+        async for text in self._messages(listener):
             await send({"type": "http.response.body", "body": text, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _texts(self, listener: Listener) -> AsyncIterator[bytes]:
-        yield b"retry: %d\n\n" % COMES_AGAIN_MS
+    async def _messages(self, listener: FeedListener) -> AsyncIterator[bytes]:
+        yield b"retry: %d\n\n" % RECONNECT_MS
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        while loop.time() < begun + self._longest:
+        while loop.time() < begun + self._max_seconds:
             news = await listener.next(COMMENT_SECONDS)
             if news is None and listener.is_over.is_set():
                 return
             try:
-                await self._caller.check_still()  # before they are told: their key may hold no longer
+                await self._caller.recheck()  # before they are told: their key may hold no longer
             except ForebayError as error:
-                yield _text(News("problem", problem_of(error), 0))
+                yield _encode_message(FeedMessage("problem", problem_of(error), 0))
                 return
-            yield b": still here\n\n" if news is None else _text(news)
+            yield b": still here\n\n" if news is None else _encode_message(news)
 
 
-def _text(news: News) -> bytes:
+def _encode_message(message: FeedMessage) -> bytes:
     """One event as it goes over the wire: JSON has no line ends, so one line of data is enough."""
-    number = b"id: %d\n" % news.number if news.number else b""
-    return b"event: %s\n%sdata: %s\n\n" % (news.kind.encode(), number, msgspec.json.encode(news.body))
+    number = b"id: %d\n" % message.event_id if message.event_id else b""
+    return b"event: %s\n%sdata: %s\n\n" % (message.kind.encode(), number, msgspec.json.encode(message.body))
 
 
-def _view(caller: Caller, queues: frozenset[str], tasks: frozenset[str]) -> View:
+def _build_filter(caller: Caller, queues: frozenset[str], tasks: frozenset[str]) -> FeedFilter:
     """What somebody is told of: these queues, or all it may see; of what belongs to none only if it has not
     named some. With tasks, lines of the log are about their jobs alone."""
-    return View(
+    return FeedFilter(
         queue=lambda name: (not queues or name in queues) and caller.may("stream", name),
         workers=not queues and caller.may("workers"),
-        log=not queues and caller.may("audit"),
-        others=caller.may("job"),
+        audit=not queues and caller.may("audit"),
+        names_other_jobs=caller.may("job"),
         tasks=tasks,
     )
 

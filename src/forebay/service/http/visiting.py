@@ -15,12 +15,12 @@ from forebay.domain.access import ApiKey, Grant, Role
 from forebay.domain.text import check_actor
 from forebay.errors import ConfigError, ForebayError, Unauthenticated
 from forebay.service.auth import Caller, request_id
-from forebay.service.http.admitting import CALLER, OPEN, REQUEST_ID, check_page, refuse, telling
+from forebay.service.http.admitting import CALLER, OPEN, REQUEST_ID, add_headers, check_page, refuse
 
-OUTSIDE = "forebay.outside"  # in the scope: the request as the program around us has it
+HOST_SCOPE = "forebay.outside"  # in the scope: the request as the program around us has it
 
 
-class Visitor(msgspec.Struct, frozen=True):
+class EmbeddedUser(msgspec.Struct, frozen=True):
     """Somebody whom the program has let in: the name for the audit log, and what they may do to which queues
     (`mail`, `mail-*` or `*`). `view` looks, `operate` also cancels, revives and pauses, `admin` may do
     everything."""
@@ -41,10 +41,10 @@ class Visitor(msgspec.Struct, frozen=True):
         return ApiKey(name="visitor", grants=(Grant(Role(self.role), self.queues),), digest="0" * 64)
 
 
-Admit = Callable[[Mapping[str, Any]], "Visitor | Awaitable[Visitor | None] | None"]
+Admit = Callable[[Mapping[str, Any]], "EmbeddedUser | Awaitable[EmbeddedUser | None] | None"]
 
 
-class Visiting:
+class EmbeddedAuth:
     """The app behind a function that is given the ASGI scope of a request, with what the program's own
     middleware has put into it, and says who asks; None lets nobody in.
 
@@ -64,26 +64,26 @@ class Visiting:
         asked = request_id(headers.get(REQUEST_ID, ""))
         known = cast("dict[str, Any]", scope)
         try:
-            visitor = await visitor_of(self._admit, known[OUTSIDE])
+            visitor = await require_embedded_user(self._admit, known[HOST_SCOPE])
             check_page(scope["method"], headers)
         except ForebayError as error:
             await refuse(send, error, {REQUEST_ID: asked})
             return
 
         async def key_now() -> ApiKey:
-            return (await visitor_of(self._admit, known[OUTSIDE])).key
+            return (await require_embedded_user(self._admit, known[HOST_SCOPE])).key
 
-        known[CALLER] = Caller(visitor.name, visitor.key, asked, key_now=key_now, has_token=False)
-        await self._app(scope, receive, telling(send, {REQUEST_ID: asked}))
+        known[CALLER] = Caller(visitor.name, visitor.key, asked, current_key=key_now, has_token=False)
+        await self._app(scope, receive, add_headers(send, {REQUEST_ID: asked}))
 
 
-async def visitor_of(admit: Admit, outside: Mapping[str, Any]) -> Visitor:
+async def require_embedded_user(admit: Admit, host_scope: Mapping[str, Any]) -> EmbeddedUser:
     """Who asks, by what the program says; raises Unauthenticated for nobody."""
-    answer = admit(outside)
+    answer = admit(host_scope)
     found = await answer if inspect.isawaitable(answer) else answer
     if found is None:
         raise Unauthenticated("the program that this is a part of has not let you in: log in there")
-    if not isinstance(found, Visitor):
+    if not isinstance(found, EmbeddedUser):
         # No fault of who asks, so it is no answer of ours either: the server tells it to its log.
         raise TypeError(f"who admits gives a Visitor or None, not {found!r:.60}")
     return found

@@ -6,107 +6,107 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from forebay.app.alert_records import all_rules
-from forebay.app.alerts import Alerts, alerts_in, channels_in
-from forebay.domain.alert import KNOWN, Severity
-from forebay.service.operations.desk import Desk
+from forebay.app.alerts import Alerts, list_alerts, list_channels
+from forebay.domain.alert import ALERT_METRICS, Severity
+from forebay.service.operations.desk import StorePool
 from forebay.service.schema.alerting import (
     AlertList,
-    AlertShape,
+    AlertRuleList,
+    AlertRuleView,
+    AlertView,
     ChannelList,
     ChannelRequest,
-    ChannelShape,
+    ChannelView,
     NewRuleRequest,
-    RuleList,
     RuleRequest,
-    RuleShape,
     TriggerRequest,
-    alert_shape,
-    channel_shape,
-    rule_shape,
+    alert_view,
+    channel_view,
+    rule_view,
 )
-from forebay.service.schema.steering import Answered
+from forebay.service.schema.steering import ChangeResponse
 from forebay.stores.ids import new_id
 
 T = TypeVar("T")
 
 
-class Alerting:
+class AlertResource:
     """Alerts, rules and channels."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, pool: StorePool) -> None:
+        self._pool = pool
 
     async def alerts(
         self, severity: Severity | None, acknowledged: bool | None, active: bool | None, limit: int
     ) -> AlertList:
         """Alerts that fit, newest first."""
-        found = await self._desk.read(lambda reader: alerts_in(reader, severity, acknowledged, active))
-        return AlertList(alerts=[alert_shape(one) for one in found[:limit]])
+        found = await self._pool.read(lambda reader: list_alerts(reader, severity, acknowledged, active))
+        return AlertList(alerts=[alert_view(one) for one in found[:limit]])
 
-    async def acknowledge(self, alert_id: str, actor: str = "") -> AlertShape:
+    async def acknowledge(self, alert_id: str, actor: str = "") -> AlertView:
         """Say that somebody has seen it; raises AlertNotFound."""
-        return alert_shape(await self._with(lambda alerts: alerts.acknowledge(alert_id), actor))
+        return alert_view(await self._run(lambda alerts: alerts.acknowledge(alert_id), actor))
 
-    async def resolve(self, alert_id: str, actor: str = "") -> AlertShape:
+    async def resolve(self, alert_id: str, actor: str = "") -> AlertView:
         """Say that it is over; raises AlertNotFound."""
-        return alert_shape(await self._with(lambda alerts: alerts.resolve(alert_id), actor))
+        return alert_view(await self._run(lambda alerts: alerts.resolve(alert_id), actor))
 
-    async def trigger(self, request: TriggerRequest, actor: str = "") -> AlertShape:
+    async def trigger(self, request: TriggerRequest, actor: str = "") -> AlertView:
         """Raise an alert by hand."""
-        alert = await self._with(
+        alert = await self._run(
             lambda alerts: alerts.trigger(
                 request.kind, request.message, severity=request.severity, details=request.details
             ),
             actor,
         )
-        return alert_shape(alert)
+        return alert_view(alert)
 
     # Rules
 
-    async def rules(self) -> RuleList:
+    async def rules(self) -> AlertRuleList:
         """All rules by id."""
-        found = await self._desk.read(all_rules)
-        return RuleList(
-            rules=[rule_shape(one) for one in found.values()], metrics=dict(sorted(KNOWN.items()))
+        found = await self._pool.read(all_rules)
+        return AlertRuleList(
+            rules=[rule_view(one) for one in found.values()], metrics=dict(sorted(ALERT_METRICS.items()))
         )
 
-    async def create_rule(self, request: NewRuleRequest, actor: str = "") -> RuleShape:
+    async def create_rule(self, request: NewRuleRequest, actor: str = "") -> AlertRuleView:
         """Make a rule; raises IllegalTransition where there is one of this id."""
         rule = request.rule(new_id().lower() if request.id is None else request.id)
-        return rule_shape(await self._with(lambda alerts: alerts.keep_rule(rule, is_new=True), actor))
+        return rule_view(await self._run(lambda alerts: alerts.save_rule(rule, is_new=True), actor))
 
-    async def save_rule(self, rule_id: str, request: RuleRequest, actor: str = "") -> RuleShape:
+    async def save_rule(self, rule_id: str, request: RuleRequest, actor: str = "") -> AlertRuleView:
         """Make a rule, or say what the one of this id is from now on."""
         rule = request.rule(rule_id)
-        return rule_shape(await self._with(lambda alerts: alerts.keep_rule(rule), actor))
+        return rule_view(await self._run(lambda alerts: alerts.save_rule(rule), actor))
 
-    async def remove_rule(self, rule_id: str, actor: str = "") -> Answered:
-        """Remove a rule, or take changes of a usual one back; raises RuleNotFound."""
+    async def remove_rule(self, rule_id: str, actor: str = "") -> ChangeResponse:
+        """Remove a rule, or take changes of a usual one back; raises AlertRuleNotFound."""
 
         def remove(alerts: Alerts) -> bool:
             alerts.rule(rule_id)
             return alerts.remove_rule(rule_id)
 
-        return Answered(done=await self._with(remove, actor))
+        return ChangeResponse(applied=await self._run(remove, actor))
 
     # Channels
 
     async def channels(self) -> ChannelList:
         """All channels by name, without their secrets."""
-        found = await self._desk.read(channels_in)
-        return ChannelList(channels=[channel_shape(one) for one in found])
+        found = await self._pool.read(list_channels)
+        return ChannelList(channels=[channel_view(one) for one in found])
 
-    async def save_channel(self, name: str, request: ChannelRequest, actor: str = "") -> ChannelShape:
+    async def save_channel(self, name: str, request: ChannelRequest, actor: str = "") -> ChannelView:
         """Make a channel, or say what the one of this name is from now on."""
-        saved = await self._with(
-            lambda alerts: alerts.keep_channel(request.channel(name, alerts.channel(name))), actor
+        saved = await self._run(
+            lambda alerts: alerts.save_channel(request.channel(name, alerts.channel(name))), actor
         )
-        return channel_shape(saved)
+        return channel_view(saved)
 
-    async def remove_channel(self, name: str, actor: str = "") -> Answered:
+    async def remove_channel(self, name: str, actor: str = "") -> ChangeResponse:
         """Tell nobody by it any more; whether there was one."""
-        return Answered(done=await self._with(lambda alerts: alerts.remove_channel(name), actor))
+        return ChangeResponse(applied=await self._run(lambda alerts: alerts.remove_channel(name), actor))
 
-    async def _with(self, call: Callable[[Alerts], T], actor: str = "") -> T:
-        clock = self._desk.clock
-        return await self._desk.use(lambda client: call(Alerts(client, clock, actor=actor)))
+    async def _run(self, call: Callable[[Alerts], T], actor: str = "") -> T:
+        clock = self._pool.clock
+        return await self._pool.use(lambda client: call(Alerts(client, clock, actor=actor)))

@@ -17,7 +17,7 @@ T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Breaker:
+class StoreBreaker:
     """After five calls in a row that found the store away, one is tried each second, and the others are
     refused at once; the first that succeeds lets everybody in.
 
@@ -31,12 +31,12 @@ class Breaker:
         self._next_at = 0.0
 
     def __call__(self, call: Callable[[], T]) -> T:
-        self._ask()
+        self._check_open()
         try:
             answer = call()
         except StoreBusy:
             # The store has answered: a transaction holds one key or job, and other calls go through.
-            self._answered()
+            self._on_success()
             raise
         except StoreUnavailable as exc:
             self._failures += 1
@@ -44,15 +44,15 @@ class Breaker:
             if self._failures == FAILURES:
                 logger.critical("the store has not answered %d times in a row: %s", FAILURES, exc)
             raise
-        self._answered()
+        self._on_success()
         return answer
 
-    def _answered(self) -> None:
+    def _on_success(self) -> None:
         if self._failures >= FAILURES:
             logger.warning("the store answers again")
         self._failures = 0
 
-    def _ask(self) -> None:
+    def _check_open(self) -> None:
         if self._failures < FAILURES:
             return
         now = self._clock.monotonic()

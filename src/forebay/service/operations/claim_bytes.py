@@ -12,21 +12,21 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.domain.job import MAX_PAYLOAD, MAX_SEAL, Job, JobId
+from forebay.domain.job import MAX_ENCRYPTION_OVERHEAD, MAX_PAYLOAD, Job, JobId
 from forebay.stores.protocol import Reader
 
 CLAIM_BYTES: Final = 4 * 1_048_576
 # Most payloads are smaller, and to read one apart takes a round trip. With the largest claims it is 20 MiB.
-LEAST_SHARE: Final = 1_024
-READ_TOGETHER: Final = CLAIM_BYTES // (MAX_PAYLOAD + MAX_SEAL)
+MIN_PAYLOAD_LIMIT: Final = 1_024
+READ_BATCH: Final = CLAIM_BYTES // (MAX_PAYLOAD + MAX_ENCRYPTION_OVERHEAD)
 # Whole jobs that one look of the store brings: each may have a payload and a result. 1,000 small ones take
 # 125 looks.
 LOOKED_AT_TOGETHER: Final = 8
 
 
-def payload_share(room: int) -> int:
+def payload_limit(room: int) -> int:
     """The largest payload that comes with a claim of this many jobs."""
-    return max(LEAST_SHARE, CLAIM_BYTES // max(1, room))
+    return max(MIN_PAYLOAD_LIMIT, CLAIM_BYTES // max(1, room))
 
 
 def read_payloads(
@@ -38,8 +38,8 @@ def read_payloads(
     used = 0
     found: dict[JobId, Job] = {}
     for place, job in enumerate(jobs):
-        if place % READ_TOGETHER == 0:
-            found = _read(reader, jobs[place : place + READ_TOGETHER])
+        if place % READ_BATCH == 0:
+            found = _load_payloads(reader, jobs[place : place + READ_BATCH])
         whole = found.get(job.id, job)
         used += len(whole.payload)
         if ready and used > budget:
@@ -59,7 +59,7 @@ def read_jobs(reader: Reader, ids: Sequence[JobId], budget: int = CLAIM_BYTES) -
     return found
 
 
-def _read(reader: Reader, jobs: Sequence[Job]) -> dict[JobId, Job]:
+def _load_payloads(reader: Reader, jobs: Sequence[Job]) -> dict[JobId, Job]:
     """Those of these jobs whose payload was left out, or is empty."""
     missing = {job.id: job for job in jobs if not job.payload}
     found = reader.jobs(list(missing)) if missing else ()

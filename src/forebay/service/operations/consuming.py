@@ -9,46 +9,51 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from msgspec.structs import replace
 
-from forebay.app.settling import Instead, exchange_all, kept_ends, newly_settled
+from forebay.app.settling import (
+    FallbackSettlements,
+    match_kept_outcomes,
+    select_newly_settled,
+    settle_and_claim_isolating,
+)
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import Note, Progress
+from forebay.domain.note import Progress, ProgressUpdate
 from forebay.domain.outcome import Outcome
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import ForebayError, JobNotFound, LeaseLost, StoreBusy, StoreError, StoreUnavailable
 from forebay.service.operations.converter import BODY_SIZE
-from forebay.service.operations.desk import Desk
-from forebay.service.operations.merging import Merging
+from forebay.service.operations.desk import StorePool
+from forebay.service.operations.merging import WriteBatcher
 from forebay.service.operations.telling import problem_of
-from forebay.service.operations.waiting import LOOK_SECONDS, Kind, Waiting
-from forebay.service.operations.windows import Windows
+from forebay.service.operations.waiting import POLL_SECONDS, ClaimGroupKey, ClaimWaiters
+from forebay.service.operations.windows import StreamWindows
 from forebay.service.schema.consuming import (
     AckRequest,
-    ClaimAnswer,
+    ClaimCriteria,
     ClaimRequest,
-    EndingRequest,
+    ClaimResponse,
+    DecodedLeaseToken,
     ExtendRequest,
-    HeartbeatAnswer,
     HeartbeatRequest,
+    HeartbeatResponse,
     NackRequest,
-    SettleAnswer,
-    Settled,
+    OutcomeRequest,
     SettleRequest,
-    Token,
-    Wanted,
-    claimed,
+    SettleResponse,
+    SettleResult,
+    claimed_job,
     interval,
 )
 from forebay.service.schema.shared import length, moment_of
-from forebay.stores.protocol import Exchange, Reader, Renewal, Store
+from forebay.stores.protocol import Reader, RenewResult, SettleAndClaimResult, Store
 
-Written = list[tuple[Job, Settlement]]
+SettledJobs = list[tuple[Job, Settlement]]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Ended:
+class EndedAttempt:
     """An attempt that has ended: the job as it is stored, who holds it, and how it ended."""
 
     __slots__ = ("job", "outcome", "worker")
@@ -63,65 +68,67 @@ class Ended:
         return Lease(self.job.id, self.job.attempt)
 
 
-class Consuming:
+class ClaimResource:
     """Claim, settle and renew. Nothing is remembered here between two calls: a lease token says all, so that
     any server can be asked about a job that another one has handed out."""
 
-    def __init__(self, desk: Desk, waiting: Waiting, roll: Callable[[], float]) -> None:
-        self._desk = desk
-        self._waiting = waiting
+    def __init__(self, pool: StorePool, claim_waiters: ClaimWaiters, roll: Callable[[], float]) -> None:
+        self._pool = pool
+        self._claim_waiters = claim_waiters
         self._roll = roll
-        self._windows = Windows()
+        self._windows = StreamWindows()
         self._returning: set[asyncio.Future[None]] = set()
-        self._settle: Merging[Ended, bool] = Merging(self._settle_together)
+        self._settle_batcher: WriteBatcher[EndedAttempt, bool] = WriteBatcher(self._settle_together)
 
-    async def claim(self, request: ClaimRequest) -> ClaimAnswer:
+    async def claim(self, request: ClaimRequest) -> ClaimResponse:
         """Jobs to run; waits for some as long as the request says."""
-        kind = kind_of(request)
-        with self._waiting.presence.of(kind.queues):
-            jobs = await self._waiting.claim(kind, request.most, request.wait_seconds)
-        return await self._answer(jobs)
+        kind = group_key_of(request)
+        with self._claim_waiters.presence.track(kind.queues):
+            jobs = await self._claim_waiters.claim(kind, request.limit, request.wait_seconds)
+        return await self._respond(jobs)
 
-    async def stream(self, request: Wanted, size: int) -> AsyncGenerator[ClaimAnswer, None]:
+    async def stream(self, request: ClaimCriteria, size: int) -> AsyncGenerator[ClaimResponse, None]:
         """Jobs to run as they come, never more than `size` that are not settled. Raises StoreUnavailable when
         this server stops: leases are the client's, and it goes on with another server.
 
         Whoever takes an answer hands it on before asking for the next one, or gives it back.
         """
-        kind = kind_of(request)
-        window = self._windows.opened(size)
-        present = self._waiting.presence.of(kind.queues)
+        kind = group_key_of(request)
+        window = self._windows.open(size)
+        present = self._claim_waiters.presence.track(kind.queues)
         present.__enter__()
         try:
-            while not self._waiting.is_stopped:
+            while not self._claim_waiters.is_stopped:
                 if window.room:
-                    jobs = await self._waiting.claim(kind, window.room, self._waiting.longest)
-                    window.hold(Lease(job.id, job.attempt) for job in jobs)
+                    jobs = await self._claim_waiters.claim(
+                        kind, window.room, self._claim_waiters.longest_wait
+                    )
+                    window.add(Lease(job.id, job.attempt) for job in jobs)
                     if jobs:
-                        yield await self._answer(jobs)
-                elif not await window.has_changed(LOOK_SECONDS):
-                    window.keep(await self._running(window.leases))
+                        yield await self._respond(jobs)
+                elif not await window.wait_for_change(POLL_SECONDS):
+                    window.retain(await self._find_running(window.leases))
             raise StoreUnavailable("this server stops; other servers have jobs")
         finally:
             self._windows.close(window)
             present.__exit__(None, None, None)
 
-    async def _running(self, leases: Sequence[Lease]) -> set[Lease]:
+    async def _find_running(self, leases: Sequence[Lease]) -> set[Lease]:
         """Those of these attempts that still run: another server may have heard how one ended."""
-        jobs = await self._desk.jobs([lease.job_id for lease in leases], with_payload=False)
+        jobs = await self._pool.jobs([lease.job_id for lease in leases], with_payload=False)
         return {
             Lease(job.id, job.attempt) for job in jobs if job is not None and job.state is JobState.RUNNING
         }
 
-    async def _answer(self, jobs: Sequence[Job]) -> ClaimAnswer:
+    async def _respond(self, jobs: Sequence[Job]) -> ClaimResponse:
         size = sum(len(job.payload) for job in jobs)
         try:
-            return await self._desk.converter.run(size, _claimed, jobs, self._desk.clock.now_ms())
+            return await self._pool.converter.run(size, _claim_response, jobs, self._pool.clock.now_ms())
         except asyncio.CancelledError:  # the client has gone while its answer was made
-            await self._waiting.give_back(jobs)
+            await self._claim_waiters.give_back(jobs)
             raise
 
-    async def give_back(self, answer: ClaimAnswer) -> None:
+    async def give_back(self, answer: ClaimResponse) -> None:
         """Hand back what was claimed for somebody who is gone; goes on if whoever says so is gone too."""
         # Shielded: a call of gRPC may find out by a message that cannot be sent that its client has gone, and
         # is cancelled for the same reason while it gives back what it has.
@@ -135,26 +142,26 @@ class Consuming:
         if self._returning:
             await asyncio.wait(self._returning)
 
-    async def _give_back(self, answer: ClaimAnswer) -> None:
-        endings = [EndingRequest(id=job.id, lease=job.lease, outcome="released") for job in answer.jobs]
+    async def _give_back(self, answer: ClaimResponse) -> None:
+        endings = [OutcomeRequest(id=job.id, lease=job.lease, outcome="released") for job in answer.jobs]
         if not endings:
             return
         try:
-            await self.settle(SettleRequest(endings=endings))
+            await self.settle(SettleRequest(outcomes=endings))
         except StoreError as exc:  # whoever hands back has something else to say or to do
             logger.warning("jobs that nobody is there to run wait for the end of their leases: %s", exc)
-        self._waiting.poke()
+        self._claim_waiters.wake()
 
     # Ends
 
-    async def ack(self, job_id: str, request: AckRequest) -> Settled:
+    async def ack(self, job_id: str, request: AckRequest) -> SettleResult:
         """The job is done; raises LeaseLost if it is somebody else's by now."""
-        ending = EndingRequest(id=job_id, lease=request.lease, result=request.result, cost=request.cost)
-        return await self._ended(ending)
+        ending = OutcomeRequest(id=job_id, lease=request.lease, result=request.result, cost=request.cost)
+        return await self._settle_one(ending)
 
-    async def nack(self, job_id: str, request: NackRequest) -> Settled:
+    async def nack(self, job_id: str, request: NackRequest) -> SettleResult:
         """The attempt failed; raises LeaseLost if the job is somebody else's by now."""
-        ending = EndingRequest(
+        ending = OutcomeRequest(
             id=job_id,
             lease=request.lease,
             outcome="failed" if request.requeue else "discarded",
@@ -163,125 +170,131 @@ class Consuming:
             traceback=request.traceback,
             delay_seconds=request.retry_after_seconds,
         )
-        return await self._ended(ending)
+        return await self._settle_one(ending)
 
-    async def _ended(self, ending: EndingRequest) -> Settled:
-        outcome = await self._desk.converter.run(BODY_SIZE.get(), ending.as_outcome)
-        [job] = await self._desk.jobs([JobId(ending.id)], with_payload=False)
+    async def _settle_one(self, ending: OutcomeRequest) -> SettleResult:
+        outcome = await self._pool.converter.run(BODY_SIZE.get(), ending.as_outcome)
+        [job] = await self._pool.jobs([JobId(ending.id)], with_payload=False)
         if job is None:
             raise JobNotFound(f"there is no job {ending.id}")
-        if not await self._settle(_ended(job, ending, outcome)):
-            raise _lost(ending.id)
-        return Settled(id=ending.id, is_kept=True)
+        if not await self._settle_batcher(_ended_attempt(job, ending, outcome)):
+            raise _lease_lost_error(ending.id)
+        return SettleResult(id=ending.id, is_kept=True)
 
-    async def settle(self, request: SettleRequest) -> SettleAnswer:
+    async def settle(self, request: SettleRequest) -> SettleResponse:
         """End many leases at once; each is answered for itself."""
-        ids = [JobId(ending.id) for ending in request.endings]
-        jobs = await self._desk.jobs(ids, with_payload=False)
-        ends = await self._desk.converter.run(BODY_SIZE.get(), _all_checked, jobs, request.endings)
-        kept = iter(await self._settle_together([one for one in ends if isinstance(one, Ended)]))
-        return SettleAnswer(
+        ids = [JobId(ending.id) for ending in request.outcomes]
+        jobs = await self._pool.jobs(ids, with_payload=False)
+        ends = await self._pool.converter.run(BODY_SIZE.get(), _check_ends, jobs, request.outcomes)
+        kept = iter(await self._settle_together([one for one in ends if isinstance(one, EndedAttempt)]))
+        return SettleResponse(
             settled=[
-                _settled(ending.id, one if isinstance(one, ForebayError) else next(kept))
-                for ending, one in zip(request.endings, ends, strict=True)
+                _settle_result(ending.id, one if isinstance(one, ForebayError) else next(kept))
+                for ending, one in zip(request.outcomes, ends, strict=True)
             ]
         )
 
-    async def _settle_together(self, ends: Sequence[Ended]) -> Sequence[bool | Exception]:
+    async def _settle_together(self, attempts: Sequence[EndedAttempt]) -> Sequence[bool | Exception]:
         """Whether each was kept, or StoreBusy where another transaction holds the job. Each holder by itself:
         settlements name one."""
-        by_worker: dict[WorkerId, list[Ended]] = defaultdict(list)
-        for one in ends:
+        by_worker: dict[WorkerId, list[EndedAttempt]] = defaultdict(list)
+        for one in attempts:
             by_worker[one.worker].append(one)
 
-        def exchange(store: Store) -> dict[WorkerId, tuple[Exchange, Written]]:
-            return {worker: self._exchanged(store, worker, batch) for worker, batch in by_worker.items()}
+        def exchange(store: Store) -> dict[WorkerId, tuple[SettleAndClaimResult, SettledJobs]]:
+            return {
+                worker: self._settle_for_worker(store, worker, batch) for worker, batch in by_worker.items()
+            }
 
-        exchanged = await self._desk.write(exchange) if ends else {}
+        exchanged = await self._pool.write(exchange) if attempts else {}
         answers = {worker: answer for worker, (answer, _) in exchanged.items()}
         for _, written in exchanged.values():
             self._count(written)
         # By holder: who never held a lease is refused, and that takes nothing from who does.
         kept = {
-            worker: iter(kept_ends(one, [(end.lease, type(end.outcome)) for end in by_worker[worker]]))
+            worker: iter(
+                match_kept_outcomes(one, [(end.lease, type(end.outcome)) for end in by_worker[worker]])
+            )
             for worker, one in answers.items()
         }
         busy = {lease for one in answers.values() for lease in one.busy}
-        found = [next(kept[one.worker]) for one in ends]
+        found = [next(kept[one.worker]) for one in attempts]
         # Not what was refused: its attempt may go on in other hands. If it is over a look will find that out.
-        self._windows.tell_ended(one.lease for one, is_kept in zip(ends, found, strict=True) if is_kept)
-        for one, is_kept in zip(ends, found, strict=True):
+        self._windows.remove_ended(one.lease for one, is_kept in zip(attempts, found, strict=True) if is_kept)
+        for one, is_kept in zip(attempts, found, strict=True):
             if not is_kept and one.lease not in busy:
                 logger.warning("the end of attempt %d of job %s comes too late", one.job.attempt, one.job.id)
         return [
-            _busy(one.job.id) if one.lease in busy else is_kept
-            for one, is_kept in zip(ends, found, strict=True)
+            _busy_error(one.job.id) if one.lease in busy else is_kept
+            for one, is_kept in zip(attempts, found, strict=True)
         ]
 
-    def _exchanged(self, store: Store, worker: WorkerId, ends: Sequence[Ended]) -> tuple[Exchange, Written]:
-        jobs = {one.lease: one.job for one in ends}
-        instead = Instead(jobs.__getitem__, self._roll)
-        settlements = [decide(one.job, one.outcome, self._roll()) for one in ends]
-        answer = exchange_all(store, worker, settlements, fallback=instead)
-        return answer, newly_settled(jobs, instead.ends(settlements), answer)
+    def _settle_for_worker(
+        self, store: Store, worker: WorkerId, attempts: Sequence[EndedAttempt]
+    ) -> tuple[SettleAndClaimResult, SettledJobs]:
+        jobs = {one.lease: one.job for one in attempts}
+        instead = FallbackSettlements(jobs.__getitem__, self._roll)
+        settlements = [decide(one.job, one.outcome, self._roll()) for one in attempts]
+        answer = settle_and_claim_isolating(store, worker, settlements, fallback=instead)
+        return answer, select_newly_settled(jobs, instead.substitute(settlements), answer)
 
-    def _count(self, written: Written) -> None:
-        self._waiting.metrics.settled(written)
-        for job, _ in written:
-            self._waiting.presence.note(job.queue)
+    def _count(self, settled: SettledJobs) -> None:
+        self._claim_waiters.metrics.count_settled(settled)
+        for job, _ in settled:
+            self._claim_waiters.presence.record(job.queue)
 
     # Time
 
-    async def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatAnswer:
+    async def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatResponse:
         """The job is still worked on; raises LeaseLost if it is somebody else's by now."""
-        token = Token.read(request.lease)
-        note = _note(job_id, token, request)
+        token = DecodedLeaseToken.parse(request.lease)
+        note = _progress_update(job_id, token, request)
 
-        def renew(store: Store) -> Renewal:
+        def renew(store: Store) -> RenewResult:
             if note is not None:
-                store.exchange(token.worker, notes=[note])
+                store.settle_and_claim(token.worker, updates=[note])
             return store.renew(
                 token.worker, [Lease(JobId(job_id), token.attempt)], length(request.extend_seconds)
             )
 
-        return await self._renewed(job_id, await self._desk.write(renew))
+        return await self._heartbeat_response(job_id, await self._pool.write(renew))
 
-    async def extend(self, job_id: str, request: ExtendRequest) -> HeartbeatAnswer:
+    async def extend(self, job_id: str, request: ExtendRequest) -> HeartbeatResponse:
         """The lease ends so much later than it would have, but never later than the job allows: 24 hours
         after its attempt has begun, unless it says otherwise."""
-        token = Token.read(request.lease)
-        job, now = await self._looked(job_id)
+        token = DecodedLeaseToken.parse(request.lease)
+        job, now = await self._load_job(job_id)
         left = max(0, (job.lease_expires_at or now) - now)
         lease_ms = left + (length(request.additional_seconds) or 0)
         lease = Lease(JobId(job_id), token.attempt)
-        renewal = await self._desk.write(lambda store: store.renew(token.worker, [lease], lease_ms))
-        return await self._renewed(job_id, renewal)
+        renewal = await self._pool.write(lambda store: store.renew(token.worker, [lease], lease_ms))
+        return await self._heartbeat_response(job_id, renewal)
 
-    async def _renewed(self, job_id: str, renewal: Renewal) -> HeartbeatAnswer:
-        job, now = await self._looked(job_id)
+    async def _heartbeat_response(self, job_id: str, renewal: RenewResult) -> HeartbeatResponse:
+        job, now = await self._load_job(job_id)
         if not renewal.renewed or job.lease_expires_at is None:
-            raise _lost(job_id)
-        self._waiting.presence.note(job.queue)
+            raise _lease_lost_error(job_id)
+        self._claim_waiters.presence.record(job.queue)
         cancel = next((one.reason for one in renewal.cancels if one.job_id == job_id), None)
-        return HeartbeatAnswer(
+        return HeartbeatResponse(
             lease_expires_at=moment_of(job.lease_expires_at),
             heartbeat_seconds=interval(job.lease_expires_at - now),
             cancel=cancel,
         )
 
-    async def _looked(self, job_id: str) -> tuple[Job, int]:
+    async def _load_job(self, job_id: str) -> tuple[Job, int]:
         def look(reader: Reader) -> tuple[Job | None, int]:
             return reader.jobs([JobId(job_id)], with_payload=False)[0], reader.now()
 
-        job, now = await self._desk.holding(look)
+        job, now = await self._pool.read_fast(look)
         if job is None:
             raise JobNotFound(f"there is no job {job_id}")
         return job, now
 
 
-def kind_of(request: Wanted) -> Kind:
+def group_key_of(request: ClaimCriteria) -> ClaimGroupKey:
     """What claims that wait together have in common."""
-    return Kind(
+    return ClaimGroupKey(
         tuple(dict.fromkeys(QueueName(name) for name in request.queues)),
         None if request.tasks is None else frozenset(request.tasks),
         _round_up(length(request.lease_seconds)),
@@ -297,46 +310,50 @@ def _round_up(lease_ms: int | None) -> int | None:
     return min(-(-lease_ms // step) * step, DAY_MS)
 
 
-def _claimed(jobs: Sequence[Job], now_ms: int) -> ClaimAnswer:
-    return ClaimAnswer(jobs=[claimed(job, now_ms) for job in jobs])
+def _claim_response(jobs: Sequence[Job], now_ms: int) -> ClaimResponse:
+    return ClaimResponse(jobs=[claimed_job(job, now_ms) for job in jobs])
 
 
-def _all_checked(jobs: Sequence[Job | None], endings: Sequence[EndingRequest]) -> list[Ended | ForebayError]:
-    return [_checked(job, ending) for job, ending in zip(jobs, endings, strict=True)]
+def _check_ends(
+    jobs: Sequence[Job | None], endings: Sequence[OutcomeRequest]
+) -> list[EndedAttempt | ForebayError]:
+    return [_check_end(job, ending) for job, ending in zip(jobs, endings, strict=True)]
 
 
-def _checked(job: Job | None, ending: EndingRequest) -> Ended | ForebayError:
+def _check_end(job: Job | None, ending: OutcomeRequest) -> EndedAttempt | ForebayError:
     if job is None:
         return JobNotFound(f"there is no job {ending.id}")
     try:
-        return _ended(job, ending, ending.as_outcome())
+        return _ended_attempt(job, ending, ending.as_outcome())
     except ForebayError as exc:
         return exc
 
 
-def _ended(job: Job, ending: EndingRequest, outcome: Outcome) -> Ended:
-    token = Token.read(ending.lease)
+def _ended_attempt(job: Job, ending: OutcomeRequest, outcome: Outcome) -> EndedAttempt:
+    token = DecodedLeaseToken.parse(ending.lease)
     # The store compares: if this is not the attempt that runs, or not its holder, the ending is refused.
-    return Ended(replace(job, attempt=token.attempt), token.worker, outcome)
+    return EndedAttempt(replace(job, attempt=token.attempt), token.worker, outcome)
 
 
-def _settled(job_id: str, answer: bool | Exception) -> Settled:
+def _settle_result(job_id: str, answer: bool | Exception) -> SettleResult:
     if answer is True:
-        return Settled(id=job_id, is_kept=True)
-    error = answer if isinstance(answer, ForebayError) else _lost(job_id)
-    return Settled(id=job_id, is_kept=False, problem=problem_of(error))
+        return SettleResult(id=job_id, is_kept=True)
+    error = answer if isinstance(answer, ForebayError) else _lease_lost_error(job_id)
+    return SettleResult(id=job_id, is_kept=False, problem=problem_of(error))
 
 
-def _busy(job_id: str) -> StoreBusy:
+def _busy_error(job_id: str) -> StoreBusy:
     return StoreBusy(f"another transaction holds job {job_id}: send its end again once that has ended")
 
 
-def _lost(job_id: str) -> LeaseLost:
+def _lease_lost_error(job_id: str) -> LeaseLost:
     return LeaseLost(f"the lease of job {job_id} is not held any more: it has ended, or another attempt runs")
 
 
-def _note(job_id: str, token: Token, request: HeartbeatRequest) -> Note | None:
+def _progress_update(
+    job_id: str, token: DecodedLeaseToken, request: HeartbeatRequest
+) -> ProgressUpdate | None:
     if request.done is None and request.total is None and not request.message:
         return None
     progress = Progress(done=request.done or 0.0, total=request.total, message=request.message)
-    return Note(lease=Lease(JobId(job_id), token.attempt), progress=progress)
+    return ProgressUpdate(lease=Lease(JobId(job_id), token.attempt), progress=progress)

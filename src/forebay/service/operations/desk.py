@@ -16,7 +16,7 @@ from forebay.app.client import Client
 from forebay.clock import Clock
 from forebay.domain.job import Job, JobId
 from forebay.errors import StoreUnavailable
-from forebay.service.operations.breaker import Breaker
+from forebay.service.operations.breaker import StoreBreaker
 from forebay.service.operations.converter import Converter
 from forebay.stores.protocol import Engine, Reader, Store
 
@@ -26,20 +26,20 @@ T = TypeVar("T")
 Handle = TypeVar("Handle", Store, Reader)
 
 
-class _Breakable:
+class _AbortableHandle:
     """A handle that is of no use any more once somebody has said so."""
 
-    def __init__(self, handle: object, is_over: Event) -> None:
+    def __init__(self, handle: object, is_stopped: Event) -> None:
         self._handle = handle
-        self._is_over = is_over
+        self._is_stopped = is_stopped
 
     def __getattr__(self, name: str) -> Any:
-        if self._is_over.is_set():
+        if self._is_stopped.is_set():
             raise StoreUnavailable("this server stops; a part is done, and the rest can be asked for again")
         return getattr(self._handle, name)
 
 
-class Desk:
+class StorePool:
     """One store in the hands of a service. Handles are opened when first needed."""
 
     def __init__(self, engine: Engine, clock: Clock, readers: int = READERS) -> None:
@@ -48,86 +48,97 @@ class Desk:
         self.converter: Converter = Converter()
         self.client: Client = Client(engine, clock)
         # Where several may write duties keep nobody waiting; where one may, they would fight for the lock.
-        self._keeper = self.client if engine.features.has_one_writer else Client(engine, clock)
-        self._walker = Client(engine, clock)
-        self._is_over = Event()
-        self._watcher = Client(engine, clock)
-        self._holder = Client(engine, clock)
+        self._maintenance_client = self.client if engine.features.has_one_writer else Client(engine, clock)
+        self._batch_client = Client(engine, clock)
+        self._is_stopped = Event()
+        self._polling_client = Client(engine, clock)
+        self._fast_client = Client(engine, clock)
         self._readers = [Client(engine, clock) for _ in range(readers)]
-        self._busy = [0] * readers
-        self._breaker = Breaker(clock)
+        self._calls_under_way = [0] * readers
+        self._breaker = StoreBreaker(clock)
 
     async def write(self, call: Callable[[Store], T]) -> T:
         """Use the handle to write, after those who came before."""
-        return await self.client.offloaded(self._guarded, self.client.write, call)
+        return await self.client.run_in_thread(self._call_with_breaker, self.client.write, call)
 
-    async def keep(self, call: Callable[[Store], T]) -> T:
+    async def run_maintenance(self, call: Callable[[Store], T]) -> T:
         """The same for duties."""
-        return await self._keeper.offloaded(self._guarded, self._keeper.write, call)
+        return await self._maintenance_client.run_in_thread(
+            self._call_with_breaker, self._maintenance_client.write, call
+        )
 
     async def use(self, call: Callable[[Client], T]) -> T:
         """The same for what looks and writes in turns."""
-        return await self.client.offloaded(self._breaker, lambda: call(self.client))
+        return await self.client.run_in_thread(self._breaker, lambda: call(self.client))
 
     async def read(self, call: Callable[[Reader], T]) -> T:
         """Use the handle to look that has the least to do."""
-        chosen = min(range(len(self._readers)), key=self._busy.__getitem__)
+        chosen = min(range(len(self._readers)), key=self._calls_under_way.__getitem__)
         reader = self._readers[chosen]
-        self._busy[chosen] += 1
+        self._calls_under_way[chosen] += 1
         try:
-            return await reader.offloaded(self._guarded, reader.read, call)
+            return await reader.run_in_thread(self._call_with_breaker, reader.read, call)
         finally:
-            self._busy[chosen] -= 1
+            self._calls_under_way[chosen] -= 1
 
-    async def at_length(self, call: Callable[[Store, Reader], T]) -> T:
+    async def run_long(self, call: Callable[[Store, Reader], T]) -> T:
         """Do something that goes through many jobs in batches, beside everything else: with handles of its
         own, so that nobody's claim waits for it. A stop breaks it off between two batches."""
-        walker = self._walker
+        walker = self._batch_client
 
         def breakable(handle: Handle) -> Handle:
-            return cast(Handle, _Breakable(handle, self._is_over))
+            return cast(Handle, _AbortableHandle(handle, self._is_stopped))
 
         def walk() -> T:
             return walker.write(
                 lambda store: walker.read(lambda reader: call(breakable(store), breakable(reader)))
             )
 
-        return await walker.offloaded(self._breaker, walk)
+        return await walker.run_in_thread(self._breaker, walk)
 
     def break_off(self) -> None:
         """Let nothing go on that goes through many jobs: its thread would hold up the end of the process."""
-        self._is_over.set()
+        self._is_stopped.set()
 
-    def _guarded(self, use: Callable[[Callable[[Handle], T]], T], call: Callable[[Handle], T]) -> T:
+    def _call_with_breaker(self, use: Callable[[Callable[[Handle], T]], T], call: Callable[[Handle], T]) -> T:
         return self._breaker(lambda: use(call))
 
     async def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
         """The records of jobs, in the order asked. Each is read once, however often it is asked for."""
-        return await self.holding(lambda reader: _read_once(reader, ids, with_payload=with_payload))
+        return await self.read_fast(lambda reader: _load_distinct(reader, ids, with_payload=with_payload))
 
-    async def watch(self, ids: Sequence[JobId]) -> list[Job | None]:
+    async def poll_jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
         """`jobs` without payloads, for calls that poll. They have a handle of their own, so no other request
         waits for them."""
-        return await self.watching(lambda reader: _read_once(reader, ids, with_payload=False))
+        return await self.read_for_polling(lambda reader: _load_distinct(reader, ids, with_payload=False))
 
-    async def watching(self, call: Callable[[Reader], T]) -> T:
+    async def read_for_polling(self, call: Callable[[Reader], T]) -> T:
         """`read` with that handle."""
-        return await self._watcher.offloaded(self._guarded, self._watcher.read, call)
+        return await self._polling_client.run_in_thread(
+            self._call_with_breaker, self._polling_client.read, call
+        )
 
-    async def holding(self, call: Callable[[Reader], T]) -> T:
+    async def read_fast(self, call: Callable[[Reader], T]) -> T:
         """`read` for what is soon found and stands before every ack: with a handle of its own, so that no
         search keeps it waiting."""
-        return await self._holder.offloaded(self._guarded, self._holder.read, call)
+        return await self._fast_client.run_in_thread(self._call_with_breaker, self._fast_client.read, call)
 
     async def close(self) -> None:
         """Let go of all handles, when what is under way has ended."""
         self.break_off()
-        for client in (self.client, self._keeper, self._walker, self._watcher, self._holder, *self._readers):
+        for client in (
+            self.client,
+            self._maintenance_client,
+            self._batch_client,
+            self._polling_client,
+            self._fast_client,
+            *self._readers,
+        ):
             await to_thread(client.close)
         await to_thread(self.converter.close)
 
 
-def _read_once(reader: Reader, ids: Sequence[JobId], *, with_payload: bool) -> list[Job | None]:
+def _load_distinct(reader: Reader, ids: Sequence[JobId], *, with_payload: bool) -> list[Job | None]:
     distinct = list(dict.fromkeys(ids))
     found = dict(zip(distinct, reader.jobs(distinct, with_payload=with_payload), strict=True))
     return [found[job_id] for job_id in ids]

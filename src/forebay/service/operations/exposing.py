@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from forebay.app.figures import QueueFigures, Totals
+from forebay.app.figures import QueueStats, QueueTotals
 from forebay.domain.histogram import Histogram
 from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.metrics import Happened
+from forebay.domain.metrics import MetricEvent
 from forebay.domain.schedule import Schedule
-from forebay.domain.worker import Pulse, WorkerInfo
-from forebay.service.operations.requests import Requests, Took
-from forebay.worker.reporting import processor_seconds
+from forebay.domain.worker import HeartbeatStatus, WorkerInfo
+from forebay.service.operations.requests import LatencyHistogram, RequestStats
+from forebay.worker.reporting import cpu_seconds
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4"  # the framework adds the charset
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0)
-_ENDS: Final = (Happened.COMPLETED, Happened.DEAD, Happened.CANCELLED)
+_ENDS: Final = (MetricEvent.COMPLETED, MetricEvent.DEAD, MetricEvent.CANCELLED)
 FRESH_MS: Final = 60_000
 _RUNS: Final = {"enqueued": "fired", "skipped": "skipped", "failed": "failed"}
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -26,42 +26,42 @@ Sample = tuple[str, Mapping[str, str], float]
 Family = tuple[str, str, str, Iterator[Sample]]
 
 
-def exposition(figures: Iterable[QueueFigures], totals: Mapping[QueueName, Totals]) -> str:
+def exposition(stats: Iterable[QueueStats], totals: Mapping[QueueName, QueueTotals]) -> str:
     """All metrics of these queues."""
-    return _written(_families(list(figures), totals))
+    return _format_families(_queue_families(list(stats), totals))
 
 
-def crew_exposed(workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: int) -> str:
+def worker_metrics(workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: int) -> str:
     """How workers and schedules do."""
-    return _written(_of_crew(workers, schedules, now))
+    return _format_families(_worker_families(workers, schedules, now))
 
 
-def requests_exposed(requests: Requests, sees: Callable[[QueueName], bool]) -> str:
+def request_metrics(requests: RequestStats, can_see: Callable[[QueueName], bool]) -> str:
     """How requests to this process went; what was refused of queues that somebody may see."""
-    return _written(_of_requests(requests, sees))
+    return _format_families(_request_families(requests, can_see))
 
 
-def _written(families: Iterable[Family]) -> str:
+def _format_families(families: Iterable[Family]) -> str:
     lines: list[str] = []
     for name, kind, about, samples in families:
         lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-        lines += [_line(name + end, labels, value) for end, labels, value in samples]
+        lines += [_format_sample(name + end, labels, value) for end, labels, value in samples]
     return "\n".join(lines) + "\n"
 
 
-def _line(name: str, labels: Mapping[str, str], value: float) -> str:
+def _format_sample(name: str, labels: Mapping[str, str], value: float) -> str:
     shown = ",".join(f'{key}="{text.translate(_ESCAPED)}"' for key, text in labels.items())
     return f"{name}{{{shown}}} {value:.15g}" if shown else f"{name} {value:.15g}"
 
 
-def _families(figures: list[QueueFigures], totals: Mapping[QueueName, Totals]) -> Iterator[Family]:
+def _queue_families(stats: list[QueueStats], totals: Mapping[QueueName, QueueTotals]) -> Iterator[Family]:
     yield (
         *("tasks_enqueued_total", "counter", "Jobs that have ever come."),
         (("", {"queue": queue}, one.accepted) for queue, one in totals.items() if one.accepted is not None),
     )
     yield (
         *("tasks_dequeued_total", "counter", "Jobs that were claimed, once for each attempt."),
-        (("", {"queue": queue}, one.count(Happened.CLAIMED)) for queue, one in totals.items()),
+        (("", {"queue": queue}, one.count(MetricEvent.CLAIMED)) for queue, one in totals.items()),
     )
     yield (
         *("tasks_completed_total", "counter", "Jobs that have ended, by how."),
@@ -76,36 +76,36 @@ def _families(figures: list[QueueFigures], totals: Mapping[QueueName, Totals]) -
         (
             ("", {"queue": queue, "error_type": error}, count)
             for queue, one in totals.items()
-            for error, count in sorted(one.tally.errors.items())
+            for error, count in sorted(one.stats.errors.items())
         ),
     )
     yield (
         *("task_wait_time_seconds", "histogram", "From when a job could have run until it was claimed."),
-        (sample for queue, one in totals.items() for sample in _histogram(queue, one.tally.wait)),
+        (sample for queue, one in totals.items() for sample in _histogram_samples(queue, one.stats.wait)),
     )
     yield (
         *("task_processing_time_seconds", "histogram", "How long attempts ran."),
-        (sample for queue, one in totals.items() for sample in _histogram(queue, one.tally.run)),
+        (sample for queue, one in totals.items() for sample in _histogram_samples(queue, one.stats.run)),
     )
-    yield from _gauges(figures)
+    yield from _gauge_families(stats)
 
 
-def _gauges(figures: list[QueueFigures]) -> Iterator[Family]:
+def _gauge_families(stats: list[QueueStats]) -> Iterator[Family]:
     yield (
         *("queue_depth", "gauge", "Jobs by state."),
         (
             ("", {"queue": one.queue, "status": state.value}, getattr(one.counts, state))
-            for one in figures
+            for one in stats
             for state in JobState
         ),
     )
     yield (
         *("queue_next_pending_task_age_seconds", "gauge", "How long the next job has waited."),
-        (("", {"queue": one.queue}, (one.waits_ms or 0) / 1_000) for one in figures),
+        (("", {"queue": one.queue}, (one.waits_ms or 0) / 1_000) for one in stats),
     )
     yield (
         *("dead_letter_queue_size", "gauge", "Jobs in the dead letters."),
-        (("", {"queue": one.queue}, one.counts.dead) for one in figures),
+        (("", {"queue": one.queue}, one.counts.dead) for one in stats),
     )
     yield (
         *(
@@ -113,22 +113,26 @@ def _gauges(figures: list[QueueFigures]) -> Iterator[Family]:
             "gauge",
             "Workers that serve the queue, loops of programs and clients that claim.",
         ),
-        (("", {"queue": one.queue}, one.consumers) for one in figures),
+        (("", {"queue": one.queue}, one.consumers) for one in stats),
     )
 
 
-def _histogram(queue: QueueName, lengths: Histogram) -> Iterator[Sample]:
+def _histogram_samples(queue: QueueName, lengths: Histogram) -> Iterator[Sample]:
     for bound in BOUNDS:
-        yield "_bucket", {"queue": queue, "le": f"{bound:g}"}, lengths.within(bound * 1_000)
+        yield "_bucket", {"queue": queue, "le": f"{bound:g}"}, lengths.count_within(bound * 1_000)
     yield "_bucket", {"queue": queue, "le": "+Inf"}, lengths.count
     yield "_sum", {"queue": queue}, lengths.total_us / 1_000_000
     yield "_count", {"queue": queue}, lengths.count
 
 
-def _of_requests(requests: Requests, sees: Callable[[QueueName], bool]) -> Iterator[Family]:
+def _request_families(requests: RequestStats, can_see: Callable[[QueueName], bool]) -> Iterator[Family]:
     yield (
         *("api_request_duration_seconds", "histogram", "How long requests took until their answer began."),
-        (sample for route, took in requests.took.items() for sample in _took(route._asdict(), took)),
+        (
+            sample
+            for route, took in requests.latencies.items()
+            for sample in _latency_samples(route._asdict(), took)
+        ),
     )
     yield (
         *("api_errors_total", "counter", "Requests that were answered with a problem, by its status."),
@@ -146,21 +150,23 @@ def _of_requests(requests: Requests, sees: Callable[[QueueName], bool]) -> Itera
         (
             ("", {"queue": queue}, count)
             for queue, count in requests.rate_limited.items()
-            if sees(QueueName(queue))
+            if can_see(QueueName(queue))
         ),
     )
 
 
-def _took(labels: Mapping[str, str], took: Took) -> Iterator[Sample]:
-    for bound, count in took.within():
+def _latency_samples(labels: Mapping[str, str], histogram: LatencyHistogram) -> Iterator[Sample]:
+    for bound, count in histogram.cumulative_counts():
         yield "_bucket", {**labels, "le": bound}, count
-    yield "_sum", labels, took.seconds
-    yield "_count", labels, sum(took.counts)
+    yield "_sum", labels, histogram.seconds
+    yield "_count", labels, sum(histogram.counts)
 
 
-def _of_crew(workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: int) -> Iterator[Family]:
-    alive = [one for one in workers if one.pulse(now) is not Pulse.DEAD]
-    fresh = sum(now - one.beat_at < FRESH_MS for one in workers)
+def _worker_families(
+    workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: int
+) -> Iterator[Family]:
+    alive = [one for one in workers if one.heartbeat_status(now) is not HeartbeatStatus.DEAD]
+    fresh = sum(now - one.heartbeat_at < FRESH_MS for one in workers)
     yield "workers", "gauge", "Workers that are alive.", iter([("", {}, len(alive))])
     yield (
         *("worker_health", "gauge", "Share of workers with a beat less than a minute old; 1 without any."),
@@ -184,5 +190,5 @@ def _of_crew(workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: 
     )
     yield (
         *("process_cpu_seconds_total", "counter", "Processor time of this server."),
-        iter([("", {}, processor_seconds())]),
+        iter([("", {}, cpu_seconds())]),
     )

@@ -11,11 +11,11 @@ from forebay.app.client import Client
 from forebay.clock import Clock
 from forebay.domain.access import Grant
 from forebay.domain.openid import OpenIdSettings
-from forebay.domain.session import Session, SessionLimits
+from forebay.domain.session import LoginSession, SessionLimits
 from forebay.errors import ConfigError
 from forebay.service.openid_login import LoginProvider
-from forebay.service.operations.desk import Desk
-from forebay.service.sessions import SessionCache, Sessions
+from forebay.service.operations.desk import StorePool
+from forebay.service.sessions import SessionAdmin, SessionCache
 
 T = TypeVar("T")
 
@@ -46,20 +46,20 @@ class LoginSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Logins:
     """The sessions that this server begins and knows."""
 
-    def __init__(self, desk: Desk, settings: LoginSettings) -> None:
-        self._desk = desk
+    def __init__(self, pool: StorePool, settings: LoginSettings) -> None:
+        self._pool = pool
         self.settings: LoginSettings = settings
-        self.provider: LoginProvider | None = settings.provider(desk.clock)
-        self.cache: SessionCache = SessionCache(desk, desk.clock)
+        self.provider: LoginProvider | None = settings.provider(pool.clock)
+        self.cache: SessionCache = SessionCache(pool, pool.clock)
 
     async def begin(
         self, name: str, actor: str, *, digest: str | None = None, grants: tuple[Grant, ...] = ()
     ) -> str:
         """Begin a session and return its id."""
 
-        def begin(sessions: Sessions, now: int) -> str:
+        def begin(sessions: SessionAdmin, now: int) -> str:
             return sessions.begin(
-                Session.begin(name, now, self.settings.limits, digest=digest, grants=grants)
+                LoginSession.begin(name, now, self.settings.limits, digest=digest, grants=grants)
             )
 
         return await self._with_sessions(begin, actor)
@@ -69,12 +69,12 @@ class Logins:
         await self._with_sessions(lambda sessions, _: sessions.end(session_id), actor)
         self.cache.forget(session_id)
 
-    async def _with_sessions(self, call: Callable[[Sessions, int], T], actor: str) -> T:
+    async def _with_sessions(self, call: Callable[[SessionAdmin, int], T], actor: str) -> T:
         def use(client: Client) -> T:
             return client.write(
                 lambda store: client.read(
-                    lambda reader: call(Sessions(store, reader, actor=actor), reader.now())
+                    lambda reader: call(SessionAdmin(store, reader, actor=actor), reader.now())
                 )
             )
 
-        return await self._desk.use(use)
+        return await self._pool.use(use)

@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-class Merging(Generic[Item, Answer]):
+class WriteBatcher(Generic[Item, Answer]):
     """Takes items one by one and works on all that are there. Nothing waits for a timer.
 
     `work` answers each item, in order; what it raises is for all of them. An item whose coroutine was
@@ -19,25 +19,25 @@ class Merging(Generic[Item, Answer]):
 
     def __init__(self, work: Callable[[list[Item]], Awaitable[Sequence[Answer | Exception]]]) -> None:
         self._work = work
-        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
-        self._running: asyncio.Task[None] | None = None
+        self._queued: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._runner: asyncio.Task[None] | None = None
 
     async def __call__(self, item: Item) -> Answer:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, answer))
-        if self._running is None:
-            self._running = asyncio.create_task(self._run())
+        self._queued.append((item, answer))
+        if self._runner is None:
+            self._runner = asyncio.create_task(self._run())
         return await answer
 
     async def _run(self) -> None:
         try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                await self._answer(batch)
+            while self._queued:
+                batch, self._queued = self._queued, []
+                await self._run_batch(batch)
         finally:
-            self._running = None
+            self._runner = None
 
-    async def _answer(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+    async def _run_batch(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         answers: Sequence[Answer | Exception]
         try:
             answers = await self._work([item for item, _ in batch])

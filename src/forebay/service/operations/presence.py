@@ -14,30 +14,30 @@ class Presence:
     identity here, so that a client with three claims at once is three consumers."""
 
     def __init__(self) -> None:
-        self._now: Counter[QueueName] = Counter()
-        self._most: dict[QueueName, int] = {}
+        self._active: Counter[QueueName] = Counter()
+        self._peaks: dict[QueueName, int] = {}
 
     @contextmanager
-    def of(self, queues: Iterable[QueueName]) -> Iterator[None]:
+    def track(self, queues: Iterable[QueueName]) -> Iterator[None]:
         """A client asks these queues for jobs while the block lasts."""
         named = tuple(queues)
         for queue in named:
-            self._now[queue] += 1
-            self.note(queue, self._now[queue])
+            self._active[queue] += 1
+            self.record(queue, self._active[queue])
         try:
             yield
         finally:
             for queue in named:
-                self._now[queue] -= 1
-                if not self._now[queue]:
-                    del self._now[queue]
+                self._active[queue] -= 1
+                if not self._active[queue]:
+                    del self._active[queue]
 
-    def note(self, queue: QueueName, consumers: int = 1) -> None:
+    def record(self, queue: QueueName, consumers: int = 1) -> None:
         """At least so many consumers of the queue are active: one has renewed or settled a lease."""
-        if consumers > self._most.get(queue, 0):
-            self._most[queue] = consumers
+        if consumers > self._peaks.get(queue, 0):
+            self._peaks[queue] = consumers
 
-    def take(self) -> dict[QueueName, int]:
+    def take_peaks(self) -> dict[QueueName, int]:
         """The most consumers of each queue since the last call."""
-        most, self._most = self._most, dict(self._now)
+        most, self._peaks = self._peaks, dict(self._active)
         return most

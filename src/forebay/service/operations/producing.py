@@ -10,10 +10,10 @@ from typing import Final
 from msgspec.structs import astuple
 
 from forebay.app.codec import is_same_call
-from forebay.app.graphs import MayRaise, has_needs
-from forebay.app.handle import JobHandle, Patience
-from forebay.app.masking import masked
-from forebay.app.patience import call_again_async
+from forebay.app.graphs import MayRaise, has_dependencies
+from forebay.app.handle import JobHandle, PollBackoff
+from forebay.app.masking import mask
+from forebay.app.patience import retry_busy_async
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.errors import (
@@ -29,179 +29,183 @@ from forebay.errors import (
     WaitTimeout,
 )
 from forebay.service.operations.converter import BODY_SIZE
-from forebay.service.operations.desk import Desk
-from forebay.service.operations.looking import Looking, Sees
-from forebay.service.operations.merging import Merging
-from forebay.service.operations.requests import Requests
+from forebay.service.operations.desk import StorePool
+from forebay.service.operations.looking import JobReads, QueueFilter
+from forebay.service.operations.merging import WriteBatcher
+from forebay.service.operations.requests import RequestStats
 from forebay.service.operations.telling import problem_of
-from forebay.service.operations.waiting import Waiting
+from forebay.service.operations.waiting import ClaimWaiters
 from forebay.service.schema.calls import value_of
-from forebay.service.schema.looking import JobShape
+from forebay.service.schema.looking import JobView
 from forebay.service.schema.producing import (
-    Accepted,
-    AmendRequest,
+    ActionResponse,
     CancelRequest,
-    EnqueueManyAnswer,
+    EnqueueBatchResponse,
     EnqueueManyRequest,
     EnqueueRequest,
-    Rejected,
-    ResultAnswer,
-    Verdict,
+    EnqueueResponse,
+    RejectedJob,
+    ResultResponse,
+    UpdateJobRequest,
     new_job,
     new_jobs,
 )
 from forebay.service.schema.shared import seconds
-from forebay.stores.protocol import Receipt, Store
-from forebay.stores.protocol import Verdict as StoreVerdict
+from forebay.stores.protocol import ActionResult as StoreVerdict
+from forebay.stores.protocol import InsertResult, Store
 
-COMPARED_TOGETHER: Final = 8  # jobs whose payloads, of up to a megabyte, are in memory at a time
+COMPARE_BATCH: Final = 8  # jobs whose payloads, of up to a megabyte, are in memory at a time
 
 
-class Producing:
+class JobResource:
     """Enqueue, look, wait, amend and cancel. Queues are not created by the way: a name that is misspelt would
     be a queue that nobody works on, so it is refused with QueueNotFound."""
 
-    def __init__(self, desk: Desk, waiting: Waiting, looking: Looking, requests: Requests) -> None:
-        self._desk = desk
-        self._waiting = waiting
-        self._looking = looking
+    def __init__(
+        self, pool: StorePool, claim_waiters: ClaimWaiters, job_reads: JobReads, requests: RequestStats
+    ) -> None:
+        self._pool = pool
+        self._claim_waiters = claim_waiters
+        self._job_reads = job_reads
         self._requests = requests
-        self._enqueue: Merging[NewJob, Receipt] = Merging(self._insert_singly)
-        self._watch: Merging[JobId, Job | None] = Merging(desk.watch)
+        self._insert_batcher: WriteBatcher[NewJob, InsertResult] = WriteBatcher(self._insert_batch)
+        self._poll_batcher: WriteBatcher[JobId, Job | None] = WriteBatcher(pool.poll_jobs)
 
     async def enqueue(
         self, request: EnqueueRequest, *, with_position: bool = False, may_raise: MayRaise | None = None
-    ) -> Accepted:
+    ) -> EnqueueResponse:
         """Store one job. Requests that come together are stored together, and answered one by one.
         Jobs that it waits for get its priority, in queues that `may_raise` allows."""
-        job = await self._desk.converter.run(BODY_SIZE.get(), new_job, request)
+        job = await self._pool.converter.run(BODY_SIZE.get(), new_job, request)
         try:
             receipt = await self._insert_one(job, may_raise)
         except StoreBusy as exc:
             # On the loop, so that no other request waits for the transaction that holds its key.
-            receipt = await call_again_async(lambda: self._insert_one(job, may_raise), exc)
-        [receipt] = await self._compared([job], [receipt])
+            receipt = await retry_busy_async(lambda: self._insert_one(job, may_raise), exc)
+        [receipt] = await self._reject_key_conflicts([job], [receipt])
         if receipt.error is not None:
-            self._requests.refused(receipt.error)
+            self._requests.record_rate_limits(receipt.error)
             raise receipt.error
-        answer = _accepted(job, receipt, 0)
-        self._waiting.poke({job.queue})
-        return await self._placed(answer) if with_position else answer
+        answer = _enqueue_response(job, receipt, 0)
+        self._claim_waiters.wake({job.queue})
+        return await self._with_position(answer) if with_position else answer
 
-    async def _insert_one(self, job: NewJob, may_raise: MayRaise | None) -> Receipt:
-        if has_needs([job]):
+    async def _insert_one(self, job: NewJob, may_raise: MayRaise | None) -> InsertResult:
+        if has_dependencies([job]):
             [receipt] = await self._insert([job], atomic=True, may_raise=may_raise)
         else:
-            receipt = await self._enqueue(job)
+            receipt = await self._insert_batcher(job)
         if isinstance(receipt.error, StoreBusy):
             raise receipt.error
         return receipt
 
     async def enqueue_many(
         self, request: EnqueueManyRequest, *, may_raise: MayRaise | None = None
-    ) -> EnqueueManyAnswer:
+    ) -> EnqueueBatchResponse:
         """Store jobs together, in the order given; `may_raise` as for one."""
-        receipts: Sequence[Receipt | ForebayError]
+        receipts: Sequence[InsertResult | ForebayError]
         if request.atomic:
-            jobs = await self._desk.converter.run(BODY_SIZE.get(), new_jobs, request.jobs)
+            jobs = await self._pool.converter.run(BODY_SIZE.get(), new_jobs, request.jobs)
             try:
                 stored = await self._insert(jobs, atomic=True, may_raise=may_raise)
             except StoreBusy as exc:
-                stored = await call_again_async(
+                stored = await retry_busy_async(
                     lambda: self._insert(jobs, atomic=True, may_raise=may_raise), exc
                 )
-            receipts = await self._compared(jobs, stored)
+            receipts = await self._reject_key_conflicts(jobs, stored)
             made: list[NewJob | None] = [*jobs]
         else:
-            made, receipts = await self._insert_possible(request.jobs, may_raise)
-        answer = EnqueueManyAnswer(accepted=[], rejected=[])
+            made, receipts = await self._insert_valid(request.jobs, may_raise)
+        answer = EnqueueBatchResponse(accepted=[], rejected=[])
         errors: list[ForebayError] = []
         for index, (job, receipt) in enumerate(zip(made, receipts, strict=True)):
             error = receipt if isinstance(receipt, ForebayError) else receipt.error
             if error is not None:
                 errors.append(error)
-                answer.rejected.append(Rejected(index=index, problem=problem_of(error)))
-            elif job is not None and isinstance(receipt, Receipt):
-                answer.accepted.append(_accepted(job, receipt, index))
-        self._requests.refused(*errors)
-        self._waiting.poke({job.queue for job in made if job is not None})
+                answer.rejected.append(RejectedJob(index=index, problem=problem_of(error)))
+            elif job is not None and isinstance(receipt, InsertResult):
+                answer.accepted.append(_enqueue_response(job, receipt, index))
+        self._requests.record_rate_limits(*errors)
+        self._claim_waiters.wake({job.queue for job in made if job is not None})
         return answer
 
-    async def _insert_possible(
+    async def _insert_valid(
         self, requests: Sequence[EnqueueRequest], may_raise: MayRaise | None
-    ) -> tuple[list[NewJob | None], list[Receipt | ForebayError]]:
+    ) -> tuple[list[NewJob | None], list[InsertResult | ForebayError]]:
         """Store the jobs that can be; an error in the place of each of the others."""
-        made = await self._desk.converter.run(BODY_SIZE.get(), _all_made, requests)
+        made = await self._pool.converter.run(BODY_SIZE.get(), _build_jobs, requests)
         jobs = [one for one in made if isinstance(one, NewJob)]
-        if len(jobs) < len(made) and has_needs(jobs):
+        if len(jobs) < len(made) and has_dependencies(jobs):
             # They name each other by their places, and one of these is empty.
             error = next(one for one in made if isinstance(one, ForebayError))
             raise error
         inserted = await self._insert(jobs, atomic=False, may_raise=may_raise) if jobs else ()
-        stored = iter(await self._compared(jobs, inserted))
+        stored = iter(await self._reject_key_conflicts(jobs, inserted))
         answers = [one if isinstance(one, ForebayError) else next(stored) for one in made]
         return [one if isinstance(one, NewJob) else None for one in made], answers
 
-    async def _insert_singly(self, jobs: list[NewJob]) -> Sequence[Receipt]:
+    async def _insert_batch(self, jobs: list[NewJob]) -> Sequence[InsertResult]:
         return await self._insert(jobs, atomic=False)
 
     async def _insert(
         self, jobs: Sequence[NewJob], *, atomic: bool, may_raise: MayRaise | None = None
-    ) -> Sequence[Receipt]:
-        def insert(store: Store) -> list[Receipt]:
+    ) -> Sequence[InsertResult]:
+        def insert(store: Store) -> list[InsertResult]:
             return store.insert(jobs, atomic=atomic, create_queues=False)
 
         try:
-            if has_needs(jobs):
+            if has_dependencies(jobs):
                 return await self._insert_graph(jobs, atomic=atomic, may_raise=may_raise)
-            return await self._desk.write(insert)
+            return await self._pool.write(insert)
         except RateLimited as exc:  # of jobs that are stored together or not at all
-            self._requests.refused(exc)
+            self._requests.record_rate_limits(exc)
             raise
 
     async def _insert_graph(
         self, jobs: Sequence[NewJob], *, atomic: bool, may_raise: MayRaise | None
-    ) -> Sequence[Receipt]:
-        await self._check_known(sorted({job.queue for job in jobs}))
-        handles = await self._desk.use(
+    ) -> Sequence[InsertResult]:
+        await self._check_queues_exist(sorted({job.queue for job in jobs}))
+        handles = await self._pool.use(
             lambda client: client.enqueue_graph(jobs, atomic=atomic, may_raise=may_raise)
         )
         stored = [handle.id for handle in handles if handle.error is None]
-        found = await self._desk.jobs(stored, with_payload=False)
+        found = await self._pool.jobs(stored, with_payload=False)
         states = {job.id: job.state for job in found if job is not None}
-        return [_receipt(handle, states) for handle in handles]
+        return [_insert_result(handle, states) for handle in handles]
 
-    async def _check_known(self, names: Sequence[QueueName]) -> None:
-        known = {queue.name for queue in await self._desk.read(lambda reader: reader.queues(names))}
+    async def _check_queues_exist(self, names: Sequence[QueueName]) -> None:
+        known = {queue.name for queue in await self._pool.read(lambda reader: reader.queues(names))}
         for name in names:
             if name not in known:
                 raise QueueNotFound(f"there is no queue {name}")
 
-    async def _compared(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    async def _reject_key_conflicts(
+        self, jobs: Sequence[NewJob], receipts: Sequence[InsertResult]
+    ) -> Sequence[InsertResult]:
         """Refuse what came with the idempotency key of another job: its producer would take it for stored."""
         compared = list(receipts)
         repeated = [
             (place, receipt.id)
             for place, (job, receipt) in enumerate(zip(jobs, receipts, strict=True))
-            if receipt.id is not None and not receipt.is_new and job.once_key is not None
+            if receipt.id is not None and not receipt.is_new and job.idempotency_key is not None
         ]
-        for first in range(0, len(repeated), COMPARED_TOGETHER):
-            part = repeated[first : first + COMPARED_TOGETHER]
+        for first in range(0, len(repeated), COMPARE_BATCH):
+            part = repeated[first : first + COMPARE_BATCH]
             places = [place for place, _ in part]
-            found = await self._desk.jobs([job_id for _, job_id in part])
+            found = await self._pool.jobs([job_id for _, job_id in part])
             holders = {job.id: job for job in found if job is not None}
             some = [jobs[place] for place in places], [receipts[place] for place in places]
             size = sum(len(job.payload) for job in holders.values())
-            answers = await self._desk.converter.run(size, _with_refused, *some, holders)
+            answers = await self._pool.converter.run(size, _refuse_conflicts, *some, holders)
             for place, answer in zip(places, answers, strict=True):
                 compared[place] = answer
         return compared
 
-    async def _placed(self, answer: Accepted) -> Accepted:
-        found = await self._desk.read(lambda reader: reader.position(JobId(answer.id)))
+    async def _with_position(self, answer: EnqueueResponse) -> EnqueueResponse:
+        found = await self._pool.read(lambda reader: reader.position(JobId(answer.id)))
         if found is None:
             return answer
-        return Accepted(
+        return EnqueueResponse(
             id=answer.id,
             queue=answer.queue,
             state=answer.state,
@@ -213,48 +217,49 @@ class Producing:
 
     # What came of it
 
-    async def wait(self, job_id: str, timeout_seconds: float, sees: Sees | None = None) -> JobShape:
-        """The job when it is final, or as it is when the time is up, to somebody who `sees` so much."""
+    async def wait(self, job_id: str, timeout_seconds: float, can_see: QueueFilter | None = None) -> JobView:
+        """The job when it is final, or as it is when the time is up, to somebody who `can_see` so much."""
         with suppress(WaitTimeout):  # the answer says how it stands
-            patience = Patience(min(timeout_seconds, self._waiting.longest))
-            await self._waiting.unless_over(self._watched(JobId(job_id), patience))
-        return await self._looking.job(job_id, sees)
+            patience = PollBackoff(min(timeout_seconds, self._claim_waiters.longest_wait))
+            await self._claim_waiters.run_unless_stopped(self._wait_until_final(JobId(job_id), patience))
+        return await self._job_reads.job(job_id, can_see)
 
-    async def _watched(self, job_id: JobId, patience: Patience) -> None:
+    async def _wait_until_final(self, job_id: JobId, patience: PollBackoff) -> None:
         """Come back when a job is final or gone; however many wait, one look is for all."""
-        while (job := await self._watch(job_id)) is not None and not job.is_final:
-            await asyncio.sleep(patience.pause(job))
+        while (job := await self._poll_batcher(job_id)) is not None and not job.is_final:
+            await asyncio.sleep(patience.next_pause(job))
 
-    async def watch(self, job_id: str, sees: Sees | None = None) -> AsyncGenerator[JobShape, None]:
+    async def watch(self, job_id: str, can_see: QueueFilter | None = None) -> AsyncGenerator[JobView, None]:
         """The job as it is, and again whenever something has happened to it, until it is final. Raises
         StoreUnavailable when this server stops: another one goes on where this one has ended."""
-        [seen] = await self._desk.watch([JobId(job_id)])
+        [seen] = await self._pool.poll_jobs([JobId(job_id)])
         if seen is None:
             raise JobNotFound(f"there is no job {job_id}")
         while True:
             # What happens between the two looks is shown now, and once more.
-            shown = await self._looking.job(job_id, sees)
+            shown = await self._job_reads.job(job_id, can_see)
             yield shown
             if shown.is_final:
                 return
-            changed = await self._waiting.unless_over(self._changed(seen))
+            changed = await self._claim_waiters.run_unless_stopped(self._wait_for_change(seen))
             if changed is None:
                 raise StoreUnavailable(f"this server stops; job {job_id} can be watched at another one")
             seen = changed
 
-    async def _changed(self, seen: Job) -> Job:
+    async def _wait_for_change(self, known: Job) -> Job:
         """A job when it is not what it was; raises JobNotFound."""
-        patience = Patience(None)
-        while (job := await self._watch(seen.id)) is not None:
-            if astuple(job) != astuple(seen):  # records are equal when they speak of the same job
+        patience = PollBackoff(None)
+        while (job := await self._poll_batcher(known.id)) is not None:
+            if astuple(job) != astuple(known):  # records are equal when they speak of the same job
                 return job
-            await asyncio.sleep(patience.pause(seen))
-        raise JobNotFound(f"there is no job {seen.id}")
+            await asyncio.sleep(patience.next_pause(known))
+        raise JobNotFound(f"there is no job {known.id}")
 
-    async def result(self, job_id: str, reads: Sees | None = None) -> ResultAnswer:
-        """What a completed job has returned, masked in a queue that `reads` excludes. Raises WaitTimeout for
+    async def result(self, job_id: str, can_read: QueueFilter | None = None) -> ResultResponse:
+        """What a completed job has returned, masked in a queue that `can_read` excludes. Raises WaitTimeout
+        for
         one that has not ended, JobFailed or JobCancelled for one that has ended without a result."""
-        [job] = await self._desk.jobs([JobId(job_id)])
+        [job] = await self._pool.jobs([JobId(job_id)])
         if job is None:
             raise JobNotFound(f"there is no job {job_id}")
         if job.state is JobState.DEAD:
@@ -263,10 +268,12 @@ class Producing:
             raise JobCancelled(f"job {job_id} was cancelled: {job.reason}")
         if job.state is not JobState.COMPLETED:
             raise WaitTimeout(f"job {job_id} is {job.state}", job_id=job_id, state=job.state.value)
-        result = await self._desk.converter.run(len(job.result or b""), value_of, job.result)
-        return ResultAnswer(id=job.id, result=result if reads is None or reads(job.queue) else masked(result))
+        result = await self._pool.converter.run(len(job.result or b""), value_of, job.result)
+        return ResultResponse(
+            id=job.id, result=result if can_read is None or can_read(job.queue) else mask(result)
+        )
 
-    async def cancel(self, job_id: str, request: CancelRequest, actor: str = "") -> Verdict:
+    async def cancel(self, job_id: str, request: CancelRequest, actor: str = "") -> ActionResponse:
         """Cancel a job that waits; ask one that runs to stop. Raises IllegalTransition for a final one."""
 
         def cancel(store: Store) -> StoreVerdict:
@@ -279,32 +286,32 @@ class Producing:
             )
             return verdict
 
-        return _checked(await self._desk.write(cancel))
+        return _action_response(await self._pool.write(cancel))
 
-    async def amend(self, job_id: str, request: AmendRequest, actor: str = "") -> Verdict:
+    async def update_job(self, job_id: str, request: UpdateJobRequest, actor: str = "") -> ActionResponse:
         """Change a job that waits."""
-        now_ms = await self._desk.read(lambda reader: reader.now())
-        change = request.amendment(now_ms)
+        now_ms = await self._pool.read(lambda reader: reader.now())
+        change = request.to_job_update(now_ms)
         if change.queue is not None:
-            await self._check_known([change.queue])
-        verdict = await self._desk.write(lambda store: store.amend(JobId(job_id), change, actor=actor))
-        self._waiting.poke()
-        return _checked(verdict)
+            await self._check_queues_exist([change.queue])
+        verdict = await self._pool.write(lambda store: store.update_job(JobId(job_id), change, actor=actor))
+        self._claim_waiters.wake()
+        return _action_response(verdict)
 
 
-def _all_made(requests: Sequence[EnqueueRequest]) -> list[NewJob | ForebayError]:
-    return [_made(request, index) for index, request in enumerate(requests)]
+def _build_jobs(requests: Sequence[EnqueueRequest]) -> list[NewJob | ForebayError]:
+    return [_build_job(request, index) for index, request in enumerate(requests)]
 
 
-def _made(request: EnqueueRequest, index: int) -> NewJob | ForebayError:
+def _build_job(request: EnqueueRequest, index: int) -> NewJob | ForebayError:
     try:
         return new_job(request, index)
     except ForebayError as exc:
         return exc
 
 
-def _accepted(job: NewJob, receipt: Receipt, index: int) -> Accepted:
-    return Accepted(
+def _enqueue_response(job: NewJob, receipt: InsertResult, index: int) -> EnqueueResponse:
+    return EnqueueResponse(
         id=receipt.id or "",
         queue=job.queue,
         state=receipt.state,
@@ -313,37 +320,39 @@ def _accepted(job: NewJob, receipt: Receipt, index: int) -> Accepted:
     )
 
 
-def _receipt(handle: JobHandle[object], states: Mapping[JobId, JobState]) -> Receipt:
+def _insert_result(handle: JobHandle[object], states: Mapping[JobId, JobState]) -> InsertResult:
     if handle.error is not None:
-        return Receipt(id=None, is_new=False, error=handle.error)
-    return Receipt(id=handle.id, is_new=handle.is_new, state=states.get(handle.id))
+        return InsertResult(id=None, is_new=False, error=handle.error)
+    return InsertResult(id=handle.id, is_new=handle.is_new, state=states.get(handle.id))
 
 
-def _is_other(job: NewJob, holder: Job) -> bool:
+def _is_key_conflict(job: NewJob, holder: Job) -> bool:
     """Whether the key of this job is held by one that does something else."""
-    if job.once_key is None or job.once_key != holder.once_key:
+    if job.idempotency_key is None or job.idempotency_key != holder.idempotency_key:
         return False
     return job.task != holder.task or not is_same_call(job.payload, holder.payload)
 
 
-def _with_refused(
-    jobs: Sequence[NewJob], receipts: Sequence[Receipt], holders: Mapping[JobId, Job]
-) -> list[Receipt]:
+def _refuse_conflicts(
+    jobs: Sequence[NewJob], receipts: Sequence[InsertResult], holders: Mapping[JobId, Job]
+) -> list[InsertResult]:
     found = list(receipts)
     for place, (job, receipt) in enumerate(zip(jobs, receipts, strict=True)):
         holder = None if receipt.id is None or receipt.is_new else holders.get(receipt.id)
-        if holder is not None and _is_other(job, holder):
-            found[place] = _refused(holder)
+        if holder is not None and _is_key_conflict(job, holder):
+            found[place] = _conflict_result(holder)
     return found
 
 
-def _refused(holder: Job) -> Receipt:
+def _conflict_result(holder: Job) -> InsertResult:
     words = (
         f"job {holder.id} of queue {holder.queue} has this idempotency key, with another task or arguments"
     )
-    return Receipt(id=None, is_new=False, error=DuplicateJob(words, holder=holder.id))
+    return InsertResult(id=None, is_new=False, error=DuplicateJob(words, holder=holder.id))
 
 
-def _checked(verdict: StoreVerdict) -> Verdict:
+def _action_response(verdict: StoreVerdict) -> ActionResponse:
     verdict.check()
-    return Verdict(id=verdict.job_id, done=verdict.done, state=verdict.state, reason=verdict.reason)
+    return ActionResponse(
+        id=verdict.job_id, applied=verdict.applied, state=verdict.state, reason=verdict.reason
+    )

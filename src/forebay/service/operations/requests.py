@@ -19,14 +19,14 @@ BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 OTHER: Final = "other"
 
 
-class Route(NamedTuple):
+class RequestRoute(NamedTuple):
     """What was asked for: an endpoint as the reference names it, and a method; that of gRPC is its name."""
 
     endpoint: str
     method: str
 
 
-class Took:
+class LatencyHistogram:
     """How long requests of one kind took: so many within each bound, and beyond the last."""
 
     __slots__ = ("counts", "seconds")
@@ -35,55 +35,55 @@ class Took:
         self.counts: list[int] = [0] * (len(BOUNDS) + 1)
         self.seconds: float = 0.0
 
-    def within(self) -> Iterator[tuple[str, int]]:
+    def cumulative_counts(self) -> Iterator[tuple[str, int]]:
         """How many took at most so many seconds."""
         return zip((*(f"{bound:g}" for bound in BOUNDS), "+Inf"), accumulate(self.counts), strict=True)
 
 
-class Requests:
+class RequestStats:
     """All of one process. On its event loop alone."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.took: defaultdict[Route, Took] = defaultdict(Took)
+        self.latencies: defaultdict[RequestRoute, LatencyHistogram] = defaultdict(LatencyHistogram)
         self.errors: Counter[tuple[str, str]] = Counter()  # by endpoint and status
         self.rate_limited: Counter[str] = Counter()  # by queue
 
-    def answered(self, route: Route, began: float) -> None:
+    def record_response(self, route: RequestRoute, started_at: float) -> None:
         """The answer to this begins now."""
-        seconds = self.clock.monotonic() - began
-        took = self.took[route]
+        seconds = self.clock.monotonic() - started_at
+        took = self.latencies[route]
         took.counts[bisect_left(BOUNDS, seconds)] += 1
         took.seconds += seconds
 
-    def failed(self, route: Route, status: str) -> None:
+    def record_error(self, route: RequestRoute, status: str) -> None:
         """It was answered, or its answer has ended, with a problem of this status."""
         self.errors[route.endpoint, status] += 1
 
-    def refused(self, *errors: ForebayError) -> None:
+    def record_rate_limits(self, *errors: ForebayError) -> None:
         """New jobs of one request were refused for these reasons."""
         self.rate_limited.update({error.queue for error in errors if isinstance(error, RateLimited)})
 
 
-class Endpoints:
+class EndpointMatcher:
     """Finds the endpoint that a path is for. Static ones are found at once; those with places for names by
     the number of their parts, of which there are few."""
 
     def __init__(self, templates: Iterable[str]) -> None:
         self._static: set[str] = set()
-        self._placed: defaultdict[int, list[tuple[str, list[str | None]]]] = defaultdict(list)
+        self._templates: defaultdict[int, list[tuple[str, list[str | None]]]] = defaultdict(list)
         for template in templates:
             parts = [None if part.startswith("{") else part for part in template.split("/")]
             if None in parts:
-                self._placed[len(parts)].append((template, parts))
+                self._templates[len(parts)].append((template, parts))
             else:
                 self._static.add(template)
 
-    def of(self, path: str) -> str:
+    def match(self, path: str) -> str:
         if path in self._static:
             return path
         asked = path.split("/")
-        for template, parts in self._placed.get(len(asked), ()):
+        for template, parts in self._templates.get(len(asked), ()):
             if all(part is None or part == one for part, one in zip(parts, asked, strict=True)):
                 return template
         return OTHER

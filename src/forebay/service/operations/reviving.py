@@ -6,68 +6,78 @@ from collections.abc import Callable
 
 from forebay.app import ramping
 from forebay.app.grouping import failure_groups
-from forebay.domain.ramp import Ramp
-from forebay.service.operations.desk import Desk
+from forebay.domain.ramp import GradualRevive
+from forebay.service.operations.desk import StorePool
 from forebay.service.schema.reviving import (
-    GroupList,
-    GroupsRequest,
-    RampList,
-    RampRequest,
-    RampShape,
-    group_list,
-    ramp_shape,
+    FailureGroupList,
+    FailureGroupsRequest,
+    GradualReviveList,
+    GradualReviveRequest,
+    GradualReviveView,
+    failure_group_list,
+    gradual_revive_view,
 )
 from forebay.stores.protocol import Reader, Store
 
 
-class Reviving:
+class DeadLetterResource:
     """Failure groups and ramps. Whoever does the duties goes on with a ramp; that need not be this server."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, pool: StorePool) -> None:
+        self._pool = pool
 
-    async def groups(self, request: GroupsRequest) -> GroupList:
+    async def failure_groups(self, request: FailureGroupsRequest) -> FailureGroupList:
         """The newest dead letters that fit by what they died of."""
         query = request.where.query()
-        found = await self._desk.at_length(lambda _, reader: failure_groups(reader, query, request.newest))
-        return group_list(found)
+        found = await self._pool.run_long(lambda _, reader: failure_groups(reader, query, request.newest))
+        return failure_group_list(found)
 
-    async def start(self, request: RampRequest, actor: str = "") -> RampShape:
+    async def start_gradual_revive(self, request: GradualReviveRequest, actor: str = "") -> GradualReviveView:
         """Begin to put dead letters back in batches."""
-        query, pace = request.where.query(), request.pace()
-        ramp = await self._desk.at_length(
-            lambda store, reader: ramping.start_ramp(
-                store, reader, query, group=request.group, pace=pace, actor=actor
+        query, pace = request.where.query(), request.plan()
+        ramp = await self._pool.run_long(
+            lambda store, reader: ramping.start_gradual_revive(
+                store, reader, query, group=request.group, plan=pace, actor=actor
             )
         )
-        return ramp_shape(ramp)
+        return gradual_revive_view(ramp)
 
-    async def ramps(self) -> RampList:
+    async def gradual_revives(self) -> GradualReviveList:
         """All ramps that are kept."""
-        return RampList(ramps=[ramp_shape(ramp) for ramp in await self._desk.read(ramping.all_ramps)])
-
-    async def ramp(self, name: str) -> RampShape:
-        """One ramp; raises RampNotFound, like the next three."""
-        return ramp_shape(await self._desk.read(lambda reader: ramping.find_ramp(reader, name)))
-
-    async def pause(self, name: str, actor: str = "") -> RampShape:
-        """Put no more back until it is resumed."""
-        return await self._changed(lambda store, reader: ramping.pause_ramp(store, reader, name, actor=actor))
-
-    async def resume(self, name: str, actor: str = "") -> RampShape:
-        """Go on with one that was paused or has stopped."""
-        return await self._changed(
-            lambda store, reader: ramping.resume_ramp(store, reader, name, actor=actor)
+        return GradualReviveList(
+            gradual_revives=[
+                gradual_revive_view(ramp) for ramp in await self._pool.read(ramping.list_gradual_revives)
+            ]
         )
 
-    async def stop(self, name: str, actor: str = "") -> RampShape:
-        """End it; what was put back goes on."""
-        return await self._changed(lambda store, reader: ramping.stop_ramp(store, reader, name, actor=actor))
+    async def gradual_revive(self, name: str) -> GradualReviveView:
+        """One ramp; raises GradualReviveNotFound, like the next three."""
+        return gradual_revive_view(
+            await self._pool.read(lambda reader: ramping.find_gradual_revive(reader, name))
+        )
 
-    async def _changed(self, change: Callable[[Store, Reader], Ramp]) -> RampShape:
+    async def pause_gradual_revive(self, name: str, actor: str = "") -> GradualReviveView:
+        """Put no more back until it is resumed."""
+        return await self._update(
+            lambda store, reader: ramping.pause_gradual_revive(store, reader, name, actor=actor)
+        )
+
+    async def resume_gradual_revive(self, name: str, actor: str = "") -> GradualReviveView:
+        """Go on with one that was paused or has stopped."""
+        return await self._update(
+            lambda store, reader: ramping.resume_gradual_revive(store, reader, name, actor=actor)
+        )
+
+    async def stop_gradual_revive(self, name: str, actor: str = "") -> GradualReviveView:
+        """End it; what was put back goes on."""
+        return await self._update(
+            lambda store, reader: ramping.stop_gradual_revive(store, reader, name, actor=actor)
+        )
+
+    async def _update(self, change: Callable[[Store, Reader], GradualRevive]) -> GradualReviveView:
         # Not behind those who go through many jobs: whoever stops a ramp wants it stopped.
-        return ramp_shape(
-            await self._desk.use(
+        return gradual_revive_view(
+            await self._pool.use(
                 lambda client: client.write(lambda store: client.read(lambda reader: change(store, reader)))
             )
         )

@@ -6,35 +6,35 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import random
 
-from forebay.app.consumer import new_worker
-from forebay.app.duty import Duty
+from forebay.app.consumer import new_worker_id
+from forebay.app.duty import MaintenanceTask
 from forebay.app.metrics_recorder import MetricsRecorder
 from forebay.clock import Clock, SystemClock
 from forebay.domain.delivery import DeliveryPolicy
 from forebay.domain.job import WorkerId
 from forebay.errors import StoreUnavailable
-from forebay.scheduler.standard import standard_duties
+from forebay.scheduler.standard import standard_tasks
 from forebay.scheduler.sweeping import LEASE_MS
 from forebay.service.operations.administering import Administering
-from forebay.service.operations.alerting import Alerting
-from forebay.service.operations.consuming import Consuming
-from forebay.service.operations.debugging import Debugging
-from forebay.service.operations.desk import Desk
+from forebay.service.operations.alerting import AlertResource
+from forebay.service.operations.consuming import ClaimResource
+from forebay.service.operations.debugging import DebugResource
+from forebay.service.operations.desk import StorePool
 from forebay.service.operations.keeping import Keeping
 from forebay.service.operations.logins import Logins, LoginSettings
-from forebay.service.operations.looking import Looking
-from forebay.service.operations.measuring import Measuring
-from forebay.service.operations.producing import Producing
-from forebay.service.operations.requests import Requests
-from forebay.service.operations.reviving import Reviving
+from forebay.service.operations.looking import JobReads
+from forebay.service.operations.measuring import MetricResource
+from forebay.service.operations.producing import JobResource
+from forebay.service.operations.requests import RequestStats
+from forebay.service.operations.reviving import DeadLetterResource
 from forebay.service.operations.steering import Steering
 from forebay.service.operations.store_check import StoreCheck
-from forebay.service.operations.waiting import Waiting
-from forebay.service.operations.watching import Watching
+from forebay.service.operations.waiting import ClaimWaiters
+from forebay.service.operations.watching import EventFeed
 from forebay.service.request_log import Refusals
 from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
 from forebay.stores.protocol import Engine
-from forebay.telemetry.observing import End
+from forebay.telemetry.observing import SettledAttempt
 
 
 class Service:
@@ -51,67 +51,71 @@ class Service:
         clock: Clock | None = None,
         roll: Callable[[], float] = random,
         longest_wait: float = LONGEST_WAIT_SECONDS,
-        duties: Sequence[Duty] | None = None,
+        maintenance_tasks: Sequence[MaintenanceTask] | None = None,
         policy: DeliveryPolicy | None = None,
         logins: LoginSettings | None = None,
     ) -> None:
         used = clock or SystemClock()
-        self.desk: Desk = Desk(engine, used)
+        self.pool: StorePool = StorePool(engine, used)
         self.refusals: Refusals = Refusals(used)
-        self._check_store = StoreCheck(lambda: self.desk.read(lambda reader: reader.now()), used)
-        worker = WorkerId(f"service-{new_worker()}")
+        self._check_store = StoreCheck(lambda: self.pool.read(lambda reader: reader.now()), used)
+        worker = WorkerId(f"service-{new_worker_id()}")
         metrics = MetricsRecorder(worker, used)
-        if duties is None:
-            duties = standard_duties(
-                sweeper=new_worker(),
+        if maintenance_tasks is None:
+            maintenance_tasks = standard_tasks(
+                sweeper=new_worker_id(),
                 clock=used,
                 roll=roll,
                 engine=engine,
-                tell=partial(_count_lost, metrics),
+                on_settled=partial(_record_swept, metrics),
                 policy=policy,
             )
-        self.waiting: Waiting = Waiting(self.desk, worker, duties, longest_wait, roll, metrics)
-        self.watching: Watching = Watching(self.desk)
-        self.looking: Looking = Looking(self.desk)
-        self.requests: Requests = Requests(used)
-        self.measuring: Measuring = Measuring(self.desk, self.requests)
-        self.producing: Producing = Producing(self.desk, self.waiting, self.looking, self.requests)
-        self.consuming: Consuming = Consuming(self.desk, self.waiting, roll)
-        self.administering: Administering = Administering(self.desk, self.waiting)
-        self.reviving: Reviving = Reviving(self.desk)
-        self.keeping: Keeping = Keeping(self.desk)
-        self.logins: Logins = Logins(self.desk, logins or LoginSettings())
-        self.alerting: Alerting = Alerting(self.desk)
-        self.debugging: Debugging = Debugging(self.desk, self.waiting, roll)
-        self.steering: Steering = Steering(self.desk, self.waiting, roll)
+        self.claim_waiters: ClaimWaiters = ClaimWaiters(
+            self.pool, worker, maintenance_tasks, longest_wait, roll, metrics
+        )
+        self.events: EventFeed = EventFeed(self.pool)
+        self.job_reads: JobReads = JobReads(self.pool)
+        self.request_stats: RequestStats = RequestStats(used)
+        self.metrics: MetricResource = MetricResource(self.pool, self.request_stats)
+        self.jobs: JobResource = JobResource(
+            self.pool, self.claim_waiters, self.job_reads, self.request_stats
+        )
+        self.claims: ClaimResource = ClaimResource(self.pool, self.claim_waiters, roll)
+        self.administering: Administering = Administering(self.pool, self.claim_waiters)
+        self.reviving: DeadLetterResource = DeadLetterResource(self.pool)
+        self.keeping: Keeping = Keeping(self.pool)
+        self.logins: Logins = Logins(self.pool, logins or LoginSettings())
+        self.alerts: AlertResource = AlertResource(self.pool)
+        self.debug: DebugResource = DebugResource(self.pool, self.claim_waiters, roll)
+        self.steering: Steering = Steering(self.pool, self.claim_waiters, roll)
 
     async def start(self) -> None:
         """Begin to listen for the store's hints and to do the duties."""
-        self.waiting.start()
+        self.claim_waiters.start()
 
-    def refuse(self) -> None:
+    def end_waits(self) -> None:
         """Let nobody wait or look on any more, because a stop is near; other requests are served."""
-        self.waiting.refuse()
-        self.watching.refuse()
+        self.claim_waiters.end_waits()
+        self.events.end_streams()
 
     async def stop(self) -> None:
         """Answer everybody who waits, let go of the store. Stopping twice is fine."""
         try:
-            await self.watching.stop()
-            await self.waiting.stop()
-            await self.consuming.stop()
-            await self.debugging.stop()
-            await self.waiting.write_metrics()
+            await self.events.stop()
+            await self.claim_waiters.stop()
+            await self.claims.stop()
+            await self.debug.stop()
+            await self.claim_waiters.write_metrics()
         finally:
-            await self.desk.close()
+            await self.pool.close()
 
     async def check(self) -> None:
         """Whether the store answers and jobs are looked for; raises StoreUnavailable."""
-        if not self.waiting.is_running:
+        if not self.claim_waiters.is_running:
             raise StoreUnavailable("this server looks for no jobs: it has not started, or is about to end")
         await self._check_store()
 
 
-def _count_lost(metrics: MetricsRecorder, ends: Sequence[End]) -> None:
+def _record_swept(metrics: MetricsRecorder, ends: Sequence[SettledAttempt]) -> None:
     if ends:
-        metrics.swept(ends, (ends[0][0].lease_expires_at or 0) - LEASE_MS)
+        metrics.count_swept(ends, (ends[0][0].lease_expires_at or 0) - LEASE_MS)

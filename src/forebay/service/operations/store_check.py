@@ -10,7 +10,7 @@ from typing import Final
 from forebay.clock import Clock
 from forebay.errors import ForebayError, StoreUnavailable
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -22,8 +22,8 @@ class StoreCheck:
     reason, which may name the store's host and path; the log is.
     """
 
-    def __init__(self, look: Callable[[], Awaitable[object]], clock: Clock) -> None:
-        self._look = look
+    def __init__(self, probe: Callable[[], Awaitable[object]], clock: Clock) -> None:
+        self._probe = probe
         self._clock = clock
         self._under_way: asyncio.Future[bool] | None = None
         self._fresh_until = 0.0
@@ -35,15 +35,15 @@ class StoreCheck:
         found = self._under_way
         # Nothing is awaited between this look and the assignment, so two callers do not both begin.
         if found is None or (found.done() and now >= self._fresh_until):
-            found = self._under_way = asyncio.ensure_future(self._answers())
-            self._fresh_until = now + LOOK_SECONDS
+            found = self._under_way = asyncio.ensure_future(self._check())
+            self._fresh_until = now + CHECK_SECONDS
         # Shielded: a caller that leaves must not end the look that other callers wait for.
         if not await asyncio.shield(found):
             raise StoreUnavailable("the store does not answer")
 
-    async def _answers(self) -> bool:
+    async def _check(self) -> bool:
         try:
-            await self._look()
+            await self._probe()
         except ForebayError as exc:
             if not self._is_away:
                 logger.error("not ready: the store does not answer: %s", exc)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from forebay.errors import ForebayError
-from forebay.service.problems import Kind, field_of, holder_of, kind_of, retry_after_of
+from forebay.service.problems import ProblemKind, field_of, holder_of, kind_of, retry_after_of
 from forebay.service.schema.shared import Problem
 
 
 def problem_of(error: ForebayError) -> Problem:
     """What went wrong, by the table of problems."""
-    return made(
+    return make_problem(
         kind_of(error),
         str(error),
         field=field_of(error),
@@ -18,8 +18,8 @@ def problem_of(error: ForebayError) -> Problem:
     )
 
 
-def made(
-    kind: Kind,
+def make_problem(
+    kind: ProblemKind,
     detail: str,
     *,
     field: str | None = None,

@@ -21,82 +21,88 @@ from typing import Final, NamedTuple
 
 from forebay.domain.history import Event
 from forebay.domain.job import JobId, QueueName
-from forebay.domain.pressure import Pace
+from forebay.domain.pressure import Throughput
 from forebay.errors import ForebayError
-from forebay.service.operations.desk import Desk
+from forebay.service.operations.desk import StorePool
 from forebay.service.operations.telling import problem_of
-from forebay.service.schema.queues import QueueShape, queue_shape
-from forebay.service.schema.shared import Shape
-from forebay.service.schema.steering import WorkerShape, worker_shape
-from forebay.service.schema.watching import Happening, Missed, QueueNews, WorkerNews, happening
+from forebay.service.schema.queues import QueueView, queue_view
+from forebay.service.schema.shared import ResponseModel
+from forebay.service.schema.steering import WorkerView, worker_view
+from forebay.service.schema.watching import (
+    AuditEvents,
+    EventsMissed,
+    QueueChanges,
+    WorkerChanges,
+    audit_event_view,
+)
 from forebay.stores.protocol import Reader
 
-LOOK_SECONDS: Final = 0.5
-PACE_SECONDS: Final = 5.0  # how fast a queue is costs more to find out than how long it is
-MOST_UNREAD: Final = 5
-MOST_LINES: Final = 100
+POLL_SECONDS: Final = 0.5
+THROUGHPUT_SECONDS: Final = 5.0  # how fast a queue is costs more to find out than how long it is
+MAX_UNREAD: Final = 5
+MAX_EVENTS: Final = 100
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class View(NamedTuple):
+class FeedFilter(NamedTuple):
     """What somebody may be told of: which queues with what the log says of them, the workers, lines that
     belong to no queue, and which other jobs a line names. With `tasks` lines are about their jobs alone."""
 
     queue: Callable[[str], bool]
     workers: bool
-    log: bool
-    others: bool
+    audit: bool
+    names_other_jobs: bool
     tasks: frozenset[str] = frozenset()
 
     def shows(self, event: Event, task: str | None) -> bool:
         if self.tasks and task not in self.tasks:
             return False
-        return self.log if event.queue is None else self.queue(event.queue)
+        return self.audit if event.queue is None else self.queue(event.queue)
 
 
-class News(NamedTuple):
+class FeedMessage(NamedTuple):
     """Something to tell; `number` is that of the newest line of the log that is known with it."""
 
     kind: str
-    body: Shape
-    number: int
+    body: ResponseModel
+    event_id: int
 
 
-class Seen(NamedTuple):
+class FeedState(NamedTuple):
     """What a look at the store has found; `lines` are the newest of the log, the oldest first. `tasks` are
     those of the jobs that they are about, where somebody wants to know."""
 
-    queues: dict[str, QueueShape]
-    workers: list[WorkerShape]
-    lines: list[tuple[int, Event]]
+    queues: dict[str, QueueView]
+    workers: list[WorkerView]
+    events: list[tuple[int, Event]]
     tasks: Mapping[JobId, str]
 
     @property
-    def number(self) -> int:
-        return self.lines[-1][0] if self.lines else 0
+    def last_event_id(self) -> int:
+        return self.events[-1][0] if self.events else 0
 
     def task_of(self, event: Event) -> str | None:
         return None if event.job_id is None else self.tasks.get(event.job_id)
 
 
-class Listener:
+class FeedListener:
     """Somebody who looks on.
 
     It has room for a few messages only. One that does not fetch them is let go, so that it costs nobody else
     anything; it may come again and name the last line it has got.
     """
 
-    def __init__(self, view: View, after: int | None) -> None:
-        self._view = view
-        self.asks_for_tasks: bool = bool(view.tasks)
+    def __init__(self, feed_filter: FeedFilter, after: int | None) -> None:
+        self._filter = feed_filter
+        self.needs_tasks: bool = bool(feed_filter.tasks)
         self._after = after
-        self._queues: dict[str, QueueShape] = {}
-        self._workers: list[WorkerShape] | None = None
-        self._unread: asyncio.Queue[News] = asyncio.Queue(MOST_UNREAD)
+        self._queues: dict[str, QueueView] = {}
+        self._workers: list[WorkerView] | None = None
+        self._unread: asyncio.Queue[FeedMessage] = asyncio.Queue(MAX_UNREAD)
         self.is_over: asyncio.Event = asyncio.Event()
 
-    async def next(self, seconds: float) -> News | None:
+    async def next(self, seconds: float) -> FeedMessage | None:
         """The next message; None if none comes in this time, or none will come any more."""
         if self.is_over.is_set() and self._unread.empty():
             return None
@@ -109,58 +115,60 @@ class Listener:
             getting.cancel()
             ending.cancel()
 
-    def tell(self, seen: Seen) -> None:
+    def send_changes(self, state: FeedState) -> None:
         """What is new for this one."""
-        for news in (*self._queue_news(seen), *self._worker_news(seen), *self._line_news(seen)):
+        for news in (*self._queue_changes(state), *self._worker_changes(state), *self._audit_events(state)):
             self.put(news)
 
-    def put(self, news: News) -> None:
+    def put(self, message: FeedMessage) -> None:
         try:
-            self._unread.put_nowait(news)
+            self._unread.put_nowait(message)
         except asyncio.QueueFull:
             self.is_over.set()
 
-    def _queue_news(self, seen: Seen) -> Iterator[News]:
-        mine = {name: queue for name, queue in seen.queues.items() if self._view.queue(name)}
+    def _queue_changes(self, state: FeedState) -> Iterator[FeedMessage]:
+        mine = {name: queue for name, queue in state.queues.items() if self._filter.queue(name)}
         changed = [queue for name, queue in mine.items() if self._queues.get(name) != queue]
         gone = sorted(self._queues.keys() - mine.keys())
         is_first = self._workers is None  # then even that there are none is worth telling
         self._queues = mine
         if changed or gone or is_first:
-            yield News("queues", QueueNews(queues=changed, gone=gone, is_all=is_first), seen.number)
+            yield FeedMessage(
+                "queues", QueueChanges(queues=changed, removed=gone, is_all=is_first), state.last_event_id
+            )
 
-    def _worker_news(self, seen: Seen) -> Iterator[News]:
-        workers = seen.workers if self._view.workers else []
+    def _worker_changes(self, state: FeedState) -> Iterator[FeedMessage]:
+        workers = state.workers if self._filter.workers else []
         if workers != self._workers:
             self._workers = workers
-            yield News("workers", WorkerNews(workers=workers), seen.number)
+            yield FeedMessage("workers", WorkerChanges(workers=workers), state.last_event_id)
 
-    def _line_news(self, seen: Seen) -> Iterator[News]:
-        after, self._after = self._after, seen.number
+    def _audit_events(self, state: FeedState) -> Iterator[FeedMessage]:
+        after, self._after = self._after, state.last_event_id
         if after is None:
             return
-        if len(seen.lines) == MOST_LINES and seen.lines[0][0] > after + 1:
-            yield News("missed", Missed(after=after), seen.number)
+        if len(state.events) == MAX_EVENTS and state.events[0][0] > after + 1:
+            yield FeedMessage("missed", EventsMissed(after=after), state.last_event_id)
         told = [
-            happening(number, event, names_others=self._view.others)
-            for number, event in seen.lines
-            if number > after and self._view.shows(event, seen.task_of(event))
+            audit_event_view(number, event, names_others=self._filter.names_other_jobs)
+            for number, event in state.events
+            if number > after and self._filter.shows(event, state.task_of(event))
         ]
         if told:
-            yield News("log", Happening(lines=told), seen.number)
+            yield FeedMessage("log", AuditEvents(lines=told), state.last_event_id)
 
 
-class Watching:
+class EventFeed:
     """Looks at the store for all who look on, from the first that comes to the last that leaves."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._listeners: set[Listener] = set()
+    def __init__(self, pool: StorePool) -> None:
+        self._pool = pool
+        self._listeners: set[FeedListener] = set()
         self._task: asyncio.Task[None] | None = None
-        self._bell = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._tasks: dict[JobId, str] = {}  # of the jobs that the newest lines of the log are about
-        self._paces: dict[QueueName, Pace] = {}
-        self._paced_at = float("-inf")
+        self._throughputs: dict[QueueName, Throughput] = {}
+        self._throughputs_loaded_at = float("-inf")
         self._is_refusing = False
 
     @property
@@ -169,92 +177,92 @@ class Watching:
         return len(self._listeners)
 
     @contextmanager
-    def listening(self, view: View, after: int | None = None) -> Iterator[Listener]:
+    def listen(self, feed_filter: FeedFilter, after: int | None = None) -> Iterator[FeedListener]:
         """Look on while the block lasts."""
-        listener = Listener(view, after)
+        listener = FeedListener(feed_filter, after)
         if self._is_refusing:
             listener.is_over.set()
         self._listeners.add(listener)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="forebay-watching")
-        self._bell.set()
+        self._wake_event.set()
         try:
             yield listener
         finally:
             self._listeners.discard(listener)
-            self._bell.set()
+            self._wake_event.set()
 
-    def refuse(self) -> None:
+    def end_streams(self) -> None:
         """Let everybody go, and nobody in: a stop is near."""
         self._is_refusing = True
         for listener in self._listeners:
             listener.is_over.set()
-        self._bell.set()
+        self._wake_event.set()
 
     async def stop(self) -> None:
         """Look no more. Stopping twice, or before the start, is fine."""
-        self.refuse()
+        self.end_streams()
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         try:
             while self._listeners and not self._is_refusing:
-                await self._turn()
-                self._bell.clear()
+                await self._tick()
+                self._wake_event.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS):
-                        await self._bell.wait()  # somebody has come or gone
+                    async with asyncio.timeout(POLL_SECONDS):
+                        await self._wake_event.wait()  # somebody has come or gone
         finally:
             self._task = None
 
-    async def _turn(self) -> None:
+    async def _tick(self) -> None:
         try:
-            asks_for_tasks = any(listener.asks_for_tasks for listener in self._listeners)
-            seen = await self._desk.watching(partial(self._look, asks_for_tasks))
+            asks_for_tasks = any(listener.needs_tasks for listener in self._listeners)
+            seen = await self._pool.read_for_polling(partial(self._load_state, asks_for_tasks))
         except ForebayError as error:
-            self._tell_all(News("problem", problem_of(error), 0))
+            self._notify_all(FeedMessage("problem", problem_of(error), 0))
             return
         except Exception:
             # Everybody who looks on depends on this loop, so whatever it was costs one turn only.
             logger.exception("a look for those who look on went wrong; it is tried again")
             return
         for listener in list(self._listeners):
-            listener.tell(seen)
+            listener.send_changes(seen)
 
-    def _tell_all(self, news: News) -> None:
+    def _notify_all(self, message: FeedMessage) -> None:
         for listener in list(self._listeners):
-            listener.put(news)
+            listener.put(message)
 
-    def _look(self, asks_for_tasks: bool, reader: Reader) -> Seen:
+    def _load_state(self, needs_tasks: bool, reader: Reader) -> FeedState:
         now = reader.now()
         queues = reader.queues()
         names = [queue.name for queue in queues]
         counts = reader.counts(names) if names else {}
-        self._look_at_paces(reader, [name for name in names if counts[name].pending])
-        lines = list(reversed(reader.audit(limit=MOST_LINES)))
-        if asks_for_tasks:
-            self._look_at_tasks(reader, lines)
-        return Seen(
+        self._load_throughputs(reader, [name for name in names if counts[name].pending])
+        lines = list(reversed(reader.audit(limit=MAX_EVENTS)))
+        if needs_tasks:
+            self._load_tasks(reader, lines)
+        return FeedState(
             queues={
-                queue.name: queue_shape(queue, counts[queue.name], self._paces.get(queue.name))
+                queue.name: queue_view(queue, counts[queue.name], self._throughputs.get(queue.name))
                 for queue in queues
             },
-            workers=[worker_shape(worker, now) for worker in reader.workers()],
-            lines=lines,
+            workers=[worker_view(worker, now) for worker in reader.workers()],
+            events=lines,
             tasks=self._tasks,
         )
 
-    def _look_at_tasks(self, reader: Reader, lines: Sequence[tuple[int, Event]]) -> None:
+    def _load_tasks(self, reader: Reader, events: Sequence[tuple[int, Event]]) -> None:
         """A line does not say of which task its job is: that is looked up once for each job, and only while
         somebody wants to know. Of one that is gone nobody can say."""
-        ids = dict.fromkeys(event.job_id for _, event in lines if event.job_id is not None)
+        ids = dict.fromkeys(event.job_id for _, event in events if event.job_id is not None)
         known = {job_id: task for job_id, task in self._tasks.items() if job_id in ids}
-        found = reader.fates([job_id for job_id in ids if job_id not in known])
+        found = reader.job_states([job_id for job_id in ids if job_id not in known])
         self._tasks = known | {fate.id: fate.task for fate in found if fate is not None}
 
-    def _look_at_paces(self, reader: Reader, waiting: Sequence[QueueName]) -> None:
-        at = self._desk.clock.monotonic()
-        if at - self._paced_at >= PACE_SECONDS:
-            self._paced_at = at
-            self._paces = reader.paces(waiting) if waiting else {}
+    def _load_throughputs(self, reader: Reader, queues: Sequence[QueueName]) -> None:
+        at = self._pool.clock.monotonic()
+        if at - self._throughputs_loaded_at >= THROUGHPUT_SECONDS:
+            self._throughputs_loaded_at = at
+            self._throughputs = reader.throughputs(queues) if queues else {}

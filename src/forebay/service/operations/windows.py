@@ -9,43 +9,43 @@ from collections.abc import Iterable, Sequence, Set
 from forebay.domain.lease import Lease
 
 
-class Window:
+class StreamWindow:
     """The leases that one stream has handed out and that have not ended, as far as is known here."""
 
-    def __init__(self, size: int, streams: dict[Lease, Window]) -> None:
+    def __init__(self, size: int, streams: dict[Lease, StreamWindow]) -> None:
         self._size = size
         self._streams = streams
-        self._held: dict[Lease, None] = {}
+        self._leases: dict[Lease, None] = {}
         self._changed = asyncio.Event()
 
     @property
     def room(self) -> int:
         """How many more it may have."""
-        return self._size - len(self._held)
+        return self._size - len(self._leases)
 
     @property
     def leases(self) -> Sequence[Lease]:
-        return list(self._held)
+        return list(self._leases)
 
-    def hold(self, leases: Iterable[Lease]) -> None:
+    def add(self, leases: Iterable[Lease]) -> None:
         """These were handed out."""
         for lease in leases:
-            self._held[lease] = None
+            self._leases[lease] = None
             self._streams[lease] = self
 
-    def keep(self, running: Set[Lease]) -> None:
+    def retain(self, running: Set[Lease]) -> None:
         """Forget all but these."""
         for lease in self.leases:
             if lease not in running:
-                self.forget(lease)
+                self.remove(lease)
 
-    def forget(self, lease: Lease) -> None:
+    def remove(self, lease: Lease) -> None:
         """This one has ended."""
-        self._held.pop(lease, None)
+        self._leases.pop(lease, None)
         self._streams.pop(lease, None)
         self._changed.set()
 
-    async def has_changed(self, seconds: float) -> bool:
+    async def wait_for_change(self, seconds: float) -> bool:
         """Wait until one has ended; whether that was so in time."""
         self._changed.clear()
         try:
@@ -55,22 +55,22 @@ class Window:
             return False
 
 
-class Windows:
+class StreamWindows:
     """The windows of all streams of this server."""
 
     def __init__(self) -> None:
-        self._streams: dict[Lease, Window] = {}
+        self._streams: dict[Lease, StreamWindow] = {}
 
-    def opened(self, size: int) -> Window:
+    def open(self, size: int) -> StreamWindow:
         """A window for a new stream."""
-        return Window(size, self._streams)
+        return StreamWindow(size, self._streams)
 
-    def close(self, window: Window) -> None:
+    def close(self, window: StreamWindow) -> None:
         """Its stream is over; the leases that it has out are still their holder's."""
-        window.keep(set())
+        window.retain(set())
 
-    def tell_ended(self, leases: Iterable[Lease]) -> None:
+    def remove_ended(self, leases: Iterable[Lease]) -> None:
         """These attempts are over."""
         for lease in leases:
             if (window := self._streams.get(lease)) is not None:
-                window.forget(lease)
+                window.remove(lease)

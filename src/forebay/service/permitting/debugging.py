@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-from forebay.service.permitting.permit import Permit
+from forebay.service.permitting.permit import AuthorizedRequest
 from forebay.service.schema.debugging import (
-    ContentsAnswer,
-    InspectAnswer,
-    SignalAnswer,
+    InspectResponse,
+    QueueContentsResponse,
     SignalRequest,
-    SweepAnswer,
-    TraceAnswer,
-    WorkerStateAnswer,
+    SignalResponse,
+    SweepResponse,
+    TraceResponse,
+    WorkerStateResponse,
 )
 
 
 async def contents(
-    permit: Permit, queue: str, *, with_running: bool, with_retrying: bool, limit: int
-) -> ContentsAnswer:
+    permit: AuthorizedRequest, queue: str, *, with_running: bool, with_retrying: bool, limit: int
+) -> QueueContentsResponse:
     """Show what is in a queue."""
-    return await permit.allowed("contents", queue).debugging.contents(
+    return await permit.authorize("contents", queue).debug.contents(
         queue, with_running=with_running, with_retrying=with_retrying, limit=limit
     )
 
 
-async def trace(permit: Permit, job_id: str) -> TraceAnswer:
+async def trace(permit: AuthorizedRequest, job_id: str) -> TraceResponse:
     """Show all that happened to a job. It may name jobs of any queue."""
-    return await permit.allowed("trace").debugging.trace(job_id)
+    return await permit.authorize("trace").debug.trace(job_id)
 
 
-async def inspect(permit: Permit, job_id: str) -> InspectAnswer:
+async def inspect(permit: AuthorizedRequest, job_id: str) -> InspectResponse:
     """Say what keeps a job. It may name jobs of any queue."""
-    return await permit.allowed("inspect").debugging.inspect(job_id)
+    return await permit.authorize("inspect").debug.inspect(job_id)
 
 
-async def sweep(permit: Permit) -> SweepAnswer:
+async def sweep(permit: AuthorizedRequest) -> SweepResponse:
     """Begin a sweep."""
-    return permit.allowed("sweep").debugging.sweep()
+    return permit.authorize("sweep").debug.sweep()
 
 
-async def worker_state(permit: Permit, worker: str, wait_seconds: float) -> WorkerStateAnswer:
+async def worker_state(permit: AuthorizedRequest, worker: str, wait_seconds: float) -> WorkerStateResponse:
     """Show what a worker and its threads do."""
-    return await permit.allowed("worker_state").debugging.worker_state(worker, wait_seconds, permit.actor)
+    return await permit.authorize("worker_state").debug.worker_state(worker, wait_seconds, permit.actor)
 
 
-async def signal(permit: Permit, worker: str, data: SignalRequest) -> SignalAnswer:
+async def signal(permit: AuthorizedRequest, worker: str, data: SignalRequest) -> SignalResponse:
     """Ask a worker to pause, resume or stop."""
-    return await permit.allowed("signal").debugging.signal(worker, data, permit.actor)
+    return await permit.authorize("signal").debug.signal(worker, data, permit.actor)

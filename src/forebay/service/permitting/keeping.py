@@ -2,50 +2,50 @@
 
 from __future__ import annotations
 
-from forebay.service.permitting.permit import Permit
+from forebay.service.permitting.permit import AuthorizedRequest
 from forebay.service.schema.keeping import (
-    AuditAnswer,
-    AuditChecked,
     AuditCheckRequest,
+    AuditCheckResponse,
     AuditRequest,
+    AuditResponse,
     KeyList,
-    KeyMade,
     KeyRequest,
-    KeyShape,
+    KeyView,
+    KeyWithToken,
     RotateRequest,
 )
 
 
-async def keys(permit: Permit) -> KeyList:
+async def keys(permit: AuthorizedRequest) -> KeyList:
     """List the API keys, without their secrets."""
-    return await permit.allowed("keys").keeping.keys()
+    return await permit.authorize("keys").keeping.keys()
 
 
-async def key(permit: Permit, name: str) -> KeyShape:
+async def key(permit: AuthorizedRequest, name: str) -> KeyView:
     """Show what an API key is for."""
-    return await permit.allowed("key").keeping.key(name)
+    return await permit.authorize("key").keeping.key(name)
 
 
-async def create_key(permit: Permit, data: KeyRequest) -> KeyMade:
+async def create_key(permit: AuthorizedRequest, data: KeyRequest) -> KeyWithToken:
     """Make an API key, and tell its token this once."""
-    return await permit.allowed("create_key").keeping.create_key(data, permit.actor)
+    return await permit.authorize("create_key").keeping.create_key(data, permit.actor)
 
 
-async def rotate_key(permit: Permit, name: str, data: RotateRequest) -> KeyMade:
+async def rotate_key(permit: AuthorizedRequest, name: str, data: RotateRequest) -> KeyWithToken:
     """Give an API key another secret, and tell its new token this once."""
-    return await permit.allowed("rotate_key").keeping.rotate_key(name, data, permit.actor)
+    return await permit.authorize("rotate_key").keeping.rotate_key(name, data, permit.actor)
 
 
-async def revoke_key(permit: Permit, name: str) -> KeyShape:
+async def revoke_key(permit: AuthorizedRequest, name: str) -> KeyView:
     """Let an API key open nothing any more."""
-    return await permit.allowed("revoke_key").keeping.revoke_key(name, permit.actor)
+    return await permit.authorize("revoke_key").keeping.revoke_key(name, permit.actor)
 
 
-async def audit(permit: Permit, data: AuditRequest) -> AuditAnswer:
+async def audit(permit: AuthorizedRequest, data: AuditRequest) -> AuditResponse:
     """List who did what, newest first."""
-    return await permit.allowed("audit").keeping.audit(data)
+    return await permit.authorize("audit").keeping.audit(data)
 
 
-async def check_audit(permit: Permit, data: AuditCheckRequest) -> AuditChecked:
+async def check_audit(permit: AuthorizedRequest, data: AuditCheckRequest) -> AuditCheckResponse:
     """Check that no line of the audit log was changed or removed."""
-    return await permit.allowed("check_audit").keeping.check_audit(data)
+    return await permit.authorize("check_audit").keeping.check_audit(data)

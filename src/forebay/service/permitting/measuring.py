@@ -5,34 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from forebay.service.permitting.permit import Permit
-from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesAnswer, SystemMetrics
+from forebay.service.permitting.permit import AuthorizedRequest
+from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesResponse, SystemMetrics
 
 
-async def queue_metrics(permit: Permit, queue: str, window_seconds: float) -> QueueMetrics:
+async def queue_metrics(permit: AuthorizedRequest, queue: str, window_seconds: float) -> QueueMetrics:
     """Show what a queue has done lately."""
-    return await permit.allowed("queue_metrics", queue).measuring.queue(queue, window_seconds)
+    return await permit.authorize("queue_metrics", queue).metrics.queue(queue, window_seconds)
 
 
-async def all_metrics(permit: Permit, window_seconds: float) -> QueueMetricsList:
+async def all_metrics(permit: AuthorizedRequest, window_seconds: float) -> QueueMetricsList:
     """Show what all queues have done lately."""
     may = permit.caller.may
-    return await permit.service.measuring.queues(window_seconds, lambda name: may("queue_metrics", name))
+    return await permit.service.metrics.queues(window_seconds, lambda name: may("queue_metrics", name))
 
 
-async def system_metrics(permit: Permit) -> SystemMetrics:
+async def system_metrics(permit: AuthorizedRequest) -> SystemMetrics:
     """Show what workers, this server and the store take."""
-    return await permit.allowed("system_metrics").measuring.system()
+    return await permit.authorize("system_metrics").metrics.system()
 
 
-async def exposition(permit: Permit) -> str:
+async def exposition(permit: AuthorizedRequest) -> str:
     """Show all metrics as Prometheus reads them."""
     may = permit.caller.may
-    return await permit.service.measuring.exposition(lambda name: may("exposition", name))
+    return await permit.service.metrics.exposition(lambda name: may("exposition", name))
 
 
 async def metric_series(
-    permit: Permit,
+    permit: AuthorizedRequest,
     metrics: Sequence[str],
     *,
     queue: str | None = None,
@@ -40,11 +40,11 @@ async def metric_series(
     start: datetime | None = None,
     end: datetime | None = None,
     resolution_seconds: float | None = None,
-) -> SeriesAnswer:
+) -> SeriesResponse:
     """Show metrics over time."""
     may = permit.caller.may
-    service = permit.service if queue is None else permit.allowed("metric_series", queue)
-    return await service.measuring.series(
+    service = permit.service if queue is None else permit.authorize("metric_series", queue)
+    return await service.metrics.series(
         metrics,
         lambda name: may("metric_series", name),
         queue=queue,

@@ -6,10 +6,10 @@ from forebay.domain.job import JobId
 from forebay.errors import Forbidden, ForebayError
 from forebay.service.auth import Caller
 from forebay.service.operations.service import Service
-from forebay.service.schema.looking import JobLine, nameless
+from forebay.service.schema.looking import JobListItem, redact_list_item
 
 
-class Permit:
+class AuthorizedRequest:
     """One request of one caller."""
 
     __slots__ = ("caller", "service")
@@ -23,7 +23,7 @@ class Permit:
         """Who asks, for the record."""
         return self.caller.actor
 
-    def allowed(self, operation: str, *queues: str) -> Service:
+    def authorize(self, operation: str, *queues: str) -> Service:
         """The operations, for one that who asks may do to all these queues, or to what belongs to none;
         raises Forbidden. Everybody gets the service from here and below, so none can forget to ask."""
         for queue in queues or (None,):
@@ -41,18 +41,18 @@ class Permit:
                     f"role consume for {where}; search by task, tags or metadata instead"
                 )
 
-    def lines(self, found: list[JobLine]) -> list[JobLine]:
+    def redact_items(self, found: list[JobListItem]) -> list[JobListItem]:
         """Lines of a list as they may be seen: a job may have ended because of one of a hidden queue."""
-        return found if self.caller.may("job") else [nameless(line) for line in found]
+        return found if self.caller.may("job") else [redact_list_item(line) for line in found]
 
-    async def allowed_for(self, operation: str, *ids: str) -> Service:
+    async def authorize_jobs(self, operation: str, *ids: str) -> Service:
         """The same for what is done to jobs; raises JobNotFound or Forbidden for the first that they may
         not."""
-        for error in (await self.refusals(operation, *ids)).values():
+        for error in (await self.find_refusals(operation, *ids)).values():
             raise error
         return self.service
 
-    async def refusals(self, operation: str, *ids: str) -> dict[str, ForebayError]:
+    async def find_refusals(self, operation: str, *ids: str) -> dict[str, ForebayError]:
         """With which of these jobs who asks may not do this, and what to answer instead. Only a key that is
         not for every queue costs a look at theirs.
 
@@ -60,9 +60,9 @@ class Permit:
         with a moment ago.
         """
         refused = dict[str, ForebayError]()
-        if not self.caller.may_everywhere(operation):
+        if not self.caller.may_in_all_queues(operation):
             distinct = list(map(JobId, dict.fromkeys(ids)))
-            found = await self.service.desk.jobs(distinct, with_payload=False)
+            found = await self.service.pool.jobs(distinct, with_payload=False)
             for job_id, job in zip(distinct, found, strict=True):
                 try:
                     if job is not None:  # else the operation says so

@@ -7,110 +7,110 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from forebay.app.codec import masked_call, masked_result
-from forebay.app.masking import masked_text
+from forebay.app.codec import mask_call, mask_result
+from forebay.app.masking import mask_text
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
-from forebay.domain.note import Notes
-from forebay.domain.workflow import without_parent
-from forebay.service.permitting.permit import Permit
-from forebay.stores.protocol import Cancel
+from forebay.domain.note import JobProgress
+from forebay.domain.workflow import redact_parent
+from forebay.service.permitting.permit import AuthorizedRequest
+from forebay.stores.protocol import PendingCancel
 
 
-class Reach(Permit):
+class StoreAccess(AuthorizedRequest):
     """One call of the store."""
 
-    def check(self, operation: str, queues: Iterable[str]) -> None:
+    def check_queues(self, operation: str, queues: Iterable[str]) -> None:
         """Raise Forbidden unless they may do this to each of these queues."""
         for queue in dict.fromkeys(queues):
             self.caller.check(operation, queue)
 
-    async def looked_at(self, ids: Iterable[JobId]) -> dict[JobId, Job]:
+    async def load_jobs(self, ids: Iterable[JobId]) -> dict[JobId, Job]:
         """Those of these jobs that there are."""
         wanted = list(dict.fromkeys(ids))
-        found = await self.service.desk.jobs(wanted, with_payload=False) if wanted else ()
+        found = await self.service.pool.jobs(wanted, with_payload=False) if wanted else ()
         return {job.id: job for job in found if job is not None}
 
-    async def beyond(self, operation: str, ids: Iterable[JobId]) -> set[JobId]:
+    async def find_forbidden(self, operation: str, ids: Iterable[JobId]) -> set[JobId]:
         """Which of these jobs are none of theirs."""
         if self.caller.may(operation):
             return set()
-        jobs = (await self.looked_at(ids)).values()
+        jobs = (await self.load_jobs(ids)).values()
         return {job.id for job in jobs if not self.caller.may(operation, job.queue)}
 
     async def check_workers(self, ids: Iterable[WorkerId]) -> None:
         """Raise Forbidden for a worker that works on queues they may not claim from."""
         if not self.caller.may("claim"):
             wanted = list(ids)
-            for worker in await self.service.desk.read(lambda reader: reader.workers(wanted)):
-                self.check("claim", worker.queues)
+            for worker in await self.service.pool.read(lambda reader: reader.workers(wanted)):
+                self.check_queues("claim", worker.queues)
 
-    async def cancels(self, found: Sequence[Cancel]) -> tuple[Cancel, ...]:
+    async def filter_cancels(self, found: Sequence[PendingCancel]) -> tuple[PendingCancel, ...]:
         """Of wishes that jobs shall stop, those for theirs."""
-        beyond = await self.beyond("claim", (one.job_id for one in found))
+        beyond = await self.find_forbidden("claim", (one.job_id for one in found))
         return tuple(one for one in found if one.job_id not in beyond)
 
-    async def shown(self, jobs: Sequence[Job | None]) -> list[Job | None]:
+    async def redact_jobs(self, jobs: Sequence[Job | None]) -> list[Job | None]:
         """Jobs as they may be seen: none of a hidden queue, nor the name of one there; secrets only by who
         might claim it."""
         seen = [job if job is not None and self.caller.may_see(job.queue) else None for job in jobs]
-        hidden = await self.hidden(job.parent_id for job in seen if job is not None)
+        hidden = await self.find_hidden(job.parent_id for job in seen if job is not None)
         size = sum(len(job.payload) + len(job.result or b"") for job in seen if job is not None)
-        return await self.service.desk.converter.run(size, self._all_shown, seen, hidden)
+        return await self.service.pool.converter.run(size, self._redact_all, seen, hidden)
 
-    async def hidden(self, ids: Iterable[JobId | None]) -> set[JobId]:
+    async def find_hidden(self, ids: Iterable[JobId | None]) -> set[JobId]:
         """Of jobs that others name, those in queues that the caller does not see. Of one that is gone nobody
         can say where it was."""
         if self.caller.may("job"):
             return set()
         named = {job_id for job_id in ids if job_id is not None}
-        found = await self.looked_at(named)
+        found = await self.load_jobs(named)
         return {one for one in named if one not in found or not self.caller.may_see(found[one].queue)}
 
-    def _all_shown(self, jobs: Sequence[Job | None], hidden: Collection[JobId]) -> list[Job | None]:
-        return [None if job is None else self._shown(job, hidden) for job in jobs]
+    def _redact_all(self, jobs: Sequence[Job | None], hidden: Collection[JobId]) -> list[Job | None]:
+        return [None if job is None else self._redact_job(job, hidden) for job in jobs]
 
-    def _shown(self, job: Job, hidden: Collection[JobId]) -> Job:
+    def _redact_job(self, job: Job, hidden: Collection[JobId]) -> Job:
         if not self.caller.may("claim", job.queue):
-            job = replace(job, payload=masked_call(job.payload))
+            job = replace(job, payload=mask_call(job.payload))
         if job.result is not None and not self.caller.may_read(job.queue):
-            job = replace(job, result=masked_result(job.result))
+            job = replace(job, result=mask_result(job.result))
         if self.caller.may("job"):
             return job
         return replace(
             job,
             parent_id=None if job.parent_id in hidden else job.parent_id,
-            cancel_reason=nobody_named(job.cancel_reason),
-            reason=nobody_named(job.reason),
+            cancel_reason=redact_reason(job.cancel_reason),
+            reason=redact_reason(job.reason),
         )
 
-    def notes_of(self, queue: QueueName, notes: Notes) -> Notes:
+    def redact_progress(self, queue: QueueName, notes: JobProgress) -> JobProgress:
         """Return the notes of a job of this queue, masked for a caller that only looks."""
-        return notes if self.caller.may_read(queue) else masked_notes(notes)
+        return notes if self.caller.may_read(queue) else mask_progress(notes)
 
-    def lines_of(self, found: Sequence[JobSummary]) -> list[JobSummary]:
+    def redact_summaries(self, found: Sequence[JobSummary]) -> list[JobSummary]:
         """Lines of a list as they may be seen: a job may have ended because of one of a hidden queue."""
-        return [replace(line, reason=nobody_named(line.reason)) for line in found]
+        return [replace(line, reason=redact_reason(line.reason)) for line in found]
 
-    def sign(self, asked: Any) -> None:
+    def set_actor(self, call_args: Any) -> None:
         """Who has shown a key is who does it, whatever they say."""
         if self.caller.key is not None:
-            asked.actor = self.actor
+            call_args.actor = self.actor
 
 
-def masked_notes(notes: Notes) -> Notes:
+def mask_progress(notes: JobProgress) -> JobProgress:
     """Return notes with masks in place of what looks secret in texts and in the results of steps."""
     progress = notes.progress
-    return Notes(
-        progress=progress and replace(progress, message=masked_text(progress.message)),
-        lines=tuple(replace(line, text=masked_text(line.text)) for line in notes.lines),
-        steps=tuple(replace(step, result=masked_result(step.result)) for step in notes.steps),
+    return JobProgress(
+        progress=progress and replace(progress, message=mask_text(progress.message)),
+        lines=tuple(replace(line, text=mask_text(line.text)) for line in notes.lines),
+        steps=tuple(replace(step, result=mask_result(step.result)) for step in notes.steps),
     )
 
 
-def nobody_named(reason: str | None) -> str | None:
-    return None if reason is None else without_parent(reason)
+def redact_reason(reason: str | None) -> str | None:
+    return None if reason is None else redact_parent(reason)
 
 
 # What a call needs: raises Forbidden, or changes the call, and answers how to narrow what comes of it.
-Narrow = Callable[[Any], Awaitable[Any]]
-Need = Callable[[Reach, Any], Awaitable[Narrow | None]]
+ResultFilter = Callable[[Any], Awaitable[Any]]
+StoreCallRule = Callable[[StoreAccess, Any], Awaitable[ResultFilter | None]]

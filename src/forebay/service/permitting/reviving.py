@@ -7,61 +7,75 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from forebay.domain.workflow import without_parent
+from forebay.domain.workflow import redact_parent
 from forebay.service.operations.service import Service
-from forebay.service.permitting.administering import choosing
-from forebay.service.permitting.permit import Permit
-from forebay.service.schema.reviving import GroupList, GroupsRequest, RampList, RampRequest, RampShape
+from forebay.service.permitting.administering import authorize_filter
+from forebay.service.permitting.permit import AuthorizedRequest
+from forebay.service.schema.reviving import (
+    FailureGroupList,
+    FailureGroupsRequest,
+    GradualReviveList,
+    GradualReviveRequest,
+    GradualReviveView,
+)
 
 
-async def failure_groups(permit: Permit, data: GroupsRequest) -> GroupList:
+async def failure_groups(permit: AuthorizedRequest, data: FailureGroupsRequest) -> FailureGroupList:
     """Show dead letters by what they died of, the largest group first."""
-    found = await choosing(permit, "failure_groups", data.where).reviving.groups(data)
+    found = await authorize_filter(permit, "failure_groups", data.where).reviving.failure_groups(data)
     if permit.caller.may("job"):
         return found
     # A job may have ended because of one of a hidden queue.
-    nameless = [replace(one, example_reason=without_parent(one.example_reason)) for one in found.groups]
+    nameless = [replace(one, example_reason=redact_parent(one.example_reason)) for one in found.groups]
     return replace(found, groups=nameless)
 
 
-async def start_ramp(permit: Permit, data: RampRequest) -> RampShape:
+async def start_gradual_revive(permit: AuthorizedRequest, data: GradualReviveRequest) -> GradualReviveView:
     """Begin to put dead letters back in batches that grow, until too many die again."""
-    return await choosing(permit, "start_ramp", data.where).reviving.start(data, permit.actor)
+    return await authorize_filter(permit, "start_ramp", data.where).reviving.start_gradual_revive(
+        data, permit.actor
+    )
 
 
-async def ramps(permit: Permit) -> RampList:
+async def gradual_revives(permit: AuthorizedRequest) -> GradualReviveList:
     """List ramps, the newest first."""
-    found = await permit.service.reviving.ramps()
-    return RampList(ramps=[one for one in found.ramps if _may(permit, one)])
+    found = await permit.service.reviving.gradual_revives()
+    return GradualReviveList(gradual_revives=[one for one in found.gradual_revives if _may_see(permit, one)])
 
 
-def _may(permit: Permit, ramp: RampShape) -> bool:
-    return all(permit.caller.may("ramps", queue) for queue in ramp.queues or (None,))
+def _may_see(permit: AuthorizedRequest, view: GradualReviveView) -> bool:
+    return all(permit.caller.may("ramps", queue) for queue in view.queues or (None,))
 
 
-async def ramp(permit: Permit, name: str) -> RampShape:
+async def gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
     """Show how far a ramp has come."""
-    found = await permit.service.reviving.ramp(name)
-    permit.allowed("ramps", *found.queues)
+    found = await permit.service.reviving.gradual_revive(name)
+    permit.authorize("ramps", *found.queues)
     return found
 
 
-async def pause_ramp(permit: Permit, name: str) -> RampShape:
+async def pause_gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
     """Put no more dead letters back until the ramp is resumed."""
-    return await (await _steering(permit, "pause_ramp", name)).reviving.pause(name, permit.actor)
+    return await (await _authorize_change(permit, "pause_ramp", name)).reviving.pause_gradual_revive(
+        name, permit.actor
+    )
 
 
-async def resume_ramp(permit: Permit, name: str) -> RampShape:
+async def resume_gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
     """Go on with a ramp that was paused or has stopped."""
-    return await (await _steering(permit, "resume_ramp", name)).reviving.resume(name, permit.actor)
+    return await (await _authorize_change(permit, "resume_ramp", name)).reviving.resume_gradual_revive(
+        name, permit.actor
+    )
 
 
-async def stop_ramp(permit: Permit, name: str) -> RampShape:
+async def stop_gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
     """End a ramp; what was put back goes on."""
-    return await (await _steering(permit, "stop_ramp", name)).reviving.stop(name, permit.actor)
+    return await (await _authorize_change(permit, "stop_ramp", name)).reviving.stop_gradual_revive(
+        name, permit.actor
+    )
 
 
-async def _steering(permit: Permit, operation: str, name: str) -> Service:
+async def _authorize_change(permit: AuthorizedRequest, operation: str, name: str) -> Service:
     """The operations, for one about a ramp; its queues stay what they were at its start."""
-    found = await permit.service.reviving.ramp(name)
-    return permit.allowed(operation, *found.queues)
+    found = await permit.service.reviving.gradual_revive(name)
+    return permit.authorize(operation, *found.queues)

@@ -13,71 +13,71 @@ from msgspec.structs import replace
 
 from forebay.app.alert_records import ALERT, BOARD, RULE
 from forebay.app.channel_encryption import mask_channel
-from forebay.app.codec import masked_call
+from forebay.app.codec import mask_call
 from forebay.app.ramping import KIND as RAMP
-from forebay.app.store_identity import BLOBS
+from forebay.app.store_identity import BLOB_PREFIX_KIND
 from forebay.domain.document import CHANNEL, Document
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import JobId, JobSummary, QueueName
 from forebay.domain.metrics import MetricPage
-from forebay.domain.note import Notes
-from forebay.domain.query import Fate, Page
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.note import JobProgress
+from forebay.domain.query import JobStateInfo, Page
+from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.workflow import Edge
 from forebay.service.auth import Caller
 from forebay.service.keys import KIND
-from forebay.service.permitting.reach import Narrow, Need, Reach, nobody_named
+from forebay.service.permitting.reach import ResultFilter, StoreAccess, StoreCallRule, redact_reason
 from forebay.service.sessions import KIND as SESSION
 
-PRIVATE: Final = (KIND, SESSION, CHANNEL)
+PRIVATE_KINDS: Final = (KIND, SESSION, CHANNEL)
 # Which operation one must be allowed to look at documents of a kind; others are for who may look at keys.
-_OF_KINDS: Final = {**dict.fromkeys((ALERT, BOARD, RULE), "alerts"), RAMP: "ramps"}
+_KIND_OPERATIONS: Final = {**dict.fromkeys((ALERT, BOARD, RULE), "alerts"), RAMP: "ramps"}
 
 
-def about_job(nothing: Any) -> Need:
-    """For a look at one job: `nothing` is the answer where there is none."""
+def job_rule(empty: Any) -> StoreCallRule:
+    """For a look at one job: `empty` is the answer where there is none."""
 
-    async def need(reach: Reach, asked: Any) -> Narrow | None:
-        if not await reach.beyond("job", [asked.job_id]):
+    async def need(reach: StoreAccess, asked: Any) -> ResultFilter | None:
+        if not await reach.find_forbidden("job", [asked.job_id]):
             return None
-        return _instead(nothing)
+        return _answer_with(empty)
 
     return need
 
 
-async def notes(reach: Reach, asked: Any) -> Narrow | None:
+async def progress(access: StoreAccess, call_args: Any) -> ResultFilter | None:
     """For a look at the notes of a job: none of a hidden queue, and masked for a caller that only looks."""
-    if reach.caller.may("job") and reach.caller.may_read():
+    if access.caller.may("job") and access.caller.may_read():
         return None
-    job = (await reach.looked_at([asked.job_id])).get(asked.job_id)
-    if job is None or not reach.caller.may_see(job.queue):
-        return _instead(Notes())
+    job = (await access.load_jobs([call_args.job_id])).get(call_args.job_id)
+    if job is None or not access.caller.may_see(job.queue):
+        return _answer_with(JobProgress())
 
-    async def narrow(found: Notes) -> Notes:
-        return reach.notes_of(job.queue, found)
+    async def narrow(found: JobProgress) -> JobProgress:
+        return access.redact_progress(job.queue, found)
 
     return narrow
 
 
-def about_queues(field: str) -> Need:
+def queues_rule(field: str) -> StoreCallRule:
     """For a look at queues: those that are named, or all that the caller may see."""
 
-    async def need(reach: Reach, asked: Any) -> Narrow | None:
+    async def need(reach: StoreAccess, asked: Any) -> ResultFilter | None:
         named = getattr(asked, field)
-        reach.check("queue", named)
-        return None if named or reach.caller.may("queues") else _only(reach.caller)
+        reach.check_queues("queue", named)
+        return None if named or reach.caller.may("queues") else _visible_only(reach.caller)
 
     return need
 
 
-def _instead(answer: Any) -> Narrow:
+def _answer_with(answer: Any) -> ResultFilter:
     async def narrow(_: Any) -> Any:
         return answer
 
     return narrow
 
 
-def _only(caller: Caller) -> Narrow:
+def _visible_only(caller: Caller) -> ResultFilter:
     async def narrow(found: Any) -> Any:
         if isinstance(found, Mapping):
             return {name: one for name, one in found.items() if caller.may("queues", name)}
@@ -86,93 +86,97 @@ def _only(caller: Caller) -> Narrow:
     return narrow
 
 
-def _queue_of(one: Any) -> QueueName:
-    name: QueueName = one.queue if hasattr(one, "queue") else one.name
+def _queue_of(record: Any) -> QueueName:
+    name: QueueName = record.queue if hasattr(record, "queue") else record.name
     return name
 
 
-async def jobs(reach: Reach, _: Any) -> Narrow | None:
-    return None if reach.caller.may("claim") else reach.shown
+async def jobs(access: StoreAccess, _: Any) -> ResultFilter | None:
+    return None if access.caller.may("claim") else access.redact_jobs
 
 
-async def fates(reach: Reach, _: Any) -> Narrow | None:
-    async def narrow(found: list[Fate | None]) -> list[Fate | None]:
-        seen = (None if fate is None or not reach.caller.may_see(fate.queue) else fate for fate in found)
-        return [None if fate is None else replace(fate, reason=nobody_named(fate.reason)) for fate in seen]
+async def job_states(access: StoreAccess, _: Any) -> ResultFilter | None:
+    async def narrow(found: list[JobStateInfo | None]) -> list[JobStateInfo | None]:
+        seen = (None if fate is None or not access.caller.may_see(fate.queue) else fate for fate in found)
+        return [None if fate is None else replace(fate, reason=redact_reason(fate.reason)) for fate in seen]
 
-    return None if reach.caller.may("job") else narrow
+    return None if access.caller.may("job") else narrow
 
 
-async def history(reach: Reach, _: Any) -> Narrow | None:
+async def history(access: StoreAccess, _: Any) -> ResultFilter | None:
     async def narrow(found: Timeline | None) -> Timeline | None:
-        [job] = await reach.shown([None if found is None else found.job])
+        [job] = await access.redact_jobs([None if found is None else found.job])
         if found is None or job is None:
             return None
-        hidden = await reach.hidden([found.job.parent_id])
-        events = tuple(_hushed(event, hidden) for event in found.events)
-        return replace(found, job=job, events=events, notes=reach.notes_of(job.queue, found.notes))
+        hidden = await access.find_hidden([found.job.parent_id])
+        events = tuple(_redact_event(event, hidden) for event in found.events)
+        return replace(
+            found, job=job, events=events, progress=access.redact_progress(job.queue, found.progress)
+        )
 
-    return None if reach.caller.may("claim") else narrow
+    return None if access.caller.may("claim") else narrow
 
 
-def _hushed(event: Event, hidden: Iterable[JobId]) -> Event:
+def _redact_event(event: Event, hidden: Iterable[JobId]) -> Event:
     detail = event.detail
     for job_id in hidden:
         detail = detail.replace(job_id, "a job of another queue")
     return event if detail == event.detail else replace(event, detail=detail)
 
 
-async def schedules(reach: Reach, _: Any) -> Narrow | None:
+async def schedules(access: StoreAccess, _: Any) -> ResultFilter | None:
     async def narrow(found: list[Schedule]) -> list[Schedule]:
-        return [replace(one, definition=_shown(one.definition)) for one in found]
+        return [replace(one, definition=_mask_definition(one.definition)) for one in found]
 
-    reach.caller.check("schedules")
-    return None if reach.caller.may("claim") else narrow
+    access.caller.check("schedules")
+    return None if access.caller.may("claim") else narrow
 
 
-def _shown(definition: Definition) -> Definition:
+def _mask_definition(definition: ScheduleDefinition) -> ScheduleDefinition:
     job = definition.job
-    return replace(definition, job=job.with_payload(masked_call(job.payload)))
+    return replace(definition, job=job.with_payload(mask_call(job.payload)))
 
 
-async def search(reach: Reach, asked: Any) -> Narrow | None:
-    reach.check("search", asked.query.queues)
-    if not asked.query.queues:
-        reach.caller.check("search")
-    reach.check_text(asked.query.text, *asked.query.queues)
+async def search(access: StoreAccess, call_args: Any) -> ResultFilter | None:
+    access.check_queues("search", call_args.query.queues)
+    if not call_args.query.queues:
+        access.caller.check("search")
+    access.check_text(call_args.query.text, *call_args.query.queues)
 
     async def narrow(page: Page) -> Page:
-        return replace(page, jobs=tuple(reach.lines_of(page.jobs)))
+        return replace(page, jobs=tuple(access.redact_summaries(page.jobs)))
 
-    return None if reach.caller.may("job") else narrow
+    return None if access.caller.may("job") else narrow
 
 
-async def peek(reach: Reach, asked: Any) -> Narrow | None:
-    reach.caller.check("peek", asked.queue)
+async def peek(access: StoreAccess, call_args: Any) -> ResultFilter | None:
+    access.caller.check("peek", call_args.queue)
 
     async def narrow(found: list[JobSummary]) -> list[JobSummary]:
-        return reach.lines_of(found)
+        return access.redact_summaries(found)
 
-    return None if reach.caller.may("job") else narrow
-
-
-async def held(reach: Reach, _: Any) -> Narrow | None:
-    return None if reach.caller.may("queues") else _only(reach.caller)
+    return None if access.caller.may("job") else narrow
 
 
-async def edges(reach: Reach, _: Any) -> Narrow | None:
-    if reach.caller.may("job"):
+async def lanes(access: StoreAccess, _: Any) -> ResultFilter | None:
+    return None if access.caller.may("queues") else _visible_only(access.caller)
+
+
+async def dependencies(access: StoreAccess, _: Any) -> ResultFilter | None:
+    if access.caller.may("job"):
         return None
 
     async def narrow(found: list[Edge]) -> list[Edge]:
-        beyond = await reach.beyond("job", (job_id for edge in found for job_id in (edge.parent, edge.child)))
+        beyond = await access.find_forbidden(
+            "job", (job_id for edge in found for job_id in (edge.parent, edge.child))
+        )
         return [edge for edge in found if beyond.isdisjoint((edge.parent, edge.child))]
 
     return narrow
 
 
-async def metrics(reach: Reach, _: Any) -> Narrow | None:
-    may = reach.caller.may
+async def metrics(access: StoreAccess, _: Any) -> ResultFilter | None:
+    may = access.caller.may
 
     async def narrow(page: MetricPage) -> MetricPage:
         return page._replace(rows=[row for row in page.rows if may("queue_metrics", row.queue)])
@@ -180,13 +184,13 @@ async def metrics(reach: Reach, _: Any) -> Narrow | None:
     return None if may("queue_metrics") else narrow
 
 
-async def documents(reach: Reach, asked: Any) -> Narrow | None:
+async def documents(access: StoreAccess, call_args: Any) -> ResultFilter | None:
     # Programs with a place for blobs ask for the store's id, which is in the names of theirs.
-    if asked.kind != BLOBS:
-        reach.caller.check(_OF_KINDS.get(asked.kind, "keys"))
-    return _without_secrets if asked.kind == CHANNEL else None
+    if call_args.kind != BLOB_PREFIX_KIND:
+        access.caller.check(_KIND_OPERATIONS.get(call_args.kind, "keys"))
+    return _mask_channels if call_args.kind == CHANNEL else None
 
 
-async def _without_secrets(found: list[Document]) -> list[Document]:
+async def _mask_channels(found: list[Document]) -> list[Document]:
     # Also for administrators: secrets that the store has are never shown again.
     return list(map(mask_channel, found))

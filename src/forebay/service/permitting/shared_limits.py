@@ -13,7 +13,7 @@ from typing import Protocol
 from forebay.domain.job import QueueName
 from forebay.domain.limits import Limit, narrow_scopes, scopes_of
 from forebay.errors import Forbidden
-from forebay.service.permitting.permit import Permit
+from forebay.service.permitting.permit import AuthorizedRequest
 
 
 class LimitedJob(Protocol):
@@ -32,7 +32,7 @@ class LimitedJob(Protocol):
     def cost(self) -> int: ...
 
 
-async def check_limits(permit: Permit, operation: str, jobs: Sequence[LimitedJob]) -> None:
+async def check_limits(permit: AuthorizedRequest, operation: str, jobs: Sequence[LimitedJob]) -> None:
     """Raise Forbidden for a job of a task, with a limit key or of a cost that the key was not granted.
 
     Only a job that costs more than a token needs a look at the limits: every bucket holds one.
@@ -47,7 +47,7 @@ async def check_limits(permit: Permit, operation: str, jobs: Sequence[LimitedJob
                 f"{caller.name} may not enqueue {job.task!r:.120}: an administrator can give another key the "
                 f"grant task:{job.task:.100}"
             )
-        if job.limit_keys and not caller.key.may_count_as(job.limit_keys, is_for_all=is_for_all):
+        if job.limit_keys and not caller.key.may_use_limit_keys(job.limit_keys, is_for_all=is_for_all):
             wanted = ", ".join(f"limit:{kind}={value}" for kind, value in job.limit_keys.items())
             raise Forbidden(
                 f"{caller.name} may not use these limit keys, which all queues share: an administrator can "
@@ -55,7 +55,7 @@ async def check_limits(permit: Permit, operation: str, jobs: Sequence[LimitedJob
             )
     dear = [job for job in jobs if job.cost > 1]
     if dear and not is_for_all:
-        found = await permit.service.desk.read(lambda reader: reader.limits())
+        found = await permit.service.pool.read(lambda reader: reader.limits())
         limits = {limit.scope: limit for limit in found if limit.rate is not None}
         for job in dear:
             _check_cost(caller.name, job, limits)
@@ -65,8 +65,8 @@ def _check_cost(name: str, job: LimitedJob, limits: Mapping[str, Limit]) -> None
     narrow = [scope for scope, _ in narrow_scopes(job.task, job.limit_keys)]
     for scope in (*scopes_of(job.queue), *narrow):
         limit = limits.get(scope)
-        if limit is not None and job.cost > limit.most_at_once:
+        if limit is not None and job.cost > limit.burst_size:
             raise Forbidden(
                 f"{name} may not enqueue a job that costs {job.cost:,}: the limit of {scope} holds "
-                f"{limit.most_at_once:,} tokens, and more needs the role produce for all queues"
+                f"{limit.burst_size:,} tokens, and more needs the role produce for all queues"
             )

@@ -2,94 +2,96 @@
 
 from __future__ import annotations
 
-from forebay.service.permitting.permit import Permit
-from forebay.service.schema.producing import Accepted
+from forebay.service.permitting.permit import AuthorizedRequest
+from forebay.service.schema.producing import EnqueueResponse
 from forebay.service.schema.steering import (
-    Answered,
+    ChangeResponse,
     CommandList,
     CommandRequest,
-    FiringList,
     LimitList,
     LimitRequest,
-    LimitShape,
-    PreviewAnswer,
+    LimitView,
+    PreviewResponse,
     ScheduleList,
     ScheduleRequest,
-    ScheduleShape,
+    ScheduleRunList,
+    ScheduleView,
     WorkerList,
 )
 
 
-async def schedules(permit: Permit) -> ScheduleList:
+async def schedules(permit: AuthorizedRequest) -> ScheduleList:
     """List schedules by name."""
-    return await permit.allowed("schedules").steering.schedules()
+    return await permit.authorize("schedules").steering.schedules()
 
 
-async def schedule(permit: Permit, name: str) -> ScheduleShape:
+async def schedule(permit: AuthorizedRequest, name: str) -> ScheduleView:
     """Show a schedule with its next run."""
-    return await permit.allowed("schedule").steering.schedule(name)
+    return await permit.authorize("schedule").steering.schedule(name)
 
 
-async def save_schedule(permit: Permit, name: str, data: ScheduleRequest) -> ScheduleShape:
+async def save_schedule(permit: AuthorizedRequest, name: str, data: ScheduleRequest) -> ScheduleView:
     """Make a schedule, or change what it does and when."""
-    return await permit.allowed("save_schedule").steering.save_schedule(name, data, permit.actor)
+    return await permit.authorize("save_schedule").steering.save_schedule(name, data, permit.actor)
 
 
-async def preview_schedule(permit: Permit, name: str, data: ScheduleRequest, runs: int) -> PreviewAnswer:
+async def preview_schedule(
+    permit: AuthorizedRequest, name: str, data: ScheduleRequest, runs: int
+) -> PreviewResponse:
     """Say when such a schedule would run next; nothing is saved."""
-    return await permit.allowed("preview_schedule").steering.preview_schedule(name, data, runs)
+    return await permit.authorize("preview_schedule").steering.preview_schedule(name, data, runs)
 
 
-async def remove_schedule(permit: Permit, name: str) -> Answered:
+async def remove_schedule(permit: AuthorizedRequest, name: str) -> ChangeResponse:
     """Forget a schedule with its history; its jobs stay."""
-    return await permit.allowed("remove_schedule").steering.remove_schedule(name, permit.actor)
+    return await permit.authorize("remove_schedule").steering.remove_schedule(name, permit.actor)
 
 
-async def pause_schedule(permit: Permit, name: str) -> ScheduleShape:
+async def pause_schedule(permit: AuthorizedRequest, name: str) -> ScheduleView:
     """Enqueue no more of its jobs."""
-    return await permit.allowed("pause_schedule").steering.pause_schedule(name, permit.actor)
+    return await permit.authorize("pause_schedule").steering.pause_schedule(name, permit.actor)
 
 
-async def resume_schedule(permit: Permit, name: str) -> ScheduleShape:
+async def resume_schedule(permit: AuthorizedRequest, name: str) -> ScheduleView:
     """Let it go on from now."""
-    return await permit.allowed("resume_schedule").steering.resume_schedule(name, permit.actor)
+    return await permit.authorize("resume_schedule").steering.resume_schedule(name, permit.actor)
 
 
-async def fire_schedule(permit: Permit, name: str) -> Accepted:
+async def fire_schedule(permit: AuthorizedRequest, name: str) -> EnqueueResponse:
     """Enqueue its job now."""
-    return await permit.allowed("fire_schedule").steering.fire_schedule(name, permit.actor)
+    return await permit.authorize("fire_schedule").steering.fire_schedule(name, permit.actor)
 
 
-async def firings(permit: Permit, name: str, limit: int) -> FiringList:
+async def schedule_runs(permit: AuthorizedRequest, name: str, limit: int) -> ScheduleRunList:
     """List what became of its runs, newest first."""
-    return await permit.allowed("firings").steering.firings(name, limit)
+    return await permit.authorize("firings").steering.schedule_runs(name, limit)
 
 
-async def workers(permit: Permit, *, active_only: bool) -> WorkerList:
+async def workers(permit: AuthorizedRequest, *, active_only: bool) -> WorkerList:
     """List workers with their state."""
-    return await permit.allowed("workers").steering.workers(active_only=active_only)
+    return await permit.authorize("workers").steering.workers(active_only=active_only)
 
 
-async def command(permit: Permit, data: CommandRequest) -> CommandList:
+async def command(permit: AuthorizedRequest, data: CommandRequest) -> CommandList:
     """Ask workers to pause, resume, stop, or say what their threads do."""
-    return await permit.allowed("command").steering.command(data, permit.actor)
+    return await permit.authorize("command").steering.command(data, permit.actor)
 
 
-async def commands(permit: Permit, ids: list[str]) -> CommandList:
+async def commands(permit: AuthorizedRequest, ids: list[str]) -> CommandList:
     """Show what came of commands."""
-    return await permit.allowed("commands").steering.commands(ids)
+    return await permit.authorize("commands").steering.commands(ids)
 
 
-async def limits(permit: Permit) -> LimitList:
+async def limits(permit: AuthorizedRequest) -> LimitList:
     """List limits by scope."""
-    return await permit.allowed("limits").steering.limits()
+    return await permit.authorize("limits").steering.limits()
 
 
-async def set_limit(permit: Permit, data: LimitRequest) -> LimitShape:
+async def set_limit(permit: AuthorizedRequest, data: LimitRequest) -> LimitView:
     """Set the limit of a scope."""
-    return await permit.allowed("set_limit").steering.set_limit(data, permit.actor)
+    return await permit.authorize("set_limit").steering.set_limit(data, permit.actor)
 
 
-async def remove_limit(permit: Permit, scope: str) -> Answered:
+async def remove_limit(permit: AuthorizedRequest, scope: str) -> ChangeResponse:
     """Remove the limit of a scope."""
-    return await permit.allowed("remove_limit").steering.remove_limit(scope, permit.actor)
+    return await permit.authorize("remove_limit").steering.remove_limit(scope, permit.actor)

@@ -14,51 +14,53 @@ from msgspec.structs import replace
 from forebay.errors import ConfigError
 from forebay.service.operations.claim_bytes import read_jobs, read_payloads
 from forebay.service.operations.service import Service
-from forebay.service.permitting.bounds import bounded
-from forebay.service.permitting.permit import Permit
-from forebay.service.permitting.reach import Reach
-from forebay.service.permitting.reaching import NEEDS, check_at_all
-from forebay.stores.protocol import Exchange
-from forebay.stores.wire import calls, encoded
+from forebay.service.permitting.bounds import check_bounds
+from forebay.service.permitting.permit import AuthorizedRequest
+from forebay.service.permitting.reach import StoreAccess
+from forebay.service.permitting.reaching import STORE_CALL_RULES, check_operation
+from forebay.stores.protocol import SettleAndClaimResult
+from forebay.stores.wire import encode, store_methods
 
-HINT: Final = "hint"
+WAKEUP_OPERATION: Final = "hint"
 
 
-def check_call(permit: Permit, operation: str) -> None:
+def check_call(permit: AuthorizedRequest, operation: str) -> None:
     """Raise ConfigError for a call that there is not, and Forbidden for one that is not theirs, whatever it
     is about: nobody's body is read for nothing."""
-    if operation not in calls():
+    if operation not in store_methods():
         raise ConfigError(f"this service knows no {operation!r:.60}; it may be of an older release")
-    check_at_all(permit.caller, operation)
+    check_operation(permit.caller, operation)
 
 
-async def call_store(permit: Permit, operation: str, body: bytes) -> bytes:
+async def call_store(permit: AuthorizedRequest, operation: str, body: bytes) -> bytes:
     """Make a call that was checked; raises what it raises, and Forbidden."""
-    call = calls()[operation]
-    asked = call.read(body)
-    if operation == HINT:
-        return encoded(await permit.service.waiting.hint(asked.seen))
+    call = store_methods()[operation]
+    asked = call.decode_arguments(body)
+    if operation == WAKEUP_OPERATION:
+        return encode(await permit.service.claim_waiters.wait_for_wakeup(asked.seen))
     is_bounded = any(want.max_payload is not None for want in getattr(asked, "wants", ()))
-    bounded(operation, asked)
-    narrow = await NEEDS[operation](Reach(permit.service, permit.caller), asked)
-    desk = permit.service.desk
-    make: Callable[[Any], Any] = partial(call.do, asked=asked)
+    check_bounds(operation, asked)
+    narrow = await STORE_CALL_RULES[operation](StoreAccess(permit.service, permit.caller), asked)
+    desk = permit.service.pool
+    make: Callable[[Any], Any] = partial(call.execute, request=asked)
     if operation == "jobs" and asked.with_payload:
         make = partial(read_jobs, ids=asked.ids)
     answer = await (desk.write(make) if call.writes else desk.read(make))
-    if isinstance(answer, Exchange) and not is_bounded:  # else the caller reads large payloads apart
-        answer = await _with_payloads(permit.service, answer)
-    return encoded(answer if narrow is None else await narrow(answer))
+    if (
+        isinstance(answer, SettleAndClaimResult) and not is_bounded
+    ):  # else the caller reads large payloads apart
+        answer = await _load_payloads(permit.service, answer)
+    return encode(answer if narrow is None else await narrow(answer))
 
 
-async def _with_payloads(service: Service, answer: Exchange) -> Exchange:
+async def _load_payloads(service: Service, answer: SettleAndClaimResult) -> SettleAndClaimResult:
     """An exchange with the payloads that were left out; jobs with too many bytes for one answer go back."""
     if all(job.payload for job in answer.jobs):
         return answer
     try:
-        ready, rest = await service.desk.holding(partial(read_payloads, jobs=answer.jobs))
+        ready, rest = await service.pool.read_fast(partial(read_payloads, jobs=answer.jobs))
     except Exception:  # the claim is made, and its jobs must go back
-        await service.waiting.give_back(answer.jobs)
+        await service.claim_waiters.give_back(answer.jobs)
         raise
-    await service.waiting.give_back(rest)
+    await service.claim_waiters.give_back(rest)
     return replace(answer, jobs=tuple(ready))

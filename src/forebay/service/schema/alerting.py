@@ -7,14 +7,31 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from forebay.domain.alert import MAX_MESSAGE, MAX_RULE_NAME, Alert, Each, Rule, Severity
-from forebay.domain.channel import MAX_RECEIVERS, MAX_SECRET, MAX_URL, Channel, Mail, Tls, Webhook
+from forebay.domain.alert import MAX_MESSAGE, MAX_RULE_NAME, Alert, AlertRule, AlertScope, Severity
+from forebay.domain.channel import (
+    MAX_RECEIVERS,
+    MAX_SECRET,
+    MAX_URL,
+    Channel,
+    MailChannel,
+    TlsMode,
+    WebhookChannel,
+)
 from forebay.domain.condition import MAX_CONDITION
 from forebay.domain.job import DAY_MS
 from forebay.domain.metrics import TEN_SECONDS
-from forebay.domain.usual_rules import USUAL_RULES
+from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
 from forebay.errors import InvalidJob
-from forebay.service.schema.shared import Asked, Queue, Shape, Task, Values, at, length, moment_of
+from forebay.service.schema.shared import (
+    Queue,
+    RequestModel,
+    ResponseModel,
+    Task,
+    Values,
+    at,
+    length,
+    moment_of,
+)
 
 RULE_ID = "^[a-z0-9][a-z0-9_.-]{0,49}$"
 CHANNEL_NAME = "^[A-Za-z0-9_.-]{1,50}$"
@@ -23,7 +40,7 @@ _Text = Annotated[str, Meta(min_length=1, max_length=200, pattern=_LINE)]
 _Secret = Annotated[str, Meta(max_length=MAX_SECRET)]
 
 
-class AlertShape(Shape, frozen=True, kw_only=True):
+class AlertView(ResponseModel, frozen=True, kw_only=True):
     """Something that somebody should know. `source` is the queue or the task it is about, else its rule;
     without a rule it was raised by hand. `metadata` has what the condition has seen."""
 
@@ -42,13 +59,13 @@ class AlertShape(Shape, frozen=True, kw_only=True):
     metadata: Values
 
 
-class AlertList(Shape, frozen=True, kw_only=True):
+class AlertList(ResponseModel, frozen=True, kw_only=True):
     """Alerts, newest first."""
 
-    alerts: list[AlertShape]
+    alerts: list[AlertView]
 
 
-class TriggerRequest(Asked, frozen=True, kw_only=True):
+class TriggerRequest(RequestModel, frozen=True, kw_only=True):
     """An alert that somebody raises by hand."""
 
     kind: Annotated[str, Meta(min_length=1, max_length=MAX_RULE_NAME, pattern=_LINE)]
@@ -57,35 +74,36 @@ class TriggerRequest(Asked, frozen=True, kw_only=True):
     details: Values = field(default_factory=dict)
 
 
-class RuleRequest(Asked, frozen=True, kw_only=True):
+class RuleRequest(RequestModel, frozen=True, kw_only=True):
     """When to raise an alert: the condition is about the last `window_seconds`, and has to hold for
-    `hold_seconds`. `queue` and `task` restrict it; with `each` it looks at queues, or tasks, one by one."""
+    `hold_for_seconds`. `queue` and `task` restrict it; with `each` it looks at queues, or tasks, one by
+    one."""
 
     name: Annotated[str, Meta(min_length=1, max_length=MAX_RULE_NAME, pattern=_LINE)]
     condition: Annotated[str, Meta(min_length=1, max_length=MAX_CONDITION)]
     severity: Severity = Severity.WARNING
     window_seconds: Annotated[float, Meta(ge=TEN_SECONDS / 1_000, le=DAY_MS / 1_000)] = 300
-    hold_seconds: Annotated[float, Meta(ge=0, le=DAY_MS / 1_000)] = 0
+    hold_for_seconds: Annotated[float, Meta(ge=0, le=DAY_MS / 1_000)] = 0
     cooldown_seconds: Annotated[float, Meta(ge=0, le=7 * DAY_MS / 1_000)] = 300
     enabled: bool = True
     queue: Queue | None = None
     task: Task | None = None
-    each: Each | None = None
+    per: AlertScope | None = None
 
-    def rule(self, rule_id: str) -> Rule:
+    def rule(self, rule_id: str) -> AlertRule:
         """The same for the store; raises ConfigError."""
-        return Rule(
+        return AlertRule(
             id=rule_id,
             name=self.name,
             condition=self.condition,
             severity=self.severity,
             window_ms=length(self.window_seconds) or 0,
-            hold_ms=length(self.hold_seconds) or 0,
+            hold_for_ms=length(self.hold_for_seconds) or 0,
             cooldown_ms=length(self.cooldown_seconds) or 0,
             enabled=self.enabled,
             queue=self.queue,
             task=self.task,
-            each=self.each,
+            per=self.per,
         )
 
 
@@ -95,31 +113,31 @@ class NewRuleRequest(RuleRequest, frozen=True, kw_only=True):
     id: Annotated[str, Meta(pattern=RULE_ID)] | None = None
 
 
-class RuleShape(Shape, frozen=True, kw_only=True):
-    """A rule of alerts. One that `is_usual` is always there; to remove it takes changes of it back."""
+class AlertRuleView(ResponseModel, frozen=True, kw_only=True):
+    """A rule of alerts. One that `is_builtin` is always there; to remove it takes changes of it back."""
 
     id: str
     name: str
     condition: str
     severity: Severity
     window_seconds: float
-    hold_seconds: float
+    hold_for_seconds: float
     cooldown_seconds: float
     enabled: bool
     queue: str | None
     task: str | None
-    each: Each | None
-    is_usual: bool
+    per: AlertScope | None
+    is_builtin: bool
 
 
-class RuleList(Shape, frozen=True, kw_only=True):
+class AlertRuleList(ResponseModel, frozen=True, kw_only=True):
     """Rules by id, and the metrics that conditions can ask for with what they say."""
 
-    rules: list[RuleShape]
+    rules: list[AlertRuleView]
     metrics: dict[str, str]
 
 
-class ChannelRequest(Asked, frozen=True, kw_only=True):
+class ChannelRequest(RequestModel, frozen=True, kw_only=True):
     """Who is told of alerts of at least this severity: an address that is called (`url`, `secret`), or people
     who get a mail (`to`, `sender`, `host` and so on). An address that is not given stays as it is. So does a
     secret or a password, unless the server that is told it changes: the scheme, host or port of an address,
@@ -135,47 +153,47 @@ class ChannelRequest(Asked, frozen=True, kw_only=True):
     sender: _Text | None = None
     host: _Text | None = None
     port: Annotated[int, Meta(ge=1, le=65_535)] = 587
-    tls: Tls = Tls.STARTTLS
+    tls: TlsMode = TlsMode.STARTTLS
     username: Annotated[str, Meta(max_length=200)] = ""
     password: _Secret | None = None
 
     def channel(self, name: str, known: Channel | None) -> Channel:
         """The same for the store, in place of the one it knows; raises what is wrong with it."""
         if self.kind == "webhook":
-            return self._webhook(name, known if isinstance(known, Webhook) else None)
-        return self._mail(name, known if isinstance(known, Mail) else None)
+            return self._webhook(name, known if isinstance(known, WebhookChannel) else None)
+        return self._mail(name, known if isinstance(known, MailChannel) else None)
 
-    def _webhook(self, name: str, old: Webhook | None) -> Webhook:
-        made = Webhook(
+    def _webhook(self, name: str, old: WebhookChannel | None) -> WebhookChannel:
+        made = WebhookChannel(
             name=name,
-            url=_given("url", self.url, old.url if old else None),
-            secret=_given("secret", self.secret, old.secret if old else ""),
+            url=_require_value("url", self.url, old.url if old else None),
+            secret=_require_value("secret", self.secret, old.secret if old else ""),
             severity=self.severity,
             enabled=self.enabled,
         )
         if self.secret is None and old is not None:
-            _check_kept("secret", old.secret, old.destination, made.destination)
+            _check_secret_target("secret", old.secret, old.destination, made.destination)
         return made
 
-    def _mail(self, name: str, old: Mail | None) -> Mail:
-        made = Mail(
+    def _mail(self, name: str, old: MailChannel | None) -> MailChannel:
+        made = MailChannel(
             name=name,
             to=tuple(self.to) or (old.to if old else ()),
-            sender=_given("sender", self.sender, old.sender if old else None),
-            host=_given("host", self.host, old.host if old else None),
+            sender=_require_value("sender", self.sender, old.sender if old else None),
+            host=_require_value("host", self.host, old.host if old else None),
             port=self.port,
             tls=self.tls,
             username=self.username,
-            password=_given("password", self.password, old.password if old else ""),
+            password=_require_value("password", self.password, old.password if old else ""),
             severity=self.severity,
             enabled=self.enabled,
         )
         if self.password is None and old is not None:
-            _check_kept("password", old.password, old.destination, made.destination)
+            _check_secret_target("password", old.password, old.destination, made.destination)
         return made
 
 
-class ChannelShape(Shape, frozen=True, kw_only=True):
+class ChannelView(ResponseModel, frozen=True, kw_only=True):
     """A channel with a mask in the place of what is secret."""
 
     name: str
@@ -188,25 +206,27 @@ class ChannelShape(Shape, frozen=True, kw_only=True):
     sender: str | None = None
     host: str | None = None
     port: int | None = None
-    tls: Tls | None = None
+    tls: TlsMode | None = None
     username: str | None = None
     password: str | None = None
 
 
-class ChannelList(Shape, frozen=True, kw_only=True):
+class ChannelList(ResponseModel, frozen=True, kw_only=True):
     """Channels by name."""
 
-    channels: list[ChannelShape]
+    channels: list[ChannelView]
 
 
-def _given(name: str, value: str | None, known: str | None) -> str:
+def _require_value(name: str, value: str | None, known: str | None) -> str:
     found = known if value is None else value
     if found is None:
         raise InvalidJob(f"a channel of this kind needs {name}", field=name)
     return found
 
 
-def _check_kept(field: str, secret: str, before: tuple[object, ...], after: tuple[object, ...]) -> None:
+def _check_secret_target(
+    field: str, secret: str, before: tuple[object, ...], after: tuple[object, ...]
+) -> None:
     """Raise InvalidJob if a stored secret would go to another server: else a stolen key could have it sent to
     any host."""
     if secret and before != after:
@@ -217,8 +237,8 @@ def _check_kept(field: str, secret: str, before: tuple[object, ...], after: tupl
         )
 
 
-def alert_shape(alert: Alert) -> AlertShape:
-    return AlertShape(
+def alert_view(alert: Alert) -> AlertView:
+    return AlertView(
         id=alert.id,
         severity=alert.severity,
         source=alert.source,
@@ -235,26 +255,26 @@ def alert_shape(alert: Alert) -> AlertShape:
     )
 
 
-def rule_shape(rule: Rule) -> RuleShape:
-    return RuleShape(
+def rule_view(rule: AlertRule) -> AlertRuleView:
+    return AlertRuleView(
         id=rule.id,
         name=rule.name,
         condition=rule.condition,
         severity=rule.severity,
         window_seconds=rule.window_ms / 1_000,
-        hold_seconds=rule.hold_ms / 1_000,
+        hold_for_seconds=rule.hold_for_ms / 1_000,
         cooldown_seconds=rule.cooldown_ms / 1_000,
         enabled=rule.enabled,
         queue=rule.queue,
         task=rule.task,
-        each=rule.each,
-        is_usual=rule.id in USUAL_RULES,
+        per=rule.per,
+        is_builtin=rule.id in DEFAULT_ALERT_RULES,
     )
 
 
-def channel_shape(channel: Channel) -> ChannelShape:
+def channel_view(channel: Channel) -> ChannelView:
     """Of a channel that is shown: see `Channel.shown`."""
     own: dict[str, Any] = {name: getattr(channel, name) for name in channel.__struct_fields__}
-    if isinstance(channel, Mail):
-        return ChannelShape(kind="email", **{**own, "to": list(channel.to)})
-    return ChannelShape(kind="webhook", **own)
+    if isinstance(channel, MailChannel):
+        return ChannelView(kind="email", **{**own, "to": list(channel.to)})
+    return ChannelView(kind="webhook", **own)

@@ -8,14 +8,14 @@ from typing import Any
 from msgspec import field
 from msgspec.structs import replace
 
-from forebay.app.codec import decode_call, decode_result, unstorable
-from forebay.app.masking import holds_mask, masked
-from forebay.app.tags import Unfit, tag, tag_items, tag_named
+from forebay.app.codec import decode_call, decode_result, unstorable_error
+from forebay.app.masking import contains_mask, mask
+from forebay.app.tags import TypeMismatch, tag, tag_items, tag_named
 from forebay.errors import PayloadError
-from forebay.service.schema.shared import Shape
+from forebay.service.schema.shared import ResponseModel
 
 
-class CallShape(Shape, frozen=True, kw_only=True):
+class CallView(ResponseModel, frozen=True, kw_only=True):
     """The arguments of a job. What this service cannot read, such as a payload of a later version, is given
     to who claims the job as it is stored, with the reason; who only looks is told the reason."""
 
@@ -25,25 +25,28 @@ class CallShape(Shape, frozen=True, kw_only=True):
     payload_error: str | None = None
 
 
-def call_of(payload: bytes) -> CallShape:
+def call_of(payload: bytes) -> CallView:
     """The arguments in a payload."""
     try:
         args, kwargs = decode_call(payload)
-        return CallShape(args=tag_items(args), kwargs=tag_named(kwargs))
-    except (PayloadError, Unfit) as exc:  # the latter is nested so deeply that no writer of ours has made it
-        return CallShape(payload_base64=b64encode(payload).decode(), payload_error=str(exc))
+        return CallView(args=tag_items(args), kwargs=tag_named(kwargs))
+    except (
+        PayloadError,
+        TypeMismatch,
+    ) as exc:  # the latter is nested so deeply that no writer of ours has made it
+        return CallView(payload_base64=b64encode(payload).decode(), payload_error=str(exc))
 
 
-def shown_call(payload: bytes) -> CallShape:
+def redacted_call(payload: bytes) -> CallView:
     """The same for who only looks: with a mask in place of what stands under names that look secret, and
     nothing of what cannot be read, since nobody knows what is secret in it."""
     call = call_of(payload)
-    return replace(call, args=masked(call.args), kwargs=masked(call.kwargs), payload_base64=None)
+    return replace(call, args=mask(call.args), kwargs=mask(call.kwargs), payload_base64=None)
 
 
-def check_told(args: Any, kwargs: Any) -> None:
+def check_not_masked(args: Any, kwargs: Any) -> None:
     """Raise PayloadError for arguments that come back as they were shown: their secrets would be lost."""
-    if holds_mask([args, kwargs]):
+    if contains_mask([args, kwargs]):
         raise PayloadError("*** stands for a secret that was not told: give its value again", field="args")
 
 
@@ -51,5 +54,5 @@ def value_of(result: bytes | None) -> Any:
     """What a task has returned; raises PayloadError."""
     try:
         return None if result is None else tag(decode_result(result))
-    except Unfit as exc:
-        raise unstorable(exc, "result") from None
+    except TypeMismatch as exc:
+        raise unstorable_error(exc, "result") from None

@@ -19,18 +19,18 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
-from forebay.service.schema.calls import CallShape, call_of
+from forebay.service.schema.calls import CallView, call_of
 from forebay.service.schema.shared import (
     LONGEST_WAIT_SECONDS,
-    MOST_AT_ONCE,
-    Asked,
+    MAX_BATCH_SIZE,
     DelaySeconds,
     JobId,
     LeaseSeconds,
     LeaseToken,
     Problem,
     Queue,
-    Shape,
+    RequestModel,
+    ResponseModel,
     Task,
     Values,
     WaitSeconds,
@@ -40,10 +40,10 @@ from forebay.service.schema.shared import (
     seconds,
 )
 
-Said = Annotated[str, Meta(max_length=100_000)]
+LongText = Annotated[str, Meta(max_length=100_000)]
 
 
-class Wanted(Asked, frozen=True, kw_only=True):
+class ClaimCriteria(RequestModel, frozen=True, kw_only=True):
     """Which jobs are wanted: of these queues, and of these tasks if some are named."""
 
     queues: Annotated[list[Queue], Meta(min_length=1, max_length=100)] = field(
@@ -53,14 +53,14 @@ class Wanted(Asked, frozen=True, kw_only=True):
     lease_seconds: LeaseSeconds | None = None
 
 
-class ClaimRequest(Wanted, frozen=True, kw_only=True):
+class ClaimRequest(ClaimCriteria, frozen=True, kw_only=True):
     """Which jobs are wanted. If there is none now, the answer waits for one, up to `wait_seconds`."""
 
-    most: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 1
+    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH_SIZE)] = 1
     wait_seconds: WaitSeconds = LONGEST_WAIT_SECONDS
 
 
-class ClaimedJob(CallShape, frozen=True, kw_only=True):
+class ClaimedJob(CallView, frozen=True, kw_only=True):
     """A job that is yours until its lease ends. Give `lease` back with every word about it: it fences answers
     that come too late, and is no secret."""
 
@@ -81,13 +81,13 @@ class ClaimedJob(CallShape, frozen=True, kw_only=True):
     correlation_id: str | None
 
 
-class ClaimAnswer(Shape, frozen=True, kw_only=True):
+class ClaimResponse(ResponseModel, frozen=True, kw_only=True):
     """Claimed jobs in the order in which they should run; none if none came in time."""
 
     jobs: list[ClaimedJob]
 
 
-class AckRequest(Asked, frozen=True, kw_only=True):
+class AckRequest(RequestModel, frozen=True, kw_only=True):
     """The job is done."""
 
     lease: LeaseToken
@@ -95,19 +95,19 @@ class AckRequest(Asked, frozen=True, kw_only=True):
     cost: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
 
-class NackRequest(Asked, frozen=True, kw_only=True):
+class NackRequest(RequestModel, frozen=True, kw_only=True):
     """The attempt failed. It is tried again by the job's policy, or after `retry_after_seconds`; without
     `requeue` it goes to the dead letters."""
 
     lease: LeaseToken
-    error: Said = ""
+    error: LongText = ""
     error_type: Annotated[str, Meta(min_length=1, max_length=200)] = "Failed"
-    traceback: Said = ""
+    traceback: LongText = ""
     requeue: bool = True
     retry_after_seconds: DelaySeconds | None = None
 
 
-class HeartbeatRequest(Asked, frozen=True, kw_only=True):
+class HeartbeatRequest(RequestModel, frozen=True, kw_only=True):
     """The job is still worked on: its lease is to end `extend_seconds` from now, or as its queue has it.
     `done`, `total` and `message` tell whoever looks how far it is."""
 
@@ -115,17 +115,17 @@ class HeartbeatRequest(Asked, frozen=True, kw_only=True):
     extend_seconds: LeaseSeconds | None = None
     done: Annotated[float, Meta(ge=0)] | None = None
     total: Annotated[float, Meta(ge=0)] | None = None
-    message: Said = ""
+    message: LongText = ""
 
 
-class ExtendRequest(Asked, frozen=True, kw_only=True):
+class ExtendRequest(RequestModel, frozen=True, kw_only=True):
     """The lease is to end so much later than it would."""
 
     lease: LeaseToken
     additional_seconds: Annotated[float, Meta(ge=1, le=86_400)]
 
 
-class HeartbeatAnswer(Shape, frozen=True, kw_only=True):
+class HeartbeatResponse(ResponseModel, frozen=True, kw_only=True):
     """The lease as it is now. `cancel` says why the job shall stop, if somebody wants that."""
 
     lease_expires_at: datetime
@@ -133,7 +133,7 @@ class HeartbeatAnswer(Shape, frozen=True, kw_only=True):
     cancel: str | None = None
 
 
-class EndingRequest(Asked, frozen=True, kw_only=True):
+class OutcomeRequest(RequestModel, frozen=True, kw_only=True):
     """How one attempt ended. `released` hands the job back unstarted, and `snoozed` for later; neither counts
     as a failure."""
 
@@ -141,9 +141,9 @@ class EndingRequest(Asked, frozen=True, kw_only=True):
     lease: LeaseToken
     outcome: Literal["completed", "failed", "discarded", "snoozed", "released", "cancelled"] = "completed"
     result: Any = None
-    error: Said = ""
+    error: LongText = ""
     error_type: Annotated[str, Meta(min_length=1, max_length=200)] = "Failed"
-    traceback: Said = ""
+    traceback: LongText = ""
     delay_seconds: DelaySeconds | None = None
     cost: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
@@ -169,13 +169,13 @@ class EndingRequest(Asked, frozen=True, kw_only=True):
         return AttemptError(type=self.error_type, message=self.error, traceback=self.traceback)
 
 
-class SettleRequest(Asked, frozen=True, kw_only=True):
+class SettleRequest(RequestModel, frozen=True, kw_only=True):
     """How several attempts ended; each counts for itself."""
 
-    endings: Annotated[list[EndingRequest], Meta(min_length=1, max_length=MOST_AT_ONCE)]
+    outcomes: Annotated[list[OutcomeRequest], Meta(min_length=1, max_length=MAX_BATCH_SIZE)]
 
 
-class Settled(Shape, frozen=True, kw_only=True):
+class SettleResult(ResponseModel, frozen=True, kw_only=True):
     """What became of one ending: kept, or why not."""
 
     id: str
@@ -183,20 +183,20 @@ class Settled(Shape, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
-class SettleAnswer(Shape, frozen=True, kw_only=True):
+class SettleResponse(ResponseModel, frozen=True, kw_only=True):
     """One answer for each ending, in order."""
 
-    settled: list[Settled]
+    settled: list[SettleResult]
 
 
-class Token(NamedTuple):
+class DecodedLeaseToken(NamedTuple):
     """What a lease token says: which attempt it is, and who holds it for the client."""
 
     attempt: int
     worker: WorkerId
 
     @classmethod
-    def read(cls, text: str) -> Token:
+    def parse(cls, text: str) -> DecodedLeaseToken:
         attempt, _, worker = text.partition("-")
         return cls(int(attempt), WorkerId(worker))
 
@@ -204,13 +204,13 @@ class Token(NamedTuple):
         return f"{self.attempt}-{self.worker}"
 
 
-def claimed(job: Job, now_ms: int) -> ClaimedJob:
+def claimed_job(job: Job, now_ms: int) -> ClaimedJob:
     """A job as it is handed to whoever claimed it."""
     call = call_of(job.payload)
     ends = job.lease_expires_at or now_ms
     return ClaimedJob(
         id=job.id,
-        lease=str(Token(job.attempt, job.worker or WorkerId(""))),
+        lease=str(DecodedLeaseToken(job.attempt, job.worker or WorkerId(""))),
         queue=job.queue,
         task=job.task,
         args=call.args,

@@ -5,20 +5,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from forebay.app.advice import Advice
-from forebay.app.masking import masked
-from forebay.app.story import story
+from forebay.app.advice import DiagnosisItem
+from forebay.app.masking import mask
+from forebay.app.story import timeline_lines
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState
 from forebay.errors import PayloadError
-from forebay.service.schema.calls import CallShape, shown_call, value_of
-from forebay.service.schema.looking import JobShape
-from forebay.service.schema.shared import Asked, Shape, at, moment_of
-from forebay.service.schema.steering import CommandShape, WorkerShape
+from forebay.service.schema.calls import CallView, redacted_call, value_of
+from forebay.service.schema.looking import JobView
+from forebay.service.schema.shared import RequestModel, ResponseModel, at, moment_of
+from forebay.service.schema.steering import CommandView, WorkerView
 
 
-class ContentShape(CallShape, frozen=True, kw_only=True):
+class QueuedJobView(CallView, frozen=True, kw_only=True):
     """A job in a queue, with its arguments; where they cannot be read, `payload_error` says why."""
 
     id: str
@@ -32,16 +32,16 @@ class ContentShape(CallShape, frozen=True, kw_only=True):
     lease_expires_at: datetime | None
 
 
-class ContentsAnswer(Shape, frozen=True, kw_only=True):
+class QueueContentsResponse(ResponseModel, frozen=True, kw_only=True):
     """What is in a queue: what comes next, what runs, what is tried again later."""
 
     queue: str
-    pending: list[ContentShape]
-    running: list[ContentShape] | None
-    retrying: list[ContentShape] | None
+    pending: list[QueuedJobView]
+    running: list[QueuedJobView] | None
+    retrying: list[QueuedJobView] | None
 
 
-class MomentShape(Shape, frozen=True, kw_only=True):
+class TimelineEntryView(ResponseModel, frozen=True, kw_only=True):
     """Something that happened to a job."""
 
     at: datetime
@@ -49,59 +49,59 @@ class MomentShape(Shape, frozen=True, kw_only=True):
     detail: str
 
 
-class TraceAnswer(Shape, frozen=True, kw_only=True):
+class TraceResponse(ResponseModel, frozen=True, kw_only=True):
     """A job with its result, and all that happened to it, oldest first."""
 
-    job: JobShape
+    job: JobView
     result: Any
     result_error: str | None
-    timeline: list[MomentShape]
+    timeline: list[TimelineEntryView]
 
 
-class AdviceShape(Shape, frozen=True, kw_only=True):
+class DiagnosisView(ResponseModel, frozen=True, kw_only=True):
     """What keeps a job, and what helps."""
 
     what: str
     todo: str
 
 
-class InspectAnswer(Shape, frozen=True, kw_only=True):
+class InspectResponse(ResponseModel, frozen=True, kw_only=True):
     """A job as it is stored, and what could be done about it; nothing if it is well."""
 
-    job: JobShape
-    advice: list[AdviceShape]
+    job: JobView
+    diagnosis: list[DiagnosisView]
 
 
-class WorkerStateAnswer(Shape, frozen=True, kw_only=True):
+class WorkerStateResponse(ResponseModel, frozen=True, kw_only=True):
     """What a worker has said with its last beat, and what its threads do; null if it has not said so in
     time."""
 
-    worker: WorkerShape
+    worker: WorkerView
     stacks: str | None
 
 
-class SignalRequest(Asked, frozen=True, kw_only=True):
+class SignalRequest(RequestModel, frozen=True, kw_only=True):
     """What a worker shall do. `status` asks for nothing."""
 
     signal: Literal["status", "pause", "resume", "shutdown"]
 
 
-class SignalAnswer(Shape, frozen=True, kw_only=True):
+class SignalResponse(ResponseModel, frozen=True, kw_only=True):
     """The worker as it was when it was asked, and what it was asked."""
 
-    worker: WorkerShape
-    command: CommandShape | None
+    worker: WorkerView
+    command: CommandView | None
 
 
-class SweepAnswer(Shape, frozen=True, kw_only=True):
+class SweepResponse(ResponseModel, frozen=True, kw_only=True):
     """A sweep has begun, unless one was under way."""
 
     has_begun: bool
 
 
-def content_shape(job: Job) -> ContentShape:
-    call = shown_call(job.payload)
-    return ContentShape(
+def queued_job_view(job: Job) -> QueuedJobView:
+    call = redacted_call(job.payload)
+    return QueuedJobView(
         args=call.args,
         kwargs=call.kwargs,
         payload_base64=call.payload_base64,
@@ -118,16 +118,17 @@ def content_shape(job: Job) -> ContentShape:
     )
 
 
-def trace_answer(timeline: Timeline, job: JobShape) -> TraceAnswer:
+def trace_response(timeline: Timeline, job: JobView) -> TraceResponse:
     lines = [
-        MomentShape(at=moment_of(when), what=what, detail=detail) for when, what, detail in story(timeline)
+        TimelineEntryView(at=moment_of(when), what=what, detail=detail)
+        for when, what, detail in timeline_lines(timeline)
     ]
     try:
-        result, error = masked(value_of(timeline.job.result)), None
+        result, error = mask(value_of(timeline.job.result)), None
     except PayloadError as exc:
         result, error = None, str(exc)
-    return TraceAnswer(job=job, result=result, result_error=error, timeline=lines)
+    return TraceResponse(job=job, result=result, result_error=error, timeline=lines)
 
 
-def advice_shape(one: Advice) -> AdviceShape:
-    return AdviceShape(what=one.what, todo=one.todo)
+def diagnosis_view(item: DiagnosisItem) -> DiagnosisView:
+    return DiagnosisView(what=item.obstacle, todo=item.remedy)

@@ -10,24 +10,34 @@ from msgspec.structs import asdict
 
 from forebay.app.audit import AuditPage, AuditQuery
 from forebay.app.audit_check import AuditCheck
-from forebay.app.masking import masked
-from forebay.domain.access import MAX_GRANTS, MAX_QUOTA, Allowed, ApiKey, KeyState, Quota
-from forebay.domain.history import DEEDS, Event, EventKind
+from forebay.app.masking import mask
+from forebay.domain.access import MAX_GRANTS, MAX_QUOTA, ApiKey, KeyPermissions, KeyState, Quota
+from forebay.domain.history import ACTIONS, Event, EventKind
 from forebay.domain.job import DAY_MS, MAX_KEY, MAX_QUEUE_NAME
 from forebay.domain.limits import MAX_LIMIT
 from forebay.domain.query import MAX_PAGE
-from forebay.service.keys import Made
-from forebay.service.schema.shared import Asked, Key, Moment, Queue, Shape, Values, at, in_ms, moment_of
+from forebay.service.keys import NewKey
+from forebay.service.schema.shared import (
+    Key,
+    Moment,
+    Queue,
+    RequestModel,
+    ResponseModel,
+    Values,
+    at,
+    in_ms,
+    moment_of,
+)
 
 KEY_NAME = "^[A-Za-z0-9_.-]{1,50}$"
 _MAX_GRANT = len("limit:=") + MAX_QUEUE_NAME + MAX_KEY  # a kind is as long as the name of a queue
 _Length = Annotated[float, Meta(ge=0, le=10 * 366 * DAY_MS / 1_000)]
 _Rate = Annotated[int, Meta(ge=1, le=MAX_LIMIT)]
-_Share = Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
-MOST_CHECKED: Final = 20_000  # lines: a check takes some 20 us for each, on a thread that others wait for
+_QuotaLimit = Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
+MAX_CHECKED: Final = 20_000  # lines: a check takes some 20 us for each, on a thread that others wait for
 
 
-class KeyRequest(Asked, frozen=True, kw_only=True):
+class KeyRequest(RequestModel, frozen=True, kw_only=True):
     """A key that shall be made. A grant is a role (produce, consume, view, operate or admin) for all queues,
     for one (`produce:mail`) or for those whose names begin alike (`produce:mail-*`). `task:NAME` restricts
     the key to tasks, and `limit:KIND=VALUE` lets its jobs have a limit key; both may end in a `*`.
@@ -43,27 +53,27 @@ class KeyRequest(Asked, frozen=True, kw_only=True):
     lasts_seconds: _Length | None = None
     rate: _Rate | None = None
     burst: _Rate | None = None
-    max_waits: _Share | None = None
-    max_streams: _Share | None = None
-    bytes_rate: _Share | None = None
+    max_waits: _QuotaLimit | None = None
+    max_streams: _QuotaLimit | None = None
+    bytes_rate: _QuotaLimit | None = None
 
     @property
     def quota(self) -> Quota:
         """How much of a server its holder may use at a time."""
         return Quota(max_waits=self.max_waits, max_streams=self.max_streams, bytes_rate=self.bytes_rate)
 
-    def allowed(self) -> Allowed:
+    def parse_grants(self) -> KeyPermissions:
         """What it is for; raises ConfigError."""
-        return Allowed.parse(self.grants)
+        return KeyPermissions.parse(self.grants)
 
 
-class RotateRequest(Asked, frozen=True, kw_only=True):
+class RotateRequest(RequestModel, frozen=True, kw_only=True):
     """A key shall have another secret; the old one opens for so long."""
 
     grace_seconds: _Length = 0
 
 
-class KeyShape(Shape, frozen=True, kw_only=True):
+class KeyView(ResponseModel, frozen=True, kw_only=True):
     """An API key without its secret."""
 
     name: str
@@ -81,24 +91,24 @@ class KeyShape(Shape, frozen=True, kw_only=True):
     bytes_rate: int | None = None
 
 
-class KeyMade(KeyShape, frozen=True, kw_only=True):
+class KeyWithToken(KeyView, frozen=True, kw_only=True):
     """The same with its token, which is told this once."""
 
     token: str
 
 
-class KeyList(Shape, frozen=True, kw_only=True):
+class KeyList(ResponseModel, frozen=True, kw_only=True):
     """All keys by name, also those that open nothing any more."""
 
-    keys: list[KeyShape]
+    keys: list[KeyView]
 
 
-class AuditRequest(Asked, frozen=True, kw_only=True):
+class AuditRequest(RequestModel, frozen=True, kw_only=True):
     """Which lines are wanted: all that fit, newest first. Without `kinds` what somebody did on purpose, with
     `everything` also what nobody did."""
 
     kinds: Annotated[list[EventKind], Meta(min_length=1, max_length=len(EventKind))] | None = None
-    everything: bool = False
+    all: bool = False
     actor: Key | None = None
     request: Key | None = None
     queue: Queue | None = None
@@ -110,7 +120,7 @@ class AuditRequest(Asked, frozen=True, kw_only=True):
 
     def query(self) -> AuditQuery:
         """The same for whoever looks; raises InvalidJob."""
-        usual = None if self.everything else DEEDS
+        usual = None if self.all else ACTIONS
         return AuditQuery(
             kinds=usual if self.kinds is None else frozenset(self.kinds),
             actor=self.actor,
@@ -122,7 +132,7 @@ class AuditRequest(Asked, frozen=True, kw_only=True):
         )
 
 
-class AuditLine(Shape, frozen=True, kw_only=True):
+class AuditEntry(ResponseModel, frozen=True, kw_only=True):
     """Who did what. `before` and `after` say by name what it has changed."""
 
     number: int
@@ -137,23 +147,23 @@ class AuditLine(Shape, frozen=True, kw_only=True):
     after: Values
 
 
-class AuditAnswer(Shape, frozen=True, kw_only=True):
+class AuditResponse(ResponseModel, frozen=True, kw_only=True):
     """Lines, newest first. `after` is where the next page begins, null at the end; a page may be short, or
     even empty, and still have a next one."""
 
-    lines: list[AuditLine]
+    lines: list[AuditEntry]
     after: int | None
     has_more: bool
 
 
-class AuditCheckRequest(Asked, frozen=True, kw_only=True):
+class AuditCheckRequest(RequestModel, frozen=True, kw_only=True):
     """Check the chain of the audit log: from position `after` on, at most so many lines."""
 
     after: Annotated[int, Meta(ge=0, le=2**53)] = 0
-    limit: Annotated[int, Meta(ge=2, le=MOST_CHECKED)] = MOST_CHECKED
+    limit: Annotated[int, Meta(ge=2, le=MAX_CHECKED)] = MAX_CHECKED
 
 
-class AuditChecked(Shape, frozen=True, kw_only=True):
+class AuditCheckResponse(ResponseModel, frozen=True, kw_only=True):
     """What a check of the audit log has found. `lines` fit, the last one has `position` and `hash`.
     `unchained` lines are too new to be checked. With `is_sound` false the line at
     `flaw_position` does not fit, for this reason. Where `next_after` is set the check goes on there."""
@@ -169,35 +179,35 @@ class AuditChecked(Shape, frozen=True, kw_only=True):
     next_after: int | None
 
 
-def audit_checked(found: AuditCheck) -> AuditChecked:
-    flaw, head = found.flaw, found.head
-    return AuditChecked(
+def audit_check_response(check: AuditCheck) -> AuditCheckResponse:
+    flaw, head = check.flaw, check.head
+    return AuditCheckResponse(
         is_sound=flaw is None,
-        lines=found.lines,
+        lines=check.lines,
         position=None if head is None else head.position,
         hash=None if head is None else head.hash,
-        unchained=found.unchained,
+        unchained=check.unchained,
         flaw_position=None if flaw is None else flaw.position,
         flaw_number=None if flaw is None else flaw.number,
         reason="" if flaw is None else flaw.reason,
-        next_after=found.next_after,
+        next_after=check.next_after,
     )
 
 
-def key_shape(key: ApiKey, now: int) -> KeyShape:
-    return KeyShape(**_fields(key, now))
+def key_view(key: ApiKey, now_ms: int) -> KeyView:
+    return KeyView(**_key_fields(key, now_ms))
 
 
-def key_made(made: Made, now: int) -> KeyMade:
-    return KeyMade(**_fields(made.key, now), token=made.token)
+def key_with_token(new_key: NewKey, now_ms: int) -> KeyWithToken:
+    return KeyWithToken(**_key_fields(new_key.key, now_ms), token=new_key.token)
 
 
-def _fields(key: ApiKey, now: int) -> Values:
+def _key_fields(key: ApiKey, now: int) -> Values:
     moments = ("expires_at", "revoked_at", "used_at", "old_until")
     return {
         "name": key.name,
         "state": key.state(now),
-        "grants": key.allowed.texts,
+        "grants": key.permissions.texts,
         "created_at": moment_of(key.created_at),
         **{name: at(getattr(key, name)) for name in moments},
         "rate": key.rate,
@@ -206,29 +216,29 @@ def _fields(key: ApiKey, now: int) -> Values:
     }
 
 
-def audit_answer(page: AuditPage) -> AuditAnswer:
-    return AuditAnswer(
-        lines=[_line(number, event) for number, event in page.lines],
+def audit_response(page: AuditPage) -> AuditResponse:
+    return AuditResponse(
+        lines=[_audit_entry(number, event) for number, event in page.entries],
         after=page.after,
         has_more=page.after is not None,
     )
 
 
-def _line(number: int, event: Event) -> AuditLine:
-    return AuditLine(
+def _audit_entry(number: int, event: Event) -> AuditEntry:
+    return AuditEntry(
         number=number,
-        at=moment_of(event.at),
+        at=moment_of(event.occurred_at),
         kind=event.kind,
-        actor=event.who,
-        request=event.request,
+        actor=event.actor_name,
+        request=event.request_id,
         queue=event.queue,
         job_id=event.job_id,
         detail=event.detail,
-        before=_side(event, 0),
-        after=_side(event, 1),
+        before=_mask_side(event, 0),
+        after=_mask_side(event, 1),
     )
 
 
-def _side(event: Event, side: int) -> dict[str, Any]:
-    shown: dict[str, Any] = masked({name: pair[side] for name, pair in event.changes.items()})
+def _mask_side(event: Event, side: int) -> dict[str, Any]:
+    shown: dict[str, Any] = mask({name: pair[side] for name, pair in event.changes.items()})
     return shown

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from forebay.domain.history import Attempt, Event, Timeline
 from forebay.domain.job import Job, JobSummary
 from forebay.domain.lifecycle import JobState, Status
-from forebay.domain.settlement import Ending
-from forebay.domain.workflow import Edge, without_parent
-from forebay.service.schema.calls import CallShape, shown_call
-from forebay.service.schema.shared import Shape, Values, at, moment_of, seconds
+from forebay.domain.settlement import OutcomeKind
+from forebay.domain.workflow import Edge, redact_parent
+from forebay.service.schema.calls import CallView, redacted_call
+from forebay.service.schema.shared import ResponseModel, Values, at, moment_of, seconds
 
 
-class JobLine(Shape, frozen=True, kw_only=True):
+class JobListItem(ResponseModel, frozen=True, kw_only=True):
     """A job as a line of a list."""
 
     id: str
@@ -36,11 +36,11 @@ class JobLine(Shape, frozen=True, kw_only=True):
     tags: list[str]
 
 
-class AttemptShape(Shape, frozen=True, kw_only=True):
+class AttemptView(ResponseModel, frozen=True, kw_only=True):
     """An attempt that did not end well."""
 
     attempt: int
-    ending: Ending
+    outcome: OutcomeKind
     worker: str | None
     started_at: datetime | None
     ended_at: datetime
@@ -50,7 +50,7 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     traceback: str
 
 
-class EventShape(Shape, frozen=True, kw_only=True):
+class EventView(ResponseModel, frozen=True, kw_only=True):
     """A rare thing that happened to a job."""
 
     kind: str
@@ -60,7 +60,7 @@ class EventShape(Shape, frozen=True, kw_only=True):
     detail: str
 
 
-class EdgeShape(Shape, frozen=True, kw_only=True):
+class EdgeView(ResponseModel, frozen=True, kw_only=True):
     """A job that this one waits for, or that waits for this one."""
 
     id: str
@@ -68,7 +68,7 @@ class EdgeShape(Shape, frozen=True, kw_only=True):
     on_failure: str
 
 
-class ProgressShape(Shape, frozen=True, kw_only=True):
+class ProgressView(ResponseModel, frozen=True, kw_only=True):
     """How far the newest attempt has come, as it has said."""
 
     done: float
@@ -77,7 +77,7 @@ class ProgressShape(Shape, frozen=True, kw_only=True):
     at: datetime
 
 
-class JobShape(CallShape, frozen=True, kw_only=True):
+class JobView(CallView, frozen=True, kw_only=True):
     """A job with all that is known of it but its result, which has an address of its own. What stands under
     names that look secret is masked: only who claims the job is told. `attempt` grows with each claim,
     `run_number` with each attempt that has begun."""
@@ -115,14 +115,14 @@ class JobShape(CallShape, frozen=True, kw_only=True):
     cost: int
     cancel_reason: str | None
     reason: str | None
-    attempts: list[AttemptShape]
-    events: list[EventShape]
-    depends_on: list[EdgeShape]
-    dependants: list[EdgeShape]
-    progress: ProgressShape | None
+    attempts: list[AttemptView]
+    events: list[EventView]
+    depends_on: list[EdgeView]
+    dependants: list[EdgeView]
+    progress: ProgressView | None
 
 
-class TieShape(Shape, frozen=True, kw_only=True):
+class GraphEdgeView(ResponseModel, frozen=True, kw_only=True):
     """An edge of a graph: `child` waits for `parent`."""
 
     parent: str
@@ -131,35 +131,36 @@ class TieShape(Shape, frozen=True, kw_only=True):
     on_failure: str
 
 
-class GraphShape(Shape, frozen=True, kw_only=True):
+class GraphView(ResponseModel, frozen=True, kw_only=True):
     """The jobs around one that wait for each other; `is_whole` is false where it went on."""
 
-    jobs: list[JobLine]
-    edges: list[TieShape]
-    is_whole: bool
+    jobs: list[JobListItem]
+    edges: list[GraphEdgeView]
+    is_complete: bool
 
 
-class JobList(Shape, frozen=True, kw_only=True):
+class JobList(ResponseModel, frozen=True, kw_only=True):
     """Jobs, newest first. `after` is where the next page begins, null at the end. A page may be short, or
-    even empty, and still have a next one: after 100,000 jobs that do not fit a search stops, and `stopped_at`
+    even empty, and still have a next one: after 100,000 jobs that do not fit a search stops, and
+    `scanned_back_to`
     says that jobs which were created before that were not looked at."""
 
-    jobs: list[JobLine]
+    jobs: list[JobListItem]
     after: str | None
     has_more: bool
-    stopped_at: datetime | None = None
+    scanned_back_to: datetime | None = None
     total: int | None = None
     total_is_exact: bool | None = None
 
 
-class PeekAnswer(Shape, frozen=True, kw_only=True):
+class PeekResponse(ResponseModel, frozen=True, kw_only=True):
     """The jobs that would be claimed next, in order."""
 
-    jobs: list[JobLine]
+    jobs: list[JobListItem]
 
 
-def job_line(job: JobSummary) -> JobLine:
-    return JobLine(
+def job_list_item(job: JobSummary) -> JobListItem:
+    return JobListItem(
         id=job.id,
         queue=job.queue,
         task=job.task,
@@ -178,29 +179,29 @@ def job_line(job: JobSummary) -> JobLine:
     )
 
 
-def nameless(line: JobLine) -> JobLine:
+def redact_list_item(line: JobListItem) -> JobListItem:
     """A line for somebody who may not know of all jobs: its reason names none of another queue."""
-    return line if line.reason is None else replace(line, reason=without_parent(line.reason))
+    return line if line.reason is None else replace(line, reason=redact_parent(line.reason))
 
 
-def job_shape(timeline: Timeline, parents: Sequence[Edge], dependants: Sequence[Edge]) -> JobShape:
+def job_view(timeline: Timeline, parents: Sequence[Edge], dependants: Sequence[Edge]) -> JobView:
     """All that is known of a job."""
-    job, progress = timeline.job, timeline.notes.progress
-    call = shown_call(job.payload)
-    return JobShape(
+    job, progress = timeline.job, timeline.progress.progress
+    call = redacted_call(job.payload)
+    return JobView(
         args=call.args,
         kwargs=call.kwargs,
         payload_base64=call.payload_base64,
         payload_error=call.payload_error,
         max_retries=job.policy.max_retries,
-        **_fields(job),
-        attempts=[_attempt(one) for one in timeline.attempts],
-        events=[_event(one) for one in timeline.events],
-        depends_on=[_edge(one, one.parent) for one in parents],
-        dependants=[_edge(one, one.child) for one in dependants],
+        **_job_fields(job),
+        attempts=[_attempt_view(one) for one in timeline.attempts],
+        events=[_event_view(one) for one in timeline.events],
+        depends_on=[_edge_view(one, one.parent) for one in parents],
+        dependants=[_edge_view(one, one.child) for one in dependants],
         progress=None
         if progress is None
-        else ProgressShape(
+        else ProgressView(
             done=progress.done,
             total=progress.total,
             message=progress.message,
@@ -209,10 +210,10 @@ def job_shape(timeline: Timeline, parents: Sequence[Edge], dependants: Sequence[
     )
 
 
-def without(shape: JobShape, hidden: Collection[str]) -> JobShape:
+def redact_job(view: JobView, hidden: Collection[str]) -> JobView:
     """A job for somebody who may not know of some others, which may be named all over it."""
     if not hidden:
-        return shape
+        return view
 
     def hushed(text: str | None) -> str | None:
         for job_id in hidden:
@@ -220,70 +221,76 @@ def without(shape: JobShape, hidden: Collection[str]) -> JobShape:
         return text
 
     return replace(
-        shape,
-        parent_id=None if shape.parent_id in hidden else shape.parent_id,
-        cancel_reason=hushed(shape.cancel_reason),
-        reason=hushed(shape.reason),
-        events=[replace(one, detail=hushed(one.detail) or "") for one in shape.events],
-        depends_on=[one for one in shape.depends_on if one.id not in hidden],
-        dependants=[one for one in shape.dependants if one.id not in hidden],
+        view,
+        parent_id=None if view.parent_id in hidden else view.parent_id,
+        cancel_reason=hushed(view.cancel_reason),
+        reason=hushed(view.reason),
+        events=[replace(one, detail=hushed(one.detail) or "") for one in view.events],
+        depends_on=[one for one in view.depends_on if one.id not in hidden],
+        dependants=[one for one in view.dependants if one.id not in hidden],
     )
 
 
-_PLAIN = (
+_COPIED_FIELDS = (
     *("id", "queue", "task", "state", "status", "is_final", "priority", "attempt", "run_number"),
     *("failures", "crashes", "worker", "unique_key", "metadata", "correlation_id", "parent_id"),
     *("limit_keys", "sequence", "cost", "cancel_reason", "reason"),
 )
-_MOMENTS = (
+_TIME_FIELDS = (
     *("created_at", "updated_at", "run_at", "started_at", "finished_at", "deadline_at", "expires_at"),
     "lease_expires_at",
 )
 
 
-def _fields(job: Job) -> Values:
+def _job_fields(job: Job) -> Values:
     """What a shape takes over from a record."""
     return {
-        **{name: getattr(job, name) for name in _PLAIN},
-        **{name: at(getattr(job, name)) for name in _MOMENTS},
+        **{name: getattr(job, name) for name in _COPIED_FIELDS},
+        **{name: at(getattr(job, name)) for name in _TIME_FIELDS},
         "tags": list(job.tags),
         "timeout_seconds": seconds(job.timeout_ms),
-        "idempotency_key": job.once_key,
+        "idempotency_key": job.idempotency_key,
     }
 
 
-def _attempt(one: Attempt) -> AttemptShape:
-    return AttemptShape(
-        attempt=one.attempt,
-        ending=one.ending,
-        worker=one.worker,
-        started_at=at(one.started_at),
-        ended_at=moment_of(one.ended_at),
-        duration_seconds=None if one.started_at is None else (one.ended_at - one.started_at) / 1_000,
-        error_type=one.error.type,
-        error=one.error.message,
-        traceback=one.error.traceback,
+def _attempt_view(attempt: Attempt) -> AttemptView:
+    return AttemptView(
+        attempt=attempt.attempt,
+        outcome=attempt.outcome,
+        worker=attempt.worker,
+        started_at=at(attempt.started_at),
+        ended_at=moment_of(attempt.ended_at),
+        duration_seconds=None
+        if attempt.started_at is None
+        else (attempt.ended_at - attempt.started_at) / 1_000,
+        error_type=attempt.error.type,
+        error=attempt.error.message,
+        traceback=attempt.error.traceback,
     )
 
 
-def _event(one: Event) -> EventShape:
-    return EventShape(
-        kind=one.kind.value, at=moment_of(one.at), attempt=one.attempt, actor=one.actor, detail=one.detail
+def _event_view(event: Event) -> EventView:
+    return EventView(
+        kind=event.kind.value,
+        at=moment_of(event.occurred_at),
+        attempt=event.attempt,
+        actor=event.actor,
+        detail=event.detail,
     )
 
 
-def graph_shape(jobs: Iterable[JobSummary], edges: Iterable[Edge], *, is_whole: bool) -> GraphShape:
-    return GraphShape(
-        jobs=[job_line(job) for job in jobs],
+def graph_view(jobs: Iterable[JobSummary], edges: Iterable[Edge], *, is_complete: bool) -> GraphView:
+    return GraphView(
+        jobs=[job_list_item(job) for job in jobs],
         edges=[
-            TieShape(
+            GraphEdgeView(
                 parent=one.parent, child=one.child, edge=one.state.value, on_failure=one.on_failure.value
             )
             for one in edges
         ],
-        is_whole=is_whole,
+        is_complete=is_complete,
     )
 
 
-def _edge(one: Edge, other: str) -> EdgeShape:
-    return EdgeShape(id=other, edge=one.state.value, on_failure=one.on_failure.value)
+def _edge_view(edge: Edge, other: str) -> EdgeView:
+    return EdgeView(id=other, edge=edge.state.value, on_failure=edge.on_failure.value)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from forebay.app.figures import QueueFigures
+from forebay.app.figures import QueueStats
 from forebay.domain.histogram import Histogram
-from forebay.domain.metrics import Happened, Tally
-from forebay.domain.query import Vitals, share
-from forebay.domain.series import Span
-from forebay.service.schema.queues import CountsShape, counts_shape
-from forebay.service.schema.shared import Shape, seconds
+from forebay.domain.metrics import MetricEvent, TaskStats
+from forebay.domain.query import ServerUsage, used_ratio
+from forebay.domain.series import SeriesSpan
+from forebay.service.schema.queues import CountsView, counts_view
+from forebay.service.schema.shared import ResponseModel, seconds
 
 
-class SpreadShape(Shape, frozen=True, kw_only=True):
+class DurationStatsView(ResponseModel, frozen=True, kw_only=True):
     """How long something took, in milliseconds; null where nothing did. Percentiles are right to 3.2 %."""
 
     count: int
@@ -25,7 +25,7 @@ class SpreadShape(Shape, frozen=True, kw_only=True):
     most_ms: float | None
 
 
-class TaskMetrics(Shape, frozen=True, kw_only=True):
+class TaskMetrics(ResponseModel, frozen=True, kw_only=True):
     """What became of the jobs of a task. `failed` counts attempts: they were `retried`, or their jobs are
     `dead`. Of these `lost` went with their workers. `error_rate` is the share of failed attempts."""
 
@@ -40,11 +40,11 @@ class TaskMetrics(Shape, frozen=True, kw_only=True):
     snoozed: int
     error_rate: float | None
     errors: dict[str, int]
-    wait: SpreadShape
-    run: SpreadShape
+    wait: DurationStatsView
+    run: DurationStatsView
 
 
-class QueueMetrics(Shape, frozen=True, kw_only=True):
+class QueueMetrics(ResponseModel, frozen=True, kw_only=True):
     """A queue now and in the last seconds. `next_pending_age_seconds` is how long the job has waited that
     would be claimed next; `enqueued_per_second` is null while jobs were counted only once. Of a queue that
     was asked for by its name `pending_by_priority` tells how many of the next 1,000 jobs are in which band of
@@ -53,7 +53,7 @@ class QueueMetrics(Shape, frozen=True, kw_only=True):
 
     queue: str
     window_seconds: float
-    counts: CountsShape
+    counts: CountsView
     claimed: int
     completed: int
     failed: int
@@ -64,8 +64,8 @@ class QueueMetrics(Shape, frozen=True, kw_only=True):
     snoozed: int
     error_rate: float | None
     errors: dict[str, int]
-    wait: SpreadShape
-    run: SpreadShape
+    wait: DurationStatsView
+    run: DurationStatsView
     enqueued_per_second: float | None
     throughput_per_second: float
     next_pending_age_seconds: float | None
@@ -76,13 +76,13 @@ class QueueMetrics(Shape, frozen=True, kw_only=True):
     tasks: list[TaskMetrics]
 
 
-class QueueMetricsList(Shape, frozen=True, kw_only=True):
+class QueueMetricsList(ResponseModel, frozen=True, kw_only=True):
     """Queues by name."""
 
     queues: list[QueueMetrics]
 
 
-class SeriesShape(Shape, frozen=True, kw_only=True):
+class SeriesView(ResponseModel, frozen=True, kw_only=True):
     """One metric: a value for each time, null where nothing is known. `unit` is jobs, ms or share."""
 
     name: str
@@ -90,17 +90,17 @@ class SeriesShape(Shape, frozen=True, kw_only=True):
     values: list[float | None]
 
 
-class SeriesAnswer(Shape, frozen=True, kw_only=True):
+class SeriesResponse(ResponseModel, frozen=True, kw_only=True):
     """Metrics over time. `times` are the beginnings of the steps, oldest first and without gaps."""
 
     start: datetime
     end: datetime
     resolution_seconds: float
     times: list[datetime]
-    series: list[SeriesShape]
+    series: list[SeriesView]
 
 
-class StoreUse(Shape, frozen=True, kw_only=True):
+class StoreUsageView(ResponseModel, frozen=True, kw_only=True):
     """How much of what its server has the store uses; null where there is no such thing, or nobody says.
     `evicted_keys` counts what the server has thrown away since it was started."""
 
@@ -113,7 +113,7 @@ class StoreUse(Shape, frozen=True, kw_only=True):
     evicted_keys: int | None
 
 
-class SystemMetrics(Shape, frozen=True, kw_only=True):
+class SystemMetrics(ResponseModel, frozen=True, kw_only=True):
     """What everything takes now. `workers` are those that are alive; their memory is that of their processes,
     and their processor time is how many cores they took between their last two beats. `server` is the process
     that answers, since it was started. `queue_depths` is how many jobs wait in each queue."""
@@ -126,65 +126,65 @@ class SystemMetrics(Shape, frozen=True, kw_only=True):
     schedules: int
     server_memory_bytes: int
     server_cpu_seconds: float
-    store: StoreUse
+    store: StoreUsageView
 
 
-def store_use(vitals: Vitals) -> StoreUse:
-    return StoreUse(
+def store_usage_view(vitals: ServerUsage) -> StoreUsageView:
+    return StoreUsageView(
         memory_bytes=vitals.memory,
         memory_limit_bytes=vitals.memory_limit,
-        memory_share=share(vitals.memory, vitals.memory_limit),
+        memory_share=used_ratio(vitals.memory, vitals.memory_limit),
         connections=vitals.connections,
         connection_limit=vitals.connection_limit,
-        connections_share=share(vitals.connections, vitals.connection_limit),
+        connections_share=used_ratio(vitals.connections, vitals.connection_limit),
         evicted_keys=vitals.evicted,
     )
 
 
-def queue_metrics(found: QueueFigures, *, rate_limited: int = 0, of_one: bool = False) -> QueueMetrics:
+def queue_metrics(stats: QueueStats, *, rate_limited: int = 0, of_one: bool = False) -> QueueMetrics:
     return QueueMetrics(
-        queue=found.queue,
-        window_seconds=found.window_ms / 1_000,
-        counts=counts_shape(found.counts),
-        **_counted(found.span),
-        error_rate=found.span.error_rate,
-        errors=found.span.tally.errors,
-        wait=_spread(found.wait),
-        run=_spread(found.run),
-        enqueued_per_second=found.per_second(found.span.enqueued),
-        throughput_per_second=found.throughput,
-        next_pending_age_seconds=seconds(found.waits_ms),
-        consumers_active=found.consumers,
-        pending_by_priority=found.bands if of_one else {},
-        oldest_pending_age_seconds=seconds(found.oldest_ms) if of_one else None,
+        queue=stats.queue,
+        window_seconds=stats.window_ms / 1_000,
+        counts=counts_view(stats.counts),
+        **_event_counts(stats.span),
+        error_rate=stats.span.error_rate,
+        errors=stats.span.stats.errors,
+        wait=_duration_stats(stats.wait),
+        run=_duration_stats(stats.run),
+        enqueued_per_second=stats.per_second(stats.span.enqueued),
+        throughput_per_second=stats.throughput,
+        next_pending_age_seconds=seconds(stats.waits_ms),
+        consumers_active=stats.consumers,
+        pending_by_priority=stats.bands if of_one else {},
+        oldest_pending_age_seconds=seconds(stats.oldest_ms) if of_one else None,
         rate_limited_requests=rate_limited,
-        tasks=[_task(name, tally) for name, tally in sorted(found.tasks.items())],
+        tasks=[_task_metrics(name, tally) for name, tally in sorted(stats.tasks.items())],
     )
 
 
-def _task(name: str, tally: Tally) -> TaskMetrics:
-    span = Span(tally)
+def _task_metrics(name: str, tally: TaskStats) -> TaskMetrics:
+    span = SeriesSpan(tally)
     return TaskMetrics(
         task=name,
-        **_counted(span),
+        **_event_counts(span),
         error_rate=span.error_rate,
         errors=tally.errors,
-        wait=_spread(tally.wait),
-        run=_spread(tally.run),
+        wait=_duration_stats(tally.wait),
+        run=_duration_stats(tally.run),
     )
 
 
-def _counted(span: Span) -> dict[str, int]:
-    return {what.value: span.count(what) for what in Happened}
+def _event_counts(span: SeriesSpan) -> dict[str, int]:
+    return {what.value: span.count(what) for what in MetricEvent}
 
 
-def _spread(lengths: Histogram) -> SpreadShape:
-    return SpreadShape(
+def _duration_stats(lengths: Histogram) -> DurationStatsView:
+    return DurationStatsView(
         count=lengths.count,
         average_ms=lengths.average_ms,
         p50_ms=lengths.percentile_ms(50),
         p95_ms=lengths.percentile_ms(95),
         p99_ms=lengths.percentile_ms(99),
-        least_ms=lengths.least_ms,
-        most_ms=lengths.most_ms,
+        least_ms=lengths.min_ms,
+        most_ms=lengths.max_ms,
     )

@@ -12,9 +12,9 @@ from forebay.app.codec import encode_tagged_call
 from forebay.domain.job import (
     DAY_MS,
     MAX_COST,
-    Amendment,
+    Dependency,
     JobId,
-    Need,
+    JobUpdate,
     NewJob,
     OnFailure,
     QueueName,
@@ -24,8 +24,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import PRESETS
 from forebay.errors import InvalidJob
 from forebay.service.schema.shared import (
-    MOST_AT_ONCE,
-    Asked,
+    MAX_BATCH_SIZE,
     DelaySeconds,
     Key,
     LeaseSeconds,
@@ -33,7 +32,8 @@ from forebay.service.schema.shared import (
     Priority,
     Problem,
     Queue,
-    Shape,
+    RequestModel,
+    ResponseModel,
     Task,
     Values,
     in_ms,
@@ -41,15 +41,15 @@ from forebay.service.schema.shared import (
 )
 
 
-class Dependency(Asked, frozen=True, kw_only=True):
+class DependencyRequest(RequestModel, frozen=True, kw_only=True):
     """A job that has to end first: one that is stored, by `id`, or one of the same batch, by its `index`."""
 
     id: Key | None = None
-    index: Annotated[int, Meta(ge=0, lt=MOST_AT_ONCE)] | None = None
+    index: Annotated[int, Meta(ge=0, lt=MAX_BATCH_SIZE)] | None = None
     on_failure: OnFailure = OnFailure.CANCEL
 
 
-class EnqueueRequest(Asked, frozen=True, kw_only=True):
+class EnqueueRequest(RequestModel, frozen=True, kw_only=True):
     """A job that shall be run. Arguments are JSON; what JSON has no word for is tagged as the reference page
     on payloads says."""
 
@@ -66,7 +66,7 @@ class EnqueueRequest(Asked, frozen=True, kw_only=True):
     timeout_seconds: Annotated[float, Meta(ge=0.001, le=86_400)] | None = 1_800
     lease_seconds: LeaseSeconds | None = None
     max_retries: Annotated[int, Meta(ge=0, le=100)] | None = None
-    retry: Literal["default", "table_queue", "task_service", "job_processor", "work_table"] = "default"
+    retry_policy: Literal["default", "table_queue", "task_service", "job_processor", "work_table"] = "default"
     unique_key: Key | None = None
     unique_until: UniqueUntil = UniqueUntil.FINAL
     idempotency_key: Key | None = None
@@ -78,21 +78,23 @@ class EnqueueRequest(Asked, frozen=True, kw_only=True):
     correlation_id: Key | None = None
     parent_id: Key | None = None
     limit_keys: Annotated[dict[str, Key], Meta(max_length=5)] = field(default_factory=dict)
-    depends_on: Annotated[list[Dependency], Meta(max_length=MOST_AT_ONCE)] = field(default_factory=list)
+    depends_on: Annotated[list[DependencyRequest], Meta(max_length=MAX_BATCH_SIZE)] = field(
+        default_factory=list
+    )
     allow_missing: bool = False
     sequence: Key | None = None
     client: Key | None = None
     cost: Annotated[int, Meta(ge=0, le=MAX_COST)] = 1
 
 
-class EnqueueManyRequest(Asked, frozen=True, kw_only=True):
+class EnqueueManyRequest(RequestModel, frozen=True, kw_only=True):
     """Jobs that are stored together: all or none, or, without `atomic`, those that can be."""
 
-    jobs: Annotated[list[EnqueueRequest], Meta(min_length=1, max_length=MOST_AT_ONCE)]
+    jobs: Annotated[list[EnqueueRequest], Meta(min_length=1, max_length=MAX_BATCH_SIZE)]
     atomic: bool = True
 
 
-class Accepted(Shape, frozen=True, kw_only=True):
+class EnqueueResponse(ResponseModel, frozen=True, kw_only=True):
     """A job that is stored. A duplicate is an earlier one that has the key: nothing new was stored.
 
     Where a position was asked for: how many jobs go before this one, and in how many seconds it should start,
@@ -109,21 +111,21 @@ class Accepted(Shape, frozen=True, kw_only=True):
     starts_in_seconds: float | None = None
 
 
-class Rejected(Shape, frozen=True, kw_only=True):
+class RejectedJob(ResponseModel, frozen=True, kw_only=True):
     """A job of a batch that was not stored."""
 
     index: int
     problem: Problem
 
 
-class EnqueueManyAnswer(Shape, frozen=True, kw_only=True):
+class EnqueueBatchResponse(ResponseModel, frozen=True, kw_only=True):
     """What became of each job of a batch, by its index in the request."""
 
-    accepted: list[Accepted]
-    rejected: list[Rejected]
+    accepted: list[EnqueueResponse]
+    rejected: list[RejectedJob]
 
 
-class CancelRequest(Asked, frozen=True, kw_only=True):
+class CancelRequest(RequestModel, frozen=True, kw_only=True):
     """Why a job is not to run; with `dependants` all that depends on it goes too."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=1_000)] = "cancelled"
@@ -131,7 +133,7 @@ class CancelRequest(Asked, frozen=True, kw_only=True):
     force: bool = False
 
 
-class AmendRequest(Asked, frozen=True, kw_only=True):
+class UpdateJobRequest(RequestModel, frozen=True, kw_only=True):
     """Changes to a job that waits; what is left out stays. `delay_seconds` 0 makes it run now. `metadata` is
     merged key by key, and null removes a key. With `queue` it goes on waiting in another one."""
 
@@ -141,26 +143,26 @@ class AmendRequest(Asked, frozen=True, kw_only=True):
     metadata: Values | None = None
     queue: Queue | None = None
 
-    def amendment(self, now_ms: int) -> Amendment:
+    def to_job_update(self, now_ms: int) -> JobUpdate:
         """The same for the store; raises InvalidJob."""
         if self.delay_seconds is not None and self.run_at is not None:
             raise InvalidJob("give delay_seconds or run_at, not both", field="run_at")
         run_at = in_ms("run_at", self.run_at)
         delay_ms = length(self.delay_seconds) if run_at is None else max(0, run_at - now_ms)
         queue = None if self.queue is None else QueueName(self.queue)
-        return Amendment(priority=self.priority, delay_ms=delay_ms, metadata=self.metadata, queue=queue)
+        return JobUpdate(priority=self.priority, delay_ms=delay_ms, metadata=self.metadata, queue=queue)
 
 
-class Verdict(Shape, frozen=True, kw_only=True):
+class ActionResponse(ResponseModel, frozen=True, kw_only=True):
     """What became of a wish about one job; `state` is where the job is now, null if there is none."""
 
     id: str
-    done: bool
+    applied: bool
     state: JobState | None
     reason: str = ""
 
 
-class ResultAnswer(Shape, frozen=True, kw_only=True):
+class ResultResponse(ResponseModel, frozen=True, kw_only=True):
     """What the task of a completed job has returned."""
 
     id: str
@@ -174,7 +176,7 @@ def new_jobs(requests: Sequence[EnqueueRequest]) -> list[NewJob]:
 
 def new_job(request: EnqueueRequest, index: int = 0) -> NewJob:
     """What the store is asked for; `index` is where the request stands in its batch."""
-    policy = PRESETS[request.retry]
+    policy = PRESETS[request.retry_policy]
     if request.max_retries is not None:
         policy = replace(policy, max_retries=request.max_retries)
     return NewJob(
@@ -192,14 +194,14 @@ def new_job(request: EnqueueRequest, index: int = 0) -> NewJob:
         policy=policy,
         unique_key=request.unique_key,
         unique_until=request.unique_until,
-        once_key=request.idempotency_key,
-        once_ms=DAY_MS,
+        idempotency_key=request.idempotency_key,
+        idempotency_ttl_ms=DAY_MS,
         metadata=request.metadata,
         tags=tuple(request.tags),
         correlation_id=request.correlation_id,
         parent_id=None if request.parent_id is None else JobId(request.parent_id),
         limit_keys=request.limit_keys,
-        depends_on=tuple(_need(one, index) for one in request.depends_on),
+        depends_on=tuple(_dependency(one, index) for one in request.depends_on),
         allow_missing=request.allow_missing,
         sequence=request.sequence,
         client=request.client,
@@ -207,11 +209,11 @@ def new_job(request: EnqueueRequest, index: int = 0) -> NewJob:
     )
 
 
-def _need(one: Dependency, index: int) -> Need:
-    if (one.id is None) == (one.index is None):
+def _dependency(request: DependencyRequest, index: int) -> Dependency:
+    if (request.id is None) == (request.index is None):
         raise InvalidJob("depends_on names each job by its id or by its index", field="depends_on")
-    if one.id is not None:
-        return Need(JobId(one.id), one.on_failure)
-    if one.index is None or one.index >= index:
+    if request.id is not None:
+        return Dependency(JobId(request.id), request.on_failure)
+    if request.index is None or request.index >= index:
         raise InvalidJob("depends_on names jobs that stand before this one in the batch", field="depends_on")
-    return Need(index - one.index, one.on_failure)
+    return Dependency(index - request.index, request.on_failure)

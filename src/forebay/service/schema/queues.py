@@ -9,19 +9,19 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from forebay.domain.job import DAY_MS, MIN_LEASE_MS
-from forebay.domain.pressure import Pace
+from forebay.domain.pressure import Throughput
 from forebay.domain.query import Counts
 from forebay.domain.queue import MAX_LENGTH, MAX_PROMOTED, MAX_RATE, QueueMode, QueueSettings, QueueState
 from forebay.domain.queue import Queue as StoredQueue
 from forebay.domain.rank import STRICT_AGING_MS
-from forebay.service.schema.shared import Asked, Priority, Queue, Shape, moment_of, seconds
+from forebay.service.schema.shared import Priority, Queue, RequestModel, ResponseModel, moment_of, seconds
 
 _KEEP = Annotated[float, Meta(ge=0, le=100 * 366 * DAY_MS / 1_000)]
 _POINTS = Annotated[float, Meta(ge=0, le=1_000)]
 _RATE = Annotated[int, Meta(ge=1, le=MAX_RATE)]
 
 
-class SettingsRequest(Asked, frozen=True, kw_only=True):
+class QueueSettingsRequest(RequestModel, frozen=True, kw_only=True):
     """Settings of a queue; what is left out stays, and null takes a limit away."""
 
     mode: QueueMode | UnsetType = UNSET
@@ -44,7 +44,7 @@ class SettingsRequest(Asked, frozen=True, kw_only=True):
     enqueue_burst: _RATE | UnsetType | None = UNSET
     client_rate: _RATE | UnsetType | None = UNSET
     client_burst: _RATE | UnsetType | None = UNSET
-    share_weights: dict[str, int] | UnsetType = UNSET
+    fairness_weights: dict[str, int] | UnsetType = UNSET
     promote_per_second: Annotated[int, Meta(ge=1, le=MAX_PROMOTED)] | UnsetType | None = UNSET
 
     def changes(self) -> dict[str, object]:
@@ -53,14 +53,14 @@ class SettingsRequest(Asked, frozen=True, kw_only=True):
         return dict(_in_ms(name, value) for name, value in given.items() if value is not UNSET)
 
 
-class CreateQueueRequest(Asked, frozen=True, kw_only=True):
+class CreateQueueRequest(RequestModel, frozen=True, kw_only=True):
     """A new queue."""
 
     name: Queue
-    settings: SettingsRequest = msgspec.field(default_factory=SettingsRequest)
+    settings: QueueSettingsRequest = msgspec.field(default_factory=QueueSettingsRequest)
 
 
-class CountsShape(Shape, frozen=True, kw_only=True):
+class CountsView(ResponseModel, frozen=True, kw_only=True):
     """Jobs by state; `live` are those that have not ended."""
 
     scheduled: int
@@ -75,46 +75,46 @@ class CountsShape(Shape, frozen=True, kw_only=True):
     total: int
 
 
-class QueueShape(Shape, frozen=True, kw_only=True):
+class QueueView(ResponseModel, frozen=True, kw_only=True):
     """A queue. `drain_seconds` is how long what is pending takes at the pace of the last minute; null without
     one. `is_reordering` says that a change of its order has not reached all its jobs."""
 
     name: str
     state: QueueState
     settings: dict[str, Any]
-    counts: CountsShape
+    counts: CountsView
     drain_seconds: float | None
     is_reordering: bool
     created_at: datetime
     updated_at: datetime
 
 
-class QueueList(Shape, frozen=True, kw_only=True):
+class QueueList(ResponseModel, frozen=True, kw_only=True):
     """Queues by name."""
 
-    queues: list[QueueShape]
+    queues: list[QueueView]
 
 
-class DropAnswer(Shape, frozen=True, kw_only=True):
+class DropResponse(ResponseModel, frozen=True, kw_only=True):
     """A queue is closed for good. So many of its jobs went to the dead letters, or end if they run."""
 
     name: str
     live_jobs: int
 
 
-def counts_shape(counts: Counts) -> CountsShape:
-    return CountsShape(**msgspec.to_builtins(counts), live=counts.live, total=counts.total)
+def counts_view(counts: Counts) -> CountsView:
+    return CountsView(**msgspec.to_builtins(counts), live=counts.live, total=counts.total)
 
 
-def queue_shape(queue: StoredQueue, counts: Counts, pace: Pace | None) -> QueueShape:
-    drain = 0 if not counts.pending else None if pace is None else pace.wait_ms(counts.pending)
-    return QueueShape(
+def queue_view(queue: StoredQueue, counts: Counts, throughput: Throughput | None) -> QueueView:
+    drain = 0 if not counts.pending else None if throughput is None else throughput.wait_ms(counts.pending)
+    return QueueView(
         name=queue.name,
         state=queue.state,
         settings=_settings(queue.settings),
-        counts=counts_shape(counts),
+        counts=counts_view(counts),
         drain_seconds=seconds(drain),
-        is_reordering=queue.reordering,
+        is_reordering=queue.is_rescoring,
         created_at=moment_of(queue.created_at),
         updated_at=moment_of(queue.updated_at),
     )

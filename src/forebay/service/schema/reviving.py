@@ -7,26 +7,33 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from forebay.domain.group import MOST_NEWEST, NEWEST, Group, Groups
+from forebay.domain.group import DEFAULT_NEWEST, MAX_NEWEST, FailureGroup, FailureGroups
 from forebay.domain.job import DAY_MS
-from forebay.domain.ramp import MAX_BATCH, MAX_FACTOR, MIN_EVERY_MS, Pace, Ramp, RampState
+from forebay.domain.ramp import (
+    MAX_BATCH,
+    MAX_FACTOR,
+    MIN_EVERY_MS,
+    GradualRevive,
+    GradualRevivePlan,
+    GradualReviveState,
+)
 from forebay.service.schema.searching import FilterRequest, JobFilter
-from forebay.service.schema.shared import Asked, Shape, at, length, moment_of, seconds
+from forebay.service.schema.shared import RequestModel, ResponseModel, at, length, moment_of, seconds
 
 GroupId = Annotated[
     str, Meta(pattern="^[0-9a-f]{16}$", description="A failure group: the fingerprint that its jobs share.")
 ]
-RampName = Annotated[str, Meta(pattern="^[0-9A-Z]{1,40}$", description="The name of a ramp.")]
+GradualReviveName = Annotated[str, Meta(pattern="^[0-9A-Z]{1,40}$", description="The name of a ramp.")]
 
 
-class GroupsRequest(Asked, frozen=True, kw_only=True):
+class FailureGroupsRequest(RequestModel, frozen=True, kw_only=True):
     """Which dead letters to group; of these the newest ones are looked at."""
 
     where: JobFilter = field(default_factory=JobFilter)
-    newest: Annotated[int, Meta(ge=1, le=MOST_NEWEST)] = NEWEST
+    newest: Annotated[int, Meta(ge=1, le=MAX_NEWEST)] = DEFAULT_NEWEST
 
 
-class GroupShape(Shape, frozen=True, kw_only=True):
+class FailureGroupView(ResponseModel, frozen=True, kw_only=True):
     """Dead letters that have died of the same. `message` is their reason without what differs from job to
     job, `frames` are the functions of the task's own code that it came from, the innermost last."""
 
@@ -41,93 +48,93 @@ class GroupShape(Shape, frozen=True, kw_only=True):
     example_reason: str
 
 
-class GroupList(Shape, frozen=True, kw_only=True):
+class FailureGroupList(ResponseModel, frozen=True, kw_only=True):
     """The largest groups first. So many dead letters were looked at; if not `is_whole` there are more.
     `others` are those of groups that are not shown."""
 
-    groups: list[GroupShape]
+    groups: list[FailureGroupView]
     jobs: int
-    is_whole: bool
+    is_complete: bool
     others: int
 
 
-class DeadRequest(FilterRequest, frozen=True, kw_only=True):
+class DeadLetterRequest(FilterRequest, frozen=True, kw_only=True):
     """Which dead letters are meant, or those of one failure group among them. With `dry_run` nothing is
     done."""
 
     group: GroupId | None = None
 
 
-class RampRequest(Asked, frozen=True, kw_only=True):
+class GradualReviveRequest(RequestModel, frozen=True, kw_only=True):
     """Dead letters to put back in batches: `first` of them, then `factor` times as many each time, at most
     `most`, not sooner than `every_seconds` one after the other, and not before half of the last batch has
-    ended. When more than `stop_percent` of a batch have died again it stops."""
+    ended. When more than `max_failure_percent` of a batch have died again it stops."""
 
     where: JobFilter = field(default_factory=JobFilter)
     group: GroupId | None = None
-    first: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 10
-    factor: Annotated[float, Meta(ge=1, le=MAX_FACTOR)] = 2
-    most: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = MAX_BATCH
+    initial_batch: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 10
+    growth_factor: Annotated[float, Meta(ge=1, le=MAX_FACTOR)] = 2
+    max_batch: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = MAX_BATCH
     every_seconds: Annotated[float, Meta(ge=MIN_EVERY_MS / 1_000, le=DAY_MS / 1_000)] = 30
-    stop_percent: Annotated[float, Meta(ge=0, le=100)] = 20
+    max_failure_percent: Annotated[float, Meta(ge=0, le=100)] = 20
 
-    def pace(self) -> Pace:
+    def plan(self) -> GradualRevivePlan:
         """How fast it goes."""
-        return Pace(
-            first=self.first,
-            factor=self.factor,
-            most=self.most,
+        return GradualRevivePlan(
+            initial_batch=self.initial_batch,
+            growth_factor=self.growth_factor,
+            max_batch=self.max_batch,
             every_ms=length(self.every_seconds) or MIN_EVERY_MS,
-            stop_percent=self.stop_percent,
+            max_failure_percent=self.max_failure_percent,
         )
 
 
-class RampShape(Shape, frozen=True, kw_only=True):
+class GradualReviveView(ResponseModel, frozen=True, kw_only=True):
     """How far a ramp has come. `waiting` jobs were put back and have not ended again; `refused` ones could
     not be put back, `gone` ones were cancelled or deleted meanwhile."""
 
     name: str
-    state: RampState
+    state: GradualReviveState
     reason: str
     group: str | None
     queues: list[str]
-    first: int
-    factor: float
-    most: int
+    initial_batch: int
+    growth_factor: float
+    max_batch: int
     every_seconds: float
-    stop_percent: float
+    max_failure_percent: float
     started_at: datetime
     started_by: str
     next_at: datetime
     ended_at: datetime | None
     batches: int
-    looked: int
+    scanned: int
     revived: int
     waiting: int
     completed: int
     dead: int
     refused: int
-    gone: int
+    removed: int
 
 
-class RampList(Shape, frozen=True, kw_only=True):
+class GradualReviveList(ResponseModel, frozen=True, kw_only=True):
     """Ramps that go on and the last ones that have ended, the newest first."""
 
-    ramps: list[RampShape]
+    gradual_revives: list[GradualReviveView]
 
 
-def group_list(found: Groups) -> GroupList:
+def failure_group_list(groups: FailureGroups) -> FailureGroupList:
     """Groups as they are told."""
-    return GroupList(
-        groups=[_group_shape(group) for group in found.groups],
-        jobs=found.jobs,
-        is_whole=found.is_whole,
-        others=found.others,
+    return FailureGroupList(
+        groups=[_failure_group_view(group) for group in groups.groups],
+        jobs=groups.jobs,
+        is_complete=groups.is_complete,
+        others=groups.others,
     )
 
 
-def _group_shape(group: Group) -> GroupShape:
-    return GroupShape(
+def _failure_group_view(group: FailureGroup) -> FailureGroupView:
+    return FailureGroupView(
         id=group.id,
         message=group.message,
         frames=list(group.frames),
@@ -140,29 +147,29 @@ def _group_shape(group: Group) -> GroupShape:
     )
 
 
-def ramp_shape(ramp: Ramp) -> RampShape:
+def gradual_revive_view(gradual_revive: GradualRevive) -> GradualReviveView:
     """A ramp as it is told."""
-    return RampShape(
-        name=ramp.name,
-        state=ramp.state,
-        reason=ramp.reason,
-        group=ramp.group,
-        queues=list(ramp.query.queues),
-        first=ramp.pace.first,
-        factor=ramp.pace.factor,
-        most=ramp.pace.most,
-        every_seconds=seconds(ramp.pace.every_ms) or 0,
-        stop_percent=ramp.pace.stop_percent,
-        started_at=moment_of(ramp.started_at),
-        started_by=ramp.started_by.partition("#")[0],
-        next_at=moment_of(ramp.next_at),
-        ended_at=at(ramp.ended_at),
-        batches=ramp.batches,
-        looked=ramp.looked,
-        revived=ramp.revived,
-        waiting=len(ramp.watched),
-        completed=ramp.completed_jobs,
-        dead=ramp.dead_jobs,
-        refused=ramp.refused,
-        gone=ramp.gone_jobs,
+    return GradualReviveView(
+        name=gradual_revive.name,
+        state=gradual_revive.state,
+        reason=gradual_revive.reason,
+        group=gradual_revive.group,
+        queues=list(gradual_revive.query.queues),
+        initial_batch=gradual_revive.plan.initial_batch,
+        growth_factor=gradual_revive.plan.growth_factor,
+        max_batch=gradual_revive.plan.max_batch,
+        every_seconds=seconds(gradual_revive.plan.every_ms) or 0,
+        max_failure_percent=gradual_revive.plan.max_failure_percent,
+        started_at=moment_of(gradual_revive.started_at),
+        started_by=gradual_revive.started_by.partition("#")[0],
+        next_at=moment_of(gradual_revive.next_batch_at),
+        ended_at=at(gradual_revive.ended_at),
+        batches=gradual_revive.batches,
+        scanned=gradual_revive.scanned,
+        revived=gradual_revive.revived,
+        waiting=len(gradual_revive.watched),
+        completed=gradual_revive.completed_jobs,
+        dead=gradual_revive.dead_jobs,
+        refused=gradual_revive.refused,
+        removed=gradual_revive.removed_jobs,
     )

@@ -11,13 +11,13 @@ from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.service.schema.shared import (
-    Asked,
     DelaySeconds,
     Key,
     Moment,
     Priority,
     Queue,
-    Shape,
+    RequestModel,
+    ResponseModel,
     Task,
     Values,
     in_ms,
@@ -27,7 +27,7 @@ _After = Annotated[str, Meta(pattern="^[0-9]{1,18}$")]
 _MOMENTS = ("created_from", "created_before", "finished_before")
 
 
-class JobFilter(Asked, frozen=True, kw_only=True):
+class JobFilter(RequestModel, frozen=True, kw_only=True):
     """Conditions that all must hold; an empty filter fits every job. `text` is looked for in the arguments
     and in the reason of an end, `metadata` compares top-level keys, and all `tags` must be there."""
 
@@ -67,7 +67,7 @@ class JobFilter(Asked, frozen=True, kw_only=True):
         return self == JobFilter()
 
 
-class SearchRequest(Asked, frozen=True, kw_only=True):
+class SearchRequest(RequestModel, frozen=True, kw_only=True):
     """Which jobs to list, newest first; `after` goes on behind an earlier page."""
 
     where: JobFilter = field(default_factory=JobFilter)
@@ -76,13 +76,13 @@ class SearchRequest(Asked, frozen=True, kw_only=True):
     with_total: bool = False
 
 
-class BulkRequest(Asked, frozen=True, kw_only=True):
+class BulkRequest(RequestModel, frozen=True, kw_only=True):
     """Something to do to all jobs that fit. With `dry_run` nothing is done, and the answer says how many it
     would be. A filter without conditions means all jobs, and must be meant: `everything`."""
 
     action: Literal["cancel", "revive", "delete"]
     where: JobFilter = field(default_factory=JobFilter)
-    everything: bool = False
+    all: bool = False
     dry_run: bool = False
     reason: Annotated[str, Meta(min_length=1, max_length=1_000)] = "cancelled"
     queue: Queue | None = None
@@ -90,25 +90,25 @@ class BulkRequest(Asked, frozen=True, kw_only=True):
     reset: bool = True
 
 
-class FilterRequest(Asked, frozen=True, kw_only=True):
+class FilterRequest(RequestModel, frozen=True, kw_only=True):
     """Which jobs of a queue are meant. With `dry_run` nothing is done."""
 
     where: JobFilter = field(default_factory=JobFilter)
     dry_run: bool = False
 
 
-class BulkAnswer(Shape, frozen=True, kw_only=True):
+class BulkResponse(ResponseModel, frozen=True, kw_only=True):
     """How many jobs fitted before, which is exact up to 10,000, and how many were really changed. `busy` jobs
     were left as they are, because another transaction holds them: ask again once it has ended."""
 
     matched: int
     matched_is_exact: bool
-    done: int
+    affected: int
     dry_run: bool
     busy: int
 
 
-class ReviveRequest(Asked, frozen=True, kw_only=True):
+class ReviveRequest(RequestModel, frozen=True, kw_only=True):
     """How a dead or cancelled job goes back: into its queue or another one, now or later, with or without its
     failures forgotten, alone or with what ended because of it."""
 
@@ -118,7 +118,7 @@ class ReviveRequest(Asked, frozen=True, kw_only=True):
     dependants: bool = False
 
 
-class ReplayRequest(Asked, frozen=True, kw_only=True):
+class ReplayRequest(RequestModel, frozen=True, kw_only=True):
     """A new job like an earlier one, with what is named here in its place."""
 
     args: Annotated[list[Any], Meta(max_length=100)] | None = None

@@ -11,7 +11,7 @@ from msgspec import Meta
 from forebay.domain.job import DAY_MS, LATEST_AT, MAX_KEY, MAX_TASK_NAME, MIN_LEASE_MS
 from forebay.errors import InvalidJob
 
-MOST_AT_ONCE: Final = 1_000
+MAX_BATCH_SIZE: Final = 1_000
 LONGEST_WAIT_SECONDS: Final = 20.0
 _PRINTABLE: Final = "^[^\\x00-\\x1f\\x7f]*$"
 
@@ -34,15 +34,15 @@ WaitSeconds = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_SECONDS)]
 Values = dict[str, Any]
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseModel(msgspec.Struct, frozen=True, kw_only=True):
     """An answer, or a part of one. Later versions may add fields, so clients must not mind those."""
 
 
-class Asked(Shape, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestModel(ResponseModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request, or a part of one. A name that it does not know is refused: most likely it is misspelt."""
 
 
-class Problem(Shape, frozen=True, kw_only=True, omit_defaults=True):
+class Problem(ResponseModel, frozen=True, kw_only=True, omit_defaults=True):
     """What went wrong, as RFC 9457 has it. `code` is stable; `detail` is for people."""
 
     type: str

@@ -9,18 +9,25 @@ from msgspec import Meta, field
 from msgspec.structs import asdict, replace
 
 from forebay.app.codec import encode_tagged_call
-from forebay.app.throttling import LimitState, Throttle
+from forebay.app.throttling import LimitState, LimitStatus
 from forebay.domain.job import DAY_MS, NewJob, QueueName
 from forebay.domain.limits import MAX_LIMIT, Limit
-from forebay.domain.schedule import CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
-from forebay.domain.worker import Command, CommandKind, Pulse, WorkerInfo, WorkerState
-from forebay.service.schema.calls import CallShape, check_told, shown_call
+from forebay.domain.schedule import (
+    CatchUp,
+    Overlap,
+    Schedule,
+    ScheduleDefinition,
+    ScheduleRun,
+    ScheduleRunStatus,
+)
+from forebay.domain.worker import Command, CommandKind, HeartbeatStatus, WorkerInfo, WorkerState
+from forebay.service.schema.calls import CallView, check_not_masked, redacted_call
 from forebay.service.schema.shared import (
-    Asked,
     Moment,
     Priority,
     Queue,
-    Shape,
+    RequestModel,
+    ResponseModel,
     Task,
     Values,
     at,
@@ -34,7 +41,7 @@ _Name = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1
 _Length = Annotated[float, Meta(ge=0, le=366 * DAY_MS / 1_000)]
 
 
-class ScheduleRequest(Asked, frozen=True, kw_only=True):
+class ScheduleRequest(RequestModel, frozen=True, kw_only=True):
     """What to enqueue when: one of `cron`, `every_seconds` and `at` says when. What a known schedule has
     beside all this, such as retries, tags and keys, stays, and so do its arguments if neither `args` nor
     `kwargs` is given."""
@@ -53,12 +60,12 @@ class ScheduleRequest(Asked, frozen=True, kw_only=True):
     end_at: Moment | None = None
     jitter_seconds: Annotated[float, Meta(ge=0, le=DAY_MS / 1_000)] = 0
     catch_up: CatchUp = CatchUp.ALL
-    catch_up_most: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    catch_up_limit: Annotated[int, Meta(ge=1, le=1_000)] = 10
     catch_up_seconds: _Length = DAY_MS / 1_000
     overlap: Overlap = Overlap.ALLOW
-    max_firings: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
+    max_runs: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
 
-    def definition(self, name: str, known: Definition | None) -> Definition:
+    def definition(self, name: str, known: ScheduleDefinition | None) -> ScheduleDefinition:
         """The same for the store, in place of the one it knows; raises what is wrong with it."""
         job = NewJob(task=self.task, payload=encode_tagged_call([], {})) if known is None else known.job
         fields: Values = {
@@ -78,22 +85,22 @@ class ScheduleRequest(Asked, frozen=True, kw_only=True):
             "end_at": in_ms("end_at", self.end_at),
             "jitter_ms": length(self.jitter_seconds) or 0,
             "catch_up": self.catch_up,
-            "catch_up_most": self.catch_up_most,
+            "catch_up_most": self.catch_up_limit,
             "catch_up_ms": length(self.catch_up_seconds) or 0,
             "overlap": self.overlap,
-            "max_firings": self.max_firings,
+            "max_firings": self.max_runs,
             "is_declared": False,
         }
-        return Definition(name=name, **fields) if known is None else replace(known, **fields)
+        return ScheduleDefinition(name=name, **fields) if known is None else replace(known, **fields)
 
     def _payload(self, known: bytes) -> bytes:
         if self.args is None and self.kwargs is None:
             return known
-        check_told(self.args, self.kwargs)
+        check_not_masked(self.args, self.kwargs)
         return encode_tagged_call(self.args or [], self.kwargs or {})
 
 
-class ScheduleShape(CallShape, frozen=True, kw_only=True):
+class ScheduleView(CallView, frozen=True, kw_only=True):
     """A schedule, and how far it has come."""
 
     name: str
@@ -111,57 +118,57 @@ class ScheduleShape(CallShape, frozen=True, kw_only=True):
     jitter_seconds: float
     is_paused: bool
     is_declared: bool
-    next_at: datetime | None
-    last_at: datetime | None
+    next_run_at: datetime | None
+    last_run_at: datetime | None
     last_job_id: str | None
     overlap: Overlap
     catch_up: CatchUp
-    catch_up_most: int
+    catch_up_limit: int
     catch_up_seconds: float
-    max_firings: int | None
-    fired: int
-    skipped: int
-    failed: int
+    max_runs: int | None
+    enqueued_runs: int
+    skipped_runs: int
+    failed_runs: int
     created_at: datetime
     updated_at: datetime
 
 
-class PreviewAnswer(Shape, frozen=True, kw_only=True):
+class PreviewResponse(ResponseModel, frozen=True, kw_only=True):
     """When a schedule would run next, and how a person would say it."""
 
     when: str
     runs: list[datetime]
 
 
-class ScheduleList(Shape, frozen=True, kw_only=True):
+class ScheduleList(ResponseModel, frozen=True, kw_only=True):
     """Schedules by name."""
 
-    schedules: list[ScheduleShape]
+    schedules: list[ScheduleView]
 
 
-class FiringShape(Shape, frozen=True, kw_only=True):
+class ScheduleRunView(ResponseModel, frozen=True, kw_only=True):
     """What became of a run, or of several that were skipped together."""
 
-    at: datetime
-    status: FiringStatus
+    planned_at: datetime
+    status: ScheduleRunStatus
     job_id: str | None
     reason: str
-    count: int
+    runs: int
 
 
-class FiringList(Shape, frozen=True, kw_only=True):
+class ScheduleRunList(ResponseModel, frozen=True, kw_only=True):
     """Runs, newest first."""
 
-    firings: list[FiringShape]
+    runs: list[ScheduleRunView]
 
 
-class Answered(Shape, frozen=True, kw_only=True):
+class ChangeResponse(ResponseModel, frozen=True, kw_only=True):
     """Whether there was anything to do it to."""
 
-    done: bool
+    applied: bool
 
 
-class LimitRequest(Asked, frozen=True, kw_only=True):
+class LimitRequest(RequestModel, frozen=True, kw_only=True):
     """How many jobs of a scope run at once, and how many start in `per_seconds`. A scope is `global`,
     `queue:NAME`, `task:NAME` or `key:KIND`."""
 
@@ -181,7 +188,7 @@ class LimitRequest(Asked, frozen=True, kw_only=True):
         )
 
 
-class LimitShape(Shape, frozen=True, kw_only=True):
+class LimitView(ResponseModel, frozen=True, kw_only=True):
     """A limit that holds."""
 
     scope: str
@@ -191,9 +198,9 @@ class LimitShape(Shape, frozen=True, kw_only=True):
     burst: int | None
 
 
-class LimitUse(Shape, frozen=True, kw_only=True):
+class LimitUsageView(ResponseModel, frozen=True, kw_only=True):
     """A limit and how it stands. `running` jobs count under it, and `tokens` more may start by its rate. It
-    is `busy` while as many run as may, `spent` while its rate has no token, else `open`; of a limit by key
+    is `busy` while as many run as may, `spend` while its rate has no token, else `open`; of a limit by key
     `running` is for all values, `tokens` is null, and it is `busy` while jobs of some value wait. `waiting`
     jobs could start without it, and the workers in `throttled` could claim them."""
 
@@ -209,13 +216,13 @@ class LimitUse(Shape, frozen=True, kw_only=True):
     throttled: list[str]
 
 
-class LimitList(Shape, frozen=True, kw_only=True):
+class LimitList(ResponseModel, frozen=True, kw_only=True):
     """Limits by scope."""
 
-    limits: list[LimitUse]
+    limits: list[LimitUsageView]
 
 
-class WorkerShape(Shape, frozen=True, kw_only=True):
+class WorkerView(ResponseModel, frozen=True, kw_only=True):
     """A worker as it has described itself with its last beat. `memory` is in bytes; `cpu` is how much of one
     core its process took since the beat before. `recent` are the jobs that it ran last, at most ten.
     `abandoned` counts calls that did not stop at their time limits, and still run though their attempts are
@@ -225,7 +232,7 @@ class WorkerShape(Shape, frozen=True, kw_only=True):
     host: str
     pid: int
     state: WorkerState
-    pulse: Pulse
+    heartbeat_status: HeartbeatStatus
     queues: list[str]
     paused: list[str]
     running: list[str]
@@ -237,17 +244,17 @@ class WorkerShape(Shape, frozen=True, kw_only=True):
     memory: int | None
     cpu: float | None
     started_at: datetime
-    beat_at: datetime
+    heartbeat_at: datetime
     recent: list[str]
 
 
-class WorkerList(Shape, frozen=True, kw_only=True):
+class WorkerList(ResponseModel, frozen=True, kw_only=True):
     """Workers by start."""
 
-    workers: list[WorkerShape]
+    workers: list[WorkerView]
 
 
-class CommandRequest(Asked, frozen=True, kw_only=True):
+class CommandRequest(RequestModel, frozen=True, kw_only=True):
     """What workers are asked to do; all of them if none is named. `queue` is for pause and resume."""
 
     kind: Literal["pause", "resume", "stop", "drain", "halt", "stacks"]
@@ -257,7 +264,7 @@ class CommandRequest(Asked, frozen=True, kw_only=True):
     queue: Queue | None = None
 
 
-class CommandShape(Shape, frozen=True, kw_only=True):
+class CommandView(ResponseModel, frozen=True, kw_only=True):
     """A wish to a worker, and what came of it; it hears of it within a second, or not after `expires_at`."""
 
     id: str
@@ -265,26 +272,26 @@ class CommandShape(Shape, frozen=True, kw_only=True):
     kind: CommandKind
     sent_at: datetime
     expires_at: datetime
-    taken_at: datetime | None
-    answer: str | None
+    delivered_at: datetime | None
+    response: str | None
 
 
-class CommandList(Shape, frozen=True, kw_only=True):
+class CommandList(ResponseModel, frozen=True, kw_only=True):
     """One command for each worker that was asked."""
 
-    commands: list[CommandShape]
+    commands: list[CommandView]
 
 
-def schedule_shape(schedule: Schedule) -> ScheduleShape:
+def schedule_view(schedule: Schedule) -> ScheduleView:
     definition = schedule.definition
-    call = shown_call(definition.job.payload)
-    return ScheduleShape(
+    call = redacted_call(definition.job.payload)
+    return ScheduleView(
         args=call.args,
         kwargs=call.kwargs,
         payload_base64=call.payload_base64,
         payload_error=call.payload_error,
         name=schedule.name,
-        when=definition.when(),
+        when=definition.describe_times(),
         cron=definition.cron,
         every_seconds=seconds(definition.every_ms),
         at=at(definition.at),
@@ -298,30 +305,34 @@ def schedule_shape(schedule: Schedule) -> ScheduleShape:
         jitter_seconds=definition.jitter_ms / 1_000,
         is_paused=schedule.is_paused,
         is_declared=definition.is_declared,
-        next_at=at(schedule.next_at),
-        last_at=at(schedule.last_at),
+        next_run_at=at(schedule.next_run_at),
+        last_run_at=at(schedule.last_run_at),
         last_job_id=schedule.last_job_id,
         overlap=definition.overlap,
         catch_up=definition.catch_up,
-        catch_up_most=definition.catch_up_most,
+        catch_up_limit=definition.catch_up_limit,
         catch_up_seconds=definition.catch_up_ms / 1_000,
-        max_firings=definition.max_firings,
-        fired=schedule.fired,
-        skipped=schedule.skipped,
-        failed=schedule.failed,
+        max_runs=definition.max_runs,
+        enqueued_runs=schedule.enqueued_runs,
+        skipped_runs=schedule.skipped_runs,
+        failed_runs=schedule.failed_runs,
         created_at=moment_of(schedule.created_at),
         updated_at=moment_of(schedule.updated_at),
     )
 
 
-def firing_shape(one: Firing) -> FiringShape:
-    return FiringShape(
-        at=moment_of(one.at), status=one.status, job_id=one.job_id, reason=one.reason, count=one.count
+def schedule_run_view(run: ScheduleRun) -> ScheduleRunView:
+    return ScheduleRunView(
+        planned_at=moment_of(run.planned_at),
+        status=run.status,
+        job_id=run.job_id,
+        reason=run.reason,
+        runs=run.runs,
     )
 
 
-def limit_shape(limit: Limit) -> LimitShape:
-    return LimitShape(
+def limit_view(limit: Limit) -> LimitView:
+    return LimitView(
         scope=limit.scope,
         concurrency=limit.concurrency,
         rate=limit.rate,
@@ -330,19 +341,19 @@ def limit_shape(limit: Limit) -> LimitShape:
     )
 
 
-def use_shape(one: Throttle) -> LimitUse:
-    limit = limit_shape(one.usage.limit)
-    return LimitUse(
+def limit_usage_view(status: LimitStatus) -> LimitUsageView:
+    limit = limit_view(status.usage.limit)
+    return LimitUsageView(
         **asdict(limit),
-        state=one.state,
-        running=one.usage.running,
-        tokens=one.usage.tokens,
-        waiting=one.waiting,
-        throttled=list(one.throttled),
+        state=status.state,
+        running=status.usage.running,
+        tokens=status.usage.tokens,
+        waiting=status.waiting,
+        throttled=list(status.waiting_workers),
     )
 
 
-def worker_shape(worker: WorkerInfo, now_ms: int) -> WorkerShape:
+def worker_view(worker: WorkerInfo, now_ms: int) -> WorkerView:
     plain = (
         "id",
         "host",
@@ -357,27 +368,27 @@ def worker_shape(worker: WorkerInfo, now_ms: int) -> WorkerShape:
         "cpu",
     )
     fields: Values = {name: getattr(worker, name) for name in plain}
-    return WorkerShape(
+    return WorkerView(
         **fields,
-        pulse=worker.pulse(now_ms),
+        heartbeat_status=worker.heartbeat_status(now_ms),
         queues=list(worker.queues),
         paused=list(worker.paused),
         running=list(worker.running),
         started_at=moment_of(worker.started_at),
-        beat_at=moment_of(worker.beat_at),
+        heartbeat_at=moment_of(worker.heartbeat_at),
         recent=list(worker.recent),
     )
 
 
-def command_shape(command: Command) -> CommandShape:
-    return CommandShape(
+def command_view(command: Command) -> CommandView:
+    return CommandView(
         id=command.id,
         worker=command.worker,
         kind=command.kind,
         sent_at=moment_of(command.sent_at),
         expires_at=moment_of(command.expires_at),
-        taken_at=at(command.taken_at),
-        answer=command.answer,
+        delivered_at=at(command.delivered_at),
+        response=command.response,
     )
 
 

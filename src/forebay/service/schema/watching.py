@@ -6,29 +6,29 @@ from datetime import datetime
 from typing import Final
 
 from forebay.domain.history import Event, EventKind
-from forebay.service.schema.queues import QueueShape
-from forebay.service.schema.shared import Shape, moment_of
-from forebay.service.schema.steering import WorkerShape
+from forebay.service.schema.queues import QueueView
+from forebay.service.schema.shared import ResponseModel, moment_of
+from forebay.service.schema.steering import WorkerView
 
 # Their detail names another job, which may be of any queue.
-_NAMING: Final = (EventKind.PARENT, EventKind.REPLAYED, EventKind.UNFOLLOWED)
+_NAMES_OTHER_JOB: Final = (EventKind.PARENT_FAILED, EventKind.REPLAYED, EventKind.FOLLOW_UP_SKIPPED)
 
 
-class QueueNews(Shape, frozen=True, kw_only=True):
+class QueueChanges(ResponseModel, frozen=True, kw_only=True):
     """Queues that have changed, and the names of those that are gone; the first one has all there are."""
 
-    queues: list[QueueShape]
-    gone: list[str]
+    queues: list[QueueView]
+    removed: list[str]
     is_all: bool
 
 
-class WorkerNews(Shape, frozen=True, kw_only=True):
+class WorkerChanges(ResponseModel, frozen=True, kw_only=True):
     """All workers, since one of them has changed."""
 
-    workers: list[WorkerShape]
+    workers: list[WorkerView]
 
 
-class LineShape(Shape, frozen=True, kw_only=True):
+class AuditEventView(ResponseModel, frozen=True, kw_only=True):
     """A line of the audit log as those who look on are told it: without what was before and after."""
 
     number: int
@@ -41,26 +41,26 @@ class LineShape(Shape, frozen=True, kw_only=True):
     detail: str
 
 
-class Happening(Shape, frozen=True, kw_only=True):
+class AuditEvents(ResponseModel, frozen=True, kw_only=True):
     """New lines of the audit log, the oldest first."""
 
-    lines: list[LineShape]
+    lines: list[AuditEventView]
 
 
-class Missed(Shape, frozen=True, kw_only=True):
+class EventsMissed(ResponseModel, frozen=True, kw_only=True):
     """More has happened since this line than is told again: look for yourself."""
 
     after: int
 
 
-def happening(number: int, event: Event, *, names_others: bool) -> LineShape:
-    return LineShape(
+def audit_event_view(number: int, event: Event, *, names_others: bool) -> AuditEventView:
+    return AuditEventView(
         number=number,
         kind=event.kind.value,
-        at=moment_of(event.at),
+        at=moment_of(event.occurred_at),
         job_id=event.job_id,
         queue=event.queue,
         attempt=event.attempt,
-        actor=event.who or None,
-        detail=event.detail if names_others or event.kind not in _NAMING else "",
+        actor=event.actor_name or None,
+        detail=event.detail if names_others or event.kind not in _NAMES_OTHER_JOB else "",
     )

@@ -8,50 +8,54 @@ from msgspec.structs import replace
 
 from forebay.domain.job import Job, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.moving import Whole, waiting_state
-from forebay.domain.note import Notes
-from forebay.domain.workflow import Aftermath
-from forebay.stores.adopting import edges_as_they_stand
+from forebay.domain.moving import JobExport, waiting_state
+from forebay.domain.note import JobProgress
+from forebay.domain.workflow import DependencyEvent
+from forebay.stores.adopting import resolve_imported_edges
 from forebay.stores.memory.edges import add_edges
-from forebay.stores.memory.inserting import fresh, open_queue
-from forebay.stores.memory.order import Record
+from forebay.stores.memory.inserting import copy_metadata, get_or_create_queue
+from forebay.stores.memory.order import StoredJob
 from forebay.stores.memory.sequences import join
 from forebay.stores.memory.state import State
 
 
-def adopt(state: State, wholes: Sequence[Whole]) -> list[bool]:
-    return [_adopt(state, whole) for whole in wholes]
+def import_jobs(state: State, exports: Sequence[JobExport]) -> list[bool]:
+    return [_import_job(state, whole) for whole in exports]
 
 
-def _adopt(state: State, whole: Whole) -> bool:
-    whole.check()
-    job = whole.job
+def _import_job(state: State, export: JobExport) -> bool:
+    export.check()
+    job = export.job
     if job.id in state.jobs:
         return False
-    if whole.takes_key:
-        holder = state.unique.get((job.queue, job.unique_key or ""))
-        whole = whole if holder is None else whole.without_key(holder)
-    open_queue(state, job.queue)
+    if export.holds_unique_key:
+        holder = state.unique_keys.get((job.queue, job.unique_key or ""))
+        export = export if holder is None else export.without_unique_key(holder)
+    get_or_create_queue(state, job.queue)
     job = replace(
-        whole.job, seq=state.number("seq"), gate=None, lease_expires_at=None, metadata=fresh(job.metadata)
+        export.job,
+        seq=state.next_number("seq"),
+        lane=None,
+        lease_expires_at=None,
+        metadata=copy_metadata(job.metadata),
     )
-    _take_once(state, whole)
-    if whole.edges:
-        parents = {edge.parent: state.jobs.get(edge.parent) for edge in whole.edges}
+    _take_idempotency_key(state, export)
+    if export.edges:
+        parents = {edge.parent: state.jobs.get(edge.parent) for edge in export.edges}
         states = {parent: record.job.state for parent, record in parents.items() if record is not None}
-        add_edges(state, job.id, edges_as_they_stand(whole.edges, states).all)
+        add_edges(state, job.id, resolve_imported_edges(export.edges, states).all)
     if job.is_final:
-        state.put(Record(job, ended=state.number("ended")))
-        state.list_aftermath(job.id, Aftermath(job.state.value))
+        state.put(StoredJob(job, end_number=state.next_number("ended")))
+        state.add_to_outbox(job.id, DependencyEvent(job.state.value))
     else:
-        if whole.takes_key:
-            state.write(state.unique, (job.queue, job.unique_key or ""), job.id)
-        _wait(state, job)
-    _keep_history(state, whole)
+        if export.holds_unique_key:
+            state.write(state.unique_keys, (job.queue, job.unique_key or ""), job.id)
+        _store_waiting(state, job)
+    _save_history(state, export)
     return True
 
 
-def _wait(state: State, job: Job) -> None:
+def _store_waiting(state: State, job: Job) -> None:
     join(state, job)
     into = waiting_state(job, state.now, is_blocked=job.id in state.unmet)
     state.put_new(job)
@@ -60,20 +64,20 @@ def _wait(state: State, job: Job) -> None:
         state.put(record._replace(job=replace(record.job, state=into)))
 
 
-def _take_once(state: State, whole: Whole) -> None:
-    job, until = whole.job, whole.once_until
-    if job.once_key is None or until is None or until <= state.now:
+def _take_idempotency_key(state: State, export: JobExport) -> None:
+    job, until = export.job, export.idempotency_until
+    if job.idempotency_key is None or until is None or until <= state.now:
         return
-    _, held_until = state.once.get((job.queue, job.once_key), (None, 0))
+    _, held_until = state.idempotency_keys.get((job.queue, job.idempotency_key), (None, 0))
     if held_until <= state.now:
-        state.write(state.once, (job.queue, job.once_key), (job.id, until))
+        state.write(state.idempotency_keys, (job.queue, job.idempotency_key), (job.id, until))
 
 
-def _keep_history(state: State, whole: Whole) -> None:
-    if whole.attempts:
-        bad = tuple((attempt, attempt.worker or WorkerId("")) for attempt in whole.attempts)
-        state.write(state.attempts, whole.job.id, bad)
-    if whole.notes != Notes():
-        state.write(state.notes, whole.job.id, whole.notes)
-    for event in whole.events:
+def _save_history(state: State, export: JobExport) -> None:
+    if export.attempts:
+        bad = tuple((attempt, attempt.worker or WorkerId("")) for attempt in export.attempts)
+        state.write(state.attempts, export.job.id, bad)
+    if export.progress != JobProgress():
+        state.write(state.progress, export.job.id, export.progress)
+    for event in export.events:
         state.record(event)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from heapq import nlargest, nsmallest
 from itertools import takewhile
 
-from forebay.domain.audit_chain import START, ChainLine, Link, extend_chain
+from forebay.domain.audit_chain import START, ChainLine, ChainLink, extend_chain
 from forebay.domain.history import Event
 from forebay.stores.memory.state import State
 
 
-def chain(state: State, limit: int) -> int:
+def append_chain(state: State, limit: int) -> int:
     """Append lines to the chain. Numbers grow in the order of commits: calls change the state one by one."""
-    rest = nsmallest(limit, _unchained(state).items())
-    for line in extend_chain(_head(state), rest):
+    rest = nsmallest(limit, _find_unchained(state).items())
+    for line in extend_chain(_chain_head(state), rest):
         state.write(state.audit_chain, line.position, line)
     return len(rest)
 
@@ -21,33 +21,33 @@ def chain(state: State, limit: int) -> int:
 def prune(state: State, before: int) -> None:
     """Forget the oldest lines of the chain, up to the last one that is old: it stays as the anchor."""
     chain = state.audit_chain
-    old = list(takewhile(lambda at: chain[at].event.at <= before, sorted(chain)))
+    old = list(takewhile(lambda at: chain[at].event.occurred_at <= before, sorted(chain)))
     for position in old[:-1]:
         state.write(state.audit, chain[position].number, None)
         state.write(chain, position, None)
 
 
-def newest(state: State, limit: int, after: int | None) -> list[tuple[int, Event]]:
+def load_newest(state: State, limit: int, after: int | None) -> list[tuple[int, Event]]:
     """The audit log and the events that are no actions, newest first."""
     lines = {number: event for number, event in state.events.items() if not event.is_action} | state.audit
     numbers = [number for number in lines if after is None or number < after]
     return [(number, lines[number]) for number in nlargest(limit, numbers)]
 
 
-def chained(state: State, limit: int, after: int) -> list[ChainLine]:
+def load_chain(state: State, limit: int, after: int) -> list[ChainLine]:
     """Lines of the chain from behind a position on."""
     behind = (position for position in state.audit_chain if position > after)
     return [state.audit_chain[position] for position in nsmallest(limit, behind)]
 
 
-def unchained(state: State) -> int:
-    return len(_unchained(state))
+def count_unchained(state: State) -> int:
+    return len(_find_unchained(state))
 
 
-def _head(state: State) -> Link:
+def _chain_head(state: State) -> ChainLink:
     return state.audit_chain[max(state.audit_chain)].link if state.audit_chain else START
 
 
-def _unchained(state: State) -> dict[int, Event]:
+def _find_unchained(state: State) -> dict[int, Event]:
     last = state.audit_chain[max(state.audit_chain)].number if state.audit_chain else 0
     return {number: event for number, event in state.audit.items() if number > last}

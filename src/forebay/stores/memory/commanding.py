@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from forebay.domain.job import QueueName, WorkerId
-from forebay.domain.worker import Command, CommandKind, answer_as_kept
-from forebay.stores.commanding import commands_to, sent
+from forebay.domain.worker import Command, CommandKind, truncate_answer
+from forebay.stores.commanding import build_commands, command_event
 from forebay.stores.memory.state import State
 
 
-def send(
+def send_command(
     state: State,
     kind: CommandKind,
     workers: Sequence[WorkerId] | None,
@@ -20,32 +20,32 @@ def send(
     expires_ms: int,
     actor: str,
 ) -> list[Command]:
-    commands = commands_to(workers, _by_start(state), kind, queue, actor, state.now, expires_ms)
+    commands = build_commands(workers, _workers_by_start(state), kind, queue, actor, state.now, expires_ms)
     for command in commands:
         state.write(state.commands, command.id, command)
-        state.record(sent(command))
-        state.has_news = True
+        state.record(command_event(command))
+        state.needs_wakeup = True
     return commands
 
 
-def take(state: State, workers: Sequence[WorkerId]) -> list[Command]:
+def take_commands(state: State, workers: Sequence[WorkerId]) -> list[Command]:
     waiting = [
         command
         for command in state.commands.values()
-        if command.worker in workers and command.taken_at is None and command.expires_at > state.now
+        if command.worker in workers and command.delivered_at is None and command.expires_at > state.now
     ]
-    taken = [replace(command, taken_at=state.now) for command in waiting]
+    taken = [replace(command, delivered_at=state.now) for command in waiting]
     for command in taken:
         state.write(state.commands, command.id, command)
     return taken
 
 
-def answer(state: State, command_id: str, text: str) -> None:
+def answer_command(state: State, command_id: str, text: str) -> None:
     command = state.commands.get(command_id)
     if command is not None:
-        state.write(state.commands, command_id, replace(command, answer=answer_as_kept(text)))
+        state.write(state.commands, command_id, replace(command, response=truncate_answer(text)))
 
 
-def _by_start(state: State) -> list[WorkerId]:
+def _workers_by_start(state: State) -> list[WorkerId]:
     workers = sorted(state.workers.values(), key=lambda worker: (worker.started_at, worker.id))
     return [worker.id for worker in workers]

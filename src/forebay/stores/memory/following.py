@@ -10,50 +10,50 @@ from msgspec.structs import replace
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import WAITS, Aftermath, Edge, EdgeState
+from forebay.domain.workflow import UNMET_STATES, DependencyEvent, Edge, EdgeState
 from forebay.stores import following
-from forebay.stores.following import Entry
+from forebay.stores.following import OutboxEntry
 from forebay.stores.memory import sequences
 from forebay.stores.memory.edges import release
 from forebay.stores.memory.state import State
 from forebay.stores.memory.steering import revive_one
-from forebay.stores.reviving import Revival
+from forebay.stores.reviving import ReviveOptions
 
 
-def follow(state: State) -> int:
+def propagate(state: State) -> int:
     """Work on the list of what the ends of jobs mean for others."""
-    return following.follow(_Following(state)) if state.aftermaths else 0
+    return following.propagate(_MemoryDependencyTx(state)) if state.outbox else 0
 
 
-class _Following:
+class _MemoryDependencyTx:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def next_entry(self) -> Entry | None:
-        for number, (parent, aftermath) in self._state.aftermaths.items():
-            return Entry(number, parent, aftermath)
+    def next_entry(self) -> OutboxEntry | None:
+        for number, (parent, aftermath) in self._state.outbox.items():
+            return OutboxEntry(number, parent, aftermath)
         return None
 
-    def drop_entry(self, entry: Entry) -> None:
-        self._state.write(self._state.aftermaths, entry.number, None)
+    def drop_entry(self, entry: OutboxEntry) -> None:
+        self._state.write(self._state.outbox, entry.id, None)
 
-    def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
-        self._state.list_aftermath(parent, aftermath)
+    def add_to_outbox(self, job_id: JobId, event: DependencyEvent) -> None:
+        self._state.add_to_outbox(job_id, event)
 
     def leave_sequence(self, job_id: JobId) -> None:
         sequences.leave(self._state, job_id)
 
-    def edges_behind(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
+    def edges_from_parent(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
         state = self._state
-        edges = (state.edges[child][number] for child, number in sorted(state.behind.get(parent, {})))
+        edges = (state.edges[child][number] for child, number in sorted(state.children.get(parent, {})))
         return list(islice((edge for edge in edges if edge.state in states), limit))
 
     def set_edge(self, edge: Edge, state: EdgeState) -> None:
         # As it stands now: a child that was revived because of another edge to the same parent has reopened
         # this one too.
-        was = self._state.edges[edge.child][edge.number].state
-        self._state.write(self._state.edges[edge.child], edge.number, replace(edge, state=state))
-        change = (state in WAITS) - (was in WAITS)
+        was = self._state.edges[edge.child][edge.position].state
+        self._state.write(self._state.edges[edge.child], edge.position, replace(edge, state=state))
+        change = (state in UNMET_STATES) - (was in UNMET_STATES)
         if change:
             unmet = self._state.unmet.get(edge.child, 0) + change
             self._state.write(self._state.unmet, edge.child, unmet or None)
@@ -70,7 +70,7 @@ class _Following:
     def end_blocked(self, child: JobId, state: JobState, reason: str) -> None:
         job = self._state.jobs[child].job
         self._state.put_final(job, state, reason)
-        self._state.tell(EventKind.PARENT, job, detail=reason)
+        self._state.record_job_event(EventKind.PARENT_FAILED, job, detail=reason)
 
     def revive_ended(self, child: JobId) -> None:
-        revive_one(self._state, child, Revival(dependants=True), with_parent=True)
+        revive_one(self._state, child, ReviveOptions(dependants=True), with_parent=True)

@@ -9,84 +9,86 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from forebay.domain.gate import task_gate, why_held
-from forebay.domain.history import ERRORS_KEPT, Attempt, EventKind, cut
+from forebay.domain.gate import park_detail, task_lane
+from forebay.domain.history import MAX_STORED_ERRORS, Attempt, EventKind, truncate_error
 from forebay.domain.job import Job, JobId, PastError, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState, check_transition, is_final
-from forebay.domain.note import Note, Notes, as_kept
+from forebay.domain.note import JobProgress, ProgressUpdate, normalize_update
 from forebay.domain.outcome import AttemptError
-from forebay.domain.queue import Queue, QueueState, stagger_duty
-from forebay.domain.settlement import Ending, Settlement, is_ready_early, is_same_end
-from forebay.stores.limiting import Tally
+from forebay.domain.queue import Queue, QueueState, stagger_task_name
+from forebay.domain.settlement import OutcomeKind, Settlement, is_ready_early, is_same_end
+from forebay.stores.limiting import LimitBudget
 from forebay.stores.memory import limiting, sharing
-from forebay.stores.memory.duties import expire, promote_in
-from forebay.stores.memory.following import follow
-from forebay.stores.memory.inserting import follow_up, fresh
-from forebay.stores.memory.order import Record, is_in_time, turn
+from forebay.stores.memory.duties import expire, promote_queue
+from forebay.stores.memory.following import propagate
+from forebay.stores.memory.inserting import copy_metadata, insert_follow_up
+from forebay.stores.memory.order import StoredJob, claim_order, is_in_time
 from forebay.stores.memory.state import State, check_writable
 from forebay.stores.protocol import (
-    PROMOTED_PER_EXCHANGE,
-    Cancel,
-    Exchange,
-    Refusal,
-    Renewal,
-    Standing,
-    Want,
-    wants_left,
+    MAX_PROMOTED_PER_CALL,
+    LeaseRefusal,
+    LeaseStatus,
+    PendingCancel,
+    QueueClaim,
+    RenewResult,
+    SettleAndClaimResult,
+    remaining_claims,
 )
 
-Answer = Literal["settled", "repeated"] | Refusal
+SettleReply = Literal["settled", "repeated"] | LeaseRefusal
 
 
-def exchange(
+def settle_and_claim(
     state: State,
     worker: WorkerId,
     settlements: Sequence[Settlement],
-    wants: Sequence[Want],
+    claims: Sequence[QueueClaim],
     room: int,
     known: Sequence[Lease] | None,
-    notes: Sequence[Note],
-) -> Exchange:
+    updates: Sequence[ProgressUpdate],
+) -> SettleAndClaimResult:
     # Notes come first: a job that is settled in the same call is still running for them.
-    unnoted = tuple(_unnoted(state, worker, notes))
+    unnoted = tuple(_save_updates(state, worker, updates))
     answers = [(end, _settle(state, worker, end)) for end in settlements]
     settled = [end for end, answer in answers if answer == "settled"]
-    limits = limiting.tally(state)
+    limits = limiting.load_budget(state)
     for end in settled:
         if end.charge is not None:
             limits.charge(end.charge.scopes, end.charge.tokens)
-    jobs = _claim_all(state, worker, wants, room, limits)
-    if follow(state) and len(jobs) < room:
-        jobs += _claim_all(state, worker, wants_left(wants, jobs), room - len(jobs), limits)
+    jobs = _claim_all(state, worker, claims, room, limits)
+    if propagate(state) and len(jobs) < room:
+        jobs += _claim_all(state, worker, remaining_claims(claims, jobs), room - len(jobs), limits)
     freed = Counter(state.jobs[end.job_id].job.queue for end in settled)
     freed.subtract(job.queue for job in jobs)
-    limiting.keep(state, limits, wants, freed=freed)
-    limiting.note_waits(state, limits, wants)
-    return Exchange(
+    limiting.save_budget(state, limits, claims, released=freed)
+    limiting.record_waits(state, limits, claims)
+    return SettleAndClaimResult(
         settled=tuple(end.job_id for end in settled),
         repeated=tuple(end.job_id for end, answer in answers if answer == "repeated"),
-        refused=tuple(answer for _, answer in answers if isinstance(answer, Refusal)),
-        jobs=tuple(map(handed_out, jobs)),
-        adopted=() if known is None else _adopted(state, worker, {*known, *map(_lease, jobs)}),
-        cancels=_cancels(state, worker),
-        next_due_ms=limits.sooner(_next_due_ms(state, wants)),
-        unnoted=unnoted,
+        refused=tuple(answer for _, answer in answers if isinstance(answer, LeaseRefusal)),
+        jobs=tuple(map(copy_for_caller, jobs)),
+        recovered=() if known is None else _unknown_leases(state, worker, {*known, *map(_lease, jobs)}),
+        cancels=_pending_cancels(state, worker),
+        next_due_ms=limits.next_wait(_next_due_ms(state, claims)),
+        refused_updates=unnoted,
     )
 
 
-def renew(state: State, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> Renewal:
+def renew(state: State, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> RenewResult:
     answers = [(lease, _renew_one(state, worker, lease, lease_ms)) for lease in leases]
-    return Renewal(
+    return RenewResult(
         renewed=tuple(lease for lease, reason in answers if reason is None),
-        refused=tuple(Refusal(lease=lease, reason=reason) for lease, reason in answers if reason is not None),
-        cancels=_cancels(state, worker),
+        refused=tuple(
+            LeaseRefusal(lease=lease, reason=reason) for lease, reason in answers if reason is not None
+        ),
+        cancels=_pending_cancels(state, worker),
     )
 
 
-def standing(state: State, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+def lease_status(state: State, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
     reasons = [_refusal(state.jobs.get(lease.job_id), lease.attempt, worker) for lease in leases]
-    return [Standing.OVER if reason else Standing.HELD for reason in reasons]
+    return [LeaseStatus.OVER if reason else LeaseStatus.HELD for reason in reasons]
 
 
 def sweep(
@@ -100,55 +102,60 @@ def sweep(
     ended_by: int | None = None,
 ) -> list[Job]:
     last = state.now if ended_by is None else min(state.now, ended_by)
-    running = [record for held in state.held.values() for record in held.values()]
+    running = [record for held in state.leases.values() for record in held.values()]
     ended = [record for record in running if _lease_end(record.job) <= last and not only_dead]
     # Workers live and die with the store here, so nobody is dead before the others but those named.
     orphaned = [record for record in running if record.job.worker in dead and record.job.worker != sweeper]
     found = {
-        record.job.id: record for record in [*sorted(ended, key=_by_end), *sorted(orphaned, key=_by_end)]
+        record.job.id: record
+        for record in [*sorted(ended, key=_lease_end_key), *sorted(orphaned, key=_lease_end_key)]
     }
     return [_take_over(state, record, sweeper, lease_ms) for record in islice(found.values(), limit)]
 
 
-def handed_out(job: Job) -> Job:
+def copy_for_caller(job: Job) -> Job:
     """The job as callers get it: its metadata is theirs to change."""
-    return replace(job, metadata=fresh(job.metadata))
+    return replace(job, metadata=copy_metadata(job.metadata))
 
 
-def _unnoted(state: State, worker: WorkerId, notes: Sequence[Note]) -> Iterator[Refusal]:
-    for note in notes:
+def _save_updates(
+    state: State, worker: WorkerId, updates: Sequence[ProgressUpdate]
+) -> Iterator[LeaseRefusal]:
+    for note in updates:
         job_id, attempt = note.lease
         reason = _refusal(state.jobs.get(job_id), attempt, worker)
         if reason is None:
-            _keep(state, job_id, as_kept(note, state.now))
+            _save_progress(state, job_id, normalize_update(note, state.now))
         else:
-            yield Refusal(lease=note.lease, reason=reason)
+            yield LeaseRefusal(lease=note.lease, reason=reason)
 
 
-def _keep(state: State, job_id: JobId, news: Notes) -> None:
-    check_writable(*(step.name for step in news.steps))
-    state.write(state.notes, job_id, state.notes.get(job_id, Notes()).joined_by(news))
+def _save_progress(state: State, job_id: JobId, update: JobProgress) -> None:
+    check_writable(*(step.name for step in update.steps))
+    state.write(state.progress, job_id, state.progress.get(job_id, JobProgress()).merge(update))
 
 
-def _settle(state: State, worker: WorkerId, end: Settlement) -> Answer:
-    record = state.jobs.get(end.job_id)
-    reason = _refusal(record, end.attempt, worker)
+def _settle(state: State, worker: WorkerId, settlement: Settlement) -> SettleReply:
+    record = state.jobs.get(settlement.job_id)
+    reason = _refusal(record, settlement.attempt, worker)
     if record is not None and reason is None:
-        _end(state, record, worker, end)
+        _end_lease(state, record, worker, settlement)
         stored: list[JobId | None] = []
-        limiting.free(state, record.job)
-        for new in end.follow_ups:
-            stored.append(follow_up(state, record.job, worker, new, stored))
+        limiting.release_slots(state, record.job)
+        for new in settlement.follow_ups:
+            stored.append(insert_follow_up(state, record.job, worker, new, stored))
         return "settled"
-    if record is not None and _is_repeated(state, record.job, end, worker):
+    if record is not None and _is_repeated(state, record.job, settlement, worker):
         return "repeated"
     if record is not None:
-        detail = f"{end.ending}: {reason}"
-        state.tell(EventKind.REFUSED, record.job, actor=worker, attempt=end.attempt, detail=detail)
-    return Refusal(lease=Lease(end.job_id, end.attempt), reason=reason or "")
+        detail = f"{settlement.outcome}: {reason}"
+        state.record_job_event(
+            EventKind.REFUSED, record.job, actor=worker, attempt=settlement.attempt, detail=detail
+        )
+    return LeaseRefusal(lease=Lease(settlement.job_id, settlement.attempt), reason=reason or "")
 
 
-def _refusal(record: Record | None, attempt: int, worker: WorkerId) -> str | None:
+def _refusal(record: StoredJob | None, attempt: int, worker: WorkerId) -> str | None:
     if record is None:
         return "gone"
     if record.job.attempt != attempt:
@@ -158,61 +165,65 @@ def _refusal(record: Record | None, attempt: int, worker: WorkerId) -> str | Non
     return None if record.job.worker == worker else "other worker"
 
 
-def _is_repeated(state: State, job: Job, end: Settlement, worker: WorkerId) -> bool:
+def _is_repeated(state: State, job: Job, settlement: Settlement, worker: WorkerId) -> bool:
     """Whether this worker has already ended this very attempt, and in the same way."""
-    attempt, bad_attempts = end.attempt, state.attempts.get(job.id, ())
+    attempt, bad_attempts = settlement.attempt, state.attempts.get(job.id, ())
     # The worker that settled it, not the one that ran it: a holder whose lease was swept has ended nothing.
-    rows = [bad.ending for bad, by in bad_attempts if (bad.attempt, by) == (attempt, worker)]
+    rows = [bad.outcome for bad, by in bad_attempts if (bad.attempt, by) == (attempt, worker)]
     is_newest = (job.attempt, job.worker) == (attempt, worker) and job.state is not JobState.RUNNING
-    is_early = is_ready_early(end, job.run_at, job.started_at, job.updated_at)
+    is_early = is_ready_early(settlement, job.run_at, job.started_at, job.updated_at)
     return is_same_end(
-        end.ending, next(iter(rows), None), job.state if is_newest else None, is_early=is_early
+        settlement.outcome, next(iter(rows), None), job.state if is_newest else None, is_early=is_early
     )
 
 
-def _end(state: State, record: Record, worker: WorkerId, end: Settlement) -> None:
-    check_transition(record.job.state, end.state)
-    if end.error is not None:
-        record = _with_error(state, record, worker, end.ending, cut(end.error))
-    unstarted = end.unstarted or record.job.unstarted
-    job = replace(record.job, failures=end.failures, crashes=end.crashes, unstarted=unstarted)
-    if is_final(end.state):
-        reason = "cancelled" if end.state is JobState.CANCELLED and end.reason is None else end.reason
-        state.put_final(job, end.state, reason, end.result)
+def _end_lease(state: State, record: StoredJob, worker: WorkerId, settlement: Settlement) -> None:
+    check_transition(record.job.state, settlement.state)
+    if settlement.error is not None:
+        record = _record_error(state, record, worker, settlement.outcome, truncate_error(settlement.error))
+    unstarted = settlement.unstarted or record.job.unstarted
+    job = replace(record.job, failures=settlement.failures, crashes=settlement.crashes, unstarted=unstarted)
+    if is_final(settlement.state):
+        reason = (
+            "cancelled"
+            if settlement.state is JobState.CANCELLED and settlement.reason is None
+            else settlement.reason
+        )
+        state.put_final(job, settlement.state, reason, settlement.result)
     elif job.cancel_reason is not None:
         state.put_final(job, JobState.CANCELLED, job.cancel_reason)
     else:
-        _put_back(state, job, end)
+        _return_to_queue(state, job, settlement)
 
 
-def _put_back(state: State, job: Job, end: Settlement) -> None:
-    delay = 0 if end.state is JobState.PENDING else end.delay_ms
+def _return_to_queue(state: State, job: Job, settlement: Settlement) -> None:
+    delay = 0 if settlement.state is JobState.PENDING else settlement.delay_ms
     job = replace(
         job,
-        state=end.state,
+        state=settlement.state,
         run_at=state.now + delay,
-        gate=end.gate,
+        lane=settlement.lane,
         lease_expires_at=None,
         updated_at=state.now,
     )
-    if end.gate is not None:
-        detail = why_held(end.gate, end.reason)
-        state.tell(EventKind.HELD, job, actor=job.worker, attempt=job.attempt, detail=detail)
-    if end.state is JobState.PENDING:
+    if settlement.lane is not None:
+        detail = park_detail(settlement.lane, settlement.reason)
+        state.record_job_event(EventKind.PARKED, job, actor=job.worker, attempt=job.attempt, detail=detail)
+    if settlement.state is JobState.PENDING:
         state.put_pending(job)
     else:
-        state.put(Record(job))
+        state.put(StoredJob(job))
 
 
-def _with_error(
-    state: State, record: Record, worker: WorkerId, ending: Ending, error: AttemptError
-) -> Record:
+def _record_error(
+    state: State, record: StoredJob, worker: WorkerId, outcome: OutcomeKind, error: AttemptError
+) -> StoredJob:
     job = record.job
     check_writable(error.type, error.message, error.traceback)
     bad = Attempt(
         job_id=job.id,
         attempt=job.attempt,
-        ending=ending,
+        outcome=outcome,
         worker=record.swept_from or worker,
         started_at=job.started_at,
         ended_at=state.now,
@@ -226,81 +237,83 @@ def _with_error(
         message=error.message,
         traceback=error.traceback,
     )
-    return record._replace(job=replace(job, errors=(*job.errors, past)[-ERRORS_KEPT:]))
+    return record._replace(job=replace(job, errors=(*job.errors, past)[-MAX_STORED_ERRORS:]))
 
 
-def _claim_all(state: State, worker: WorkerId, wants: Sequence[Want], room: int, limits: Tally) -> list[Job]:
+def _claim_all(
+    state: State, worker: WorkerId, claims: Sequence[QueueClaim], room: int, budget: LimitBudget
+) -> list[Job]:
     jobs: list[Job] = []
-    if wants:
-        expire(state, PROMOTED_PER_EXCHANGE)
-    for want in wants:
-        promote_in(state, want.queue, PROMOTED_PER_EXCHANGE)
+    if claims:
+        expire(state, MAX_PROMOTED_PER_CALL)
+    for want in claims:
+        promote_queue(state, want.queue, MAX_PROMOTED_PER_CALL)
         # Even for a queue that gives nothing: a gate that stays due would have us asked again at once.
-        limiting.bring_back(state, want.queue, limits)
-        most = limits.room(want.queue, min(want.most, room - len(jobs)))
-        taken = _claim(state, worker, want, most, limits)
-        limits.took(want.queue, len(taken), most)
+        limiting.unpark_due(state, want.queue, budget)
+        most = budget.room(want.queue, min(want.limit, room - len(jobs)))
+        taken = _claim(state, worker, want, most, budget)
+        budget.record_started(want.queue, len(taken), most)
         jobs += taken
     return jobs
 
 
-def _claim(state: State, worker: WorkerId, want: Want, most: int, limits: Tally) -> list[Job]:
-    queue = state.queues.get(want.queue)
+def _claim(state: State, worker: WorkerId, request: QueueClaim, limit: int, budget: LimitBudget) -> list[Job]:
+    queue = state.queues.get(request.queue)
     if queue is None or queue.state not in (QueueState.ACTIVE, QueueState.DRAINING):
         return []
     jobs: list[Job] = []
-    gates = [None, *filter(want.passes, state.gates_of(queue.name))]
+    gates = [None, *filter(request.accepts_lane, state.lanes_of(queue.name))]
     held = 0
     while (
-        len(jobs) < most
-        and (record := _next(state, queue, [*gates, *sharing.turn(state, queue)])) is not None
+        len(jobs) < limit
+        and (record := _pick_next(state, queue, [*gates, *sharing.next_lanes(state, queue)])) is not None
     ):
         task = record.job.task
-        scopes = limits.scopes_for(task, record.job.limit_keys)
-        is_strange = not want.passes(task_gate(task))
-        full = None if is_strange else limits.full_among(scopes)
+        scopes = budget.scopes_for(task, record.job.limit_keys)
+        is_strange = not request.accepts_lane(task_lane(task))
+        full = None if is_strange else budget.first_full_scope(scopes)
         if not is_strange and full is None:
-            job = _start(state, record, worker, want.lease_ms)
-            sharing.took(state, queue, record.job.gate)
-            limits.start(scopes, _lease_end(job), job.cost)
+            job = _start(state, record, worker, request.lease_ms)
+            sharing.record_claimed(state, queue, record.job.lane)
+            budget.start(scopes, _lease_end(job), job.cost)
             jobs.append(job)
-            if limits.is_spent(job.queue, len(jobs)):
+            if budget.is_rate_exhausted(job.queue, len(jobs)):
                 break
-        elif held == want.most_held:
-            limits.wait(0)  # enough for now; the next call goes on
+        elif held == request.max_parked:
+            budget.add_wait(0)  # enough for now; the next call goes on
             break
         elif full is not None:
             held += 1
-            limiting.put_aside(state, record, full, limits)
+            limiting.park(state, record, full, budget)
         else:
             held += 1
-            _hold(state, record, task_gate(task), worker)
-    most = want.largest_payload
-    return [job if len(job.payload) <= most else replace(job, payload=b"") for job in jobs]
+            _park(state, record, task_lane(task), worker)
+    limit = request.largest_payload
+    return [job if len(job.payload) <= limit else replace(job, payload=b"") for job in jobs]
 
 
-def _hold(state: State, record: Record, gate: str, worker: WorkerId) -> None:
-    job = replace(record.job, gate=gate, updated_at=state.now)
+def _park(state: State, record: StoredJob, lane: str, worker: WorkerId) -> None:
+    job = replace(record.job, lane=lane, updated_at=state.now)
     state.put(record._replace(job=job))
-    state.tell(EventKind.HELD, job, actor=worker, detail=gate)
+    state.record_job_event(EventKind.PARKED, job, actor=worker, detail=lane)
 
 
-def _next(state: State, queue: Queue, gates: Sequence[str | None]) -> Record | None:
-    classes = [state.ready_in(queue.name, capped, gate) for gate in gates for capped in (False, True)]
+def _pick_next(state: State, queue: Queue, lanes: Sequence[str | None]) -> StoredJob | None:
+    classes = [state.ready_heap(queue.name, capped, gate) for gate in lanes for capped in (False, True)]
     heads = [order.first(lambda record: is_in_time(record.job, state.now)) for order in classes]
     scoring = queue.settings.scoring
     return min(
         (head for head in heads if head is not None),
-        key=lambda head: turn(scoring, head.job, state.now),
+        key=lambda head: claim_order(scoring, head.job, state.now),
         default=None,
     )
 
 
-def _start(state: State, record: Record, worker: WorkerId, lease_ms: int | None) -> Job:
+def _start(state: State, record: StoredJob, worker: WorkerId, lease_ms: int | None) -> Job:
     job = replace(
         record.job,
         state=JobState.RUNNING,
-        gate=None,
+        lane=None,
         attempt=record.job.attempt + 1,
         worker=worker,
         started_at=state.now,
@@ -308,13 +321,13 @@ def _start(state: State, record: Record, worker: WorkerId, lease_ms: int | None)
         lease_expires_at=state.now + _lease_ms(state, record.job, lease_ms),
     )
     if job.unique_until is UniqueUntil.STARTED:
-        state.free_unique(job)
-    state.put(Record(job, rescore_at=record.rescore_at))
+        state.release_unique_key(job)
+    state.put(StoredJob(job, rescore_at=record.rescore_at))
     return job
 
 
-def _lease_ms(state: State, job: Job, wanted: int | None) -> int:
-    return wanted or job.lease_ms or state.queues[job.queue].settings.lease_ms
+def _lease_ms(state: State, job: Job, requested_ms: int | None) -> int:
+    return requested_ms or job.lease_ms or state.queues[job.queue].settings.lease_ms
 
 
 def _renew_one(state: State, worker: WorkerId, lease: Lease, lease_ms: int | None) -> str | None:
@@ -331,19 +344,19 @@ def _renew_one(state: State, worker: WorkerId, lease: Lease, lease_ms: int | Non
     return None
 
 
-def _take_over(state: State, record: Record, sweeper: WorkerId, lease_ms: int) -> Job:
+def _take_over(state: State, record: StoredJob, sweeper: WorkerId, lease_ms: int) -> Job:
     old = record.job
     job = replace(old, worker=sweeper, lease_expires_at=state.now + lease_ms, updated_at=state.now)
     state.put(record._replace(job=job, swept_from=record.swept_from or old.worker))
-    state.tell(EventKind.SWEPT, job, actor=sweeper, attempt=job.attempt, detail=old.worker or "")
-    return handed_out(job)
+    state.record_job_event(EventKind.SWEPT, job, actor=sweeper, attempt=job.attempt, detail=old.worker or "")
+    return copy_for_caller(job)
 
 
 def _lease_end(job: Job) -> int:
     return job.lease_expires_at or 0
 
 
-def _by_end(record: Record) -> tuple[int, int]:
+def _lease_end_key(record: StoredJob) -> tuple[int, int]:
     return _lease_end(record.job), record.job.seq
 
 
@@ -351,25 +364,27 @@ def _lease(job: Job) -> Lease:
     return Lease(job.id, job.attempt)
 
 
-def _held(state: State, worker: WorkerId) -> list[Job]:
-    held = state.held.get(worker, {})
+def _jobs_of_worker(state: State, worker: WorkerId) -> list[Job]:
+    held = state.leases.get(worker, {})
     return [held[job_id].job for job_id in sorted(held)]
 
 
-def _cancels(state: State, worker: WorkerId) -> tuple[Cancel, ...]:
+def _pending_cancels(state: State, worker: WorkerId) -> tuple[PendingCancel, ...]:
     return tuple(
-        Cancel(job.id, job.cancel_reason) for job in _held(state, worker) if job.cancel_reason is not None
+        PendingCancel(job.id, job.cancel_reason)
+        for job in _jobs_of_worker(state, worker)
+        if job.cancel_reason is not None
     )
 
 
-def _adopted(state: State, worker: WorkerId, known: set[Lease]) -> tuple[Job, ...]:
-    return tuple(handed_out(job) for job in _held(state, worker) if _lease(job) not in known)
+def _unknown_leases(state: State, worker: WorkerId, known: set[Lease]) -> tuple[Job, ...]:
+    return tuple(copy_for_caller(job) for job in _jobs_of_worker(state, worker) if _lease(job) not in known)
 
 
-def _next_due_ms(state: State, wants: Sequence[Want]) -> int | None:
-    heads = [(want.queue, state.due_in(want.queue).first()) for want in wants]
+def _next_due_ms(state: State, claims: Sequence[QueueClaim]) -> int | None:
+    heads = [(want.queue, state.delayed_heap(want.queue).first()) for want in claims]
     times = [
-        max(head.job.run_at, state.duties.get(stagger_duty(queue), 0))
+        max(head.job.run_at, state.maintenance.get(stagger_task_name(queue), 0))
         for queue, head in heads
         if head is not None
     ]

@@ -7,44 +7,46 @@ from itertools import groupby
 
 from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.metrics import MetricPage, MetricRow, Stock
-from forebay.stores.measuring import stock_of
+from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot
+from forebay.stores.measuring import snapshots_of
 from forebay.stores.memory.state import State
 
 
-def record(state: State, rows: Sequence[MetricRow], instead_of: Sequence[MetricRow]) -> None:
+def record_rows(state: State, rows: Sequence[MetricRow], instead_of: Sequence[MetricRow]) -> None:
     for row in rows:
-        state.write(state.measured.rows, _key(row), row)
+        state.write(state.metrics.rows, _row_key(row), row)
     for row in instead_of:
-        state.write(state.measured.rows, _key(row), None)
+        state.write(state.metrics.rows, _row_key(row), None)
 
 
-def page(state: State, tier: int, since: int, before: int, limit: int) -> MetricPage:
-    fitting = sorted(key for key in state.measured.rows if key[0] == tier and since <= key[1] < before)
+def load_page(state: State, resolution_ms: int, since: int, before: int, limit: int) -> MetricPage:
+    fitting = sorted(
+        key for key in state.metrics.rows if key[0] == resolution_ms and since <= key[1] < before
+    )
     found: list[MetricRow] = []
     for _, of_start in groupby(fitting, key=lambda key: key[1]):
         if len(found) >= limit:
             break
-        found += [state.measured.rows[key] for key in of_start]
-    return MetricPage(found, found[-1].start + tier if len(found) >= limit else None)
+        found += [state.metrics.rows[key] for key in of_start]
+    return MetricPage(found, found[-1].starts_at + resolution_ms if len(found) >= limit else None)
 
 
-def last(state: State, tier: int) -> int | None:
-    return max((start for of, start, _, _ in state.measured.rows if of == tier), default=None)
+def load_last_start(state: State, resolution_ms: int) -> int | None:
+    return max((start for of, start, _, _ in state.metrics.rows if of == resolution_ms), default=None)
 
 
-def forget(state: State, tier: int, before: int, limit: int) -> int:
-    old = page(state, tier, 0, before, limit).rows
-    record(state, (), old)
+def prune_rows(state: State, resolution_ms: int, before: int, limit: int) -> int:
+    old = load_page(state, resolution_ms, 0, before, limit).rows
+    record_rows(state, (), old)
     return len(old)
 
 
-def stock(state: State) -> dict[QueueName, Stock]:
+def snapshot_queues(state: State) -> dict[QueueName, QueueSnapshot]:
     counted: dict[tuple[str, str], int] = {
         (name, each.value): state.count(name, each) for name in state.queues for each in JobState
     }
-    return stock_of(state.now, counted, state.measured.removed)
+    return snapshots_of(state.now, counted, state.metrics.removed_counts)
 
 
-def _key(row: MetricRow) -> tuple[int, int, str, str]:
-    return row.tier, row.start, row.queue, row.worker
+def _row_key(row: MetricRow) -> tuple[int, int, str, str]:
+    return row.resolution_ms, row.starts_at, row.queue, row.worker

@@ -7,50 +7,50 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from forebay.domain.job import Job, JobId, WorkerId
-from forebay.domain.rank import Place, Scoring, lead
+from forebay.domain.rank import QueueRank, Scoring, effective_priority
 
 _SLACK: Final = 64
 
 
-class Record(NamedTuple):
+class StoredJob(NamedTuple):
     """A job with what only the engine knows of it: whom its lease was swept from, and as the how manieth
     job it ended."""
 
     job: Job
     rescore_at: int | None = None
     swept_from: WorkerId | None = None
-    ended: int = 0
+    end_number: int = 0
 
 
-Key = Callable[[Record], int | None]
+HeapKey = Callable[[StoredJob], int | None]
 
 
-class Order:
+class JobHeap:
     """A heap by (key, seq). Nobody takes entries out: one whose job has another key by now, or none, is
     dropped when it is met, so a change of a job costs O(log n) and undoing it needs no care."""
 
-    def __init__(self, jobs: Mapping[JobId, Record], key: Key) -> None:
+    def __init__(self, jobs: Mapping[JobId, StoredJob], key: HeapKey) -> None:
         self._jobs = jobs
         self._key = key
         self._heap: list[tuple[int, int, JobId]] = []
 
-    def add(self, record: Record, old: Record | None) -> None:
+    def add(self, record: StoredJob, old: StoredJob | None) -> None:
         """Take note of a job that has changed; `old` is what it was."""
-        entry = self._entry(record)
-        if entry is None or (old is not None and self._entry(old) == entry):
+        entry = self._build_entry(record)
+        if entry is None or (old is not None and self._build_entry(old) == entry):
             return
         heappush(self._heap, entry)
         # Entries far from the head are met late or never; this keeps them in proportion.
         if len(self._heap) > 2 * len(self._jobs) + _SLACK:
-            self._heap = [one for one in set(self._heap) if self._met(one) is not None]
+            self._heap = [one for one in set(self._heap) if self._find_current(one) is not None]
             heapify(self._heap)
 
-    def first(self, fits: Callable[[Record], bool] = lambda _: True) -> Record | None:
+    def first(self, fits: Callable[[StoredJob], bool] = lambda _: True) -> StoredJob | None:
         """The lowest that fits. It stays, and so do those passed over."""
         passed = []
         found = None
         while self._heap and found is None:
-            record = self._met(self._heap[0])
+            record = self._find_current(self._heap[0])
             if record is not None and fits(record):
                 found = record
             elif record is not None:
@@ -61,23 +61,23 @@ class Order:
             heappush(self._heap, entry)
         return found
 
-    def missing(self, records: Iterable[Record]) -> list[Record]:
+    def find_missing(self, records: Iterable[StoredJob]) -> list[StoredJob]:
         """Which of these belong here and are not here."""
         known = {None, *self._heap}
-        return [record for record in records if self._entry(record) not in known]
+        return [record for record in records if self._build_entry(record) not in known]
 
-    def _entry(self, record: Record) -> tuple[int, int, JobId] | None:
+    def _build_entry(self, record: StoredJob) -> tuple[int, int, JobId] | None:
         key = self._key(record)
         return None if key is None else (key, record.job.seq, record.job.id)
 
-    def _met(self, entry: tuple[int, int, JobId]) -> Record | None:
+    def _find_current(self, entry: tuple[int, int, JobId]) -> StoredJob | None:
         record = self._jobs.get(entry[2])
-        return record if record is not None and self._entry(record) == entry else None
+        return record if record is not None and self._build_entry(record) == entry else None
 
 
-def turn(scoring: Scoring, job: Job, now: int) -> tuple[int, int]:
+def claim_order(scoring: Scoring, job: Job, now: int) -> tuple[int, int]:
     """When a pending job's turn comes compared with others of its queue: lowest first."""
-    return -lead(scoring, Place(job.capped, job.rank, None), now), job.seq
+    return -effective_priority(scoring, QueueRank(job.age_capped, job.rank, None), now), job.seq
 
 
 def is_in_time(job: Job, now: int) -> bool:

@@ -16,64 +16,64 @@ from forebay.domain.document import Document
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.limits import Limit, Usage
+from forebay.domain.limits import Limit, LimitUsage
 from forebay.domain.metrics import MetricPage
-from forebay.domain.note import Notes
-from forebay.domain.pressure import Pace
+from forebay.domain.note import JobProgress
+from forebay.domain.pressure import Throughput
 from forebay.domain.query import (
     EXACT_UP_TO,
-    Archived,
+    ArchiveEntry,
     Counts,
-    Fate,
-    Health,
-    HeldJobs,
     JobQuery,
+    JobStateInfo,
+    LaneCount,
     Page,
     Position,
-    Vitals,
+    ServerUsage,
+    StoreHealth,
     check_limit,
-    fate_of,
     page_end,
+    state_info_of,
 )
 from forebay.domain.queue import Queue, QueueState
-from forebay.domain.schedule import Firing, Schedule
+from forebay.domain.schedule import Schedule, ScheduleRun
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge, by_parent
 from forebay.errors import StoreError
-from forebay.stores.matching import fits, summary_of
-from forebay.stores.measuring import ROWS_AT_ONCE
+from forebay.stores.matching import matches, summary_of
+from forebay.stores.measuring import MAX_ROWS
 from forebay.stores.memory import audit_log, measuring
-from forebay.stores.memory.checking import problems
-from forebay.stores.memory.inserting import pace
-from forebay.stores.memory.leasing import handed_out
-from forebay.stores.memory.limiting import usages
-from forebay.stores.memory.order import is_in_time, turn
+from forebay.stores.memory.checking import find_problems
+from forebay.stores.memory.inserting import load_throughput
+from forebay.stores.memory.leasing import copy_for_caller
+from forebay.stores.memory.limiting import limit_usages
+from forebay.stores.memory.order import claim_order, is_in_time
 from forebay.stores.memory.state import State
-from forebay.stores.moving import GathersWholes
+from forebay.stores.moving import JobExportMixin
 
 _NO_PAYLOAD: Final[dict[str, Any]] = {"payload": b"", "result": None, "errors": ()}
 
 
-class MemoryReader(GathersWholes):
-    def __init__(self, looking: Callable[[], AbstractContextManager[State]]) -> None:
-        self._open = looking
+class MemoryReader(JobExportMixin):
+    def __init__(self, open_state: Callable[[], AbstractContextManager[State]]) -> None:
+        self._open_state = open_state
         self._closed = False
 
     def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             found = [state.jobs.get(job_id) for job_id in ids]
-        jobs = [None if record is None else handed_out(record.job) for record in found]
+        jobs = [None if record is None else copy_for_caller(record.job) for record in found]
         return jobs if with_payload else [job and replace(job, **_NO_PAYLOAD) for job in jobs]
 
-    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
-        return [None if job is None else fate_of(job) for job in self.jobs(ids)]
+    def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
+        return [None if job is None else state_info_of(job) for job in self.jobs(ids)]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             jobs = [record.job for record in state.jobs.values()]
         below = inf if after is None else page_end(after)
-        fitting = (job for job in jobs if job.seq < below and fits(query, job))
+        fitting = (job for job in jobs if job.seq < below and matches(query, job))
         # One more than asked for tells whether there is a next page.
         found = nlargest(limit + 1, fitting, key=lambda job: job.seq)
         page = found[:limit]
@@ -82,71 +82,73 @@ class MemoryReader(GathersWholes):
         )
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             names = queues or sorted(state.queues)
             return {name: Counts(**{each: state.count(name, each) for each in JobState}) for name in names}
 
     def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
         check_limit(limit)
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             if queue not in state.queues:
                 return []
             scoring, now = state.queues[queue].settings.scoring, state.now
-            jobs = [job for job in _ready(state, queue) if is_in_time(job, now)]
-        return [summary_of(job) for job in nsmallest(limit, jobs, key=lambda job: turn(scoring, job, now))]
+            jobs = [job for job in _ready_jobs(state, queue) if is_in_time(job, now)]
+        return [
+            summary_of(job) for job in nsmallest(limit, jobs, key=lambda job: claim_order(scoring, job, now))
+        ]
 
-    def held(self) -> list[HeldJobs]:
-        with self._looking() as state:
+    def lanes(self) -> list[LaneCount]:
+        with self._open_snapshot() as state:
             pending = [record.job for record in state.jobs.values() if record.job.state is JobState.PENDING]
-        found = Counter((job.queue, job.gate) for job in pending if job.gate is not None)
-        return [HeldJobs(queue=queue, gate=gate, jobs=jobs) for (queue, gate), jobs in sorted(found.items())]
+        found = Counter((job.queue, job.lane) for job in pending if job.lane is not None)
+        return [LaneCount(queue=queue, lane=gate, jobs=jobs) for (queue, gate), jobs in sorted(found.items())]
 
     def position(self, job_id: JobId) -> Position | None:
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             record = state.jobs.get(job_id)
-            if record is None or record.job.state is not JobState.PENDING or record.job.gate is not None:
+            if record is None or record.job.state is not JobState.PENDING or record.job.lane is not None:
                 return None
             job, scoring, now = record.job, state.queues[record.job.queue].settings.scoring, state.now
-            ready = _ready(state, job.queue)
-            wait_ms = pace(state, job.queue).wait_ms
-        mine = turn(scoring, job, now)
-        ahead = sum(turn(scoring, other, now) < mine for other in ready)
+            ready = _ready_jobs(state, job.queue)
+            wait_ms = load_throughput(state, job.queue).wait_ms
+        mine = claim_order(scoring, job, now)
+        ahead = sum(claim_order(scoring, other, now) < mine for other in ready)
         is_exact = ahead <= EXACT_UP_TO
-        ahead = ahead if is_exact else _estimate(job, ready)
+        ahead = ahead if is_exact else _estimate_ahead(job, ready)
         return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait_ms(ahead))
 
-    def paces(self, queues: Sequence[QueueName]) -> dict[QueueName, Pace]:
-        with self._looking() as state:
-            return {queue: pace(state, queue) for queue in queues}
+    def throughputs(self, queues: Sequence[QueueName]) -> dict[QueueName, Throughput]:
+        with self._open_snapshot() as state:
+            return {queue: load_throughput(state, queue) for queue in queues}
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             queues = [state.queues[name] for name in sorted(state.queues)]
         if names:
             return [queue for queue in queues if queue.name in names]
         return [queue for queue in queues if queue.state is not QueueState.DROPPED]
 
     def limits(self) -> list[Limit]:
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             return [state.limits[scope].limit for scope in sorted(state.limits)]
 
-    def usages(self) -> list[Usage]:
-        with self._looking() as state:
-            return usages(state)
+    def limit_usages(self) -> list[LimitUsage]:
+        with self._open_snapshot() as state:
+            return limit_usages(state)
 
     def schedules(
         self, names: Sequence[str] | None = None, *, limit: int = 1_000, after: str | None = None
     ) -> list[Schedule]:
         check_limit(limit)
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             wanted = state.schedules if names is None else set(names)
             found = [name for name in state.schedules if name in wanted and (after is None or name > after)]
             return [state.schedules[name] for name in sorted(found)[:limit]]
 
-    def firings(self, name: str, *, limit: int = 100) -> list[Firing]:
+    def schedule_runs(self, name: str, *, limit: int = 100) -> list[ScheduleRun]:
         check_limit(limit)
-        with self._looking() as state:
-            return list(state.firings.get(name, ())[::-1][:limit])
+        with self._open_snapshot() as state:
+            return list(state.schedule_runs.get(name, ())[::-1][:limit])
 
     def documents(
         self,
@@ -157,28 +159,28 @@ class MemoryReader(GathersWholes):
         after: str | None = None,
     ) -> list[Document]:
         check_limit(limit)
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             every = sorted(name for of, name in state.documents if of == kind)
             wanted = every if names is None else [name for name in every if name in names]
             later = [name for name in wanted if after is None or name > after]
             return [state.documents[kind, name] for name in later[:limit]]
 
     def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             named = state.workers if ids is None else dict.fromkeys(ids)
             workers = [state.workers[worker] for worker in named if worker in state.workers]
         return sorted(workers, key=lambda worker: (worker.started_at, worker.id))
 
     def commands(self, ids: Sequence[str]) -> list[Command | None]:
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             return [state.commands.get(command_id) for command_id in ids]
 
     def parents(self, ids: Sequence[JobId]) -> list[Edge]:
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             return [edge for child in ids for _, edge in sorted(state.edges.get(child, {}).items())]
 
     def first_in_sequence(self, name: str) -> JobId | None:
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             turns = state.sequences.get(name)
             return turns[min(turns)] if turns else None
 
@@ -186,51 +188,55 @@ class MemoryReader(GathersWholes):
         self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
     ) -> list[Edge]:
         check_limit(limit)
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             found = [
-                state.edges[child][number] for parent in ids for child, number in state.behind.get(parent, {})
+                state.edges[child][number]
+                for parent in ids
+                for child, number in state.children.get(parent, {})
             ]
         rest = [edge for edge in found if after is None or by_parent(edge) > by_parent(after)]
         return nsmallest(limit, rest, key=by_parent)
 
-    def notes(self, job_id: JobId) -> Notes:
-        with self._looking() as state:
-            return state.notes.get(job_id, Notes())
+    def progress(self, job_id: JobId) -> JobProgress:
+        with self._open_snapshot() as state:
+            return state.progress.get(job_id, JobProgress())
 
     def history(self, job_id: JobId) -> Timeline | None:
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             record = state.jobs.get(job_id)
             if record is None:
                 return None
             return Timeline(
-                job=handed_out(record.job),
+                job=copy_for_caller(record.job),
                 attempts=tuple(bad for bad, _ in state.attempts.get(job_id, ())),
-                events=tuple(state.events[number] for number in state.events_of.get(job_id, ())),
-                notes=state.notes.get(job_id, Notes()),
+                events=tuple(state.events[number] for number in state.job_events.get(job_id, ())),
+                progress=state.progress.get(job_id, JobProgress()),
             )
 
-    def _once_until(self, job: Job) -> int | None:
-        with self._looking() as state:
-            holder, until = state.once.get((job.queue, job.once_key or ""), (None, 0))
+    def _idempotency_until(self, job: Job) -> int | None:
+        with self._open_snapshot() as state:
+            holder, until = state.idempotency_keys.get((job.queue, job.idempotency_key or ""), (None, 0))
         return until if holder == job.id else None
 
     def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
         check_limit(limit)
-        with self._looking() as state:
-            return audit_log.newest(state, limit, after)
+        with self._open_snapshot() as state:
+            return audit_log.load_newest(state, limit, after)
 
     def audit_chain(self, *, limit: int = 100, after: int = 0) -> list[ChainLine]:
         check_limit(limit)
-        with self._looking() as state:
-            return audit_log.chained(state, limit, after)
+        with self._open_snapshot() as state:
+            return audit_log.load_chain(state, limit, after)
 
-    def unchained(self) -> int:
-        with self._looking() as state:
-            return audit_log.unchained(state)
+    def count_unchained(self) -> int:
+        with self._open_snapshot() as state:
+            return audit_log.count_unchained(state)
 
-    def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
+    def archive(
+        self, *, day: str | None = None, task: str | None = None, limit: int = 100
+    ) -> list[ArchiveEntry]:
         check_limit(limit)
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             lines = list(state.archive.items())
         fitting = [
             (line.finished_at, number, line)
@@ -239,40 +245,40 @@ class MemoryReader(GathersWholes):
         ]
         return [line for *_, line in nlargest(limit, fitting, key=lambda it: it[:2])]
 
-    def metrics(self, tier: int, since: int, before: int, *, limit: int = ROWS_AT_ONCE) -> MetricPage:
-        with self._looking() as state:
-            return measuring.page(state, tier, since, before, limit)
+    def metrics(self, resolution_ms: int, since: int, before: int, *, limit: int = MAX_ROWS) -> MetricPage:
+        with self._open_snapshot() as state:
+            return measuring.load_page(state, resolution_ms, since, before, limit)
 
-    def last_metrics(self, tier: int) -> int | None:
-        with self._looking() as state:
-            return measuring.last(state, tier)
+    def last_metrics(self, resolution_ms: int) -> int | None:
+        with self._open_snapshot() as state:
+            return measuring.load_last_start(state, resolution_ms)
 
     def now(self) -> int:
-        with self._looking() as state:
+        with self._open_snapshot() as state:
             return state.now
 
-    def vitals(self) -> Vitals:
-        return Vitals()
+    def server_usage(self) -> ServerUsage:
+        return ServerUsage()
 
-    def health(self) -> Health:
-        with self._looking() as state:
-            return Health(engine="memory", schema=1, problems=tuple(problems(state)))
+    def health(self) -> StoreHealth:
+        with self._open_snapshot() as state:
+            return StoreHealth(engine="memory", schema=1, problems=tuple(find_problems(state)))
 
     def close(self) -> None:
         self._closed = True
 
-    def _looking(self) -> AbstractContextManager[State]:
+    def _open_snapshot(self) -> AbstractContextManager[State]:
         if self._closed:
             raise StoreError("this handle is closed")
-        return self._open()
+        return self._open_state()
 
 
-def _ready(state: State, queue: QueueName) -> list[Job]:
-    pending = state.among(queue, [JobState.PENDING])
-    return [record.job for record in pending if record.job.gate is None]
+def _ready_jobs(state: State, queue: QueueName) -> list[Job]:
+    pending = state.jobs_in_states(queue, [JobState.PENDING])
+    return [record.job for record in pending if record.job.lane is None]
 
 
-def _estimate(job: Job, ready: list[Job]) -> int:
-    ranks = [other.rank for other in ready if other.capped is job.capped]
+def _estimate_ahead(job: Job, ready: list[Job]) -> int:
+    ranks = [other.rank for other in ready if other.age_capped is job.age_capped]
     span = max(ranks) - min(ranks)
     return len(ready) * (job.rank - min(ranks)) // span if span else len(ready)

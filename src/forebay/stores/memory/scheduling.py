@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from forebay.domain.changes import schedule_changes
-from forebay.domain.firing import Move
+from forebay.domain.firing import ScheduleAdvance
 from forebay.domain.history import Changes, Event, EventKind
-from forebay.domain.schedule import FIRINGS_KEPT, Schedule
+from forebay.domain.schedule import MAX_STORED_RUNS, Schedule
 from forebay.stores.memory.inserting import insert
 from forebay.stores.memory.state import State
-from forebay.stores.scheduling import DueSchedules, Fired, landed, may_fire
+from forebay.stores.scheduling import DueSchedules, FireResult, apply_advance, may_fire
 
 
 def save(state: State, schedule: Schedule, actor: str) -> bool:
@@ -22,8 +22,8 @@ def save(state: State, schedule: Schedule, actor: str) -> bool:
     created_at = known.created_at if known else state.now
     saved = replace(schedule, revision=schedule.revision + 1, created_at=created_at, updated_at=state.now)
     state.write(state.schedules, schedule.name, saved)
-    _tell(state, f"saved {schedule.name}", actor, schedule_changes(known, saved))
-    state.has_news = True
+    _record_event(state, f"saved {schedule.name}", actor, schedule_changes(known, saved))
+    state.needs_wakeup = True
     return True
 
 
@@ -31,13 +31,13 @@ def drop(state: State, name: str, actor: str) -> bool:
     known = state.schedules.get(name)
     if known is None:
         return False
-    _forget(state, name)
-    _tell(state, f"removed {name}", actor, schedule_changes(known, None))
+    _remove(state, name)
+    _record_event(state, f"removed {name}", actor, schedule_changes(known, None))
     return True
 
 
-def due(state: State, limit: int) -> DueSchedules:
-    waiting = [(one.due_at, one.name) for one in state.schedules.values() if one.due_at is not None]
+def load_due(state: State, limit: int) -> DueSchedules:
+    waiting = [(one.check_at, one.name) for one in state.schedules.values() if one.check_at is not None]
     found = sorted(waiting)
     names = [name for due_at, name in found if due_at <= state.now]
     later = next((due_at - state.now for due_at, _ in found if due_at > state.now), None)
@@ -45,29 +45,29 @@ def due(state: State, limit: int) -> DueSchedules:
     return DueSchedules(now=state.now, schedules=schedules, next_due_ms=later)
 
 
-def fire(state: State, moves: Sequence[Move]) -> list[Fired]:
-    return [_fire_one(state, move) for move in moves]
+def fire_schedules(state: State, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
+    return [_fire_one(state, move) for move in advances]
 
 
-def _fire_one(state: State, move: Move) -> Fired:
-    schedule = state.schedules.get(move.name)
-    if schedule is None or not may_fire(schedule, move, state.now):
-        return Fired(name=move.name, done=False)
-    receipts = insert(state, [run.job for run in move.runs], "return", atomic=False, create_queues=True)
-    landing = landed(schedule, move, receipts, state.now)
+def _fire_one(state: State, advance: ScheduleAdvance) -> FireResult:
+    schedule = state.schedules.get(advance.name)
+    if schedule is None or not may_fire(schedule, advance, state.now):
+        return FireResult(name=advance.name, applied=False)
+    receipts = insert(state, [run.job for run in advance.runs], "return", atomic=False, create_queues=True)
+    landing = apply_advance(schedule, advance, receipts, state.now)
     if landing.schedule is None:
-        _forget(state, move.name)
+        _remove(state, advance.name)
     else:
-        state.write(state.schedules, move.name, landing.schedule)
-        history = (*state.firings.get(move.name, ()), *landing.firings)
-        state.write(state.firings, move.name, history[-FIRINGS_KEPT:])
-    return Fired(name=move.name, done=True, firings=landing.firings)
+        state.write(state.schedules, advance.name, landing.schedule)
+        history = (*state.schedule_runs.get(advance.name, ()), *landing.runs)
+        state.write(state.schedule_runs, advance.name, history[-MAX_STORED_RUNS:])
+    return FireResult(name=advance.name, applied=True, runs=landing.runs)
 
 
-def _tell(state: State, what: str, actor: str, changes: Changes) -> None:
-    state.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=what, changes=changes))
+def _record_event(state: State, detail: str, actor: str, changes: Changes) -> None:
+    state.record(Event(kind=EventKind.SCHEDULE_CHANGED, actor=actor, detail=detail, changes=changes))
 
 
-def _forget(state: State, name: str) -> None:
+def _remove(state: State, name: str) -> None:
     state.write(state.schedules, name, None)
-    state.write(state.firings, name, None)
+    state.write(state.schedule_runs, name, None)

@@ -11,9 +11,9 @@ from forebay.stores.memory.state import State
 def join(state: State, job: Job) -> None:
     """A job that is new or lives again comes last in its sequence; one whose end was not heard of there keeps
     its turn."""
-    if job.sequence is not None and job.id not in state.turns:
-        turn = state.number("turn")
-        state.write(state.turns, job.id, (job.sequence, turn))
+    if job.sequence is not None and job.id not in state.sequence_positions:
+        turn = state.next_number("turn")
+        state.write(state.sequence_positions, job.id, (job.sequence, turn))
         state.write(state.sequences.setdefault(job.sequence, {}), turn, job.id)
         count_unmet(state, job.id)
 
@@ -21,21 +21,21 @@ def join(state: State, job: Job) -> None:
 def leave(state: State, job_id: JobId) -> None:
     """A job that does not live any more is out of its sequence, and the next one may run."""
     record = state.jobs.get(job_id)
-    if job_id not in state.turns or (record is not None and not record.job.is_final):
+    if job_id not in state.sequence_positions or (record is not None and not record.job.is_final):
         return
-    name, turn = state.turns[job_id]
+    name, turn = state.sequence_positions[job_id]
     turns = state.sequences[name]
     state.write(turns, turn, None)
-    state.write(state.turns, job_id, None)
+    state.write(state.sequence_positions, job_id, None)
     if record is not None:
         count_unmet(state, job_id)
     if not turns:
         state.write(state.sequences, name, None)
     elif turn < (first := min(turns)):
-        _move_up(state, turns[first])
+        _release_next(state, turns[first])
 
 
-def _move_up(state: State, job_id: JobId) -> None:
+def _release_next(state: State, job_id: JobId) -> None:
     record = state.jobs.get(job_id)
     # One that is gone too has a line of its own on the list, and lets the next one run.
     if record is not None and not count_unmet(state, job_id) and record.job.state is JobState.BLOCKED:

@@ -6,93 +6,106 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from forebay.domain.gate import lane_gate
+from forebay.domain.gate import limit_fairness_lane
 from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
-from forebay.domain.share import Share, fair_gate, is_fair_gate, joining, share_behind, step
-from forebay.stores.memory.order import Record, is_in_time
+from forebay.domain.share import (
+    FairnessKey,
+    fairness_key_of,
+    fairness_lane,
+    is_fairness_lane,
+    joining_virtual_time,
+    virtual_time_step,
+)
+from forebay.stores.memory.order import StoredJob, is_in_time
 from forebay.stores.memory.state import State
-from forebay.stores.sharing import Lanes
+from forebay.stores.sharing import FairUnpark
 
 
-def turn(state: State, queue: Queue) -> list[str]:
+def next_lanes(state: State, queue: Queue) -> list[str]:
     """The gate of the share that is next, if one has something to run; others are forgotten."""
-    waiting = sorted((turn, share) for (name, share), turn in state.shares.items() if name == queue.name)
+    waiting = sorted(
+        (turn, share) for (name, share), turn in state.fairness_keys.items() if name == queue.name
+    )
     for _, share in waiting:
-        gate = fair_gate(share)
-        orders = [state.ready_in(queue.name, capped, gate) for capped in (False, True)]
+        gate = fairness_lane(share)
+        orders = [state.ready_heap(queue.name, capped, gate) for capped in (False, True)]
         if any(order.first(lambda record: is_in_time(record.job, state.now)) for order in orders):
             return [gate]
         if not any(order.first() for order in orders):
-            _leave(state, queue.name, share)
+            _remove_idle(state, queue.name, share)
     return []
 
 
-def _leave(state: State, queue: QueueName, share: str) -> None:
+def _remove_idle(state: State, queue: QueueName, key: str) -> None:
     """Forget a share that has nothing to run. Its lanes behind limits keep its turn."""
-    for lane, (turn, _) in list(state.lanes.items()):
-        if (lane[0], lane[2]) == (queue, share):
-            state.write(state.lanes, lane, (turn, state.shares[queue, share]))
-    state.write(state.shares, (queue, share), None)
+    for lane, (turn, _) in list(state.limit_fairness_keys.items()):
+        if (lane[0], lane[2]) == (queue, key):
+            state.write(state.limit_fairness_keys, lane, (turn, state.fairness_keys[queue, key]))
+    state.write(state.fairness_keys, (queue, key), None)
 
 
-def took(state: State, queue: Queue, gate: str | None) -> None:
+def record_claimed(state: State, queue: Queue, lane: str | None) -> None:
     """A job was taken from behind this gate: if it was one of a share, others are next."""
-    if gate is not None and is_fair_gate(gate):
-        key = queue.name, share_behind(gate)
-        by = step(queue.settings.share_weights, key[1])
-        state.write(state.shares, key, state.shares[key] + by)
+    if lane is not None and is_fairness_lane(lane):
+        key = queue.name, fairness_key_of(lane)
+        by = virtual_time_step(queue.settings.fairness_weights, key[1])
+        state.write(state.fairness_keys, key, state.fairness_keys[key] + by)
 
 
-def join_lane(state: State, queue: QueueName, scope: str, share: str) -> None:
+def join_limit_lane(state: State, queue: QueueName, scope: str, key: str) -> None:
     """A job of this share waits at the limit of a scope."""
-    if (queue, scope, share) not in state.lanes:
-        turns = [turn for lane, (turn, _) in state.lanes.items() if lane[:2] == (queue, scope)]
-        weights = state.queues[queue].settings.share_weights
-        turn = joining(weights, share, min(turns, default=None))
-        state.write(state.lanes, (queue, scope, share), (turn, state.shares[queue, share]))
+    if (queue, scope, key) not in state.limit_fairness_keys:
+        turns = [turn for lane, (turn, _) in state.limit_fairness_keys.items() if lane[:2] == (queue, scope)]
+        weights = state.queues[queue].settings.fairness_weights
+        turn = joining_virtual_time(weights, key, min(turns, default=None))
+        state.write(state.limit_fairness_keys, (queue, scope, key), (turn, state.fairness_keys[queue, key]))
 
 
-def waiting_behind(state: State, queue: QueueName, gate: str) -> list[Record]:
+def jobs_in_lane(state: State, queue: QueueName, lane: str) -> list[StoredJob]:
     """The jobs behind the gate of a limit, in their order."""
-    waiting = [record for record in state.among(queue, [JobState.PENDING]) if record.job.gate == gate]
-    return sorted(waiting, key=lambda record: (record.job.capped, record.job.rank, record.job.seq))
+    waiting = [
+        record for record in state.jobs_in_states(queue, [JobState.PENDING]) if record.job.lane == lane
+    ]
+    return sorted(waiting, key=lambda record: (record.job.age_capped, record.job.rank, record.job.seq))
 
 
-class MemoryLanes(Lanes[Record]):
+class MemoryFairUnpark(FairUnpark[StoredJob]):
     """The shares with jobs behind one limit of a queue."""
 
     def __init__(self, state: State, queue: QueueName, scope: str) -> None:
-        super().__init__(state.queues[queue].settings.share_weights if queue in state.queues else {})
+        super().__init__(state.queues[queue].settings.fairness_weights if queue in state.queues else {})
         self._state = state
         self._queue = queue
         self._scope = scope
 
-    def _shares(self, limit: int) -> list[Share]:
-        lanes = self._state.lanes.items()
-        found = [Share(lane[2], turn) for lane, (turn, _) in lanes if lane[:2] == (self._queue, self._scope)]
-        return sorted(found, key=lambda share: (share.turn, share.name))[:limit]
+    def _load_keys(self, limit: int) -> list[FairnessKey]:
+        lanes = self._state.limit_fairness_keys.items()
+        found = [
+            FairnessKey(lane[2], turn) for lane, (turn, _) in lanes if lane[:2] == (self._queue, self._scope)
+        ]
+        return sorted(found, key=lambda share: (share.virtual_time, share.name))[:limit]
 
-    def _look(self, wanted: Mapping[str, int]) -> Mapping[str, Sequence[Record]]:
-        return {share: self._behind(share)[:jobs] for share, jobs in wanted.items()}
+    def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[StoredJob]]:
+        return {share: self._jobs_of_key(share)[:jobs] for share, jobs in counts.items()}
 
-    def _behind(self, share: str) -> list[Record]:
-        return waiting_behind(self._state, self._queue, lane_gate(self._scope, share))
+    def _jobs_of_key(self, key: str) -> list[StoredJob]:
+        return jobs_in_lane(self._state, self._queue, limit_fairness_lane(self._scope, key))
 
-    def _leave(self, shares: Sequence[str]) -> None:
-        for share in shares:
-            if not self._behind(share):
-                self._state.write(self._state.lanes, (self._queue, self._scope, share), None)
+    def _remove_idle(self, keys: Sequence[str]) -> None:
+        for share in keys:
+            if not self._jobs_of_key(share):
+                self._state.write(self._state.limit_fairness_keys, (self._queue, self._scope, share), None)
 
-    def _put_back(self, heads: Sequence[tuple[str, Record]]) -> None:
-        for share, record in heads:
-            job = replace(record.job, gate=fair_gate(share), updated_at=self._state.now)
+    def _unpark(self, candidates: Sequence[tuple[str, StoredJob]]) -> None:
+        for share, record in candidates:
+            job = replace(record.job, lane=fairness_lane(share), updated_at=self._state.now)
             self._state.put(record._replace(job=job))
-            self._state.join(self._queue, share)
+            self._state.join_fairness(self._queue, share)
 
-    def _move(self, by: Mapping[str, int]) -> None:
-        for share, change in by.items():
+    def _advance(self, steps: Mapping[str, int]) -> None:
+        for share, change in steps.items():
             key = self._queue, self._scope, share
-            turn, resume = self._state.lanes[key]
-            self._state.write(self._state.lanes, key, (turn + change, resume))
+            turn, resume = self._state.limit_fairness_keys[key]
+            self._state.write(self._state.limit_fairness_keys, key, (turn + change, resume))

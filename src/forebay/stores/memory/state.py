@@ -16,17 +16,17 @@ from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import WAITING, JobState
 from forebay.domain.limits import Bucket
 from forebay.domain.metrics import MetricRow
-from forebay.domain.note import Notes
-from forebay.domain.query import Archived
+from forebay.domain.note import JobProgress
+from forebay.domain.query import ArchiveEntry
 from forebay.domain.queue import Queue
-from forebay.domain.rank import Place, place
-from forebay.domain.schedule import Firing, Schedule
-from forebay.domain.share import SHARE, gate_of, joining, resuming
+from forebay.domain.rank import QueueRank, compute_rank
+from forebay.domain.schedule import Schedule, ScheduleRun
+from forebay.domain.share import FAIRNESS, joining_virtual_time, lane_for_keys, resuming_virtual_time
 from forebay.domain.worker import Command, WorkerInfo
-from forebay.domain.workflow import Aftermath, Edge
+from forebay.domain.workflow import DependencyEvent, Edge
 from forebay.errors import StoreRefused
-from forebay.stores.limiting import Kept
-from forebay.stores.memory.order import Order, Record
+from forebay.stores.limiting import StoredLimit
+from forebay.stores.memory.order import JobHeap, StoredJob
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -34,12 +34,12 @@ V = TypeVar("V")
 QueueKey = tuple[QueueName, str]
 
 
-class Measured:
+class MetricsState:
     """Rows of metrics by their keys, and how many jobs of each queue are gone."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, int, str, str], MetricRow] = {}
-        self.removed: dict[str, int] = {}
+        self.removed_counts: dict[str, int] = {}
 
 
 class State:
@@ -48,63 +48,65 @@ class State:
     Values are never changed in place, so that undoing is putting the old one back.
     """
 
-    expiring: Order
-    rescoring: Order
+    expiring: JobHeap
+    rescoring: JobHeap
     # Gates of limits with jobs behind them, and when to look there.
-    closed: dict[tuple[QueueName, str], int]
+    limit_lanes: dict[tuple[QueueName, str], int]
     # Shares with jobs behind a limit: queue, scope, share -> turn behind the limit, last turn in the queue.
-    lanes: dict[tuple[QueueName, str, str], tuple[int, int]]
+    limit_fairness_keys: dict[tuple[QueueName, str, str], tuple[int, int]]
     audit: dict[int, Event]  # lines of the audit log by number
     audit_chain: dict[int, ChainLine]  # those of them that are chained, by position
 
     def __init__(self, new_id: Callable[[], JobId]) -> None:
         self.new_id = new_id
-        self.jobs: dict[JobId, Record] = {}
-        self.standing: dict[tuple[QueueName, JobState], dict[JobId, Record]] = defaultdict(dict)
-        self.held: dict[WorkerId, dict[JobId, Record]] = defaultdict(dict)
+        self.jobs: dict[JobId, StoredJob] = {}
+        self.jobs_by_state: dict[tuple[QueueName, JobState], dict[JobId, StoredJob]] = defaultdict(dict)
+        self.leases: dict[WorkerId, dict[JobId, StoredJob]] = defaultdict(dict)
         self.queues: dict[QueueName, Queue] = {}
-        self.reordered_to: dict[QueueName, int] = {}
-        self.unique: dict[QueueKey, JobId] = {}
-        self.once: dict[QueueKey, tuple[JobId, int]] = {}
+        self.rescored_to_seq: dict[QueueName, int] = {}
+        self.unique_keys: dict[QueueKey, JobId] = {}
+        self.idempotency_keys: dict[QueueKey, tuple[JobId, int]] = {}
         # Each bad attempt with the worker that settled it, who need not be the one that ran it.
         self.attempts: dict[JobId, tuple[tuple[Attempt, WorkerId], ...]] = {}
         self.events: dict[int, Event] = {}
-        self.events_of: dict[JobId, tuple[int, ...]] = {}
-        self.archive: dict[int, Archived] = {}
+        self.job_events: dict[JobId, tuple[int, ...]] = {}
+        self.archive: dict[int, ArchiveEntry] = {}
         self.workers: dict[WorkerId, WorkerInfo] = {}
         self.commands: dict[str, Command] = {}
-        self.notes: dict[JobId, Notes] = {}
+        self.progress: dict[JobId, JobProgress] = {}
         # Edges by child and number; who has edges to children; how many edges block a child; the list.
         self.edges: dict[JobId, dict[int, Edge]] = {}
-        self.behind: dict[JobId, dict[tuple[JobId, int], int]] = {}
+        self.children: dict[JobId, dict[tuple[JobId, int], int]] = {}
         self.unmet: dict[JobId, int] = {}
-        self.aftermaths: dict[int, tuple[JobId, Aftermath]] = {}
+        self.outbox: dict[int, tuple[JobId, DependencyEvent]] = {}
         # The live jobs of each sequence by their turns, and the sequence and turn of each job.
         self.sequences: dict[str, dict[int, JobId]] = {}
-        self.turns: dict[JobId, tuple[str, int]] = {}
-        self.limits: dict[str, Kept] = {}
-        self.buckets: dict[str, Bucket] = {}  # of keys, and of rates at which queues take jobs
-        self.shares: dict[tuple[QueueName, str], int] = {}  # those that have jobs waiting, and their turns
-        self.closed, self.lanes, self.audit, self.audit_chain = {}, {}, {}, {}
+        self.sequence_positions: dict[JobId, tuple[str, int]] = {}
+        self.limits: dict[str, StoredLimit] = {}
+        self.rate_buckets: dict[str, Bucket] = {}  # of keys, and of rates at which queues take jobs
+        self.fairness_keys: dict[
+            tuple[QueueName, str], int
+        ] = {}  # those that have jobs waiting, and their turns
+        self.limit_lanes, self.limit_fairness_keys, self.audit, self.audit_chain = {}, {}, {}, {}
         self.schedules: dict[str, Schedule] = {}
-        self.firings: dict[str, tuple[Firing, ...]] = {}
+        self.schedule_runs: dict[str, tuple[ScheduleRun, ...]] = {}
         self.documents: dict[tuple[str, str], Document] = {}
-        self.measured: Measured = Measured()
-        self.duties: dict[str, int] = {}
-        self.numbers: dict[str, int] = {}
-        self.ready: dict[tuple[QueueName, str | None, bool], Order] = {}
-        self.due: dict[QueueName, Order] = {}
-        self.expiring, self.rescoring = Order(self.jobs, _expires_at), Order(self.jobs, _rescore_at)
+        self.metrics: MetricsState = MetricsState()
+        self.maintenance: dict[str, int] = {}
+        self.counters: dict[str, int] = {}
+        self.ready: dict[tuple[QueueName, str | None, bool], JobHeap] = {}
+        self.delayed: dict[QueueName, JobHeap] = {}
+        self.expiring, self.rescoring = JobHeap(self.jobs, _expires_at), JobHeap(self.jobs, _rescore_at)
         self.begin(0)
 
     def begin(self, now: int) -> None:
         self.now = now
-        self.has_news: bool = False
-        self.opened: set[QueueName] = set()  # queues with gates behind which a place became free
+        self.needs_wakeup: bool = False
+        self.released_queues: set[QueueName] = set()  # queues with gates behind which a place became free
         self._undo: list[Callable[[], None]] = []
 
     def undo(self) -> None:
-        self.has_news = False
+        self.needs_wakeup = False
         for step in reversed(self._undo):
             step()
 
@@ -113,142 +115,156 @@ class State:
         self._undo.append(partial(_set, table, key, table.get(key)))
         _set(table, key, value)
 
-    def number(self, name: str) -> int:
+    def next_number(self, name: str) -> int:
         """The next number of a series."""
-        number = self.numbers.get(name, 0) + 1
-        self.write(self.numbers, name, number)
+        number = self.counters.get(name, 0) + 1
+        self.write(self.counters, name, number)
         return number
 
     # Jobs
 
-    def put(self, record: Record) -> None:
+    def put(self, record: StoredJob) -> None:
         """Write a job, wherever it was before."""
         job = record.job
         check_writable(job.worker, job.reason, job.cancel_reason)
-        self._undo.append(partial(self._stand, job.id, self.jobs.get(job.id)))
-        self._stand(job.id, record)
-        self.has_news = self.has_news or job.state in WAITING
+        self._undo.append(partial(self._replace, job.id, self.jobs.get(job.id)))
+        self._replace(job.id, record)
+        self.needs_wakeup = self.needs_wakeup or job.state in WAITING
 
     def put_new(self, job: Job) -> None:
         """Write a job that begins to wait: blocked by its parents, pending if it is due, else scheduled."""
         if job.id in self.unmet:
-            at = self._place(job)
-            self.put(Record(replace(job, state=JobState.BLOCKED, rank=at.rank, capped=False)))
+            at = self._compute_rank(job)
+            self.put(StoredJob(replace(job, state=JobState.BLOCKED, rank=at.rank, age_capped=False)))
         elif job.run_at <= self.now:
             self.put_due(job)
         else:
-            self.put(Record(replace(job, state=JobState.SCHEDULED, rank=self._place(job).rank, capped=False)))
+            self.put(
+                StoredJob(
+                    replace(
+                        job, state=JobState.SCHEDULED, rank=self._compute_rank(job).rank, age_capped=False
+                    )
+                )
+            )
 
     def put_due(self, job: Job) -> None:
         """Write a job whose time has come: one of a share waits for the turn of that."""
-        share = job.limit_keys.get(SHARE)
+        share = job.limit_keys.get(FAIRNESS)
         if share is not None:
-            self.join(job.queue, share)
-        self.put_pending(replace(job, gate=gate_of(job.limit_keys)))
+            self.join_fairness(job.queue, share)
+        self.put_pending(replace(job, lane=lane_for_keys(job.limit_keys)))
 
-    def join(self, queue: QueueName, share: str) -> None:
+    def join_fairness(self, queue: QueueName, key: str) -> None:
         """A share has something to run: give it a turn, unless it has one."""
-        if (queue, share) not in self.shares:
-            first = min((turn for (name, _), turn in self.shares.items() if name == queue), default=None)
-            weights = self.queues[queue].settings.share_weights
+        if (queue, key) not in self.fairness_keys:
+            first = min(
+                (turn for (name, _), turn in self.fairness_keys.items() if name == queue), default=None
+            )
+            weights = self.queues[queue].settings.fairness_weights
             kept = [
-                resume for lane, (_, resume) in self.lanes.items() if (lane[0], lane[2]) == (queue, share)
+                resume
+                for lane, (_, resume) in self.limit_fairness_keys.items()
+                if (lane[0], lane[2]) == (queue, key)
             ]
-            turn = resuming(weights, share, max(kept), first) if kept else joining(weights, share, first)
-            self.write(self.shares, (queue, share), turn)
+            turn = (
+                resuming_virtual_time(weights, key, max(kept), first)
+                if kept
+                else joining_virtual_time(weights, key, first)
+            )
+            self.write(self.fairness_keys, (queue, key), turn)
 
     def put_pending(self, job: Job) -> None:
         """Write a job that becomes pending, or whose place among the pending ones has changed."""
-        at = self._place(job)
-        job = replace(job, state=JobState.PENDING, rank=at.rank, capped=at.capped)
-        self.put(Record(job, rescore_at=at.rescore_at))
+        at = self._compute_rank(job)
+        job = replace(job, state=JobState.PENDING, rank=at.rank, age_capped=at.age_capped)
+        self.put(StoredJob(job, rescore_at=at.rescore_at))
 
     def put_final(self, job: Job, state: JobState, reason: str | None, result: bytes | None = None) -> None:
         """End a job and free its unique key."""
-        self.free_unique(job)
+        self.release_unique_key(job)
         ended = replace(
             job,
             state=state,
             reason=reason,
             result=result,
-            gate=None,
+            lane=None,
             lease_expires_at=None,
             finished_at=self.now,
             updated_at=self.now,
         )
-        self.put(Record(ended, ended=self.number("ended")))
-        self.list_aftermath(job.id, Aftermath(state.value))
+        self.put(StoredJob(ended, end_number=self.next_number("ended")))
+        self.add_to_outbox(job.id, DependencyEvent(state.value))
 
-    def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
+    def add_to_outbox(self, job_id: JobId, event: DependencyEvent) -> None:
         """Remember to look at what depends on a job, or comes after it; nothing does on most."""
-        if self.behind.get(parent) or parent in self.turns:
-            self.write(self.aftermaths, self.number("aftermath"), (parent, aftermath))
+        if self.children.get(job_id) or job_id in self.sequence_positions:
+            self.write(self.outbox, self.next_number("aftermath"), (job_id, event))
 
-    def waits_its_turn(self, job_id: JobId) -> bool:
+    def is_sequence_blocked(self, job_id: JobId) -> bool:
         """Whether another job of its sequence comes before this one."""
-        name, turn = self.turns.get(job_id, ("", 0))
+        name, turn = self.sequence_positions.get(job_id, ("", 0))
         return bool(name) and turn != min(self.sequences[name])
 
     def count_removed(self, queue: QueueName) -> None:
-        self.write(self.measured.removed, queue, self.measured.removed.get(queue, 0) + 1)
+        self.write(self.metrics.removed_counts, queue, self.metrics.removed_counts.get(queue, 0) + 1)
 
     def remove(self, job: Job) -> None:
         """Forget a job with its unique key, its history, its notes and the edges to its parents."""
-        self.free_unique(job)
+        self.release_unique_key(job)
         self._remove_edges(job)
-        self._undo.append(partial(self._stand, job.id, self.jobs[job.id]))
-        self._stand(job.id, None)
+        self._undo.append(partial(self._replace, job.id, self.jobs[job.id]))
+        self._replace(job.id, None)
         self.count_removed(job.queue)
         self.write(self.attempts, job.id, None)
-        self.write(self.notes, job.id, None)
-        for number in self.events_of.get(job.id, ()):
+        self.write(self.progress, job.id, None)
+        for number in self.job_events.get(job.id, ()):
             self.write(self.events, number, None)
-        self.write(self.events_of, job.id, None)
+        self.write(self.job_events, job.id, None)
 
     def _remove_edges(self, job: Job) -> None:
         if job.state is not JobState.COMPLETED:
-            self.list_aftermath(job.id, Aftermath.DELETED)
+            self.add_to_outbox(job.id, DependencyEvent.DELETED)
         for edge in list(self.edges.get(job.id, {}).values()):
-            self.write(self.edges[job.id], edge.number, None)
-            self.write(self.behind[edge.parent], (job.id, edge.number), None)
+            self.write(self.edges[job.id], edge.position, None)
+            self.write(self.children[edge.parent], (job.id, edge.position), None)
         self.write(self.unmet, job.id, None)
 
-    def queue_or_fresh(self, name: QueueName) -> Queue:
+    def queue_or_default(self, name: QueueName) -> Queue:
         """The queue of this name, or how it would be made."""
         return self.queues.get(name) or Queue(name=name, created_at=self.now, updated_at=self.now)
 
-    def free_unique(self, job: Job) -> None:
+    def release_unique_key(self, job: Job) -> None:
         """Free the job's unique key if it names this very job."""
-        if job.unique_key is not None and self.unique.get((job.queue, job.unique_key)) == job.id:
-            self.write(self.unique, (job.queue, job.unique_key), None)
+        if job.unique_key is not None and self.unique_keys.get((job.queue, job.unique_key)) == job.id:
+            self.write(self.unique_keys, (job.queue, job.unique_key), None)
 
     def count(self, queue: QueueName, *states: JobState) -> int:
-        return sum(len(self.standing.get((queue, state), ())) for state in states)
+        return sum(len(self.jobs_by_state.get((queue, state), ())) for state in states)
 
-    def among(self, queue: QueueName, states: Iterable[JobState]) -> Iterator[Record]:
+    def jobs_in_states(self, queue: QueueName, states: Iterable[JobState]) -> Iterator[StoredJob]:
         """The jobs of a queue in any of these states, in no order."""
         for state in states:
-            yield from self.standing.get((queue, state), {}).values()
+            yield from self.jobs_by_state.get((queue, state), {}).values()
 
-    def ready_in(self, queue: QueueName, capped: bool, gate: str | None = None) -> Order:
+    def ready_heap(self, queue: QueueName, age_capped: bool, lane: str | None = None) -> JobHeap:
         """The pending jobs of one class, by rank: those of the queue's order, or those behind a gate."""
-        key = (queue, gate, capped)
+        key = (queue, lane, age_capped)
         if key not in self.ready:
-            self.ready[key] = Order(self.jobs, partial(_rank, queue, gate, capped))
+            self.ready[key] = JobHeap(self.jobs, partial(_rank, queue, lane, age_capped))
         return self.ready[key]
 
-    def gates_of(self, queue: QueueName) -> list[str]:
+    def lanes_of(self, queue: QueueName) -> list[str]:
         """Behind which gates of a queue jobs wait, or have waited, all of them."""
         return sorted({gate for name, gate, _ in self.ready if name == queue and gate is not None})
 
-    def due_in(self, queue: QueueName) -> Order:
+    def delayed_heap(self, queue: QueueName) -> JobHeap:
         """The scheduled and retrying jobs of a queue, by the time they are due."""
-        if queue not in self.due:
-            self.due[queue] = Order(self.jobs, partial(_run_at, queue))
-        return self.due[queue]
+        if queue not in self.delayed:
+            self.delayed[queue] = JobHeap(self.jobs, partial(_run_at, queue))
+        return self.delayed[queue]
 
-    def _place(self, job: Job) -> Place:
-        return place(
+    def _compute_rank(self, job: Job) -> QueueRank:
+        return compute_rank(
             self.queues[job.queue].settings.scoring,
             ready_at=job.ready_at,
             priority=job.priority,
@@ -257,36 +273,36 @@ class State:
             now=self.now,
         )
 
-    def _stand(self, job_id: JobId, record: Record | None) -> None:
+    def _replace(self, job_id: JobId, record: StoredJob | None) -> None:
         old = self.jobs.get(job_id)
         if old is not None:
-            self._leave(old.job)
+            self._remove_from_indexes(old.job)
         _set(self.jobs, job_id, record)
         if record is not None:
-            self._enter(record, old)
+            self._add_to_indexes(record, old)
 
-    def _leave(self, job: Job) -> None:
-        del self.standing[job.queue, job.state][job.id]
+    def _remove_from_indexes(self, job: Job) -> None:
+        del self.jobs_by_state[job.queue, job.state][job.id]
         if job.state is JobState.RUNNING and job.worker is not None:
-            del self.held[job.worker][job.id]
-            if not self.held[job.worker]:
-                del self.held[job.worker]
+            del self.leases[job.worker][job.id]
+            if not self.leases[job.worker]:
+                del self.leases[job.worker]
 
-    def _enter(self, record: Record, old: Record | None) -> None:
+    def _add_to_indexes(self, record: StoredJob, old: StoredJob | None) -> None:
         job = record.job
-        self.standing[job.queue, job.state][job.id] = record
+        self.jobs_by_state[job.queue, job.state][job.id] = record
         if job.state is JobState.RUNNING and job.worker is not None:
-            self.held[job.worker][job.id] = record
+            self.leases[job.worker][job.id] = record
         elif job.state is JobState.PENDING:
-            self.ready_in(job.queue, job.capped, job.gate).add(record, old)
+            self.ready_heap(job.queue, job.age_capped, job.lane).add(record, old)
         elif job.state in WAITING:
-            self.due_in(job.queue).add(record, old)
+            self.delayed_heap(job.queue).add(record, old)
         self.expiring.add(record, old)
         self.rescoring.add(record, old)
 
     # Events
 
-    def tell(
+    def record_job_event(
         self,
         kind: EventKind,
         job: Job,
@@ -313,40 +329,50 @@ class State:
         """Add an event to the history, or count it if its job has as many as it may have, and an action to
         the audit log."""
         check_writable(event.job_id, event.queue, event.actor, event.detail)
-        event = replace(event, at=event.at or self.now)
+        event = replace(event, occurred_at=event.occurred_at or self.now)
         if event.is_history:
             self._record_history(event)
         if event.is_action:
-            self.write(self.audit, self.number("event"), event)
+            self.write(self.audit, self.next_number("event"), event)
 
     def _record_history(self, event: Event) -> None:
         if event.job_id is None:
-            self.write(self.events, self.number("event"), event)
-        elif len(self.events_of.get(event.job_id, ())) < MAX_EVENTS:
-            self._record_of(event.job_id, event)
+            self.write(self.events, self.next_number("event"), event)
+        elif len(self.job_events.get(event.job_id, ())) < MAX_EVENTS:
+            self._append_job_event(event.job_id, event)
         else:
-            self._count_more(event.job_id, event)
+            self._count_omitted(event.job_id, event)
 
-    def forget_event(self, number: int) -> None:
+    def remove_event(self, number: int) -> None:
         job_id = self.events[number].job_id
         self.write(self.events, number, None)
-        if job_id is not None and number in self.events_of.get(job_id, ()):
-            rest = tuple(one for one in self.events_of[job_id] if one != number)
-            self.write(self.events_of, job_id, rest or None)
+        if job_id is not None and number in self.job_events.get(job_id, ()):
+            rest = tuple(one for one in self.job_events[job_id] if one != number)
+            self.write(self.job_events, job_id, rest or None)
 
-    def _record_of(self, job_id: JobId, event: Event) -> None:
-        number = self.number("event")
+    def _append_job_event(self, job_id: JobId, event: Event) -> None:
+        number = self.next_number("event")
         self.write(self.events, number, event)
-        self.write(self.events_of, job_id, (*self.events_of.get(job_id, ()), number))
+        self.write(self.job_events, job_id, (*self.job_events.get(job_id, ()), number))
 
-    def _count_more(self, job_id: JobId, event: Event) -> None:
-        for number in self.events_of[job_id]:
+    def _count_omitted(self, job_id: JobId, event: Event) -> None:
+        for number in self.job_events[job_id]:
             more = self.events[number]
-            if more.kind is EventKind.MORE:
-                self.write(self.events, number, replace(more, at=event.at, detail=str(int(more.detail) + 1)))
+            if more.kind is EventKind.EVENTS_OMITTED:
+                self.write(
+                    self.events,
+                    number,
+                    replace(more, occurred_at=event.occurred_at, detail=str(int(more.detail) + 1)),
+                )
                 return
-        more = Event(kind=EventKind.MORE, at=event.at, job_id=job_id, queue=event.queue, detail="1")
-        self._record_of(job_id, more)
+        more = Event(
+            kind=EventKind.EVENTS_OMITTED,
+            occurred_at=event.occurred_at,
+            job_id=job_id,
+            queue=event.queue,
+            detail="1",
+        )
+        self._append_job_event(job_id, more)
 
 
 def check_writable(*texts: str | None) -> None:
@@ -370,21 +396,21 @@ def _set(table: dict[K, V], key: K, value: V | None) -> None:
 # A revived job may have gone to another queue, and its old one must let go of it.
 
 
-def _rank(queue: QueueName, gate: str | None, capped: bool, record: Record) -> int | None:
+def _rank(queue: QueueName, lane: str | None, age_capped: bool, record: StoredJob) -> int | None:
     job = record.job
-    is_pending = job.state is JobState.PENDING and job.gate == gate
-    return job.rank if is_pending and job.queue == queue and job.capped is capped else None
+    is_pending = job.state is JobState.PENDING and job.lane == lane
+    return job.rank if is_pending and job.queue == queue and job.age_capped is age_capped else None
 
 
-def _run_at(queue: QueueName, record: Record) -> int | None:
+def _run_at(queue: QueueName, record: StoredJob) -> int | None:
     job = record.job
     is_due_later = job.state in (JobState.SCHEDULED, JobState.RETRYING)
     return job.run_at if is_due_later and job.queue == queue else None
 
 
-def _expires_at(record: Record) -> int | None:
+def _expires_at(record: StoredJob) -> int | None:
     return record.job.expires_at if record.job.state in WAITING else None
 
 
-def _rescore_at(record: Record) -> int | None:
+def _rescore_at(record: StoredJob) -> int | None:
     return record.rescore_at

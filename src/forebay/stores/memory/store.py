@@ -9,23 +9,23 @@ from typing import Final
 
 from forebay.clock import Clock, SystemClock
 from forebay.domain.document import Document
-from forebay.domain.firing import Move
+from forebay.domain.firing import ScheduleAdvance
 from forebay.domain.history import Event
-from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
-from forebay.domain.metrics import MetricPage, MetricRow, Stock
-from forebay.domain.moving import Whole
-from forebay.domain.note import Note
+from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot
+from forebay.domain.moving import JobExport
+from forebay.domain.note import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
-from forebay.domain.workflow import RELEASED_AT_ONCE
+from forebay.domain.workflow import PROPAGATION_BATCH
 from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
 from forebay.stores.clock_reading import ClockReading
-from forebay.stores.measuring import ROWS_AT_ONCE
+from forebay.stores.measuring import MAX_ROWS
 from forebay.stores.memory import (
     adopting,
     audit_log,
@@ -39,28 +39,28 @@ from forebay.stores.memory import (
     scheduling,
     steering,
 )
-from forebay.stores.memory.following import follow
+from forebay.stores.memory.following import propagate
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.state import State
-from forebay.stores.memory.wakeups import Bell, MemoryWakeups
+from forebay.stores.memory.wakeups import MemoryWakeups, WakeupBroadcast
 from forebay.stores.protocol import (
     BATCH,
-    Exchange,
+    ActionResult,
     Features,
+    InsertResult,
+    LeaseStatus,
     OnConflict,
+    QueueClaim,
     Reader,
-    Receipt,
-    Renewal,
-    Standing,
+    RenewResult,
+    SettleAndClaimResult,
     Store,
-    Verdict,
     Wakeups,
-    Want,
 )
-from forebay.stores.reviving import Revival
-from forebay.stores.scheduling import DueSchedules, Fired
+from forebay.stores.reviving import ReviveOptions
+from forebay.stores.scheduling import DueSchedules, FireResult
 
-NOTHING_TO_JOIN: Final = (
+NO_TRANSACTIONS: Final = (
     "the memory engine has no transactions to join; use sqlite:/// or postgresql:// for that"
 )
 
@@ -76,16 +76,16 @@ class MemoryEngine:
         self._clock = clock or SystemClock()
         self._state = State(new_id)
         self._lock = RLock()
-        self._bell = Bell()
+        self._broadcast = WakeupBroadcast()
 
     def store(self) -> Store:
         return MemoryStore(self)
 
     def reader(self) -> Reader:
-        return MemoryReader(self.looking)
+        return MemoryReader(self.read_state)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"memory of this program at {id(self):#x}"
 
     def migrate(self) -> int:
@@ -94,36 +94,34 @@ class MemoryEngine:
     def check_schema(self) -> None:
         pass  # it has none
 
-    def insert_within(
+    def insert_tx(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[Receipt]:
-        raise ConfigError(NOTHING_TO_JOIN)
+    ) -> list[InsertResult]:
+        raise ConfigError(NO_TRANSACTIONS)
 
-    async def insert_within_async(
+    async def insert_tx_async(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[Receipt]:
-        raise ConfigError(NOTHING_TO_JOIN)
+    ) -> list[InsertResult]:
+        raise ConfigError(NO_TRANSACTIONS)
 
-    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        raise ConfigError(NOTHING_TO_JOIN)
+    def complete_tx(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        raise ConfigError(NO_TRANSACTIONS)
 
-    async def complete_within_async(
-        self, connection: object, worker: WorkerId, settlement: Settlement
-    ) -> None:
-        raise ConfigError(NOTHING_TO_JOIN)
+    async def complete_tx_async(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        raise ConfigError(NO_TRANSACTIONS)
 
     def wakeups(self) -> Wakeups:
-        return MemoryWakeups(self._bell)
+        return MemoryWakeups(self._broadcast)
 
     @contextmanager
-    def looking(self) -> Iterator[State]:
+    def read_state(self) -> Iterator[State]:
         """The state for as long as nobody changes it."""
         with self._lock:
             self._state.now = self._clock.now_ms()
             yield self._state
 
     @contextmanager
-    def changing(self) -> Iterator[State]:
+    def change_state(self) -> Iterator[State]:
         """The state for one call that happens whole or not at all."""
         with self._lock:
             self._state.begin(self._clock.now_ms())
@@ -132,9 +130,9 @@ class MemoryEngine:
             except BaseException:
                 self._state.undo()
                 raise
-            has_news = self._state.has_news
+            has_news = self._state.needs_wakeup
         if has_news:
-            self._bell.ring()
+            self._broadcast.broadcast()
 
 
 class MemoryStore:
@@ -149,28 +147,28 @@ class MemoryStore:
         on_conflict: OnConflict = "return",
         atomic: bool = True,
         create_queues: bool = True,
-    ) -> list[Receipt]:
-        with self._ending() as state:
+    ) -> list[InsertResult]:
+        with self._change_and_propagate() as state:
             return inserting.insert(state, jobs, on_conflict, atomic, create_queues)
 
-    def exchange(
+    def settle_and_claim(
         self,
         worker: WorkerId,
         settlements: Sequence[Settlement] = (),
-        wants: Sequence[Want] = (),
+        claims: Sequence[QueueClaim] = (),
         room: int = 0,
         known: Sequence[Lease] | None = None,
-        notes: Sequence[Note] = (),
-    ) -> Exchange:
-        with self._changing() as state:
-            return leasing.exchange(state, worker, settlements, wants, room, known, notes)
+        updates: Sequence[ProgressUpdate] = (),
+    ) -> SettleAndClaimResult:
+        with self._change_state() as state:
+            return leasing.settle_and_claim(state, worker, settlements, claims, room, known, updates)
 
-    def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
-        with self._changing() as state:
-            return leasing.standing(state, worker, leases)
+    def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
+        with self._change_state() as state:
+            return leasing.lease_status(state, worker, leases)
 
-    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
-        with self._changing() as state:
+    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> RenewResult:
+        with self._change_state() as state:
             return leasing.renew(state, worker, leases, lease_ms)
 
     def sweep(
@@ -183,23 +181,23 @@ class MemoryStore:
         dead: Collection[WorkerId] = (),
         ended_by: int | None = None,
     ) -> list[Job]:
-        with self._ending() as state:
-            duties.bury_stragglers(state, limit)
+        with self._change_and_propagate() as state:
+            duties.move_dropped_to_dead(state, limit)
             return leasing.sweep(
                 state, sweeper, limit, lease_ms, only_dead=only_dead, dead=dead, ended_by=ended_by
             )
 
     def promote(self, limit: int = BATCH) -> int:
-        with self._changing() as state:
+        with self._change_state() as state:
             moved = duties.promote(state, limit)
-            return max(moved, limit) if follow(state) >= RELEASED_AT_ONCE else moved
+            return max(moved, limit) if propagate(state) >= PROPAGATION_BATCH else moved
 
     def rescore(self, limit: int = BATCH) -> int:
-        with self._changing() as state:
+        with self._change_state() as state:
             return duties.rescore(state, limit)
 
     def prune(self, limit: int = BATCH) -> int:
-        with self._ending() as state:
+        with self._change_and_propagate() as state:
             return duties.prune(state, limit)
 
     def cancel(
@@ -210,13 +208,13 @@ class MemoryStore:
         actor: str = "",
         force: bool = False,
         dependants: bool = False,
-    ) -> list[Verdict]:
-        with self._ending() as state:
+    ) -> list[ActionResult]:
+        with self._change_and_propagate() as state:
             return steering.cancel(state, ids, reason, actor, force=force, dependants=dependants)
 
-    def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
-        with self._changing() as state:
-            return steering.amend(state, job_id, change, actor)
+    def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
+        with self._change_state() as state:
+            return steering.update_job(state, job_id, change, actor)
 
     def revive(
         self,
@@ -228,18 +226,18 @@ class MemoryStore:
         actor: str = "",
         dependants: bool = False,
         ended_before: int | None = None,
-    ) -> list[Verdict]:
-        how = Revival(queue, delay_ms, reset, actor, dependants, ended_before)
-        with self._ending() as state:
+    ) -> list[ActionResult]:
+        how = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
+        with self._change_and_propagate() as state:
             return steering.revive(state, ids, how)
 
-    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
-        with self._ending() as state:
+    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
+        with self._change_and_propagate() as state:
             return steering.delete(state, ids, actor)
 
-    def adopt(self, jobs: Sequence[Whole]) -> list[bool]:
-        with self._ending() as state:
-            return adopting.adopt(state, jobs)
+    def import_jobs(self, exports: Sequence[JobExport]) -> list[bool]:
+        with self._change_and_propagate() as state:
+            return adopting.import_jobs(state, exports)
 
     def save_queue(
         self,
@@ -249,74 +247,74 @@ class MemoryStore:
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        with self._changing() as changed:
+        with self._change_state() as changed:
             return steering.save_queue(changed, name, changes, state, actor)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        with self._ending() as state:
+        with self._change_and_propagate() as state:
             return steering.drop_queue(state, name, force, limit, actor)
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
-        with self._changing() as state:
+        with self._change_state() as state:
             limiting.save(state, limit, actor)
 
     def drop_limit(self, scope: str, *, actor: str = "") -> bool:
-        with self._changing() as state:
+        with self._change_state() as state:
             return limiting.drop(state, scope, actor)
 
     def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
-        with self._changing() as state:
+        with self._change_state() as state:
             return scheduling.save(state, schedule, actor)
 
     def drop_schedule(self, name: str, *, actor: str = "") -> bool:
-        with self._changing() as state:
+        with self._change_state() as state:
             return scheduling.drop(state, name, actor)
 
     def due_schedules(self, limit: int = 100) -> DueSchedules:
-        with self._changing() as state:
-            return scheduling.due(state, limit)
+        with self._change_state() as state:
+            return scheduling.load_due(state, limit)
 
-    def fire(self, moves: Sequence[Move]) -> list[Fired]:
-        with self._changing() as state:
-            return scheduling.fire(state, moves)
+    def fire_schedules(self, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
+        with self._change_state() as state:
+            return scheduling.fire_schedules(state, advances)
 
     def save_document(self, document: Document, *, event: Event | None = None) -> bool:
-        with self._changing() as state:
+        with self._change_state() as state:
             return documents.save(state, document, event)
 
     def drop_document(self, kind: str, name: str, *, event: Event | None = None) -> bool:
-        with self._changing() as state:
+        with self._change_state() as state:
             return documents.drop(state, kind, name, event)
 
     def record_metrics(self, rows: Sequence[MetricRow], *, instead_of: Sequence[MetricRow] = ()) -> None:
-        with self._changing() as state:
-            measuring.record(state, rows, instead_of)
+        with self._change_state() as state:
+            measuring.record_rows(state, rows, instead_of)
 
-    def forget_metrics(self, tier: int, before: int, limit: int = ROWS_AT_ONCE) -> int:
-        with self._changing() as state:
-            return measuring.forget(state, tier, before, limit)
+    def prune_metrics(self, resolution_ms: int, before: int, limit: int = MAX_ROWS) -> int:
+        with self._change_state() as state:
+            return measuring.prune_rows(state, resolution_ms, before, limit)
 
-    def metrics(self, tier: int, since: int, before: int, *, limit: int = ROWS_AT_ONCE) -> MetricPage:
-        with self._changing() as state:
-            return measuring.page(state, tier, since, before, limit)
+    def metrics(self, resolution_ms: int, since: int, before: int, *, limit: int = MAX_ROWS) -> MetricPage:
+        with self._change_state() as state:
+            return measuring.load_page(state, resolution_ms, since, before, limit)
 
-    def last_metrics(self, tier: int) -> int | None:
-        with self._changing() as state:
-            return measuring.last(state, tier)
+    def last_metrics(self, resolution_ms: int) -> int | None:
+        with self._change_state() as state:
+            return measuring.load_last_start(state, resolution_ms)
 
-    def take_stock(self) -> dict[QueueName, Stock]:
-        with self._changing() as state:
-            return measuring.stock(state)
+    def snapshot_queues(self) -> dict[QueueName, QueueSnapshot]:
+        with self._change_state() as state:
+            return measuring.snapshot_queues(state)
 
-    def beat(self, worker: WorkerInfo) -> None:
-        with self._changing() as state:
-            duties.beat(state, worker)
+    def heartbeat(self, worker: WorkerInfo) -> None:
+        with self._change_state() as state:
+            duties.heartbeat(state, worker)
 
-    def forget_worker(self, worker: WorkerId) -> None:
-        with self._changing() as state:
+    def remove_worker(self, worker: WorkerId) -> None:
+        with self._change_state() as state:
             state.write(state.workers, worker, None)
 
-    def send(
+    def send_command(
         self,
         kind: CommandKind,
         workers: Sequence[WorkerId] | None = None,
@@ -325,51 +323,51 @@ class MemoryStore:
         expires_ms: int = COMMAND_EXPIRES_MS,
         actor: str = "",
     ) -> list[Command]:
-        with self._changing() as state:
-            return commanding.send(state, kind, workers, queue, expires_ms, actor)
+        with self._change_state() as state:
+            return commanding.send_command(state, kind, workers, queue, expires_ms, actor)
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
-        with self._changing() as state:
-            return commanding.take(state, workers)
+        with self._change_state() as state:
+            return commanding.take_commands(state, workers)
 
-    def answer(self, command_id: str, text: str) -> None:
-        with self._changing() as state:
-            commanding.answer(state, command_id, text)
+    def answer_command(self, command_id: str, text: str) -> None:
+        with self._change_state() as state:
+            commanding.answer_command(state, command_id, text)
 
-    def take_duty(self, name: str, every_ms: int) -> bool:
-        with self._changing() as state:
-            return duties.take_duty(state, name, every_ms)
+    def acquire_maintenance(self, name: str, every_ms: int) -> bool:
+        with self._change_state() as state:
+            return duties.acquire_maintenance(state, name, every_ms)
 
     def read_clock(self, *, record: bool = False) -> ClockReading:
-        with self._changing() as state:
+        with self._change_state() as state:
             return duties.read_clock(state, record=record)
 
-    def record(self, events: Sequence[Event]) -> None:
-        with self._changing() as state:
+    def record_events(self, events: Sequence[Event]) -> None:
+        with self._change_state() as state:
             for event in events:
                 state.record(event)
 
     def chain_audit(self, limit: int = BATCH) -> int:
-        with self._changing() as state:
-            return audit_log.chain(state, limit)
+        with self._change_state() as state:
+            return audit_log.append_chain(state, limit)
 
     def migrate(self) -> int:
-        with self._changing():
+        with self._change_state():
             return 1
 
     def close(self) -> None:
         self._closed = True
 
     @contextmanager
-    def _ending(self) -> Iterator[State]:
+    def _change_and_propagate(self) -> Iterator[State]:
         """For a call that may end jobs, or revive them: others may depend on these."""
-        with self._changing() as state:
+        with self._change_state() as state:
             yield state
-            follow(state)
+            propagate(state)
 
     @contextmanager
-    def _changing(self) -> Iterator[State]:
+    def _change_state(self) -> Iterator[State]:
         if self._closed:
             raise StoreError("this handle is closed")
-        with self._engine.changing() as state:
+        with self._engine.change_state() as state:
             yield state

@@ -16,26 +16,26 @@ from forebay.stores.callers import (
     driver_connection,
     driver_connection_async,
     is_from,
-    named,
+    qualified_name,
 )
 from forebay.stores.postgres.connection import (
-    DAY_WAS_MADE,
-    ID_WAS_TAKEN,
+    ID_TAKEN,
+    PARTITION_CREATED,
     TRIES,
-    Address,
-    TryAgain,
+    PostgresAddress,
+    RetryTransaction,
     Values,
     use_our_types,
 )
-from forebay.stores.postgres.dollars import as_psycopg_error, dollars
-from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
-from forebay.stores.postgres.on_loop import OnLoop
+from forebay.stores.postgres.dollars import as_psycopg_error, number_placeholders
+from forebay.stores.postgres.meaning import DRIVER_ERRORS, translate_error
+from forebay.stores.postgres.on_loop import AsyncBridge
 from forebay.stores.rows import Row
 
 T = TypeVar("T")
 
 
-class Execute(Protocol):
+class ExecuteFn(Protocol):
     """Runs a statement."""
 
     def __call__(
@@ -43,7 +43,7 @@ class Execute(Protocol):
     ) -> psycopg.Cursor[Row]: ...
 
 
-class Line(Protocol):
+class StatementRunner(Protocol):
     """How statements get to one kind of connection, and their answers back; it blocks."""
 
     def execute(
@@ -54,20 +54,20 @@ class Line(Protocol):
         """Run a statement that cleans up, whatever has happened."""
         ...
 
-    def pipelined(self) -> AbstractContextManager[object]:
+    def pipeline(self) -> AbstractContextManager[object]:
         """Inside, a statement may be waited for only where somebody looks at its answer."""
         ...
 
 
-class Borrowed:
+class CallerConnection:
     """Statements of ours on a connection that is not ours; its settings and its transaction stay its own."""
 
-    def __init__(self, line: Line, address: Address) -> None:
-        self._line = line
+    def __init__(self, runner: StatementRunner, address: PostgresAddress) -> None:
+        self._runner = runner
         self._address = address
-        self.execute: Execute = line.execute
+        self.execute: ExecuteFn = runner.execute
 
-    def whole(self, work: Callable[[], T], *, is_fenced: bool = False) -> T:
+    def run_atomically(self, work: Callable[[], T], *, is_fenced: bool = False) -> T:
         """All of what is done, or nothing of it; the rest of the caller's transaction is untouched.
 
         Where somebody else has taken what we wanted meanwhile, it is done again. In a transaction that sees
@@ -77,13 +77,13 @@ class Borrowed:
             self._check(is_fenced=is_fenced)
             for _ in range(TRIES):
                 try:
-                    return self._undone_unless_done(work)
-                except (TryAgain, DAY_WAS_MADE, ID_WAS_TAKEN):
+                    return self._run_in_savepoint(work)
+                except (RetryTransaction, PARTITION_CREATED, ID_TAKEN):
                     continue
         except DRIVER_ERRORS as exc:
-            raise self._translated(exc) from exc
+            raise self._translate_error(exc) from exc
         raise StoreBusy(
-            f"{self._address.place} is too busy: others took the same keys {TRIES} times; "
+            f"{self._address.location} is too busy: others took the same keys {TRIES} times; "
             "roll back and begin again"
         )
 
@@ -100,61 +100,72 @@ class Borrowed:
             # A renewal after its snapshot would make it fail, however well the lease is held.
             raise ConfigError(f"a job is completed within a READ COMMITTED transaction, not {isolation}")
 
-    def _undone_unless_done(self, work: Callable[[], T]) -> T:
+    def _run_in_savepoint(self, work: Callable[[], T]) -> T:
         try:
-            with self._line.pipelined():
+            with self._runner.pipeline():
                 self.execute(b"savepoint forebay")
                 answer = work()
                 self.execute(b"release savepoint forebay")
         except BaseException:
             # What went wrong is what the caller should hear of, not that the connection is gone too.
             with suppress(*DRIVER_ERRORS):
-                self._line.undo(b"rollback to savepoint forebay")
-                self._line.undo(b"release savepoint forebay")
+                self._runner.undo(b"rollback to savepoint forebay")
+                self._runner.undo(b"release savepoint forebay")
             raise
         return answer
 
-    def _translated(self, exc: Exception) -> StoreError:
-        return translated(self._address.place, exc)
+    def _translate_error(self, exc: Exception) -> StoreError:
+        return translate_error(self._address.location, exc)
 
 
-def borrowed(connection: object, address: Address) -> Borrowed:
+def wrap_connection(connection: object, address: PostgresAddress) -> CallerConnection:
     """The caller's connection, if it is of a kind that we know and blocks."""
     raw = driver_connection(connection)
     if isinstance(raw, psycopg.Connection):
         _check_psycopg(raw)
-        return Borrowed(PsycopgLine(raw), address)
+        return CallerConnection(PsycopgRunner(raw), address)
     if isinstance(raw, psycopg.AsyncConnection) or is_from("asyncpg", raw):
-        raise ConfigError(f"{named(connection)} lives on an event loop: await the method that ends in _async")
+        raise ConfigError(
+            f"{qualified_name(connection)} lives on an event loop: await the method that ends in _async"
+        )
     raise ConfigError(
-        f"{address.place} joins the transactions of a psycopg.Connection, of SQLAlchemy's Session and "
-        f"Connection on psycopg, and of Django's connection on psycopg 3, not of {_seen(connection, raw)}"
+        f"{address.location} joins the transactions of a psycopg.Connection, of SQLAlchemy's Session and "
+        f"Connection on psycopg, and of Django's connection on psycopg 3, not of "
+        f"{_describe_connection(connection, raw)}"
     )
 
 
-async def borrow_async(connection: object, address: Address, work: Callable[[Borrowed], T]) -> T:
+async def run_with_connection_async(
+    connection: object, address: PostgresAddress, work: Callable[[CallerConnection], T]
+) -> T:
     """Do blocking work with a caller's connection that lives on this event loop."""
     raw = await driver_connection_async(connection)
-    line: Line
-    on_loop = OnLoop()
+    line: StatementRunner
+    on_loop = AsyncBridge()
     if isinstance(raw, psycopg.AsyncConnection):
         _check_psycopg(raw)
-        line = AsyncPsycopgLine(raw, on_loop)
+        line = AsyncPsycopgRunner(raw, on_loop)
     elif is_from("asyncpg", raw):
         _check_asyncpg(raw)
-        line = AsyncpgLine(raw, on_loop)
+        line = AsyncpgRunner(raw, on_loop)
     elif isinstance(raw, psycopg.Connection):
-        raise ConfigError(f"{named(connection)} blocks: call the method without _async")
+        raise ConfigError(f"{qualified_name(connection)} blocks: call the method without _async")
     else:
         raise ConfigError(
-            f"{address.place} joins the transactions of a psycopg.AsyncConnection, of an asyncpg.Connection, "
-            f"and of SQLAlchemy's AsyncSession and AsyncConnection on these, not of {_seen(connection, raw)}"
+            f"{address.location} joins the transactions of a psycopg.AsyncConnection, of an "
+            f"asyncpg.Connection, "
+            f"and of SQLAlchemy's AsyncSession and AsyncConnection on these, not of "
+            f"{_describe_connection(connection, raw)}"
         )
-    return await on_loop.run(lambda: work(Borrowed(line, address)))
+    return await on_loop.run(lambda: work(CallerConnection(line, address)))
 
 
-def _seen(connection: object, raw: object) -> str:
-    return named(connection) if raw is connection else f"{named(connection)} on {named(raw)}"
+def _describe_connection(connection: object, raw: object) -> str:
+    return (
+        qualified_name(connection)
+        if raw is connection
+        else f"{qualified_name(connection)} on {qualified_name(raw)}"
+    )
 
 
 def _check_psycopg(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
@@ -169,14 +180,14 @@ def _check_psycopg(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) 
 
 def _check_asyncpg(raw: Any) -> None:
     if not hasattr(raw, "is_in_transaction"):
-        raise ConfigError(f"acquire a connection first: {named(raw)} is none")
+        raise ConfigError(f"acquire a connection first: {qualified_name(raw)} is none")
     if raw.is_closed():
         raise ConfigError("this connection cannot be used: it is closed")
     if not raw.is_in_transaction():
         raise ConfigError(BEGIN_FIRST)
 
 
-class PsycopgLine:
+class PsycopgRunner:
     """A psycopg connection that blocks."""
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
@@ -193,11 +204,11 @@ class PsycopgLine:
     def undo(self, statement: bytes) -> None:
         self.execute(statement)
 
-    def pipelined(self) -> AbstractContextManager[object]:
+    def pipeline(self) -> AbstractContextManager[object]:
         return self._raw.pipeline()
 
 
-class Answer:
+class BufferedRows:
     """Rows that have come, to be looked at as those of a psycopg cursor are."""
 
     def __init__(self, rows: list[Row]) -> None:
@@ -213,23 +224,23 @@ class Answer:
         return self._rows
 
 
-class AsyncPsycopgLine:
+class AsyncPsycopgRunner:
     """A psycopg connection on an event loop."""
 
-    def __init__(self, raw: psycopg.AsyncConnection[Any], on_loop: OnLoop) -> None:
+    def __init__(self, raw: psycopg.AsyncConnection[Any], bridge: AsyncBridge) -> None:
         self._raw = raw
-        self._on_loop = on_loop
+        self._bridge = bridge
 
     def execute(
         self, statement: bytes, values: Values | None = None, *, binary: bool = False
     ) -> psycopg.Cursor[Row]:
-        rows = self._on_loop.wait_for(lambda: self._run(statement, values, binary))
-        return cast("psycopg.Cursor[Row]", Answer(rows))  # all that statements of ours are asked for
+        rows = self._bridge.wait_for(lambda: self._run(statement, values, binary))
+        return cast("psycopg.Cursor[Row]", BufferedRows(rows))  # all that statements of ours are asked for
 
     def undo(self, statement: bytes) -> None:
-        self._on_loop.wait_for(lambda: self._run(statement, None, False), anyhow=True)
+        self._bridge.wait_for(lambda: self._run(statement, None, False), even_if_cancelled=True)
 
-    def pipelined(self) -> AbstractContextManager[object]:
+    def pipeline(self) -> AbstractContextManager[object]:
         return nullcontext()  # each statement is waited for on the loop
 
     async def _run(self, statement: bytes, values: Values | None, binary: bool) -> list[Row]:
@@ -239,27 +250,27 @@ class AsyncPsycopgLine:
         return await cursor.fetchall() if cursor.description else []
 
 
-class AsyncpgLine:
+class AsyncpgRunner:
     """An asyncpg connection. The text of a statement is the same, with its values by number."""
 
-    def __init__(self, raw: Any, on_loop: OnLoop) -> None:
+    def __init__(self, raw: Any, bridge: AsyncBridge) -> None:
         self._raw = raw
-        self._on_loop = on_loop
+        self._bridge = bridge
 
     def execute(
         self, statement: bytes, values: Values | None = None, *, binary: bool = False
     ) -> psycopg.Cursor[Row]:
-        rows = self._on_loop.wait_for(lambda: self._run(statement, values or {}))
-        return cast("psycopg.Cursor[Row]", Answer(rows))  # as above
+        rows = self._bridge.wait_for(lambda: self._run(statement, values or {}))
+        return cast("psycopg.Cursor[Row]", BufferedRows(rows))  # as above
 
     def undo(self, statement: bytes) -> None:
-        self._on_loop.wait_for(lambda: self._run(statement, {}), anyhow=True)
+        self._bridge.wait_for(lambda: self._run(statement, {}), even_if_cancelled=True)
 
-    def pipelined(self) -> AbstractContextManager[object]:
+    def pipeline(self) -> AbstractContextManager[object]:
         return nullcontext()  # as above
 
     async def _run(self, statement: bytes, values: Values) -> list[Row]:
-        text, names = dollars(statement)
+        text, names = number_placeholders(statement)
         try:
             records = await self._raw.fetch(text, *(values[name] for name in names))
         except Exception as exc:

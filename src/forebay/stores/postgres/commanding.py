@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from forebay.domain.job import QueueName, WorkerId
-from forebay.domain.worker import Command, CommandKind, answer_as_kept
-from forebay.stores.commanding import commands_to, sent
+from forebay.domain.worker import Command, CommandKind, truncate_answer
+from forebay.stores.commanding import build_commands, command_event
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.rows import Row, command_from_row, row_from_command
 
 KINDS: Final = [kind.value for kind in CommandKind]
 
 
-def send(
+def send_command(
     tx: Transaction,
     kind: CommandKind,
     workers: Sequence[WorkerId] | None,
@@ -23,22 +23,22 @@ def send(
     actor: str,
 ) -> list[Command]:
     listed = [WorkerId(row[0]) for row in tx.all("workers")]
-    commands = commands_to(workers, listed, kind, queue, actor, tx.now, expires_ms)
+    commands = build_commands(workers, listed, kind, queue, actor, tx.now, expires_ms)
     for command in commands:
         tx.run("command_add", row_from_command(command))
-        tx.record(sent(command))
-        tx.has_news = True
+        tx.record(command_event(command))
+        tx.needs_wakeup = True
     return commands
 
 
-def take(tx: Transaction, workers: Sequence[WorkerId]) -> list[Command]:
-    return taken(tx.all("commands_take", {"workers": list(workers), "kinds": KINDS}))
+def take_commands(tx: Transaction, workers: Sequence[WorkerId]) -> list[Command]:
+    return commands_from_rows(tx.all("commands_take", {"workers": list(workers), "kinds": KINDS}))
 
 
-def taken(rows: Sequence[Row]) -> list[Command]:
+def commands_from_rows(rows: Sequence[Row]) -> list[Command]:
     """What is there for some workers, oldest first; nobody else will get it."""
     return [command_from_row(row) for row in sorted(rows, key=lambda row: row[-1])]
 
 
-def answer(tx: Transaction, command_id: str, text: str) -> None:
-    tx.run("command_answer", {"id": command_id, "answer": answer_as_kept(text)})
+def answer_command(tx: Transaction, command_id: str, text: str) -> None:
+    tx.run("command_answer", {"id": command_id, "answer": truncate_answer(text)})

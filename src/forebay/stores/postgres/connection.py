@@ -19,8 +19,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from forebay.errors import ConfigError, StoreBusy, StoreError
-from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
-from forebay.stores.postgres.packing import Lists
+from forebay.stores.postgres.meaning import DRIVER_ERRORS, translate_error
+from forebay.stores.postgres.packing import ListDumper
 from forebay.stores.postgres.session import Session
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ CONNECT_SECONDS: Final = 10
 # How long a server may say nothing. One that runs ends a statement before that.
 ANSWER_SECONDS: Final = 35.0
 # The same for what keeps leases: a third of the usual one, after which they are renewed.
-KEEPING_SECONDS: Final = 10.0
+RENEWAL_SECONDS: Final = 10.0
 # A session that was not used for so long is looked at before it is: a server that was started again, a
 # failover or a balancer may have ended it meanwhile. Whoever is busy need not look, and hears of it anyway.
 IDLE_SECONDS: Final = 1.0
@@ -53,15 +53,15 @@ _PLANNING: Final = {
 # A statement is planned once in a session, and not for what it is given: with a list of one name, as most
 # are, the server takes it for cheaper to plan for that very list at each call, which takes longer than its
 # work. Not where we only look: what a search is given decides where it has to look.
-_PLANNED_ONCE: Final = {"plan_cache_mode": "force_generic_plan"}
-_PATIENCE: Final = {
+_GENERIC_PLAN: Final = {"plan_cache_mode": "force_generic_plan"}
+_TIMEOUTS: Final = {
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "60s",
     # A stricter default of a database or a user fails where we rely on seeing what others have committed.
     "default_transaction_isolation": "read committed",
 }
 # A machine that is gone, in the middle of a transaction, must not keep its locks for hours.
-_LINK: Final = {
+_KEEPALIVE: Final = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
@@ -69,19 +69,19 @@ _LINK: Final = {
 }
 # The same for a process that is stopped. What is sent as a pipeline is never idle to a server, so that only
 # the limit of a whole transaction holds there, which servers have from this version on.
-_LIMITS_TRANSACTIONS: Final = 170_000
-_LONGEST: Final = {"transaction_timeout": "60s"}
+_TRANSACTION_TIMEOUT_FROM: Final = 170_000
+_TRANSACTION_TIMEOUT: Final = {"transaction_timeout": "60s"}
 # Whoever settles a job while somebody makes the partition of its day has chosen another one for it, and is
 # refused by that one's limits.
-DAY_WAS_MADE: Final = errors.CheckViolation
+PARTITION_CREATED: Final = errors.CheckViolation
 # An id that was made for a new job is another job's: the next try makes other ids. Or another transaction has
 # stored the id that a caller brought, and the next try sees that job.
-ID_WAS_TAKEN: Final = errors.UniqueViolation
+ID_TAKEN: Final = errors.UniqueViolation
 # Another try of the same transaction may well succeed, and nothing of this one has happened.
-PASSING: Final = (errors.DeadlockDetected, errors.SerializationFailure, DAY_WAS_MADE, ID_WAS_TAKEN)
+RETRYABLE_ERRORS: Final = (errors.DeadlockDetected, errors.SerializationFailure, PARTITION_CREATED, ID_TAKEN)
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a store is and how it is talked to. `pooled` means a pooler that gives each transaction to any
     session: then nothing may be left in a session, and no statement is prepared. After `answer_wait` seconds
     without a word a server is given up."""
@@ -93,7 +93,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     answer_wait: float = ANSWER_SECONDS
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The same text for all addresses of one store; without user and password."""
         parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
         database = parts.get("dbname") or parts.get("user") or ""
@@ -124,24 +124,25 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 def address_of(
     dsn: str,
-    shown: str,
+    safe_url: str,
     schema: str = "forebay",
     pooler: str = "session",
     notify: str | None = None,
     answer_wait: float = ANSWER_SECONDS,
-) -> Address:
+) -> PostgresAddress:
     """An address from the options of a URL; raises ConfigError for what cannot be meant.
 
     Behind a pooler of transactions nobody can listen, so nothing is sent there unless it is asked for.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,54}", schema):
         raise ConfigError(
-            f"{shown!r}: schema must be 1 to 55 letters, digits and underscores, and not begin with a digit"
+            f"{safe_url!r}: schema must be 1 to 55 letters, digits and underscores, and not begin "
+            f"with a digit"
         )
     if pooler not in ("session", "transaction"):
-        raise ConfigError(f"{shown!r}: pooler must be session or transaction")
+        raise ConfigError(f"{safe_url!r}: pooler must be session or transaction")
     if notify not in ("on", "off", None):
-        raise ConfigError(f"{shown!r}: notify must be on or off")
+        raise ConfigError(f"{safe_url!r}: notify must be on or off")
     try:
         psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as exc:
@@ -150,9 +151,9 @@ def address_of(
         has_sign = "%40" in dsn.partition("?")[2]
         option = None if has_sign else re.match(r"invalid URI query parameter: .*", str(exc))
         said = option[0] if option else "write postgresql://user:password@host:port/database"
-        raise ConfigError(f"{shown!r} is not an address of PostgreSQL: {said}") from None
+        raise ConfigError(f"{safe_url!r} is not an address of PostgreSQL: {said}") from None
     is_pooled = pooler == "transaction"
-    return Address(
+    return PostgresAddress(
         dsn=dsn,
         schema=schema,
         pooled=is_pooled,
@@ -161,7 +162,7 @@ def address_of(
     )
 
 
-class TryAgain(Exception):
+class RetryTransaction(Exception):
     """What the transaction has relied on has changed under it; it is undone and made again."""
 
 
@@ -170,20 +171,20 @@ def use_our_types(adapters: AdaptersMap) -> None:
     lists are packed in our way."""
     adapters.register_dumper(int, Int8BinaryDumper)
     adapters.register_dumper(int, Int8Dumper)
-    adapters.register_dumper(list, Lists)
+    adapters.register_dumper(list, ListDumper)
 
 
-def quoted(schema: str) -> str:
+def quote_identifier(schema: str) -> str:
     """The schema's name as it stands in a statement."""
     return '"' + schema.replace('"', '""') + '"'
 
 
 def for_schema(statement: str, schema: str) -> str:
     """A statement of ours, which names the schema `forebay`, for the schema of this store."""
-    return re.sub(r"\bforebay\.", lambda _: f"{quoted(schema)}.", statement)
+    return re.sub(r"\bforebay\.", lambda _: f"{quote_identifier(schema)}.", statement)
 
 
-def prepared(statements: Mapping[str, str], schema: str) -> dict[str, bytes]:
+def prepare_statements(statements: Mapping[str, str], schema: str) -> dict[str, bytes]:
     """Statements as they are sent: for this schema, and without the reasons that stand in them."""
     return {
         name: for_schema(re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE), schema).strip().encode()
@@ -191,17 +192,17 @@ def prepared(statements: Mapping[str, str], schema: str) -> dict[str, bytes]:
     }
 
 
-_of_parents: Final[list[Raw | None]] = []
+_parent_connections: Final[list[Raw | None]] = []
 
 
 class Connection:
     """A connection of our own, made when it is first needed and made again after it was lost."""
 
-    def __init__(self, address: Address, *, reads: bool = False) -> None:
+    def __init__(self, address: PostgresAddress, *, reads: bool = False) -> None:
         self.address = address
         self._reads = reads
         self._raw: Raw | None = None
-        self._patience_seconds = address.answer_wait
+        self._answer_seconds = address.answer_wait
         self._pid = os.getpid()
         self._used_at = 0.0
         self.generation: int = 0  # how often it was made
@@ -209,23 +210,23 @@ class Connection:
         self._checked_at = -inf
 
     @property
-    def place(self) -> str:
-        return self.address.place
+    def location(self) -> str:
+        return self.address.location
 
-    def opened(self) -> Raw:
+    def open(self) -> Raw:
         """The connection, made if there is none. One from before a fork is the parent's, and left alone: to
         close it, or to let the garbage collector do so, would end the parent's session."""
         if self._pid != os.getpid():
-            _of_parents.append(self._raw)
+            _parent_connections.append(self._raw)
             self._raw, self._pid = None, os.getpid()
         was_used_at, self._used_at = self._used_at, time.monotonic()
         if self._raw is not None and self._used_at - was_used_at >= IDLE_SECONDS:
-            _look_at(self._raw)
+            _read_pending_input(self._raw)
         if self._raw is None or self._raw.closed:
-            self._raw = self._connected()
+            self._raw = self._connect()
             self.generation += 1
             self._checked_at = -inf
-        self._raw.patience = self._patience_seconds
+        self._raw.answer_timeout = self._answer_seconds
         self._check_schema(self._raw)
         return self._raw
 
@@ -245,17 +246,17 @@ class Connection:
             self._checked_at = self._used_at
 
     @contextmanager
-    def hasty(self) -> Iterator[None]:
+    def short_timeouts(self) -> Iterator[None]:
         """Leases run out while we wait. Where no answer comes, it may be that somebody on its way
         has forgotten the connection: given up in time, the leases are kept over another one."""
-        usual = self._patience_seconds
-        self._patience_seconds = min(KEEPING_SECONDS, usual)
+        usual = self._answer_seconds
+        self._answer_seconds = min(RENEWAL_SECONDS, usual)
         try:
             yield
         finally:
-            self._patience_seconds = usual
+            self._answer_seconds = usual
 
-    def _connected(self) -> Raw:
+    def _connect(self) -> Raw:
         pooled = self.address.pooled
         raw = Session.connect(
             self.address.dsn,
@@ -270,10 +271,10 @@ class Connection:
             tcp_user_timeout=30_000,
             options=" ".join(self._options()),
         )
-        raw.patience = self._patience_seconds
+        raw.answer_timeout = self._answer_seconds
         use_our_types(raw.adapters)
         raw.prepared_max = 1_000  # more than we have statements, with all the types they are given
-        if not pooled and (longest := self._longest(raw)):
+        if not pooled and (longest := self._transaction_timeout(raw)):
             try:
                 raw.execute(_as_settings(longest, is_local=False), prepare=False)
             except BaseException:
@@ -281,22 +282,26 @@ class Connection:
                 raise
         return raw
 
-    def _longest(self, raw: Raw) -> Mapping[str, str]:
+    def _transaction_timeout(self, raw: Raw) -> Mapping[str, str]:
         """How long a transaction may last. Not where we only look: a check of everything takes its time, and
         holds up nobody."""
-        return _LONGEST if raw.info.server_version >= _LIMITS_TRANSACTIONS and not self._reads else {}
+        return (
+            _TRANSACTION_TIMEOUT
+            if raw.info.server_version >= _TRANSACTION_TIMEOUT_FROM and not self._reads
+            else {}
+        )
 
     def _options(self) -> Iterator[str]:
         """What the address says of a session, and then what we need; a pooler takes nothing of ours."""
         yield str(psycopg.conninfo.conninfo_to_dict(self.address.dsn).get("options") or "")
         if not self.address.pooled:
-            yield _as_options({**_PLANNING, **self._patience, **_LINK})
+            yield _as_options({**_PLANNING, **self._timeouts, **_KEEPALIVE})
             if not self._reads:
-                yield _as_options(_PLANNED_ONCE)
+                yield _as_options(_GENERIC_PLAN)
 
     @property
-    def _patience(self) -> Mapping[str, str]:
-        return {"statement_timeout": self.address.statement_timeout, **_PATIENCE}
+    def _timeouts(self) -> Mapping[str, str]:
+        return {"statement_timeout": self.address.statement_timeout, **_TIMEOUTS}
 
     @property
     def _begin(self) -> bytes:
@@ -313,20 +318,20 @@ class Connection:
 
         Whatever goes wrong, it is undone or the connection is dropped; so nothing is ever left open.
         """
-        raw = self.opened()
+        raw = self.open()
         try:
-            with raw.patient() if defines else raw.pipeline():
+            with raw.long_timeout() if defines else raw.pipeline():
                 raw.execute(self._begin)
                 if self.address.pooled:
-                    settings = {**_PLANNING, **self._patience, **self._longest(raw)}
+                    settings = {**_PLANNING, **self._timeouts, **self._transaction_timeout(raw)}
                     raw.execute(_as_settings(settings, is_local=True))
                 yield raw
                 raw.execute(b"commit")
         except BaseException:
-            self._undo(raw)
+            self._rollback(raw)
             raise
 
-    def _undo(self, raw: Raw) -> None:
+    def _rollback(self, raw: Raw) -> None:
         try:
             raw.execute(b"rollback")
         except BaseException as exc:
@@ -344,25 +349,25 @@ class Connection:
                 with self.transaction(defines=defines) as raw:
                     answer = work(raw)
                 return answer
-            except (TryAgain, *PASSING) as exc:
+            except (RetryTransaction, *RETRYABLE_ERRORS) as exc:
                 if attempt == TRIES - 1:
-                    raise self._gave_up(exc) from exc
+                    raise self._retries_exhausted_error(exc) from exc
                 time.sleep(0.002 * 2 ** min(attempt, 5) * random.uniform(0.5, 1.0))  # noqa: S311 - spreads them
             except DRIVER_ERRORS as exc:
-                raise self._translated(exc) from exc
+                raise self._translate_error(exc) from exc
         raise AssertionError("the last try answers or raises")
 
     def call(self, statement: Callable[[Raw], T]) -> T:
         """Run one statement that is a transaction by itself. One that had to give way to another has changed
-        nothing, and raises TryAgain."""
+        nothing, and raises RetryTransaction."""
         raw = None
         try:
-            raw = self.opened()
+            raw = self.open()
             return statement(raw)
-        except PASSING as exc:
-            raise TryAgain from exc
+        except RETRYABLE_ERRORS as exc:
+            raise RetryTransaction from exc
         except DRIVER_ERRORS as exc:
-            raise self._translated(exc) from exc
+            raise self._translate_error(exc) from exc
         finally:
             if raw is not None and raw.pgconn.transaction_status != TransactionStatus.IDLE:
                 self._abandon(raw)
@@ -375,18 +380,18 @@ class Connection:
                 raw.cancel_safe(timeout=CANCEL_SECONDS)
         self.drop()
 
-    def _translated(self, exc: Exception) -> StoreError:
+    def _translate_error(self, exc: Exception) -> StoreError:
         if isinstance(exc, errors.ReadOnlySqlTransaction):
             # Where the address names several hosts, another one is the primary by now; who keeps this
             # connection would ask the old one for ever.
             self.drop()
-        return translated(self.place, exc)
+        return translate_error(self.location, exc)
 
-    def _gave_up(self, exc: Exception) -> StoreError:
+    def _retries_exhausted_error(self, exc: Exception) -> StoreError:
         # A taken id says nothing against the value: with other ids the same call may succeed.
-        if isinstance(exc, psycopg.Error) and not isinstance(exc, ID_WAS_TAKEN):
-            return translated(self.place, exc)
-        return StoreBusy(f"{self.place} is too busy: others changed the same jobs {TRIES} times")
+        if isinstance(exc, psycopg.Error) and not isinstance(exc, ID_TAKEN):
+            return translate_error(self.location, exc)
+        return StoreBusy(f"{self.location} is too busy: others changed the same jobs {TRIES} times")
 
     def drop(self) -> None:
         """Let go of the connection; the next call makes another one."""
@@ -398,7 +403,7 @@ class Connection:
     close = drop
 
 
-def _look_at(raw: Raw) -> None:
+def _read_pending_input(raw: Raw) -> None:
     """Read what has come unasked, without a wait; then `closed` is true of a session that was ended. The
     driver itself finds out only when it asks something, too late to ask another server instead: nobody
     could know whether it was done. The last words of a server come first, and its end at the second look."""

@@ -10,14 +10,14 @@ from typing import TypeVar
 from forebay.domain.document import Document
 from forebay.domain.history import Event
 from forebay.domain.query import check_limit
-from forebay.stores.postgres.scheduling import Looks
+from forebay.stores.postgres.scheduling import QueryRunner
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.rows import document_from_row, row_from_document
 
 T = TypeVar("T")
 
 
-class PostgresDocuments(ABC):
+class PostgresDocumentStore(ABC):
     """The part of a handle to write that keeps documents."""
 
     @abstractmethod
@@ -30,11 +30,11 @@ class PostgresDocuments(ABC):
         return self._write(lambda tx: drop(tx, kind, name, event))
 
 
-class LooksAtPostgresDocuments(ABC):
+class PostgresDocumentReader(ABC):
     """The part of a handle to look that shows documents."""
 
     @abstractmethod
-    def _looking(self) -> AbstractContextManager[Looks]: ...
+    def _open_snapshot(self) -> AbstractContextManager[QueryRunner]: ...
 
     def documents(
         self,
@@ -47,7 +47,7 @@ class LooksAtPostgresDocuments(ABC):
         check_limit(limit)
         wanted = None if names is None else list(names)
         values = {"kind": kind, "names": wanted, "after": after or "", "limit": limit}
-        with self._looking() as look:
+        with self._open_snapshot() as look:
             return [document_from_row(row) for row in look.all("documents", values)]
 
 

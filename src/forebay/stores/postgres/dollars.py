@@ -11,7 +11,7 @@ from forebay.stores.callers import is_from
 
 
 @cache
-def dollars(statement: bytes) -> tuple[str, tuple[str, ...]]:
+def number_placeholders(statement: bytes) -> tuple[str, tuple[str, ...]]:
     """A statement of ours with $1, $2 ... in the place of its names, and the names in that order."""
     names: dict[str, int] = {}
 

@@ -10,78 +10,83 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from forebay.domain.history import AUDIT_KEPT_MS, Event, EventKind
+from forebay.domain.history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.pressure import FULL_AFTER_MS
 from forebay.domain.queue import Queue, QueueSettings
-from forebay.domain.share import fair_gate
-from forebay.domain.worker import COMMANDS_KEPT_MS
-from forebay.domain.workflow import Aftermath
+from forebay.domain.share import fairness_lane
+from forebay.domain.worker import COMMAND_RETENTION_MS
+from forebay.domain.workflow import DependencyEvent
 from forebay.stores.postgres import limiting
 from forebay.stores.postgres.cursor import HEAD
 from forebay.stores.postgres.floors import (
-    AFTERMATHS,
     COUNTS,
     DUE,
     EVENTS,
     EXPIRED,
+    FULL_SCAN_MS,
     KEYS,
     LATE_NUMBERS,
     LOWEST,
+    OUTBOX,
     RESCORE,
+    SCAN,
     STEP,
     TOP,
-    WALK,
-    WHOLE_MS,
-    Floors,
+    LowWaterMarks,
 )
-from forebay.stores.postgres.sharing import come
+from forebay.stores.postgres.sharing import mark_pending
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.rows import STATES, Row, queue_from_row, share_in
+from forebay.stores.rows import STATES, Row, fairness_key_in, queue_from_row
 
-WORKERS_MS: Final = DAY_MS
+WORKER_RETENTION_MS: Final = DAY_MS
 EXCERPT: Final = 200
-CAP_WALK: Final = "look at old jobs"
-WALK_STEP: Final = 200
-LAST_WALK: Final = 2**61  # added to the seqs of the last walk of a reordering
-FOLDED: Final = 10_000
+AGE_CAP_SCAN: Final = "look at old jobs"
+SCAN_STEP: Final = 200
+LAST_SCAN: Final = 2**61  # added to the seqs of the last walk of a reordering
+FOLD_LIMIT: Final = 10_000
 
 
-class Promoted(NamedTuple):
+class PromoteResult(NamedTuple):
     """How many jobs were expired and promoted, and whether the list of what the ends of jobs mean for others
     holds anything."""
 
     jobs: int
-    has_lines: bool
+    has_outbox_entries: bool
 
 
-def promote(tx: Transaction, limit: int) -> Promoted:
+def promote(tx: Transaction, limit: int) -> PromoteResult:
     """Expire and promote in all queues. Looks are sent together, here and below: mostly there is nothing to
     do, and what an idle worker spends is the time of its duties."""
-    floors = Floors(tx, (EXPIRED, DUE, COUNTS, AFTERMATHS))
+    floors = LowWaterMarks(tx, (EXPIRED, DUE, COUNTS, OUTBOX))
     late = tx.run("expired", {"limit": limit})
     due = tx.run("due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
     staggered = tx.run("staggered")
-    lines = tx.run("aftermaths_look", {"since": floors.since(AFTERMATHS, TOP)})
+    lines = tx.run("aftermaths_look", {"since": floors.since(OUTBOX, TOP)})
     may_fold = tx.run("counts_fold_lock")
     expired = end_expired(tx, late.fetchall())
     if expired < limit:
-        floors.passed(EXPIRED, tx.now, tx.now)
+        floors.advance(EXPIRED, tx.now, tx.now)
     rows = due.fetchall()
-    floors.passed(DUE, tx.now, tx.now if rows[0][7] is None else rows[0][7])
+    floors.advance(DUE, tx.now, tx.now if rows[0][7] is None else rows[0][7])
     promoted = promote_rows(tx, [row for row in rows if row[0] is not None])
     for (name,) in staggered.fetchall():
         promoted += promote_rows(tx, tx.all("due", {"queue": name, "since": HEAD.rank, "limit": limit}))
     if may_fold.fetchone() == (True,):
         _fold_counts(tx, floors)
-    lowest = _pass_lines(tx, floors, *(lines.fetchone() or (None, 0, None, False)))
+    lowest = _advance_outbox_mark(tx, floors, *(lines.fetchone() or (None, 0, None, False)))
     floors.save()
-    return Promoted(expired + promoted, lowest is not None)
+    return PromoteResult(expired + promoted, lowest is not None)
 
 
-def _pass_lines(
-    tx: Transaction, floors: Floors, lowest: int | None, last: int, marked: int | None, is_under_way: bool
+def _advance_outbox_mark(
+    tx: Transaction,
+    water_marks: LowWaterMarks,
+    lowest: int | None,
+    last: int,
+    marked: int | None,
+    is_under_way: bool,
 ) -> int | None:
     """Keep the floor of the list of what the ends of jobs mean for others; answers its lowest line.
 
@@ -89,13 +94,13 @@ def _pass_lines(
     own transaction may be open for long. Nor does it pass a line that is in other hands: they may give up.
     """
     reached = marked if marked is None or lowest is None else min(marked, lowest)
-    floors.passed(AFTERMATHS, TOP, reached, late=LATE_NUMBERS)
+    water_marks.advance(OUTBOX, TOP, reached, late=LATE_NUMBERS)
     if not is_under_way and last >= (marked or 0) + STEP:
         tx.run("mark_save", {"name": "mark of aftermaths", "number": last})
     return lowest
 
 
-def _reached(found: Iterable[int], limit: int, top: int) -> int:
+def _find_scan_end(found: Iterable[int], limit: int, top: int) -> int:
     """Up to where a look has left nothing, from what it has found.
 
     Less than the limit means that there was no more: the statements count after they have passed over what
@@ -110,35 +115,35 @@ def promote_rows(tx: Transaction, rows: list[Row]) -> int:
     of their shares."""
     if not rows:
         return 0
-    shares = [share_in(row[-1]) for row in rows]
+    shares = [fairness_key_in(row[-1]) for row in rows]
     for is_shared in (False, True):
         some = [
             (row, share) for row, share in zip(rows, shares, strict=True) if (share is not None) is is_shared
         ]
         if some:
-            _promote_some(tx, [row for row, _ in some], [share for _, share in some if share is not None])
+            _promote_group(tx, [row for row, _ in some], [share for _, share in some if share is not None])
     for (queue, state), jobs in Counter((row[1], row[2]) for row in rows).items():
-        tx.move(queue, STATES[state], JobState.PENDING, jobs)
-    tx.has_news = True
+        tx.count_moved(queue, STATES[state], JobState.PENDING, jobs)
+    tx.needs_wakeup = True
     return len(rows)
 
 
-def _promote_some(tx: Transaction, rows: Sequence[Row], shares: Sequence[str]) -> None:
+def _promote_group(tx: Transaction, rows: Sequence[Row], fairness_keys: Sequence[str]) -> None:
     """All of these have a share, or none has."""
     places = [
-        tx.place(queue, ready_at, priority, failures, deadline_at)
+        tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
         for _, queue, _, ready_at, priority, failures, deadline_at, *_ in rows
     ]
     values = {
         "ids": [row[0] for row in rows],
         "ranks": [where.rank for where in places],
-        "capped": [where.capped for where in places],
+        "capped": [where.age_capped for where in places],
         "rescores": [where.rescore_at for where in places],
         "now": tx.now,
     }
-    if shares:
-        tx.run("promote_shared", {**values, "gates": list(map(fair_gate, shares))})
-        come(tx, zip((row[1] for row in rows), shares, strict=True))
+    if fairness_keys:
+        tx.run("promote_shared", {**values, "gates": list(map(fairness_lane, fairness_keys))})
+        mark_pending(tx, zip((row[1] for row in rows), fairness_keys, strict=True))
     else:
         tx.run("promote", values)
 
@@ -153,7 +158,7 @@ def end_expired(tx: Transaction, rows: list[Row]) -> int:
     return _end_all(tx, rows, JobState.CANCELLED, "expired", EventKind.EXPIRED)
 
 
-def bury_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
+def move_queue_to_dead(tx: Transaction, queue: QueueName, limit: int) -> int:
     """Move waiting jobs of a dropped queue to the dead letters."""
     rows = tx.all("stragglers", {"queue": queue, "limit": limit})
     return _end_all(tx, rows, JobState.DEAD, "queue dropped", EventKind.DROPPED)
@@ -176,38 +181,40 @@ def end_waiting(
     old = {job_id: STATES[was] for job_id, was in rows}
     values = {"ids": sorted(old), "reason": reason, "now": tx.now}
     ended = tx.all("bury_waiting" if state is JobState.DEAD else "finish_waiting", values)
-    tx.free_keys((row[0], row[1], row[2]) for row in ended)
-    tx.listed += (ended[0][3] or ()) if ended else ()
+    tx.release_keys((row[0], row[1], row[2]) for row in ended)
+    tx.outbox_ids += (ended[0][3] or ()) if ended else ()
     queues = {row[0]: row[1] for row in ended}
     for job_id, before in old.items():
-        tx.move(queues[job_id], before, state)
+        tx.count_moved(queues[job_id], before, state)
     return {job_id: queues[job_id] for job_id in old}
 
 
 def rescore(tx: Transaction, limit: int) -> int:
     """New places for jobs whose time for it has come, and for those of queues with new scoring."""
-    floors = Floors(tx, (RESCORE, WALK))
+    floors = LowWaterMarks(tx, (RESCORE, SCAN))
     due = tx.run("rescore_due", {"since": floors.since(RESCORE, tx.now), "now": tx.now, "limit": limit})
     reordering = tx.run("reordering")
     queues = tx.run("queues")
-    walked = tx.run("walked_to", {"name": CAP_WALK})
+    walked = tx.run("walked_to", {"name": AGE_CAP_SCAN})
     rows = due.fetchall()
     if len(rows) < limit:
-        floors.passed(RESCORE, tx.now, tx.now)
+        floors.advance(RESCORE, tx.now, tx.now)
     _rescore_rows(tx, rows)
     if rows:
         tx.run("rescore_drop", {"ids": [row[0] for row in rows], "now": tx.now})
     looked = len(rows)
     for row in reordering.fetchall():
         if looked < limit:
-            looked += _reorder(tx, queue_from_row(row), row[4], limit - looked)
+            looked += _rescore_queue(tx, queue_from_row(row), row[4], limit - looked)
     (walked_to,) = walked.fetchone() or (0,)
-    looked += _look_at_old(tx, floors, map(queue_from_row, queues.fetchall()), walked_to, limit - looked)
+    looked += _scan_aging_jobs(tx, floors, map(queue_from_row, queues.fetchall()), walked_to, limit - looked)
     floors.save()
     return looked
 
 
-def _look_at_old(tx: Transaction, floors: Floors, queues: Iterable[Queue], walked_to: int, limit: int) -> int:
+def _scan_aging_jobs(
+    tx: Transaction, water_marks: LowWaterMarks, queues: Iterable[Queue], scanned_to: int, limit: int
+) -> int:
     """Give jobs that have waited for half of the shortest cap their entry among those to be rescored.
 
     Nearly every job has run by then, so nearly none pays for an entry. Jobs are walked through by seq, which
@@ -218,15 +225,15 @@ def _look_at_old(tx: Transaction, floors: Floors, queues: Iterable[Queue], walke
     if not cap_ms or limit <= 0:
         return 0
     young = tx.now - cap_ms // 2
-    since = floors.since(WALK, TOP)
-    rows = tx.all("walk_next", {"after": max(walked_to, since), "limit": min(limit, WALK_STEP)})
+    since = water_marks.since(SCAN, TOP)
+    rows = tx.all("walk_next", {"after": max(scanned_to, since), "limit": min(limit, SCAN_STEP)})
     old = list(takewhile(lambda row: row[9] <= young, rows))
     reached = old[-1][1] if old else rows[0][1] if rows else None
-    floors.passed(WALK, TOP, reached, late=LATE_NUMBERS, whole_ms=max(cap_ms // 4, WHOLE_MS))
+    water_marks.advance(SCAN, TOP, reached, late=LATE_NUMBERS, full_scan_ms=max(cap_ms // 4, FULL_SCAN_MS))
     if old:
         _rescore_rows(tx, old)
         if since == LOWEST:
-            tx.run("walk_save", {"name": CAP_WALK, "walked_to": old[-1][1]})
+            tx.run("walk_save", {"name": AGE_CAP_SCAN, "walked_to": old[-1][1]})
     return len(old)
 
 
@@ -239,7 +246,7 @@ def _rescore_rows(tx: Transaction, rows: Sequence[Row], *, only_others: bool = F
     """New places for those among these jobs that still wait where they were looked at; with `only_others` for
     those that stand elsewhere than they should."""
     places = [
-        tx.place(queue, ready_at, priority, failures, deadline_at)
+        tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
         for _, _, queue, ready_at, priority, failures, deadline_at, *_ in rows
     ]
     if only_others:
@@ -254,19 +261,19 @@ def _rescore_rows(tx: Transaction, rows: Sequence[Row], *, only_others: bool = F
         "old_ranks": [row[7] for row in rows],
         "old_capped": [row[8] for row in rows],
         "ranks": [where.rank for where in places],
-        "capped": [where.capped for where in places],
+        "capped": [where.age_capped for where in places],
         "rescores": [where.rescore_at for where in places],
     }
     tx.run("rescore", values)
     tx.run("rescore_gated", values)
 
 
-def others_insert(tx: Transaction) -> bool:
+def has_concurrent_inserts(tx: Transaction) -> bool:
     """Whether others may be giving jobs their places just now."""
     return (tx.one("inserters") or (False,))[0] is True
 
 
-def _reorder(tx: Transaction, queue: Queue, at: int, limit: int) -> int:
+def _rescore_queue(tx: Transaction, queue: Queue, at: int, limit: int) -> int:
     """Walk on by seq. Whatever enters the order behind the walk has its place by the new scoring, unless it
     comes from a transaction that has looked at the old one, and is committed when the walk has passed. So if
     others are writing when the first walk ends, all that are under way then are waited for (`at` is the next
@@ -275,7 +282,7 @@ def _reorder(tx: Transaction, queue: Queue, at: int, limit: int) -> int:
     is_busy, oldest, coming = tx.one("inserters") or (False, 0, 0)
     if at < 0 and is_busy and oldest < -at:
         return 0
-    base = LAST_WALK if at < 0 or at >= LAST_WALK else 0
+    base = LAST_SCAN if at < 0 or at >= LAST_SCAN else 0
     rows = tx.all("walk_next", {"after": max(at - base, 0), "limit": limit})
     _rescore_rows(tx, [row for row in rows if row[2] == queue.name], only_others=base > 0)
     reached: int | None = None
@@ -283,15 +290,15 @@ def _reorder(tx: Transaction, queue: Queue, at: int, limit: int) -> int:
         reached = base + rows[-1][1]
     elif is_busy and not base:
         reached = -coming
-    tx.save_queue(replace(queue, reordering=reached is not None), reached)
+    tx.save_queue(replace(queue, is_rescoring=reached is not None), reached)
     return len(rows)
 
 
 def prune(tx: Transaction, limit: int) -> int:
     """Forget what is past its retention, in all queues."""
-    queues = all_queues(tx)
+    queues = load_all_queues(tx)
     tables = [f"{table}:{queue.name}" for queue in queues for table in ("finished", "dead", "archive")]
-    floors = Floors(tx, (KEYS, EVENTS, COUNTS, *tables))
+    floors = LowWaterMarks(tx, (KEYS, EVENTS, COUNTS, *tables))
     pruned = 0
     for queue in queues:
         settings = queue.settings
@@ -300,12 +307,12 @@ def prune(tx: Transaction, limit: int) -> int:
                 pruned += _prune_table(tx, floors, queue, table, tx.now - keep_ms, limit - pruned)
         if settings.keep_archive_ms:
             before = tx.now - settings.keep_archive_ms
-            _prune_lines(tx, floors, f"archive:{queue.name}", before, limit, {"queue": queue.name})
-    _prune_lines(tx, floors, KEYS, tx.now, limit)
-    _prune_lines(tx, floors, EVENTS, tx.now - AUDIT_KEPT_MS, limit)
-    tx.run("audit_prune", {"before": tx.now - AUDIT_KEPT_MS, "most": limit})
-    tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
-    tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})
+            _prune_records(tx, floors, f"archive:{queue.name}", before, limit, {"queue": queue.name})
+    _prune_records(tx, floors, KEYS, tx.now, limit)
+    _prune_records(tx, floors, EVENTS, tx.now - AUDIT_RETENTION_MS, limit)
+    tx.run("audit_prune", {"before": tx.now - AUDIT_RETENTION_MS, "most": limit})
+    tx.run("workers_prune", {"before": tx.now - WORKER_RETENTION_MS})
+    tx.run("commands_prune", {"before": tx.now - COMMAND_RETENTION_MS})
     if tx.has_limits:
         limiting.prune(tx)
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
@@ -318,61 +325,63 @@ def prune(tx: Transaction, limit: int) -> int:
     return pruned
 
 
-def _prune_lines(
+def _prune_records(
     tx: Transaction,
-    floors: Floors,
+    water_marks: LowWaterMarks,
     name: str,
     before: int,
     limit: int,
-    of: Mapping[str, object] | None = None,
+    params: Mapping[str, object] | None = None,
 ) -> None:
     """Forget rows of a table beside the jobs, about which nothing else is known."""
-    values = {**(of or {}), "since": floors.since(name, before), "before": before, "limit": limit}
+    values = {**(params or {}), "since": water_marks.since(name, before), "before": before, "limit": limit}
     rows = tx.all(f"{name.partition(':')[0]}_prune", values)
-    floors.passed(name, before, _reached((row[0] for row in rows), limit, before))
+    water_marks.advance(name, before, _find_scan_end((row[0] for row in rows), limit, before))
 
 
-def _prune_table(tx: Transaction, floors: Floors, queue: Queue, table: str, before: int, limit: int) -> int:
+def _prune_table(
+    tx: Transaction, water_marks: LowWaterMarks, queue: Queue, table: str, before: int, limit: int
+) -> int:
     name = f"{table}:{queue.name}"
-    values = {"queue": queue.name, "since": floors.since(name, before), "before": before, "limit": limit}
+    values = {"queue": queue.name, "since": water_marks.since(name, before), "before": before, "limit": limit}
     rows = tx.all(f"prune_{table}", values)
     rows.sort(key=lambda row: (row[6], row[0]))
-    floors.passed(name, before, _reached((row[6] for row in rows), limit, before))
+    water_marks.advance(name, before, _find_scan_end((row[6] for row in rows), limit, before))
     if queue.settings.archive:
         for row in rows:
-            tx.run("archive_add", _archive_line(row))
-    forget_history(tx, [row[1] for row in rows])
-    tx.list_if_concerned(
-        [row[1] for row in rows if STATES[row[4]] is not JobState.COMPLETED], Aftermath.DELETED
+            tx.run("archive_add", _archive_params(row))
+    remove_history(tx, [row[1] for row in rows])
+    tx.add_to_outbox_if_affected(
+        [row[1] for row in rows if STATES[row[4]] is not JobState.COMPLETED], DependencyEvent.DELETED
     )
     for state, jobs in Counter(row[4] for row in rows).items():
-        tx.remove(queue.name, STATES[state], jobs)
+        tx.count_removed(queue.name, STATES[state], jobs)
     return len(rows)
 
 
-def forget_history(tx: Transaction, ids: Sequence[JobId]) -> None:
+def remove_history(tx: Transaction, ids: Sequence[JobId]) -> None:
     """The attempts, events and notes of jobs go with them, and the edges to their parents."""
     if ids:
         tx.run("history_remove", {"ids": list(ids)})
 
 
-def _fold_counts(tx: Transaction, floors: Floors) -> None:
+def _fold_counts(tx: Transaction, water_marks: LowWaterMarks) -> None:
     """Bring what transactions have changed into the counters, under the lock for it: one at a time is enough.
 
     This floor must be right, since readers begin there, too. So it is not what was reached, but a number that
     was marked before, once all who were under way then have ended: nobody else has a lower one.
     """
     marks = tx.run("counts_mark")
-    values = {"since": floors.since(COUNTS, TOP), "limit": FOLDED}
+    values = {"since": water_marks.since(COUNTS, TOP), "limit": FOLD_LIMIT}
     folded, last = tx.one("counts_fold", values) or (0, None)
     marked, is_under_way = marks.fetchone() or (None, False)
-    reached = marked if folded < FOLDED else None
-    floors.passed(COUNTS, TOP, reached, late=LATE_NUMBERS, whole_ms=DAY_MS // 24)
+    reached = marked if folded < FOLD_LIMIT else None
+    water_marks.advance(COUNTS, TOP, reached, late=LATE_NUMBERS, full_scan_ms=DAY_MS // 24)
     if not is_under_way and (last or 0) >= (marked or 0) + STEP:
         tx.run("mark_save", {"name": "mark of counts", "number": last})
 
 
-def _archive_line(row: Row) -> dict[str, object]:
+def _archive_params(row: Row) -> dict[str, object]:
     _, job_id, queue, task, state, created_at, finished_at, started_at, *rest = row
     attempt, failures, reason, excerpt = rest
     return {
@@ -396,6 +405,6 @@ def _text_of(excerpt: bytes) -> str:
     return excerpt.decode(errors="replace").replace("\x00", "\N{SYMBOL FOR NULL}")[:EXCERPT]
 
 
-def all_queues(tx: Transaction) -> list[Queue]:
+def load_all_queues(tx: Transaction) -> list[Queue]:
     """Every queue, dropped ones too."""
     return [queue_from_row(row) for row in tx.all("queues")]

@@ -11,12 +11,12 @@ from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.stores.completing import check_completed
 from forebay.stores.ids import new_id as next_id
-from forebay.stores.postgres.borrowed import Borrowed, borrow_async, borrowed
-from forebay.stores.postgres.connection import SCHEMA_SECONDS, Address, Connection
-from forebay.stores.postgres.inserting import Rules, insert_all
+from forebay.stores.postgres.borrowed import CallerConnection, run_with_connection_async, wrap_connection
+from forebay.stores.postgres.connection import SCHEMA_SECONDS, Connection, PostgresAddress
+from forebay.stores.postgres.inserting import InsertRules, insert_all
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import (
-    check_borrowed,
+    check_caller_schema,
     check_schema,
     migrate,
     open_schema,
@@ -25,12 +25,12 @@ from forebay.stores.postgres.schema import (
 )
 from forebay.stores.postgres.settling import settle_all
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.postgres.transaction import Memory, Transaction
-from forebay.stores.postgres.wakeups import Pokes, PostgresWakeups
+from forebay.stores.postgres.transaction import HandleCache, Transaction
+from forebay.stores.postgres.wakeups import PostgresNotifier, PostgresWakeups
 from forebay.stores.protocol import (
     Features,
+    InsertResult,
     OnConflict,
-    Receipt,
 )
 
 
@@ -42,10 +42,10 @@ class PostgresEngine:
         is_durable=True,
         is_shared=True,
         joins_transactions=True,
-        holds_hints_back=True,
+        coalesces_wakeups=True,
     )
 
-    def __init__(self, address: Address, *, new_id: Callable[[], JobId] | None = None) -> None:
+    def __init__(self, address: PostgresAddress, *, new_id: Callable[[], JobId] | None = None) -> None:
         self.address = address
         self._new_id = new_id or next_id
         self._statements = statements_for(address.schema)
@@ -54,14 +54,14 @@ class PostgresEngine:
         self._queues: set[QueueName] = set()
 
     @property
-    def place(self) -> str:
-        return self.address.place
+    def location(self) -> str:
+        return self.address.location
 
     def store(self) -> PostgresStore:
-        return PostgresStore(self._opened(reads=False), self._new_id)
+        return PostgresStore(self._connect(reads=False), self._new_id)
 
     def reader(self) -> PostgresReader:
-        return PostgresReader(self._opened(reads=True), self._statements)
+        return PostgresReader(self._connect(reads=True), self._statements)
 
     def wakeups(self) -> PostgresWakeups:
         return PostgresWakeups(self.address)
@@ -82,63 +82,61 @@ class PostgresEngine:
         finally:
             connection.close()
 
-    def insert_within(
+    def insert_tx(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[Receipt]:
-        caller = borrowed(connection, self.address)
-        return self._insert_within(caller, jobs, on_conflict) if jobs else []
+    ) -> list[InsertResult]:
+        caller = wrap_connection(connection, self.address)
+        return self._insert_tx(caller, jobs, on_conflict) if jobs else []
 
-    async def insert_within_async(
+    async def insert_tx_async(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[Receipt]:
-        def insert(caller: Borrowed) -> list[Receipt]:
-            return self._insert_within(caller, jobs, on_conflict) if jobs else []
+    ) -> list[InsertResult]:
+        def insert(caller: CallerConnection) -> list[InsertResult]:
+            return self._insert_tx(caller, jobs, on_conflict) if jobs else []
 
-        return await borrow_async(connection, self.address, insert)
+        return await run_with_connection_async(connection, self.address, insert)
 
-    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        self._complete_within(borrowed(connection, self.address), worker, settlement)
+    def complete_tx(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        self._complete_tx(wrap_connection(connection, self.address), worker, settlement)
 
-    async def complete_within_async(
-        self, connection: object, worker: WorkerId, settlement: Settlement
-    ) -> None:
-        def complete(caller: Borrowed) -> None:
-            self._complete_within(caller, worker, settlement)
+    async def complete_tx_async(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        def complete(caller: CallerConnection) -> None:
+            self._complete_tx(caller, worker, settlement)
 
-        await borrow_async(connection, self.address, complete)
+        await run_with_connection_async(connection, self.address, complete)
 
-    def _insert_within(
-        self, caller: Borrowed, jobs: Sequence[NewJob], on_conflict: OnConflict
-    ) -> list[Receipt]:
-        def insert() -> list[Receipt]:
-            tx = self._joined(caller, {job.queue for job in jobs})
-            rules = Rules(on_conflict=on_conflict, is_borrowed=True)
+    def _insert_tx(
+        self, caller: CallerConnection, jobs: Sequence[NewJob], on_conflict: OnConflict
+    ) -> list[InsertResult]:
+        def insert() -> list[InsertResult]:
+            tx = self._open_in_caller(caller, {job.queue for job in jobs})
+            rules = InsertRules(on_conflict=on_conflict, is_caller_tx=True)
             receipts = insert_all(tx, jobs, rules, atomic=True)
             finish(tx, self.address)
             return receipts
 
-        return caller.whole(insert)
+        return caller.run_atomically(insert)
 
-    def _complete_within(self, caller: Borrowed, worker: WorkerId, settlement: Settlement) -> None:
+    def _complete_tx(self, caller: CallerConnection, worker: WorkerId, settlement: Settlement) -> None:
         def complete() -> None:
-            tx = self._joined(caller, {job.queue for job in settlement.follow_ups}, settlement.job_id)
+            tx = self._open_in_caller(caller, {job.queue for job in settlement.follow_ups}, settlement.job_id)
             ended = settle_all(tx, worker, [settlement])
-            ended.look()
+            ended.collect()
             check_completed(settlement, ended.settled, ended.refused)
             finish(tx, self.address)
 
-        caller.whole(complete, is_fenced=True)
+        caller.run_atomically(complete, is_fenced=True)
 
-    def _joined(
-        self, caller: Borrowed, queues: Collection[QueueName], completes: JobId | None = None
+    def _open_in_caller(
+        self, caller: CallerConnection, queues: Collection[QueueName], completes: JobId | None = None
     ) -> Transaction:
         """A transaction of ours inside the caller's, which may name these queues, and completes a job."""
         now = monotonic()
         if now - self._checked_at >= SCHEMA_SECONDS:
-            check_borrowed(caller, self.place, self._statements)
+            check_caller_schema(caller, self.location, self._statements)
             self._checked_at = now
         tx = Transaction(
-            caller, self._statements, self._new_id, Memory(), is_borrowed=True, completes=completes
+            caller, self._statements, self._new_id, HandleCache(), is_caller_tx=True, completes=completes
         )
         if queues:
             self._make_queues(tx, queues)
@@ -162,7 +160,7 @@ class PostgresEngine:
         # Looked at again by the insert itself, once a change of scoring waits for it.
         tx.forget_queues(unseen)
 
-    def _opened(self, *, reads: bool) -> Connection:
+    def _connect(self, *, reads: bool) -> Connection:
         connection = Connection(self.address, reads=reads)
         try:
             open_schema(connection, self._statements)
@@ -173,8 +171,8 @@ class PostgresEngine:
         return connection
 
 
-def finish(tx: Transaction, address: Address) -> None:
+def finish(tx: Transaction, address: PostgresAddress) -> None:
     """What comes last in a caller's transaction: the counts, and always a word to those who listen, because
     nobody knows when it is committed."""
     tx.flush_counts()
-    Pokes(address).send(tx)
+    PostgresNotifier(address).send(tx)

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from forebay.domain.job import JobId, NewJob, OnFailure
-from forebay.stores.postgres.packing import Packed, alike, bigint, bigints, text
+from forebay.stores.postgres.packing import Packed, bigint, bigints, text, uniform_texts
 
 
-class Graph(NamedTuple):
+class InsertGraph(NamedTuple):
     """Who waits for whom, by their places among the jobs: a column for the jobs, and one for the edges."""
 
     unmet: list[int]  # for how many others each of the jobs waits
     has_dependants: list[int]  # 1 if others wait for it
     children: list[int]
-    numbers: list[int]  # each parent's place among those that its child has named
+    positions: list[int]  # each parent's place among those that its child has named
     parents: list[int]
     on_failure: OnFailure
 
@@ -29,21 +29,21 @@ class Graph(NamedTuple):
         return {
             "unmet": bigints(self.unmet),
             "dependants": bigints(self.has_dependants),
-            "children": alike([ids[at] for at in self.children]),
-            "places": bigints(self.numbers),
-            "parents": alike([ids[at] for at in self.parents]),
+            "children": uniform_texts([ids[at] for at in self.children]),
+            "places": bigints(self.positions),
+            "parents": uniform_texts([ids[at] for at in self.parents]),
             "on_failure": text(self.on_failure.value),
             "blocked": bigint(self.blocked),
             "pending": bigint(len(ids) - self.blocked),
         }
 
 
-def graph_of(jobs: Sequence[NewJob]) -> Graph | None:
+def graph_of(jobs: Sequence[NewJob]) -> InsertGraph | None:
     """None where somebody has to look: at a job that is stored already, or at one that is not there. Failures
     that mean different things are left to the long way, too."""
     needs = next((job.depends_on for job in jobs if job.depends_on), ())
     on_failure = needs[0].on_failure if needs else OnFailure.CANCEL
-    graph = Graph([len(job.depends_on) for job in jobs], [0] * len(jobs), [], [], [], on_failure)
+    graph = InsertGraph([len(job.depends_on) for job in jobs], [0] * len(jobs), [], [], [], on_failure)
     _, marks, children, numbers, parents, _ = graph
     for at, job in enumerate(jobs):
         for need in job.depends_on:

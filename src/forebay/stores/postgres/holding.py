@@ -10,21 +10,21 @@ import psycopg
 
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState, is_final
-from forebay.stores.postgres.connection import TryAgain
+from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import Verdict
+from forebay.stores.protocol import ActionResult
 from forebay.stores.rows import Row
 
-LOOKS: Final = 20
+MAX_LOOKUPS: Final = 20
 # As long as a lock is waited for elsewhere (`lock_timeout`).
-PATIENCE_SECONDS: Final = 2.0
+LOCK_WAIT_SECONDS: Final = 2.0
 FIRST_PAUSE_SECONDS: Final = 0.001
 LONGEST_PAUSE_SECONDS: Final = 0.05
 BUSY: Final = "another transaction holds it: try again once that is committed or rolled back"
 
 
-def held_jobs(tx: Transaction, ids: Iterable[JobId]) -> tuple[Mapping[JobId, Job], Mapping[JobId, Job]]:
+def lock_jobs(tx: Transaction, ids: Iterable[JobId]) -> tuple[Mapping[JobId, Job], Mapping[JobId, Job]]:
     """Jobs as they are now; live ones are held by the lock of their narrow row until the transaction ends.
     Second come jobs that another transaction holds, which are left alone.
 
@@ -41,9 +41,9 @@ def held_jobs(tx: Transaction, ids: Iterable[JobId]) -> tuple[Mapping[JobId, Job
     held: dict[JobId, Job] = {}
     busy: dict[JobId, Job] = {}
     left = sorted(set(ids))
-    moves, until, pause = 0, monotonic() + PATIENCE_SECONDS, FIRST_PAUSE_SECONDS
-    while left and moves < LOOKS:
-        seen, locked = _looked_at(tx, left, held)
+    moves, until, pause = 0, monotonic() + LOCK_WAIT_SECONDS, FIRST_PAUSE_SECONDS
+    while left and moves < MAX_LOOKUPS:
+        seen, locked = _try_lock(tx, left, held)
         left = [job_id for job_id in left if job_id in seen and job_id not in held]
         if locked:
             is_over = monotonic() >= until
@@ -58,36 +58,36 @@ def held_jobs(tx: Transaction, ids: Iterable[JobId]) -> tuple[Mapping[JobId, Job
         else:
             moves += 1
     if left:
-        raise TryAgain
+        raise RetryTransaction
     return held, busy
 
 
-def _looked_at(
-    tx: Transaction, ids: Sequence[JobId], held: dict[JobId, Job]
+def _try_lock(
+    tx: Transaction, ids: Sequence[JobId], locked_jobs: dict[JobId, Job]
 ) -> tuple[Mapping[JobId, Job], dict[JobId, Job]]:
     """Hold those of these jobs that can be held now. Answers all that are there, and those among them that
     stand where they stood and that another transaction holds."""
-    seen = _found(tx, ids)
-    held.update((job.id, job) for job in seen.values() if is_final(job.state))
-    live = [job for job in seen.values() if job.id not in held]
+    seen = _load_jobs(tx, ids)
+    locked_jobs.update((job.id, job) for job in seen.values() if is_final(job.state))
+    live = [job for job in seen.values() if job.id not in locked_jobs]
     locks = [_lock(tx, job) for job in live]  # all sent before the first is waited for
-    found = _found(tx, [job.id for job in live])
+    found = _load_jobs(tx, [job.id for job in live])
     locked: dict[JobId, Job] = {}
     for job, lock in zip(live, locks, strict=True):
         is_held = lock.fetchone() is not None
-        if job.id in found and _stands(found[job.id]) == _stands(job):
-            (held if is_held else locked)[job.id] = found[job.id]
+        if job.id in found and _row_location(found[job.id]) == _row_location(job):
+            (locked_jobs if is_held else locked)[job.id] = found[job.id]
     return seen, locked
 
 
-def _found(tx: Transaction, ids: Sequence[JobId]) -> dict[JobId, Job]:
+def _load_jobs(tx: Transaction, ids: Sequence[JobId]) -> dict[JobId, Job]:
     """Jobs by id, in the order of their ids."""
     jobs = map(job_from_row, tx.all("job", {"ids": ids})) if ids else ()
     return {job.id: job for job in sorted(jobs, key=lambda job: job.id)}
 
 
-def _stands(job: Job) -> tuple[object, ...]:
-    return (job.state, job.queue, job.gate, job.capped, job.rank, job.seq)
+def _row_location(job: Job) -> tuple[object, ...]:
+    return (job.state, job.queue, job.lane, job.age_capped, job.rank, job.seq)
 
 
 def _lock(tx: Transaction, job: Job) -> psycopg.Cursor[Row]:
@@ -98,32 +98,32 @@ def _lock(tx: Transaction, job: Job) -> psycopg.Cursor[Row]:
     elif job.state is not JobState.PENDING:
         place = "due"
     else:
-        place = "ready" if job.gate is None else "gated"
-    return tx.run(f"{place}_lock", narrow(job))
+        place = "ready" if job.lane is None else "gated"
+    return tx.run(f"{place}_lock", row_key(job))
 
 
-def narrow(job: Job) -> dict[str, object]:
+def row_key(job: Job) -> dict[str, object]:
     """What names the narrow row of a waiting job."""
-    return {"id": job.id, "queue": job.queue, "capped": job.capped, "rank": job.rank, "seq": job.seq}
+    return {"id": job.id, "queue": job.queue, "capped": job.age_capped, "rank": job.rank, "seq": job.seq}
 
 
-def hold_failed(tx: Transaction, ids: Sequence[JobId]) -> None:
-    """Hold jobs that are dead or cancelled, which `held_jobs` does not: nobody revives them before the
+def lock_failed(tx: Transaction, ids: Sequence[JobId]) -> None:
+    """Hold jobs that are dead or cancelled, which `lock_jobs` does not: nobody revives them before the
     transaction ends. If one is not there any more, all is done again."""
     if ids:
         answers = [tx.run(name, {"ids": sorted(ids)}) for name in ("dead_hold", "cancelled_hold")]
         if sum(len(answer.fetchall()) for answer in answers) < len(ids):
-            raise TryAgain
+            raise RetryTransaction
 
 
-def busy_verdict(job: Job) -> Verdict:
+def busy_result(job: Job) -> ActionResult:
     """The answer about a job that another transaction holds."""
-    return Verdict(job_id=job.id, done=False, state=job.state, reason=BUSY, is_busy=True)
+    return ActionResult(job_id=job.id, applied=False, state=job.state, reason=BUSY, is_busy=True)
 
 
-def judged(
-    tx: Transaction, ids: Sequence[JobId], act: Callable[[Sequence[Job]], Sequence[Verdict]]
-) -> list[Verdict]:
+def apply_to_jobs(
+    tx: Transaction, ids: Sequence[JobId], act: Callable[[Sequence[Job]], Sequence[ActionResult]]
+) -> list[ActionResult]:
     """Do something to jobs that are there, all of which are held; a verdict for each id, in the order asked.
     Those that another transaction
     holds are left alone and answered as busy. What is named twice has its second turn after all others."""
@@ -132,12 +132,16 @@ def judged(
     for place, job_id in enumerate(ids):
         if places.setdefault(job_id, place) != place:
             again.append(place)
-    held, busy = held_jobs(tx, places)
-    answers = {job_id: busy_verdict(job) for job_id, job in busy.items()}
+    held, busy = lock_jobs(tx, places)
+    answers = {job_id: busy_result(job) for job_id, job in busy.items()}
     for verdict in act([held[job_id] for job_id in places if job_id in held]):
         answers[verdict.job_id] = verdict
-    verdicts = [answers.get(job_id) or Verdict(job_id=job_id, done=False, state=None) for job_id in ids]
+    verdicts = [
+        answers.get(job_id) or ActionResult(job_id=job_id, applied=False, state=None) for job_id in ids
+    ]
     if again:
-        for place, verdict in zip(again, judged(tx, [ids[place] for place in again], act), strict=True):
+        for place, verdict in zip(
+            again, apply_to_jobs(tx, [ids[place] for place in again], act), strict=True
+        ):
             verdicts[place] = verdict
     return verdicts

@@ -12,10 +12,10 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Bucket
-from forebay.domain.pressure import Pace, Turnstile, queue_full, room_after
+from forebay.domain.pressure import EnqueueRateLimiter, Throughput, queue_full_error, time_until_room
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
-from forebay.domain.share import SHARE, gate_of
+from forebay.domain.share import FAIRNESS, lane_for_keys
 from forebay.domain.workflow import EdgeState
 from forebay.errors import (
     DuplicateJob,
@@ -26,32 +26,32 @@ from forebay.errors import (
     StoreBusy,
     StoreRefused,
 )
-from forebay.stores.ids import ids_for
-from forebay.stores.postgres.connection import TryAgain
-from forebay.stores.postgres.edges import Edges, Old
-from forebay.stores.postgres.sequences import Turns
-from forebay.stores.postgres.sharing import come
-from forebay.stores.postgres.transaction import Key, Transaction
-from forebay.stores.pressure import pace_from_row, pace_values
-from forebay.stores.protocol import OnConflict, Receipt
+from forebay.stores.ids import iter_ids
+from forebay.stores.postgres.connection import RetryTransaction
+from forebay.stores.postgres.edges import EdgeWriter, ReusedIds
+from forebay.stores.postgres.sequences import SequenceWriter
+from forebay.stores.postgres.sharing import mark_pending
+from forebay.stores.postgres.transaction import JobKey, Transaction
+from forebay.stores.pressure import throughput_from_row, throughput_params
+from forebay.stores.protocol import InsertResult, OnConflict
 from forebay.stores.rows import new_options_text
 
 # No statement holds much more than this: the server takes no message of a gigabyte.
-LOT_BYTES: Final = 64 * 2**20
-WAY_OUT: Final = "try again once that is committed or rolled back"
+GROUP_BYTES: Final = 64 * 2**20
+RETRY_HINT: Final = "try again once that is committed or rolled back"
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class InsertRules(msgspec.Struct, frozen=True, kw_only=True):
     """What an insert may do. Follow-ups are accepted work: no length and no closed door holds them up."""
 
     on_conflict: OnConflict = "return"
     create_queues: bool = True
     is_follow_up: bool = False
-    is_borrowed: bool = False  # in the caller's transaction, which may hold a lock for as long as it likes
+    is_caller_tx: bool = False  # in the caller's transaction, which may hold a lock for as long as it likes
 
 
-class Lot:
+class InsertGroup:
     """Jobs of one insert that differ only in id, options, key and payload, and are written together."""
 
     __slots__ = (
@@ -85,7 +85,7 @@ class Lot:
         self.size: int = 0
 
 
-class Intake:
+class InsertBatch:
     """The jobs of one insert.
 
     A key or an id that a caller's open transaction has taken is not waited for: that may stay open for hours,
@@ -99,30 +99,34 @@ class Intake:
     that is closed while we insert may get these jobs still, as if they had come a moment before.
     """
 
-    def __init__(self, tx: Transaction, jobs: Sequence[NewJob], rules: Rules, *, atomic: bool) -> None:
+    def __init__(self, tx: Transaction, jobs: Sequence[NewJob], rules: InsertRules, *, atomic: bool) -> None:
         self._tx = tx
         self._rules = rules
-        self._turns = Turns(tx, jobs, is_borrowed=rules.is_borrowed)
-        self._together = jobs if atomic else ()
-        self._lots: list[Lot] = []
-        self._open_lots: dict[tuple[object, ...], Lot] = {}
-        self._asked_seqs = tx.run("seqs", {"jobs": len(jobs)})
-        self._ids = ids_for(tx.new_id, len(jobs))
+        self._sequences = SequenceWriter(tx, jobs, is_caller_tx=rules.is_caller_tx)
+        self._batch = jobs if atomic else ()
+        self._groups: list[InsertGroup] = []
+        self._open_groups: dict[tuple[object, ...], InsertGroup] = {}
+        self._seq_query = tx.run("seqs", {"jobs": len(jobs)})
+        self._ids = iter_ids(tx.new_id, len(jobs))
         self._seqs: Iterator[tuple[int]] | None = None
         tx.load_queues({job.queue for job in jobs})
-        self._rated: set[str] = set()  # queues that take jobs at some rate only
-        self._room = dict(self._rooms(jobs))
-        self._turnstile = Turnstile(tx.later(), self._bucket, self._together) if self._rated else None
-        self._holders = tx.key_holders(key for job in jobs for key in _keys_of(job))
+        self._rate_limited: set[str] = set()  # queues that take jobs at some rate only
+        self._room = dict(self._load_rooms(jobs))
+        self._rate_limiter = (
+            EnqueueRateLimiter(tx.reread_clock(), self._load_bucket, self._batch)
+            if self._rate_limited
+            else None
+        )
+        self._holders = tx.find_key_holders(key for job in jobs for key in _keys_of(job))
         brought = {job.id for job in jobs if job.id is not None}
         self._states, self._busy = tx.states_and_busy(brought, self._holders.values())
-        self._taken: list[tuple[Key, JobId, int | None]] = []
-        self.receipts: list[Receipt] = []  # of the jobs that came before
-        self._spots: dict[JobId, tuple[Lot, int]] = {}
-        self._edges = Edges(tx, jobs, list(self._states), is_borrowed=rules.is_borrowed)
-        self._brought: set[JobId] = set()
+        self._taken_keys: list[tuple[JobKey, JobId, int | None]] = []
+        self.results: list[InsertResult] = []  # of the jobs that came before
+        self._group_places: dict[JobId, tuple[InsertGroup, int]] = {}
+        self._edges = EdgeWriter(tx, jobs, list(self._states), is_caller_tx=rules.is_caller_tx)
+        self._given_ids: set[JobId] = set()
 
-    def _rooms(self, jobs: Iterable[NewJob]) -> Iterator[tuple[str, int]]:
+    def _load_rooms(self, jobs: Iterable[NewJob]) -> Iterator[tuple[str, int]]:
         """How many pending jobs each queue with a greatest length can still take, under its lock; those with
         rates are locked too. In a caller's transaction nothing is, and what is committed counts."""
         if self._rules.is_follow_up:
@@ -131,253 +135,259 @@ class Intake:
             queue = self._tx.queue(name)
             if queue is None or not (queue.settings.max_length or queue.settings.has_rates):
                 continue
-            if not self._rules.is_borrowed:
-                queue = self._tx.locked_queue(name)
+            if not self._rules.is_caller_tx:
+                queue = self._tx.lock_queue(name)
             if queue is not None and queue.settings.has_rates:
-                self._rated.add(name)
+                self._rate_limited.add(name)
             if queue is not None and queue.settings.max_length is not None:
-                yield name, queue.settings.max_length - self._tx.counted(name, [JobState.PENDING])
+                yield name, queue.settings.max_length - self._tx.count_jobs(name, [JobState.PENDING])
 
-    def add(self, job: NewJob) -> Receipt:
+    def add(self, job: NewJob) -> InsertResult:
         """Accept one job, or raise why not."""
-        lot = self._lot_of(job)
-        if job.id is not None or job.unique_key is not None or job.once_key is not None:
-            taken = self._taken_by(job)
+        lot = self._get_group(job)
+        if job.id is not None or job.unique_key is not None or job.idempotency_key is not None:
+            taken = self._find_conflict(job)
             if taken is not None:
                 return taken
         if job.depends_on or job.sequence is not None:
             return self._add_child(job, lot)
         if lot.state is JobState.PENDING and job.queue in self._room:
             self._check_length(job.queue)
-        if job.queue in self._rated:
-            self._enter(job)
-        return Receipt(id=self._write(job, lot), is_new=True, state=lot.state)
+        if job.queue in self._rate_limited:
+            self._take_tokens(job)
+        return InsertResult(id=self._write(job, lot), is_new=True, state=lot.state)
 
-    def _add_child(self, job: NewJob, lot: Lot) -> Receipt:
+    def _add_child(self, job: NewJob, group: InsertGroup) -> InsertResult:
         """Accept a job that waits for others, which may be jobs of this very batch."""
-        queue = self._tx.queue(job.queue) or self._tx.fresh_queue(job.queue)
-        parents = self._edges.needed(job, queue, self.receipts, self._spots)
-        unmet = sum([state is not EdgeState.MET for _, state in parents]) + self._turns.must_wait(
+        queue = self._tx.queue(job.queue) or self._tx.build_queue(job.queue)
+        parents = self._edges.resolve_parents(job, queue, self.results, self._group_places)
+        unmet = sum([state is not EdgeState.MET for _, state in parents]) + self._sequences.must_wait(
             job.sequence
         )
         if unmet:
-            lot = self._lot_of(job, is_blocked=True)
-        elif lot.state is JobState.PENDING and job.queue in self._room:
+            group = self._get_group(job, is_blocked=True)
+        elif group.state is JobState.PENDING and job.queue in self._room:
             self._check_length(job.queue)
-        if job.queue in self._rated:
-            self._enter(job)
-        job_id = self._write(job, lot, unmet)
+        if job.queue in self._rate_limited:
+            self._take_tokens(job)
+        job_id = self._write(job, group, unmet)
         self._edges.add(job_id, job, parents)
         if job.sequence is not None:
-            self._turns.join(job.sequence, job_id)
-            lot.dependants[-1] = 1  # the next one of its sequence will be
+            self._sequences.join(job.sequence, job_id)
+            group.dependants[-1] = 1  # the next one of its sequence will be
         for parent, _ in parents:
-            if (spot := self._spots.get(parent)) is not None:
+            if (spot := self._group_places.get(parent)) is not None:
                 of, place = spot
                 of.dependants[place] = 1
-        return Receipt(id=job_id, is_new=True, state=lot.state)
+        return InsertResult(id=job_id, is_new=True, state=group.state)
 
-    def _lot_of(self, job: NewJob, *, is_blocked: bool = False) -> Lot:
+    def _get_group(self, job: NewJob, *, is_blocked: bool = False) -> InsertGroup:
         alike = (
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
-            is_blocked, job.limit_keys.get(SHARE) if job.limit_keys else None,
+            is_blocked, job.limit_keys.get(FAIRNESS) if job.limit_keys else None,
         )  # fmt: skip
-        lot = self._open_lots.get(alike)
-        if lot is None or lot.size >= LOT_BYTES:
-            lot = self._open_lots[alike] = self._new_lot(job)
-            self._lots.append(lot)
+        lot = self._open_groups.get(alike)
+        if lot is None or lot.size >= GROUP_BYTES:
+            lot = self._open_groups[alike] = self._create_group(job)
+            self._groups.append(lot)
             if is_blocked:
                 lot.state = JobState.BLOCKED
         return lot
 
-    def _new_lot(self, job: NewJob) -> Lot:
+    def _create_group(self, job: NewJob) -> InsertGroup:
         """What holds for all jobs like this one, looked up once."""
         tx, rules = self._tx, self._rules
         queue = tx.queue(job.queue)
         if queue is None:
             if not rules.create_queues:
                 raise QueueNotFound(f"there is no queue {job.queue}; create it first")
-            queue = tx.fresh_queue(job.queue)
+            queue = tx.build_queue(job.queue)
         if queue.state in _CLOSED and not rules.is_follow_up:
             raise QueueClosed(f"queue {queue.name} is {queue.state} and takes no new jobs")
         priority = queue.priority_of(job.priority)
         due_at = max(tx.now, tx.now + job.delay_ms if job.run_at is None else job.run_at)
-        return Lot(job, priority, due_at, JobState.SCHEDULED if due_at > tx.now else JobState.PENDING)
+        return InsertGroup(job, priority, due_at, JobState.SCHEDULED if due_at > tx.now else JobState.PENDING)
 
     def _check_length(self, name: QueueName) -> None:
         if self._room[name] <= 0:
             queue = self._tx.queue(name)
             limit = (queue.settings.max_length if queue else None) or 0
-            wait = room_after(
-                lambda: self._pace(name),
+            wait = time_until_room(
+                lambda: self._load_throughput(name),
                 name,
                 self._tx.now,
                 length=limit - self._room[name],
                 limit=limit,
-                together=self._together,
+                batch=self._batch,
             )
-            raise queue_full(name, limit, wait)
+            raise queue_full_error(name, limit, wait)
 
-    def _enter(self, job: NewJob) -> None:
+    def _take_tokens(self, job: NewJob) -> None:
         queue = self._tx.queue(job.queue)
-        if self._turnstile is not None and queue is not None:
-            self._turnstile.enter(queue, job)
+        if self._rate_limiter is not None and queue is not None:
+            self._rate_limiter.take_tokens(queue, job)
 
-    def _pace(self, queue: str) -> Pace:
+    def _load_throughput(self, queue: str) -> Throughput:
         now = self._tx.now
-        return pace_from_row(self._tx.one("pace", pace_values(queue, now)), now)
+        return throughput_from_row(self._tx.one("pace", throughput_params(queue, now)), now)
 
-    def _bucket(self, scope: str) -> Bucket | None:
+    def _load_bucket(self, scope: str) -> Bucket | None:
         row = self._tx.one("bucket", {"scope": scope})
         return None if row is None else Bucket(*row)
 
-    def _taken_by(self, job: NewJob) -> Receipt | None:
+    def _find_conflict(self, job: NewJob) -> InsertResult | None:
         """The answer for a job whose id or key somebody else has."""
         if job.id is not None and job.id in self._states:
             if self._rules.on_conflict != "ignore":
                 raise DuplicateJob(f"job id {job.id} is taken", holder=job.id)
-            return Receipt(id=job.id, is_new=False, state=self._states[job.id])
+            return InsertResult(id=job.id, is_new=False, state=self._states[job.id])
         if job.id is not None and job.id in self._busy:
-            raise StoreBusy(f"job id {job.id} is taken in an open transaction: {WAY_OUT}")
+            raise StoreBusy(f"job id {job.id} is taken in an open transaction: {RETRY_HINT}")
         for key in _keys_of(job):
             holder = self._holders.get(key)
             if holder is not None:
-                return self._key_taken(key, holder)
+                return self._key_conflict(key, holder)
         for key in _keys_of(job) if self._tx.busy_keys else ():
             if key in self._tx.busy_keys:
-                raise StoreBusy(busy_key(key))
+                raise StoreBusy(busy_key_reason(key))
         return None
 
-    def _key_taken(self, key: Key, holder: JobId) -> Receipt:
+    def _key_conflict(self, key: JobKey, holder: JobId) -> InsertResult:
         if self._rules.on_conflict == "raise":
             raise DuplicateJob(
                 f"{key.kind} key {key.key!r} of queue {key.queue} is held by {holder}", holder=holder
             )
-        return Receipt(id=holder, is_new=False, state=self._states.get(holder))
+        return InsertResult(id=holder, is_new=False, state=self._states.get(holder))
 
-    def _write(self, job: NewJob, lot: Lot, unmet: int = 0) -> JobId:
+    def _write(self, job: NewJob, group: InsertGroup, unmet: int = 0) -> JobId:
         job_id = job.id or next(self._ids)
         if job.id is not None:
-            self._brought.add(job.id)
+            self._given_ids.add(job.id)
         # Jobs of this very batch hold their keys and ids against those that follow.
-        self._states[job_id] = lot.state
+        self._states[job_id] = group.state
         for key in _keys_of(job):
-            until = None if key.kind == "unique" else self._tx.now + job.once_ms
+            until = None if key.kind == "unique" else self._tx.now + job.idempotency_ttl_ms
             self._holders[key] = job_id
-            self._taken.append((key, job_id, until))
-        if lot.state is JobState.PENDING and job.queue in self._room:
+            self._taken_keys.append((key, job_id, until))
+        if group.state is JobState.PENDING and job.queue in self._room:
             self._room[job.queue] -= 1
         if self._seqs is None:
-            self._seqs = iter(self._asked_seqs.fetchall())
+            self._seqs = iter(self._seq_query.fetchall())
         (seq,) = next(self._seqs)
-        lot.ids.append(job_id)
-        lot.seqs.append(seq)
-        lot.options.append(new_options_text(job))
-        lot.unique_keys.append(job.unique_key)
-        lot.payloads.append(job.payload)
-        lot.dependants.append(0)
-        lot.unmet.append(unmet)
-        lot.size += len(job.payload)
+        group.ids.append(job_id)
+        group.seqs.append(seq)
+        group.options.append(new_options_text(job))
+        group.unique_keys.append(job.unique_key)
+        group.payloads.append(job.payload)
+        group.dependants.append(0)
+        group.unmet.append(unmet)
+        group.size += len(job.payload)
         if self._edges.is_used:
-            self._spots[job_id] = lot, len(lot.ids) - 1
+            self._group_places[job_id] = group, len(group.ids) - 1
         return job_id
 
     def flush(self) -> None:
         """Write what was accepted."""
         tx = self._tx
-        if not tx.take_keys(self._taken):
-            raise TryAgain
-        lots = [lot for lot in self._lots if lot.ids]
+        if not tx.take_keys(self._taken_keys):
+            raise RetryTransaction
+        lots = [lot for lot in self._groups if lot.ids]
         # Not before, because a refused job leaves no queue behind. In one order for all: two inserts that
         # make the same two queues, each its own first, would wait for each other.
         for name in sorted({lot.job.queue for lot in lots}):
-            tx.existing_queue(name)
-        if self._brought and self._rules.is_borrowed:
-            tx.run("ids_lock", {"ids": sorted(self._brought)})
+            tx.get_or_create_queue(name)
+        if self._given_ids and self._rules.is_caller_tx:
+            tx.run("ids_lock", {"ids": sorted(self._given_ids)})
         with tx.short_lock_timeout():
             for lot in lots:
                 tx.run("insert", self._values(lot))
-        if self._brought:
-            self._check_brought()
+        if self._given_ids:
+            self._check_given_ids()
         for lot in lots:
             tx.count(lot.job.queue, lot.state, len(lot.ids))
             tx.has_new_jobs = True
-        come(
+        mark_pending(
             tx,
-            [(lot.job.queue, lot.job.limit_keys.get(SHARE)) for lot in lots if lot.state is JobState.PENDING],
+            [
+                (lot.job.queue, lot.job.limit_keys.get(FAIRNESS))
+                for lot in lots
+                if lot.state is JobState.PENDING
+            ],
         )
         self._edges.flush()
-        self._turns.flush()
-        self._keep_rates()
+        self._sequences.flush()
+        self._save_rate_buckets()
 
-    def _keep_rates(self) -> None:
+    def _save_rate_buckets(self) -> None:
         """Write what was taken of rates, under the locks of their queues. A caller's transaction takes
         nothing: everybody else would have to wait for its end."""
-        taken = self._turnstile.taken if self._turnstile else {}
-        if taken and not self._rules.is_borrowed:
+        taken = self._rate_limiter.changed_buckets if self._rate_limiter else {}
+        if taken and not self._rules.is_caller_tx:
             parts, ats = zip(*taken.values(), strict=True)
             self._tx.run("buckets_save", {"scopes": list(taken), "parts": list(parts), "ats": list(ats)})
 
-    def _check_brought(self) -> None:
+    def _check_given_ids(self) -> None:
         """Ids that callers brought must be nobody else's, wherever that job is by now."""
-        brought = sorted(self._brought)
-        old = Old(self._tx, brought)
+        brought = sorted(self._given_ids)
+        old = ReusedIds(self._tx, brought)
         if self._tx.all("ended_ids", {"ids": brought}):
-            raise TryAgain
-        old.leave(brought)
+            raise RetryTransaction
+        old.detach(brought)
 
-    def _values(self, lot: Lot) -> dict[str, object]:
+    def _values(self, group: InsertGroup) -> dict[str, object]:
         """Without a deadline there is nothing to rescore soon: `rescore` comes by at half the cap's time and
         gives the few jobs that still wait their entry. An entry for each would cost every insert."""
-        tx, job = self._tx, lot.job
-        where = tx.place(job.queue, lot.due_at, lot.priority, 0, job.deadline_at)
-        is_pending = lot.state is JobState.PENDING
+        tx, job = self._tx, group.job
+        where = tx.compute_rank(job.queue, group.due_at, group.priority, 0, job.deadline_at)
+        is_pending = group.state is JobState.PENDING
         return {
             "queue": job.queue,
             "task": job.task,
-            "priority": lot.priority,
+            "priority": group.priority,
             "now": tx.now,
-            "due_at": lot.due_at,
+            "due_at": group.due_at,
             "rank": where.rank,
-            "capped": where.capped and is_pending,
+            "capped": where.age_capped and is_pending,
             "rescore_at": where.rescore_at if is_pending and job.deadline_at is not None else None,
             "deadline_at": job.deadline_at,
             "expires_at": job.expires_at,
-            "state": lot.state.value,
-            "gate": gate_of(job.limit_keys),
-            "ids": lot.ids,
-            "seqs": lot.seqs,
-            "options": lot.options,
-            "unique_keys": lot.unique_keys,
-            "payloads": lot.payloads,
-            "dependants": lot.dependants,
-            "unmet": lot.unmet,
+            "state": group.state.value,
+            "gate": lane_for_keys(job.limit_keys),
+            "ids": group.ids,
+            "seqs": group.seqs,
+            "options": group.options,
+            "unique_keys": group.unique_keys,
+            "payloads": group.payloads,
+            "dependants": group.dependants,
+            "unmet": group.unmet,
         }
 
 
-def busy_key(key: Key) -> str:
+def busy_key_reason(key: JobKey) -> str:
     """Tell that a caller's open transaction has taken a key, and the way out."""
-    return f"{key.kind} key {key.key!r} of queue {key.queue} is taken in an open transaction: {WAY_OUT}"
+    return f"{key.kind} key {key.key!r} of queue {key.queue} is taken in an open transaction: {RETRY_HINT}"
 
 
-def _keys_of(job: NewJob) -> Iterator[Key]:
+def _keys_of(job: NewJob) -> Iterator[JobKey]:
     if job.unique_key is not None:
-        yield Key(job.queue, "unique", job.unique_key)
-    if job.once_key is not None:
-        yield Key(job.queue, "once", job.once_key)
+        yield JobKey(job.queue, "unique", job.unique_key)
+    if job.idempotency_key is not None:
+        yield JobKey(job.queue, "once", job.idempotency_key)
 
 
-def insert_all(tx: Transaction, jobs: Sequence[NewJob], rules: Rules, *, atomic: bool) -> list[Receipt]:
+def insert_all(
+    tx: Transaction, jobs: Sequence[NewJob], rules: InsertRules, *, atomic: bool
+) -> list[InsertResult]:
     """Accept jobs in order; the first error ends an atomic insert and is noted by another."""
-    intake = Intake(tx, jobs, rules, atomic=atomic)
-    receipts = intake.receipts
+    intake = InsertBatch(tx, jobs, rules, atomic=atomic)
+    receipts = intake.results
     for job in jobs:
         try:
             receipts.append(intake.add(job))
         except ForebayError as error:
             if atomic:
                 raise
-            receipts.append(Receipt(id=None, is_new=False, error=error))
+            receipts.append(InsertResult(id=None, is_new=False, error=error))
     intake.flush()
     return receipts
 
@@ -389,14 +399,16 @@ def insert_follow_ups(tx: Transaction, worker: WorkerId, settlement: Settlement,
         job if job.parent_id is not None else replace(job, parent_id=parent) for job in settlement.follow_ups
     ]
     try:
-        receipts = insert_all(tx, jobs, Rules(is_follow_up=True, is_borrowed=tx.is_borrowed), atomic=True)
+        receipts = insert_all(
+            tx, jobs, InsertRules(is_follow_up=True, is_caller_tx=tx.is_caller_tx), atomic=True
+        )
     except (InvalidJob, DuplicateJob) as exc:
         raise StoreRefused(f"a follow-up of job {parent} cannot be stored: {exc}") from exc
     for job, receipt in zip(jobs, receipts, strict=True):
         if not receipt.is_new:
             tx.record(
                 Event(
-                    kind=EventKind.UNFOLLOWED,
+                    kind=EventKind.FOLLOW_UP_SKIPPED,
                     job_id=parent,
                     queue=queue,
                     attempt=settlement.attempt,

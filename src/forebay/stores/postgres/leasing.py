@@ -9,57 +9,59 @@ from forebay.domain.job import Job, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING
 from forebay.domain.queue import QueueState
-from forebay.stores.postgres.duties import bury_queue
-from forebay.stores.postgres.exchanging import cancels_for
-from forebay.stores.postgres.floors import LEASES, Floors
-from forebay.stores.postgres.limiting import note_over
+from forebay.stores.postgres.duties import move_queue_to_dead
+from forebay.stores.postgres.exchanging import pending_cancels
+from forebay.stores.postgres.floors import LEASES, LowWaterMarks
+from forebay.stores.postgres.limiting import record_ended_leases
 from forebay.stores.postgres.rows import job_from_row
-from forebay.stores.postgres.settling import why_refused
+from forebay.stores.postgres.settling import find_refusal
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import Refusal, Renewal, Standing
+from forebay.stores.protocol import LeaseRefusal, LeaseStatus, RenewResult
 from forebay.stores.rows import queue_from_row
 
 
-def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> Renewal:
+def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> RenewResult:
     """Push lease ends away; what is no longer held is reported.
 
     A lease that somebody has locked is passed over and counts as renewed: nobody can take it over meanwhile.
     A job that is completed in its task's own transaction is locked until that ends, and must not hold up the
     renewal of all others. Not so one that has ended: who has it in hand may well be a sweeper.
     """
-    renewed = _renewed(tx, worker, leases, lease_ms) if leases else set()
+    renewed = _renew_leases(tx, worker, leases, lease_ms) if leases else set()
     if len(renewed) < len(leases):
-        renewed |= _there(tx, worker, leases, tx.now)
+        renewed |= _find_leases(tx, worker, leases, tx.now)
     refused = [
-        Refusal(lease=lease, reason=why_refused(tx, worker, lease) or "extension over")
+        LeaseRefusal(lease=lease, reason=find_refusal(tx, worker, lease) or "extension over")
         for lease in leases
         if lease not in renewed
     ]
-    return Renewal(
+    return RenewResult(
         renewed=tuple(lease for lease in leases if lease in renewed),
         refused=tuple(refused),
-        cancels=cancels_for(tx, worker),
+        cancels=pending_cancels(tx, worker),
     )
 
 
-def _renewed(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> set[Lease]:
+def _renew_leases(
+    tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None
+) -> set[Lease]:
     values = {**_tokens(worker, leases), "lease_ms": lease_ms, "now": tx.now}
     return {Lease(*row) for row in tx.all("renew", values)}
 
 
-def _there(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], now: int | None) -> set[Lease]:
+def _find_leases(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], now: int | None) -> set[Lease]:
     """The leases among these that are there, locked or not; with a time those that are not over then."""
     return {Lease(*row) for row in tx.all("leases_there", {**_tokens(worker, leases), "now": now})}
 
 
-def standing(tx: Transaction, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+def lease_status(tx: Transaction, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
     """First those that can be locked: nobody's transaction has a hand on them, and none gets one before ours
     ends. What is there besides is locked, and what is gone by the second look is over by now."""
     held = {Lease(*row) for row in tx.all("leases_free", _tokens(worker, leases))}
-    there = held if len(held) == len(leases) else held | _there(tx, worker, leases, None)
-    note_over(tx, [lease for lease in leases if lease not in there])
+    there = held if len(held) == len(leases) else held | _find_leases(tx, worker, leases, None)
+    record_ended_leases(tx, [lease for lease in leases if lease not in there])
     return [
-        Standing.HELD if lease in held else Standing.OPEN if lease in there else Standing.OVER
+        LeaseStatus.HELD if lease in held else LeaseStatus.OPEN if lease in there else LeaseStatus.OVER
         for lease in leases
     ]
 
@@ -87,11 +89,11 @@ def sweep(
     The sweeper itself is not dead, whoever says so.
     """
     left, found = limit, tx.run("queues")
-    floors = Floors(tx, [LEASES])
+    floors = LowWaterMarks(tx, [LEASES])
     for queue in map(queue_from_row, found.fetchall()):
         # Counted first: nearly always there is nothing, and the look costs three probes.
-        if queue.state is QueueState.DROPPED and left and tx.counted(queue.name, WAITING):
-            left -= bury_queue(tx, queue.name, left)
+        if queue.state is QueueState.DROPPED and left and tx.count_jobs(queue.name, WAITING):
+            left -= move_queue_to_dead(tx, queue.name, left)
     last = tx.now if ended_by is None else min(tx.now, ended_by)
     values = {
         "since": floors.since(LEASES, last),
@@ -101,15 +103,15 @@ def sweep(
         "dead": sorted(set(dead) - {sweeper}),
     }
     overdue = tx.all("overdue", values)
-    swept = _taken_over(tx, sweeper, overdue, lease_ms) if overdue else []
+    swept = _take_over(tx, sweeper, overdue, lease_ms) if overdue else []
     if len(overdue) < limit and not only_dead:
         # A lease is written long before it ends, so none of them comes late.
-        floors.passed(LEASES, last, last, late=1_000)
+        floors.advance(LEASES, last, last, late=1_000)
     floors.save()
     return swept
 
 
-def _taken_over(
+def _take_over(
     tx: Transaction, sweeper: WorkerId, overdue: Sequence[tuple[object, ...]], lease_ms: int
 ) -> list[Job]:
     ids = [row[0] for row in overdue]

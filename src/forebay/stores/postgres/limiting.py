@@ -8,23 +8,30 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from forebay.domain.changes import limit_changes
-from forebay.domain.gate import limit_gate
+from forebay.domain.gate import limit_lane
 from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import Job, JobId, QueueName
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Bucket, Limit, Usage, queue_scope, scopes_of
-from forebay.domain.settlement import Charge
-from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
-from forebay.stores.postgres.connection import TryAgain, Values
-from forebay.stores.postgres.sharing import PostgresLanes, lock_shares
+from forebay.domain.limits import Bucket, Limit, LimitUsage, queue_scope, scopes_of
+from forebay.domain.settlement import TokenCharge
+from forebay.stores.limiting import (
+    MAX_RECHECKS,
+    MAX_UNPARKED,
+    LimitBudget,
+    LimitCounter,
+    StoredLimit,
+    bucket_conversion_params,
+)
+from forebay.stores.postgres.connection import RetryTransaction, Values
+from forebay.stores.postgres.sharing import PostgresFairUnpark, lock_fairness_keys
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import Want
-from forebay.stores.rows import Row, kept_from_row, row_from_kept, usage_from_row
+from forebay.stores.protocol import QueueClaim
+from forebay.stores.rows import Row, row_from_stored_limit, stored_limit_from_row, usage_from_row
 
 T = TypeVar("T")
 
 
-class Looks(Protocol):
+class LimitQueryRunner(Protocol):
     """What a look at the store can ask."""
 
     def all(self, name: str, values: Values | None = None) -> list[Row]: ...
@@ -32,7 +39,7 @@ class Looks(Protocol):
     def now(self) -> int: ...
 
 
-class PostgresLimits(ABC):
+class PostgresLimitStore(ABC):
     """The part of a handle to write that keeps limits."""
 
     @abstractmethod
@@ -45,34 +52,34 @@ class PostgresLimits(ABC):
         return self._write(lambda tx: drop(tx, scope, actor))
 
 
-class LooksAtPostgresLimits(ABC):
+class PostgresLimitReader(ABC):
     """The part of a handle to look that shows limits."""
 
     @abstractmethod
-    def _looking(self) -> AbstractContextManager[Looks]: ...
+    def _open_snapshot(self) -> AbstractContextManager[LimitQueryRunner]: ...
 
     def limits(self) -> list[Limit]:
-        with self._looking() as look:
-            return [kept_from_row(row).limit for row in look.all("limits")]
+        with self._open_snapshot() as look:
+            return [stored_limit_from_row(row).limit for row in look.all("limits")]
 
-    def usages(self) -> list[Usage]:
-        with self._looking() as look:
+    def limit_usages(self) -> list[LimitUsage]:
+        with self._open_snapshot() as look:
             now = look.now()
             return [usage_from_row(row, now) for row in look.all("usages", {"now": now})]
 
 
 def save(tx: Transaction, limit: Limit, actor: str) -> None:
     locked = tx.all("limits_lock", {"scopes": [limit.scope]})
-    known = {kept.limit.scope: kept for kept in map(kept_from_row, locked)}
-    now = tx.later()
+    known = {kept.limit.scope: kept for kept in map(stored_limit_from_row, locked)}
+    now = tx.reread_clock()
     old, bucket = known.get(limit.scope, (None, Bucket(0, now)))
-    tx.run("limit_save", row_from_kept(Kept(limit, limit.changed_from(old, bucket, now))))
+    tx.run("limit_save", row_from_stored_limit(StoredLimit(limit, limit.convert_bucket(old, bucket, now))))
     if old is not None and limit.is_narrow:
         if old.rate is None or limit.rate is None:
-            tx.run("buckets_remove", {"scope": limit.scope})  # all are full, as `changed_from` has it
+            tx.run("buckets_remove", {"scope": limit.scope})  # all are full, as `convert_bucket` has it
         else:
-            tx.run("buckets_change", buckets_values(old, limit, now))
-    _tell(tx, limit.scope, actor, "saved", limit_changes(old, limit))
+            tx.run("buckets_change", bucket_conversion_params(old, limit, now))
+    _record_change(tx, limit.scope, actor, "saved", limit_changes(old, limit))
 
 
 def drop(tx: Transaction, scope: str, actor: str) -> bool:
@@ -80,11 +87,11 @@ def drop(tx: Transaction, scope: str, actor: str) -> bool:
     if row is None:
         return False
     tx.run("buckets_remove", {"scope": scope})
-    _tell(tx, scope, actor, "removed", limit_changes(kept_from_row(row).limit, None))
+    _record_change(tx, scope, actor, "removed", limit_changes(stored_limit_from_row(row).limit, None))
     return True
 
 
-def tally(tx: Transaction, queues: Collection[str], charges: Sequence[Charge] = ()) -> Tally:
+def load_budget(tx: Transaction, queues: Collection[str], charges: Sequence[TokenCharge] = ()) -> LimitBudget:
     """What the limits of these queues leave, under their lock, after attempts were charged for that have cost
     something else than they took when they started.
 
@@ -93,74 +100,76 @@ def tally(tx: Transaction, queues: Collection[str], charges: Sequence[Charge] = 
     """
     limited = [queue for queue in queues if queue in tx.limited]
     if not limited and not charges:
-        return Tally((), tx.now)
+        return LimitBudget((), tx.now)
     charged = {scope for charge in charges for scope in charge.scopes}
     scopes = sorted(charged.union(scope for queue in limited for scope in scopes_of(queue)))
     kept = tx.run("limits_lock", {"scopes": scopes})
     asked = tx.run("limits_running", {"scopes": scopes})
-    tx.opened.append(tx.run("freed_take"))
+    tx.released_queues.append(tx.run("freed_take"))
     clock = tx.run("now")
     if limited:
         # Asked with the others, because each answer that is waited for is a round trip.
-        tx.due_gates = tx.run("closed_due", {"queues": limited, "limit": MOST_LOOKS})
-        tx.next_gate = tx.run("closed_next", {"queues": limited})
-    found = {one.limit.scope: one for one in map(kept_from_row, kept)}
+        tx.due_lanes = tx.run("closed_due", {"queues": limited, "limit": MAX_RECHECKS})
+        tx.next_lane = tx.run("closed_next", {"queues": limited})
+    found = {one.limit.scope: one for one in map(stored_limit_from_row, kept)}
     running = {scope: jobs for scope, _, jobs in asked}
-    now = tx.later(clock)
+    now = tx.reread_clock(clock)
     broad = [one for one in found.values() if not one.limit.is_narrow]
     if any(one.limit.scope not in running for one in broad):
-        raise TryAgain  # it was removed just now
+        raise RetryTransaction  # it was removed just now
     narrow = [one.limit for one in found.values() if one.limit.is_narrow]
-    tx.kept_limits = found
-    limits = Tally([Gauge(one, running[one.limit.scope]) for one in broad], now, narrow)
-    load(tx, limits, charged)
+    tx.stored_limits = found
+    limits = LimitBudget([LimitCounter(one, running[one.limit.scope]) for one in broad], now, narrow)
+    load_counters(tx, limits, charged)
     for charge in charges:
         limits.charge(charge.scopes, charge.tokens)
     return limits
 
 
-def load(tx: Transaction, limits: Tally, scopes: Iterable[str]) -> None:
+def load_counters(tx: Transaction, budget: LimitBudget, scopes: Iterable[str]) -> None:
     """Count what runs in these scopes of tasks and keys, all at once."""
-    missing = limits.missing(scopes)
+    missing = budget.missing_limits(scopes)
     if not missing:
         return
     rows = tx.all("places_count", {"scopes": sorted(missing), "now": tx.now})
     for scope, running, ends_at, parts, at in rows:
         limit = missing[scope]
         if scope == limit.scope:
-            bucket = tx.kept_limits[scope].bucket
+            bucket = tx.stored_limits[scope].bucket
         else:
-            bucket = limit.full(tx.now) if parts is None else Bucket(parts, at)
-        limits.add(Gauge(Kept(limit, bucket), running, scope=scope, ends_at=ends_at))
+            bucket = limit.full_bucket(tx.now) if parts is None else Bucket(parts, at)
+        budget.add(LimitCounter(StoredLimit(limit, bucket), running, scope=scope, ends_at=ends_at))
 
 
-def load_for(tx: Transaction, limits: Tally, jobs: Iterable[Job]) -> None:
+def load_counters_for(tx: Transaction, budget: LimitBudget, jobs: Iterable[Job]) -> None:
     """Count what these jobs have to be compared with."""
-    if limits.has_narrow:
-        load(tx, limits, {scope for job in jobs for scope in limits.scopes_for(job.task, job.limit_keys)})
+    if budget.has_narrow:
+        load_counters(
+            tx, budget, {scope for job in jobs for scope in budget.scopes_for(job.task, job.limit_keys)}
+        )
 
 
-def bring_back(tx: Transaction, queues: Collection[str], limits: Tally) -> set[str]:
+def unpark_due(tx: Transaction, queues: Collection[str], budget: LimitBudget) -> set[str]:
     """Open gates of these queues that it is time to look behind, as far as there is room; the queues of these
     gates."""
     due: dict[str, list[str]] = {}
     lanes: dict[str, list[str]] = {}
-    for queue, scope, has_lanes in tx.due_gates or ():
+    for queue, scope, has_lanes in tx.due_lanes or ():
         due.setdefault(queue, []).append(scope)
         if has_lanes:
             lanes.setdefault(queue, []).append(scope)
-    load(tx, limits, {scope for scopes in due.values() for scope in scopes})
+    load_counters(tx, budget, {scope for scopes in due.values() for scope in scopes})
     if lanes:
         # All at once, in the order of their names: the claim that follows locks the same queues.
-        tx.shared.update(lanes)
-        lock_shares(tx, tx.shared.intersection(queues))
-        _bring_back_in_turn(tx, lanes, limits)
+        tx.fair_queues.update(lanes)
+        lock_fairness_keys(tx, tx.fair_queues.intersection(queues))
+        _unpark_fairly(tx, lanes, budget)
     for queue, scopes in due.items():
-        _bring_back(tx, queue, scopes, limits)
+        _unpark(tx, queue, scopes, budget)
     return set(due)
 
 
-def _bring_back_in_turn(tx: Transaction, lanes: Mapping[str, Sequence[str]], limits: Tally) -> None:
+def _unpark_fairly(tx: Transaction, lanes: Mapping[str, Sequence[str]], budget: LimitBudget) -> None:
     """Let jobs leave their lanes by the turns of shares: as many as come back without a share, since the
     claim that follows compares both.
 
@@ -170,91 +179,103 @@ def _bring_back_in_turn(tx: Transaction, lanes: Mapping[str, Sequence[str]], lim
     """
     for queue, scopes in lanes.items():
         for scope in scopes:
-            PostgresLanes(tx, QueueName(queue), scope).bring_back(_most_back(tx, limits.gauge(scope)))
+            PostgresFairUnpark(tx, QueueName(queue), scope).unpark(
+                _unpark_limit(tx, budget.find_counter(scope))
+            )
 
 
-def _most_back(tx: Transaction, gauge: Gauge | None) -> int:
-    room = None if gauge is None else gauge.room(tx.now)
-    return MOST_BACK if room is None else min(MOST_BACK, room)
+def _unpark_limit(tx: Transaction, counter: LimitCounter | None) -> int:
+    room = None if counter is None else counter.room(tx.now)
+    return MAX_UNPARKED if room is None else min(MAX_UNPARKED, room)
 
 
-def _bring_back(tx: Transaction, queue: str, scopes: Sequence[str], limits: Tally) -> None:
-    gauges = [limits.gauge(scope) for scope in scopes]
-    most = [_most_back(tx, gauge) for gauge in gauges]
-    gates = [limit_gate(scope) for scope in scopes]
-    tx.brought.append(tx.run("bring_back", {"queue": queue, "gates": gates, "rooms": most}))
+def _unpark(tx: Transaction, queue: str, scopes: Sequence[str], budget: LimitBudget) -> None:
+    gauges = [budget.find_counter(scope) for scope in scopes]
+    most = [_unpark_limit(tx, gauge) for gauge in gauges]
+    gates = [limit_lane(scope) for scope in scopes]
+    tx.unparked.append(tx.run("bring_back", {"queue": queue, "gates": gates, "rooms": most}))
     looks = [
-        tx.now if gauge is None else gauge.look_at(tx.now, back)
+        tx.now if gauge is None else gauge.recheck_at(tx.now, back)
         for gauge, back in zip(gauges, most, strict=True)
     ]
-    _save_closed(tx, queue, scopes, looks)
+    _save_limited_lanes(tx, queue, scopes, looks)
 
 
-def close_gates(tx: Transaction, queue: str, scopes: Collection[str], limits: Tally) -> None:
+def mark_lanes_limited(tx: Transaction, queue: str, scopes: Collection[str], budget: LimitBudget) -> None:
     """Jobs were put behind the gates of these scopes."""
-    gauges = {scope: limits.gauge(scope) for scope in scopes}
-    looks = [tx.now if gauge is None else gauge.look_at(tx.now, 0) for gauge in gauges.values()]
-    _save_closed(tx, queue, list(gauges), looks)
+    gauges = {scope: budget.find_counter(scope) for scope in scopes}
+    looks = [tx.now if gauge is None else gauge.recheck_at(tx.now, 0) for gauge in gauges.values()]
+    _save_limited_lanes(tx, queue, list(gauges), looks)
 
 
-def _save_closed(tx: Transaction, queue: str, scopes: Sequence[str], looks: Sequence[int]) -> None:
-    tx.run("closed_save", {"queue": queue, "scopes": list(scopes), "looks": list(looks)})
-    tx.next_gate = None
+def _save_limited_lanes(
+    tx: Transaction, queue: str, scopes: Sequence[str], recheck_times: Sequence[int]
+) -> None:
+    tx.run("closed_save", {"queue": queue, "scopes": list(scopes), "looks": list(recheck_times)})
+    tx.next_lane = None
 
 
-def take_places(tx: Transaction, places: Mapping[Lease, Sequence[str]]) -> None:
-    rows = [(scope, *lease) for lease, scopes in places.items() for scope in scopes]
+def acquire_slots(tx: Transaction, slots: Mapping[Lease, Sequence[str]]) -> None:
+    rows = [(scope, *lease) for lease, scopes in slots.items() for scope in scopes]
     if rows:
         scopes, ids, attempts = zip(*sorted(rows), strict=True)
         tx.run("places_take", {"scopes": list(scopes), "ids": list(ids), "attempts": list(attempts)})
 
 
-def free_places(tx: Transaction, ids: Sequence[JobId]) -> None:
+def release_slots(tx: Transaction, ids: Sequence[JobId]) -> None:
     """Attempts at these jobs have ended: whoever claims next looks behind the gates of their scopes."""
     if ids and tx.has_limits:
         tx.run("places_free", {"ids": sorted(ids)})
 
 
-def note_over(tx: Transaction, leases: Sequence[Lease]) -> None:
+def record_ended_leases(tx: Transaction, leases: Sequence[Lease]) -> None:
     """These have ended in a caller's own transaction, which has committed; nobody has settled them here."""
     if leases and tx.has_limits:
         ids, attempts = zip(*leases, strict=True)
         tx.run("places_over", {"ids": list(ids), "attempts": list(attempts)})
-        tx.has_news = True
+        tx.needs_wakeup = True
 
 
-def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], jobs: Sequence[Job], *, settled: int) -> None:
+def save_budget(
+    tx: Transaction, budget: LimitBudget, claims: Sequence[QueueClaim], jobs: Sequence[Job], *, settled: int
+) -> None:
     """Write what claims have taken, and note when it is worth to look behind gates again. Where places were
     freed that nobody took, others may want them."""
-    if not tx.has_limits and not limits.changed:
+    if not tx.has_limits and not budget.changed_counters:
         return
-    keys = [gauge for gauge in limits.changed if gauge.scope != gauge.limit.scope]
-    for gauge in limits.changed:
+    keys = [gauge for gauge in budget.changed_counters if gauge.scope != gauge.limit.scope]
+    for gauge in budget.changed_counters:
         if gauge.scope == gauge.limit.scope:
-            values = {"scope": gauge.scope, "parts": gauge.bucket.parts, "at": gauge.bucket.at}
+            values = {"scope": gauge.scope, "parts": gauge.bucket.token_parts, "at": gauge.bucket.refilled_at}
             tx.run("limit_spend", values)
     if keys:
-        values = {"parts": [gauge.bucket.parts for gauge in keys], "ats": [gauge.bucket.at for gauge in keys]}
+        values = {
+            "parts": [gauge.bucket.token_parts for gauge in keys],
+            "ats": [gauge.bucket.refilled_at for gauge in keys],
+        }
         tx.run("buckets_save", {"scopes": [gauge.scope for gauge in keys], **values})
-    limited = [want.queue for want in wants if want.queue in tx.limited]
-    if limited and tx.next_gate is None:
-        tx.next_gate = tx.run("closed_next", {"queues": limited})
-    row = None if tx.next_gate is None else tx.next_gate.fetchone()
-    limits.wait(None if row is None or row[0] is None else row[0] - tx.now)
-    wanted, taken = {want.queue for want in wants}, {job.id for job in jobs}
-    if settled > len(jobs) or limits.has_refund or _leaves_places(tx, wanted, taken):
-        tx.has_news = True
+    limited = [want.queue for want in claims if want.queue in tx.limited]
+    if limited and tx.next_lane is None:
+        tx.next_lane = tx.run("closed_next", {"queues": limited})
+    row = None if tx.next_lane is None else tx.next_lane.fetchone()
+    budget.add_wait(None if row is None or row[0] is None else row[0] - tx.now)
+    wanted, taken = {want.queue for want in claims}, {job.id for job in jobs}
+    if settled > len(jobs) or budget.has_refund or _has_spare_slots(tx, wanted, taken):
+        tx.needs_wakeup = True
 
 
-def _leaves_places(tx: Transaction, wanted: Collection[str], taken: Collection[JobId]) -> bool:
+def _has_spare_slots(
+    tx: Transaction, claimed_queues: Collection[str], claimed_jobs: Collection[JobId]
+) -> bool:
     """Whether others may want a place that was freed, though as many jobs have begun as have ended: a job was
     brought back and not taken, jobs wait for it in a queue that was not asked, or that queue has a limit."""
-    if any(job_id not in taken for brought in tx.brought for (job_id,) in brought):
+    if any(job_id not in claimed_jobs for brought in tx.unparked for (job_id,) in brought):
         return True
-    if any(queue not in wanted for opened in tx.opened for (queue,) in opened):
+    if any(queue not in claimed_queues for opened in tx.released_queues for (queue,) in opened):
         return True
     return any(
-        queue_scope(queue) in tx.kept_limits if queue in wanted else queue in tx.limited for queue in tx.freed
+        queue_scope(queue) in tx.stored_limits if queue in claimed_queues else queue in tx.limited
+        for queue in tx.shrunk_queues
     )
 
 
@@ -264,7 +285,7 @@ def prune(tx: Transaction) -> None:
     tx.run("buckets_prune")
 
 
-def _tell(tx: Transaction, scope: str, actor: str, what: str, changes: Changes) -> None:
+def _record_change(tx: Transaction, scope: str, actor: str, action: str, changes: Changes) -> None:
     tx.run("closed_look", {"scope": scope})
-    tx.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}", changes=changes))
-    tx.has_news = True
+    tx.record(Event(kind=EventKind.LIMIT_CHANGED, actor=actor, detail=f"{action} {scope}", changes=changes))
+    tx.needs_wakeup = True

@@ -9,10 +9,10 @@ import psycopg
 from psycopg import errors
 
 from forebay.errors import StoreBusy, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.stores.postgres.session import NoAnswer
+from forebay.stores.postgres.session import ServerTimeout
 
 _AWAY: Final = "cannot be reached"
-_CROWDED: Final = "has no connection left: raise max_connections or use a pooler"
+_TOO_MANY_CONNECTIONS: Final = "has no connection left: raise max_connections or use a pooler"
 _LOCKED: Final = "is busy: an open transaction holds a lock that this call needs; end it and try again"
 _POOLED: Final = "is behind a pooler that gives each transaction to any session: add `pooler=transaction`"
 # What an error means to the caller; the first that fits.
@@ -22,7 +22,7 @@ _MEANING: Final[tuple[tuple[type[psycopg.Error], type[StoreError], str], ...]] =
     (errors.QueryCanceled, StoreUnavailable, "is busy: a statement took too long"),
     (errors.DeadlockDetected, StoreBusy, "is busy: transactions stand in each other's way"),
     (errors.SerializationFailure, StoreBusy, "is busy: transactions stand in each other's way"),
-    (errors.TooManyConnections, StoreUnavailable, _CROWDED),
+    (errors.TooManyConnections, StoreUnavailable, _TOO_MANY_CONNECTIONS),
     (errors.DiskFull, StoreUnavailable, "has no room left: free some space on its disk"),
     (
         errors.ReadOnlySqlTransaction,
@@ -30,7 +30,7 @@ _MEANING: Final[tuple[tuple[type[psycopg.Error], type[StoreError], str], ...]] =
         "is read-only now: a standby, or a failover is under way",
     ),
     (
-        NoAnswer,
+        ServerTimeout,
         StoreUnavailable,
         "does not answer: it is frozen, or something between here and there has lost the connection",
     ),
@@ -73,7 +73,7 @@ _REFUSALS: Final[tuple[tuple[re.Pattern[str], type[StoreError], str], ...]] = (
     (
         re.compile(r"too many (?:clients|connections)|connection slots are reserved"),
         StoreUnavailable,
-        _CROWDED,
+        _TOO_MANY_CONNECTIONS,
     ),
 )
 # What binding a value can raise besides the driver's own errors: half a surrogate pair, a NUL in a text, an
@@ -81,21 +81,21 @@ _REFUSALS: Final[tuple[tuple[re.Pattern[str], type[StoreError], str], ...]] = (
 DRIVER_ERRORS: Final = (psycopg.Error, UnicodeEncodeError, OverflowError)
 
 
-def translated(place: str, exc: Exception) -> StoreError:
+def translate_error(location: str, exc: Exception) -> StoreError:
     """The error of ours that says what a driver's error means to the caller."""
     said = (str(exc).strip() or type(exc).__name__).splitlines()[0]
     if not isinstance(exc, psycopg.Error):
-        return StoreRefused(f"{place} cannot hold a value: {said}")
+        return StoreRefused(f"{location} cannot hold a value: {said}")
     for words, ours, meaning in _REFUSALS:
         if words.search(str(exc)):
-            return ours(f"{place} {meaning} ({said})")
+            return ours(f"{location} {meaning} ({said})")
     for kind, ours, meaning in _MEANING:
         if isinstance(exc, kind):
-            return ours(f"{place} {meaning} ({said}{_where(exc)})")
-    return StoreError(f"{place}: {said}")
+            return ours(f"{location} {meaning} ({said}{_lock_context(exc)})")
+    return StoreError(f"{location}: {said}")
 
 
-def _where(exc: psycopg.Error) -> str:
+def _lock_context(exc: psycopg.Error) -> str:
     """The row and table of a lock that was waited for in vain, in the server's words."""
     context = exc.diag.context if isinstance(exc, errors.LockNotAvailable) else None
     return f", {context.splitlines()[0]}" if context else ""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class OnLoop:
+class AsyncBridge:
     """One piece of blocking work on a thread of its own; what it has to await it sends to the loop.
 
     A thread for each and no pool: a statement may wait for the key that another such transaction has taken,
@@ -56,18 +56,19 @@ class OnLoop:
         if self._under_way is not None:
             self._under_way.cancel()
 
-    def wait_for(self, call: Callable[[], Coroutine[Any, Any, T]], *, anyhow: bool = False) -> T:
-        """From the thread: have this awaited on the loop. After a cancel only what is done `anyhow`, to clean
+    def wait_for(self, call: Callable[[], Coroutine[Any, Any, T]], *, even_if_cancelled: bool = False) -> T:
+        """From the thread: have this awaited on the loop. After a cancel only what is done
+        `even_if_cancelled`, to clean
         up, still is; the rest raises."""
-        if self._is_cancelled and not anyhow:
-            raise Cancelled
+        if self._is_cancelled and not even_if_cancelled:
+            raise BridgeCancelled
         future = asyncio.run_coroutine_threadsafe(call(), self._loop)
-        self._under_way = None if anyhow else future
+        self._under_way = None if even_if_cancelled else future
         # First kept, then looked; `_cancel` says so first and then looks. So one of the two sees the other.
-        if self._is_cancelled and not anyhow:
+        if self._is_cancelled and not even_if_cancelled:
             future.cancel()
         return future.result()
 
 
-class Cancelled(BaseException):
+class BridgeCancelled(BaseException):
     """Nobody waits for this work any more."""

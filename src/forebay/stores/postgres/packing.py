@@ -18,7 +18,7 @@ _BYTEA: Final = 17
 _BIGINT: Final = 20
 _ARRAY: Final = Struct("!iiIii")
 _LENGTH: Final = Struct("!i").pack
-_MOST_ALIKE: Final = 127  # longer than that is not written as an ASCII character
+_MAX_UNIFORM_LENGTH: Final = 127  # longer than that is not written as an ASCII character
 _NULL: Final = _LENGTH(-1)
 _EIGHT_BYTES: Final = Struct("!iq").pack
 integer: Final = Struct("!i").pack
@@ -35,12 +35,12 @@ def texts(values: Sequence[str | None]) -> bytes:
     return _array(_TEXT, values, _items(text(value) for value in values))
 
 
-def alike(values: Sequence[str]) -> bytes:
+def uniform_texts(values: Sequence[str]) -> bytes:
     """The same, quicker for texts that are as long as each other, as ids are: 0.04 us each instead of 0.16.
     What stands before each of them is then a text like any other, and all of them are encoded at once."""
     sizes = set(map(len, values))
-    length = sizes.pop() if len(sizes) == 1 else _MOST_ALIKE + 1
-    if length > _MOST_ALIKE:
+    length = sizes.pop() if len(sizes) == 1 else _MAX_UNIFORM_LENGTH + 1
+    if length > _MAX_UNIFORM_LENGTH:
         return texts(values)
     before = _LENGTH(length).decode()
     joined = before + before.join(values)
@@ -85,7 +85,7 @@ class _Texts(_Lists):
 
     @staticmethod
     def pack(obj: Sequence[Any]) -> bytes:
-        return texts(obj) if None in obj else alike(obj)
+        return texts(obj) if None in obj else uniform_texts(obj)
 
 
 class _Bigints(_Lists):
@@ -101,7 +101,7 @@ class _Blobs(_Lists):
 _PACKED_HERE: Final[dict[type, type[_Lists]]] = {str: _Texts, int: _Bigints, bytes: _Blobs}
 
 
-class Lists(ListBinaryDumper):
+class ListDumper(ListBinaryDumper):
     """Lists as we give them to statements: of one kind, and flat."""
 
     def get_key(self, obj: list[Any], format: PyFormat) -> DumperKey:

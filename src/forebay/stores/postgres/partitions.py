@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from forebay.domain.job import DAY_MS
-from forebay.domain.workflow import Aftermath
-from forebay.stores.postgres.connection import quoted
-from forebay.stores.postgres.duties import all_queues
+from forebay.domain.workflow import DependencyEvent
+from forebay.stores.postgres.connection import quote_identifier
+from forebay.stores.postgres.duties import load_all_queues
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.rows import STATES
 
-AHEAD: Final = 7
+DAYS_AHEAD: Final = 7
 _PREFIX: Final = "finished_"
 
 
@@ -30,7 +30,7 @@ def missing_days(tx: Transaction) -> list[int]:
     jobs are in the default partition already stays there: it could not be joined to the others."""
     today = tx.now - tx.now % DAY_MS
     present = {name for (name,) in tx.all("days")}
-    days = range(today, today + (AHEAD + 1) * DAY_MS, DAY_MS)
+    days = range(today, today + (DAYS_AHEAD + 1) * DAY_MS, DAY_MS)
     missing = [day for day in days if name_of(day) not in present]
     begun = {day for (day,) in tx.all("days_begun", {"days": missing, "day_ms": DAY_MS})} if missing else ()
     return [day for day in missing if day not in begun]
@@ -46,16 +46,16 @@ def make_day(tx: Transaction, schema: str, day: int) -> None:
 
 def old_days(tx: Transaction) -> list[str]:
     """Partitions of which everything is past the retention of every queue."""
-    keeps = [queue.settings.keep_finished_ms for queue in all_queues(tx)]
+    keeps = [queue.settings.keep_finished_ms for queue in load_all_queues(tx)]
     # A queue that keeps its jobs for ever, or wants a line about each, needs them looked at one by one.
-    if not all(keeps) or any(queue.settings.archive for queue in all_queues(tx)):
+    if not all(keeps) or any(queue.settings.archive for queue in load_all_queues(tx)):
         return []
     before = tx.now - max(keeps, default=0) - DAY_MS
     days = {name: start_of(name) for (name,) in tx.all("days")}
     return [name for name, start in days.items() if start is not None and start <= before]
 
 
-def forget_day(tx: Transaction, schema: str, name: str) -> None:
+def remove_day_history(tx: Transaction, schema: str, name: str) -> None:
     """Forget what is remembered about the jobs of a day. That may take long, so it goes before the drop, for
     which everybody has to wait; meanwhile nobody revives one of them, and who only reads is not held up."""
     tx.run("days_patience")
@@ -77,16 +77,16 @@ def drop_day(tx: Transaction, schema: str, name: str) -> int:
     tx.define(f"lock table {table} in share mode")
     rows = tx.all("day_counts", _span(name))
     for queue, state, jobs in rows:
-        tx.remove(queue, STATES[state], jobs)
+        tx.count_removed(queue, STATES[state], jobs)
     cancelled = [job_id for (job_id,) in tx.all("day_cancelled", _span(name))]
     tx.define(f"lock table {table} in exclusive mode")
-    tx.list_if_concerned(cancelled, Aftermath.DELETED)
+    tx.add_to_outbox_if_affected(cancelled, DependencyEvent.DELETED)
     tx.define(f"drop table {table}")
     return sum(jobs for _, _, jobs in rows)
 
 
 def _table(schema: str, name: str) -> str:
-    return f"{quoted(schema)}.{name}"
+    return f"{quote_identifier(schema)}.{name}"
 
 
 def _values(day: int) -> str:

@@ -9,50 +9,50 @@ from typing import Final
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import Notes
-from forebay.domain.pressure import Pace
+from forebay.domain.note import JobProgress
+from forebay.domain.pressure import Throughput
 from forebay.domain.query import (
     EXACT_UP_TO,
-    Archived,
+    ArchiveEntry,
     Counts,
-    Fate,
-    Health,
-    HeldJobs,
     JobQuery,
+    JobStateInfo,
+    LaneCount,
     Page,
     Position,
-    Vitals,
+    ServerUsage,
+    StoreHealth,
     check_limit,
-    fate_of,
     page_end,
+    state_info_of,
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge
 from forebay.errors import StoreError
-from forebay.stores.audit_log import LooksAtAuditRows
-from forebay.stores.postgres.adopting import ShowsPostgresWholes
+from forebay.stores.audit_log import SqlAuditLogReader
+from forebay.stores.postgres.adopting import PostgresJobExport
 from forebay.stores.postgres.connection import Connection, Raw, Statements, Values
-from forebay.stores.postgres.documents import LooksAtPostgresDocuments
-from forebay.stores.postgres.edges import as_they_stand
-from forebay.stores.postgres.limiting import LooksAtPostgresLimits
-from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
-from forebay.stores.postgres.measuring import LooksAtPostgresMetrics
+from forebay.stores.postgres.documents import PostgresDocumentReader
+from forebay.stores.postgres.edges import resolve_edge_states
+from forebay.stores.postgres.limiting import PostgresLimitReader
+from forebay.stores.postgres.meaning import DRIVER_ERRORS, translate_error
+from forebay.stores.postgres.measuring import PostgresMetricReader
 from forebay.stores.postgres.rows import job_from_row
-from forebay.stores.postgres.scheduling import LooksAtPostgresSchedules
+from forebay.stores.postgres.scheduling import PostgresScheduleReader
 from forebay.stores.postgres.schema import schema_number
 from forebay.stores.postgres.searching import search
-from forebay.stores.pressure import pace_from_row, pace_values
+from forebay.stores.pressure import throughput_from_row, throughput_params
 from forebay.stores.rows import (
     Row,
-    archived_from_row,
+    archive_entry_from_row,
     attempt_from_row,
     command_from_row,
+    edge_cursor_params,
     event_from_row,
-    is_strange,
-    notes_from_rows,
+    is_unknown_command,
+    progress_from_rows,
     queue_from_row,
-    start_after,
     summary_from_row,
     worker_from_row,
 )
@@ -60,7 +60,7 @@ from forebay.stores.rows import (
 LATE_MS: Final = 60_000
 
 
-class Look:
+class ReadSnapshot:
     """One look at the store: whatever is read in it is of the same moment."""
 
     def __init__(self, raw: Raw, statements: Statements) -> None:
@@ -90,12 +90,12 @@ class Look:
 
 
 class PostgresReader(
-    LooksAtPostgresSchedules,
-    LooksAtPostgresLimits,
-    LooksAtPostgresDocuments,
-    LooksAtPostgresMetrics,
-    ShowsPostgresWholes,
-    LooksAtAuditRows,
+    PostgresScheduleReader,
+    PostgresLimitReader,
+    PostgresDocumentReader,
+    PostgresMetricReader,
+    PostgresJobExport,
+    SqlAuditLogReader,
 ):
     """A handle to look at one store."""
 
@@ -105,34 +105,34 @@ class PostgresReader(
         self._is_closed = False
 
     @contextmanager
-    def _looking(self) -> Iterator[Look]:
+    def _open_snapshot(self) -> Iterator[ReadSnapshot]:
         if self._is_closed:
             raise StoreError("this handle is closed; open another one")
         try:
             with self._connection.transaction() as raw:
-                yield Look(raw, self._statements)
+                yield ReadSnapshot(raw, self._statements)
         except DRIVER_ERRORS as exc:
-            raise translated(self._connection.place, exc) from exc
+            raise translate_error(self._connection.location, exc) from exc
 
     def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
-        return self._jobs("job" if with_payload else "jobs_without_payload", ids)
+        return self._load_jobs("job" if with_payload else "jobs_without_payload", ids)
 
-    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
-        return [None if job is None else fate_of(job) for job in self._jobs("fates", ids)]
+    def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
+        return [None if job is None else state_info_of(job) for job in self._load_jobs("fates", ids)]
 
-    def _jobs(self, statement: str, ids: Sequence[JobId]) -> list[Job | None]:
-        with self._looking() as look:
+    def _load_jobs(self, statement: str, ids: Sequence[JobId]) -> list[Job | None]:
+        with self._open_snapshot() as look:
             rows = look.all(statement, {"ids": sorted(set(ids))})
         found = {row[0]: row for row in rows}
         return [job_from_row(found[job_id]) if job_id in found else None for job_id in ids]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)
-        with self._looking() as look:
+        with self._open_snapshot() as look:
             return search(look, query, limit, None if after is None else page_end(after))
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
-        with self._looking() as look:
+        with self._open_snapshot() as look:
             names = list(queues) or [row[0] for row in look.all("queues")]
             counted = look.counts()
         by_queue: dict[QueueName, dict[str, int]] = {name: {} for name in names}
@@ -141,14 +141,14 @@ class PostgresReader(
                 by_queue[QueueName(queue)][state] = jobs
         return {name: Counts(**states) for name, states in by_queue.items()}
 
-    def held(self) -> list[HeldJobs]:
-        with self._looking() as look:
+    def lanes(self) -> list[LaneCount]:
+        with self._open_snapshot() as look:
             rows = look.all("held_jobs")
-        return [HeldJobs(queue=queue, gate=gate, jobs=jobs) for queue, gate, jobs in rows]
+        return [LaneCount(queue=queue, lane=gate, jobs=jobs) for queue, gate, jobs in rows]
 
     def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
         check_limit(limit)
-        with self._looking() as look:
+        with self._open_snapshot() as look:
             found = look.queue(queue)
             if found is None:
                 return []
@@ -157,63 +157,65 @@ class PostgresReader(
             return [summary_from_row(row) for row in look.all("peek", values)]
 
     def position(self, job_id: JobId) -> Position | None:
-        with self._looking() as look:
+        with self._open_snapshot() as look:
             job = look.job(job_id)
-            if job is None or job.state is not JobState.PENDING or job.gate is not None:
+            if job is None or job.state is not JobState.PENDING or job.lane is not None:
                 return None
             now = look.now()
-            ahead = _ahead(look, job, now)
+            ahead = _count_ahead(look, job, now)
             is_exact = ahead <= EXACT_UP_TO
             if not is_exact:
-                ahead = _estimate(look, job)
-            wait_ms = _pace(look, job.queue, now).wait_ms
+                ahead = _estimate_ahead(look, job)
+            wait_ms = _load_throughput(look, job.queue, now).wait_ms
         return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait_ms(ahead))
 
-    def paces(self, queues: Sequence[QueueName]) -> dict[QueueName, Pace]:
-        with self._looking() as look:
+    def throughputs(self, queues: Sequence[QueueName]) -> dict[QueueName, Throughput]:
+        with self._open_snapshot() as look:
             now = look.now()
-            return {queue: _pace(look, queue, now) for queue in queues}
+            return {queue: _load_throughput(look, queue, now) for queue in queues}
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
-        with self._looking() as look:
+        with self._open_snapshot() as look:
             found = [queue_from_row(row) for row in look.all("queues")]
         if names:
             return [queue for queue in found if queue.name in names]
         return [queue for queue in found if queue.state is not QueueState.DROPPED]
 
     def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
-        with self._looking() as look:
+        with self._open_snapshot() as look:
             rows = look.all("workers") if ids is None else look.all("workers_named", {"workers": list(ids)})
             return [worker_from_row(row) for row in rows]
 
     def commands(self, ids: Sequence[str]) -> list[Command | None]:
-        with self._looking() as look:
-            rows = {row[0]: row for row in look.all("command", {"ids": list(ids)}) if not is_strange(row)}
+        with self._open_snapshot() as look:
+            rows = {
+                row[0]: row for row in look.all("command", {"ids": list(ids)}) if not is_unknown_command(row)
+            }
         return [command_from_row(rows[each]) if each in rows else None for each in ids]
 
     def parents(self, ids: Sequence[JobId]) -> list[Edge]:
-        with self._looking() as look:
-            return as_they_stand(look, look.all("parents", {"ids": list(ids)}))
+        with self._open_snapshot() as look:
+            return resolve_edge_states(look, look.all("parents", {"ids": list(ids)}))
 
     def first_in_sequence(self, name: str) -> JobId | None:
-        with self._looking() as look:
+        with self._open_snapshot() as look:
             return next((job_id for _, _, job_id in look.all("sequences_first", {"names": [name]})), None)
 
     def dependants(
         self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
     ) -> list[Edge]:
         check_limit(limit)
-        values = {"ids": list(ids), "limit": limit, **start_after(after)}
-        with self._looking() as look:
-            return as_they_stand(look, look.all("dependants", values))
+        values = {"ids": list(ids), "limit": limit, **edge_cursor_params(after)}
+        with self._open_snapshot() as look:
+            return resolve_edge_states(look, look.all("dependants", values))
 
-    def notes(self, job_id: JobId) -> Notes:
-        with self._looking() as look:
-            return notes_from_rows(look.all("notes", {"job_id": job_id}))
+    def progress(self, job_id: JobId) -> JobProgress:
+        with self._open_snapshot() as look:
+            return progress_from_rows(look.all("notes", {"job_id": job_id}))
 
     def history(self, job_id: JobId) -> Timeline | None:
         of_job = {"job_id": job_id}
-        with self._looking() as look:
+        with self._open_snapshot() as look:
             job = look.job(job_id)
             if job is None:
                 return None
@@ -221,32 +223,34 @@ class PostgresReader(
                 job=job,
                 attempts=tuple(attempt_from_row(job_id, row) for row in look.all("attempts", of_job)),
                 events=tuple(event_from_row(row) for row in look.all("events", of_job)),
-                notes=notes_from_rows(look.all("notes", of_job)),
+                progress=progress_from_rows(look.all("notes", of_job)),
             )
 
-    def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
+    def archive(
+        self, *, day: str | None = None, task: str | None = None, limit: int = 100
+    ) -> list[ArchiveEntry]:
         check_limit(limit)
-        with self._looking() as look:
+        with self._open_snapshot() as look:
             rows = look.all("archive", {"day": day, "task": task, "limit": limit})
-        return [archived_from_row(row) for row in rows]
+        return [archive_entry_from_row(row) for row in rows]
 
     def now(self) -> int:
-        with self._looking() as look:
+        with self._open_snapshot() as look:
             return look.now()
 
-    def vitals(self) -> Vitals:
-        with self._looking() as look:
+    def server_usage(self) -> ServerUsage:
+        with self._open_snapshot() as look:
             [(connections, limit)] = look.all("vitals")
-        return Vitals(connections=connections, connection_limit=limit)
+        return ServerUsage(connections=connections, connection_limit=limit)
 
-    def health(self) -> Health:
-        with self._looking() as look, look.raw.patient():
+    def health(self) -> StoreHealth:
+        with self._open_snapshot() as look, look.raw.long_timeout():
             look.all("check_planning")
-            problems = list(_miscounted(look))
+            problems = list(_find_miscounts(look))
             for name in ("check_jobs", "check_keys", "check_edges"):
                 problems += [f"{what} {trouble}" for what, trouble in look.all(name, {"late_ms": LATE_MS})]
             number = schema_number(look.raw, self._statements)
-        return Health(engine="postgresql", schema=number, problems=tuple(problems))
+        return StoreHealth(engine="postgresql", schema=number, problems=tuple(problems))
 
     def close(self) -> None:
         if not self._is_closed:
@@ -254,37 +258,37 @@ class PostgresReader(
             self._connection.close()
 
 
-def _pace(look: Look, queue: QueueName, now: int) -> Pace:
-    return pace_from_row(look.one("pace", pace_values(queue, now)), now)
+def _load_throughput(snapshot: ReadSnapshot, queue: QueueName, now: int) -> Throughput:
+    return throughput_from_row(snapshot.one("pace", throughput_params(queue, now)), now)
 
 
-def _ahead(look: Look, job: Job, now: int) -> int:
+def _count_ahead(snapshot: ReadSnapshot, job: Job, now: int) -> int:
     """Jobs with a greater lead, or the same one and a lower seq, in both classes."""
-    queue = look.queue(job.queue)
+    queue = snapshot.queue(job.queue)
     cap_ms = 0 if queue is None else queue.settings.scoring.cap_ms
     # The rank that a job of the other class must stay below to go first.
-    other = job.rank + (now - cap_ms if job.capped else cap_ms - now)
+    other = job.rank + (now - cap_ms if job.age_capped else cap_ms - now)
     ahead = 0
-    for capped, rank in ((job.capped, job.rank), (not job.capped, other)):
+    for capped, rank in ((job.age_capped, job.rank), (not job.age_capped, other)):
         values = {"queue": job.queue, "capped": capped, "rank": rank, "seq": job.seq}
-        row = look.one("ahead", {**values, "most": EXACT_UP_TO + 1})
+        row = snapshot.one("ahead", {**values, "most": EXACT_UP_TO + 1})
         ahead += row[0] if row else 0
     return ahead
 
 
-def _estimate(look: Look, job: Job) -> int:
+def _estimate_ahead(snapshot: ReadSnapshot, job: Job) -> int:
     """Where the job's rank lies between the queue's lowest and highest, as a share of its jobs."""
-    lowest, highest = look.one("rank_span", {"queue": job.queue}) or (None, None)
-    pending = look.counts().get((job.queue, "pending"), 0)
-    if lowest is None or highest is None or highest == lowest or job.capped:
+    lowest, highest = snapshot.one("rank_span", {"queue": job.queue}) or (None, None)
+    pending = snapshot.counts().get((job.queue, "pending"), 0)
+    if lowest is None or highest is None or highest == lowest or job.age_capped:
         return max(pending - 1, EXACT_UP_TO)
     share: float = (job.rank - lowest) / (highest - lowest)
     return min(max(round(pending * share), EXACT_UP_TO), max(pending - 1, EXACT_UP_TO))
 
 
-def _miscounted(look: Look) -> Iterator[str]:
-    real = {(queue, state): jobs for queue, state, jobs in look.all("check_counts")}
-    counted = look.counts()
+def _find_miscounts(snapshot: ReadSnapshot) -> Iterator[str]:
+    real = {(queue, state): jobs for queue, state, jobs in snapshot.all("check_counts")}
+    counted = snapshot.counts()
     for queue, state in sorted(real.keys() | counted.keys()):
         here, there = counted.get((queue, state), 0), real.get((queue, state), 0)
         if here != there:

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from forebay.domain.job import Job
-from forebay.stores.rows import STATES, Row, job_of, json_text, options_from_text
+from forebay.stores.rows import STATES, Row, build_job, json_text, options_from_text
 
 
 def job_from_row(row: Row) -> Job:
     """A job from the columns of `job`; live rows lack the last three."""
     head = (*row[:4], STATES[row[4]], *row[5:7])
-    return job_of(head, options_from_text(row[7]), row[8:21], row[21:25], row[25], row[26:])
+    return build_job(head, options_from_text(row[7]), row[8:21], row[21:25], row[25], row[26:])
 
 
 def options_text_with(text: str | None, metadata: dict[str, Any]) -> str:

@@ -11,19 +11,25 @@ from typing import Final
 from psycopg import errors
 
 from forebay.errors import ConfigError, SchemaOutdated, StoreUnusable
-from forebay.stores.migrations import NOTHING_APPLIED, Applied, Migration, load_migrations, missing
+from forebay.stores.migrations import (
+    NOTHING_APPLIED,
+    AppliedSchema,
+    Migration,
+    load_migrations,
+    pending_migrations,
+)
 from forebay.stores.postgres.connection import (
     TRIES,
     Connection,
     Raw,
     Statements,
     for_schema,
-    prepared,
-    quoted,
+    prepare_statements,
+    quote_identifier,
 )
-from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
+from forebay.stores.postgres.meaning import DRIVER_ERRORS, translate_error
 from forebay.stores.postgres.partitions import first_days
-from forebay.stores.postgres.transaction import Runs
+from forebay.stores.postgres.transaction import StatementExecutor
 from forebay.stores.statements import load_statements
 
 PACKAGE: Final = "forebay.stores.postgres"
@@ -35,34 +41,36 @@ logger: logging.Logger = logging.getLogger(__name__)
 @cache
 def statements_for(schema: str) -> Statements:
     """All statements of this engine, for one schema."""
-    return prepared(load_statements(PACKAGE), schema)
+    return prepare_statements(load_statements(PACKAGE), schema)
 
 
 def open_schema(connection: Connection, statements: Statements) -> None:
     """Make the tables in a database that has none of ours; an older schema waits for `forebay migrate`."""
-    number, steps = _look(connection, statements)
+    number, steps = _read_schema(connection, statements)
     if number == 0:
         migrate(connection, statements)
     elif steps:
-        raise _outdated(connection, number)
+        raise _outdated_error(connection, number)
 
 
 def check_schema(connection: Connection, statements: Statements) -> None:
     """Raise unless the database has the tables that this program needs; nothing is changed in it."""
-    number, steps = _look(connection, statements)
+    number, steps = _read_schema(connection, statements)
     if number == 0:
-        raise StoreUnusable(f"{connection.place} has no Forebay tables; `forebay migrate` makes them")
+        raise StoreUnusable(f"{connection.location} has no Forebay tables; `forebay migrate` makes them")
     if steps:
-        raise _outdated(connection, number)
+        raise _outdated_error(connection, number)
 
 
-def check_borrowed(raw: Runs, place: str, statements: Statements) -> None:
+def check_caller_schema(raw: StatementExecutor, location: str, statements: Statements) -> None:
     """Raise unless the database of a caller's connection has the tables that this program writes."""
-    applied = _applied(raw, statements)
+    applied = _load_applied(raw, statements)
     if applied.number == 0:
-        raise ConfigError(f"{place} has no tables for jobs yet: open its store once before")
-    if missing(load_migrations(PACKAGE), applied, place):
-        raise SchemaOutdated(f"{place} has schema {applied.number}, which is too old; run `forebay migrate`")
+        raise ConfigError(f"{location} has no tables for jobs yet: open its store once before")
+    if pending_migrations(load_migrations(PACKAGE), applied, location):
+        raise SchemaOutdated(
+            f"{location} has schema {applied.number}, which is too old; run `forebay migrate`"
+        )
 
 
 def watch_schema(connection: Connection, statements: Statements) -> None:
@@ -70,36 +78,36 @@ def watch_schema(connection: Connection, statements: Statements) -> None:
     known = load_migrations(PACKAGE)
 
     def check(raw: Raw) -> None:
-        missing(known, _recorded(raw, statements), connection.place)
+        pending_migrations(known, _read_applied(raw, statements), connection.location)
 
     connection.watch_schema(check)
 
 
-def schema_number(raw: Runs, statements: Statements) -> int:
+def schema_number(raw: StatementExecutor, statements: Statements) -> int:
     """How far a schema is."""
-    return _applied(raw, statements).number
+    return _load_applied(raw, statements).number
 
 
 def migrate(connection: Connection, statements: Statements) -> int:
     """Apply what is missing and answer the schema's number."""
     known = load_migrations(PACKAGE)
-    number, steps = _look(connection, statements)
+    number, steps = _read_schema(connection, statements)
     if steps:
         try:
-            is_breaking = 0 < number < max(step.oldest for step in steps)
-            number = _caught_up(connection, statements, known)
+            is_breaking = 0 < number < max(step.min_program for step in steps)
+            number = _catch_up_with_retry(connection, statements, known)
             if is_breaking:
                 # After the commit: an old program that connects again sees the step, and is refused.
-                connection.opened().execute(
+                connection.open().execute(
                     statements["sessions_end"], {"name": connection.address.application}
                 )
         except DRIVER_ERRORS as exc:
             connection.drop()
-            raise translated(connection.place, exc) from exc
+            raise translate_error(connection.location, exc) from exc
     return max(number, len(known))
 
 
-def _caught_up(connection: Connection, statements: Statements, known: Sequence[Migration]) -> int:
+def _catch_up_with_retry(connection: Connection, statements: Statements, known: Sequence[Migration]) -> int:
     """A step locks whole tables, in an order that is not that of programs at work: the server may end it to
     let them go on, and nothing of it has happened then."""
     for _ in range(TRIES - 1):
@@ -111,17 +119,17 @@ def _caught_up(connection: Connection, statements: Statements, known: Sequence[M
 def _catch_up(connection: Connection, statements: Statements, known: Sequence[Migration]) -> int:
     """Apply the steps in one transaction. Programs that start at once do so one after the other: who comes
     second has waited for the lock, looks again and finds nothing left to do."""
-    raw = connection.opened()
-    with raw.patient(None), raw.transaction():
+    raw = connection.open()
+    with raw.long_timeout(None), raw.transaction():
         raw.execute(statements["schema_patience"])
         raw.execute(statements["schema_lock"])
-        number, steps = _steps(connection, raw, statements, known)
+        number, steps = _load_steps(connection, raw, statements, known)
         if number == 0:
-            raw.execute(f"create schema if not exists {quoted(connection.address.schema)}".encode())
+            raw.execute(f"create schema if not exists {quote_identifier(connection.address.schema)}".encode())
             raw.execute(statements["schema_create"])
         for step in steps:
             raw.execute(for_schema(step.script, connection.address.schema).encode(), prepare=False)
-            values = {"number": step.number, "name": step.name, "oldest": step.oldest}
+            values = {"number": step.number, "name": step.name, "oldest": step.min_program}
             raw.execute(statements["schema_add"], values)
         if number == 0:
             # Before anybody can end a job: one that has gone to the default partition keeps its day from
@@ -130,46 +138,46 @@ def _catch_up(connection: Connection, statements: Statements, known: Sequence[Mi
             for made in first_days(connection.address.schema, now):
                 raw.execute(made.encode())
     if number == 0:
-        logger.info("created a new, empty store at %s", connection.place)
+        logger.info("created a new, empty store at %s", connection.location)
     return len(known)
 
 
-def _look(connection: Connection, statements: Statements) -> tuple[int, Sequence[Migration]]:
+def _read_schema(connection: Connection, statements: Statements) -> tuple[int, Sequence[Migration]]:
     try:
-        raw = connection.opened()
-        check_version(raw.info.server_version, connection.place)
-        return _steps(connection, raw, statements, load_migrations(PACKAGE))
+        raw = connection.open()
+        check_version(raw.info.server_version, connection.location)
+        return _load_steps(connection, raw, statements, load_migrations(PACKAGE))
     except DRIVER_ERRORS as exc:
-        raise translated(connection.place, exc) from exc
+        raise translate_error(connection.location, exc) from exc
 
 
-def check_version(version: int, place: str) -> None:
+def check_version(version: int, location: str) -> None:
     """Raise StoreUnusable for a server that is older than those we test with."""
     if version < OLDEST_SERVER:
         raise StoreUnusable(
-            f"{place} is PostgreSQL {version // 10_000}; Forebay needs {OLDEST_SERVER // 10_000} or newer"
+            f"{location} is PostgreSQL {version // 10_000}; Forebay needs {OLDEST_SERVER // 10_000} or newer"
         )
 
 
-def _steps(
+def _load_steps(
     connection: Connection, raw: Raw, statements: Statements, known: Sequence[Migration]
 ) -> tuple[int, Sequence[Migration]]:
     """The schema's number and the migrations it still needs."""
-    applied = _applied(raw, statements)
-    return applied.number, missing(known, applied, connection.place)
+    applied = _load_applied(raw, statements)
+    return applied.number, pending_migrations(known, applied, connection.location)
 
 
-def _applied(raw: Runs, statements: Statements) -> Applied:
+def _load_applied(raw: StatementExecutor, statements: Statements) -> AppliedSchema:
     if raw.execute(statements["schema_exists"]).fetchone() != (True,):
         return NOTHING_APPLIED
-    return _recorded(raw, statements)
+    return _read_applied(raw, statements)
 
 
-def _recorded(raw: Runs, statements: Statements) -> Applied:
-    return Applied(*(raw.execute(statements["schema_number"]).fetchone() or NOTHING_APPLIED))
+def _read_applied(raw: StatementExecutor, statements: Statements) -> AppliedSchema:
+    return AppliedSchema(*(raw.execute(statements["schema_number"]).fetchone() or NOTHING_APPLIED))
 
 
-def _outdated(connection: Connection, number: int) -> SchemaOutdated:
+def _outdated_error(connection: Connection, number: int) -> SchemaOutdated:
     return SchemaOutdated(
-        f"{connection.place} has schema {number}, which is too old; `forebay migrate` brings it up to date"
+        f"{connection.location} has schema {number}, which is too old; `forebay migrate` brings it up to date"
     )

@@ -11,44 +11,44 @@ from forebay.stores.rows import Row, json_text, summary_from_row
 
 Span = Mapping[str, Any]
 
-ROWS_PER_LOOK: Final = 10_000
+ROWS_PER_SCAN: Final = 10_000
 # So many jobs with the marks that are wanted can be put in order; if there are more, a list is gone through.
-MARKED_MOST: Final = 20_000
+MAX_MARKED: Final = 20_000
 # Marks of so many jobs in one look are common: finding all that have them would take longer than going on.
-MARKED_SOON: Final = 100
+COMMON_MARKED: Final = 100
 # Numbers may tell another order than times: of jobs that came at once, or while a clock was set.
 CLOCK_MS: Final = 60_000
 _FINISHED: Final = frozenset({JobState.COMPLETED, JobState.CANCELLED})
-_PLACES: Final = (("live", LIVE), ("finished", _FINISHED), ("dead", frozenset({JobState.DEAD})))
+_TABLES: Final = (("live", LIVE), ("finished", _FINISHED), ("dead", frozenset({JobState.DEAD})))
 _IDS: Final = ("once_key", "correlation_id", "parent_id")
 
 
-class Looks(Protocol):
+class QueryRunner(Protocol):
     """One look at the store: all of it is of the same moment."""
 
     def all(self, name: str, values: Mapping[str, Any], /) -> list[Row]: ...
 
 
-def search(look: Looks, query: JobQuery, limit: int, after: int | None) -> Page:
+def search(runner: QueryRunner, query: JobQuery, limit: int, after: int | None) -> Page:
     """One look through the shortest list in which all jobs that fit must be.
 
     Marks that many jobs have are soon met on any list, whatever else is asked of these jobs. Only where they
     are not, all jobs that have them are looked up and put in order.
     """
-    look.all("search_planning", {})
-    span = {"places": _places(query.states), **_span(look, query, after)}
-    page = _walked(look, query, limit, span)
-    if page.stopped_at is None or not (marks := list(_marks(query))):
+    runner.all("search_planning", {})
+    span = {"places": _tables_of(query.states), **_span(runner, query, after)}
+    page = _scan_list(runner, query, limit, span)
+    if page.scanned_back_to is None or not (marks := list(_marks(query))):
         return page
-    if _is_soon_met(look, query, page, span):
+    if _is_soon_met(runner, query, page, span):
         return page
-    rows = look.all("search_marks", {**span, "marks": marks, "most": MARKED_MOST + 1})
-    if len(rows) > MARKED_MOST:
+    rows = runner.all("search_marks", {**span, "marks": marks, "most": MAX_MARKED + 1})
+    if len(rows) > MAX_MARKED:
         return page
-    return _picked(look, query, limit, span, sorted((seq for (seq,) in rows), reverse=True))
+    return _search_marked(runner, query, limit, span, sorted((seq for (seq,) in rows), reverse=True))
 
 
-def _is_soon_met(look: Looks, query: JobQuery, page: Page, span: Span) -> bool:
+def _is_soon_met(runner: QueryRunner, query: JobQuery, page: Page, span: Span) -> bool:
     marked = JobQuery(
         queues=query.queues,
         tasks=query.tasks,
@@ -57,54 +57,58 @@ def _is_soon_met(look: Looks, query: JobQuery, page: Page, span: Span) -> bool:
         tags=query.tags,
         **{name: getattr(query, name) for name in _IDS},
     )
-    met = page if marked == query else _walked(look, marked, MARKED_SOON, span)
-    return len(met.jobs) >= MARKED_SOON
+    met = page if marked == query else _scan_list(runner, marked, COMMON_MARKED, span)
+    return len(met.jobs) >= COMMON_MARKED
 
 
-def _walked(look: Looks, query: JobQuery, limit: int, span: Span) -> Page:
+def _scan_list(runner: QueryRunner, query: JobQuery, limit: int, span: Span) -> Page:
     """What fits among the newest jobs of a list."""
     chosen = _list_of(query)
-    [(first, until)] = look.all("search_window", {**span, **chosen, "rows": ROWS_PER_LOOK - 1})
+    [(first, until)] = runner.all("search_window", {**span, **chosen, "rows": ROWS_PER_SCAN - 1})
     narrow = {"queue": chosen["queue"], "task": chosen["task"], "first": first, "seqs": None}
-    return _page(look, {**_conditions(query), **span, **narrow}, limit, until)
+    return _load_page(runner, {**_conditions(query), **span, **narrow}, limit, until)
 
 
-def _picked(look: Looks, query: JobQuery, limit: int, span: Span, marked: Sequence[int]) -> Page:
+def _search_marked(
+    runner: QueryRunner, query: JobQuery, limit: int, span: Span, marked: Sequence[int]
+) -> Page:
     """What fits among these ended jobs, and among the newest live ones."""
-    seqs = list(marked[:ROWS_PER_LOOK])
+    seqs = list(marked[:ROWS_PER_SCAN])
     live = {**span, "places": [place for place in span["places"] if place == "live"]}
-    [(_, until)] = look.all("search_window", {**live, **_list_of(JobQuery()), "rows": ROWS_PER_LOOK - 1})
+    [(_, until)] = runner.all("search_window", {**live, **_list_of(JobQuery()), "rows": ROWS_PER_SCAN - 1})
     if len(marked) > len(seqs):
         until = max(until or 0, seqs[-1])
     narrow = {"queue": None, "task": None, "first": seqs[0] if seqs else None, "seqs": seqs}
-    return _page(look, {**_conditions(query), **span, **narrow}, limit, until)
+    return _load_page(runner, {**_conditions(query), **span, **narrow}, limit, until)
 
 
-def _page(look: Looks, asked: Mapping[str, Any], limit: int, until: int | None) -> Page:
-    rows = look.all("search", {**asked, "until": asked["since"] if until is None else until, "limit": limit})
+def _load_page(runner: QueryRunner, params: Mapping[str, Any], limit: int, until: int | None) -> Page:
+    rows = runner.all(
+        "search", {**params, "until": params["since"] if until is None else until, "limit": limit}
+    )
     jobs = tuple(summary_from_row(row) for row in rows)
     if len(rows) == limit:
         return Page(jobs=jobs, after=str(rows[-1][-1]))
     if until is None:
         return Page(jobs=jobs)
-    [(reached,)] = look.all("search_reached", {"seq": until})
-    return Page(jobs=jobs, after=str(until), stopped_at=reached)
+    [(reached,)] = runner.all("search_reached", {"seq": until})
+    return Page(jobs=jobs, after=str(until), scanned_back_to=reached)
 
 
-def _places(states: Sequence[JobState]) -> list[str]:
+def _tables_of(states: Sequence[JobState]) -> list[str]:
     """The tables in which jobs of these states can be."""
     wanted = set(states or JobState)
-    return [place for place, inside in _PLACES if wanted & inside]
+    return [place for place, inside in _TABLES if wanted & inside]
 
 
-def _span(look: Looks, query: JobQuery, after: int | None) -> dict[str, int | None]:
+def _span(runner: QueryRunner, query: JobQuery, after: int | None) -> dict[str, int | None]:
     """Times as numbers of jobs, since all lists are in the order of these."""
     since = None
     if query.created_from is not None:
-        [(before,)] = look.all("search_moment", {"moment": query.created_from - CLOCK_MS})
+        [(before,)] = runner.all("search_moment", {"moment": query.created_from - CLOCK_MS})
         since = before + 1
     if query.created_before is not None:
-        [(last,)] = look.all("search_moment", {"moment": query.created_before + CLOCK_MS})
+        [(last,)] = runner.all("search_moment", {"moment": query.created_before + CLOCK_MS})
         after = last + 1 if after is None else min(after, last + 1)
     return {"since": since, "after": after}
 
@@ -143,7 +147,7 @@ def _conditions(query: JobQuery) -> dict[str, object]:
         "created_before": query.created_before,
         "finished_before": query.finished_before,
         "unique_key": query.unique_key,
-        "once_key": query.once_key,
+        "once_key": query.idempotency_key,
         "correlation_id": query.correlation_id,
         "parent_id": query.parent_id,
         "tags": list(query.tags) or None,

@@ -12,47 +12,47 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from forebay.domain.job import Job, JobId, NewJob
-from forebay.domain.workflow import Aftermath
+from forebay.domain.workflow import DependencyEvent
 from forebay.stores.postgres.edges import CHECK
 from forebay.stores.postgres.transaction import Transaction
 
 
-class Turns:
+class SequenceWriter:
     """The sequences of one insert.
 
     In a caller's transaction nothing is locked: it may be open for as long as it likes. Its jobs are blocked,
     and come last in their sequences when somebody hears of the commit.
     """
 
-    def __init__(self, tx: Transaction, jobs: Iterable[NewJob], *, is_borrowed: bool) -> None:
+    def __init__(self, tx: Transaction, jobs: Iterable[NewJob], *, is_caller_tx: bool) -> None:
         self._tx = tx
-        self._is_borrowed = is_borrowed
-        self._joined: list[tuple[str, JobId]] = []
+        self._is_caller_tx = is_caller_tx
+        self._members: list[tuple[str, JobId]] = []
         names = {job.sequence for job in jobs if job.sequence is not None}
-        brought = [] if is_borrowed else [job.id for job in jobs if job.id is not None]
-        others = _left_behind(tx, brought)
-        self._taken = set(names if is_borrowed else _locked(tx, names | others))
+        brought = [] if is_caller_tx else [job.id for job in jobs if job.id is not None]
+        others = _find_left_behind(tx, brought)
+        self._occupied = set(names if is_caller_tx else _lock_sequences(tx, names | others))
         if others:
             _rename(tx, brought)
 
     def must_wait(self, name: str | None) -> bool:
         """Whether a job that comes last in a sequence now comes after others."""
-        return name in self._taken
+        return name in self._occupied
 
     def join(self, name: str, job_id: JobId) -> None:
-        self._taken.add(name)
-        self._joined.append((name, job_id))
+        self._occupied.add(name)
+        self._members.append((name, job_id))
 
     def flush(self) -> None:
         """Write what has been gathered."""
-        if self._joined and self._is_borrowed:
-            self._tx.run("sequences_later", _columns(self._joined))
-            self._tx.list_aftermaths([(job_id, CHECK) for _, job_id in self._joined])
-        elif self._joined:
-            self._tx.run("sequences_add", _columns(self._joined))
+        if self._members and self._is_caller_tx:
+            self._tx.run("sequences_later", _columns(self._members))
+            self._tx.add_to_outbox([(job_id, CHECK) for _, job_id in self._members])
+        elif self._members:
+            self._tx.run("sequences_add", _columns(self._members))
 
 
-def _left_behind(tx: Transaction, ids: Sequence[JobId]) -> set[str]:
+def _find_left_behind(tx: Transaction, ids: Sequence[JobId]) -> set[str]:
     """The sequences in which ids stand that somebody brings: those of jobs whose ends were not heard of."""
     return {name for (name,) in tx.all("sequences_of", {"ids": list(ids)})} if ids else set()
 
@@ -62,7 +62,7 @@ def _rename(tx: Transaction, ids: Sequence[JobId]) -> None:
     them. By their own ids they would be taken for the jobs that are brought now, and stay for ever."""
     fresh = [tx.new_id() for _ in ids]
     gone = tx.all("sequences_rename", {"ids": list(ids), "fresh": fresh})
-    tx.list_aftermaths([(job_id, Aftermath.DELETED.value) for (job_id,) in gone])
+    tx.add_to_outbox([(job_id, DependencyEvent.DELETED.value) for (job_id,) in gone])
 
 
 def rejoin(tx: Transaction, jobs: Iterable[Job]) -> set[JobId]:
@@ -72,19 +72,19 @@ def rejoin(tx: Transaction, jobs: Iterable[Job]) -> set[JobId]:
     if not joined:
         return set()
     ids = [job_id for _, job_id in joined]
-    _locked(tx, {name for name, _ in joined})
+    _lock_sequences(tx, {name for name, _ in joined})
     tx.run("sequences_number", {"ids": ids})
     tx.run("sequences_add", _columns(joined))
     return {job_id for (job_id,) in tx.all("sequences_waiting", {"ids": ids})}
 
 
-def number(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
+def assign_positions(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
     """Jobs of a caller's transaction get their turns; those that are the first of their sequences. One that
     has its turn already was told so when it got it."""
     names = [name for (name,) in tx.all("sequences_without_number", {"ids": list(ids)})]
     if not names:
         return []
-    _locked(tx, names)
+    _lock_sequences(tx, names)
     fresh = {job_id for (job_id,) in tx.all("sequences_number", {"ids": list(ids)})}
     return [job_id for _, _, job_id in tx.all("sequences_first", {"names": names}) if job_id in fresh]
 
@@ -94,7 +94,7 @@ def leave(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
     names = [name for (name,) in tx.all("sequences_of", {"ids": list(ids)})] if ids else []
     if not names:
         return []
-    _locked(tx, names)
+    _lock_sequences(tx, names)
     left: dict[str, int] = {}
     for name, turn in tx.all("sequences_leave", {"ids": list(ids)}):
         if turn is not None:
@@ -103,7 +103,7 @@ def leave(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
     return [job_id for name, turn, job_id in rows if turn > left[name]]
 
 
-def _locked(tx: Transaction, names: Collection[str]) -> list[str]:
+def _lock_sequences(tx: Transaction, names: Collection[str]) -> list[str]:
     """Lock sequences; which of them have jobs."""
     if not names:
         return []
@@ -111,5 +111,5 @@ def _locked(tx: Transaction, names: Collection[str]) -> list[str]:
     return [name for (name,) in tx.all("sequences_among", {"names": sorted(names)})]
 
 
-def _columns(joined: Sequence[tuple[str, JobId]]) -> dict[str, object]:
-    return {"names": [name for name, _ in joined], "ids": [job_id for _, job_id in joined]}
+def _columns(members: Sequence[tuple[str, JobId]]) -> dict[str, object]:
+    return {"names": [name for name, _ in members], "ids": [job_id for _, job_id in members]}

@@ -18,7 +18,7 @@ T = TypeVar("T")
 LONG_SECONDS: Final = 660.0
 
 
-class NoAnswer(psycopg.OperationalError):
+class ServerTimeout(psycopg.OperationalError):
     """The server has taken a statement, or the network has, and nothing comes back."""
 
 
@@ -30,21 +30,21 @@ class Session(psycopg.Connection[Row]):
     both from striking. What was asked may have happened, or may yet happen: as with every lost answer.
     """
 
-    patience: float | None = None  # seconds
+    answer_timeout: float | None = None  # seconds
 
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         try:
-            return super().wait(gen, *args, **{"timeout": self.patience, **options})
+            return super().wait(gen, *args, **{"timeout": self.answer_timeout, **options})
         except _WaitTimeout as exc:
             # No cancel: whoever does not answer here would not there.
             self.pgconn.finish()
-            raise NoAnswer(f"no answer in {self.patience:g} s") from exc
+            raise ServerTimeout(f"no answer in {self.answer_timeout:g} s") from exc
 
     @contextmanager
-    def patient(self, seconds: float | None = LONG_SECONDS) -> Iterator[None]:
+    def long_timeout(self, seconds: float | None = LONG_SECONDS) -> Iterator[None]:
         """What is asked meanwhile may take long."""
-        usual, self.patience = self.patience, seconds
+        usual, self.answer_timeout = self.answer_timeout, seconds
         try:
             yield
         finally:
-            self.patience = usual
+            self.answer_timeout = usual

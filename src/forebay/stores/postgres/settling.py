@@ -8,24 +8,24 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from forebay.domain.gate import why_held
-from forebay.domain.history import ERRORS_KEPT, Event, EventKind, cut
+from forebay.domain.gate import park_detail
+from forebay.domain.history import MAX_STORED_ERRORS, Event, EventKind, truncate_error
 from forebay.domain.job import JobId, PastError, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING, JobState, check_transition
-from forebay.domain.rank import Place
-from forebay.domain.settlement import Charge, Ending, Settlement, is_ready_early, is_same_end
-from forebay.stores.postgres.connection import TryAgain
+from forebay.domain.rank import QueueRank
+from forebay.domain.settlement import OutcomeKind, Settlement, TokenCharge, is_ready_early, is_same_end
+from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.inserting import insert_follow_ups
 from forebay.stores.postgres.rows import options_text_unstarted
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import Refusal
+from forebay.stores.protocol import LeaseRefusal
 from forebay.stores.rows import STATES, Row, errors_from_text, json_text
 
 _COMPLETED: Final = JobState.COMPLETED  # a look-up in the enum for each job would take 0.1 us
 
 
-class Held(NamedTuple):
+class LockedLease(NamedTuple):
     """A lease that this transaction has locked, and what settling it has to know about the job."""
 
     id: JobId
@@ -40,29 +40,29 @@ class Held(NamedTuple):
     priority: int
     deadline_at: int | None
     rank: int
-    capped: bool
+    age_capped: bool
 
 
-class Settling:
+class SettlementBatch:
     """The settlements of one exchange, in their order.
 
     Successes that stand beside each other are gathered and written by one statement; whatever else comes
     is written by itself, after them.
     """
 
-    def __init__(self, tx: Transaction, worker: WorkerId, held: dict[JobId, Held] | None) -> None:
+    def __init__(self, tx: Transaction, worker: WorkerId, leases: dict[JobId, LockedLease] | None) -> None:
         self._tx = tx
         self._worker = worker
-        self._is_locked = held is not None
-        self._held = held or {}
+        self._is_locked = leases is not None
+        self._leases = leases or {}
         self._options: dict[JobId, str | None] = {}  # of jobs with an attempt that did not begin
         self._gathered: dict[JobId, Settlement] = {}
         self._sent: list[tuple[dict[JobId, Settlement], psycopg.Cursor[Row]]] = []
         self.settled: list[JobId] = []
-        self.charges: list[Charge] = []  # of these: one that is refused charges nothing
+        self.charges: list[TokenCharge] = []  # of these: one that is refused charges nothing
         self.queues: set[QueueName] = set()  # of those that were not plain successes
         self.repeated: list[JobId] = []
-        self.refused: list[Refusal] = []
+        self.refused: list[LeaseRefusal] = []
 
     def read_options(self, settlements: Sequence[Settlement]) -> None:
         """Read what `count_unstarted` will write again, for all of these in one round trip."""
@@ -71,11 +71,11 @@ class Settling:
             self._options = dict(self._tx.all("options_of", {"ids": ids}))
 
     def add(self, settlement: Settlement) -> None:
-        if is_plain(settlement) and settlement.job_id not in self._gathered:
+        if is_simple_success(settlement) and settlement.job_id not in self._gathered:
             self._gathered[settlement.job_id] = settlement
             return
         self.send()
-        self.look()
+        self.collect()
         self._settle(settlement)
 
     def send(self) -> None:
@@ -84,76 +84,76 @@ class Settling:
             gathered, self._gathered = self._gathered, {}
             self._sent.append((gathered, complete(self._tx, self._worker, gathered)))
 
-    def look(self) -> None:
+    def collect(self) -> None:
         """See what came of it; what the guard has not found is looked at by itself."""
         sent, self._sent = self._sent, []
         for gathered, answer in sent:
-            ended = completed(self._tx, answer.fetchall())
+            ended = collect_completed(self._tx, answer.fetchall())
             for job_id, settlement in gathered.items():
                 if job_id in ended:
-                    self._held.pop(job_id, None)
-                    self._note_settled(settlement)
+                    self._leases.pop(job_id, None)
+                    self._record_settled(settlement)
                 else:
                     self._settle(settlement)
 
     def _settle(self, settlement: Settlement) -> None:
-        held = self._held.get(settlement.job_id) or self._held_now(settlement.job_id)
+        held = self._leases.get(settlement.job_id) or self._lock_lease(settlement.job_id)
         if held is not None and (held.attempt, held.worker) == (settlement.attempt, self._worker):
-            self._held.pop(settlement.job_id, None)
-            self._end(held, settlement)
+            self._leases.pop(settlement.job_id, None)
+            self._end_lease(held, settlement)
             self.queues.add(held.queue)
-            self._note_settled(settlement)
+            self._record_settled(settlement)
             return
         refusal = _refuse(self._tx, self._worker, settlement)
         if refusal == "":
             self.repeated.append(settlement.job_id)
         else:
             lease = Lease(settlement.job_id, settlement.attempt)
-            self.refused.append(Refusal(lease=lease, reason=refusal))
+            self.refused.append(LeaseRefusal(lease=lease, reason=refusal))
 
-    def _note_settled(self, settlement: Settlement) -> None:
+    def _record_settled(self, settlement: Settlement) -> None:
         self.settled.append(settlement.job_id)
         if settlement.charge is not None:
             self.charges.append(settlement.charge)
 
-    def _held_now(self, job_id: JobId) -> Held | None:
+    def _lock_lease(self, job_id: JobId) -> LockedLease | None:
         """The lease of a job that was not locked before, since it seemed to be one of many successes."""
         return None if self._is_locked else lock_leases(self._tx, [job_id]).get(job_id)
 
-    def _end(self, held: Held, settlement: Settlement) -> None:
+    def _end_lease(self, lease: LockedLease, settlement: Settlement) -> None:
         tx, worker = self._tx, self._worker
         check_transition(JobState.RUNNING, settlement.state)
-        errors = _keep_error(tx, held, worker, settlement)
+        errors = _record_error(tx, lease, worker, settlement)
         if settlement.unstarted:
-            options = options_text_unstarted(self._options[held.id], settlement.unstarted)
-            tx.run("count_unstarted", {"id": held.id, "options": options})
+            options = options_text_unstarted(self._options[lease.id], settlement.unstarted)
+            tx.run("count_unstarted", {"id": lease.id, "options": options})
         if settlement.state not in WAITING:
-            finish(tx, held, settlement, settlement.state, settlement.reason, errors)
-        elif held.cancel_reason is not None:
+            finish(tx, lease, settlement, settlement.state, settlement.reason, errors)
+        elif lease.cancel_reason is not None:
             # Somebody asked for it while it ran: going back to wait would run it again against their wish.
-            finish(tx, held, settlement, JobState.CANCELLED, held.cancel_reason, errors)
+            finish(tx, lease, settlement, JobState.CANCELLED, lease.cancel_reason, errors)
         else:
-            put_back(tx, held, settlement, errors)
+            return_to_queue(tx, lease, settlement, errors)
         if settlement.follow_ups:
-            insert_follow_ups(tx, worker, settlement, held.queue)
+            insert_follow_ups(tx, worker, settlement, lease.queue)
 
 
-def is_plain(settlement: Settlement) -> bool:
+def is_simple_success(settlement: Settlement) -> bool:
     """Whether an attempt ended as nearly all do."""
     return settlement.state is _COMPLETED and not settlement.follow_ups and settlement.error is None
 
 
-def settle_all(tx: Transaction, worker: WorkerId, settlements: Sequence[Settlement]) -> Settling:
+def settle_all(tx: Transaction, worker: WorkerId, settlements: Sequence[Settlement]) -> SettlementBatch:
     """End leases in order; one that is not held any more is refused and stops no other. The answer is there
     after a `look`, so that what else is asked can be sent along.
 
     Unless all are plain successes, all leases are locked first, in the order of their ids. A lease that is
     swept or taken away at the same moment is waited for, and seen as it is then.
     """
-    held: dict[JobId, Held] | None = None
-    if not all(map(is_plain, settlements)):
+    held: dict[JobId, LockedLease] | None = None
+    if not all(map(is_simple_success, settlements)):
         held = lock_leases(tx, (settlement.job_id for settlement in settlements))
-    settling = Settling(tx, worker, held)
+    settling = SettlementBatch(tx, worker, held)
     settling.read_options(settlements)
     for settlement in settlements:
         settling.add(settlement)
@@ -161,10 +161,10 @@ def settle_all(tx: Transaction, worker: WorkerId, settlements: Sequence[Settleme
     return settling
 
 
-def lock_leases(tx: Transaction, ids: Iterable[JobId]) -> dict[JobId, Held]:
+def lock_leases(tx: Transaction, ids: Iterable[JobId]) -> dict[JobId, LockedLease]:
     """The leases among these that there are, locked."""
     rows = tx.all("held", {"ids": sorted(set(ids))})
-    return {row[0]: Held(*row) for row in rows}
+    return {row[0]: LockedLease(*row) for row in rows}
 
 
 def complete(tx: Transaction, worker: WorkerId, successes: Mapping[JobId, Settlement]) -> psycopg.Cursor[Row]:
@@ -183,18 +183,18 @@ def complete(tx: Transaction, worker: WorkerId, successes: Mapping[JobId, Settle
     return tx.run("complete", values)
 
 
-def completed(tx: Transaction, rows: list[Row]) -> set[JobId]:
+def collect_completed(tx: Transaction, rows: list[Row]) -> set[JobId]:
     """What follows from the answer to `complete`: which jobs have ended."""
-    tx.free_keys((row[0], row[1], row[2]) for row in rows)
-    tx.listed += (rows[0][3] or ()) if rows else ()
+    tx.release_keys((row[0], row[1], row[2]) for row in rows)
+    tx.outbox_ids += (rows[0][3] or ()) if rows else ()
     for queue, jobs in Counter(row[1] for row in rows).items():
-        tx.move(queue, JobState.RUNNING, JobState.COMPLETED, jobs)
+        tx.count_moved(queue, JobState.RUNNING, JobState.COMPLETED, jobs)
     return {row[0] for row in rows}
 
 
 def finish(
     tx: Transaction,
-    held: Held,
+    lease: LockedLease,
     settlement: Settlement,
     state: JobState,
     reason: str | None,
@@ -204,9 +204,9 @@ def finish(
     if state is JobState.CANCELLED and reason is None:
         reason = "cancelled"
     values = {
-        "job_id": held.id,
-        "attempt": held.attempt,
-        "worker": held.worker,
+        "job_id": lease.id,
+        "attempt": lease.attempt,
+        "worker": lease.worker,
         "state": state.value,
         "failures": settlement.failures,
         "crashes": settlement.crashes,
@@ -216,71 +216,75 @@ def finish(
         "errors": errors,
     }
     [(queue, unique_key, listed)] = tx.all("bury" if state is JobState.DEAD else "finish", values)
-    tx.listed += listed or ()
-    tx.free_keys([(held.id, queue, unique_key)])
-    tx.move(queue, JobState.RUNNING, state)
+    tx.outbox_ids += listed or ()
+    tx.release_keys([(lease.id, queue, unique_key)])
+    tx.count_moved(queue, JobState.RUNNING, state)
 
 
-def put_back(tx: Transaction, held: Held, settlement: Settlement, errors: str | None) -> None:
+def return_to_queue(tx: Transaction, lease: LockedLease, settlement: Settlement, errors: str | None) -> None:
     """A job under a locked lease waits again."""
-    where = Place(held.capped, held.rank, None)
+    where = QueueRank(lease.age_capped, lease.rank, None)
     if settlement.state is JobState.PENDING:
-        where = tx.place(held.queue, held.ready_at, held.priority, settlement.failures, held.deadline_at)
+        where = tx.compute_rank(
+            lease.queue, lease.ready_at, lease.priority, settlement.failures, lease.deadline_at
+        )
     values = {
-        "job_id": held.id,
-        "attempt": held.attempt,
-        "worker": held.worker,
+        "job_id": lease.id,
+        "attempt": lease.attempt,
+        "worker": lease.worker,
         "state": settlement.state.value,
         "failures": settlement.failures,
         "crashes": settlement.crashes,
         "run_at": tx.now if settlement.state is JobState.PENDING else tx.now + settlement.delay_ms,
         "rank": where.rank,
-        "capped": where.capped,
+        "capped": where.age_capped,
         "rescore_at": where.rescore_at,
-        "gate": settlement.gate if settlement.state is JobState.PENDING else None,
+        "gate": settlement.lane if settlement.state is JobState.PENDING else None,
         "errors": errors,
         "now": tx.now,
     }
     tx.run("put_back", values)
-    if settlement.gate is not None:
+    if settlement.lane is not None:
         tx.record(
             Event(
-                kind=EventKind.HELD,
-                job_id=held.id,
-                queue=held.queue,
-                attempt=held.attempt,
-                actor=held.worker,
-                detail=why_held(settlement.gate, settlement.reason),
+                kind=EventKind.PARKED,
+                job_id=lease.id,
+                queue=lease.queue,
+                attempt=lease.attempt,
+                actor=lease.worker,
+                detail=park_detail(settlement.lane, settlement.reason),
             )
         )
-    tx.move(held.queue, JobState.RUNNING, settlement.state)
-    tx.has_news = True
+    tx.count_moved(lease.queue, JobState.RUNNING, settlement.state)
+    tx.needs_wakeup = True
 
 
-def _keep_error(tx: Transaction, held: Held, worker: WorkerId, settlement: Settlement) -> str | None:
+def _record_error(
+    tx: Transaction, lease: LockedLease, worker: WorkerId, settlement: Settlement
+) -> str | None:
     """Put the error on a row of its own in the history; answers the last ten, for the job's own row."""
     if settlement.error is None:
         return None
-    error = cut(settlement.error)
+    error = truncate_error(settlement.error)
     past = PastError(
-        attempt=held.attempt,
+        attempt=lease.attempt,
         at=tx.now,
         type=error.type,
         message=error.message,
         traceback=error.traceback,
     )
     values = {
-        "job_id": held.id,
-        "attempt": held.attempt,
+        "job_id": lease.id,
+        "attempt": lease.attempt,
         "worker": worker,
-        "ending": settlement.ending.value,
-        "ran_by": held.swept_from or worker,
-        "started_at": held.started_at,
+        "ending": settlement.outcome.value,
+        "ran_by": lease.swept_from or worker,
+        "started_at": lease.started_at,
         "now": tx.now,
         "error": json_text(error),
     }
     tx.run("attempt_add", values)
-    return json_text((*errors_from_text(held.errors), past)[-ERRORS_KEPT:])
+    return json_text((*errors_from_text(lease.errors), past)[-MAX_STORED_ERRORS:])
 
 
 def _refuse(tx: Transaction, worker: WorkerId, settlement: Settlement) -> str:
@@ -288,10 +292,10 @@ def _refuse(tx: Transaction, worker: WorkerId, settlement: Settlement) -> str:
     row = tx.one("token_of", {"job_id": settlement.job_id})
     if row is not None and _is_repeated(tx, row, worker, settlement):
         return ""
-    reason = objection(row, worker, settlement.attempt)
+    reason = refusal_reason(row, worker, settlement.attempt)
     if not reason:
         # It was not ours when we wrote and is ours now: whatever has happened in between is over.
-        raise TryAgain
+        raise RetryTransaction
     if row is not None:
         tx.record(
             Event(
@@ -300,7 +304,7 @@ def _refuse(tx: Transaction, worker: WorkerId, settlement: Settlement) -> str:
                 queue=row[0],
                 attempt=settlement.attempt,
                 actor=worker,
-                detail=f"{settlement.ending}: {reason}",
+                detail=f"{settlement.outcome}: {reason}",
             )
         )
     return reason
@@ -314,17 +318,17 @@ def _is_repeated(tx: Transaction, row: Row, worker: WorkerId, settlement: Settle
     token = {"job_id": settlement.job_id, "attempt": attempt, "worker": worker}
     # Nearly always a success is told again, and has no row.
     bad = None if is_newest and state is JobState.COMPLETED else tx.one("attempt_of", token)
-    recorded = None if bad is None else Ending(bad[0])
+    recorded = None if bad is None else OutcomeKind(bad[0])
     is_early = is_ready_early(settlement, run_at, started_at, updated_at)
-    return is_same_end(settlement.ending, recorded, state if is_newest else None, is_early=is_early)
+    return is_same_end(settlement.outcome, recorded, state if is_newest else None, is_early=is_early)
 
 
-def why_refused(tx: Transaction, worker: WorkerId, lease: Lease) -> str:
+def find_refusal(tx: Transaction, worker: WorkerId, lease: Lease) -> str:
     """What keeps a worker from writing under a lease; empty if nothing does."""
-    return objection(tx.one("token_of", {"job_id": lease.job_id}), worker, lease.attempt)
+    return refusal_reason(tx.one("token_of", {"job_id": lease.job_id}), worker, lease.attempt)
 
 
-def objection(row: Row | None, worker: WorkerId, attempt: int) -> str:
+def refusal_reason(row: Row | None, worker: WorkerId, attempt: int) -> str:
     if row is None:
         return "gone"
     _, state, last, holder, *_ = row

@@ -5,63 +5,69 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 
-from forebay.domain.gate import lane_gate
+from forebay.domain.gate import limit_fairness_lane
 from forebay.domain.job import QueueName
-from forebay.domain.share import STEP, Share, fair_gate, share_behind, step
+from forebay.domain.share import (
+    VIRTUAL_TIME_STEP,
+    FairnessKey,
+    fairness_key_of,
+    fairness_lane,
+    virtual_time_step,
+)
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.rows import Row
-from forebay.stores.sharing import Lanes, Turns
+from forebay.stores.sharing import FairClaim, FairUnpark
 
 
-def come(tx: Transaction, jobs: Iterable[tuple[str, str | None]]) -> None:
+def mark_pending(tx: Transaction, jobs: Iterable[tuple[str, str | None]]) -> None:
     """Jobs have become pending, given as queue and share; those of shares wait for their turns."""
     pairs = sorted({(queue, share) for queue, share in jobs if share is not None})
     if pairs:
         queues, shares = zip(*pairs, strict=True)
         tx.run("shares_come", {"queues": list(queues), "shares": list(shares)})
-        tx.shared.update(queues)  # a claim of this transaction takes from them, too
+        tx.fair_queues.update(queues)  # a claim of this transaction takes from them, too
 
 
-def lock_shares(tx: Transaction, queues: Collection[str]) -> None:
+def lock_fairness_keys(tx: Transaction, queues: Collection[str]) -> None:
     """Lock the shares of these queues, in the order of their names; a lock that is held is taken again."""
     tx.run("shares_lock", {"queues": sorted(queues)})
 
 
-def take_turns(tx: Transaction, queues: Collection[str]) -> None:
+def join_fairness_keys(tx: Transaction, queues: Collection[str]) -> None:
     """Lock the shares of these queues, and give those that have come their turns.
 
     Behind the lock, in later statements: what others have claimed meanwhile has moved the turns.
     """
-    shared = sorted(queue for queue in queues if queue in tx.shared)
+    shared = sorted(queue for queue in queues if queue in tx.fair_queues)
     if not shared:
         return
     weighted = [(queue, share) for queue in shared for share in _weights(tx, queue)]
-    lock_shares(tx, shared)
+    lock_fairness_keys(tx, shared)
     values = {
         "names": shared,
         "queues": [queue for queue, _ in weighted],
         "shares": [share for _, share in weighted],
-        "steps": [step(_weights(tx, queue), share) for queue, share in weighted],
-        "step": STEP,
+        "steps": [virtual_time_step(_weights(tx, queue), share) for queue, share in weighted],
+        "step": VIRTUAL_TIME_STEP,
     }
     tx.run("shares_join", values)
 
 
-def join_lanes(tx: Transaction, queue: QueueName, lanes: Iterable[tuple[str, str]]) -> None:
+def join_limit_lanes(tx: Transaction, queue: QueueName, lanes: Iterable[tuple[str, str]]) -> None:
     """Jobs of shares wait behind limits, given as scope and share. Under the lock of the queue's shares."""
     pairs = sorted(set(lanes))
     if pairs:
         scopes, shares = zip(*pairs, strict=True)
-        steps = [step(_weights(tx, queue), share) for share in shares]
+        steps = [virtual_time_step(_weights(tx, queue), share) for share in shares]
         tx.run("lanes_join", {"queue": queue, "scopes": list(scopes), "shares": list(shares), "steps": steps})
 
 
 def _weights(tx: Transaction, name: str) -> Mapping[str, int]:
     queue = tx.queue(name)
-    return {} if queue is None else queue.settings.share_weights
+    return {} if queue is None else queue.settings.fairness_weights
 
 
-class PostgresTurns(Turns[Row]):
+class PostgresFairClaim(FairClaim[Row]):
     """The shares of a queue, under their lock; heads are rows as `fair_heads` has them."""
 
     def __init__(
@@ -73,28 +79,30 @@ class PostgresTurns(Turns[Row]):
         self._queue = queue
         self._cap_ms = cap_ms
 
-    def _shares(self, limit: int) -> list[Share]:
-        return [Share(*row) for row in self._tx.all("shares", {"queue": self._queue, "limit": limit})]
+    def _load_keys(self, limit: int) -> list[FairnessKey]:
+        return [FairnessKey(*row) for row in self._tx.all("shares", {"queue": self._queue, "limit": limit})]
 
-    def _look(self, wanted: Mapping[str, int]) -> Mapping[str, Sequence[Row]]:
+    def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[Row]]:
         values = {
             "queue": self._queue,
             "cap_ms": self._cap_ms(),
             "max_payload": self._max_payload,
-            "gates": [fair_gate(share) for share in wanted],
-            "rooms": list(wanted.values()),
+            "gates": [fairness_lane(share) for share in counts],
+            "rooms": list(counts.values()),
         }
         rows = self._tx.all("fair_heads", values)
-        return {share_behind(gate): list(some) for gate, some in groupby(rows, key=lambda row: str(row[2]))}
+        return {
+            fairness_key_of(gate): list(some) for gate, some in groupby(rows, key=lambda row: str(row[2]))
+        }
 
-    def _leave(self, shares: Sequence[str]) -> None:
-        self._tx.run("shares_leave", {"queue": self._queue, "shares": list(shares)})
+    def _remove_idle(self, keys: Sequence[str]) -> None:
+        self._tx.run("shares_leave", {"queue": self._queue, "shares": list(keys)})
 
-    def _move(self, by: Mapping[str, int]) -> None:
-        self._tx.run("shares_move", {"queue": self._queue, "shares": list(by), "by": list(by.values())})
+    def _advance(self, steps: Mapping[str, int]) -> None:
+        self._tx.run("shares_move", {"queue": self._queue, "shares": list(steps), "by": list(steps.values())})
 
 
-class PostgresLanes(Lanes[str]):
+class PostgresFairUnpark(FairUnpark[str]):
     """The shares with jobs behind one limit of a queue, under the lock of its shares; heads are ctids."""
 
     def __init__(self, tx: Transaction, queue: QueueName, scope: str) -> None:
@@ -104,24 +112,24 @@ class PostgresLanes(Lanes[str]):
         self._queue = queue
         self._scope = scope
 
-    def _shares(self, limit: int) -> list[Share]:
-        return [Share(*row) for row in self._tx.all("lanes", {**self._lane, "limit": limit})]
+    def _load_keys(self, limit: int) -> list[FairnessKey]:
+        return [FairnessKey(*row) for row in self._tx.all("lanes", {**self._lane, "limit": limit})]
 
-    def _look(self, wanted: Mapping[str, int]) -> Mapping[str, Sequence[str]]:
-        shares = {lane_gate(self._scope, share): share for share in wanted}
-        values = {"queue": self._queue, "gates": list(shares), "rooms": list(wanted.values())}
+    def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[str]]:
+        shares = {limit_fairness_lane(self._scope, share): share for share in counts}
+        values = {"queue": self._queue, "gates": list(shares), "rooms": list(counts.values())}
         found: dict[str, list[str]] = {}
         for spot, gate in self._tx.all("lane_heads", values):
             found.setdefault(shares[gate], []).append(spot)
         return found
 
-    def _leave(self, shares: Sequence[str]) -> None:
-        self._tx.run("lanes_leave", {**self._lane, "shares": list(shares)})
+    def _remove_idle(self, keys: Sequence[str]) -> None:
+        self._tx.run("lanes_leave", {**self._lane, "shares": list(keys)})
 
-    def _put_back(self, heads: Sequence[tuple[str, str]]) -> None:
-        spots = [spot for _, spot in heads]
-        self._tx.brought.append(self._tx.run("lanes_return", {"spots": spots}))
-        come(self._tx, ((self._queue, share) for share, _ in heads))
+    def _unpark(self, candidates: Sequence[tuple[str, str]]) -> None:
+        spots = [spot for _, spot in candidates]
+        self._tx.unparked.append(self._tx.run("lanes_return", {"spots": spots}))
+        mark_pending(self._tx, ((self._queue, share) for share, _ in candidates))
 
-    def _move(self, by: Mapping[str, int]) -> None:
-        self._tx.run("lanes_move", {**self._lane, "shares": list(by), "by": list(by.values())})
+    def _advance(self, steps: Mapping[str, int]) -> None:
+        self._tx.run("lanes_move", {**self._lane, "shares": list(steps), "by": list(steps.values())})

@@ -8,61 +8,63 @@ from functools import partial
 from typing import Final, TypeVar
 
 from forebay.domain.history import Event
-from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState, is_final
-from forebay.domain.note import Note
+from forebay.domain.note import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
-from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
+from forebay.domain.workflow import PROPAGATION_BATCH, DependencyEvent
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable
-from forebay.stores.audit_log import chain_rows
+from forebay.stores.audit_log import append_chain_rows
 from forebay.stores.clock_reading import ClockReading
-from forebay.stores.following import StillListed
-from forebay.stores.parts import as_lost_answer, none_if_failed
+from forebay.stores.following import PropagationPending
+from forebay.stores.parts import raise_as_lost_response, run_optional
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
-from forebay.stores.postgres.adopting import PostgresAdopting
-from forebay.stores.postgres.by_hand import ByHand
+from forebay.stores.postgres.adopting import PostgresJobImport
+from forebay.stores.postgres.by_hand import AutocommitStatements
 from forebay.stores.postgres.connection import TRIES, Connection, Raw
-from forebay.stores.postgres.cursor import Cursor
-from forebay.stores.postgres.documents import PostgresDocuments
-from forebay.stores.postgres.exchanging import exchange, with_more
-from forebay.stores.postgres.holding import hold_failed, judged
-from forebay.stores.postgres.inserting import Rules, insert_all
-from forebay.stores.postgres.limiting import PostgresLimits
-from forebay.stores.postgres.measuring import PostgresMetrics
+from forebay.stores.postgres.cursor import ClaimCursor
+from forebay.stores.postgres.documents import PostgresDocumentStore
+from forebay.stores.postgres.exchanging import settle_and_claim, with_more_jobs
+from forebay.stores.postgres.holding import apply_to_jobs, lock_failed
+from forebay.stores.postgres.inserting import InsertRules, insert_all
+from forebay.stores.postgres.limiting import PostgresLimitStore
+from forebay.stores.postgres.measuring import PostgresMetricStore
 from forebay.stores.postgres.packing import bigint, bigints, text, texts
-from forebay.stores.postgres.plain import PlainInsert
-from forebay.stores.postgres.plain_exchange import FEW, Part, PlainExchange
-from forebay.stores.postgres.scheduling import PostgresSchedules
+from forebay.stores.postgres.plain import FastInsert
+from forebay.stores.postgres.plain_exchange import FEW_DEPENDANTS, FastSettleAndClaim, PartialResult
+from forebay.stores.postgres.scheduling import PostgresScheduleStore
 from forebay.stores.postgres.schema import migrate, statements_for
-from forebay.stores.postgres.transaction import Memory, Transaction
-from forebay.stores.postgres.wakeups import Pokes
+from forebay.stores.postgres.transaction import HandleCache, Transaction
+from forebay.stores.postgres.wakeups import PostgresNotifier
 from forebay.stores.protocol import (
     BATCH,
-    Exchange,
+    ActionResult,
+    InsertResult,
+    LeaseStatus,
     OnConflict,
-    Receipt,
-    Renewal,
-    Standing,
-    Verdict,
-    Want,
-    wants_left,
+    QueueClaim,
+    RenewResult,
+    SettleAndClaimResult,
+    remaining_claims,
 )
-from forebay.stores.reviving import Revival
+from forebay.stores.reviving import ReviveOptions
 
 T = TypeVar("T")
 # Transactions that a call makes at most, one after the other, for jobs that depend on those it has ended.
 ROUNDS: Final = 4
 
 
-def tell(tx: Transaction) -> None:
+def send_notify(tx: Transaction) -> None:
     """A transaction that only tells those who listen to look."""
-    tx.has_news = True
+    tx.needs_wakeup = True
 
 
-class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, PostgresMetrics, PostgresAdopting):
+class PostgresStore(
+    PostgresScheduleStore, PostgresLimitStore, PostgresDocumentStore, PostgresMetricStore, PostgresJobImport
+):
     """A handle to write to one store."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
@@ -70,106 +72,108 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         self._address = connection.address
         self._statements = statements_for(connection.address.schema)
         self._new_id = new_id
-        self._memory = Memory()
-        self._pokes = Pokes(connection.address)
-        self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
-        self._plain_exchange = PlainExchange(connection, self._statements, self._memory)
+        self._cache = HandleCache()
+        self._notifier = PostgresNotifier(connection.address)
+        self._fast_insert = FastInsert(connection, self._statements, self._cache, self._notifier, new_id)
+        self._fast_path = FastSettleAndClaim(connection, self._statements, self._cache)
         # Lines of the list of what the ends of jobs mean for others; and those that `meet` need not look at.
-        self._unfinished: list[int] = []
-        self._looked_at: set[int] = set()
-        self._by_hand = ByHand(connection, self._statements, "take_duty", "commands_take", "meet")
+        self._outbox_ids: list[int] = []
+        self._resolved_ids: set[int] = set()
+        self._autocommit = AutocommitStatements(
+            connection, self._statements, "take_duty", "commands_take", "meet"
+        )
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
         """Do some work in one transaction, and then what the ends of jobs in it mean for others."""
-        answer = self._transact(work, defines=defines)
-        if self._unfinished:
-            self._follow()
+        answer = self._transact_with_retry(work, defines=defines)
+        if self._outbox_ids:
+            self._propagate()
         return answer
 
-    def _follow(self) -> bool:
+    def _propagate(self) -> bool:
         """Go on with what the ends of jobs mean for others, for a while; whether jobs wait now that did not
         before. What is left is done with the next call, and if there is none by whoever promotes: it is on
         the list."""
         has_released = False
         try:
-            self._meet()
+            self._resolve_inline()
             for _ in range(ROUNDS):
-                numbers, self._unfinished = self._unfinished, []
+                numbers, self._outbox_ids = self._outbox_ids, []
                 if not numbers:
                     break
-                done = self._transact(partial(following.follow, numbers=numbers))
-                self._unfinished += done.left
+                done = self._transact_with_retry(partial(following.propagate, numbers=numbers))
+                self._outbox_ids += done.left
                 has_released |= done.has_released
         except StoreUnavailable:
             pass  # what was asked for has happened all the same
         return has_released
 
-    def _meet(self) -> None:
+    def _resolve_inline(self) -> None:
         """Do with what can be done in one statement: parents have completed whose children wait for others
         besides."""
-        numbers = sorted(set(self._unfinished) - self._looked_at)
-        self._looked_at.clear()
+        numbers = sorted(set(self._outbox_ids) - self._resolved_ids)
+        self._resolved_ids.clear()
         if not numbers:
             return
-        values = {"numbers": bigints(numbers), "few": bigint(FEW)}
-        over = {number for (number,) in self._by_hand.all("meet", values) or ()}
-        self._unfinished = [number for number in self._unfinished if number not in over]
+        values = {"numbers": bigints(numbers), "few": bigint(FEW_DEPENDANTS)}
+        over = {number for (number,) in self._autocommit.all("meet", values) or ()}
+        self._outbox_ids = [number for number in self._outbox_ids if number not in over]
 
-    def _transact(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
+    def _transact_with_retry(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
         """Do some work in one transaction. Where the list comes first, that is worked on in others before."""
         in_vain = 0
         while True:
             try:
-                return self._transacted(work, defines=defines)
-            except StillListed:
+                return self._run_transaction(work, defines=defines)
+            except PropagationPending:
                 # Others may have the line in hand: we have waited for them, and the next try finds it gone.
-                in_vain = 0 if self._transacted(following.follow_all).edges else in_vain + 1
+                in_vain = 0 if self._run_transaction(following.propagate_all).edges else in_vain + 1
                 if in_vain == TRIES:
                     raise
 
-    def _transacted(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
+    def _run_transaction(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
         """Do some work in one transaction; what is worth a look is told with its commit."""
         self._check_open()
-        moved: tuple[dict[str, Cursor], dict[str, int]] = {}, {}
+        moved: tuple[dict[str, ClaimCursor], dict[str, int]] = {}, {}
         listed: list[int] = []
 
         def transact(raw: Raw) -> T:
             nonlocal moved, listed
-            self._memory.cursors.keep_for(self._connection.generation)
-            tx = Transaction(raw, self._statements, self._new_id, self._memory)
+            self._cache.cursors.reset_if_reconnected(self._connection.generation)
+            tx = Transaction(raw, self._statements, self._new_id, self._cache)
             answer = work(tx)
             tx.flush_counts()
-            self._pokes.send(tx)
-            moved = tx.moved, tx.due_from
-            listed = tx.listed
+            self._notifier.send(tx)
+            moved = tx.advanced_cursors, tx.due_from
+            listed = tx.outbox_ids
             return answer
 
         answer = self._connection.write(transact, defines=defines)
-        self._memory.cursors.move(*moved)
-        self._unfinished += listed
-        self._told()
+        self._cache.cursors.apply(*moved)
+        self._outbox_ids += listed
+        self._notify_if_needed()
         return answer
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise StoreError("this handle is closed; open another one")
 
-    def _told(self) -> None:
+    def _notify_if_needed(self) -> None:
         """After a commit: what it did not tell may have to be told now."""
-        if self._pokes.committed():
-            self._tell()
+        if self._notifier.on_commit():
+            self._send_notify()
 
-    def _tell(self) -> None:
+    def _send_notify(self) -> None:
         with suppress(StoreError):  # a hint that gets lost costs delay, never a job
-            self._transact(tell)
+            self._transact_with_retry(send_notify)
 
     def make_queues(self, names: Sequence[QueueName]) -> None:
         """Make queues with default settings, where nobody has."""
 
         def make(tx: Transaction) -> None:
             for name in names:
-                tx.existing_queue(name)
+                tx.get_or_create_queue(name)
 
         self._write(make)
 
@@ -180,81 +184,83 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         on_conflict: OnConflict = "return",
         atomic: bool = True,
         create_queues: bool = True,
-    ) -> list[Receipt]:
+    ) -> list[InsertResult]:
         if not jobs:
             return []
         self._check_open()
-        if (receipts := self._plain.insert(jobs)) is not None:
-            self._told()
+        if (receipts := self._fast_insert.insert(jobs)) is not None:
+            self._notify_if_needed()
             return receipts
-        rules = Rules(on_conflict=on_conflict, create_queues=create_queues)
+        rules = InsertRules(on_conflict=on_conflict, create_queues=create_queues)
         return self._write(lambda tx: insert_all(tx, jobs, rules, atomic=atomic))
 
-    def exchange(
+    def settle_and_claim(
         self,
         worker: WorkerId,
         settlements: Sequence[Settlement] = (),
-        wants: Sequence[Want] = (),
+        claims: Sequence[QueueClaim] = (),
         room: int = 0,
         known: Sequence[Lease] | None = None,
-        notes: Sequence[Note] = (),
-    ) -> Exchange:
+        updates: Sequence[ProgressUpdate] = (),
+    ) -> SettleAndClaimResult:
         self._check_open()
-        done = self._exchange(worker, settlements, wants, room, known, notes)
-        if not self._unfinished:
+        done = self._settle_and_claim(worker, settlements, claims, room, known, updates)
+        if not self._outbox_ids:
             return done
-        more = none_if_failed(lambda: self._released(worker, wants, room, done))
-        return done if more is None else with_more(done, more)
+        more = run_optional(lambda: self._claim_released(worker, claims, room, done))
+        return done if more is None else with_more_jobs(done, more)
 
-    def _released(
-        self, worker: WorkerId, wants: Sequence[Want], room: int, done: Exchange
-    ) -> Exchange | None:
+    def _claim_released(
+        self, worker: WorkerId, claims: Sequence[QueueClaim], room: int, done: SettleAndClaimResult
+    ) -> SettleAndClaimResult | None:
         """What has just been released may be claimed at once, or be due before what was known so far."""
-        if not self._follow() or not wants:
+        if not self._propagate() or not claims:
             return None
-        left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
-        return self._exchange(worker, (), rest, left, None, ())
+        left, rest = room - len(done.jobs), remaining_claims(claims, done.jobs)
+        return self._settle_and_claim(worker, (), rest, left, None, ())
 
-    def _exchange(
+    def _settle_and_claim(
         self,
         worker: WorkerId,
         settlements: Sequence[Settlement],
-        wants: Sequence[Want],
+        claims: Sequence[QueueClaim],
         room: int,
         known: Sequence[Lease] | None,
-        notes: Sequence[Note],
-    ) -> Exchange:
-        part = Part(None, settlements, wants)
-        plain = self._plain_exchange
-        if known is None and not notes:
-            part = plain.exchange(worker, settlements, wants, room)
-            self._unfinished += plain.listed
-            self._looked_at |= plain.looked_at
-            plain.listed.clear()
-            plain.looked_at.clear()
-        whole = part.whole
+        updates: Sequence[ProgressUpdate],
+    ) -> SettleAndClaimResult:
+        part = PartialResult(None, settlements, claims)
+        plain = self._fast_path
+        if known is None and not updates:
+            part = plain.run(worker, settlements, claims, room)
+            self._outbox_ids += plain.outbox_ids
+            self._resolved_ids |= plain.resolved_ids
+            plain.outbox_ids.clear()
+            plain.resolved_ids.clear()
+        whole = part.complete_result
         if whole is None:
             left = room - part.claimed
             try:
-                with as_lost_answer() if part.claimed else nullcontext():
-                    rest = self._transact(
-                        lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
+                with raise_as_lost_response() if part.claimed else nullcontext():
+                    rest = self._transact_with_retry(
+                        lambda tx: settle_and_claim(
+                            tx, worker, part.settlements, part.claims, left, known, updates
+                        )
                     )
             except StoreBusy as exc:
                 if part.done is None:
                     raise
                 # StoreBusy says that nothing has happened. Here a part has, as when an answer is lost.
                 raise StoreUnavailable(str(exc)) from exc
-            whole = part.joined(rest)
-        if part.done is not None and plain.leaves_places(whole.jobs):
-            self._tell()
+            whole = part.merge(rest)
+        if part.done is not None and plain.has_spare_slots(whole.jobs):
+            self._send_notify()
         return whole
 
-    def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
-        return self._write(lambda tx: leasing.standing(tx, worker, leases))
+    def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
+        return self._write(lambda tx: leasing.lease_status(tx, worker, leases))
 
-    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
-        with self._connection.hasty():
+    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> RenewResult:
+        with self._connection.short_timeouts():
             return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms))
 
     def sweep(
@@ -275,7 +281,7 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
 
     def promote(self, limit: int = BATCH) -> int:
         moved, has_lines = self._write(lambda tx: duties.promote(tx, limit))
-        if has_lines and self._write(following.follow_all).edges >= RELEASED_AT_ONCE:
+        if has_lines and self._write(following.propagate_all).edges >= PROPAGATION_BATCH:
             return max(moved, limit)
         return moved
 
@@ -284,16 +290,16 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
 
     def prune(self, limit: int = BATCH) -> int:
         pruned = self._write(lambda tx: duties.prune(tx, limit))
-        return pruned + self._keep_days()
+        return pruned + self._rotate_days()
 
-    def _keep_days(self) -> int:
+    def _rotate_days(self) -> int:
         """Drop days that are over and make those to come; how many jobs went. Where a lock is not to be had,
         or this user may not make tables, it is left to the next time: the default partition takes all."""
         dropped = 0
         for name in self._write(partitions.old_days):
             with suppress(StoreError):
                 schema = self._address.schema
-                self._write(partial(partitions.forget_day, schema=schema, name=name), defines=True)
+                self._write(partial(partitions.remove_day_history, schema=schema, name=name), defines=True)
                 dropped += self._write(partial(partitions.drop_day, schema=schema, name=name), defines=True)
         self._make_days()
         return dropped
@@ -312,21 +318,21 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         actor: str = "",
         force: bool = False,
         dependants: bool = False,
-    ) -> list[Verdict]:
-        def end(tx: Transaction, jobs: Sequence[Job]) -> list[Verdict]:
+    ) -> list[ActionResult]:
+        def end(tx: Transaction, jobs: Sequence[Job]) -> list[ActionResult]:
             if dependants:
                 # Before the lines of their ends, by which some dependants would be released, or die; and
                 # whether or not there are any: those of an insert that an end waits for are not seen yet.
                 # Not those of one that has completed: their edges are open as long as nobody needs them.
                 concerned = [job for job in jobs if job.state is not JobState.COMPLETED]
-                hold_failed(tx, [job.id for job in concerned if is_final(job.state)])
-                tx.list_aftermaths([(job.id, Aftermath.CANCEL.value) for job in concerned])
+                lock_failed(tx, [job.id for job in concerned if is_final(job.state)])
+                tx.add_to_outbox([(job.id, DependencyEvent.CANCEL.value) for job in concerned])
             return operating.cancel(tx, jobs, reason, actor, force=force)
 
-        return self._write(lambda tx: judged(tx, ids, partial(end, tx)))
+        return self._write(lambda tx: apply_to_jobs(tx, ids, partial(end, tx)))
 
-    def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
-        return self._write(lambda tx: operating.amend(tx, job_id, change, actor))
+    def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
+        return self._write(lambda tx: operating.update_job(tx, job_id, change, actor))
 
     def revive(
         self,
@@ -338,20 +344,20 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         actor: str = "",
         dependants: bool = False,
         ended_before: int | None = None,
-    ) -> list[Verdict]:
-        how = Revival(queue, delay_ms, reset, actor, dependants, ended_before)
+    ) -> list[ActionResult]:
+        how = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
 
-        def put_back(tx: Transaction, jobs: Sequence[Job]) -> list[Verdict]:
+        def put_back(tx: Transaction, jobs: Sequence[Job]) -> list[ActionResult]:
             return operating.revive(tx, jobs, how)
 
-        return self._write(lambda tx: judged(tx, ids, partial(put_back, tx)))
+        return self._write(lambda tx: apply_to_jobs(tx, ids, partial(put_back, tx)))
 
-    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
-        def delete(tx: Transaction) -> list[Verdict]:
+    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
+        def delete(tx: Transaction) -> list[ActionResult]:
             # First, since who works on the end of a parent that failed holds the edges when it comes to the
             # job. Who works on one that has completed holds none, and knows the job by its number.
             tx.run("edges_hold", {"ids": sorted(set(ids))})
-            return judged(tx, ids, lambda jobs: operating.delete(tx, jobs, actor))
+            return apply_to_jobs(tx, ids, lambda jobs: operating.delete(tx, jobs, actor))
 
         return self._write(delete)
 
@@ -368,14 +374,14 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         return self._write(lambda tx: operating.drop_queue(tx, name, limit, actor, force=force))
 
-    def beat(self, worker: WorkerInfo) -> None:
-        with self._connection.hasty():
-            self._write(lambda tx: operating.beat(tx, worker))
+    def heartbeat(self, worker: WorkerInfo) -> None:
+        with self._connection.short_timeouts():
+            self._write(lambda tx: operating.heartbeat(tx, worker))
 
-    def forget_worker(self, worker: WorkerId) -> None:
+    def remove_worker(self, worker: WorkerId) -> None:
         self._write(lambda tx: tx.run("forget_worker", {"id": worker}))
 
-    def send(
+    def send_command(
         self,
         kind: CommandKind,
         workers: Sequence[WorkerId] | None = None,
@@ -384,37 +390,37 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         expires_ms: int = COMMAND_EXPIRES_MS,
         actor: str = "",
     ) -> list[Command]:
-        return self._write(lambda tx: commanding.send(tx, kind, workers, queue, expires_ms, actor))
+        return self._write(lambda tx: commanding.send_command(tx, kind, workers, queue, expires_ms, actor))
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         self._check_open()
         values = {"workers": texts(workers), "kinds": texts(commanding.KINDS)}
-        with self._connection.hasty():  # by the thread that keeps leases
-            rows = self._by_hand.all("commands_take", values)
+        with self._connection.short_timeouts():  # by the thread that keeps leases
+            rows = self._autocommit.all("commands_take", values)
             if rows is not None:
-                return commanding.taken(rows)
-            return self._write(lambda tx: commanding.take(tx, workers))
+                return commanding.commands_from_rows(rows)
+            return self._write(lambda tx: commanding.take_commands(tx, workers))
 
-    def answer(self, command_id: str, text: str) -> None:
-        self._write(lambda tx: commanding.answer(tx, command_id, text))
+    def answer_command(self, command_id: str, text: str) -> None:
+        self._write(lambda tx: commanding.answer_command(tx, command_id, text))
 
-    def take_duty(self, name: str, every_ms: int) -> bool:
+    def acquire_maintenance(self, name: str, every_ms: int) -> bool:
         self._check_open()
-        rows = self._by_hand.all("take_duty", {"name": text(name), "every_ms": bigint(every_ms)})
+        rows = self._autocommit.all("take_duty", {"name": text(name), "every_ms": bigint(every_ms)})
         if rows is not None:
             return bool(rows)
-        return self._write(lambda tx: operating.take_duty(tx, name, every_ms))
+        return self._write(lambda tx: operating.acquire_maintenance(tx, name, every_ms))
 
     def read_clock(self, *, record: bool = False) -> ClockReading:
         return self._write(lambda tx: operating.read_clock(tx, record=record))
 
-    def record(self, events: Sequence[Event]) -> None:
+    def record_events(self, events: Sequence[Event]) -> None:
         self._write(lambda tx: tx.record_all(events))
 
     def chain_audit(self, limit: int = BATCH) -> int:
         def chain(tx: Transaction) -> int:
             # The lock is released after the commit is visible: whoever gets it sees the head that was left.
-            return chain_rows(tx, limit) if tx.one("audit_lock") == (True,) else 0
+            return append_chain_rows(tx, limit) if tx.one("audit_lock") == (True,) else 0
 
         return self._write(chain)
 

@@ -13,11 +13,11 @@ from forebay.domain.history import MAX_EVENTS, Event
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueSettings, QueueState
-from forebay.domain.rank import Place, Scoring, place
-from forebay.domain.workflow import CONCERNED, Aftermath, EdgeState
-from forebay.stores.limiting import Kept
-from forebay.stores.postgres.connection import Statements, TryAgain, Values
-from forebay.stores.postgres.cursor import Cursor, Cursors
+from forebay.domain.rank import QueueRank, Scoring, compute_rank
+from forebay.domain.workflow import AFFECTED_STATES, DependencyEvent, EdgeState
+from forebay.stores.limiting import StoredLimit
+from forebay.stores.postgres.connection import RetryTransaction, Statements, Values
+from forebay.stores.postgres.cursor import ClaimCursor, ClaimCursors
 from forebay.stores.rows import STATES, Row, changes_text, queue_from_row, row_from_queue, settings_from_text
 
 DEFAULT_CAP_MS: Final = QueueSettings().scoring.cap_ms
@@ -25,17 +25,17 @@ OPEN: Final = (QueueState.ACTIVE, QueueState.PAUSED)
 _RUNNING: Final = JobState.RUNNING
 # How an open edge is stored whose child came in a transaction of its caller's, until somebody has looked at
 # the parent: whether that has completed and told its other children is not known before.
-UNSURE: Final = "unsure"
-_CROWDED: Final = (None, None, None, None)  # see `key_holders`
+UNCHECKED: Final = "unsure"
+_HIDDEN_LOCKS: Final = (None, None, None, None)  # see `find_key_holders`
 
 
-def concerned(aftermath: Aftermath) -> list[str]:
+def affected_edge_states(event: DependencyEvent) -> list[str]:
     """The edges that an aftermath concerns, as they are stored."""
-    states = [state.value for state in CONCERNED[aftermath]]
-    return [*states, UNSURE] if EdgeState.OPEN in CONCERNED[aftermath] else states
+    states = [state.value for state in AFFECTED_STATES[event]]
+    return [*states, UNCHECKED] if EdgeState.OPEN in AFFECTED_STATES[event] else states
 
 
-class Key(NamedTuple):
+class JobKey(NamedTuple):
     """A key as it stands in its table; keys are taken in this order."""
 
     queue: str
@@ -43,18 +43,18 @@ class Key(NamedTuple):
     key: str
 
 
-class Memory:
+class HandleCache:
     """What a handle remembers from one transaction to the next: hints, never truths."""
 
     def __init__(self) -> None:
         self.caps: dict[str, int] = {}
         self.open_queues: dict[str, str] = {}  # queues that take jobs, with their settings as they are stored
-        self.cursors: Cursors = Cursors()
+        self.cursors: ClaimCursors = ClaimCursors()
         self.limited: set[str] = set()  # queues that had limits when this handle last looked
-        self.shared: set[str] = set()  # queues that had shares then
+        self.fair_queues: set[str] = set()  # queues that had shares then
 
 
-class Runs(Protocol):
+class StatementExecutor(Protocol):
     """What a transaction needs of a connection, ours or the caller's."""
 
     def execute(
@@ -62,10 +62,10 @@ class Runs(Protocol):
     ) -> psycopg.Cursor[Row]: ...
 
 
-class News(Protocol):
+class CommitNotifier(Protocol):
     """Whatever has something to tell with its commit."""
 
-    has_news: bool
+    needs_wakeup: bool
     has_new_jobs: bool
 
     def notify(self, channel: str) -> None: ...
@@ -80,29 +80,29 @@ class Transaction:
 
     def __init__(
         self,
-        raw: Runs,
+        raw: StatementExecutor,
         statements: Statements,
         new_id: Callable[[], JobId],
-        memory: Memory,
+        cache: HandleCache,
         *,
-        is_borrowed: bool = False,
+        is_caller_tx: bool = False,
         completes: JobId | None = None,
     ) -> None:
         self._raw = raw
-        self._caps = memory.caps
-        self._open_queues = memory.open_queues
-        self.cursors: Cursors = memory.cursors
-        self.limited: set[str] = memory.limited
-        self.shared: set[str] = memory.shared
-        self.kept_limits: dict[str, Kept] = {}  # those that this transaction has locked
+        self._caps = cache.caps
+        self._open_queues = cache.open_queues
+        self.cursors: ClaimCursors = cache.cursors
+        self.limited: set[str] = cache.limited
+        self.fair_queues: set[str] = cache.fair_queues
+        self.stored_limits: dict[str, StoredLimit] = {}  # those that this transaction has locked
         # Jobs that came back from behind gates, and queues with gates that are worth a look, not fetched yet.
-        self.brought: list[psycopg.Cursor[Row]] = []
-        self.opened: list[psycopg.Cursor[Row]] = []
+        self.unparked: list[psycopg.Cursor[Row]] = []
+        self.released_queues: list[psycopg.Cursor[Row]] = []
         # Gates that it is time to look behind, and when that is for the next one: None if that has changed.
-        self.due_gates: psycopg.Cursor[Row] | None = None
-        self.next_gate: psycopg.Cursor[Row] | None = None
+        self.due_lanes: psycopg.Cursor[Row] | None = None
+        self.next_lane: psycopg.Cursor[Row] | None = None
         # Cursors, and until when nothing that was due is left, as they are once this is committed.
-        self.moved: dict[str, Cursor] = {}
+        self.advanced_cursors: dict[str, ClaimCursor] = {}
         self.due_from: dict[str, int] = {}
         self._statements = statements
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
@@ -110,15 +110,15 @@ class Transaction:
         self._queues: dict[str, Queue | None] = {}
         self._scorings: dict[str, Scoring] = {}
         self.new_id = new_id
-        self.has_news = False  # somebody should look: something has changed
+        self.needs_wakeup = False  # somebody should look: something has changed
         self.has_new_jobs = False  # somebody should look: work has come
-        self.listed: list[int] = []  # lines of the list of what the ends of jobs mean for others
+        self.outbox_ids: list[int] = []  # lines of the list of what the ends of jobs mean for others
         # The caller's own, which may hold a lock for as long as it likes; and the job that it completes.
-        self.is_borrowed = is_borrowed
+        self.is_caller_tx = is_caller_tx
         self._clock = self.run("now") if completes is None else self.run("now_holding", {"id": completes})
-        self.busy_keys: set[Key] = set()  # those that a caller's open transaction has taken
+        self.busy_keys: set[JobKey] = set()  # those that a caller's open transaction has taken
         self.busy_parents: set[JobId] = set()  # parents that a caller completes in an open transaction
-        self._is_crowded = False  # an open transaction has more keys or ids than locks that show them
+        self._has_hidden_locks = False  # an open transaction has more keys or ids than locks that show them
         self._now: int | None = None
 
     @property
@@ -129,10 +129,10 @@ class Transaction:
             self._now = 0 if row is None else row[0]
         return self._now
 
-    def later(self, asked: psycopg.Cursor[Row] | None = None) -> int:
+    def reread_clock(self, pending: psycopg.Cursor[Row] | None = None) -> int:
         """Go on by a clock that is read again, behind a lock that others have held meanwhile. It may have
         been asked together with that."""
-        row = (asked or self.run("now")).fetchone()
+        row = (pending or self.run("now")).fetchone()
         self._now = self.now if row is None else row[0]
         return self.now
 
@@ -164,30 +164,30 @@ class Transaction:
     def count(self, queue: str, state: JobState, change: int) -> None:
         self._counts[queue, state] += change
 
-    def remove(self, queue: str, state: JobState, jobs: int = 1) -> None:
+    def count_removed(self, queue: str, state: JobState, jobs: int = 1) -> None:
         """Count jobs that are gone for good."""
         self._counts[queue, state] -= jobs
         self._removed[queue] += jobs
 
-    def leave(self, queue: str, state: JobState, target: str) -> None:
+    def count_leaving(self, queue: str, state: JobState, target: str) -> None:
         """A job goes on in this queue or another, where it counts as one that came: so here it is gone."""
         if target == queue:
             self.count(queue, state, -1)
         else:
-            self.remove(queue, state)
+            self.count_removed(queue, state)
 
-    def move(self, queue: str, old: JobState, new: JobState, jobs: int = 1) -> None:
+    def count_moved(self, queue: str, old: JobState, new: JobState, jobs: int = 1) -> None:
         self._counts[queue, old] -= jobs
         self._counts[queue, new] += jobs
 
-    def counted(self, queue: str, states: Iterable[JobState]) -> int:
+    def count_jobs(self, queue: str, states: Iterable[JobState]) -> int:
         """How many jobs of a queue are in these states, with what this transaction has done so far."""
         wanted = set(states)
         stored = sum(row[2] for row in self.all("counts") if row[0] == queue and STATES[row[1]] in wanted)
         return int(stored) + sum(self._counts[queue, state] for state in wanted)
 
     @property
-    def freed(self) -> list[str]:
+    def shrunk_queues(self) -> list[str]:
         """Queues of which fewer jobs run than before this transaction."""
         return [queue for (queue, state), jobs in self._counts.items() if state is _RUNNING and jobs < 0]
 
@@ -209,17 +209,17 @@ class Transaction:
         """Look at several queues at once."""
         missing = sorted({name for name in names if name not in self._queues})
         if missing:
-            self.know_queues(missing, self.all("queues_named", {"names": missing}))
+            self.remember_queues(missing, self.all("queues_named", {"names": missing}))
 
-    def know_queues(self, names: Iterable[str], rows: Iterable[Row]) -> None:
+    def remember_queues(self, names: Iterable[str], rows: Iterable[Row]) -> None:
         """Take note of queues that were looked at."""
         self._queues.update(dict.fromkeys(names))
         for row in rows:
-            queue = self._know(queue_from_row(row))
+            queue = self._remember(queue_from_row(row))
             if queue.state in OPEN:
                 self._open_queues[queue.name] = row[2]
             (self.limited.add if row[7] else self.limited.discard)(queue.name)
-            (self.shared.add if row[8] else self.shared.discard)(queue.name)
+            (self.fair_queues.add if row[8] else self.fair_queues.discard)(queue.name)
 
     def forget_queues(self, names: Iterable[str]) -> None:
         """Somebody else has changed them: look again."""
@@ -235,32 +235,32 @@ class Transaction:
             self.load_queues([name])
         return self._queues[name]
 
-    def locked_queue(self, name: QueueName) -> Queue | None:
+    def lock_queue(self, name: QueueName) -> Queue | None:
         """The queue as it is now; nobody else changes it before this transaction ends."""
         row = self.one("queue_lock", {"name": name})
         found = self._queues[name] = None if row is None else queue_from_row(row)
         self._scorings.pop(name, None)
         return found
 
-    def existing_queue(self, name: QueueName) -> Queue:
+    def get_or_create_queue(self, name: QueueName) -> Queue:
         """The queue, made with default settings if nobody has before."""
-        return self.queue(name) or self.add_queue(self.fresh_queue(name))
+        return self.queue(name) or self.add_queue(self.build_queue(name))
 
-    def fresh_queue(self, name: QueueName) -> Queue:
+    def build_queue(self, name: QueueName) -> Queue:
         return Queue(name=name, created_at=self.now, updated_at=self.now)
 
     def add_queue(self, queue: Queue) -> Queue:
         """Make a queue. If somebody has made it since we looked, its settings may be other than we think."""
-        if self.one("queue_add", row_from_queue(queue, 0 if queue.reordering else None)) is None:
-            raise TryAgain
-        return self._know(queue)
+        if self.one("queue_add", row_from_queue(queue, 0 if queue.is_rescoring else None)) is None:
+            raise RetryTransaction
+        return self._remember(queue)
 
-    def save_queue(self, queue: Queue, reordered_to: int | None = None) -> Queue:
-        """Write a locked queue; `reordered_to` matters only while it is being reordered."""
-        self.run("queue_save", row_from_queue(queue, (reordered_to or 0) if queue.reordering else None))
-        return self._know(queue)
+    def save_queue(self, queue: Queue, rescored_to_seq: int | None = None) -> Queue:
+        """Write a locked queue; `rescored_to_seq` matters only while it is being reordered."""
+        self.run("queue_save", row_from_queue(queue, (rescored_to_seq or 0) if queue.is_rescoring else None))
+        return self._remember(queue)
 
-    def _know(self, queue: Queue) -> Queue:
+    def _remember(self, queue: Queue) -> Queue:
         self._queues[queue.name] = queue
         self._scorings.pop(queue.name, None)
         self._caps[queue.name] = queue.settings.scoring.cap_ms
@@ -268,7 +268,7 @@ class Transaction:
 
     def scoring(self, name: QueueName) -> Scoring:
         if name not in self._scorings:
-            self._scorings[name] = self.existing_queue(name).settings.scoring
+            self._scorings[name] = self.get_or_create_queue(name).settings.scoring
         return self._scorings[name]
 
     def load_scorings(self, names: Iterable[str]) -> list[QueueSettings]:
@@ -279,11 +279,11 @@ class Transaction:
         self._scorings |= {name: settings.scoring for name, settings in found if name is not None}
         return [settings for name, settings in found if name is None]
 
-    def place(
+    def compute_rank(
         self, queue: QueueName, ready_at: int, priority: int, failures: int, deadline_at: int | None
-    ) -> Place:
+    ) -> QueueRank:
         """Where a job stands that becomes pending in a queue now."""
-        return place(
+        return compute_rank(
             self.scoring(queue),
             ready_at=ready_at,
             priority=priority,
@@ -294,7 +294,7 @@ class Transaction:
 
     # Keys
 
-    def key_holders(self, keys: Iterable[Key]) -> dict[Key, JobId]:
+    def find_key_holders(self, keys: Iterable[JobKey]) -> dict[JobKey, JobId]:
         """Who holds these keys now. Those that a caller's open transaction has taken are in `busy_keys`.
 
         A caller's own transaction does not look for those: it waits for another caller, as for any row.
@@ -302,13 +302,13 @@ class Transaction:
         wanted = sorted(set(keys))
         if not wanted:
             return {}
-        values = {**_columns(wanted), "now": self.now, "probes": not self.is_borrowed}
+        values = {**_columns(wanted), "now": self.now, "probes": not self.is_caller_tx}
         rows = self.all("key_holders", values)
-        self._is_crowded |= _CROWDED in rows
-        self.busy_keys.update(Key(*row[:3]) for row in rows if row[3] is None and row != _CROWDED)
-        return {Key(*row[:3]): row[3] for row in rows if row[3] is not None}
+        self._has_hidden_locks |= _HIDDEN_LOCKS in rows
+        self.busy_keys.update(JobKey(*row[:3]) for row in rows if row[3] is None and row != _HIDDEN_LOCKS)
+        return {JobKey(*row[:3]): row[3] for row in rows if row[3] is not None}
 
-    def take_keys(self, keys: Sequence[tuple[Key, JobId, int | None]]) -> bool:
+    def take_keys(self, keys: Sequence[tuple[JobKey, JobId, int | None]]) -> bool:
         """Give keys to jobs; whether all of them were free."""
         if not keys:
             return True
@@ -320,7 +320,7 @@ class Transaction:
             "now": self.now,
         }
         with self.short_lock_timeout():
-            taken = self.all("keys_take_within" if self.is_borrowed else "keys_take", values)
+            taken = self.all("keys_take_within" if self.is_caller_tx else "keys_take", values)
         return len(taken) == len(ordered)
 
     @contextmanager
@@ -330,13 +330,13 @@ class Transaction:
         Whether the key is among those is only known by waiting for it. An error ends the transaction, and
         the setting with it.
         """
-        if self._is_crowded:
+        if self._has_hidden_locks:
             self.run("shorten_lock_timeout")
         yield
-        if self._is_crowded:
+        if self._has_hidden_locks:
             self.run("restore_lock_timeout")
 
-    def free_keys(self, rows: Iterable[tuple[JobId, str, str | None]]) -> None:
+    def release_keys(self, rows: Iterable[tuple[JobId, str, str | None]]) -> None:
         """Let go of the unique keys of jobs, given as (id, queue, key)."""
         held = sorted((queue, key, job_id) for job_id, queue, key in rows if key is not None)
         if held:
@@ -351,34 +351,34 @@ class Transaction:
         return {row[0]: STATES[row[1]] for row in self.all("states", {"ids": wanted})} if wanted else {}
 
     def states_and_busy(
-        self, brought: Iterable[JobId], others: Iterable[JobId]
+        self, given: Iterable[JobId], others: Iterable[JobId]
     ) -> tuple[dict[JobId, JobState], set[JobId]]:
         """The states of jobs, and which of the ids that the caller has brought another caller's open
         transaction is about to write."""
-        ids = sorted(set(brought))
-        if self.is_borrowed or not ids:
+        ids = sorted(set(given))
+        if self.is_caller_tx or not ids:
             return self.states([*ids, *others]), set()
         rows = self.all("states_brought", {"ids": sorted({*ids, *others}), "brought": ids})
-        self._is_crowded |= _CROWDED[:2] in rows
+        self._has_hidden_locks |= _HIDDEN_LOCKS[:2] in rows
         found = {row[0]: STATES[row[1]] for row in rows if row[1] is not None}
         return found, {row[0] for row in rows if row[1] is None} - found.keys() - {None}
 
-    def list_aftermaths(self, aftermaths: Sequence[tuple[JobId, str]]) -> None:
+    def add_to_outbox(self, events: Sequence[tuple[JobId, str]]) -> None:
         """Remember to look at what depends on these jobs."""
-        if aftermaths:
-            parents, words = zip(*aftermaths, strict=True)
+        if events:
+            parents, words = zip(*events, strict=True)
             rows = self.all("aftermaths_add", {"parents": list(parents), "aftermaths": list(words)})
-            self.listed += [number for (number,) in rows]
+            self.outbox_ids += [number for (number,) in rows]
 
-    def list_if_concerned(self, parents: Sequence[JobId], aftermath: Aftermath) -> None:
+    def add_to_outbox_if_affected(self, job_ids: Sequence[JobId], event: DependencyEvent) -> None:
         """The same for jobs of which nobody knows whether any depends on them."""
-        if parents:
+        if job_ids:
             values = {
-                "parents": list(parents),
-                "aftermath": aftermath.value,
-                "states": concerned(aftermath),
+                "parents": list(job_ids),
+                "aftermath": event.value,
+                "states": affected_edge_states(event),
             }
-            self.listed += [number for (number,) in self.all("aftermaths_if", values)]
+            self.outbox_ids += [number for (number,) in self.all("aftermaths_if", values)]
 
     def record_all(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -387,7 +387,7 @@ class Transaction:
     def record(self, event: Event) -> None:
         values = {
             "kind": event.kind.value,
-            "at": event.at or self.now,
+            "at": event.occurred_at or self.now,
             "job_id": event.job_id,
             "queue": event.queue,
             "attempt": event.attempt,
@@ -402,7 +402,7 @@ class Transaction:
             self.run("audit_add", values)
 
 
-def _columns(keys: Sequence[Key]) -> dict[str, list[str]]:
+def _columns(keys: Sequence[JobKey]) -> dict[str, list[str]]:
     return {
         "queues": [key.queue for key in keys],
         "kinds": [key.kind for key in keys],

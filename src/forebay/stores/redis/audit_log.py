@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.domain.audit_chain import START, ChainLine, Link, extend_chain
+from forebay.domain.audit_chain import START, ChainLine, ChainLink, extend_chain
 from forebay.domain.history import Event
 from forebay.domain.query import check_limit
 from forebay.stores.redis.connection import Connection
@@ -17,7 +17,7 @@ from forebay.stores.redis.rows import event_from_packed
 _decode: Final = msgspec.msgpack.Decoder(tuple[int, str, str, int]).decode
 
 
-class RedisAuditLog:
+class RedisAuditLogStore:
     """The part of a handle to write that keeps the audit log."""
 
     _connection: Connection
@@ -35,7 +35,7 @@ class RedisAuditLog:
         )
 
 
-class LooksAtRedisAuditLog:
+class RedisAuditLogReader:
     """The part of a handle to look that shows the audit log."""
 
     _connection: Connection
@@ -62,13 +62,13 @@ class LooksAtRedisAuditLog:
             if event is not None
         ]
 
-    def unchained(self) -> int:
+    def count_unchained(self) -> int:
         return int(self._connection.run("audit_rest", {"limit": 0})[1])
 
 
-def _link(packed: bytes) -> Link:
+def _link(packed: bytes) -> ChainLink:
     position, _, digest, _ = _decode(packed)
-    return Link(position, digest)
+    return ChainLink(position, digest)
 
 
 def _events(numbers: Sequence[Any], packed: Sequence[bytes | None]) -> list[tuple[int, Event]]:

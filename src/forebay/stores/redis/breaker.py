@@ -18,18 +18,18 @@ SHORTEST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
-class Sight:
+class ServerReachability:
     """When anybody in this program has last reached the server: whoever was held back may try again."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
-        self.seen_at: float = -inf
+        self.reached_at: float = -inf
 
-    def is_there(self) -> None:
-        self.seen_at = self.clock()
+    def record_reached(self) -> None:
+        self.reached_at = self.clock()
 
 
-class Breaker:
+class ConnectBreaker:
     """After some attempts to connect have failed one after the other, one is made in each pause, and callers
     in between are refused at once. The first that succeeds, here or elsewhere in the program, lets everybody
     in.
@@ -37,16 +37,16 @@ class Breaker:
     There is no lock: two threads that ask at the same moment make two attempts, and a forked process has
     none that nobody holds."""
 
-    def __init__(self, sight: Sight) -> None:
-        self.sight = sight
-        self._clock = sight.clock
+    def __init__(self, reachability: ServerReachability) -> None:
+        self.reachability = reachability
+        self._clock = reachability.clock
         self._failures = 0
         self._failed_at = self._next_at = 0.0
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Around one attempt to connect; raises the driver's error where none is to be made."""
-        started = self._ask()
+        started = self._start_attempt()
         try:
             yield
         except redis.exceptions.AuthenticationError:
@@ -55,15 +55,15 @@ class Breaker:
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
             self._failures += 1
             self._failed_at = now = self._clock()
-            self._next_at = now + _between(now - started)
+            self._next_at = now + _clamp_pause(now - started)
             raise
         self._failures = 0
-        self.sight.is_there()
+        self.reachability.record_reached()
 
-    def _ask(self) -> float:
+    def _start_attempt(self) -> float:
         now = self._clock()
         if self._failures >= FAILURES:
-            if now < self._next_at and self.sight.seen_at <= self._failed_at:
+            if now < self._next_at and self.reachability.reached_at <= self._failed_at:
                 raise redis.exceptions.ConnectionError(
                     f"{self._failures} attempts to connect have failed; the next is made in a second at most"
                 )
@@ -72,5 +72,5 @@ class Breaker:
         return now
 
 
-def _between(seconds: float) -> float:
+def _clamp_pause(seconds: float) -> float:
     return min(max(seconds, SHORTEST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)

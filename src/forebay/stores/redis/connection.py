@@ -18,19 +18,19 @@ from redis.connection import ConnectionPool
 from redis.retry import Retry
 
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.stores.redis.breaker import Breaker
+from forebay.stores.redis.breaker import ConnectBreaker
 from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
 from forebay.stores.redis.scripts import Script, load_scripts
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 # The same for what keeps leases: a third of the usual one, after which they are renewed.
-KEEPING_SECONDS: Final = 10.0
+RENEWAL_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 1.0
 # How often a handle looks whether a newer program has changed the layout under it.
 SCHEMA_SECONDS: Final = 5.0
 # History lies in memory here, so besides its time it has a number.
-MOST_KEPT: Final = 10_000
+MAX_KEPT: Final = 10_000
 REDIRECTIONS: Final = 5
 LOADS: Final = 10  # of a script that the server forgets again and again
 _PORT: Final = re.compile(r":[0-9]+\Z")
@@ -53,7 +53,7 @@ _MEANING: Final[tuple[tuple[type[redis.RedisError], type[StoreError], str], ...]
     (redis.exceptions.ConnectionError, StoreUnavailable, "cannot be reached"),
 )
 # Errors that have no class of their own, by the word that they begin with.
-_WORDS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
+_ERROR_PREFIXES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("MISCONF", StoreUnavailable, "cannot write its own files and refuses to change anything"),
     ("BUSY", StoreUnavailable, "is busy with another script"),
     ("NOREPLICAS", StoreUnavailable, "has too few replicas to accept anything"),
@@ -61,27 +61,28 @@ _WORDS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
 )
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a store is: a server as redis-py writes it, and a namespace there. Several hosts, with commas
     between them, are nodes of one cluster, or servers of which one is there.
 
     With `master` the hosts are Sentinels, which are asked who is the master of this name.
 
-    `accepts_loss` says that its owner knows that the server forgets everything when it ends; `most_kept` is
-    how many jobs of each queue and final state stay and `bytes_kept` how much memory they may take, 0 for any
+    `accepts_loss` says that its owner knows that the server forgets everything when it ends; `max_kept` is
+    how many jobs of each queue and final state stay and `max_bytes_kept` how much memory they may take, 0 for
+    any
     number; after `answer_wait` seconds without a word a server is given up; `clock` is for tests."""
 
     url: str
     master: str | None = None
     namespace: str = DEFAULT_NAMESPACE
     accepts_loss: bool = False
-    most_kept: int = MOST_KEPT
-    bytes_kept: int = 0
+    max_kept: int = MAX_KEPT
+    max_bytes_kept: int = 0
     answer_wait: float = ANSWER_SECONDS
     clock: str | None = None
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The same text for all addresses of one store; without user and password."""
         parts = urlsplit(self.url)
         if parts.scheme == "unix":
@@ -118,21 +119,23 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return urlsplit(self.url).netloc.rpartition("@")[2].split(",")
 
 
-def opened(address: Address, last: str | None = None, answer_seconds: float | None = None) -> Any:
+def open_connection(
+    address: RedisAddress, last: str | None = None, answer_seconds: float | None = None
+) -> Any:
     """A connection of the driver's to the store's server: the one that was used last, or the first of the
     address that can be reached, or the one that a Sentinel names. It never sends anything twice by itself:
     what was not answered may have happened."""
     answer_seconds = answer_seconds or address.answer_wait
     if address.master is not None:
-        return _first_of(address, [_master_of(address, address.master)], answer_seconds)
-    return _first_of(address, [*([] if last is None else [last]), *address.urls], answer_seconds)
+        return _connect_first(address, [_find_master(address, address.master)], answer_seconds)
+    return _connect_first(address, [*([] if last is None else [last]), *address.urls], answer_seconds)
 
 
-def _master_of(address: Address, name: str) -> str:
+def _find_master(address: RedisAddress, name: str) -> str:
     """The address of the master, by the first Sentinel that knows one."""
     for url in address.sentinels:
         with suppress(redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
-            raw = _first_of(address, [url], CONNECT_SECONDS)
+            raw = _connect_first(address, [url], CONNECT_SECONDS)
             try:
                 raw.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
                 found = raw.read_response()
@@ -143,10 +146,10 @@ def _master_of(address: Address, name: str) -> str:
     raise redis.exceptions.ConnectionError(f"no Sentinel names a master {name}")
 
 
-def _first_of(address: Address, urls: Iterable[str], answer_seconds: float) -> Any:
+def _connect_first(address: RedisAddress, urls: Iterable[str], answer_seconds: float) -> Any:
     problem: redis.RedisError | None = None
     for url in dict.fromkeys(urls):
-        raw = _connection_to(address, url)
+        raw = _build_connection(address, url)
         try:
             raw.connect()
             # Not before: a server that hangs lets in, and answers to the first words no more.
@@ -160,7 +163,7 @@ def _first_of(address: Address, urls: Iterable[str], answer_seconds: float) -> A
     raise problem or redis.exceptions.ConnectionError("there is no host")
 
 
-def _connection_to(address: Address, url: str) -> Any:
+def _build_connection(address: RedisAddress, url: str) -> Any:
     # A socket of the same machine needs no probes, and its connection takes no such setting.
     probes = {} if url.startswith("unix:") else {"socket_keepalive": True}
     wait = min(CONNECT_SECONDS, address.answer_wait)
@@ -177,7 +180,7 @@ def _connection_to(address: Address, url: str) -> Any:
         )
         return pool.make_connection()
     except (ValueError, TypeError) as exc:
-        raise ConfigError(f"{address.place}: {exc}") from exc
+        raise ConfigError(f"{address.location}: {exc}") from exc
 
 
 def _is_connected(raw: Any) -> bool:
@@ -186,24 +189,25 @@ def _is_connected(raw: Any) -> bool:
     return raw is not None and raw._sock is not None
 
 
-def translated(place: str, exc: Exception) -> StoreError:
+def translate_error(location: str, exc: Exception) -> StoreError:
     """An error of the driver in our words."""
     if isinstance(exc.__context__, ssl.SSLCertVerificationError):
         return StoreUnusable(
-            f"{place} has a certificate that is not trusted: name the one that has signed it in ssl_ca_certs "
+            f"{location} has a certificate that is not trusted: name the one that has signed it in "
+            f"ssl_ca_certs "
             f"({exc})"
         )
     for kind, error, text in _MEANING:
         if isinstance(exc, kind):
-            return error(f"{place} {text} ({exc})")
+            return error(f"{location} {text} ({exc})")
     word = str(exc).partition(" ")[0]
-    for start, error, text in _WORDS:
+    for start, error, text in _ERROR_PREFIXES:
         if word == start:
-            return error(f"{place} {text} ({exc})")
-    return StoreError(f"{place}: {exc}")
+            return error(f"{location} {text} ({exc})")
+    return StoreError(f"{location}: {exc}")
 
 
-def _unwritable(exc: UnicodeEncodeError) -> StoreRefused:
+def _unwritable_error(exc: UnicodeEncodeError) -> StoreRefused:
     return StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}")
 
 
@@ -215,7 +219,7 @@ def is_full(error: StoreError) -> bool:
 class Connection:
     """A connection that is opened with its first call, and again after it was lost."""
 
-    def __init__(self, address: Address, breaker: Breaker) -> None:
+    def __init__(self, address: RedisAddress, breaker: ConnectBreaker) -> None:
         self.address = address
         self._breaker = breaker
         self._raw: Any = None
@@ -225,20 +229,20 @@ class Connection:
         self._scripts = load_scripts(address.clock)
         self._is_closed = False
         # A job has ended that others depend on, and `follow` was not called since.
-        self.has_listed: bool = False
+        self.has_outbox_entries: bool = False
         self._used_at = monotonic()
         self._schema_check: Callable[[Connection], None] | None = None
         self._checked_at = self._used_at
 
-    def run(self, name: str, ask: dict[str, Any], *arguments: bytes | str) -> Any:
+    def run(self, name: str, params: dict[str, Any], *arguments: bytes | str) -> Any:
         """Call a script with a request."""
         try:
-            request = msgspec.msgpack.encode(ask)
+            request = msgspec.msgpack.encode(params)
         except UnicodeEncodeError as exc:
-            raise _unwritable(exc) from exc
+            raise _unwritable_error(exc) from exc
         answer = self.call(name, request, *arguments)
         if type(answer) is list and answer and answer[0] == b"listed":
-            self.has_listed = True
+            self.has_outbox_entries = True
             return answer[1]
         return answer
 
@@ -248,20 +252,20 @@ class Connection:
         if self._raw is None or monotonic() - self._checked_at >= SCHEMA_SECONDS:
             self._check_schema()
         try:
-            return self._called(self._scripts[name], (b"1", self._key, *arguments))
+            return self._eval_script(self._scripts[name], (b"1", self._key, *arguments))
         except UnicodeEncodeError as exc:  # before anything was sent
-            raise _unwritable(exc) from exc
+            raise _unwritable_error(exc) from exc
         except redis.RedisError as exc:
-            raise translated(self.address.place, exc) from exc
+            raise translate_error(self.address.location, exc) from exc
 
-    def ask(self, *words: bytes | str | int) -> Any:
+    def execute(self, *parts: bytes | str | int) -> Any:
         """One command and its answer, errors in our words."""
         try:
-            return self._command(*words)
+            return self._command(*parts)
         except UnicodeEncodeError as exc:  # as above
-            raise _unwritable(exc) from exc
+            raise _unwritable_error(exc) from exc
         except redis.RedisError as exc:
-            raise translated(self.address.place, exc) from exc
+            raise translate_error(self.address.location, exc) from exc
 
     def watch_schema(self, check: Callable[[Connection], None]) -> None:
         """Look at the layout with each new connection and every few seconds. `check` raises if it has
@@ -276,11 +280,11 @@ class Connection:
         self._checked_at = monotonic()
 
     @contextmanager
-    def hasty(self) -> Iterator[None]:
+    def short_timeouts(self) -> Iterator[None]:
         """Leases run out while we wait. Where no answer comes, it may be that somebody on its way
         has forgotten the connection: given up in time, the leases are kept over another one."""
         usual = self._answer_wait
-        self._wait_for(min(KEEPING_SECONDS, usual))
+        self._wait_for(min(RENEWAL_SECONDS, usual))
         try:
             yield
         finally:
@@ -294,9 +298,9 @@ class Connection:
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._let_go()
+            self._disconnect()
 
-    def _called(self, script: Script, request: tuple[bytes | str, ...]) -> Any:
+    def _eval_script(self, script: Script, request: tuple[bytes | str, ...]) -> Any:
         for _ in range(LOADS):
             try:
                 return self._command(b"EVALSHA", script.digest, *request)
@@ -306,43 +310,43 @@ class Connection:
                 self._command("SCRIPT", "LOAD", script.text)
         return self._command(b"EVALSHA", script.digest, *request)
 
-    def _command(self, *words: bytes | str | int) -> Any:
+    def _command(self, *parts: bytes | str | int) -> Any:
         """One command and its answer, from whichever node of a cluster has our keys; raises the driver's
         errors."""
         for _ in range(REDIRECTIONS):
             try:
-                return self._answered(*words)
+                return self._roundtrip(*parts)
             except redis.exceptions.AskError as moved:
                 # MOVED is one of these, and the node that was asked has done nothing. ASK comes while our
                 # slot is being moved: then nodes send us to and fro, and we are told to come later.
-                self._let_go()
+                self._disconnect()
                 self._url = self.address.url_of(f"{moved.host}:{moved.port}")
             except redis.exceptions.ReadOnlyError:
-                self._let_go()  # a replica by now; the next call looks for its master again
+                self._disconnect()  # a replica by now; the next call looks for its master again
                 raise
         raise redis.exceptions.ConnectionError("the nodes of the cluster send us round in a circle")
 
-    def _answered(self, *words: bytes | str | int) -> Any:
+    def _roundtrip(self, *parts: bytes | str | int) -> Any:
         if self._is_closed:
             raise StoreError("this handle is closed; open another one")
         if self._raw is not None and monotonic() - self._used_at > IDLE_SECONDS:
-            self._look()
+            self._drop_if_closed()
         if not _is_connected(self._raw):
-            self._raw = self._opened()
-        self._raw.send_command(*words)
+            self._raw = self._connect()
+        self._raw.send_command(*parts)
         answer = self._raw.read_response()
         self._used_at = monotonic()
         return answer
 
-    def _opened(self) -> Any:
+    def _connect(self) -> Any:
         with self._breaker.attempt():
-            raw = opened(self.address, self._url, self._answer_wait)
+            raw = open_connection(self.address, self._url, self._answer_wait)
         self._checked_at = -inf  # this may be another server; where the call knew before, it has looked
         # What was shared with all that had not got through; from now on this handle's attempts are its own.
-        self._breaker = Breaker(self._breaker.sight)
+        self._breaker = ConnectBreaker(self._breaker.reachability)
         return raw
 
-    def _look(self) -> None:
+    def _drop_if_closed(self) -> None:
         """Let go of a connection that was closed while nobody used it: a call that is sent there is lost, and
         its caller could not know whether it has happened."""
         try:
@@ -350,9 +354,9 @@ class Connection:
         except redis.RedisError:
             is_over = True
         if is_over:
-            self._let_go()
+            self._disconnect()
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         raw, self._raw = self._raw, None
         if raw is not None:
             raw.disconnect()

@@ -16,7 +16,7 @@ from forebay.stores.redis.rows import event_row
 _decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-class RedisDocuments:
+class RedisDocumentStore:
     """The part of a handle to write that keeps documents."""
 
     _connection: Connection
@@ -36,7 +36,7 @@ class RedisDocuments:
         return bool(self._connection.run("drop_document", ask))
 
 
-class LooksAtRedisDocuments:
+class RedisDocumentReader:
     """The part of a handle to look that shows documents."""
 
     _connection: Connection
@@ -50,7 +50,7 @@ class LooksAtRedisDocuments:
         after: str | None = None,
     ) -> list[Document]:
         check_limit(limit)
-        tag, ask = self._connection.address.tag, self._connection.ask
+        tag, ask = self._connection.address.tag, self._connection.execute
         if names is None:
             start = "-" if after is None else f"({after}"
             found = ask("ZRANGE", f"{tag}:document_names:{kind}", start, "+", "BYLEX", "LIMIT", 0, limit)

@@ -8,13 +8,13 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from forebay.domain.job import JobId, Need, NewJob, OnFailure, UniqueUntil
+from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, UniqueUntil
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit, queue_scope
-from forebay.domain.pressure import PACE_MS, Pace, queue_full, rate_limited
-from forebay.domain.share import SHARE
+from forebay.domain.pressure import THROUGHPUT_WINDOW_MS, Throughput, queue_full_error, rate_limited_error
+from forebay.domain.share import FAIRNESS
 from forebay.domain.ulid import ulid_created_at
-from forebay.domain.workflow import missing_parent, missing_place
+from forebay.domain.workflow import missing_batch_parent, missing_parent
 from forebay.errors import (
     DuplicateJob,
     ForebayError,
@@ -28,10 +28,10 @@ from forebay.errors import (
     StoreUnavailable,
     WorkerNotFound,
 )
-from forebay.stores.following import StillListed
-from forebay.stores.ids import several_ids
-from forebay.stores.protocol import Receipt
-from forebay.stores.redis.rows import FRESH_QUEUE, body_of, head_start
+from forebay.stores.following import PropagationPending
+from forebay.stores.ids import create_ids
+from forebay.stores.protocol import InsertResult
+from forebay.stores.redis.rows import FRESH_QUEUE, body_of, header_prefix
 from forebay.stores.rows import STATES
 
 T = TypeVar("T")
@@ -41,15 +41,17 @@ _TRIES: Final = 10
 # which anything else is not as usual is not plain; so whoever adds a field need not think of it here.
 _IN_HEAD: Final = ("queue", "task", "priority", "lease_ms", "extension_ms", "unique_until")
 _IN_BODY: Final = ("payload", "policy", "timeout_ms", "metadata", "tags", "correlation_id", "parent_id")
-_WORDS: Final = {one: one.value for one in OnFailure}  # to ask a member for its value takes longer
-STAYS_LONG: Final = -1  # the answer of `insert_plain` where it has nothing to do for a while
+_ON_FAILURE_VALUES: Final = {
+    one: one.value for one in OnFailure
+}  # to ask a member for its value takes longer
+STAYS_SLOW: Final = -1  # the answer of `insert_plain` where it has nothing to do for a while
 _STATES: Final = {name.encode(): state for name, state in STATES.items()}
 _UNUSED: Final = ("once_ms", "allow_missing")  # without a key, without parents
 # Looked at with the claim, but for a share; by a queue with a rate, which is not plain.
 _LIMITED: Final = ("limit_keys", "client")
 _shape_of: Final = attrgetter(*_IN_HEAD)
 # What jobs of one lot have in common (see `_lot`).
-_alike_of: Final = attrgetter(
+_group_key_of: Final = attrgetter(
     *(*_IN_HEAD, "delay_ms", "run_at", "deadline_at", "expires_at", "client", "limit_keys", "allow_missing")
 )
 _rest_of: Final = attrgetter(
@@ -66,7 +68,7 @@ class RepeatedId(StoreUnavailable):
         super().__init__(f"the id {job_id} was made for a new job, and another job has it; try again")
 
 
-def with_other_ids(call: Callable[[], T]) -> T:
+def retry_with_other_ids(call: Callable[[], T]) -> T:
     """The answer of a call that makes ids for new jobs; it is made again with others while one is taken."""
     for _ in range(_TRIES - 1):
         with suppress(RepeatedId):
@@ -74,31 +76,31 @@ def with_other_ids(call: Callable[[], T]) -> T:
     return call()
 
 
-class PlainIntake:
+class FastInsertRequest:
     """Plain jobs that are alike on their way to their script."""
 
     def __init__(self, jobs: Sequence[NewJob], new_id: Callable[[], JobId]) -> None:
-        self._ids = several_ids(new_id, len(jobs))
-        self.arguments: list[bytes | str] = [*_start(*_shape_of(jobs[0]))]
+        self._ids = create_ids(new_id, len(jobs))
+        self.arguments: list[bytes | str] = [*_common_arguments(*_shape_of(jobs[0]))]
         for job_id, job in zip(self._ids, jobs, strict=True):
             self.arguments += (job_id, body_of(job_id, job))
 
     @property
-    def receipts(self) -> list[Receipt]:
+    def results(self) -> list[InsertResult]:
         """What is to be said of them once they are stored."""
-        return [Receipt(id=job_id, is_new=True, state=JobState.PENDING) for job_id in self._ids]
+        return [InsertResult(id=job_id, is_new=True, state=JobState.PENDING) for job_id in self._ids]
 
 
-def are_plain(jobs: Sequence[NewJob]) -> bool:
+def fit_fast_path(jobs: Sequence[NewJob]) -> bool:
     """Whether these jobs, at least one, are plain and differ in nothing but what is in their bodies."""
     shape = _shape_of(jobs[0])
     return all(
-        _rest_of(job) == _USUAL and _shape_of(job) == shape and SHARE not in job.limit_keys for job in jobs
+        _rest_of(job) == _USUAL and _shape_of(job) == shape and FAIRNESS not in job.limit_keys for job in jobs
     )
 
 
 @lru_cache(maxsize=1_000)
-def _start(
+def _common_arguments(
     queue: str,
     task: str,
     priority: int | None,
@@ -106,72 +108,77 @@ def _start(
     extension_ms: int,
     unique_until: UniqueUntil,
 ) -> tuple[bytes | str, ...]:
-    before, after = head_start(queue, task, lease_ms, extension_ms, unique_until is UniqueUntil.STARTED)
+    before, after = header_prefix(queue, task, lease_ms, extension_ms, unique_until is UniqueUntil.STARTED)
     return (queue, before, after, "" if priority is None else str(priority))
 
 
-class Intake:
+class InsertRequest:
     """Jobs on their way to a script. What jobs that are alike have in common is sent once."""
 
     def __init__(self, new_id: Callable[[], JobId]) -> None:
         self._new_id = new_id
-        self._lots: dict[tuple[Any, ...], int] = {}
-        self._lot_of: list[int] = []
+        self._groups: dict[tuple[Any, ...], int] = {}
+        self._group_of: list[int] = []
         self._keyed: dict[int, tuple[Any, ...]] = {}
-        self._needs: dict[int, list[Any]] = {}
+        self._dependencies: dict[int, list[Any]] = {}
         self._near: list[int | list[int]] = []  # for each; 0 for none
         self._has_near = False
         self._sequences: dict[int, str] = {}
         self._last: tuple[Any, ...] = ()
-        self._is_dear = False  # whether any costs another number of tokens than one
+        self._has_token_costs = False  # whether any costs another number of tokens than one
         self.ids: list[JobId] = []
         self.arguments: list[bytes | str] = []
 
     def add(self, job: NewJob, before: int) -> None:
         """Take a job along; `before` is how many it may name by their place."""
-        near, how = _near(job, before) if job.depends_on else (0, None)
-        alike = (*_alike_of(job), how)
+        near, how = _nearby_parents(job, before) if job.depends_on else (0, None)
+        alike = (*_group_key_of(job), how)
         # Nearly all are like the one before, and to compare takes less time than to look.
         if alike == self._last:
-            self._lot_of.append(self._lot_of[-1])
+            self._group_of.append(self._group_of[-1])
         else:
             self._last = alike
-            self._lot_of.append(self._lots.setdefault(_lot(job, how), len(self._lots) + 1))
+            self._group_of.append(self._groups.setdefault(_group_row(job, how), len(self._groups) + 1))
         self._near.append(near)
         if near:
             self._has_near = True
         elif job.depends_on:
-            needs = (_need(need, before) for need in job.depends_on)
-            self._needs[len(self._lot_of)] = [job.allow_missing, *needs]
-        if job.id is not None or job.unique_key is not None or job.once_key is not None:
-            keys = (job.unique_key or False, job.once_key or False, job.once_ms, job.id is not None)
-            self._keyed[len(self._lot_of)] = keys
+            needs = (_dependency_row(need, before) for need in job.depends_on)
+            self._dependencies[len(self._group_of)] = [job.allow_missing, *needs]
+        if job.id is not None or job.unique_key is not None or job.idempotency_key is not None:
+            keys = (
+                job.unique_key or False,
+                job.idempotency_key or False,
+                job.idempotency_ttl_ms,
+                job.id is not None,
+            )
+            self._keyed[len(self._group_of)] = keys
         if job.sequence is not None:
-            self._sequences[len(self._lot_of)] = job.sequence
-        self._is_dear = self._is_dear or job.cost != 1
+            self._sequences[len(self._group_of)] = job.sequence
+        self._has_token_costs = self._has_token_costs or job.cost != 1
         job_id = job.id or self._new_id()
         self.ids.append(job_id)
         self.arguments += (job_id, body_of(job_id, job))
 
-    def request(self, first: int) -> dict[str, Any]:
+    def build_request(self, first: int) -> dict[str, Any]:
         """What the script must know of them; their ids and bodies are its arguments from `first` on."""
-        needs = {"needs": self._needs} if self._needs else {}
+        needs = {"needs": self._dependencies} if self._dependencies else {}
         near = {"near": self._near} if self._has_near else {}
         sequences = {"sequences": self._sequences} if self._sequences else {}
         return {
             **needs,
             **near,
             **sequences,
-            "is_dear": self._is_dear,
-            "lots": [[False if part is None else part for part in lot] for lot in self._lots],
-            "lot_of": self._lot_of,
+            "is_dear": self._has_token_costs,
+            "lots": [[False if part is None else part for part in lot] for lot in self._groups],
+            "lot_of": self._group_of,
             "keyed": self._keyed,
             "first": first,
             "fresh": FRESH_QUEUE,
         }
 
 
-def _lot(job: NewJob, how: OnFailure | None) -> tuple[Any, ...]:
+def _group_row(job: NewJob, on_failure: OnFailure | None) -> tuple[Any, ...]:
     """What the script must know of all jobs that are like this one. What is not given is None here and
     not False: that is 0 to a dictionary, and a priority of 0 is another than the queue's own."""
     return (
@@ -186,13 +193,13 @@ def _lot(job: NewJob, how: OnFailure | None) -> tuple[Any, ...]:
         job.extension_ms,
         job.unique_until is UniqueUntil.STARTED,
         job.client or None,
-        job.limit_keys.get(SHARE) if job.limit_keys else None,
-        None if how is None else _WORDS[how],
+        job.limit_keys.get(FAIRNESS) if job.limit_keys else None,
+        None if on_failure is None else _ON_FAILURE_VALUES[on_failure],
         job.allow_missing,
     )
 
 
-def _near(job: NewJob, before: int) -> tuple[int | list[int], OnFailure | None]:
+def _nearby_parents(job: NewJob, before: int) -> tuple[int | list[int], OnFailure | None]:
     """How many places before a job its parents stand, and what their failures mean; nothing unless all
     come with it, and that is the same for all."""
     how = job.depends_on[0].on_failure
@@ -206,35 +213,39 @@ def _near(job: NewJob, before: int) -> tuple[int | list[int], OnFailure | None]:
     return near if len(near) > 1 else near[0], how
 
 
-def _need(need: Need, before: int) -> tuple[Any, ...]:
+def _dependency_row(dependency: Dependency, before: int) -> tuple[Any, ...]:
     """A need as scripts take it. No job stands on its own place, so that one is refused there."""
-    if isinstance(need.parent, int):
-        return (need.parent if need.parent <= before else 0, _WORDS[need.on_failure], need.parent)
+    if isinstance(dependency.parent, int):
+        return (
+            dependency.parent if dependency.parent <= before else 0,
+            _ON_FAILURE_VALUES[dependency.on_failure],
+            dependency.parent,
+        )
     try:
-        made_at: int | bool = ulid_created_at(need.parent)
+        made_at: int | bool = ulid_created_at(dependency.parent)
     except InvalidJob:
         made_at = False
-    return (need.parent, _WORDS[need.on_failure], made_at)
+    return (dependency.parent, _ON_FAILURE_VALUES[dependency.on_failure], made_at)
 
 
 def state_of(text: bytes | None) -> JobState | None:
     return None if text is None else STATES[text.decode()]
 
 
-def receipts_of(ids: Iterable[JobId], answers: Iterable[Any]) -> list[Receipt]:
+def insert_results(ids: Iterable[JobId], answers: Iterable[Any]) -> list[InsertResult]:
     """What a script answers for jobs with these ids: the state of a new one, or a list."""
     return [
-        Receipt(id=job_id, is_new=True, state=_STATES[answer])
+        InsertResult(id=job_id, is_new=True, state=_STATES[answer])
         if type(answer) is bytes
-        else _old_receipt(answer)
+        else _existing_result(answer)
         for job_id, answer in zip(ids, answers, strict=True)
     ]
 
 
-def _old_receipt(answer: Sequence[Any]) -> Receipt:
+def _existing_result(answer: Sequence[Any]) -> InsertResult:
     if answer[0] is None:
-        return Receipt(id=None, is_new=False, error=error_of(answer[1]))
-    return Receipt(id=JobId(answer[0].decode()), is_new=False, state=state_of(answer[1]))
+        return InsertResult(id=None, is_new=False, error=error_of(answer[1]))
+    return InsertResult(id=JobId(answer[0].decode()), is_new=False, state=state_of(answer[1]))
 
 
 def error_of(refusal: Sequence[Any]) -> ForebayError:
@@ -243,50 +254,53 @@ def error_of(refusal: Sequence[Any]) -> ForebayError:
     return _ERRORS[kind](*details)
 
 
-def _invalid(queue: str, priority: int, least: int, most: int) -> ForebayError:
+def _invalid_error(queue: str, priority: int, min_priority: int, max_priority: int) -> ForebayError:
     return InvalidJob(
-        f"priority {priority} is outside the range of queue {queue}: {least} to {most}", field="priority"
+        f"priority {priority} is outside the range of queue {queue}: {min_priority} to {max_priority}",
+        field="priority",
     )
 
 
-def _refused(parent: str, why_not: Sequence[Any]) -> ForebayError:
+def _refused_error(parent: str, why_not: Sequence[Any]) -> ForebayError:
     cause = error_of(why_not)
     error = StoreRefused(f"a follow-up of job {parent} cannot be stored: {cause}")
     error.__cause__ = cause
     return error
 
 
-def _full(queue: str, limit: int, excess: int | None = None, done: int = 0) -> ForebayError:
-    """`done` jobs were completed in the last minute, and so many must be before there is room."""
-    return queue_full(queue, limit, None if excess is None else Pace(done, PACE_MS).wait_ms(excess))
+def _queue_full_error(queue: str, limit: int, excess: int | None = None, completed: int = 0) -> ForebayError:
+    """`completed` jobs were completed in the last minute, and so many must be before there is room."""
+    return queue_full_error(
+        queue, limit, None if excess is None else Throughput(completed, THROUGHPUT_WINDOW_MS).wait_ms(excess)
+    )
 
 
-def _too_fast(
+def _rate_limited_error(
     queue: str, client: str | None, rate: int, burst: int | None, wait_ms: int | None
 ) -> ForebayError:
     limit = Limit(scope=queue_scope(queue), rate=rate, burst=burst)
-    return rate_limited(queue, client, limit, wait_ms)
+    return rate_limited_error(queue, client, limit, wait_ms)
 
 
 _ERRORS: dict[str, Callable[..., ForebayError]] = {
     "QueueNotFound": lambda queue: QueueNotFound(f"there is no queue {queue}; create it first"),
     "QueueClosed": lambda queue, state: QueueClosed(f"queue {queue} is {state} and takes no new jobs"),
-    "QueueFull": _full,
-    "RateLimited": _too_fast,
+    "QueueFull": _queue_full_error,
+    "RateLimited": _rate_limited_error,
     "QueueNotEmpty": lambda queue, live: QueueNotEmpty(
         f"queue {queue} has {live} live jobs; empty it first, or drop it by force"
     ),
-    "InvalidJob": _invalid,
+    "InvalidJob": _invalid_error,
     "DuplicateId": lambda job_id: DuplicateJob(f"job id {job_id} is taken", holder=job_id),
     "DuplicateKey": lambda queue, holder: DuplicateJob(
         f"a key of queue {queue} is held by {holder}", holder=holder
     ),
     "MissingParent": lambda task, parent, allowed: missing_parent(task, JobId(parent), bool(allowed)),
-    "MissingPlace": missing_place,
+    "MissingPlace": missing_batch_parent,
     "IllegalTransition": lambda state: IllegalTransition(f"a running job cannot become {state}"),
-    "StillListed": StillListed,
+    "StillListed": PropagationPending,
     "RepeatedId": RepeatedId,
-    "StoreRefused": _refused,
+    "StoreRefused": _refused_error,
     "Unwritable": lambda job_id: StoreRefused(f"a text about job {job_id} cannot be written as UTF-8"),
     "WorkerNotFound": lambda worker: WorkerNotFound(
         f"there is no worker {worker}; see the list with `forebay workers`"
@@ -294,7 +308,7 @@ _ERRORS: dict[str, Callable[..., ForebayError]] = {
 }
 
 
-def done(answer: Sequence[Any]) -> list[Any]:
+def check_reply(answer: Sequence[Any]) -> list[Any]:
     """What a script answers after "done"; raises what it has refused."""
     word, *rest = answer
     if word == b"refused":

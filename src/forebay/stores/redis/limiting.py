@@ -6,20 +6,20 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.domain.limits import Bucket, Limit, Usage, usage_of
+from forebay.domain.limits import Bucket, Limit, LimitUsage, usage_of
 from forebay.stores.redis.connection import Connection
 
 _PARTS: Final = 5  # the number that the scripts call L_PARTS, counted from 0
 _decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-class RedisLimits:
+class RedisLimitStore:
     """The part of a handle to write that keeps limits."""
 
     _connection: Connection
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
-        rate = (limit.rate or False, limit.per_ms, limit.burst or False, limit.most_at_once)
+        rate = (limit.rate or False, limit.per_ms, limit.burst or False, limit.burst_size)
         ask = {"scope": limit.scope, "limit": [limit.concurrency or False, *rate], "actor": actor}
         self._connection.run("save_limit", ask)
 
@@ -27,17 +27,17 @@ class RedisLimits:
         return bool(self._connection.run("drop_limit", {"scope": scope, "actor": actor}))
 
 
-class LooksAtRedisLimits:
+class RedisLimitReader:
     """The part of a handle to look that shows limits."""
 
     _connection: Connection
 
     def limits(self) -> list[Limit]:
-        found = self._connection.ask("HGETALL", f"{self._connection.address.tag}:limits")
+        found = self._connection.execute("HGETALL", f"{self._connection.address.tag}:limits")
         kept = dict(zip(found[::2], map(_decode, found[1::2]), strict=True))
         return [_limit(scope.decode(), kept[scope]) for scope in sorted(kept)]
 
-    def usages(self) -> list[Usage]:
+    def limit_usages(self) -> list[LimitUsage]:
         now, found = self._connection.run("usages", {})
         return [
             _usage(scope.decode(), _decode(stored), running, now) for scope, stored, running in sorted(found)
@@ -49,6 +49,6 @@ def _limit(scope: str, stored: list[Any]) -> Limit:
     return Limit(scope=scope, concurrency=concurrency, rate=rate, per_ms=per_ms or 1, burst=burst)
 
 
-def _usage(scope: str, stored: list[Any], running: int, now: int) -> Usage:
+def _usage(scope: str, stored: list[Any], running: int, now: int) -> LimitUsage:
     parts, at = stored[_PARTS : _PARTS + 2]
     return usage_of(_limit(scope, stored), Bucket(int(parts or 0), int(at or 0)), running, now)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from forebay.domain.history import AUDIT_KEPT_MS
+from forebay.domain.history import AUDIT_RETENTION_MS
 from forebay.domain.job import DAY_MS, QueueName
-from forebay.domain.worker import COMMANDS_KEPT_MS
+from forebay.domain.worker import COMMAND_RETENTION_MS
 from forebay.stores.redis.connection import Connection
 
-WORKERS_KEPT_MS: Final = DAY_MS
+WORKER_RETENTION_MS: Final = DAY_MS
 # How much one script does. A job goes with its body, its places and its history: some 10 us of the server's.
 JOBS_AT_ONCE: Final = 100
 QUEUES_AT_ONCE: Final = 50
@@ -25,7 +25,7 @@ WEIGHED_PER_CALL: Final = 50
 _STATES: Final = ("completed", "cancelled", "dead")
 
 
-class Pruning:
+class RedisPruner:
     """Prunes one namespace. What it has learned about the weight of jobs is used until it knows better."""
 
     def __init__(self, connection: Connection) -> None:
@@ -54,42 +54,42 @@ class Pruning:
         gone = 0
         for some in _slices(names):
             if gone < JOBS_AT_ONCE:
-                gone += self._prune_some(some, JOBS_AT_ONCE - gone, share)
+                gone += self._prune_slice(some, JOBS_AT_ONCE - gone, share)
         return gone
 
     def _prune_jobs(self, names: Sequence[QueueName], limit: int) -> int:
         gone = 0
         while gone < limit:
             most = min(JOBS_AT_ONCE, limit - gone)
-            went = self._prune_some(names, most)
+            went = self._prune_slice(names, most)
             gone += went
             if went < most:
                 break
         return gone
 
-    def _prune_some(self, names: Sequence[QueueName], limit: int, share: float = 0.0) -> int:
+    def _prune_slice(self, names: Sequence[QueueName], limit: int, fraction: float = 0.0) -> int:
         ask = {
             "queues": names,
             "limit": limit,
-            "most_kept": self._connection.address.most_kept,
+            "most_kept": self._connection.address.max_kept,
             "fitting": self._fitting,
-            "share": share,
+            "share": fraction,
         }
         return int(self._connection.run("prune", ask))
 
     def _prune_records(self, names: Sequence[QueueName]) -> None:
         for some in _slices(names):
-            self._repeated("prune_queues", {"queues": some})
+            self._run_repeatedly("prune_queues", {"queues": some})
         times = {
-            "audit_kept_ms": AUDIT_KEPT_MS,
-            "commands_kept_ms": COMMANDS_KEPT_MS,
-            "workers_kept_ms": WORKERS_KEPT_MS,
+            "audit_kept_ms": AUDIT_RETENTION_MS,
+            "commands_kept_ms": COMMAND_RETENTION_MS,
+            "workers_kept_ms": WORKER_RETENTION_MS,
         }
-        self._repeated("prune_records", times)
+        self._run_repeatedly("prune_records", times)
 
-    def _repeated(self, script: str, ask: dict[str, Any]) -> None:
+    def _run_repeatedly(self, script: str, params: dict[str, Any]) -> None:
         for _ in range(0, RECORDS_PER_CALL, RECORDS_AT_ONCE):
-            if int(self._connection.run(script, {**ask, "limit": RECORDS_AT_ONCE})) < RECORDS_AT_ONCE:
+            if int(self._connection.run(script, {**params, "limit": RECORDS_AT_ONCE})) < RECORDS_AT_ONCE:
                 return
 
     # Weighing: how many of the last final jobs fit into the bytes that history may take. Nothing adds up
@@ -97,7 +97,7 @@ class Pruning:
 
     def _weigh(self) -> None:
         """Take the next steps of a walk through all history, or the first of another one."""
-        if not self._connection.address.bytes_kept:
+        if not self._connection.address.max_bytes_kept:
             return
         walk = self._walk or self._steps()
         steps = sum(1 for _ in islice(walk, WEIGHED_PER_CALL))
@@ -109,7 +109,7 @@ class Pruning:
                 yield from self._weigh_one(name, state)
 
     def _weigh_one(self, name: QueueName, state: str) -> Iterator[None]:
-        fitting, room = 0, self._connection.address.bytes_kept
+        fitting, room = 0, self._connection.address.max_bytes_kept
         while True:
             ask = {"queue": name, "state": state, "skip": fitting, "most": WEIGHED_AT_ONCE, "room": room}
             fit, taken, is_over = self._connection.run("weigh", ask)
@@ -122,10 +122,12 @@ class Pruning:
             self._fitting[f"{state}:{name}"] = fitting
 
     def _queues(self) -> list[QueueName]:
-        return sorted(QueueName(name.decode()) for name in self._connection.ask("HKEYS", self._key("queues")))
+        return sorted(
+            QueueName(name.decode()) for name in self._connection.execute("HKEYS", self._key("queues"))
+        )
 
     def _counts(self) -> Counter[tuple[QueueName, str]]:
-        stored = self._connection.ask("HGETALL", self._key("counts"))
+        stored = self._connection.execute("HGETALL", self._key("counts"))
         counts: Counter[tuple[QueueName, str]] = Counter()
         for field, jobs in zip(stored[::2], stored[1::2], strict=True):
             name, _, state = field.decode().rpartition(" ")

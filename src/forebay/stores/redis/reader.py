@@ -11,60 +11,60 @@ from typing import Any, Final
 
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
-from forebay.domain.note import Notes
-from forebay.domain.pressure import PACE_MS, Pace
+from forebay.domain.note import JobProgress
+from forebay.domain.pressure import THROUGHPUT_WINDOW_MS, Throughput
 from forebay.domain.query import (
     EXACT_UP_TO,
-    Archived,
+    ArchiveEntry,
     Counts,
-    Fate,
-    Health,
-    HeldJobs,
     JobQuery,
+    JobStateInfo,
+    LaneCount,
     Page,
     Position,
-    Vitals,
+    ServerUsage,
+    StoreHealth,
     check_limit,
     page_end,
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge, by_parent
-from forebay.stores.matching import fits, summary_of
-from forebay.stores.redis.adopting import ShowsRedisWholes
-from forebay.stores.redis.audit_log import LooksAtRedisAuditLog
-from forebay.stores.redis.commanding import workers_of
+from forebay.stores.matching import matches, summary_of
+from forebay.stores.redis.adopting import RedisJobExport
+from forebay.stores.redis.audit_log import RedisAuditLogReader
+from forebay.stores.redis.commanding import load_workers
 from forebay.stores.redis.connection import Connection
-from forebay.stores.redis.documents import LooksAtRedisDocuments
-from forebay.stores.redis.limiting import LooksAtRedisLimits
-from forebay.stores.redis.measuring import LooksAtRedisMetrics
+from forebay.stores.redis.documents import RedisDocumentReader
+from forebay.stores.redis.limiting import RedisLimitReader
+from forebay.stores.redis.measuring import RedisMetricReader
 from forebay.stores.redis.rows import (
-    archived_from_stored,
+    archive_entry_from_stored,
     attempt_from_packed,
     command_from_packed,
     edge_from_stored,
     event_from_packed,
-    fate_from_row,
     job_from_row,
-    notes_from_stored,
+    progress_from_stored,
     queue_from_packed,
+    state_info_from_row,
 )
-from forebay.stores.redis.scheduling import LooksAtRedisSchedules
+from forebay.stores.redis.scheduling import RedisScheduleReader
 from forebay.stores.redis.schema import SCHEMA
-from forebay.stores.redis.server import vitals, worries
+from forebay.stores.redis.server import load_server_usage, memory_warnings
 
 LATE_MS: Final = 60_000
-JOBS_PER_LOOK: Final = 200  # a script that reads more would hold up everybody
-BYTES_PER_LOOK: Final = 4 * 1_048_576
+JOBS_PER_SCAN: Final = 200  # a script that reads more would hold up everybody
+BYTES_PER_SCAN: Final = 4 * 1_048_576
 JOBS_PER_PAGE: Final = 10_000  # how many a page looks at before it is given out, short as it may be
 _ARCHIVE_PAGE: Final = 500
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_.:@-]+")
+_UNESCAPED: Final = re.compile(r"[A-Za-z0-9_.:@-]+")
 
 
 def _conditions(query: JobQuery) -> dict[str, Any]:
     """What the script can look at of the jobs that fit. Of texts only those that are written in a body as
     they are here: others have marks before some of their characters."""
-    own = (query.once_key, query.correlation_id, query.parent_id)
+    own = (query.idempotency_key, query.correlation_id, query.parent_id)
     texts = (*query.tags, *(text for text in own if text is not None))
     return {
         "queues": list(query.queues),
@@ -73,18 +73,18 @@ def _conditions(query: JobQuery) -> dict[str, Any]:
         "unique_key": query.unique_key or False,
         "created_from": query.created_from or False,
         "created_before": False if query.created_before is None else query.created_before,
-        "words": [text for text in texts if _PLAIN.fullmatch(text)],
+        "words": [text for text in texts if _UNESCAPED.fullmatch(text)],
         "text": query.text or False,
     }
 
 
 class RedisReader(
-    LooksAtRedisSchedules,
-    LooksAtRedisLimits,
-    LooksAtRedisDocuments,
-    LooksAtRedisAuditLog,
-    LooksAtRedisMetrics,
-    ShowsRedisWholes,
+    RedisScheduleReader,
+    RedisLimitReader,
+    RedisDocumentReader,
+    RedisAuditLogReader,
+    RedisMetricReader,
+    RedisJobExport,
 ):
     """A handle to look at one namespace."""
 
@@ -97,17 +97,17 @@ class RedisReader(
 
     def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
         found: dict[JobId, Job] = {}
-        for first in range(0, len(ids), JOBS_PER_LOOK):
-            part = list(ids[first : first + JOBS_PER_LOOK])
+        for first in range(0, len(ids), JOBS_PER_SCAN):
+            part = list(ids[first : first + JOBS_PER_SCAN])
             rows = self._run("jobs", {"ids": part, "is_bare": not with_payload})
             found |= {job.id: job for job in map(job_from_row, rows)}
         return [found.get(job_id) for job_id in ids]
 
-    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
-        found: dict[JobId, Fate] = {}
-        for first in range(0, len(ids), JOBS_PER_LOOK):
-            rows = self._run("fates", {"ids": list(ids[first : first + JOBS_PER_LOOK])})
-            found |= {fate.id: fate for fate in map(fate_from_row, rows)}
+    def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
+        found: dict[JobId, JobStateInfo] = {}
+        for first in range(0, len(ids), JOBS_PER_SCAN):
+            rows = self._run("fates", {"ids": list(ids[first : first + JOBS_PER_SCAN])})
+            found |= {fate.id: fate for fate in map(state_info_from_row, rows)}
         return [found.get(job_id) for job_id in ids]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
@@ -115,12 +115,12 @@ class RedisReader(
         below: int | None = None if after is None else page_end(after)
         found: list[Job] = []
         reached: int | None = None
-        ask = {"most": JOBS_PER_LOOK, "most_bytes": BYTES_PER_LOOK, **_conditions(query)}
-        for _ in range(0, JOBS_PER_PAGE, JOBS_PER_LOOK):
+        ask = {"most": JOBS_PER_SCAN, "most_bytes": BYTES_PER_SCAN, **_conditions(query)}
+        for _ in range(0, JOBS_PER_PAGE, JOBS_PER_SCAN):
             below, created_at, rows = self._run("search", {**ask, "below": below})
             jobs = [job_from_row(row) for row in rows]
             reached = created_at or reached
-            found += islice((job for job in jobs if fits(query, job)), limit + 1 - len(found))
+            found += islice((job for job in jobs if matches(query, job)), limit + 1 - len(found))
             # One more than asked for tells whether there is a next page.
             if below is None or len(found) > limit:
                 break
@@ -129,12 +129,12 @@ class RedisReader(
             return Page(jobs=page, after=str(found[limit - 1].seq))
         if below is None:
             return Page(jobs=page)
-        return Page(jobs=page, after=str(below), stopped_at=reached)
+        return Page(jobs=page, after=str(below), scanned_back_to=reached)
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
-        names = list(queues) or sorted(self._queues())
+        names = list(queues) or sorted(self._load_queues())
         counted: dict[QueueName, dict[str, int]] = {name: {} for name in names}
-        stored = self._connection.ask("HGETALL", self._key("counts"))
+        stored = self._connection.execute("HGETALL", self._key("counts"))
         for name, jobs in zip(stored[::2], stored[1::2], strict=True):
             queue, _, state = name.decode().rpartition(" ")
             if queue in counted:
@@ -146,54 +146,58 @@ class RedisReader(
         rows = self._run("peek", {"queue": queue, "limit": limit})
         return [summary_of(job_from_row(row)) for row in rows]
 
-    def held(self) -> list[HeldJobs]:
+    def lanes(self) -> list[LaneCount]:
         return [
-            HeldJobs(queue=QueueName(queue.decode()), gate=gate.decode(), jobs=jobs)
+            LaneCount(queue=QueueName(queue.decode()), lane=gate.decode(), jobs=jobs)
             for queue, gate, jobs in self._run("held", {})
         ]
 
     def position(self, job_id: JobId) -> Position | None:
-        found = self._run("position", {"id": job_id, "exact_up_to": EXACT_UP_TO, "pace_ms": PACE_MS})
+        found = self._run(
+            "position", {"id": job_id, "exact_up_to": EXACT_UP_TO, "pace_ms": THROUGHPUT_WINDOW_MS}
+        )
         if found is None:
             return None
         ahead, done = found
-        wait = Pace(done, PACE_MS).wait_ms(ahead)
+        wait = Throughput(done, THROUGHPUT_WINDOW_MS).wait_ms(ahead)
         return Position(ahead=ahead, is_exact=ahead <= EXACT_UP_TO, starts_in_ms=wait)
 
-    def paces(self, queues: Sequence[QueueName]) -> dict[QueueName, Pace]:
-        done = self._run("paces", {"queues": queues, "pace_ms": PACE_MS})
-        return {queue: Pace(jobs, PACE_MS) for queue, jobs in zip(queues, done, strict=True)}
+    def throughputs(self, queues: Sequence[QueueName]) -> dict[QueueName, Throughput]:
+        done = self._run("paces", {"queues": queues, "pace_ms": THROUGHPUT_WINDOW_MS})
+        return {
+            queue: Throughput(jobs, THROUGHPUT_WINDOW_MS) for queue, jobs in zip(queues, done, strict=True)
+        }
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
-        found = [queue for _, queue in sorted(self._queues().items())]
+        found = [queue for _, queue in sorted(self._load_queues().items())]
         if names:
             return [queue for queue in found if queue.name in names]
         return [queue for queue in found if queue.state is not QueueState.DROPPED]
 
-    def _queues(self) -> dict[QueueName, Queue]:
-        stored = self._connection.ask("HGETALL", self._key("queues"))
+    def _load_queues(self) -> dict[QueueName, Queue]:
+        stored = self._connection.execute("HGETALL", self._key("queues"))
         names = [QueueName(name.decode()) for name in stored[::2]]
         return {
             name: queue_from_packed(name, packed) for name, packed in zip(names, stored[1::2], strict=True)
         }
 
     def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
-        return workers_of(self._connection, ids)
+        return load_workers(self._connection, ids)
 
     def commands(self, ids: Sequence[str]) -> list[Command | None]:
         if not ids:
             return []
         return [
-            command_from_packed(one) for one in self._connection.ask("HMGET", self._key("commands"), *ids)
+            command_from_packed(one) for one in self._connection.execute("HMGET", self._key("commands"), *ids)
         ]
 
     def parents(self, ids: Sequence[JobId]) -> list[Edge]:
         order = {job_id: place for place, job_id in enumerate(ids)}
         edges = map(edge_from_stored, self._run("parents", {"ids": list(order)}))
-        return sorted(edges, key=lambda edge: (order[edge.child], edge.number))
+        return sorted(edges, key=lambda edge: (order[edge.child], edge.position))
 
     def first_in_sequence(self, name: str) -> JobId | None:
-        found = self._connection.ask("ZRANGE", self._key(f"sequence:{name}"), 0, 0)
+        found = self._connection.execute("ZRANGE", self._key(f"sequence:{name}"), 0, 0)
         return JobId(found[0].decode()) if found else None
 
     def dependants(
@@ -204,9 +208,9 @@ class RedisReader(
         rest = (edge for edge in edges if after is None or by_parent(edge) > by_parent(after))
         return nsmallest(limit, rest, key=by_parent)
 
-    def notes(self, job_id: JobId) -> Notes:
+    def progress(self, job_id: JobId) -> JobProgress:
         found = self._run("history", {"id": job_id})
-        return Notes() if found is None else notes_from_stored(*found[3:])
+        return JobProgress() if found is None else progress_from_stored(*found[3:])
 
     def history(self, job_id: JobId) -> Timeline | None:
         found = self._run("history", {"id": job_id})
@@ -217,17 +221,23 @@ class RedisReader(
             job=job_from_row(row),
             attempts=tuple(attempt_from_packed(job_id, packed) for packed in attempts),
             events=tuple(event_from_packed(packed) for packed in events if packed is not None),
-            notes=notes_from_stored(*notes),
+            progress=progress_from_stored(*notes),
         )
 
-    def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
+    def archive(
+        self, *, day: str | None = None, task: str | None = None, limit: int = 100
+    ) -> list[ArchiveEntry]:
         check_limit(limit)
-        span = _day(day)
-        lines = merge(*(self._archived(queue, span) for queue in self._queues()), key=_last, reverse=True)
+        span = _day_span(day)
+        lines = merge(
+            *(self._archive_entries(queue, span) for queue in self._load_queues()), key=_end_key, reverse=True
+        )
         fitting = (line for _, _, line in lines if task is None or line.task == task)
         return list(islice(fitting, limit))
 
-    def _archived(self, queue: QueueName, span: dict[str, Any]) -> Iterator[tuple[int, int, Archived]]:
+    def _archive_entries(
+        self, queue: QueueName, span: dict[str, Any]
+    ) -> Iterator[tuple[int, int, ArchiveEntry]]:
         """The lines of one queue, last ended first, read as somebody asks for them."""
         skip = 0
         while True:
@@ -235,7 +245,7 @@ class RedisReader(
             numbers, times, lines = self._run("archive", ask)
             for number, ended_at, line in zip(numbers, times, lines, strict=True):
                 if line is not None:
-                    yield ended_at, int(number), archived_from_stored(line)
+                    yield ended_at, int(number), archive_entry_from_stored(line)
             if len(numbers) < _ARCHIVE_PAGE:
                 return
             skip += _ARCHIVE_PAGE
@@ -243,21 +253,21 @@ class RedisReader(
     def now(self) -> int:
         return int(self._run("now", {}))
 
-    def vitals(self) -> Vitals:
-        return vitals(self._connection)
+    def server_usage(self) -> ServerUsage:
+        return load_server_usage(self._connection)
 
-    def health(self) -> Health:
-        problems = worries(self._connection)
+    def health(self) -> StoreHealth:
+        problems = memory_warnings(self._connection)
         problems += [line.decode() for line in self._run("check_totals", {"late_ms": LATE_MS})]
-        problems += self._scanned("check_jobs", {})
-        for queue in self._queues():
-            problems += self._scanned("check_keys", {"queue": queue})
-        return Health(engine="redis", schema=SCHEMA, problems=tuple(problems))
+        problems += self._scan("check_jobs", {})
+        for queue in self._load_queues():
+            problems += self._scan("check_keys", {"queue": queue})
+        return StoreHealth(engine="redis", schema=SCHEMA, problems=tuple(problems))
 
-    def _scanned(self, script: str, ask: dict[str, Any]) -> Iterator[str]:
+    def _scan(self, script: str, params: dict[str, Any]) -> Iterator[str]:
         cursor = b"0"
         while True:
-            cursor, found = self._run(script, {**ask, "cursor": cursor.decode(), "most": JOBS_PER_LOOK})
+            cursor, found = self._run(script, {**params, "cursor": cursor.decode(), "most": JOBS_PER_SCAN})
             yield from (line.decode() for line in found)
             if cursor == b"0":
                 return
@@ -266,11 +276,11 @@ class RedisReader(
         self._connection.close()
 
 
-def _last(line: tuple[int, int, Archived]) -> tuple[int, int]:
-    return line[:2]
+def _end_key(entry: tuple[int, int, ArchiveEntry]) -> tuple[int, int]:
+    return entry[:2]
 
 
-def _day(day: str | None) -> dict[str, Any]:
+def _day_span(day: str | None) -> dict[str, Any]:
     """The times between which jobs ended on this day; of no time at all if it is none."""
     if day is None:
         return {"from": None, "below": None}

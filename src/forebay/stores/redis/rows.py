@@ -15,40 +15,40 @@ import msgspec
 
 from forebay.domain.history import Attempt, Event
 from forebay.domain.job import Job, JobId, NewJob, OnFailure, PastError, QueueName
-from forebay.domain.note import LogLine, Notes, Step
-from forebay.domain.query import Archived, Fate
+from forebay.domain.note import JobProgress, LogLine, StepResult
+from forebay.domain.query import ArchiveEntry, JobStateInfo
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge, EdgeState
 from forebay.stores.rows import (
-    PLAIN,
+    DEFAULT_OPTIONS,
     STATES,
     attempt_from_row,
     changes_text,
     command_from_row,
     event_from_row,
-    is_strange,
+    is_unknown_command,
     json_text,
     new_options_text,
-    notes_from_rows,
     options_from_text,
     options_of,
     options_text,
-    said_text,
+    progress_from_rows,
     settings_from_text,
+    worker_details_json,
     worker_from_row,
 )
 
 _LENGTH: Final = struct.Struct(">H")
 _EXCERPT: Final = 200
 _EVENT_FIELDS: Final = 7  # an event that has changed nothing has no more
-_PLAIN_SETTINGS: Final = "{}"
+_DEFAULT_SETTINGS: Final = "{}"
 
 Text = str | bool  # False for nothing
 Number = int | bool
 
 
-class Head(msgspec.Struct, array_like=True, gc=False):
+class JobHeader(msgspec.Struct, array_like=True, gc=False):
     """What changes about a job; the fields of `shared/2_base.lua`, in their order. False for a time that is
     that of the creation."""
 
@@ -69,8 +69,8 @@ class Head(msgspec.Struct, array_like=True, gc=False):
     started_at: Number
     updated_at: Number
     finished_at: Number
-    gate: Text
-    capped: bool
+    lane: Text
+    age_capped: bool
     rescore_at: Number
     deadline_at: Number
     expires_at: Number
@@ -84,24 +84,24 @@ class Head(msgspec.Struct, array_like=True, gc=False):
     result: msgspec.Raw
 
 
-class Body(msgspec.Struct, array_like=True, gc=False):
+class JobBody(msgspec.Struct, array_like=True, gc=False):
     """What is written once: the options as JSON, None for the usual ones, and the payload."""
 
     options: str | None
     payload: bytes
 
 
-_head: Final = msgspec.msgpack.Decoder(Head)
-_VALUES: Final = bytes((0xDC, 0, len(Head.__struct_fields__)))  # so many values follow: a list
+_header_decoder: Final = msgspec.msgpack.Decoder(JobHeader)
+_VALUES: Final = bytes((0xDC, 0, len(JobHeader.__struct_fields__)))  # so many values follow: a list
 _LENGTHS: Final = 3  # bytes before the values of a head
-_decode_body: Final = msgspec.msgpack.Decoder(Body).decode
+_decode_body: Final = msgspec.msgpack.Decoder(JobBody).decode
 _decode_list: Final = msgspec.msgpack.Decoder(list[Any]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 _error: Final = msgspec.json.Decoder(dict[str, str])
-_NO_BODY: Final = Body(None, b"")
+_NO_BODY: Final = JobBody(None, b"")
 
 
-def head_start(
+def header_prefix(
     queue: str, task: str, lease_ms: int | None, extension_ms: int, until_started: bool
 ) -> tuple[bytes, bytes]:
     """The first part of a head as scripts store it: what stands before the priority, and after it."""
@@ -110,26 +110,26 @@ def head_start(
 
 
 def body_of(job_id: JobId, job: NewJob) -> bytes:
-    return _body(job_id, Body(new_options_text(job), job.payload))
+    return _encode_body(job_id, JobBody(new_options_text(job), job.payload))
 
 
-def adopted_body(job: Job) -> bytes:
-    return _body(job.id, Body(options_text(options_of(job)), job.payload))
+def imported_body(job: Job) -> bytes:
+    return _encode_body(job.id, JobBody(options_text(options_of(job)), job.payload))
 
 
 def body_with(job_id: JobId, body: bytes, metadata: dict[str, Any]) -> bytes:
     """A body with other metadata."""
-    old = _body_in(body)
+    old = _parse_body(body)
     options = msgspec.structs.replace(options_from_text(old.options), metadata=metadata)
-    return _body(job_id, Body(options_text(options), old.payload))
+    return _encode_body(job_id, JobBody(options_text(options), old.payload))
 
 
-def _body(job_id: JobId, body: Body) -> bytes:
+def _encode_body(job_id: JobId, body: JobBody) -> bytes:
     name = job_id.encode()
     return _LENGTH.pack(len(name)) + name + _encode(body)
 
 
-def _body_in(body: bytes | None) -> Body:
+def _parse_body(body: bytes | None) -> JobBody:
     """A body that is gone or damaged has no payload: no handler will see it."""
     if body is None:
         return _NO_BODY
@@ -139,11 +139,11 @@ def _body_in(body: bytes | None) -> Body:
         return _NO_BODY
 
 
-def _decode_head(packed: bytes) -> Head:
-    return _head.decode(_VALUES + packed[_LENGTHS:])
+def _decode_header(packed: bytes) -> JobHeader:
+    return _header_decoder.decode(_VALUES + packed[_LENGTHS:])
 
 
-def packed_result(result: bytes | None) -> bytes:
+def pack_result(result: bytes | None) -> bytes:
     """A result as a MessagePack string, though it is no text; False for None."""
     if result is None:
         return b"\xc2"
@@ -156,8 +156,8 @@ def packed_result(result: bytes | None) -> bytes:
     return struct.pack(width, 0xDA if length < 1 << 16 else 0xDB, length) + result
 
 
-def _bytes(raw: msgspec.Raw) -> bytes | None:
-    """What `packed_result` has packed."""
+def _unpack_result(raw: msgspec.Raw) -> bytes | None:
+    """What `pack_result` has packed."""
     stored = bytes(raw)
     kind = stored[0]
     if kind == 0xC2:  # noqa: PLR2004 - the numbers of MessagePack: false, and strings by the width of their length
@@ -165,16 +165,16 @@ def _bytes(raw: msgspec.Raw) -> bytes | None:
     return stored[{0xD9: 2, 0xDA: 3, 0xDB: 5}.get(kind, 1) :]
 
 
-def _some(value: Any) -> Any:
+def _false_to_none(value: Any) -> Any:
     return None if value is False else value
 
 
 def job_from_row(row: Sequence[Any]) -> Job:
     """A job from id, head, body, end of lease, bad attempts and how many attempts never began."""
     job_id, packed, stored, lease_expires_at, errors, unstarted = row
-    head = _decode_head(packed)
-    body = _body_in(stored)
-    has = PLAIN if body.options is None else options_from_text(body.options)
+    head = _decode_header(packed)
+    body = _parse_body(stored)
+    has = DEFAULT_OPTIONS if body.options is None else options_from_text(body.options)
     created_at = head.created_at
     return Job(
         JobId(job_id.decode()),
@@ -193,29 +193,29 @@ def job_from_row(row: Sequence[Any]) -> Job:
         head.ready_at or created_at,
         head.run_at or created_at,
         head.rank,
-        head.capped,
-        _some(head.gate),
-        _some(head.worker),
-        _some(head.started_at),
+        head.age_capped,
+        _false_to_none(head.lane),
+        _false_to_none(head.worker),
+        _false_to_none(head.started_at),
         lease_expires_at,
         has.lease_ms,
         has.extension_ms,
         has.timeout_ms,
-        _some(head.deadline_at),
-        _some(head.expires_at),
-        _some(head.unique_key),
+        _false_to_none(head.deadline_at),
+        _false_to_none(head.expires_at),
+        _false_to_none(head.unique_key),
         has.unique_until,
-        has.once_key,
+        has.idempotency_key,
         # Its receiver may change it, so the defaults are not handed out.
         has.metadata or {},
         has.tags,
         has.correlation_id,
         has.parent_id,
-        _some(head.cancel_reason),
+        _false_to_none(head.cancel_reason),
         tuple(map(_past_error, errors)) if errors else (),
-        _some(head.finished_at),
-        _some(head.reason),
-        _bytes(head.result),
+        _false_to_none(head.finished_at),
+        _false_to_none(head.reason),
+        _unpack_result(head.result),
         has.limit_keys or {},
         has.sequence,
         has.cost,
@@ -223,25 +223,25 @@ def job_from_row(row: Sequence[Any]) -> Job:
     )
 
 
-def fate_from_row(row: Sequence[Any]) -> Fate:
+def state_info_from_row(row: Sequence[Any]) -> JobStateInfo:
     """What has become of a job, from id, head and the last bad attempt."""
     job_id, packed, error = row
-    head = _decode_head(packed)
-    return Fate(
+    head = _decode_header(packed)
+    return JobStateInfo(
         id=JobId(job_id.decode()),
         seq=int(head.seq),
         queue=QueueName(head.queue),
         task=head.task,
         state=STATES[head.state],
-        finished_at=_some(head.finished_at),
-        reason=_some(head.reason),
+        finished_at=_false_to_none(head.finished_at),
+        reason=_false_to_none(head.reason),
         error=_past_error(error) if error else None,
     )
 
 
 def jobs_from_lists(
     ids: Sequence[bytes],
-    heads: Sequence[bytes],
+    headers: Sequence[bytes],
     bodies: Sequence[bytes | None],
     ends: Sequence[int],
     errors: Sequence[tuple[int, Sequence[bytes]]],
@@ -254,7 +254,7 @@ def jobs_from_lists(
     counts = [0] * len(ids)
     for number, count in unstarted:
         counts[number - 1] = count
-    return [job_from_row(row) for row in zip(ids, heads, bodies, ends, bad, counts, strict=True)]
+    return [job_from_row(row) for row in zip(ids, headers, bodies, ends, bad, counts, strict=True)]
 
 
 def _past_error(packed: bytes) -> PastError:
@@ -264,18 +264,18 @@ def _past_error(packed: bytes) -> PastError:
 
 def attempt_from_packed(job_id: JobId, packed: bytes) -> Attempt:
     attempt, ending, worker, started_at, ended_at, text, _ = _decode_list(packed)
-    return attempt_from_row(job_id, (attempt, ending, worker, _some(started_at), ended_at, text))
+    return attempt_from_row(job_id, (attempt, ending, worker, _false_to_none(started_at), ended_at, text))
 
 
 def event_from_packed(packed: bytes) -> Event:
-    row = tuple(map(_some, _decode_list(packed)))
+    row = tuple(map(_false_to_none, _decode_list(packed)))
     return event_from_row(row if len(row) > _EVENT_FIELDS else (*row, None))
 
 
 def event_row(event: Event) -> list[Any]:
     return [
         event.kind.value,
-        event.at,
+        event.occurred_at,
         event.job_id or False,
         event.queue or False,
         False if event.attempt is None else event.attempt,
@@ -285,14 +285,16 @@ def event_row(event: Event) -> list[Any]:
     ]
 
 
-def notes_from_stored(progress: bytes | None, lines: Sequence[bytes], steps: Sequence[bytes]) -> Notes:
+def progress_from_stored(
+    progress: bytes | None, log_lines: Sequence[bytes], steps: Sequence[bytes]
+) -> JobProgress:
     """A job's notes: `progress` and steps have the store's time in front, lines their place."""
     rows: list[tuple[Any, ...]] = []
     if progress is not None:
         at, _, text = progress.partition(b" ")
         attempt, _, body = text.partition(b" ")
         rows.append(("progress", 0, None, int(attempt), int(at), body))
-    for line in lines:
+    for line in log_lines:
         place, said_at, attempt, body = line.split(b" ", 3)
         rows.append(("line", int(place or 0), None, int(attempt), int(said_at), body))
     for order, name, value in sorted(
@@ -300,27 +302,27 @@ def notes_from_stored(progress: bytes | None, lines: Sequence[bytes], steps: Seq
     ):
         at, attempt, result = value.split(b" ", 2)
         rows.append(("step", int(order), name.decode(), int(attempt), int(at), result))
-    return notes_from_rows(rows)
+    return progress_from_rows(rows)
 
 
-def line_stored(line: LogLine, text: str) -> str:
+def format_log_line(line: LogLine, text: str) -> str:
     return f"{line.at} {line.attempt} {text}"
 
 
-def step_stored(step: Step) -> bytes:
+def format_step(step: StepResult) -> bytes:
     return b"%d " % step.attempt + step.result
 
 
 # Queues
 
 
-def queue_row(queue: Queue, reordered_to: int | None) -> list[Any]:
+def queue_row(queue: Queue, rescored_to_seq: int | None) -> list[Any]:
     settings, scoring = queue.settings, queue.settings.scoring
     return [
         queue.state.value,
-        _PLAIN_SETTINGS if settings == QueueSettings() else json_text(settings),
-        queue.rank_version,
-        False if reordered_to is None else reordered_to,
+        _DEFAULT_SETTINGS if settings == QueueSettings() else json_text(settings),
+        queue.scoring_version,
+        False if rescored_to_seq is None else rescored_to_seq,
         queue.created_at,
         queue.updated_at,
         settings.lease_ms,
@@ -341,7 +343,7 @@ def queue_row(queue: Queue, reordered_to: int | None) -> list[Any]:
         settings.enqueue_burst or False,
         settings.client_rate or False,
         settings.client_burst or False,
-        settings.share_weights or False,
+        settings.fairness_weights or False,
         *(settings.stagger or (False, False)),
     ]
 
@@ -355,15 +357,15 @@ def queue_from_packed(name: QueueName, packed: bytes) -> Queue:
         name=name,
         state=QueueState(state),
         settings=settings_from_text(settings),
-        rank_version=version,
-        reordering=reordered_to is not False,
+        scoring_version=version,
+        is_rescoring=reordered_to is not False,
         created_at=created_at,
         updated_at=updated_at,
     )
 
 
-def reordered_to(packed: bytes) -> int | None:
-    number: int | None = _some(_decode_list(packed)[3])
+def rescored_to_seq_in(packed: bytes) -> int | None:
+    number: int | None = _false_to_none(_decode_list(packed)[3])
     return number
 
 
@@ -378,8 +380,8 @@ def worker_row(worker: WorkerInfo) -> list[Any]:
         json_text(worker.queues),
         worker.state.value,
         worker.started_at,
-        worker.beat_at,
-        said_text(worker),
+        worker.heartbeat_at,
+        worker_details_json(worker),
     ]
 
 
@@ -394,19 +396,19 @@ def command_row(command: Command, expires_ms: int) -> list[Any]:
 
 
 def command_from_packed(packed: bytes | None) -> Command | None:
-    row = None if packed is None else tuple(map(_some, _decode_list(packed)))
-    return None if row is None or is_strange(row) else command_from_row(row)
+    row = None if packed is None else tuple(map(_false_to_none, _decode_list(packed)))
+    return None if row is None or is_unknown_command(row) else command_from_row(row)
 
 
 # The archive
 
 
-def archived_from_stored(line: bytes) -> Archived:
-    length = _LENGTH.unpack_from(line)[0]
-    head = _decode_head(line[2 + length :])
+def archive_entry_from_stored(stored: bytes) -> ArchiveEntry:
+    length = _LENGTH.unpack_from(stored)[0]
+    head = _decode_header(stored[2 + length :])
     ended_at = int(head.finished_at)
-    return Archived(
-        id=JobId(line[2 : 2 + length].decode()),
+    return ArchiveEntry(
+        id=JobId(stored[2 : 2 + length].decode()),
         queue=QueueName(head.queue),
         task=head.task,
         state=STATES[head.state],
@@ -416,8 +418,8 @@ def archived_from_stored(line: bytes) -> Archived:
         duration_ms=None if head.started_at is False else ended_at - head.started_at,
         attempt=head.attempt,
         failures=head.failures,
-        excerpt=(_bytes(head.result) or b"").decode(errors="replace")[:_EXCERPT],
-        reason=_some(head.reason),
+        excerpt=(_unpack_result(head.result) or b"").decode(errors="replace")[:_EXCERPT],
+        reason=_false_to_none(head.reason),
     )
 
 
@@ -428,7 +430,7 @@ def edge_from_stored(row: Sequence[Any]) -> Edge:
     child, number, parent, on_failure, state = row
     return Edge(
         child=JobId(child.decode()),
-        number=number,
+        position=number,
         parent=JobId(parent.decode()),
         on_failure=OnFailure(on_failure.decode()),
         state=_EDGE_STATES[state],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from forebay.errors import SchemaNewer, StoreUnusable
-from forebay.stores.migrations import unreleased
+from forebay.stores.migrations import unreleased_error
 from forebay.stores.redis.connection import Connection
 
 SCHEMA: Final = 1
@@ -24,43 +24,45 @@ logger: logging.Logger = logging.getLogger(__name__)
 def prepare(connection: Connection) -> None:
     """Write our layout into a namespace that is new, and refuse one that this program cannot work with."""
     *found, is_new = connection.run("prepare", _LAYOUT)
-    _check(connection.address.place, found)
+    _check(connection.address.location, found)
     if is_new:
-        logger.info("created a new, empty store at %s", connection.address.place)
+        logger.info("created a new, empty store at %s", connection.address.location)
 
 
-def look_or_prepare(connection: Connection) -> None:
+def check_or_prepare(connection: Connection) -> None:
     """The same for one who only looks, and may do so on a replica."""
-    found = _stored(connection)
+    found = _load_layout(connection)
     if found[0] is None:
         prepare(connection)
     else:
-        _check(connection.address.place, found)
+        _check(connection.address.location, found)
 
 
 def check_schema(connection: Connection) -> None:
     """Raise unless there is a namespace of ours that this program can work with; nothing is written."""
-    found = _stored(connection)
+    found = _load_layout(connection)
     if found[0] is None:
-        raise StoreUnusable(f"{connection.address.place} has nothing of Forebay yet: run `forebay migrate`")
-    _check(connection.address.place, found)
+        raise StoreUnusable(
+            f"{connection.address.location} has nothing of Forebay yet: run `forebay migrate`"
+        )
+    _check(connection.address.location, found)
 
 
 def refuse_newer(connection: Connection) -> None:
     """Raise if the namespace has outgrown this program. One without a number was emptied: it is not newer."""
-    found = _stored(connection)
+    found = _load_layout(connection)
     if found[0] is not None:
-        _check(connection.address.place, found)
+        _check(connection.address.location, found)
 
 
-def _stored(connection: Connection) -> list[Any]:
-    found: list[Any] = connection.ask("HMGET", f"{connection.address.tag}:schema", *_FIELDS)
+def _load_layout(connection: Connection) -> list[Any]:
+    found: list[Any] = connection.execute("HMGET", f"{connection.address.tag}:schema", *_FIELDS)
     return found
 
 
-def _check(place: str, found: Sequence[Any]) -> None:
+def _check(location: str, found: Sequence[Any]) -> None:
     _, readable_from, name = found
     if name != BASELINE.encode():
-        raise unreleased(place)
+        raise unreleased_error(location)
     if int(readable_from) > SCHEMA:
-        raise SchemaNewer(f"{place} is of a newer Forebay: upgrade this program")
+        raise SchemaNewer(f"{location} is of a newer Forebay: upgrade this program")

@@ -22,7 +22,7 @@ from forebay.stores.statements import load_statements
 PACKAGE: Final = "forebay.stores.redis"
 _CLOCK: Final = "1_clock"
 
-_PIECE: Final = re.compile(r"^(?=local |function )", re.MULTILINE)
+_FRAGMENT: Final = re.compile(r"^(?=local |function )", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^\s*--.*\n|\s+--.*$", re.MULTILINE)
 _STRING: Final = re.compile(r"('[^'\n]*')")
 _DEFINED: Final = re.compile(r"(?:local )?function (\w+)|local (\w+(?:, \w+)*)( =)?")
@@ -37,7 +37,7 @@ class Script(NamedTuple):
     digest: str
 
 
-class _Piece(NamedTuple):
+class _Fragment(NamedTuple):
     """A function or some variables that scripts share."""
 
     text: str
@@ -53,42 +53,42 @@ def load_scripts(clock: str | None = None) -> dict[str, Script]:
         files[_CLOCK] = clock
     text = _COMMENT.sub("", "\n".join(files[name] for name in sorted(files)))
     numbers = _numbers_in(text)
-    pieces = [_piece(piece) for piece in _PIECE.split(_NUMBERS.sub("", text)) if piece.strip()]
+    pieces = [_parse_fragment(piece) for piece in _FRAGMENT.split(_NUMBERS.sub("", text)) if piece.strip()]
     scripts = load_statements(PACKAGE, "lua", ".lua")
     return {name: _script(text, pieces, numbers) for name, text in sorted(scripts.items())}
 
 
-def _script(text: str, pieces: list[_Piece], numbers: dict[str, str]) -> Script:
+def _script(text: str, fragments: list[_Fragment], numbers: dict[str, str]) -> Script:
     # The first line tells the server what the script may do, and has to stay the first.
     flags, _, rest = text.partition("\n")
     rest = _COMMENT.sub("", rest)
     numbers = {**numbers, **_numbers_in(rest)}
     rest = _NUMBERS.sub("", rest)
-    fields = {name for piece in pieces for name in piece.names} | set(_FUNCTION.findall(rest))
+    fields = {name for piece in fragments for name in piece.names} | set(_FUNCTION.findall(rest))
     words = {**numbers, **{name: f"shared.{name}" for name in fields}}
-    parts = [piece.text for piece in _needed(_words(rest), pieces)]
+    parts = [piece.text for piece in _select_fragments(_words(rest), fragments)]
     text = "".join([*parts, _FUNCTION.sub(r"function \1", rest)])
-    whole = "\n".join((flags, _TABLE, _replaced(text, words)))
+    whole = "\n".join((flags, _TABLE, _replace_words(text, words)))
     return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
 
 
-def _needed(words: frozenset[str], pieces: list[_Piece]) -> list[_Piece]:
+def _select_fragments(identifiers: frozenset[str], fragments: list[_Fragment]) -> list[_Fragment]:
     """The pieces that are named by these words, and by each other, in their order."""
-    taken: set[_Piece] = set()
-    while more := {piece for piece in pieces if piece not in taken and piece.names & words}:
+    taken: set[_Fragment] = set()
+    while more := {piece for piece in fragments if piece not in taken and piece.names & identifiers}:
         taken |= more
-        words = words.union(*(piece.uses for piece in more))
-    return [piece for piece in pieces if piece in taken]
+        identifiers = identifiers.union(*(piece.uses for piece in more))
+    return [piece for piece in fragments if piece in taken]
 
 
-def _piece(text: str) -> _Piece:
+def _parse_fragment(text: str) -> _Fragment:
     """A piece without its `local`; a name that has no value yet needs no field."""
     found = _DEFINED.match(text)
     if found is None:
         raise ValueError(f"this is no function and no variable: {text[:60]!r}")
     names = frozenset((found[1] or found[2]).split(", "))
     has_value = found[1] is not None or found[3] is not None
-    return _Piece(text.removeprefix("local ") if has_value else "", names, _words(text))
+    return _Fragment(text.removeprefix("local ") if has_value else "", names, _words(text))
 
 
 def _numbers_in(text: str) -> dict[str, str]:
@@ -99,10 +99,10 @@ def _numbers_in(text: str) -> dict[str, str]:
     }
 
 
-def _replaced(text: str, words: dict[str, str]) -> str:
+def _replace_words(text: str, replacements: dict[str, str]) -> str:
     parts = _STRING.split(text)
     for place in range(0, len(parts), 2):
-        parts[place] = _WORD.sub(lambda word: words.get(word[0], word[0]), parts[place])
+        parts[place] = _WORD.sub(lambda word: replacements.get(word[0], word[0]), parts[place])
     return "".join(parts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from forebay.domain.query import Vitals
+from forebay.domain.query import ServerUsage
 from forebay.errors import StoreUnusable
 from forebay.stores.redis.connection import Connection
 
@@ -18,8 +18,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 def check_server(connection: Connection) -> None:
     """Refuse a server that is too old or that throws jobs away; warn of one that forgets them at its end."""
-    place = connection.address.place
-    info = _asked(connection, "server", "memory", "persistence")
+    place = connection.address.location
+    info = _load_info(connection, "server", "memory", "persistence")
     version = info.get("redis_version", "0")
     if int(version.partition(".")[0] or 0) < OLDEST_SERVER:
         raise StoreUnusable(f"{place} is Redis {version}; Forebay needs Redis 7 or Valkey")
@@ -36,9 +36,9 @@ def check_server(connection: Connection) -> None:
         )
 
 
-def worries(connection: Connection) -> list[str]:
+def memory_warnings(connection: Connection) -> list[str]:
     """A sentence for each thing about the server's memory that will cost jobs if nobody acts."""
-    info = _asked(connection, "memory", "stats")
+    info = _load_info(connection, "memory", "stats")
     found = []
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     # Without a limit of its own it has the machine's, and ends with all that was not written down.
@@ -57,11 +57,11 @@ def worries(connection: Connection) -> list[str]:
     return found
 
 
-def vitals(connection: Connection) -> Vitals:
+def load_server_usage(connection: Connection) -> ServerUsage:
     """How much the server uses of what it has. Of a cluster, the one that has the jobs."""
-    info = _asked(connection, "memory", "stats", "clients")
+    info = _load_info(connection, "memory", "stats", "clients")
     numbers = {name: int(value) for name, value in info.items() if value.isdecimal()}
-    return Vitals(
+    return ServerUsage(
         memory=numbers.get("used_memory"),
         memory_limit=numbers.get("maxmemory") or numbers.get("total_system_memory"),
         evicted=numbers.get("evicted_keys"),
@@ -70,19 +70,19 @@ def vitals(connection: Connection) -> Vitals:
     )
 
 
-class Watch:
+class ServerWatch:
     """Says in the log what there is to worry about, once until it is over."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._is_worried = False
+        self._has_warned = False
 
-    def look(self) -> None:
-        found = worries(self._connection)
-        if found and not self._is_worried:
+    def check(self) -> None:
+        found = memory_warnings(self._connection)
+        if found and not self._has_warned:
             for words in found:
-                logger.error("%s: %s", self._connection.address.place, words)
-        self._is_worried = bool(found)
+                logger.error("%s: %s", self._connection.address.location, words)
+        self._has_warned = bool(found)
 
 
 def _is_evicting(info: dict[str, str]) -> bool:
@@ -90,8 +90,8 @@ def _is_evicting(info: dict[str, str]) -> bool:
     return info.get("maxmemory_policy", "noeviction").startswith("allkeys")
 
 
-def _asked(connection: Connection, *sections: str) -> dict[str, str]:
-    return {name: value for one in sections for name, value in _fields(connection.ask("INFO", one))}
+def _load_info(connection: Connection, *sections: str) -> dict[str, str]:
+    return {name: value for one in sections for name, value in _fields(connection.execute("INFO", one))}
 
 
 def _fields(info: bytes) -> list[tuple[str, str]]:

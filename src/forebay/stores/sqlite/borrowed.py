@@ -9,17 +9,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from forebay.errors import ConfigError, StoreError
-from forebay.stores.callers import BEGIN_FIRST, driver_connection, named
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, translated
+from forebay.stores.callers import BEGIN_FIRST, driver_connection, qualified_name
+from forebay.stores.sqlite.connection import DRIVER_ERRORS, translate_error
 
 
-class Borrowed:
+class CallerConnection:
     """Statements of ours on a connection that is not ours; its settings and its transaction stay its own."""
 
     def __init__(self, connection: object, database: Path) -> None:
         raw = driver_connection(connection)
         if not isinstance(raw, sqlite3.Connection):
-            seen = named(connection) if raw is connection else f"{named(connection)} on {named(raw)}"
+            seen = (
+                qualified_name(connection)
+                if raw is connection
+                else f"{qualified_name(connection)} on {qualified_name(raw)}"
+            )
             raise ConfigError(
                 f"the store in {database} joins the transactions of a sqlite3.Connection, of SQLAlchemy's "
                 f"Session and Connection on it, and of Django's connection on it, not of {seen}"
@@ -35,7 +39,7 @@ class Borrowed:
         return cursor.execute(statement, values)
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
+    def run_atomically(self) -> Iterator[None]:
         """All of what is done inside, or nothing of it; the rest of the caller's transaction is untouched."""
         texts, self._raw.text_factory = self._raw.text_factory, str
         try:
@@ -51,12 +55,12 @@ class Borrowed:
                 raise
             self.execute("release forebay")
         except DRIVER_ERRORS as exc:
-            raise self._translated(exc) from exc
+            raise self._translate_error(exc) from exc
         finally:
             self._raw.text_factory = texts
 
-    def _translated(self, exc: Exception) -> StoreError:
-        error = translated(str(self._database), exc)
+    def _translate_error(self, exc: Exception) -> StoreError:
+        error = translate_error(str(self._database), exc)
         if self._raw.in_transaction:
             return error
         return type(error)(f"{error}; your transaction was rolled back")

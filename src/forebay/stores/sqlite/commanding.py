@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from forebay.domain.job import QueueName, WorkerId
-from forebay.domain.worker import Command, CommandKind, answer_as_kept
-from forebay.stores.commanding import commands_to, sent
+from forebay.domain.worker import Command, CommandKind, truncate_answer
+from forebay.stores.commanding import build_commands, command_event
 from forebay.stores.rows import command_from_row, json_text, row_from_command
 from forebay.stores.sqlite.transaction import Transaction
 
 _KINDS: Final = json_text(list(CommandKind))
 
 
-def send(
+def send_command(
     tx: Transaction,
     kind: CommandKind,
     workers: Sequence[WorkerId] | None,
@@ -23,19 +23,19 @@ def send(
     actor: str,
 ) -> list[Command]:
     listed = [WorkerId(row[0]) for row in tx.all("workers", {})]
-    commands = commands_to(workers, listed, kind, queue, actor, tx.now, expires_ms)
+    commands = build_commands(workers, listed, kind, queue, actor, tx.now, expires_ms)
     for command in commands:
         tx.run("command_add", row_from_command(command))
-        tx.record(sent(command))
-        tx.has_news = True
+        tx.record(command_event(command))
+        tx.needs_wakeup = True
     return commands
 
 
-def take(tx: Transaction, workers: Sequence[WorkerId]) -> list[Command]:
+def take_commands(tx: Transaction, workers: Sequence[WorkerId]) -> list[Command]:
     """What is there for these workers, oldest first; nobody else will get it."""
     rows = tx.all("commands_take", {"workers": json_text(workers), "kinds": _KINDS, "now": tx.now})
     return [command_from_row(row) for row in sorted(rows, key=lambda row: row[-1])]
 
 
-def answer(tx: Transaction, command_id: str, text: str) -> None:
-    tx.run("command_answer", {"id": command_id, "answer": answer_as_kept(text)})
+def answer_command(tx: Transaction, command_id: str, text: str) -> None:
+    tx.run("command_answer", {"id": command_id, "answer": truncate_answer(text)})

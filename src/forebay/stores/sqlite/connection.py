@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeVar
 from weakref import WeakSet
 
 from forebay.errors import ConfigError, StoreError, StoreLocked, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.stores.sqlite.places import Places
+from forebay.stores.sqlite.places import DatabasePaths
 
 Durability = Literal["default", "relaxed", "full"]
 T = TypeVar("T")
@@ -21,11 +21,11 @@ T = TypeVar("T")
 OLDEST_SQLITE: Final = (3, 37, 0)  # STRICT tables
 OPENING_WAIT_MS: Final = 5_000
 CACHE_KIB: Final = -65_536  # 64 MiB; negative means kibibytes and not pages
-PATIENCE_SECONDS: Final = 0.1
+ANNOUNCE_AFTER_SECONDS: Final = 0.1
 PAUSE_SECONDS: Final = 0.002
 
 # What the first part of an error's name means to the caller.
-_MEANING: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
+_ERROR_MEANINGS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("SQLITE_BUSY", StoreLocked, "is locked by another program"),
     ("SQLITE_PROTOCOL", StoreUnavailable, "is locked by another program"),
     ("SQLITE_LOCKED", StoreLocked, "is locked by another program"),
@@ -47,11 +47,11 @@ _MEANING: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
 )
 
 
-def translated(path: str, exc: Exception) -> StoreError:
+def translate_error(path: str, exc: Exception) -> StoreError:
     """The error of ours that says what a driver's error means to the caller."""
     if isinstance(exc, sqlite3.Error):
         name = getattr(exc, "sqlite_errorname", None) or ""
-        for start, kind, meaning in _MEANING:
+        for start, kind, meaning in _ERROR_MEANINGS:
             if name.startswith(start):
                 return kind(f"{path} {meaning} ({exc})")
         # Without an error code it is the module's own complaint about a value it cannot bind.
@@ -71,22 +71,22 @@ DRIVER_ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 # SQLite remembers its locks in the process, and a fork copies that memory but not the locks. Whatever the
 # child then does with the file, with an old connection or a new one, can destroy what others have written:
 # so it is refused, for every file that was open at the moment of a fork.
-_open: Final[WeakSet[Connection]] = WeakSet()
-_forked: Final[set[str]] = set()
+_open_connections: Final[WeakSet[Connection]] = WeakSet()
+_forked_paths: Final[set[str]] = set()
 
 
-def _note_fork() -> None:
-    _forked.update(connection.path for connection in _open)
-    _open.clear()
+def _record_fork() -> None:
+    _forked_paths.update(connection.path for connection in _open_connections)
+    _open_connections.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+    os.register_at_fork(after_in_child=_record_fork)
 
 
 def check_fork(path: str) -> None:
     """Raise StoreUnusable in a process that was forked while this file was open."""
-    if path in _forked:
+    if path in _forked_paths:
         raise StoreUnusable(
             f"{path} was open when this process was forked, and SQLite cannot be used after that: "
             "start processes by spawn, or fork before the file is opened"
@@ -97,19 +97,19 @@ class Connection:
     """A connection of our own to one database file."""
 
     def __init__(
-        self, places: Places, *, durability: Durability = "default", lock_wait_ms: int = 30_000
+        self, paths: DatabasePaths, *, durability: Durability = "default", lock_timeout_ms: int = 30_000
     ) -> None:
         check_version()
-        self._places = places
-        self._path = str(places.database)
+        self._paths = paths
+        self._path = str(paths.database)
         self._durability = durability
-        self._lock_wait = lock_wait_ms / 1_000
+        self._lock_timeout = lock_timeout_ms / 1_000
         self._is_full: bool | None = None
         check_fork(self._path)
-        self._raw = self._opened()
-        _open.add(self)
+        self._raw = self._connect()
+        _open_connections.add(self)
 
-    def _opened(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         folder = Path(self._path).resolve().parent
         if not folder.is_dir():
             raise StoreUnusable(
@@ -117,13 +117,13 @@ class Connection:
             )
         if Path(self._path).is_dir():
             raise StoreUnusable(f"{self._path} is a folder: name a file in it")
-        self._places.check_folder()
-        self._places.create_database()
+        self._paths.check_folder()
+        self._paths.create_database()
         try:
             raw = sqlite3.connect(
                 self._path, isolation_level=None, timeout=0, check_same_thread=False, cached_statements=256
             )
-            with suppressed_close(raw):
+            with close_on_error(raw):
                 # Several programs may open a new file at once, and only one of them can switch it to WAL.
                 raw.execute(f"pragma busy_timeout = {OPENING_WAIT_MS:d}")
                 self._switch_to_wal(raw)
@@ -131,12 +131,12 @@ class Connection:
                 raw.execute(f"pragma cache_size = {CACHE_KIB:d}")
                 raw.execute("pragma busy_timeout = 0")
         except DRIVER_ERRORS as exc:
-            raise translated(self._path, exc) from exc
+            raise translate_error(self._path, exc) from exc
         return raw
 
     def _switch_to_wal(self, raw: sqlite3.Connection) -> None:
         until = time.monotonic() + OPENING_WAIT_MS / 1_000
-        while (mode := self._switched(raw)) is None and time.monotonic() < until:
+        while (mode := self._try_wal(raw)) is None and time.monotonic() < until:
             time.sleep(PAUSE_SECONDS)
         if mode is None:
             raise StoreLocked(f"{self._path} is locked by another program: end its transaction")
@@ -146,7 +146,7 @@ class Connection:
                 "use a file on a local disk"
             )
 
-    def _switched(self, raw: sqlite3.Connection) -> str | None:
+    def _try_wal(self, raw: sqlite3.Connection) -> str | None:
         """The journal mode after the switch; None while others are at it. SQLite waits by itself, but not
         for another connection that reads the file and wants to switch it too."""
         try:
@@ -166,7 +166,7 @@ class Connection:
         return self._raw.execute(statement, values)
 
     @contextmanager
-    def patient(self) -> Iterator[None]:
+    def wait_for_locks(self) -> Iterator[None]:
         """Wait for locks that are held only while somebody opens or closes the file."""
         self._raw.execute(f"pragma busy_timeout = {OPENING_WAIT_MS:d}")
         try:
@@ -175,15 +175,15 @@ class Connection:
             self._raw.execute("pragma busy_timeout = 0")
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def read_transaction(self) -> Iterator[sqlite3.Connection]:
         """One look at the store: whatever is read inside is of the same moment."""
-        if _forked:
+        if _forked_paths:
             check_fork(self._path)
         try:
             self._raw.execute("begin")
             yield self._raw
         finally:
-            self._undo()
+            self._rollback()
 
     def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
         """Do some work in a write transaction that happens whole or not at all.
@@ -191,7 +191,7 @@ class Connection:
         `durable` marks work that accepts jobs: by default it is on the disk before this returns, while
         claims and settlements may be lost to a power cut together with everybody who knew of them.
         """
-        if _forked:
+        if _forked_paths:
             check_fork(self._path)
         try:
             self._sync(full=durable if self._durability == "default" else self._durability == "full")
@@ -201,13 +201,13 @@ class Connection:
                 answer = work(self._raw)
                 self._raw.execute("commit")
             except BaseException:
-                self._undo()
+                self._rollback()
                 raise
         except DRIVER_ERRORS as exc:
-            raise translated(self._path, exc) from exc
+            raise translate_error(self._path, exc) from exc
         return answer
 
-    def _undo(self) -> None:
+    def _rollback(self) -> None:
         # SQLite may have rolled back by itself (disk full or broken); then there is nothing left to undo.
         if self._raw.in_transaction:
             with suppress(sqlite3.Error):
@@ -225,7 +225,7 @@ class Connection:
         looks. So whoever has waited 100 ms leaves a note beside the database, and everybody pauses for
         2 ms between two transactions while it is there.
         """
-        if self._places.somebody_waits():
+        if self._paths.has_waiting_writer():
             time.sleep(PAUSE_SECONDS)
         try:
             self._raw.execute("begin immediate")
@@ -241,25 +241,25 @@ class Connection:
         try:
             while True:
                 waited = time.monotonic() - began
-                if waited > PATIENCE_SECONDS:
-                    noted = self._places.note_waiting()
+                if waited > ANNOUNCE_AFTER_SECONDS:
+                    noted = self._paths.announce_waiting()
                 time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the waiters, guards nothing
                 pause = min(pause * 1.5, PAUSE_SECONDS)
-                if self._took_lock(waited):
+                if self._try_lock(waited):
                     return
         finally:
             if noted:
-                self._places.drop_waiting_note()
+                self._paths.withdraw_waiting()
 
-    def _took_lock(self, waited: float) -> bool:
+    def _try_lock(self, waited: float) -> bool:
         try:
             self._raw.execute("begin immediate")
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
-            if waited > self._lock_wait:
+            if waited > self._lock_timeout:
                 raise StoreLocked(
-                    f"{self._path} is locked by another program for more than {self._lock_wait:g} s: "
+                    f"{self._path} is locked by another program for more than {self._lock_timeout:g} s: "
                     "end its transaction, or wait longer with lock_wait"
                 ) from exc
             return False
@@ -270,17 +270,17 @@ class Connection:
         try:
             self._raw.execute("pragma wal_checkpoint(truncate)")
         except DRIVER_ERRORS as exc:
-            raise translated(self._path, exc) from exc
+            raise translate_error(self._path, exc) from exc
 
     def close(self) -> None:
         # Let go and not closed after a fork: closing would take the parent's locks away.
-        if self._path not in _forked:
-            _open.discard(self)
+        if self._path not in _forked_paths:
+            _open_connections.discard(self)
             self._raw.close()
 
 
 @contextmanager
-def suppressed_close(raw: sqlite3.Connection) -> Iterator[None]:
+def close_on_error(raw: sqlite3.Connection) -> Iterator[None]:
     """Close the connection if its preparation fails."""
     try:
         yield

@@ -15,7 +15,7 @@ from forebay.stores.sqlite.transaction import Transaction
 T = TypeVar("T")
 
 
-class SqliteDocuments(ABC):
+class SqliteDocumentStore(ABC):
     """The part of a handle to write that keeps documents."""
 
     @abstractmethod
@@ -28,11 +28,11 @@ class SqliteDocuments(ABC):
         return self._write(lambda tx: drop(tx, kind, name, event), durable=True, moves=False)
 
 
-class LooksAtSqliteDocuments(ABC):
+class SqliteDocumentReader(ABC):
     """The part of a handle to look that shows documents."""
 
     @abstractmethod
-    def _looked(self, name: str, values: dict[str, object]) -> list[Row]: ...
+    def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...
 
     def documents(
         self,
@@ -45,7 +45,7 @@ class LooksAtSqliteDocuments(ABC):
         check_limit(limit)
         wanted = None if names is None else json_text(list(names))
         values: dict[str, object] = {"kind": kind, "names": wanted, "after": after or "", "limit": limit}
-        return [document_from_row(row) for row in self._looked("documents", values)]
+        return [document_from_row(row) for row in self._query("documents", values)]
 
 
 def save(tx: Transaction, document: Document, event: Event | None) -> bool:

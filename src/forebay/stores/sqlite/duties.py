@@ -8,22 +8,22 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.domain.history import AUDIT_KEPT_MS, Event, EventKind
+from forebay.domain.history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.pressure import FULL_AFTER_MS
-from forebay.domain.queue import Queue, stagger_duty
-from forebay.domain.worker import COMMANDS_KEPT_MS
-from forebay.domain.workflow import Aftermath
-from forebay.stores.rows import STATES, Row, queue_from_row, share_in
+from forebay.domain.queue import Queue, stagger_task_name
+from forebay.domain.worker import COMMAND_RETENTION_MS
+from forebay.domain.workflow import DependencyEvent
+from forebay.stores.rows import STATES, Row, fairness_key_in, queue_from_row
 from forebay.stores.sqlite import limiting, sharing
-from forebay.stores.sqlite.noting import forget_notes
+from forebay.stores.sqlite.noting import remove_progress
 from forebay.stores.sqlite.transaction import Transaction
 
-WORKERS_MS: Final = DAY_MS
+WORKER_RETENTION_MS: Final = DAY_MS
 EXCERPT: Final = 200
-CAP_WALK: Final = "look at old jobs"
-WALK_STEP: Final = 200
+AGE_CAP_SCAN: Final = "look at old jobs"
+SCAN_STEP: Final = 200
 
 
 def promote_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
@@ -34,7 +34,7 @@ def promote_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
         limit = min(limit, stagger.jobs)
     rows = tx.all("due", {"queue": queue, "now": tx.now, "limit": limit})
     if stagger is not None and rows:
-        values = {"name": stagger_duty(queue), "every_ms": stagger.every_ms, "now": tx.now}
+        values = {"name": stagger_task_name(queue), "every_ms": stagger.every_ms, "now": tx.now}
         if tx.run("take_duty", values).rowcount == 0:
             return 0
     return _promote_rows(tx, queue, rows)
@@ -42,18 +42,18 @@ def promote_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
 
 def _promote_rows(tx: Transaction, queue: QueueName, rows: list[Row]) -> int:
     for seq, state, ready_at, priority, failures, deadline_at, _, options in rows:
-        where = tx.place(queue, ready_at, priority, failures, deadline_at)
+        where = tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
         tx.run("promote", {**where._asdict(), "seq": seq, "now": tx.now})
-        sharing.join(tx, queue, share_in(options), [seq])
-        tx.move(queue, STATES[state], JobState.PENDING)
-        tx.has_news = True
+        sharing.mark_pending(tx, queue, fairness_key_in(options), [seq])
+        tx.count_moved(queue, STATES[state], JobState.PENDING)
+        tx.needs_wakeup = True
     return len(rows)
 
 
 def promote(tx: Transaction, limit: int) -> int:
     """Expire and promote in all queues."""
     moved = expire(tx, limit)
-    queues = all_queues(tx)
+    queues = load_all_queues(tx)
     moved += sum(promote_queue(tx, one.name, limit) for one in queues if one.settings.stagger is not None)
     due = [
         (row[6], row[0], queue.name, row)
@@ -83,13 +83,13 @@ def end_waiting(tx: Transaction, seq: int, job_id: JobId, state: JobState, reaso
     if not removed:
         return None
     queue, old, unique_key = removed[0]
-    tx.free_key(queue, unique_key, job_id)
-    tx.move(queue, STATES[old], state)
-    tx.list_aftermath([job_id], Aftermath(state.value))
+    tx.release_key(queue, unique_key, job_id)
+    tx.count_moved(queue, STATES[old], state)
+    tx.add_to_outbox([job_id], DependencyEvent(state.value))
     return QueueName(queue)
 
 
-def bury_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
+def move_queue_to_dead(tx: Transaction, queue: QueueName, limit: int) -> int:
     """Move waiting jobs of a dropped queue to the dead letters."""
     rows = tx.all("stragglers_due", {"queue": queue, "limit": limit})
     if len(rows) < limit:
@@ -108,55 +108,55 @@ def rescore(tx: Transaction, limit: int) -> int:
     looked = len(rows)
     for row in tx.all("queues", {}):
         if row[4] is not None and looked < limit:
-            looked += _reorder(tx, queue_from_row(row), row[4], limit - looked)
-    return looked + _look_at_old(tx, limit - looked)
+            looked += _rescore_queue(tx, queue_from_row(row), row[4], limit - looked)
+    return looked + _scan_aging_jobs(tx, limit - looked)
 
 
-def _look_at_old(tx: Transaction, limit: int) -> int:
+def _scan_aging_jobs(tx: Transaction, limit: int) -> int:
     """Give jobs that have waited for half of the shortest cap their entry among those to be rescored.
 
     Nearly every job has run by then, so nearly none pays for an entry. Jobs are walked through by seq, which
     is the order in which they came; the walk ends at the first that is too young.
     """
-    caps = [queue.settings.scoring.cap_ms for queue in all_queues(tx) if queue.settings.max_aging_bonus]
+    caps = [queue.settings.scoring.cap_ms for queue in load_all_queues(tx) if queue.settings.max_aging_bonus]
     if not caps or limit <= 0:
         return 0
-    (walked_to,) = tx.one("walked_to", {"name": CAP_WALK}) or (0,)
+    (walked_to,) = tx.one("walked_to", {"name": AGE_CAP_SCAN}) or (0,)
     young = tx.now - min(caps) // 2
-    rows = tx.all("walk_next", {"after": walked_to, "limit": min(limit, WALK_STEP)})
+    rows = tx.all("walk_next", {"after": walked_to, "limit": min(limit, SCAN_STEP)})
     old = list(takewhile(lambda row: row[7] <= young, rows))
     for row in old:
         if row[2] == JobState.PENDING:
             _rescore_one(tx, row[:7])
     if old:
-        tx.run("walk_save", {"name": CAP_WALK, "walked_to": old[-1][0]})
+        tx.run("walk_save", {"name": AGE_CAP_SCAN, "walked_to": old[-1][0]})
     return len(old)
 
 
 def _rescore_one(tx: Transaction, row: Row) -> None:
     seq, queue, state, ready_at, priority, failures, deadline_at = row
     if state == JobState.PENDING:
-        where = tx.place(queue, ready_at, priority, failures, deadline_at)
+        where = tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
         tx.run("rescore", {**where._asdict(), "seq": seq})
     else:
         tx.run("rescore_drop", {"seq": seq})
 
 
-def _reorder(tx: Transaction, queue: Queue, reordered_to: int, limit: int) -> int:
+def _rescore_queue(tx: Transaction, queue: Queue, rescored_to_seq: int, limit: int) -> int:
     """Walk on by seq. Whatever enters the order behind the walk already has its place by the new scoring."""
-    rows = tx.all("walk_next", {"after": reordered_to, "limit": limit})
+    rows = tx.all("walk_next", {"after": rescored_to_seq, "limit": limit})
     for row in rows:
         if row[1] == queue.name and row[2] == JobState.PENDING:
             _rescore_one(tx, row[:7])
     is_done = len(rows) < limit
-    tx.save_queue(replace(queue, reordering=not is_done), None if is_done else rows[-1][0])
+    tx.save_queue(replace(queue, is_rescoring=not is_done), None if is_done else rows[-1][0])
     return len(rows)
 
 
 def prune(tx: Transaction, limit: int) -> int:
     """Forget what is past its retention, in all queues."""
     pruned = 0
-    for queue in all_queues(tx):
+    for queue in load_all_queues(tx):
         settings = queue.settings
         for table, keep_ms in (("finished", settings.keep_finished_ms), ("dead", settings.keep_dead_ms)):
             if keep_ms and pruned < limit:
@@ -167,13 +167,13 @@ def prune(tx: Transaction, limit: int) -> int:
     tx.run("keys_prune", {"now": tx.now, "limit": limit})
     if tx.has_limits:
         limiting.prune(tx)
-    if tx.has_shares:
+    if tx.has_fairness_keys:
         sharing.prune(tx)
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
-    tx.run("events_prune", {"before": tx.now - AUDIT_KEPT_MS, "limit": limit})
-    tx.run("audit_prune", {"before": tx.now - AUDIT_KEPT_MS, "most": limit})
-    tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
-    tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})
+    tx.run("events_prune", {"before": tx.now - AUDIT_RETENTION_MS, "limit": limit})
+    tx.run("audit_prune", {"before": tx.now - AUDIT_RETENTION_MS, "most": limit})
+    tx.run("workers_prune", {"before": tx.now - WORKER_RETENTION_MS})
+    tx.run("commands_prune", {"before": tx.now - COMMAND_RETENTION_MS})
     return pruned
 
 
@@ -181,31 +181,31 @@ def _prune_table(tx: Transaction, queue: Queue, table: str, before: int, limit: 
     rows = tx.all(f"prunable_{table}", {"queue": queue.name, "before": before, "limit": limit})
     if queue.settings.archive:
         for row in rows:
-            tx.run("archive_add", _archive_line(row))
+            tx.run("archive_add", _archive_params(row))
     for seq, job_id, _, _, state, *_ in rows:
         tx.all(f"remove_{table}", {"seq": seq, "job_id": job_id})
-        forget_history(tx, job_id)
-        forget_edges(tx, job_id, STATES[state])
-        tx.remove(queue.name, STATES[state])
-    forget_notes(tx, [row[0] for row in rows])
+        remove_history(tx, job_id)
+        remove_edges(tx, job_id, STATES[state])
+        tx.count_removed(queue.name, STATES[state])
+    remove_progress(tx, [row[0] for row in rows])
     return len(rows)
 
 
-def forget_history(tx: Transaction, job_id: JobId) -> None:
+def remove_history(tx: Transaction, job_id: JobId) -> None:
     """A job's attempts and events go with it."""
     tx.run("attempts_remove", {"job_id": job_id})
     tx.run("events_remove", {"job_id": job_id})
 
 
-def forget_edges(tx: Transaction, job_id: JobId, state: JobState) -> None:
+def remove_edges(tx: Transaction, job_id: JobId, state: JobState) -> None:
     """The edges to a job's parents go with it; what waits for it hears of it, unless it has completed."""
     if tx.has_edges():
         tx.run("edges_remove", {"child": job_id})
         if state is not JobState.COMPLETED:
-            tx.list_aftermath([job_id], Aftermath.DELETED)
+            tx.add_to_outbox([job_id], DependencyEvent.DELETED)
 
 
-def _archive_line(row: Row) -> dict[str, object]:
+def _archive_params(row: Row) -> dict[str, object]:
     _, job_id, queue, task, state, created_at, finished_at, started_at, *rest = row
     attempt, failures, reason, excerpt = rest
     return {
@@ -224,6 +224,6 @@ def _archive_line(row: Row) -> dict[str, object]:
     }
 
 
-def all_queues(tx: Transaction) -> list[Queue]:
+def load_all_queues(tx: Transaction) -> list[Queue]:
     """Every queue, dropped ones too."""
     return [queue_from_row(row) for row in tx.all("queues", {})]

@@ -9,51 +9,51 @@ from typing import Any, TypeAlias
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState, is_final
-from forebay.domain.workflow import RELEASED_AT_ONCE, WAITS, Aftermath, Edge, EdgeState
+from forebay.domain.workflow import PROPAGATION_BATCH, UNMET_STATES, DependencyEvent, Edge, EdgeState
 from forebay.stores import following
-from forebay.stores.following import Entry
+from forebay.stores.following import OutboxEntry
 from forebay.stores.ids import seq_in_id
-from forebay.stores.reviving import Revival
-from forebay.stores.rows import Row, edge_from_row, json_text, share_in
-from forebay.stores.sqlite.duties import CAP_WALK, end_waiting
+from forebay.stores.reviving import ReviveOptions
+from forebay.stores.rows import Row, edge_from_row, fairness_key_in, json_text
+from forebay.stores.sqlite.duties import AGE_CAP_SCAN, end_waiting
 from forebay.stores.sqlite.operating import revive
-from forebay.stores.sqlite.sharing import join
+from forebay.stores.sqlite.sharing import mark_pending
 from forebay.stores.sqlite.transaction import Transaction
 
 # What it takes to release a blocked job: seq, queue, priority, failures, deadline_at, run_at, options.
-Blocked: TypeAlias = Sequence[Any]
+BlockedRow: TypeAlias = Sequence[Any]
 
 
-def follow(tx: Transaction) -> int:
+def propagate(tx: Transaction) -> int:
     """Do what the ends of jobs mean for others, as much as one transaction takes; how many edges that was
     about."""
-    if tx.has_new_jobs and (tx.completed or tx.may_have_aftermaths()):
+    if tx.has_new_jobs and (tx.completed or tx.may_have_outbox_entries()):
         tx.count_new()  # a job of this very insert may end because of a parent
-    looked_at = _met_at_once(tx) if tx.completed else 0
-    while looked_at < RELEASED_AT_ONCE and tx.may_have_aftermaths():
-        room = RELEASED_AT_ONCE - looked_at
-        more = _met_from_list(tx, room) or following.follow(_Following(tx), room)
+    looked_at = _resolve_inline(tx) if tx.completed else 0
+    while looked_at < PROPAGATION_BATCH and tx.may_have_outbox_entries():
+        room = PROPAGATION_BATCH - looked_at
+        more = _resolve_from_outbox(tx, room) or following.propagate(_SqliteDependencyTx(tx), room)
         if not more:
-            tx.has_no_aftermaths()
+            tx.mark_outbox_empty()
         looked_at += more
     return looked_at
 
 
-def _met_at_once(tx: Transaction) -> int:
+def _resolve_inline(tx: Transaction) -> int:
     """What most ends are: jobs of this transaction have completed, and nothing that happened before is left
     to be looked at. What is too much for one transaction is put on the list."""
     ids, tx.completed = tx.completed, []
-    is_first = not tx.may_have_aftermaths() or tx.one("aftermath_next", {}) is None
-    met = _met_by(tx, ids, RELEASED_AT_ONCE) if is_first else None
+    is_first = not tx.may_have_outbox_entries() or tx.one("aftermath_next", {}) is None
+    met = _count_met_edges(tx, ids, PROPAGATION_BATCH) if is_first else None
     if met is None:
-        tx.list_aftermath(ids, Aftermath.COMPLETED)
+        tx.add_to_outbox(ids, DependencyEvent.COMPLETED)
         return 0
-    moved_up = _leave_sequences(tx, _Following(tx), ids)
-    _lower(tx, met)
+    moved_up = _leave_sequences(tx, _SqliteDependencyTx(tx), ids)
+    _decrement_unmet(tx, met)
     return sum(met.values()) + moved_up
 
 
-def _met_from_list(tx: Transaction, room: int) -> int:
+def _resolve_from_outbox(tx: Transaction, room: int) -> int:
     """The same for jobs that are the oldest on the list; how many edges that was about.
 
     The edges stay as they are, and only the numbers of those that block a child are lowered: to change each
@@ -64,31 +64,31 @@ def _met_from_list(tx: Transaction, room: int) -> int:
     if not lines:
         return 0
     parents = [parent for _, parent, _, _ in lines]
-    _leave_sequences(tx, _Following(tx), parents)
+    _leave_sequences(tx, _SqliteDependencyTx(tx), parents)
     met: dict[JobId, int] | None = None
     # Half of them, and half of these, until they are not too many. One that was begun comes alone.
-    while lines[0][2] == "" and (met := _met_by(tx, parents, room)) is None and len(parents) > 1:
+    while lines[0][2] == "" and (met := _count_met_edges(tx, parents, room)) is None and len(parents) > 1:
         parents = parents[: len(parents) // 2]
     if met is None:
-        return _met_in_part(tx, lines[0], room)
-    _lower(tx, met)
+        return _resolve_partially(tx, lines[0], room)
+    _decrement_unmet(tx, met)
     tx.run("aftermaths_remove", {"number": lines[len(parents) - 1][0]})
     return max(sum(met.values()), 1)
 
 
-def _met_by(tx: Transaction, parents: Sequence[JobId], room: int) -> dict[JobId, int] | None:
+def _count_met_edges(tx: Transaction, parents: Sequence[JobId], room: int) -> dict[JobId, int] | None:
     """How many edges to each child lead from these jobs; None if they are too many."""
     values = {"parents": json_text(parents), "limit": room + 1}
     met: dict[JobId, int] = dict(tx.all("edges_done", values))
     return met if sum(met.values()) <= room else None
 
 
-def _met_in_part(tx: Transaction, line: Row, room: int) -> int:
+def _resolve_partially(tx: Transaction, entry: Row, room: int) -> int:
     """The same for one job on which many depend, from the edge on up to which it is done."""
-    number, parent, after_child, after_number = line
+    number, parent, after_child, after_number = entry
     span = {"after_child": after_child, "after_number": after_number}
     rows = tx.all("edges_after", {"parent": parent, "limit": room, **span})
-    _lower(tx, Counter(child for child, _ in rows))
+    _decrement_unmet(tx, Counter(child for child, _ in rows))
     if len(rows) < room:
         tx.run("aftermaths_remove", {"number": number})
     else:
@@ -97,17 +97,17 @@ def _met_in_part(tx: Transaction, line: Row, room: int) -> int:
     return max(len(rows), 1)
 
 
-def _lower(tx: Transaction, met: Mapping[JobId, int]) -> None:
+def _decrement_unmet(tx: Transaction, met: Mapping[JobId, int]) -> None:
     """Fewer edges block some jobs; release those that nothing blocks any more. Most are where their ids say,
     and found together."""
     seqs = {child: seq_in_id(child) for child in met}
     named = {seq: child for child, seq in seqs.items() if seq is not None}
     rows = tx.all("blocked_among", {"children": json_text(named)}) if named else []
     found = {row[1] for row in rows}
-    engine = _Following(tx)
+    engine = _SqliteDependencyTx(tx)
     for child in sorted(met.keys() - found):
         if engine.is_blocked(child):
-            rows.append((engine.unmet, child, engine.is_behind(child), *engine.blocked))
+            rows.append((engine.unmet, child, engine.is_sequence_blocked(child), *engine.blocked))
     fewer: defaultdict[int, list[int]] = defaultdict(list)
     free = []
     for unmet, child, is_behind, *job in rows:
@@ -120,19 +120,19 @@ def _lower(tx: Transaction, met: Mapping[JobId, int]) -> None:
     _release(tx, free)
 
 
-def _release(tx: Transaction, jobs: Sequence[Blocked]) -> None:
+def _release(tx: Transaction, jobs: Sequence[BlockedRow]) -> None:
     """Let blocked jobs wait like any others, by one statement for those that are alike."""
     if not jobs:
         return
-    (walked_to,) = tx.one("walked_to", {"name": CAP_WALK}) or (0,)
+    (walked_to,) = tx.one("walked_to", {"name": AGE_CAP_SCAN}) or (0,)
     alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
     for seq, queue, priority, failures, deadline_at, run_at, options in jobs:
-        share = None if options is None else share_in(options)
+        share = None if options is None else fairness_key_in(options)
         kind = (queue, priority, failures, deadline_at, max(run_at, tx.now), share)
         alike[seq > walked_to, *kind].append(seq)
     for (is_young, queue, priority, failures, deadline_at, ready_at, share), seqs in alike.items():
         state = JobState.SCHEDULED if ready_at > tx.now else JobState.PENDING
-        where = tx.place(queue, ready_at, priority, failures, deadline_at)
+        where = tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
         # A young one is found by its number before its age is capped, as those are that were never blocked.
         rescores = state is JobState.PENDING and not (is_young and deadline_at is None)
         values = {
@@ -140,23 +140,23 @@ def _release(tx: Transaction, jobs: Sequence[Blocked]) -> None:
             "state": state.value,
             "ready_at": ready_at,
             "rank": where.rank,
-            "capped": where.capped and state is JobState.PENDING,
+            "capped": where.age_capped and state is JobState.PENDING,
             "rescore_at": where.rescore_at if rescores else None,
             "now": tx.now,
         }
         tx.run("release", values)
         if state is JobState.PENDING:
-            join(tx, queue, share, seqs)
-        tx.move(queue, JobState.BLOCKED, state, len(seqs))
-        tx.has_news = True
+            mark_pending(tx, queue, share, seqs)
+        tx.count_moved(queue, JobState.BLOCKED, state, len(seqs))
+        tx.needs_wakeup = True
 
 
-def _leave_sequences(tx: Transaction, engine: _Following, ids: Sequence[JobId]) -> int:
+def _leave_sequences(tx: Transaction, engine: _SqliteDependencyTx, ids: Sequence[JobId]) -> int:
     """Jobs that do not live any more are out of their sequences, and the next ones may run; how many these
     are."""
     moved_up = 0
     for job_id, name, number in tx.all("sequences_of", {"ids": json_text(ids)}):
-        found = tx.find(job_id)
+        found = tx.locate(job_id)
         if found is not None and not is_final(found[1]):
             continue  # somebody has revived it meanwhile
         tx.run("sequence_leave", {"name": name, "number": number})
@@ -167,38 +167,38 @@ def _leave_sequences(tx: Transaction, engine: _Following, ids: Sequence[JobId]) 
     return moved_up
 
 
-class _Following:
+class _SqliteDependencyTx:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         self.blocked: list[Any] = []  # the child that was last looked at, if it is blocked
         self.unmet = 0  # how many edges block it
 
-    def next_entry(self) -> Entry | None:
+    def next_entry(self) -> OutboxEntry | None:
         row = self._tx.one("aftermath_next", {})
         # Jobs that have completed are gone through together.
-        if row is None or row[2] == Aftermath.COMPLETED:
+        if row is None or row[2] == DependencyEvent.COMPLETED:
             return None
-        return Entry(row[0], row[1], Aftermath(row[2]))
+        return OutboxEntry(row[0], row[1], DependencyEvent(row[2]))
 
-    def drop_entry(self, entry: Entry) -> None:
-        self._tx.run("aftermath_remove", {"number": entry.number})
+    def drop_entry(self, entry: OutboxEntry) -> None:
+        self._tx.run("aftermath_remove", {"number": entry.id})
 
-    def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
-        self._tx.list_aftermath([parent], aftermath)
+    def add_to_outbox(self, job_id: JobId, event: DependencyEvent) -> None:
+        self._tx.add_to_outbox([job_id], event)
 
     def leave_sequence(self, job_id: JobId) -> None:
         _leave_sequences(self._tx, self, [job_id])
 
-    def edges_behind(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
+    def edges_from_parent(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
         values = {"parent": parent, "one": states[0].value, "other": states[-1].value, "limit": limit}
         return [edge_from_row(row) for row in self._tx.all("edges_behind", values)]
 
     def set_edge(self, edge: Edge, state: EdgeState) -> None:
-        values = {"child": edge.child, "number": edge.number, "was": edge.state.value, "state": state.value}
+        values = {"child": edge.child, "number": edge.position, "was": edge.state.value, "state": state.value}
         # A child that was revived because of another edge to this parent has reopened this one too.
         if not self._tx.run("edge_set", values).rowcount:
             return
-        fewer = (edge.state in WAITS) - (state in WAITS)
+        fewer = (edge.state in UNMET_STATES) - (state in UNMET_STATES)
         if fewer and self.is_blocked(edge.child):
             self._tx.run("lower", {"met": fewer, "seqs": json_text([self.blocked[0]])})
 
@@ -207,19 +207,19 @@ class _Following:
         *self.blocked, self.unmet = row or (0,)
         return row is not None
 
-    def is_behind(self, child: JobId) -> bool:
+    def is_sequence_blocked(self, child: JobId) -> bool:
         """Whether a job before it in its sequence blocks a child."""
         return self._tx.one("sequence_behind", {"child": child}) == (1,)
 
     def has_unmet(self, child: JobId) -> bool:
-        return self.unmet > 0 or self.is_behind(child)
+        return self.unmet > 0 or self.is_sequence_blocked(child)
 
     def release(self, child: JobId) -> None:
         _release(self._tx, [self.blocked])
 
     def end_blocked(self, child: JobId, state: JobState, reason: str) -> None:
         queue = end_waiting(self._tx, self.blocked[0], child, state, reason)
-        self._tx.record(Event(kind=EventKind.PARENT, job_id=child, queue=queue, detail=reason))
+        self._tx.record(Event(kind=EventKind.PARENT_FAILED, job_id=child, queue=queue, detail=reason))
 
     def revive_ended(self, child: JobId) -> None:
-        revive(self._tx, child, Revival(dependants=True), with_parent=True)
+        revive(self._tx, child, ReviveOptions(dependants=True), with_parent=True)

@@ -9,38 +9,38 @@ from forebay.domain.job import DAY_MS, Job, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import Refusal, Renewal, Standing
+from forebay.stores.protocol import LeaseRefusal, LeaseStatus, RenewResult
 from forebay.stores.rows import Row, json_text
-from forebay.stores.sqlite.duties import all_queues, bury_queue
-from forebay.stores.sqlite.exchanging import cancels_for
+from forebay.stores.sqlite.duties import load_all_queues, move_queue_to_dead
+from forebay.stores.sqlite.exchanging import pending_cancels
 from forebay.stores.sqlite.rows import job_from_row
-from forebay.stores.sqlite.settling import Token, relocated, token_values, why_refused
+from forebay.stores.sqlite.settling import LeaseParams, find_refusal, lease_params, relocate
 from forebay.stores.sqlite.transaction import Transaction
 
 
-def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> Renewal:
+def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> RenewResult:
     """Push lease ends away; what is no longer held is reported."""
     renewed: list[Lease] = []
-    refused: list[Refusal] = []
+    refused: list[LeaseRefusal] = []
     for lease in leases:
-        token = token_values(worker, lease.job_id, lease.attempt)
-        if _renew(tx, token, lease_ms) or (relocated(tx, token) and _renew(tx, token, lease_ms)):
+        token = lease_params(worker, lease.job_id, lease.attempt)
+        if _renew(tx, token, lease_ms) or (relocate(tx, token) and _renew(tx, token, lease_ms)):
             renewed.append(lease)
         else:
-            reason = why_refused(tx, token) or "extension over"
-            refused.append(Refusal(lease=lease, reason=reason))
-    return Renewal(renewed=tuple(renewed), refused=tuple(refused), cancels=cancels_for(tx, worker))
+            reason = find_refusal(tx, token) or "extension over"
+            refused.append(LeaseRefusal(lease=lease, reason=reason))
+    return RenewResult(renewed=tuple(renewed), refused=tuple(refused), cancels=pending_cancels(tx, worker))
 
 
-def _renew(tx: Transaction, token: Token, lease_ms: int | None) -> bool:
+def _renew(tx: Transaction, token: LeaseParams, lease_ms: int | None) -> bool:
     values = {**token, "lease_ms": lease_ms, "extension_ms": DAY_MS, "now": tx.now}
     return tx.run("renew", values).rowcount == 1
 
 
-def standing(tx: Transaction, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+def lease_status(tx: Transaction, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
     """We have the write lock, so nobody's transaction is open: each has come true, or was rolled back."""
-    tokens = [token_values(worker, lease.job_id, lease.attempt) for lease in leases]
-    return [Standing.OVER if why_refused(tx, token) else Standing.HELD for token in tokens]
+    tokens = [lease_params(worker, lease.job_id, lease.attempt) for lease in leases]
+    return [LeaseStatus.OVER if find_refusal(tx, token) else LeaseStatus.HELD for token in tokens]
 
 
 def sweep(
@@ -59,10 +59,10 @@ def sweep(
     """
     dead = set(dead) - {sweeper}
     left = limit
-    for queue in all_queues(tx):
+    for queue in load_all_queues(tx):
         # Counted first: the look for stragglers goes through all live jobs.
-        if queue.state is QueueState.DROPPED and left and tx.counted(queue.name, *WAITING):
-            left -= bury_queue(tx, queue.name, left)
+        if queue.state is QueueState.DROPPED and left and tx.count_jobs(queue.name, *WAITING):
+            left -= move_queue_to_dead(tx, queue.name, left)
     last = tx.now if ended_by is None else min(tx.now, ended_by)
     overdue = [] if only_dead else tx.all("overdue", {"now": last, "limit": limit})
     if dead:

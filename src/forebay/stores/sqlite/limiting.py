@@ -7,22 +7,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from forebay.domain.changes import limit_changes
-from forebay.domain.gate import lane_gate, limit_gate
+from forebay.domain.gate import limit_fairness_lane, limit_lane
 from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.limits import Bucket, Limit, Usage
-from forebay.domain.settlement import Charge
-from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
-from forebay.stores.protocol import Want
-from forebay.stores.rows import Row, json_text, kept_from_row, row_from_kept, usage_from_row
-from forebay.stores.sqlite.sharing import SqliteLanes, join_lane
+from forebay.domain.limits import Bucket, Limit, LimitUsage
+from forebay.domain.settlement import TokenCharge
+from forebay.stores.limiting import (
+    MAX_RECHECKS,
+    MAX_UNPARKED,
+    LimitBudget,
+    LimitCounter,
+    StoredLimit,
+    bucket_conversion_params,
+)
+from forebay.stores.protocol import QueueClaim
+from forebay.stores.rows import Row, json_text, row_from_stored_limit, stored_limit_from_row, usage_from_row
+from forebay.stores.sqlite.sharing import SqliteFairUnpark, join_limit_lane
 from forebay.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
 
 
-class SqliteLimits(ABC):
+class SqliteLimitStore(ABC):
     """The part of a handle to write that keeps limits."""
 
     @abstractmethod
@@ -35,33 +42,33 @@ class SqliteLimits(ABC):
         return self._write(lambda tx: drop(tx, scope, actor), durable=True, moves=False)
 
 
-class LooksAtSqliteLimits(ABC):
+class SqliteLimitReader(ABC):
     """The part of a handle to look that shows limits."""
 
     @abstractmethod
-    def _looked(self, name: str, values: dict[str, object]) -> list[Row]: ...
+    def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...
 
     def limits(self) -> list[Limit]:
-        return [kept_from_row(row).limit for row in self._looked("limits", {})]
+        return [stored_limit_from_row(row).limit for row in self._query("limits", {})]
 
     @abstractmethod
     def now(self) -> int: ...
 
-    def usages(self) -> list[Usage]:
+    def limit_usages(self) -> list[LimitUsage]:
         now = self.now()
-        return [usage_from_row(row, now) for row in self._looked("usages", {"now": now})]
+        return [usage_from_row(row, now) for row in self._query("usages", {"now": now})]
 
 
 def save(tx: Transaction, limit: Limit, actor: str) -> None:
-    known = {kept.limit.scope: kept for kept in _kept(tx)}
+    known = {kept.limit.scope: kept for kept in _load_limits(tx)}
     old, bucket = known.get(limit.scope, (None, Bucket(0, tx.now)))
-    tx.run("limit_save", row_from_kept(Kept(limit, limit.changed_from(old, bucket, tx.now))))
+    tx.run("limit_save", row_from_stored_limit(StoredLimit(limit, limit.convert_bucket(old, bucket, tx.now))))
     if old is not None and limit.is_narrow:
         if old.rate is None or limit.rate is None:
-            tx.run("buckets_remove", {"scope": limit.scope})  # all are full, as `changed_from` has it
+            tx.run("buckets_remove", {"scope": limit.scope})  # all are full, as `convert_bucket` has it
         else:
-            tx.run("buckets_change", buckets_values(old, limit, tx.now))
-    _tell(tx, limit.scope, actor, "saved", limit_changes(old, limit))
+            tx.run("buckets_change", bucket_conversion_params(old, limit, tx.now))
+    _record_change(tx, limit.scope, actor, "saved", limit_changes(old, limit))
 
 
 def drop(tx: Transaction, scope: str, actor: str) -> bool:
@@ -69,86 +76,86 @@ def drop(tx: Transaction, scope: str, actor: str) -> bool:
     if row is None:
         return False
     tx.run("buckets_remove", {"scope": scope})
-    _tell(tx, scope, actor, "removed", limit_changes(kept_from_row(row).limit, None))
+    _record_change(tx, scope, actor, "removed", limit_changes(stored_limit_from_row(row).limit, None))
     return True
 
 
-def tally(tx: Transaction) -> Tally:
+def load_budget(tx: Transaction) -> LimitBudget:
     """What all limits leave now."""
     if not tx.has_limits:
-        return Tally((), tx.now)
-    found = _kept(tx)
-    broad = [Gauge(kept, _running(tx, kept.limit)) for kept in found if not kept.limit.is_narrow]
+        return LimitBudget((), tx.now)
+    found = _load_limits(tx)
+    broad = [LimitCounter(kept, _count_running(tx, kept.limit)) for kept in found if not kept.limit.is_narrow]
     narrow = [kept.limit for kept in found if kept.limit.is_narrow]
-    tx.kept_limits = {kept.limit.scope: kept for kept in found}
-    return Tally(broad, tx.now, narrow)
+    tx.stored_limits = {kept.limit.scope: kept for kept in found}
+    return LimitBudget(broad, tx.now, narrow)
 
 
-def charge(tx: Transaction, limits: Tally, charges: Iterable[Charge]) -> None:
+def charge(tx: Transaction, budget: LimitBudget, charges: Iterable[TokenCharge]) -> None:
     """What attempts have cost beyond what they took when they started."""
     for one in charges if tx.has_limits else ():
-        load(tx, limits, one.scopes)
-        limits.charge(one.scopes, one.tokens)
+        load_counters(tx, budget, one.scopes)
+        budget.charge(one.scopes, one.tokens)
 
 
-def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], *, freed: int) -> None:
+def save_budget(tx: Transaction, budget: LimitBudget, claims: Sequence[QueueClaim], *, released: int) -> None:
     """Write what claims have taken, and note when it is worth to look behind gates again. Where places were
     freed that nobody took, others may want them."""
     if not tx.has_limits:
         return
-    for gauge in limits.changed:
-        values = {"scope": gauge.scope, "parts": gauge.bucket.parts, "at": gauge.bucket.at}
+    for gauge in budget.changed_counters:
+        values = {"scope": gauge.scope, "parts": gauge.bucket.token_parts, "at": gauge.bucket.refilled_at}
         tx.run("limit_spend" if gauge.scope == gauge.limit.scope else "bucket_save", values)
-    for want in wants:
+    for want in claims:
         (look_at,) = tx.one("closed_next", {"queue": want.queue}) or (None,)
-        limits.wait(None if look_at is None else look_at - tx.now)
-    if freed > 0 or limits.has_refund:
-        tx.has_news = True
+        budget.add_wait(None if look_at is None else look_at - tx.now)
+    if released > 0 or budget.has_refund:
+        tx.needs_wakeup = True
 
 
-def put_aside(
-    tx: Transaction, queue: QueueName, seq: int, scope: str, limits: Tally, share: str | None
+def park(
+    tx: Transaction, queue: QueueName, seq: int, scope: str, budget: LimitBudget, fairness_key: str | None
 ) -> None:
     """A job that this scope has no room for waits behind its gate; one that had its turn as a job of a share
     waits in the lane of that share."""
-    gauge = limits.gauge(scope)
-    gate = limit_gate(scope) if share is None else lane_gate(scope, share)
+    gauge = budget.find_counter(scope)
+    gate = limit_lane(scope) if fairness_key is None else limit_fairness_lane(scope, fairness_key)
     tx.run("hold", {"seq": seq, "gate": gate, "now": tx.now})
-    if share is not None:
-        join_lane(tx, queue, scope, share)
-    look_at = tx.now if gauge is None else gauge.look_at(tx.now, 0)
+    if fairness_key is not None:
+        join_limit_lane(tx, queue, scope, fairness_key)
+    look_at = tx.now if gauge is None else gauge.recheck_at(tx.now, 0)
     tx.run("closed_save", {"queue": queue, "scope": scope, "look_at": look_at})
 
 
-def bring_back(tx: Transaction, queue: QueueName, limits: Tally) -> None:
+def unpark_due(tx: Transaction, queue: QueueName, budget: LimitBudget) -> None:
     """Open gates that it is time to look behind, as far as there is room."""
-    left = MOST_BACK
-    due = tx.all("closed_due", {"queue": queue, "now": tx.now, "limit": MOST_LOOKS})
-    load(tx, limits, [scope for scope, _ in due])
+    left = MAX_UNPARKED
+    due = tx.all("closed_due", {"queue": queue, "now": tx.now, "limit": MAX_RECHECKS})
+    load_counters(tx, budget, [scope for scope, _ in due])
     for scope, has_lanes in due:
-        gauge = limits.gauge(scope)
+        gauge = budget.find_counter(scope)
         room = None if gauge is None else gauge.room(tx.now)
-        gate = {"queue": queue, "gate": limit_gate(scope)}
+        gate = {"queue": queue, "gate": limit_lane(scope)}
         most = left if room is None else min(room, left)
         back = tx.run("bring_back", {**gate, "room": most, "now": tx.now}).rowcount
         if has_lanes:
             # As many with a share as without: the claim that follows compares them.
-            back += SqliteLanes(tx, queue, scope).bring_back(most)
+            back += SqliteFairUnpark(tx, queue, scope).unpark(most)
         left -= min(left, back)
         if tx.one("gate_first", {**gate, "scope": scope}) is None:
             tx.run("closed_remove", {"queue": queue, "scope": scope})
         else:
-            look_at = tx.now if gauge is None else gauge.look_at(tx.now, min(back, most))
+            look_at = tx.now if gauge is None else gauge.recheck_at(tx.now, min(back, most))
             tx.run("closed_save", {"queue": queue, "scope": scope, "look_at": look_at})
 
 
-def take_places(tx: Transaction, places: list[object]) -> None:
+def acquire_slots(tx: Transaction, slots: list[object]) -> None:
     """Jobs have started; given as scope, seq and id of each place, one after the other."""
-    if places:
-        tx.run_rows("places_take", (), places, 3)
+    if slots:
+        tx.run_rows("places_take", (), slots, 3)
 
 
-def free_places(tx: Transaction, ids: Sequence[JobId]) -> None:
+def release_slots(tx: Transaction, ids: Sequence[JobId]) -> None:
     """Attempts at these jobs have ended: whoever claims next looks behind the gates of their scopes."""
     if ids and tx.has_limits:
         tx.run("places_open", {"ids": json_text(ids)})
@@ -161,31 +168,31 @@ def prune(tx: Transaction) -> None:
     tx.run("buckets_prune", {"now": tx.now})
 
 
-def _kept(tx: Transaction) -> list[Kept]:
-    return [kept_from_row(row) for row in tx.all("limits", {})]
+def _load_limits(tx: Transaction) -> list[StoredLimit]:
+    return [stored_limit_from_row(row) for row in tx.all("limits", {})]
 
 
-def load(tx: Transaction, limits: Tally, scopes: Iterable[str]) -> None:
+def load_counters(tx: Transaction, budget: LimitBudget, scopes: Iterable[str]) -> None:
     """Count what runs in these scopes of tasks and keys, all at once."""
-    missing = limits.missing(scopes)
+    missing = budget.missing_limits(scopes)
     if not missing:
         return
     rows = tx.all("places_count", {"scopes": json_text(list(missing)), "now": tx.now})
     counted: dict[str, tuple[int, int | None]] = {scope: (jobs, ends_at) for scope, jobs, ends_at in rows}
-    buckets = _buckets(tx, missing)
+    buckets = _load_buckets(tx, missing)
     for scope, limit in missing.items():
         # Without a rate it does not matter which bucket it is.
-        kept = tx.kept_limits[limit.scope]
+        kept = tx.stored_limits[limit.scope]
         if scope in buckets:
-            kept = Kept(limit, buckets[scope])
+            kept = StoredLimit(limit, buckets[scope])
         running, ends_at = counted.get(scope, (0, None))
-        limits.add(Gauge(kept, running, scope=scope, ends_at=ends_at))
+        budget.add(LimitCounter(kept, running, scope=scope, ends_at=ends_at))
 
 
-def _buckets(tx: Transaction, limits: Mapping[str, Limit]) -> dict[str, Bucket]:
+def _load_buckets(tx: Transaction, limits: Mapping[str, Limit]) -> dict[str, Bucket]:
     """What is left of the rates of keys, by scope of one value."""
     full = {
-        scope: limit.full(tx.now)
+        scope: limit.full_bucket(tx.now)
         for scope, limit in limits.items()
         if limit.rate is not None and scope != limit.scope
     }
@@ -193,17 +200,17 @@ def _buckets(tx: Transaction, limits: Mapping[str, Limit]) -> dict[str, Bucket]:
     return full | {scope: Bucket(parts, at) for scope, parts, at in rows}
 
 
-def _running(tx: Transaction, limit: Limit) -> int:
+def _count_running(tx: Transaction, limit: Limit) -> int:
     """Every job that runs is counted; those whose lease has ended are few, and do not count."""
     if limit.concurrency is None:
         return 0
     (lapsed,) = tx.one("lapsed", {"queue": limit.queue, "now": tx.now}) or (0,)
-    running = tx.running() if limit.queue is None else tx.counted(limit.queue, JobState.RUNNING)
+    running = tx.count_running() if limit.queue is None else tx.count_jobs(limit.queue, JobState.RUNNING)
     return running - int(lapsed)
 
 
-def _tell(tx: Transaction, scope: str, actor: str, what: str, changes: Changes) -> None:
+def _record_change(tx: Transaction, scope: str, actor: str, action: str, changes: Changes) -> None:
     tx.run("closed_look", {"scope": scope})
-    tx.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}", changes=changes))
-    tx.seen.has_limits = None
-    tx.has_news = True
+    tx.record(Event(kind=EventKind.LIMIT_CHANGED, actor=actor, detail=f"{action} {scope}", changes=changes))
+    tx.cache.has_limits = None
+    tx.needs_wakeup = True

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from forebay.domain.job import WorkerId
 from forebay.errors import StoreUnavailable
-from forebay.stores.sqlite.places import Places
+from forebay.stores.sqlite.places import DatabasePaths
 
 try:
     import fcntl
@@ -26,32 +26,32 @@ except ImportError:  # Windows: leases alone tell who is dead there
     HAS_FLOCK = False
 
 _PREFIX: Final = "worker-"
-_ENDING: Final = ".lock"
+_SUFFIX: Final = ".lock"
 
 
-class Liveness:
+class WorkerLocks:
     """The locks of the workers that beat through one store handle."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self._held: dict[WorkerId, int] = {}
+    def __init__(self, paths: DatabasePaths) -> None:
+        self._paths = paths
+        self._descriptors: dict[WorkerId, int] = {}
 
-    def hold(self, worker: WorkerId) -> None:
+    def acquire(self, worker: WorkerId) -> None:
         """Show that this process runs the worker, for as long as the process lives."""
-        if not HAS_FLOCK or worker in self._held:
+        if not HAS_FLOCK or worker in self._descriptors:
             return
         try:
-            self._held[worker] = self._made(self._file(worker))
+            self._descriptors[worker] = self._create_lock_file(self._file(worker))
         except OSError as exc:
             raise StoreUnavailable(
-                f"the lock file of worker {worker} in {self._places.folder} cannot be made ({exc}): "
+                f"the lock file of worker {worker} in {self._paths.folder} cannot be made ({exc}): "
                 "look at that folder, who may write there, and its disk"
             ) from exc
 
-    def _made(self, target: Path) -> int:
+    def _create_lock_file(self, target: Path) -> int:
         draft = target.with_name(f"{target.name}.{os.getpid()}")
-        self._places.made_folder()
-        descriptor = self._places.create_file(draft)
+        self._paths.ensure_folder()
+        descriptor = self._paths.create_file(draft)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Locked first, named second: nobody can find the file and not the lock.
@@ -63,9 +63,9 @@ class Liveness:
             raise
         return descriptor
 
-    def forget(self, worker: WorkerId) -> None:
+    def release(self, worker: WorkerId) -> None:
         """The worker has ended in order: nothing is left to take over."""
-        descriptor = self._held.pop(worker, None)
+        descriptor = self._descriptors.pop(worker, None)
         if descriptor is not None:
             with suppress(OSError):
                 os.unlink(self._file(worker))
@@ -73,41 +73,41 @@ class Liveness:
 
     def close(self) -> None:
         """Let go of the locks but leave the files: what these workers hold may be taken over at once."""
-        while self._held:
-            os.close(self._held.popitem()[1])
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
 
     @contextmanager
     def dead_workers(self) -> Iterator[frozenset[WorkerId]]:
         """Workers whose lock is free. It is held meanwhile."""
-        taken = dict(self._free_locks())
+        taken = dict(self._take_free_locks())
         try:
             yield frozenset(taken)
         finally:
             for descriptor in taken.values():
                 os.close(descriptor)
 
-    def bury(self, dead: Iterable[WorkerId]) -> None:
+    def remove_dead(self, dead: Iterable[WorkerId]) -> None:
         """Forget workers that are dead and hold nothing any more."""
         for worker in dead:
             with suppress(OSError):
                 os.unlink(self._file(worker))
 
-    def _free_locks(self) -> Iterator[tuple[WorkerId, int]]:
-        if not HAS_FLOCK or not self._places.folder.is_dir():
+    def _take_free_locks(self) -> Iterator[tuple[WorkerId, int]]:
+        if not HAS_FLOCK or not self._paths.folder.is_dir():
             return
-        self._places.check_folder()
-        for file in self._places.folder.glob(f"{_PREFIX}*{_ENDING}"):
-            worker = WorkerId(unquote(file.name.removeprefix(_PREFIX).removesuffix(_ENDING)))
-            if worker not in self._held:
-                descriptor = _locked(file)
+        self._paths.check_folder()
+        for file in self._paths.folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+            worker = WorkerId(unquote(file.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)))
+            if worker not in self._descriptors:
+                descriptor = _try_lock(file)
                 if descriptor is not None:
                     yield worker, descriptor
 
     def _file(self, worker: WorkerId) -> Path:
-        return self._places.folder / f"{_PREFIX}{quote(worker, safe='')}{_ENDING}"
+        return self._paths.folder / f"{_PREFIX}{quote(worker, safe='')}{_SUFFIX}"
 
 
-def _locked(file: Path) -> int | None:
+def _try_lock(file: Path) -> int | None:
     """A descriptor that holds the lock of a file; None while somebody else does, or if it is gone."""
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)

@@ -13,8 +13,8 @@ from typing import Final
 
 from forebay.errors import StoreUnusable
 
-NOTE_LIFE_SECONDS: Final = 0.5
-LOOK_SECONDS: Final = 0.005
+ANNOUNCEMENT_SECONDS: Final = 0.5
+CHECK_SECONDS: Final = 0.005
 
 # File systems on which SQLite's locks and its shared memory cannot be trusted between machines.
 NETWORK_FILE_SYSTEMS: Final = frozenset(
@@ -26,7 +26,7 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
 )  # fmt: skip
 
 
-class Places:
+class DatabasePaths:
     """Where things are that belong to one database file.
 
     Everything that is not a table lives in one folder beside the database, `<name>-forebay`: lock files of
@@ -39,16 +39,16 @@ class Places:
         self.database: Path = Path(os.path.abspath(database))
         self.folder: Path = Path(f"{self.database}-forebay")
         # As texts: they are looked at in every transaction.
-        self._beside = str(self.folder)
-        self._note = str(self.folder / "waiting")
+        self._folder_path = str(self.folder)
+        self._waiting_file = str(self.folder / "waiting")
         self.has_folder: bool = False  # at the last look
-        self._look_at = 0.0
+        self._next_check_at = 0.0
         self._is_for_group = is_for_group
         # Of files; SQLite gives the -wal and -shm files the permissions of the database.
         self.file_mode: int = 0o660 if is_for_group else 0o600
         self._mounts = mounts
 
-    def made_folder(self) -> Path:
+    def ensure_folder(self) -> Path:
         """The folder beside the database, created if need be. Raises StoreUnusable if another user controls
         it."""
         mode = 0o770 if self._is_for_group else 0o700
@@ -67,7 +67,7 @@ class Places:
         """Raise StoreUnusable if the folder exists and another user controls it: a free lock file in it says
         that a worker is dead, and its jobs would run twice."""
         try:
-            found = os.lstat(self._beside)
+            found = os.lstat(self._folder_path)
         except OSError:
             return
         has_owners = hasattr(os, "geteuid")  # not on Windows
@@ -116,37 +116,37 @@ class Places:
             os.fchmod(descriptor, self.file_mode)
         return descriptor
 
-    def somebody_waits(self) -> bool:
+    def has_waiting_writer(self) -> bool:
         """Whether somebody has waited long for the write lock. A note left by the dead is soon too old.
 
         While there is no note one look in 5 ms is enough: whoever leaves one has waited for 100.
         """
         now = time.monotonic()
-        if now < self._look_at:
+        if now < self._next_check_at:
             return False
-        self._look_at = now + LOOK_SECONDS
+        self._next_check_at = now + CHECK_SECONDS
         # One look for both: most programs have no listener and nobody who waits, hence no folder.
-        self.has_folder = os.access(self._beside, os.F_OK)
-        if not self.has_folder or not os.access(self._note, os.F_OK):
+        self.has_folder = os.access(self._folder_path, os.F_OK)
+        if not self.has_folder or not os.access(self._waiting_file, os.F_OK):
             return False
         with suppress(OSError):
-            age = time.time() - os.stat(self._note).st_mtime  # noqa: TID251 - file times
-            if age < NOTE_LIFE_SECONDS:
-                self._look_at = 0.0
+            age = time.time() - os.stat(self._waiting_file).st_mtime  # noqa: TID251 - file times
+            if age < ANNOUNCEMENT_SECONDS:
+                self._next_check_at = 0.0
                 return True
         return False
 
-    def note_waiting(self) -> bool:
+    def announce_waiting(self) -> bool:
         """Leave or renew the note; it is a courtesy, so a folder that cannot be written is no error."""
         with suppress(OSError, StoreUnusable):
-            self.made_folder()
-            Path(self._note).touch()
+            self.ensure_folder()
+            Path(self._waiting_file).touch()
             return True
         return False
 
-    def drop_waiting_note(self) -> None:
+    def withdraw_waiting(self) -> None:
         with suppress(OSError):
-            os.unlink(self._note)
+            os.unlink(self._waiting_file)
 
     def wal_size(self) -> int:
         """The size of the write-ahead log in bytes."""

@@ -12,70 +12,70 @@ from forebay.clock import Clock
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
-from forebay.domain.note import Notes
-from forebay.domain.pressure import Pace
+from forebay.domain.note import JobProgress
+from forebay.domain.pressure import Throughput
 from forebay.domain.query import (
     EXACT_UP_TO,
-    Archived,
+    ArchiveEntry,
     Counts,
-    Fate,
-    Health,
-    HeldJobs,
     JobQuery,
+    JobStateInfo,
+    LaneCount,
     Page,
     Position,
-    Vitals,
+    ServerUsage,
+    StoreHealth,
     check_limit,
-    fate_of,
     page_end,
+    state_info_of,
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge, EdgeState
 from forebay.errors import StoreError
-from forebay.stores.audit_log import LooksAtAuditRows
+from forebay.stores.audit_log import SqlAuditLogReader
 from forebay.stores.ids import seq_in_id
-from forebay.stores.pressure import pace_from_row, pace_values
+from forebay.stores.pressure import throughput_from_row, throughput_params
 from forebay.stores.rows import (
     Row,
-    archived_from_row,
+    archive_entry_from_row,
     attempt_from_row,
     command_from_row,
+    edge_cursor_params,
     edge_from_row,
     event_from_row,
-    is_strange,
+    is_unknown_command,
     json_text,
-    notes_from_rows,
+    progress_from_rows,
     queue_from_row,
-    start_after,
     summary_from_row,
     worker_from_row,
 )
-from forebay.stores.sqlite.adopting import ShowsSqliteWholes
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
-from forebay.stores.sqlite.documents import LooksAtSqliteDocuments
-from forebay.stores.sqlite.edges import met_since
-from forebay.stores.sqlite.limiting import LooksAtSqliteLimits
-from forebay.stores.sqlite.measuring import LooksAtSqliteMetrics
+from forebay.stores.sqlite.adopting import SqliteJobExport
+from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translate_error
+from forebay.stores.sqlite.documents import SqliteDocumentReader
+from forebay.stores.sqlite.edges import find_met_edges
+from forebay.stores.sqlite.limiting import SqliteLimitReader
+from forebay.stores.sqlite.measuring import SqliteMetricReader
 from forebay.stores.sqlite.rows import job_from_row
-from forebay.stores.sqlite.scheduling import LooksAtSqliteSchedules
+from forebay.stores.sqlite.scheduling import SqliteScheduleReader
 from forebay.stores.sqlite.schema import PACKAGE, SchemaGuard, schema_number
-from forebay.stores.sqlite.transaction import Asking
+from forebay.stores.sqlite.transaction import ReadContext
 from forebay.stores.statements import load_statements
 
 LATE_MS: Final = 60_000
-ROWS_PER_LOOK: Final = 10_000
+ROWS_PER_SCAN: Final = 10_000
 CACHE_KIB: Final = -8_192  # 8 MiB; negative means kibibytes and not pages
 _FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
 
 
 class SqliteReader(
-    LooksAtSqliteSchedules,
-    LooksAtSqliteLimits,
-    LooksAtSqliteDocuments,
-    LooksAtSqliteMetrics,
-    ShowsSqliteWholes,
-    LooksAtAuditRows,
+    SqliteScheduleReader,
+    SqliteLimitReader,
+    SqliteDocumentReader,
+    SqliteMetricReader,
+    SqliteJobExport,
+    SqlAuditLogReader,
 ):
     """A handle to look at one database file."""
 
@@ -91,28 +91,28 @@ class SqliteReader(
         self._is_closed = False
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _open_snapshot(self) -> Iterator[None]:
         if self._is_closed:
             raise StoreError("this handle is closed; open another one")
         try:
-            with self._connection.reading() as raw:
-                self._guard.check_if_moved(raw)
+            with self._connection.read_transaction() as raw:
+                self._guard.check_if_changed(raw)
                 yield
         except DRIVER_ERRORS as exc:
-            raise translated(self._connection.path, exc) from exc
+            raise translate_error(self._connection.path, exc) from exc
 
     def _all(self, name: str, values: Mapping[str, object] | None = None) -> list[Row]:
         return self._connection.execute(self._statements[name], values or {}).fetchall()
 
-    def _looked(self, name: str, values: dict[str, object]) -> list[Row]:
-        with self._looking():
+    def _query(self, name: str, values: dict[str, object]) -> list[Row]:
+        with self._open_snapshot():
             return self._all(name, values)
 
     def _one(self, name: str, values: Mapping[str, object]) -> Row | None:
         row: Row | None = self._connection.execute(self._statements[name], values).fetchone()
         return row
 
-    def _job(self, statement: str, job_id: JobId) -> Job | None:
+    def _find_job(self, statement: str, job_id: JobId) -> Job | None:
         found = self._one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
         if found is None:
             return None
@@ -120,29 +120,31 @@ class SqliteReader(
         return None if row is None else job_from_row(row)
 
     def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
-        with self._looking():
-            return [self._job("job" if with_payload else "job_without_payload", job_id) for job_id in ids]
+        with self._open_snapshot():
+            return [
+                self._find_job("job" if with_payload else "job_without_payload", job_id) for job_id in ids
+            ]
 
-    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
-        with self._looking():
-            jobs = [self._job("fate", job_id) for job_id in ids]
-        return [None if job is None else fate_of(job) for job in jobs]
+    def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
+        with self._open_snapshot():
+            jobs = [self._find_job("fate", job_id) for job_id in ids]
+        return [None if job is None else state_info_of(job) for job in jobs]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)
-        places = json_text(_places(query.states))
-        with self._looking():
+        places = json_text(_locations(query.states))
+        with self._open_snapshot():
             span = {"places": places, "after": None if after is None else page_end(after)}
-            window = self._one("search_window", {**span, "rows": ROWS_PER_LOOK - 1})
+            window = self._one("search_window", {**span, "rows": ROWS_PER_SCAN - 1})
             until, reached = (None, None) if window is None else window
             rows = self._all("search", {**_conditions(query), **span, "until": until, "limit": limit})
         jobs = tuple(summary_from_row(row) for row in rows)
         if len(rows) == limit:
             return Page(jobs=jobs, after=str(rows[-1][-1]))
-        return Page(jobs=jobs, after=None if until is None else str(until), stopped_at=reached)
+        return Page(jobs=jobs, after=None if until is None else str(until), scanned_back_to=reached)
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
-        with self._looking():
+        with self._open_snapshot():
             names = list(queues) or [row[0] for row in self._all("queues")]
             rows = self._all("counts")
         by_queue: dict[QueueName, dict[str, int]] = {name: {} for name in names}
@@ -151,15 +153,15 @@ class SqliteReader(
                 by_queue[queue][state] = jobs
         return {name: Counts(**states) for name, states in by_queue.items()}
 
-    def held(self) -> list[HeldJobs]:
-        with self._looking():
+    def lanes(self) -> list[LaneCount]:
+        with self._open_snapshot():
             rows = self._all("held_jobs")
-        return [HeldJobs(queue=queue, gate=gate, jobs=jobs) for queue, gate, jobs in rows]
+        return [LaneCount(queue=queue, lane=gate, jobs=jobs) for queue, gate, jobs in rows]
 
     def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
         check_limit(limit)
-        with self._looking():
-            found = self._queue(queue)
+        with self._open_snapshot():
+            found = self._find_queue(queue)
             if found is None:
                 return []
             cap_ms = found.settings.scoring.cap_ms
@@ -167,86 +169,87 @@ class SqliteReader(
             return [summary_from_row(row) for row in self._all("peek", values)]
 
     def position(self, job_id: JobId) -> Position | None:
-        with self._looking():
-            job = self._job("job", job_id)
-            if job is None or job.state is not JobState.PENDING or job.gate is not None:
+        with self._open_snapshot():
+            job = self._find_job("job", job_id)
+            if job is None or job.state is not JobState.PENDING or job.lane is not None:
                 return None
-            ahead = self._ahead(job)
+            ahead = self._count_ahead(job)
             is_exact = ahead <= EXACT_UP_TO
             if not is_exact:
-                ahead = self._estimate(job)
-            wait_ms = self._pace(job.queue).wait_ms
+                ahead = self._estimate_ahead(job)
+            wait_ms = self._load_throughput(job.queue).wait_ms
         return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait_ms(ahead))
 
-    def paces(self, queues: Sequence[QueueName]) -> dict[QueueName, Pace]:
-        with self._looking():
-            return {queue: self._pace(queue) for queue in queues}
+    def throughputs(self, queues: Sequence[QueueName]) -> dict[QueueName, Throughput]:
+        with self._open_snapshot():
+            return {queue: self._load_throughput(queue) for queue in queues}
 
-    def _pace(self, queue: QueueName) -> Pace:
+    def _load_throughput(self, queue: QueueName) -> Throughput:
         now = self.now()
-        return pace_from_row(self._one("pace", pace_values(queue, now)), now)
+        return throughput_from_row(self._one("pace", throughput_params(queue, now)), now)
 
-    def _ahead(self, job: Job) -> int:
+    def _count_ahead(self, job: Job) -> int:
         """Jobs with a greater lead, or the same one and a lower seq, in both classes."""
-        queue = self._queue(job.queue)
+        queue = self._find_queue(job.queue)
         cap_ms = 0 if queue is None else queue.settings.scoring.cap_ms
         # The rank that a job of the other class must stay below to go first.
-        other = job.rank + (self.now() - cap_ms if job.capped else cap_ms - self.now())
+        other = job.rank + (self.now() - cap_ms if job.age_capped else cap_ms - self.now())
         ahead = 0
-        for capped, rank in ((job.capped, job.rank), (not job.capped, other)):
+        for capped, rank in ((job.age_capped, job.rank), (not job.age_capped, other)):
             values = {"queue": job.queue, "capped": capped, "rank": rank, "seq": job.seq}
             row = self._one("ahead", {**values, "most": EXACT_UP_TO + 1})
             ahead += row[0] if row else 0
         return ahead
 
-    def _estimate(self, job: Job) -> int:
+    def _estimate_ahead(self, job: Job) -> int:
         """Where the job's rank lies between the queue's lowest and highest, as a share of its jobs."""
         span = self._one("rank_span", {"queue": job.queue})
         pending: int = next((row[2] for row in self._all("counts") if row[:2] == (job.queue, "pending")), 0)
         lowest, highest = span or (None, None)
-        if lowest is None or highest is None or highest == lowest or job.capped:
+        if lowest is None or highest is None or highest == lowest or job.age_capped:
             return max(pending - 1, EXACT_UP_TO)
         share: float = (job.rank - lowest) / (highest - lowest)
         return min(max(round(pending * share), EXACT_UP_TO), max(pending - 1, EXACT_UP_TO))
 
-    def _queue(self, name: QueueName) -> Queue | None:
+    def _find_queue(self, name: QueueName) -> Queue | None:
         row = self._one("queue", {"name": name})
         return None if row is None else queue_from_row(row)
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
-        with self._looking():
+        with self._open_snapshot():
             found = [queue_from_row(row) for row in self._all("queues")]
         if names:
             return [queue for queue in found if queue.name in names]
         return [queue for queue in found if queue.state is not QueueState.DROPPED]
 
     def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
-        with self._looking():
+        with self._open_snapshot():
             rows = (
                 self._all("workers") if ids is None else self._all("workers_named", {"ids": json_text(ids)})
             )
             return [worker_from_row(row) for row in rows]
 
     def commands(self, ids: Sequence[str]) -> list[Command | None]:
-        with self._looking():
+        with self._open_snapshot():
             rows = [self._one("command", {"id": command_id}) for command_id in ids]
-        return [None if row is None or is_strange(row) else command_from_row(row) for row in rows]
+        return [None if row is None or is_unknown_command(row) else command_from_row(row) for row in rows]
 
     def parents(self, ids: Sequence[JobId]) -> list[Edge]:
-        with self._looking():
-            return self._as_they_stand(self._all("parents", {"ids": json_text(ids)}))
+        with self._open_snapshot():
+            return self._resolve_edge_states(self._all("parents", {"ids": json_text(ids)}))
 
-    def _as_they_stand(self, rows: list[Row]) -> list[Edge]:
+    def _resolve_edge_states(self, rows: list[Row]) -> list[Edge]:
         """Edges from rows, where those of parents that have completed are as they were before."""
         edges = [edge_from_row(row) for row in rows]
-        still = [(edge.child, edge.number, edge.parent) for edge in edges if edge.state is EdgeState.OPEN]
-        met = met_since(Asking(self._all), still)
+        still = [(edge.child, edge.position, edge.parent) for edge in edges if edge.state is EdgeState.OPEN]
+        met = find_met_edges(ReadContext(self._all), still)
         return [
-            replace(edge, state=EdgeState.MET) if (edge.child, edge.number) in met else edge for edge in edges
+            replace(edge, state=EdgeState.MET) if (edge.child, edge.position) in met else edge
+            for edge in edges
         ]
 
     def first_in_sequence(self, name: str) -> JobId | None:
-        with self._looking():
+        with self._open_snapshot():
             rows = self._all("sequence_turn", {"name": name})
         return rows[0][0] if rows else None
 
@@ -254,56 +257,58 @@ class SqliteReader(
         self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
     ) -> list[Edge]:
         check_limit(limit)
-        values = {"ids": json_text(ids), "limit": limit, **start_after(after)}
-        with self._looking():
-            return self._as_they_stand(self._all("dependants", values))
+        values = {"ids": json_text(ids), "limit": limit, **edge_cursor_params(after)}
+        with self._open_snapshot():
+            return self._resolve_edge_states(self._all("dependants", values))
 
-    def notes(self, job_id: JobId) -> Notes:
-        with self._looking():
+    def progress(self, job_id: JobId) -> JobProgress:
+        with self._open_snapshot():
             found = self._one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
-            return Notes() if found is None else self._notes(found[0])
+            return JobProgress() if found is None else self._load_progress(found[0])
 
-    def _notes(self, seq: int) -> Notes:
-        return notes_from_rows(self._all("notes", {"seq": seq}))
+    def _load_progress(self, seq: int) -> JobProgress:
+        return progress_from_rows(self._all("notes", {"seq": seq}))
 
     def history(self, job_id: JobId) -> Timeline | None:
-        with self._looking():
-            job = self._job("job", job_id)
+        with self._open_snapshot():
+            job = self._find_job("job", job_id)
             if job is None:
                 return None
             attempts = tuple(
                 attempt_from_row(job_id, row) for row in self._all("attempts", {"job_id": job_id})
             )
             events = tuple(event_from_row(row) for row in self._all("events", {"job_id": job_id}))
-            notes = self._notes(job.seq)
-        return Timeline(job=job, attempts=attempts, events=events, notes=notes)
+            notes = self._load_progress(job.seq)
+        return Timeline(job=job, attempts=attempts, events=events, progress=notes)
 
-    def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
+    def archive(
+        self, *, day: str | None = None, task: str | None = None, limit: int = 100
+    ) -> list[ArchiveEntry]:
         check_limit(limit)
-        with self._looking():
+        with self._open_snapshot():
             rows = self._all("archive", {"day": day, "task": task, "limit": limit})
-        return [archived_from_row(row) for row in rows]
+        return [archive_entry_from_row(row) for row in rows]
 
     def now(self) -> int:
         return self._clock.now_ms()
 
-    def vitals(self) -> Vitals:
-        return Vitals()
+    def server_usage(self) -> ServerUsage:
+        return ServerUsage()
 
-    def health(self) -> Health:
+    def health(self) -> StoreHealth:
         problems: list[str] = []
-        with self._looking():
+        with self._open_snapshot():
             for (line,) in self._connection.execute("pragma quick_check(10)").fetchall():
                 if line != "ok":
                     problems.append(f"the file is damaged: {line}")
-            problems += self._miscounted()
+            problems += self._find_miscounts()
             for name in ("check_jobs", "check_orders", "check_keys", "check_edges"):
                 found = self._all(name, {"late_ms": LATE_MS})
                 problems += [f"{what} {trouble}" for what, trouble in found]
             number = schema_number(self._connection, self._statements)
-        return Health(engine="sqlite", schema=number, problems=tuple(problems))
+        return StoreHealth(engine="sqlite", schema=number, problems=tuple(problems))
 
-    def _miscounted(self) -> Iterator[str]:
+    def _find_miscounts(self) -> Iterator[str]:
         real = {(queue, state): jobs for queue, state, jobs in self._all("check_counts")}
         counted = {(queue, state): jobs for queue, state, jobs in self._all("counts")}
         for queue, state in sorted(real.keys() | counted.keys()):
@@ -317,7 +322,7 @@ class SqliteReader(
             self._connection.close()
 
 
-def _places(states: Sequence[JobState]) -> list[str]:
+def _locations(states: Sequence[JobState]) -> list[str]:
     """The tables in which jobs of these states can be."""
     wanted = set(states or JobState)
     places = (("live", LIVE), ("finished", frozenset(_FINISHED)), ("dead", frozenset({JobState.DEAD})))
@@ -335,7 +340,7 @@ def _conditions(query: JobQuery) -> dict[str, object]:
         "created_before": query.created_before,
         "finished_before": query.finished_before,
         "unique_key": query.unique_key,
-        "once_key": query.once_key,
+        "once_key": query.idempotency_key,
         "correlation_id": query.correlation_id,
         "parent_id": query.parent_id,
         "tags": json_text(query.tags) if query.tags else None,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from forebay.domain.job import Job
-from forebay.stores.rows import STATES, Row, job_of, options_from_text
+from forebay.stores.rows import STATES, Row, build_job, options_from_text
 
 
 def job_from_row(row: Row) -> Job:
     """A job from the columns of `job`; live rows lack the last three."""
     lease = (bool(row[16]), *row[17:21])
     head = (*row[:4], STATES[row[4]], *row[5:7])
-    return job_of(head, options_from_text(row[7]), (*row[8:16], *lease), row[21:25], row[25], row[26:])
+    return build_job(head, options_from_text(row[7]), (*row[8:16], *lease), row[21:25], row[25], row[26:])

@@ -11,9 +11,15 @@ from typing import Final
 from urllib.parse import quote
 
 from forebay.errors import ConfigError, SchemaOutdated, StoreUnusable
-from forebay.stores.migrations import NOTHING_APPLIED, Applied, Migration, load_migrations, missing
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, check_fork, translated
-from forebay.stores.sqlite.transaction import Runs
+from forebay.stores.migrations import (
+    NOTHING_APPLIED,
+    AppliedSchema,
+    Migration,
+    load_migrations,
+    pending_migrations,
+)
+from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, check_fork, translate_error
+from forebay.stores.sqlite.transaction import StatementExecutor
 
 PACKAGE: Final = "forebay.stores.sqlite"
 
@@ -24,16 +30,16 @@ def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> 
     """Apply what is missing and answer the schema's number."""
     known = load_migrations(PACKAGE)
     try:
-        with connection.patient():
-            number, steps = _steps(connection, statements, known)
+        with connection.wait_for_locks():
+            number, steps = _load_steps(connection, statements, known)
     except DRIVER_ERRORS as exc:
-        raise translated(connection.path, exc) from exc
+        raise translate_error(connection.path, exc) from exc
     if not steps:
         return max(number, len(known))
 
     def catch_up(raw: sqlite3.Connection) -> bool:
         # Looked at again under the write lock: somebody else may have migrated meanwhile.
-        number, steps = _steps(connection, statements, known)
+        number, steps = _load_steps(connection, statements, known)
         raw.execute(statements["schema_create"])
         for migration in steps:
             _apply(raw, statements, migration, now)
@@ -45,18 +51,18 @@ def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> 
     return len(known)
 
 
-def check_schema(connection: Runs, statements: Mapping[str, str], path: Path) -> None:
+def check_schema(connection: StatementExecutor, statements: Mapping[str, str], path: Path) -> None:
     """Raise unless a file has the tables that this program writes; nothing is created."""
-    applied = _applied(connection, statements)
+    applied = _load_applied(connection, statements)
     if applied.number == 0:
         raise ConfigError(f"{path} has no tables for jobs yet: open its store once before")
-    if missing(load_migrations(PACKAGE), applied, str(path)):
+    if pending_migrations(load_migrations(PACKAGE), applied, str(path)):
         raise SchemaOutdated(
             f"{path} has schema {applied.number}, which is too old: open its store once before"
         )
 
 
-def look_at_schema(path: Path, statements: Mapping[str, str]) -> None:
+def check_file_schema(path: Path, statements: Mapping[str, str]) -> None:
     """Raise unless this file is there and has the tables that this program needs; nothing is changed in it.
 
     The file is opened to write, because the last reader of a write-ahead log that may not write leaves its
@@ -69,12 +75,12 @@ def look_at_schema(path: Path, statements: Mapping[str, str]) -> None:
         address = f"file:{quote(str(path))}?mode=rw"
         with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=5)) as raw:
             raw.execute("pragma query_only = on")
-            applied = _applied(raw, statements)
+            applied = _load_applied(raw, statements)
     except DRIVER_ERRORS as exc:
-        raise translated(str(path), exc) from exc
+        raise translate_error(str(path), exc) from exc
     if applied.number == 0:
         raise StoreUnusable(f"{path} has no Forebay tables; `forebay migrate` makes them")
-    if missing(load_migrations(PACKAGE), applied, str(path)):
+    if pending_migrations(load_migrations(PACKAGE), applied, str(path)):
         raise SchemaOutdated(
             f"{path} has schema {applied.number}, which is too old; `forebay migrate` brings it up to date"
         )
@@ -89,14 +95,14 @@ class SchemaGuard:
         self._known = load_migrations(PACKAGE)
         self._version: int | None = None
 
-    def check(self, raw: Runs) -> None:
+    def check(self, raw: StatementExecutor) -> None:
         """Raise SchemaNewer if a newer program has migrated the file. Under the write lock, and after each
         commit of another connection, so no transaction of ours comes after a step that it does not know."""
         (number,) = raw.execute(self._statements["schema_newest"]).fetchone()
         if number > len(self._known):
-            missing(self._known, _recorded(raw, self._statements), self._path)
+            pending_migrations(self._known, _read_applied(raw, self._statements), self._path)
 
-    def check_if_moved(self, raw: Runs) -> None:
+    def check_if_changed(self, raw: StatementExecutor) -> None:
         """The same for a handle that only reads, if another connection has committed since."""
         (version,) = raw.execute("pragma data_version").fetchone()
         if version != self._version:
@@ -104,33 +110,33 @@ class SchemaGuard:
             self._version = version
 
 
-def schema_number(connection: Runs, statements: Mapping[str, str]) -> int:
+def schema_number(connection: StatementExecutor, statements: Mapping[str, str]) -> int:
     """How far the schema of a file is."""
-    return _applied(connection, statements).number
+    return _load_applied(connection, statements).number
 
 
-def _steps(
+def _load_steps(
     connection: Connection, statements: Mapping[str, str], known: Sequence[Migration]
 ) -> tuple[int, Sequence[Migration]]:
     """The schema's number and the migrations it still needs."""
-    applied = _applied(connection, statements)
-    return applied.number, missing(known, applied, connection.path)
+    applied = _load_applied(connection, statements)
+    return applied.number, pending_migrations(known, applied, connection.path)
 
 
-def _applied(connection: Runs, statements: Mapping[str, str]) -> Applied:
+def _load_applied(connection: StatementExecutor, statements: Mapping[str, str]) -> AppliedSchema:
     if connection.execute(statements["schema_exists"]).fetchone() is None:
         return NOTHING_APPLIED
-    return _recorded(connection, statements)
+    return _read_applied(connection, statements)
 
 
-def _recorded(connection: Runs, statements: Mapping[str, str]) -> Applied:
-    return Applied(*connection.execute(statements["schema_number"]).fetchone())
+def _read_applied(connection: StatementExecutor, statements: Mapping[str, str]) -> AppliedSchema:
+    return AppliedSchema(*connection.execute(statements["schema_number"]).fetchone())
 
 
 def _apply(raw: sqlite3.Connection, statements: Mapping[str, str], migration: Migration, now: int) -> None:
     for statement in split_statements(migration.script):
         raw.execute(statement)
-    values = {"number": migration.number, "name": migration.name, "oldest": migration.oldest, "now": now}
+    values = {"number": migration.number, "name": migration.name, "oldest": migration.min_program, "now": now}
     raw.execute(statements["schema_add"], values)
 
 

@@ -10,55 +10,57 @@ from typing import Final, TypeVar
 
 from forebay.clock import Clock, SystemClock
 from forebay.domain.history import Event
-from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import Note
+from forebay.domain.note import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
-from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
+from forebay.domain.workflow import PROPAGATION_BATCH, DependencyEvent
 from forebay.errors import ConfigError, StoreError
-from forebay.stores.audit_log import chain_rows
+from forebay.stores.audit_log import append_chain_rows
 from forebay.stores.clock_reading import ClockReading
 from forebay.stores.completing import check_completed
-from forebay.stores.following import StillListed
+from forebay.stores.following import PropagationPending
 from forebay.stores.protocol import (
     BATCH,
-    Exchange,
+    ActionResult,
     Features,
+    InsertResult,
+    LeaseStatus,
     OnConflict,
-    Receipt,
-    Renewal,
-    Standing,
-    Verdict,
-    Want,
+    QueueClaim,
+    RenewResult,
+    SettleAndClaimResult,
 )
-from forebay.stores.reviving import Revival
+from forebay.stores.reviving import ReviveOptions
 from forebay.stores.rows import Row, json_text
 from forebay.stores.sqlite import commanding, duties, leasing, operating
-from forebay.stores.sqlite.adopting import SqliteAdopting
-from forebay.stores.sqlite.borrowed import Borrowed
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durability, translated
-from forebay.stores.sqlite.documents import SqliteDocuments
-from forebay.stores.sqlite.exchanging import exchange
-from forebay.stores.sqlite.following import follow
-from forebay.stores.sqlite.inserting import Rules, insert_all
-from forebay.stores.sqlite.limiting import SqliteLimits
-from forebay.stores.sqlite.liveness import Liveness
-from forebay.stores.sqlite.measuring import SqliteMetrics
-from forebay.stores.sqlite.places import Places
+from forebay.stores.sqlite.adopting import SqliteJobImport
+from forebay.stores.sqlite.borrowed import CallerConnection
+from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durability, translate_error
+from forebay.stores.sqlite.documents import SqliteDocumentStore
+from forebay.stores.sqlite.exchanging import settle_and_claim
+from forebay.stores.sqlite.following import propagate
+from forebay.stores.sqlite.inserting import InsertRules, insert_all
+from forebay.stores.sqlite.limiting import SqliteLimitStore
+from forebay.stores.sqlite.liveness import WorkerLocks
+from forebay.stores.sqlite.measuring import SqliteMetricStore
+from forebay.stores.sqlite.places import DatabasePaths
 from forebay.stores.sqlite.reader import SqliteReader
-from forebay.stores.sqlite.scheduling import SqliteSchedules
-from forebay.stores.sqlite.schema import PACKAGE, SchemaGuard, check_schema, look_at_schema, migrate
+from forebay.stores.sqlite.scheduling import SqliteScheduleStore
+from forebay.stores.sqlite.schema import PACKAGE, SchemaGuard, check_file_schema, check_schema, migrate
 from forebay.stores.sqlite.settling import settle_all
-from forebay.stores.sqlite.transaction import Seen, Transaction
-from forebay.stores.sqlite.wakeups import Pokes, SqliteWakeups
+from forebay.stores.sqlite.transaction import HandleCache, Transaction
+from forebay.stores.sqlite.wakeups import SqliteNotifier, SqliteWakeups
 from forebay.stores.statements import load_statements
 
 T = TypeVar("T")
 
-BLOCKS: Final = "a connection to a SQLite file blocks: use a sqlite3 connection and the method without _async"
+BLOCKING_CONNECTION: Final = (
+    "a connection to a SQLite file blocks: use a sqlite3 connection and the method without _async"
+)
 LARGE_WAL: Final = 64 * 1_048_576
 
 
@@ -86,74 +88,74 @@ class SqliteEngine:
         clock: Clock | None = None,
         new_id: Callable[[], JobId] | None = None,
         durability: Durability = "default",
-        lock_wait_ms: int = 30_000,
+        lock_timeout_ms: int = 30_000,
         is_for_group: bool = False,
     ) -> None:
-        self._places = Places(path, is_for_group=is_for_group)
+        self._paths = DatabasePaths(path, is_for_group=is_for_group)
         self._clock = clock or SystemClock()
         self._new_id = new_id
         self._durability: Durability = durability
-        self._lock_wait_ms = lock_wait_ms
+        self._lock_timeout_ms = lock_timeout_ms
 
     @property
-    def place(self) -> str:
-        return os.path.realpath(self._places.database)
+    def location(self) -> str:
+        return os.path.realpath(self._paths.database)
 
     def store(self) -> SqliteStore:
-        return SqliteStore(self._connection(), self._places, self._clock, self._new_id)
+        return SqliteStore(self._connect(), self._paths, self._clock, self._new_id)
 
     def reader(self) -> SqliteReader:
-        return SqliteReader(self._connection(), self._clock)
+        return SqliteReader(self._connect(), self._clock)
 
     def wakeups(self) -> SqliteWakeups:
-        return SqliteWakeups(self._places)
+        return SqliteWakeups(self._paths)
 
     def migrate(self) -> int:
         with closing(self.store()) as store:
             return store.migrate()
 
     def check_schema(self) -> None:
-        self._places.check_disk()
-        look_at_schema(self._places.database, load_statements(PACKAGE))
+        self._paths.check_disk()
+        check_file_schema(self._paths.database, load_statements(PACKAGE))
 
-    def insert_within(
+    def insert_tx(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[Receipt]:
-        with self._joined(connection) as tx:
-            return insert_all(tx, self._new_id, jobs, Rules(on_conflict=on_conflict), atomic=True)
+    ) -> list[InsertResult]:
+        with self._open_in_caller(connection) as tx:
+            return insert_all(tx, self._new_id, jobs, InsertRules(on_conflict=on_conflict), atomic=True)
 
-    async def insert_within_async(
+    async def insert_tx_async(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[Receipt]:
-        raise ConfigError(BLOCKS)
+    ) -> list[InsertResult]:
+        raise ConfigError(BLOCKING_CONNECTION)
 
-    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        with self._joined(connection) as tx:
+    def complete_tx(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        with self._open_in_caller(connection) as tx:
             tx.count_new()
             ended = settle_all(tx, self._new_id, worker, [settlement])
             check_completed(settlement, ended.settled, ended.refused)
 
-    async def complete_within_async(
-        self, connection: object, worker: WorkerId, settlement: Settlement
-    ) -> None:
-        raise ConfigError(BLOCKS)
+    async def complete_tx_async(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        raise ConfigError(BLOCKING_CONNECTION)
 
     @contextmanager
-    def _joined(self, connection: object) -> Iterator[Transaction]:
+    def _open_in_caller(self, connection: object) -> Iterator[Transaction]:
         """A transaction of ours inside the caller's."""
-        borrowed = Borrowed(connection, self._places.database)
+        borrowed = CallerConnection(connection, self._paths.database)
         statements = load_statements(PACKAGE)
-        with borrowed.whole():
-            check_schema(borrowed, statements, self._places.database)
-            tx = Transaction(borrowed, statements, Seen(), self._clock.now_ms())
+        with borrowed.run_atomically():
+            check_schema(borrowed, statements, self._paths.database)
+            tx = Transaction(borrowed, statements, HandleCache(), self._clock.now_ms())
             yield tx
-            if tx.has_listed:
-                follow(tx)
+            if tx.has_outbox_entries:
+                propagate(tx)
             tx.flush_counts()
 
-    def _connection(self) -> Connection:
-        self._places.check_disk()
-        connection = Connection(self._places, durability=self._durability, lock_wait_ms=self._lock_wait_ms)
+    def _connect(self) -> Connection:
+        self._paths.check_disk()
+        connection = Connection(
+            self._paths, durability=self._durability, lock_timeout_ms=self._lock_timeout_ms
+        )
         try:
             migrate(connection, load_statements(PACKAGE), self._clock.now_ms())
         except BaseException:
@@ -162,57 +164,59 @@ class SqliteEngine:
         return connection
 
 
-class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics, SqliteAdopting):
+class SqliteStore(
+    SqliteScheduleStore, SqliteLimitStore, SqliteDocumentStore, SqliteMetricStore, SqliteJobImport
+):
     """A handle to write to one database file."""
 
     def __init__(
-        self, connection: Connection, places: Places, clock: Clock, new_id: Callable[[], JobId] | None
+        self, connection: Connection, paths: DatabasePaths, clock: Clock, new_id: Callable[[], JobId] | None
     ) -> None:
         self._connection = connection
-        self._places = places
+        self._paths = paths
         self._clock = clock
         self._new_id = new_id
         self._statements = load_statements(PACKAGE)
-        self._seen = Seen()
+        self._cache = HandleCache()
         self._guard = SchemaGuard(connection.path, self._statements)
-        self._liveness = Liveness(places)
-        self._pokes = Pokes(places)
+        self._worker_locks = WorkerLocks(paths)
+        self._notifier = SqliteNotifier(paths)
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T:
         """Do some work in one transaction; work that `moves` jobs counts the new ones first."""
         while True:
             try:
-                return self._written(work, durable=durable, moves=moves)
-            except StillListed:
-                if not self._written(follow, durable=False, moves=True):
+                return self._run_transaction(work, durable=durable, moves=moves)
+            except PropagationPending:
+                if not self._run_transaction(propagate, durable=False, moves=True):
                     raise
 
-    def _written(self, work: Callable[[Transaction], T], *, durable: bool, moves: bool) -> T:
+    def _run_transaction(self, work: Callable[[Transaction], T], *, durable: bool, moves: bool) -> T:
         self._check_open()
         has_news = False
 
         def transact(raw: sqlite3.Connection) -> T:
             nonlocal has_news
-            self._seen.refresh(raw, self._guard.check)
+            self._cache.refresh(raw, self._guard.check)
             # The clock is read under the write lock, so no transaction is older than the one before.
-            tx = Transaction(raw, self._statements, self._seen, self._clock.now_ms())
+            tx = Transaction(raw, self._statements, self._cache, self._clock.now_ms())
             if moves:
                 tx.count_new()
             answer = work(tx)
-            if tx.has_listed:
-                follow(tx)
+            if tx.has_outbox_entries:
+                propagate(tx)
             tx.flush_counts()
-            has_news = tx.has_news
+            has_news = tx.needs_wakeup
             return answer
 
         try:
             answer = self._connection.write(transact, durable=durable)
         except BaseException:
-            self._seen.clear()  # it may hold what was undone
+            self._cache.clear()  # it may hold what was undone
             raise
         if has_news:
-            self._pokes.send()
+            self._notifier.send()
         return answer
 
     def _check_open(self) -> None:
@@ -226,31 +230,31 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
         on_conflict: OnConflict = "return",
         atomic: bool = True,
         create_queues: bool = True,
-    ) -> list[Receipt]:
+    ) -> list[InsertResult]:
         if not jobs:
             return []
-        rules = Rules(on_conflict=on_conflict, create_queues=create_queues)
+        rules = InsertRules(on_conflict=on_conflict, create_queues=create_queues)
         return self._write(
             lambda tx: insert_all(tx, self._new_id, jobs, rules, atomic=atomic), durable=True, moves=False
         )
 
-    def exchange(
+    def settle_and_claim(
         self,
         worker: WorkerId,
         settlements: Sequence[Settlement] = (),
-        wants: Sequence[Want] = (),
+        claims: Sequence[QueueClaim] = (),
         room: int = 0,
         known: Sequence[Lease] | None = None,
-        notes: Sequence[Note] = (),
-    ) -> Exchange:
+        updates: Sequence[ProgressUpdate] = (),
+    ) -> SettleAndClaimResult:
         return self._write(
-            lambda tx: exchange(tx, self._new_id, worker, settlements, wants, room, known, notes)
+            lambda tx: settle_and_claim(tx, self._new_id, worker, settlements, claims, room, known, updates)
         )
 
-    def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
-        return self._write(lambda tx: leasing.standing(tx, worker, leases), moves=False)
+    def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
+        return self._write(lambda tx: leasing.lease_status(tx, worker, leases), moves=False)
 
-    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
+    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> RenewResult:
         return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms), moves=False)
 
     def sweep(
@@ -263,7 +267,7 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
         dead: Collection[WorkerId] = (),
         ended_by: int | None = None,
     ) -> list[Job]:
-        with self._liveness.dead_workers() as found:
+        with self._worker_locks.dead_workers() as found:
             all_dead = found.union(dead)
             jobs = self._write(
                 lambda tx: leasing.sweep(
@@ -272,13 +276,13 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
             )
             if len(jobs) < limit:  # else the dead may hold more, and the next sweep must know them
                 # Not those that were only named: somebody may hold their locks, this very handle even.
-                self._liveness.bury(found)
+                self._worker_locks.remove_dead(found)
         return jobs
 
     def promote(self, limit: int = BATCH) -> int:
         def promote(tx: Transaction) -> int:
             moved = duties.promote(tx, limit)
-            return max(moved, limit) if follow(tx) >= RELEASED_AT_ONCE else moved
+            return max(moved, limit) if propagate(tx) >= PROPAGATION_BATCH else moved
 
         return self._write(promote)
 
@@ -287,7 +291,7 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
 
     def prune(self, limit: int = BATCH) -> int:
         pruned = self._write(lambda tx: duties.prune(tx, limit))
-        if self._places.wal_size() > LARGE_WAL:
+        if self._paths.wal_size() > LARGE_WAL:
             self._connection.checkpoint()
         return pruned
 
@@ -299,20 +303,20 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
         actor: str = "",
         force: bool = False,
         dependants: bool = False,
-    ) -> list[Verdict]:
-        def cancel(tx: Transaction) -> list[Verdict]:
+    ) -> list[ActionResult]:
+        def cancel(tx: Transaction) -> list[ActionResult]:
             if dependants:
                 # Before the lines of their ends, by which some dependants would be released, or die.
                 # What has completed has met its edges, whatever these say.
                 states = tx.states(ids)
                 left = [one for one in ids if states.get(one, JobState.COMPLETED) is not JobState.COMPLETED]
-                tx.list_aftermath(left, Aftermath.CANCEL)
+                tx.add_to_outbox(left, DependencyEvent.CANCEL)
             return [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
 
         return self._write(cancel)
 
-    def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
-        return self._write(lambda tx: operating.amend(tx, job_id, change, actor))
+    def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
+        return self._write(lambda tx: operating.update_job(tx, job_id, change, actor))
 
     def revive(
         self,
@@ -324,11 +328,11 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
         actor: str = "",
         dependants: bool = False,
         ended_before: int | None = None,
-    ) -> list[Verdict]:
-        how = Revival(queue, delay_ms, reset, actor, dependants, ended_before)
+    ) -> list[ActionResult]:
+        how = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
         return self._write(lambda tx: operating.revive_all(tx, ids, how), durable=True)
 
-    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
+    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         return self._write(lambda tx: [operating.delete(tx, job_id, actor) for job_id in ids])
 
     def save_queue(
@@ -346,18 +350,18 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         return self._write(lambda tx: operating.drop_queue(tx, name, limit, actor, force=force), durable=True)
 
-    def beat(self, worker: WorkerInfo) -> None:
+    def heartbeat(self, worker: WorkerInfo) -> None:
         # The lock of a supervised worker is its supervisor's. A worker that beats for itself, because its
         # supervisor is stopped, must not replace it: it would count as dead when its handle is closed.
         if not worker.is_remote and worker.supervisor in (0, os.getpid()):
-            self._liveness.hold(worker.id)
-        self._write(lambda tx: operating.beat(tx, worker), moves=False)
+            self._worker_locks.acquire(worker.id)
+        self._write(lambda tx: operating.heartbeat(tx, worker), moves=False)
 
-    def forget_worker(self, worker: WorkerId) -> None:
+    def remove_worker(self, worker: WorkerId) -> None:
         self._write(lambda tx: tx.run("forget_worker", {"id": worker}), moves=False)
-        self._liveness.forget(worker)
+        self._worker_locks.release(worker)
 
-    def send(
+    def send_command(
         self,
         kind: CommandKind,
         workers: Sequence[WorkerId] | None = None,
@@ -367,7 +371,7 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
         actor: str = "",
     ) -> list[Command]:
         return self._write(
-            lambda tx: commanding.send(tx, kind, workers, queue, expires_ms, actor), moves=False
+            lambda tx: commanding.send_command(tx, kind, workers, queue, expires_ms, actor), moves=False
         )
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
@@ -375,38 +379,38 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
         # Between the look and the write somebody else may take the command; then the write finds nothing.
         if not self._has_commands(workers):
             return []
-        return self._write(lambda tx: commanding.take(tx, workers), moves=False)
+        return self._write(lambda tx: commanding.take_commands(tx, workers), moves=False)
 
     def _has_commands(self, workers: Sequence[WorkerId]) -> bool:
         values = {"workers": json_text(workers), "now": self._clock.now_ms()}
-        return bool(self._looked("commands_wait", values))
+        return bool(self._query("commands_wait", values))
 
-    def _looked(self, name: str, values: dict[str, object]) -> list[Row]:
+    def _query(self, name: str, values: dict[str, object]) -> list[Row]:
         """What a statement finds, beside all writers."""
         self._check_open()
         try:
-            with self._connection.patient(), self._connection.reading() as raw:
+            with self._connection.wait_for_locks(), self._connection.read_transaction() as raw:
                 return raw.execute(self._statements[name], values).fetchall()
         except DRIVER_ERRORS as exc:
-            raise translated(self._connection.path, exc) from exc
+            raise translate_error(self._connection.path, exc) from exc
 
-    def answer(self, command_id: str, text: str) -> None:
-        self._write(lambda tx: commanding.answer(tx, command_id, text), moves=False)
+    def answer_command(self, command_id: str, text: str) -> None:
+        self._write(lambda tx: commanding.answer_command(tx, command_id, text), moves=False)
 
-    def take_duty(self, name: str, every_ms: int) -> bool:
-        return self._write(lambda tx: operating.take_duty(tx, name, every_ms), moves=False)
+    def acquire_maintenance(self, name: str, every_ms: int) -> bool:
+        return self._write(lambda tx: operating.acquire_maintenance(tx, name, every_ms), moves=False)
 
     def read_clock(self, *, record: bool = False) -> ClockReading:
         if not record:
             return ClockReading(now=self._clock.now_ms())
         return self._write(operating.record_clock, moves=False)
 
-    def record(self, events: Sequence[Event]) -> None:
+    def record_events(self, events: Sequence[Event]) -> None:
         self._write(lambda tx: tx.record_all(events), moves=False)
 
     def chain_audit(self, limit: int = BATCH) -> int:
         # Under the write lock of the file: the lines are looked for after every earlier commit.
-        return self._write(lambda tx: chain_rows(tx, limit), moves=False)
+        return self._write(lambda tx: append_chain_rows(tx, limit), moves=False)
 
     def migrate(self) -> int:
         return migrate(self._connection, self._statements, self._clock.now_ms())
@@ -414,6 +418,6 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._liveness.close()
-            self._pokes.close()
+            self._worker_locks.close()
+            self._notifier.close()
             self._connection.close()

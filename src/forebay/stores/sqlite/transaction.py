@@ -14,38 +14,38 @@ from forebay.domain.history import MAX_EVENTS, Event
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
-from forebay.domain.rank import Place, Scoring, place
-from forebay.domain.workflow import Aftermath
+from forebay.domain.rank import QueueRank, Scoring, compute_rank
+from forebay.domain.workflow import DependencyEvent
 from forebay.errors import StoreError
-from forebay.stores.ids import RANDOM_BITS, IdsBySeq, first_seq, seq_in_id
-from forebay.stores.limiting import Kept
+from forebay.stores.ids import RANDOM_BITS, SeqIds, first_seq, seq_in_id
+from forebay.stores.limiting import StoredLimit
 from forebay.stores.rows import STATES, Row, changes_text, json_text, queue_from_row, row_from_queue
 
 UNCOUNTED: Final = 256
 Values = Mapping[str, object] | tuple[object, ...]
 
 
-class Asking(NamedTuple):
+class ReadContext(NamedTuple):
     """How somebody asks who only looks."""
 
     all: Callable[[str, Mapping[str, object]], list[Row]]
 
 
-def states_of(asking: Asking | Transaction, ids: Iterable[JobId]) -> dict[JobId, JobState]:
+def states_of(context: ReadContext | Transaction, ids: Iterable[JobId]) -> dict[JobId, JobState]:
     """The states of these jobs, wherever they are; most are where their ids say, and found together."""
     wanted = set(ids)
     seqs = {job_id: seq_in_id(job_id) for job_id in wanted}
     named = {seq: job_id for job_id, seq in seqs.items() if seq is not None}
-    rows = asking.all("states", {"ids": json_text(named)}) if named else []
+    rows = context.all("states", {"ids": json_text(named)}) if named else []
     states = {job_id: STATES[state] for job_id, state in rows}
     for job_id in wanted - states.keys():
-        for _, state in asking.all("locate", {"seq": seqs[job_id], "job_id": job_id}):
+        for _, state in context.all("locate", {"seq": seqs[job_id], "job_id": job_id}):
             states[job_id] = STATES[state]
     return states
 
 
 @cache
-def for_many_rows(statement: str) -> tuple[tuple[int, str], ...]:
+def expand_rows(statement: str) -> tuple[tuple[int, str], ...]:
     """A statement for 64, 8 and 1 rows: its line of values, which begins with (?, is written that often."""
     found = re.search(r"^\(\?.*\)", statement, re.MULTILINE)
     if found is None:
@@ -54,20 +54,20 @@ def for_many_rows(statement: str) -> tuple[tuple[int, str], ...]:
     return tuple((rows, f"{head}{','.join([found[0]] * rows)}{tail}") for rows in (64, 8, 1))
 
 
-class Seen:
+class HandleCache:
     """What this handle knows of the store. Whatever another connection commits empties it."""
 
     def __init__(self) -> None:
         self._version = -1
-        self.id_of: IdsBySeq = IdsBySeq(getrandbits(RANDOM_BITS))
+        self.id_of: SeqIds = SeqIds(getrandbits(RANDOM_BITS))
         self.queues: dict[str, Queue | None] = {}
         self.scorings: dict[str, Scoring] = {}
         self.last_seq: int | None = None
         self.uncounted = 0  # jobs that this handle has inserted and left to others to count
         self.has_edges: bool | None = None  # whether any job waits for another one
-        self.may_have_aftermaths: bool = True
+        self.may_have_outbox_entries: bool = True
         self.has_limits: bool | None = None
-        self.has_shares: bool | None = None
+        self.has_fairness_keys: bool | None = None
 
     def refresh(self, raw: sqlite3.Connection, check: Callable[[sqlite3.Connection], None]) -> None:
         # data_version changes with every commit of somebody else; our own changes pass through here.
@@ -82,12 +82,12 @@ class Seen:
         self.scorings.clear()
         self.last_seq = None
         self.has_edges = None
-        self.may_have_aftermaths = True
+        self.may_have_outbox_entries = True
         self.has_limits = None
-        self.has_shares = None
+        self.has_fairness_keys = None
 
 
-class Runs(Protocol):
+class StatementExecutor(Protocol):
     """What a transaction needs of a connection, ours or the caller's."""
 
     def execute(self, statement: str, values: Any = ..., /) -> sqlite3.Cursor: ...
@@ -96,19 +96,21 @@ class Runs(Protocol):
 class Transaction:
     """What all operations of one transaction share. `now` is read once, so they agree about the time."""
 
-    def __init__(self, raw: Runs, statements: Mapping[str, str], seen: Seen, now: int) -> None:
+    def __init__(
+        self, raw: StatementExecutor, statements: Mapping[str, str], handle_cache: HandleCache, now: int
+    ) -> None:
         self._raw = raw
         self._statements = statements
-        self.seen = seen
-        self.kept_limits: dict[str, Kept] = {}  # those that this transaction has looked at
+        self.cache = handle_cache
+        self.stored_limits: dict[str, StoredLimit] = {}  # those that this transaction has looked at
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
         self._removed: defaultdict[str, int] = defaultdict(int)
-        self.id_of: IdsBySeq = seen.id_of
+        self.id_of: SeqIds = handle_cache.id_of
         self.now = now
         self._first_seq = first_seq(now)
         self.has_new_jobs: bool = False  # inserted by this transaction and not counted
-        self.has_news = False  # somebody should look: work has come, or something changed
-        self.has_listed: bool = False  # a job has ended that others depend on
+        self.needs_wakeup = False  # somebody should look: work has come, or something changed
+        self.has_outbox_entries: bool = False  # a job has ended that others depend on
         self.completed: list[JobId] = []  # jobs that others may depend on, and that are not on the list yet
 
     def run(self, name: str, values: Values) -> sqlite3.Cursor:
@@ -117,7 +119,7 @@ class Transaction:
     def run_rows(self, name: str, shared: tuple[object, ...], values: list[object], width: int) -> None:
         """Run a statement for many rows, as few times as it takes; `values` holds `width` for each row."""
         start, left = 0, len(values)
-        for rows, statement in for_many_rows(self._statements[name]):
+        for rows, statement in expand_rows(self._statements[name]):
             step = rows * width
             while left >= step:
                 self._raw.execute(statement, [*shared, *values[start : start + step]])
@@ -136,19 +138,19 @@ class Transaction:
     def count(self, queue: str, state: JobState, change: int) -> None:
         self._counts[queue, state] += change
 
-    def remove(self, queue: str, state: JobState, jobs: int = 1) -> None:
+    def count_removed(self, queue: str, state: JobState, jobs: int = 1) -> None:
         """Count jobs that are gone for good."""
         self._counts[queue, state] -= jobs
         self._removed[queue] += jobs
 
-    def leave(self, queue: str, state: JobState, target: str) -> None:
+    def count_leaving(self, queue: str, state: JobState, target: str) -> None:
         """A job goes on in this queue or another, where it counts as one that came: so here it is gone."""
         if target == queue:
             self.count(queue, state, -1)
         else:
-            self.remove(queue, state)
+            self.count_removed(queue, state)
 
-    def move(self, queue: str, old: JobState, new: JobState, jobs: int = 1) -> None:
+    def count_moved(self, queue: str, old: JobState, new: JobState, jobs: int = 1) -> None:
         self._counts[queue, old] -= jobs
         self._counts[queue, new] += jobs
 
@@ -159,32 +161,32 @@ class Transaction:
         whoever moves jobs counts the new ones first; a job must not be moved before it was counted.
         """
         self.has_new_jobs = False
-        self.seen.uncounted = 0
+        self.cache.uncounted = 0
         rows = self.all("uncounted", {})
         for queue, state, jobs, _ in rows:
             self.count(queue, STATES[state], jobs)
         if rows:
             self.run("counted_save", {"counted": max(row[3] for row in rows)})
 
-    def counted_all(self) -> None:
+    def mark_all_counted(self) -> None:
         """Say that every job is counted that has a number."""
         self.has_new_jobs = False
-        if self.seen.last_seq is not None:
-            self.run("counted_save", {"counted": self.seen.last_seq})
+        if self.cache.last_seq is not None:
+            self.run("counted_save", {"counted": self.cache.last_seq})
 
-    def leave_uncounted(self, jobs: int) -> None:
+    def defer_counting(self, jobs: int) -> None:
         """Leave new jobs to the next writer, but not more than a few: it counts under the write lock."""
-        self.seen.uncounted += jobs
-        if self.seen.uncounted >= UNCOUNTED:
+        self.cache.uncounted += jobs
+        if self.cache.uncounted >= UNCOUNTED:
             self.count_new()
 
-    def counted(self, queue: str, *states: JobState) -> int:
+    def count_jobs(self, queue: str, *states: JobState) -> int:
         """How many jobs of a queue are in these states, with what this transaction has done so far."""
         rows = (self.one("count_of", {"queue": queue, "state": state.value}) for state in states)
         stored: int = sum(row[0] for row in rows if row is not None)
         return stored + sum(self._counts[queue, state] for state in states)
 
-    def running(self) -> int:
+    def count_running(self) -> int:
         """How many jobs run, with what this transaction has done so far."""
         (stored,) = self.one("running", {}) or (0,)
         return int(stored) + sum(n for (_, state), n in self._counts.items() if state is JobState.RUNNING)
@@ -192,18 +194,18 @@ class Transaction:
     @property
     def has_limits(self) -> bool:
         """Whether there are limits, or jobs behind the gates of some that there were."""
-        if self.seen.has_limits is None:
+        if self.cache.has_limits is None:
             (found,) = self.one("limits_exist", {}) or (0,)
-            self.seen.has_limits = bool(found)
-        return self.seen.has_limits
+            self.cache.has_limits = bool(found)
+        return self.cache.has_limits
 
     @property
-    def has_shares(self) -> bool:
+    def has_fairness_keys(self) -> bool:
         """Whether there are jobs with a share, or were lately."""
-        if self.seen.has_shares is None:
+        if self.cache.has_fairness_keys is None:
             (found,) = self.one("shares_exist", {}) or (0,)
-            self.seen.has_shares = bool(found)
-        return self.seen.has_shares
+            self.cache.has_fairness_keys = bool(found)
+        return self.cache.has_fairness_keys
 
     def flush_counts(self) -> None:
         """Write each counter once, however many jobs have moved."""
@@ -217,49 +219,49 @@ class Transaction:
 
     def next_seq(self) -> int:
         """A number above every one that was given; in a generated id it is also the time."""
-        last = self.seen.last_seq
+        last = self.cache.last_seq
         if last is None:
             (last,) = self.one("last_seq", {}) or (0,)
         seq: int = last + 1
         seq = max(seq, self._first_seq)
-        self.seen.last_seq = seq
+        self.cache.last_seq = seq
         return seq
 
     # Queues
 
     def queue(self, name: str) -> Queue | None:
-        queues = self.seen.queues
+        queues = self.cache.queues
         if name not in queues:
             row = self.one("queue", {"name": name})
             queues[name] = None if row is None else queue_from_row(row)
         return queues[name]
 
-    def existing_queue(self, name: QueueName) -> Queue:
+    def get_or_create_queue(self, name: QueueName) -> Queue:
         """The queue, made with default settings if nobody has before."""
         found = self.queue(name)
-        return self.save_queue(self.fresh_queue(name)) if found is None else found
+        return self.save_queue(self.build_queue(name)) if found is None else found
 
-    def fresh_queue(self, name: QueueName) -> Queue:
+    def build_queue(self, name: QueueName) -> Queue:
         return Queue(name=name, created_at=self.now, updated_at=self.now)
 
-    def save_queue(self, queue: Queue, reordered_to: int | None = None) -> Queue:
-        """Write a queue; `reordered_to` matters only while it is being reordered."""
-        self.run("queue_save", row_from_queue(queue, (reordered_to or 0) if queue.reordering else None))
-        self.seen.queues[queue.name] = queue
-        self.seen.scorings.pop(queue.name, None)
+    def save_queue(self, queue: Queue, rescored_to_seq: int | None = None) -> Queue:
+        """Write a queue; `rescored_to_seq` matters only while it is being reordered."""
+        self.run("queue_save", row_from_queue(queue, (rescored_to_seq or 0) if queue.is_rescoring else None))
+        self.cache.queues[queue.name] = queue
+        self.cache.scorings.pop(queue.name, None)
         return queue
 
     def scoring(self, name: QueueName) -> Scoring:
-        scorings = self.seen.scorings
+        scorings = self.cache.scorings
         if name not in scorings:
-            scorings[name] = self.existing_queue(name).settings.scoring
+            scorings[name] = self.get_or_create_queue(name).settings.scoring
         return scorings[name]
 
-    def place(
+    def compute_rank(
         self, queue: QueueName, ready_at: int, priority: int, failures: int, deadline_at: int | None
-    ) -> Place:
+    ) -> QueueRank:
         """Where a job stands that becomes pending in a queue now."""
-        return place(
+        return compute_rank(
             self.scoring(queue),
             ready_at=ready_at,
             priority=priority,
@@ -270,7 +272,7 @@ class Transaction:
 
     # Keys
 
-    def key_holder(self, queue: str, kind: str, key: str) -> JobId | None:
+    def find_key_holder(self, queue: str, kind: str, key: str) -> JobId | None:
         row = self.one("key_holder", {"queue": queue, "kind": kind, "key": key, "now": self.now})
         return None if row is None else row[0]
 
@@ -278,7 +280,7 @@ class Transaction:
         values = {"queue": queue, "kind": kind, "key": key, "job_id": job_id, "until": until, "now": self.now}
         self.run("key_take", values)
 
-    def free_key(self, queue: str, key: str | None, job_id: JobId) -> None:
+    def release_key(self, queue: str, key: str | None, job_id: JobId) -> None:
         if key is not None:
             self.run("key_free", {"queue": queue, "key": key, "job_id": job_id})
 
@@ -286,48 +288,48 @@ class Transaction:
 
     def has_edges(self) -> bool:
         """Whether any job waits for another one; one look for many transactions."""
-        if self.seen.has_edges is None:
-            self.seen.has_edges = self.one("edges_any", {}) == (1,)
-        return self.seen.has_edges
+        if self.cache.has_edges is None:
+            self.cache.has_edges = self.one("edges_any", {}) == (1,)
+        return self.cache.has_edges
 
-    def now_has_edges(self) -> None:
-        self.seen.has_edges = True
+    def mark_has_edges(self) -> None:
+        self.cache.has_edges = True
 
-    def list_aftermath(self, parents: Iterable[JobId], aftermath: Aftermath) -> None:
+    def add_to_outbox(self, job_ids: Iterable[JobId], event: DependencyEvent) -> None:
         """Remember to look at what depends on these jobs; nothing does on most."""
         if self.has_edges():
-            added = self.run("aftermath_add", {"parents": json_text(list(parents)), "aftermath": aftermath})
+            added = self.run("aftermath_add", {"parents": json_text(list(job_ids)), "aftermath": event})
             if added.rowcount:
-                self.seen.may_have_aftermaths = self.has_listed = True
+                self.cache.may_have_outbox_entries = self.has_outbox_entries = True
 
-    def has_completed(self, ids: Sequence[JobId]) -> None:
+    def add_completed(self, ids: Sequence[JobId]) -> None:
         """Remember that these jobs have completed until the end of the transaction looks at what depends on
         them: it mostly does so without the list."""
         if ids and self.has_edges():
             self.completed += ids
-            self.has_listed = True
+            self.has_outbox_entries = True
 
-    def may_have_aftermaths(self) -> bool:
+    def may_have_outbox_entries(self) -> bool:
         """Whether the list may hold something: false once this handle has found it empty, until somebody
         else writes."""
-        return self.seen.may_have_aftermaths
+        return self.cache.may_have_outbox_entries
 
-    def has_no_aftermaths(self) -> None:
-        self.seen.may_have_aftermaths = False
+    def mark_outbox_empty(self) -> None:
+        self.cache.may_have_outbox_entries = False
 
     # Sequences
 
-    def is_after_others(self, sequence: str) -> bool:
+    def is_sequence_busy(self, sequence: str) -> bool:
         """Whether a job that comes last in a sequence now would have to wait."""
         return self.one("sequence_any", {"name": sequence}) == (1,)
 
     def join_sequence(self, sequence: str, job_id: JobId) -> None:
         self.run("sequence_join", {"name": sequence, "job_id": job_id})
-        self.now_has_edges()
+        self.mark_has_edges()
 
     # Jobs and events
 
-    def find(self, job_id: JobId) -> tuple[int, JobState] | None:
+    def locate(self, job_id: JobId) -> tuple[int, JobState] | None:
         """The seq and the state of a job, wherever it is."""
         row = self.one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
         return None if row is None else (row[0], STATES[row[1]])
@@ -343,7 +345,7 @@ class Transaction:
     def record(self, event: Event) -> None:
         values: dict[str, object] = {
             "kind": event.kind.value,
-            "at": event.at or self.now,
+            "at": event.occurred_at or self.now,
             "job_id": event.job_id,
             "queue": event.queue,
             "attempt": event.attempt,

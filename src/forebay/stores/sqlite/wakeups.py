@@ -21,7 +21,7 @@ from typing import Final
 
 from forebay.errors import StoreError
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection
-from forebay.stores.sqlite.places import Places
+from forebay.stores.sqlite.places import DatabasePaths
 
 POLL_SECONDS: Final = 0.05
 SETTLED_NS: Final = 100_000_000
@@ -33,42 +33,42 @@ HAS_SOCKETS: Final = hasattr(socket, "AF_UNIX") and hasattr(select, "poll")
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Pokes:
+class SqliteNotifier:
     """The sending side. The list of listeners is read again only when the folder has changed."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self._folder = places.folder
-        self._seen = -1
+    def __init__(self, paths: DatabasePaths) -> None:
+        self._paths = paths
+        self._folder = paths.folder
+        self._folder_version = -1
         self._listeners: list[str] = []
         self._socket: socket.socket | None = None
 
     def send(self) -> None:
         """Poke every listener. A hint that gets lost costs delay, never a job, so nothing here may fail."""
-        if not self._places.has_folder or not HAS_SOCKETS:  # as seen when the transaction began
+        if not self._paths.has_folder or not HAS_SOCKETS:  # as seen when the transaction began
             return
         with suppress(OSError):
-            self._look()
+            self._refresh_listeners()
         for name in self._listeners:
             self._send_to(name)
 
-    def _look(self) -> None:
+    def _refresh_listeners(self) -> None:
         changed = os.stat(self._folder).st_mtime_ns
-        if changed != self._seen:
+        if changed != self._folder_version:
             self._listeners = [name for name in os.listdir(self._folder) if name.startswith(_PREFIX)]
             # File times are coarse: a folder that has just changed may change again and look the same.
             age = time.time_ns() - changed  # noqa: TID251 - compared with a file's time
-            self._seen = changed if age > SETTLED_NS else -1
+            self._folder_version = changed if age > SETTLED_NS else -1
 
     def _send_to(self, name: str) -> None:
         try:
-            with _Address(self._folder / name) as address:
+            with _SocketAddress(self._folder / name) as address:
                 self._sender().sendto(b"", socket.MSG_DONTWAIT, address)
         except (ConnectionRefusedError, FileNotFoundError):
             # Its owner is gone. Two senders may both find that out; the second has nothing to remove.
             with suppress(OSError):
                 os.unlink(self._folder / name)
-            self._seen = -1
+            self._folder_version = -1
         except OSError:
             pass  # its buffer is full: it has been poked already
 
@@ -86,22 +86,25 @@ class Pokes:
 class SqliteWakeups:
     """The listening side, on a thread of its own."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, paths: DatabasePaths) -> None:
+        self._paths = paths
         self._thread: Thread | None = None
         self._socket: socket.socket | None = None
         self._file: Path | None = None
         self._stopped = Event()
 
-    def start(self, poke: Callable[[], None]) -> None:
+    def start(self, on_wakeup: Callable[[], None]) -> None:
         if self._thread is not None or self._stopped.is_set():
             raise StoreError("these wake-ups were started or closed before; ask the engine for others")
         self._bind()
-        connection = Connection(self._places)
+        connection = Connection(self._paths)
         # Looked at here and not on the thread: what is committed after this returns must be heard.
         version = _data_version(connection)
         self._thread = Thread(
-            target=self._listen, args=(poke, connection, version), name="forebay-sqlite-wakeups", daemon=True
+            target=self._listen,
+            args=(on_wakeup, connection, version),
+            name="forebay-sqlite-wakeups",
+            daemon=True,
         )
         self._thread.start()
 
@@ -111,37 +114,37 @@ class SqliteWakeups:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             # Not `secrets`: it loads OpenSSL, three megabytes that nothing else here needs.
-            file = self._places.made_folder() / f"{_PREFIX}{os.urandom(6).hex()}"
-            with _Address(file) as address:
+            file = self._paths.ensure_folder() / f"{_PREFIX}{os.urandom(6).hex()}"
+            with _SocketAddress(file) as address:
                 listener.bind(address)
-                os.chmod(address, self._places.file_mode)  # a sender needs to write to it
+                os.chmod(address, self._paths.file_mode)  # a sender needs to write to it
         except OSError as exc:
             listener.close()
-            logger.warning("no wake-ups by socket beside %s (%s): polling only", self._places.database, exc)
+            logger.warning("no wake-ups by socket beside %s (%s): polling only", self._paths.database, exc)
             return
         listener.setblocking(False)
         self._socket, self._file = listener, file
 
-    def _listen(self, poke: Callable[[], None], connection: Connection, version: int) -> None:
-        wait = self._waiting()
+    def _listen(self, on_wakeup: Callable[[], None], connection: Connection, version: int) -> None:
+        wait = self._build_wait()
         try:
             while not self._stopped.is_set():
                 if wait():
                     # A job waits, and its start is not held up by a look at the file. What others commit
                     # without a datagram is found by the first look after the datagrams, which also finds
                     # what these were about: one look of a worker too many, soon after the last of them.
-                    self._take_all()
+                    self._drain()
                     is_news = True
                 else:
                     # Looked at before the poke: what is committed after it is worth another one.
                     before, version = version, _data_version(connection)
                     is_news = version != before
                 if is_news and not self._stopped.is_set():
-                    poke()
+                    on_wakeup()
         finally:
             connection.close()
 
-    def _waiting(self) -> Callable[[], bool]:
+    def _build_wait(self) -> Callable[[], bool]:
         """What waits for a datagram, or for the time of a poll; it says whether one came."""
         if not HAS_SOCKETS:
             return lambda: self._stopped.wait(POLL_SECONDS) and False
@@ -150,7 +153,7 @@ class SqliteWakeups:
             datagrams.register(self._socket, select.POLLIN)
         return lambda: bool(datagrams.poll(POLL_SECONDS * 1_000))
 
-    def _take_all(self) -> None:
+    def _drain(self) -> None:
         """A burst of datagrams counts as one."""
         with suppress(OSError):
             while self._socket is not None:
@@ -175,7 +178,7 @@ class SqliteWakeups:
         if self._file is None:
             return
         datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        with suppress(OSError), datagrams as sender, _Address(self._file) as address:
+        with suppress(OSError), datagrams as sender, _SocketAddress(self._file) as address:
             # Where others have filled the place for datagrams there is enough to wake up by; and for a thread
             # that has ended without reading them one would wait without end.
             sender.setblocking(False)
@@ -188,7 +191,7 @@ def _data_version(connection: Connection) -> int:
     return -1
 
 
-class _Address:
+class _SocketAddress:
     """The address of a socket file. A long path is reached through the descriptor of its folder."""
 
     def __init__(self, file: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from forebay.app.codec import VERSION
 from forebay.app.registry import Registry
 from forebay.clock import Clock
-from forebay.domain.gate import gates_of
+from forebay.domain.gate import lanes_for_program
 from forebay.domain.job import QueueName
 from forebay.worker.executors.origin import (
     check_loadable,
@@ -16,18 +16,18 @@ from forebay.worker.executors.origin import (
     origin_of_this_program,
     present_folder,
 )
-from forebay.worker.executors.protocol import Executor, Sorts
+from forebay.worker.executors.protocol import Executor, ExecutorKinds
 from forebay.worker.executors.threads import ThreadExecutor
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Invoke
-from forebay.worker.slots import Kind, Slots
+from forebay.worker.invoke import Invoker
+from forebay.worker.slots import ExecutorKind, Slots
 
 if TYPE_CHECKING:
     from forebay.worker.executors.isolated import IsolatedExecutor
-    from forebay.worker.executors.loop import LoopExecutor
+    from forebay.worker.executors.loop import EventLoopExecutor
 
 
-class Choosing:
+class ExecutorSet:
     """The executors of one worker, by what its tasks are. `program` is the name `package.module:app` by which
     isolated processes load the program; without one they go by the modules of its tasks."""
 
@@ -37,15 +37,15 @@ class Choosing:
         self._registry = registry
         self._program = program
         self._sizes = slots.sizes
-        self._invoke = Invoke(registry, inbox.watch)
+        self._invoke = Invoker(registry, inbox.add_soft_limit)
         self._inbox = inbox
         self._clock = clock
-        self._calls = ThreadExecutor(slots.sizes[Kind.CALLS], self._invoke, inbox, clock)
-        self._loop: LoopExecutor | None = None
+        self._threads = ThreadExecutor(slots.sizes[ExecutorKind.CALLS], self._invoke, inbox, clock)
+        self._loop: EventLoopExecutor | None = None
         self._isolated: IsolatedExecutor | None = None
         self._folder: str | None = None
         self._known = 0
-        self._gates = gates_of((), VERSION)
+        self._lanes = lanes_for_program((), VERSION)
 
     def check(self) -> None:
         """Raise ConfigError where no worker may be started, or if it has an isolated task that cannot be
@@ -55,22 +55,22 @@ class Choosing:
 
     def start(self) -> None:
         self._folder = present_folder()
-        self._calls.start()
+        self._threads.start()
 
     def executor(self, task: str) -> Executor:
         """What runs jobs of this task. The event loop starts with the first coroutine, the threads of
         isolated tasks with the first of those."""
         kind = self._kind(task)
-        if kind is Kind.CALLS:
-            return self._calls
-        return self._started_loop() if kind is Kind.COROUTINES else self._started_isolated()
+        if kind is ExecutorKind.CALLS:
+            return self._threads
+        return self._ensure_loop() if kind is ExecutorKind.COROUTINES else self._ensure_isolated()
 
-    def _started_isolated(self) -> IsolatedExecutor:
+    def _ensure_isolated(self) -> IsolatedExecutor:
         if self._isolated is None:
             from forebay.worker.executors.isolated import IsolatedExecutor  # noqa: PLC0415 - few need it
 
             self._isolated = IsolatedExecutor(
-                self._sizes[Kind.ISOLATED],
+                self._sizes[ExecutorKind.ISOLATED],
                 self._registry,
                 self._invoke,
                 self._inbox,
@@ -80,42 +80,44 @@ class Choosing:
             self._isolated.start()
         return self._isolated
 
-    def _started_loop(self) -> LoopExecutor:
+    def _ensure_loop(self) -> EventLoopExecutor:
         if self._loop is None:
-            from forebay.worker.executors.loop import LoopExecutor  # noqa: PLC0415 - it loads asyncio: 20 ms
+            from forebay.worker.executors.loop import EventLoopExecutor  # noqa: PLC0415 - it loads asyncio: 20 ms
 
-            self._loop = LoopExecutor(self._sizes[Kind.COROUTINES], self._invoke, self._inbox, self._clock)
+            self._loop = EventLoopExecutor(
+                self._sizes[ExecutorKind.COROUTINES], self._invoke, self._inbox, self._clock
+            )
             self._loop.start()
         return self._loop
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine of the program's, a hook, on the event loop of its tasks, and wait for it."""
-        return self._started_loop().run(coroutine)
+        return self._ensure_loop().run(coroutine)
 
-    def sorts(self, queue: QueueName) -> Sorts:
+    def queue_kinds(self, queue: QueueName) -> ExecutorKinds:
         """What sorts of tasks the queue holds, if some name it as their own; else all sorts there are."""
         names = list(self._registry)
         here = [self._kind(name) for name in names if self._registry[name].queue == queue]
-        return frozenset(here or [self._kind(name) for name in names] or [Kind.CALLS])
+        return frozenset(here or [self._kind(name) for name in names] or [ExecutorKind.CALLS])
 
-    def _kind(self, task: str) -> Kind:
+    def _kind(self, task: str) -> ExecutorKind:
         if task not in self._registry:
-            return Kind.CALLS
+            return ExecutorKind.CALLS
         found = self._registry[task]
-        if found.conduct.isolated:
-            return Kind.ISOLATED
-        return Kind.COROUTINES if found.is_async else Kind.CALLS
+        if found.execution_policy.isolated:
+            return ExecutorKind.ISOLATED
+        return ExecutorKind.COROUTINES if found.is_async else ExecutorKind.CALLS
 
-    def gates(self) -> frozenset[str]:
+    def known_lanes(self) -> frozenset[str]:
         """The gates that jobs may come from: what this program knows and can read."""
         if len(self._registry) != self._known:  # tasks may be added at any time, and none is ever removed
             self._known = len(self._registry)
-            self._gates = gates_of(self._registry, VERSION)
-        return self._gates
+            self._lanes = lanes_for_program(self._registry, VERSION)
+        return self._lanes
 
     def close(self) -> None:
         """Start nothing more; does not wait for what runs, except that isolated processes are ended."""
-        self._calls.close()
+        self._threads.close()
         if self._loop is not None:
             self._loop.close()
         if self._isolated is not None:

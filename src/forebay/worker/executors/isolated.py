@@ -11,13 +11,20 @@ from forebay.app.registry import Registry
 from forebay.clock import Clock
 from forebay.domain.outcome import AttemptError, Failed, Interrupted, Outcome
 from forebay.telemetry.logs import job_fields
-from forebay.worker.executors.attending import TICK_SECONDS, Attending, Seat, died
-from forebay.worker.executors.origin import Origin, Whereabouts, whereabouts
-from forebay.worker.executors.process import Gone, Process
-from forebay.worker.executors.wire import Broken, Bye, Garbled, Hello, Ready, Run
+from forebay.worker.executors.attending import TICK_SECONDS, ProcessAttempt, ProcessSlot, process_died_error
+from forebay.worker.executors.origin import ProgramOrigin, TaskModule, find_task_module
+from forebay.worker.executors.process import ChildGone, ChildProcess
+from forebay.worker.executors.wire import (
+    ChildBroken,
+    ChildReady,
+    ProtocolError,
+    RunAttempt,
+    Shutdown,
+    StartChild,
+)
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Invoke, attempt_error
-from forebay.worker.slots import Assignment, Kind
+from forebay.worker.invoke import Invoker, attempt_error
+from forebay.worker.slots import Assignment, ExecutorKind
 
 START_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 1.5
@@ -29,7 +36,7 @@ LONGEST_PAUSE_SECONDS: Final = 10.0
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class NotStarted(Exception):
+class ChildNotStarted(Exception):
     """There is no process to run the job in."""
 
     def __init__(self, error: AttemptError) -> None:
@@ -44,17 +51,17 @@ class IsolatedExecutor:
     A process is started by the thread that uses it, because it dies with that thread.
     """
 
-    kind = Kind.ISOLATED
+    kind = ExecutorKind.ISOLATED
 
     def __init__(
         self,
         size: int,
         registry: Registry,
-        invoke: Invoke,
+        invoke: Invoker,
         inbox: Inbox,
         clock: Clock,
         *,
-        origin: Origin,
+        origin: ProgramOrigin,
     ) -> None:
         self._registry = registry
         self._invoke = invoke
@@ -63,10 +70,10 @@ class IsolatedExecutor:
         self._origin = origin
         self._waiting: SimpleQueue[Assignment | None] = SimpleQueue()
         self._closing = Event()
-        self._seats = [Seat() for _ in range(size)]
+        self._process_slots = [ProcessSlot() for _ in range(size)]
         self._threads = [
             Thread(target=self._work, args=[seat], name=f"forebay-isolated-{number}", daemon=True)
-            for number, seat in enumerate(self._seats)
+            for number, seat in enumerate(self._process_slots)
         ]
 
     def start(self) -> None:
@@ -78,9 +85,9 @@ class IsolatedExecutor:
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
         """Have it asked; a time limit is not asked but kills, and so does the end of the grace."""
-        seat = assignment.seat
-        if isinstance(seat, Seat):
-            seat.ask(assignment, reason)
+        seat = assignment.slot
+        if isinstance(seat, ProcessSlot):
+            seat.request_stop(assignment, reason)
 
     def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
         """Nothing here is ever given up: the process is killed, and that is the outcome."""
@@ -92,69 +99,69 @@ class IsolatedExecutor:
     def close(self) -> None:
         """Let the processes run their hooks and end, for a moment; what still runs there is killed."""
         self._closing.set()
-        for seat in self._seats:
+        for seat in self._process_slots:
             self._waiting.put(None)
-            seat.ring()
+            seat.wake()
         until = self._now() + CLOSE_SECONDS + TICK_SECONDS
         for thread in self._threads:
             if thread.is_alive() and thread is not current_thread():
                 thread.join(max(0.0, until - self._now()))
 
-    def _work(self, seat: Seat) -> None:
+    def _work(self, slot: ProcessSlot) -> None:
         try:
             while (assignment := self._waiting.get()) is not None and not self._closing.is_set():
-                if assignment.take():  # else it was handed back before it was started
-                    self._inbox.put(assignment, self._attempt(seat, assignment))
-                    self._refresh(seat)
+                if assignment.acquire():  # else it was handed back before it was started
+                    self._inbox.put(assignment, self._attempt(slot, assignment))
+                    self._replace_worn(slot)
         finally:
-            self._dismiss(seat)
-            seat.close()
+            self._dismiss(slot)
+            slot.close()
 
-    def _attempt(self, seat: Seat, assignment: Assignment) -> Outcome:
+    def _attempt(self, slot: ProcessSlot, assignment: Assignment) -> Outcome:
         try:
-            return self._run(seat, assignment)
-        except NotStarted as exc:
-            seat.failed_starts += 1
+            return self._run(slot, assignment)
+        except ChildNotStarted as exc:
+            slot.failed_starts += 1
             logger.error("an isolated process could not be started: %s", exc)
             return Failed(exc.error)
         except Exception as exc:
             # A fault of our own must not end this thread, with which its process would die, and the slot.
             fields = job_fields(assignment.job)
             logger.exception("job %s, attempt %s, could not be run", *assignment.lease, extra=fields)
-            self._kill(seat)
+            self._kill(slot)
             return Failed(attempt_error(exc))
         finally:
-            seat.leave()
+            slot.release()
 
-    def _run(self, seat: Seat, assignment: Assignment) -> Outcome:
+    def _run(self, slot: ProcessSlot, assignment: Assignment) -> Outcome:
         task = self._registry[assignment.job.task]
-        place = Whereabouts(assignment.job.task, whereabouts(task).module)
+        place = TaskModule(assignment.job.task, find_task_module(task).module)
         if not self._is_in_time(assignment):
             return Interrupted(started=False)
-        process = self._process(seat, assignment, place)
+        process = self._ensure_process(slot, assignment, place)
         if process is None or not self._is_in_time(assignment):
             return Interrupted(started=False)
-        seat.take(assignment)
-        if not assignment.began(self._now()):
+        slot.assign(assignment)
+        if not assignment.mark_started(self._now()):
             return Interrupted(started=False)  # the supervisor has given it back meanwhile
         self._invoke.announce(assignment)
-        memory = task.conduct.memory
+        memory = task.execution_policy.memory_limit
         process.jobs += 1
-        process.post(Run(process.jobs, assignment.job, place, memory))
-        attending = Attending(
-            seat,
+        process.post(RunAttempt(process.jobs, assignment.job, place, memory))
+        attending = ProcessAttempt(
+            slot,
             process,
             assignment,
             invoke=self._invoke,
             now=self._now,
             is_closing=self._closing.is_set,
-            grace=task.conduct.grace,
-            memory=memory,
+            grace=task.execution_policy.grace,
+            memory_limit=memory,
         )
         try:
-            return attending.outcome()
+            return attending.wait_for_outcome()
         finally:
-            seat.leave()
+            slot.release()
             assignment.ended_at = self._now()
 
     def _is_in_time(self, assignment: Assignment) -> bool:
@@ -163,54 +170,60 @@ class IsolatedExecutor:
 
     # Processes
 
-    def _process(self, seat: Seat, assignment: Assignment, place: Whereabouts) -> Process | None:
-        """A process that is ready; None if the job shall not begin any more. Raises NotStarted."""
-        if seat.process is not None and not seat.process.has_ended():
-            return seat.process
-        self._kill(seat)  # what had died since the last job harms nobody
+    def _ensure_process(
+        self, slot: ProcessSlot, assignment: Assignment, location: TaskModule
+    ) -> ChildProcess | None:
+        """A process that is ready; None if the job shall not begin any more. Raises ChildNotStarted."""
+        if slot.process is not None and not slot.process.has_ended():
+            return slot.process
+        self._kill(slot)  # what had died since the last job harms nobody
         try:
-            seat.process = process = Process(self._now())
+            slot.process = process = ChildProcess(self._now())
         except OSError as exc:
-            raise NotStarted(died(f"no isolated process could be started: {exc}")) from exc
-        process.post(Hello(self._origin, place))
+            raise ChildNotStarted(process_died_error(f"no isolated process could be started: {exc}")) from exc
+        process.post(StartChild(self._origin, location))
         until = process.started_at + START_SECONDS
         try:
             while not process.is_ready:
-                if assignment.stop is not None or self._closing.is_set():
-                    self._kill(seat)
+                if assignment.stop_reason is not None or self._closing.is_set():
+                    self._kill(slot)
                     return None
                 if self._now() >= until:
-                    raise NotStarted(died(f"the isolated process was not ready after {START_SECONDS:g} s"))
-                self._welcome(seat, process)
-        except NotStarted:
-            self._kill(seat)
+                    raise ChildNotStarted(
+                        process_died_error(f"the isolated process was not ready after {START_SECONDS:g} s")
+                    )
+                self._receive_ready(slot, process)
+        except ChildNotStarted:
+            self._kill(slot)
             raise
-        seat.failed_starts = 0
+        slot.failed_starts = 0
         return process
 
-    def _welcome(self, seat: Seat, process: Process) -> None:
+    def _receive_ready(self, slot: ProcessSlot, process: ChildProcess) -> None:
         try:
-            for message in process.listen(TICK_SECONDS, seat.bell):
-                if isinstance(message, Broken):
-                    raise NotStarted(message.error)
-                if isinstance(message, Ready):
+            for message in process.listen(TICK_SECONDS, slot.wake_receiver):
+                if isinstance(message, ChildBroken):
+                    raise ChildNotStarted(message.error)
+                if isinstance(message, ChildReady):
                     process.resident = process.resident_at_first = message.resident
                     process.is_ready = True
-        except Gone as exc:
-            raise NotStarted(died(f"{process.end()} before it was ready")) from exc
-        except Garbled as exc:
-            raise NotStarted(died(f"the isolated process said what nobody understands: {exc}")) from exc
+        except ChildGone as exc:
+            raise ChildNotStarted(process_died_error(f"{process.end()} before it was ready")) from exc
+        except ProtocolError as exc:
+            raise ChildNotStarted(
+                process_died_error(f"the isolated process said what nobody understands: {exc}")
+            ) from exc
 
-    def _refresh(self, seat: Seat) -> None:
+    def _replace_worn(self, slot: ProcessSlot) -> None:
         """Part with a process that is dead, old or large; after one that did not start, wait. Nobody holds a
         job meanwhile: what is submitted is taken by other threads or handed back."""
-        process = seat.process
+        process = slot.process
         if process is not None and (process.has_ended() or self._is_worn(process)):
-            self._dismiss(seat)
-        if seat.failed_starts:
-            self._closing.wait(min(LONGEST_PAUSE_SECONDS, 0.25 * 2.0**seat.failed_starts))
+            self._dismiss(slot)
+        if slot.failed_starts:
+            self._closing.wait(min(LONGEST_PAUSE_SECONDS, 0.25 * 2.0**slot.failed_starts))
 
-    def _is_worn(self, process: Process) -> bool:
+    def _is_worn(self, process: ChildProcess) -> bool:
         grown = (process.resident or 0) - (process.resident_at_first or 0)
         return (
             process.is_spent
@@ -219,20 +232,20 @@ class IsolatedExecutor:
             or grown > MAX_GROWTH
         )
 
-    def _dismiss(self, seat: Seat) -> None:
+    def _dismiss(self, slot: ProcessSlot) -> None:
         """Let it run its hooks and end; whoever takes long is killed."""
-        process = seat.process
+        process = slot.process
         if process is not None and process.is_ready and not process.has_ended():
-            process.post(Bye())
+            process.post(Shutdown())
             until = self._now() + CLOSE_SECONDS
             try:
                 while (left := until - self._now()) > 0:
-                    process.listen(left, seat.bell)
-            except (Gone, Garbled):
+                    process.listen(left, slot.wake_receiver)
+            except (ChildGone, ProtocolError):
                 pass
-        self._kill(seat)
+        self._kill(slot)
 
-    def _kill(self, seat: Seat) -> None:
-        process, seat.process = seat.process, None
+    def _kill(self, slot: ProcessSlot) -> None:
+        process, slot.process = slot.process, None
         if process is not None:
             process.end()

@@ -12,12 +12,12 @@ from itertools import count
 from threading import Event, Thread
 from typing import Any, Final
 
-from forebay.app.current import is_touched
+from forebay.app.current import has_context_leak
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Invoke
-from forebay.worker.slots import Assignment, Kind
+from forebay.worker.invoke import Invoker
+from forebay.worker.slots import Assignment, ExecutorKind
 
 BLOCKED_SECONDS: Final = 1.0
 SILENT_SECONDS: Final = 0.5  # a loop that has not answered for so long is held by a task
@@ -26,7 +26,7 @@ MAX_LOOPS: Final = 16
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Lane:
+class LoopThread:
     """One event loop on a thread of its own, with what waits for it.
 
     A coroutine that does not await holds its loop, and nobody can stop it. Where one does so beyond its time
@@ -34,11 +34,13 @@ class Lane:
     it does, and it ends with the last of them.
     """
 
-    def __init__(self, consume: Callable[[Lane], Coroutine[Any, Any, None]], size: int, number: int) -> None:
+    def __init__(
+        self, consume: Callable[[LoopThread], Coroutine[Any, Any, None]], size: int, number: int
+    ) -> None:
         self.waiting: deque[Assignment] = deque()
         self.is_closed: bool = False
-        self.has_left = False  # some coroutine on it was given up
-        self._asked_at: float | None = None
+        self.has_abandoned = False  # some coroutine on it was given up
+        self._pinged_at: float | None = None
         self._sleeping: deque[asyncio.Future[None]] = deque()
         self._consume = consume
         self._size = size
@@ -55,25 +57,25 @@ class Lane:
     def is_over(self) -> bool:
         return not self._thread.is_alive()
 
-    def call(self, what: Callable[[], object]) -> None:
+    def call(self, callback: Callable[[], object]) -> None:
         """On the loop's own thread, soon."""
         with suppress(RuntimeError):  # closed: all consumers have ended
-            self.loop.call_soon_threadsafe(what)
+            self.loop.call_soon_threadsafe(callback)
 
-    def ask(self, what: Callable[[], object], now: float) -> None:
+    def ping(self, callback: Callable[[], object], now: float) -> None:
         """`call`, and remember since when there was no answer."""
 
         def answer() -> None:
-            self._asked_at = None
-            what()
+            self._pinged_at = None
+            callback()
 
-        if self._asked_at is None:
-            self._asked_at = now
+        if self._pinged_at is None:
+            self._pinged_at = now
         self.call(answer)
 
     def is_blocked(self, now: float) -> bool:
         """Whether it has not answered for a while."""
-        asked_at = self._asked_at
+        asked_at = self._pinged_at
         return asked_at is not None and now - asked_at >= SILENT_SECONDS
 
     async def sleep(self) -> None:
@@ -121,7 +123,7 @@ class Lane:
                     logger.exception("a coroutine has stopped the event loop; it goes on")
 
 
-class LoopExecutor:
+class EventLoopExecutor:
     """A fixed number of consumer coroutines on one deque; no task object per job.
 
     A task that blocks the loop delays the other coroutines, and nobody else: leases are renewed elsewhere.
@@ -130,93 +132,93 @@ class LoopExecutor:
     unless coroutines still run on a loop that was retired: all loops together have these places.
     """
 
-    kind = Kind.COROUTINES
+    kind = ExecutorKind.COROUTINES
 
-    def __init__(self, consumers: int, invoke: Invoke, inbox: Inbox, clock: Clock) -> None:
+    def __init__(self, consumers: int, invoke: Invoker, inbox: Inbox, clock: Clock) -> None:
         self._consumers = consumers
         self._invoke = invoke
         self._inbox = inbox
         self._now = clock.monotonic
-        self._places: list[None] = [None] * consumers
+        self._free_slots: list[None] = [None] * consumers
         self._has_guests = False
-        self._lanes: list[Lane] = []  # the present one is the last
+        self._loops: list[LoopThread] = []  # the present one is the last
         self._numbers = count()
 
     def start(self) -> None:
-        self._begin_lane()
+        self._start_loop()
 
     @property
-    def _lane(self) -> Lane:
-        return self._lanes[-1]
+    def _current_loop(self) -> LoopThread:
+        return self._loops[-1]
 
-    def _begin_lane(self) -> Lane:
-        lane = Lane(self._consume, self._consumers, next(self._numbers))
+    def _start_loop(self) -> LoopThread:
+        lane = LoopThread(self._consume, self._consumers, next(self._numbers))
         lane.start()
-        self._lanes = [*self._lanes, lane]
+        self._loops = [*self._loops, lane]
         return lane
 
-    def _lane_of(self, seat: object) -> Lane | None:
+    def _find_loop(self, slot: object) -> LoopThread | None:
         """The loop on which this consumer runs; None if none does."""
-        if not isinstance(seat, asyncio.Task):
+        if not isinstance(slot, asyncio.Task):
             return None
-        loop = seat.get_loop()
-        return next((lane for lane in self._lanes if lane.loop is loop), None)
+        loop = slot.get_loop()
+        return next((lane for lane in self._loops if lane.loop is loop), None)
 
     def submit(self, assignment: Assignment) -> None:
-        lane = self._lane
-        if lane.has_left and lane.is_blocked(self._now()):
+        lane = self._current_loop
+        if lane.has_abandoned and lane.is_blocked(self._now()):
             self._retire(lane)
-            lane = self._lane
+            lane = self._current_loop
         lane.waiting.append(assignment)
         lane.call(lane.wake)
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
-        lane = self._lane_of(assignment.seat)
+        lane = self._find_loop(assignment.slot)
         if lane is not None:
-            lane.ask(lambda: _cancel(assignment, reason), self._now())
+            lane.ping(lambda: _cancel(assignment, reason), self._now())
 
     def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
         """The outcome of an attempt that is settled without its coroutine; None if that has one itself."""
-        lane = self._lane_of(assignment.seat)
+        lane = self._find_loop(assignment.slot)
         if lane is None or not assignment.give_up(reason):
             return None
-        lane.has_left = True
-        return self._invoke.stopped(assignment)
+        lane.has_abandoned = True
+        return self._invoke.stopped_outcome(assignment)
 
     def replace(self, assignment: Assignment) -> bool:
         """Let another consumer take the place of an abandoned one: on the same loop if that answers, else on
         a new one. False if there cannot be a new one."""
-        lane = self._lane
-        if lane.has_left and lane.is_blocked(self._now()) and not self._retire(lane):
+        lane = self._current_loop
+        if lane.has_abandoned and lane.is_blocked(self._now()) and not self._retire(lane):
             return False
-        if assignment.take_place():
-            self._places.append(None)
-            self._lane.ask(self._lane.add_consumer, self._now())
+        if assignment.acquire_slot():
+            self._free_slots.append(None)
+            self._current_loop.ping(self._current_loop.add_consumer, self._now())
         return True
 
-    def _retire(self, lane: Lane) -> bool:
+    def _retire(self, loop: LoopThread) -> bool:
         """Begin with a new loop. Not where hooks of the program have run on the present one: what they have
         opened belongs to it, and its tasks would fail on another."""
-        self._lanes = [one for one in self._lanes if not one.is_over]
-        if self._has_guests or len(self._lanes) >= MAX_LOOPS:
+        self._loops = [one for one in self._loops if not one.is_over]
+        if self._has_guests or len(self._loops) >= MAX_LOOPS:
             return False
         try:
-            new = self._begin_lane()
+            new = self._start_loop()
         except RuntimeError as exc:
             logger.error("no other event loop can be started now: %s", exc)
             return False
         logger.error("an event loop is blocked by a task beyond its time limit; another one begins")
         with suppress(IndexError):  # it may wake up at this moment and take some itself
             while True:
-                new.waiting.append(lane.waiting.popleft())
-        lane.close()
+                new.waiting.append(loop.waiting.popleft())
+        loop.close()
         new.call(new.wake_all)
         return True
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine that is no job on this loop, and wait for it; not from the loop's own thread.
         Raises RuntimeError if it cannot even begin, because a task that does not await holds the loop."""
-        if not self._lanes:
+        if not self._loops:
             raise RuntimeError("the event loop was not started")
         self._has_guests = True
         begun = Event()
@@ -225,7 +227,7 @@ class LoopExecutor:
             begun.set()
             return await coroutine
 
-        future = asyncio.run_coroutine_threadsafe(begin(), self._lane.loop)
+        future = asyncio.run_coroutine_threadsafe(begin(), self._current_loop.loop)
         if not begun.wait(BLOCKED_SECONDS):
             future.cancel()
             coroutine.close()
@@ -233,55 +235,55 @@ class LoopExecutor:
         return future.result()
 
     def close(self) -> None:
-        for lane in self._lanes:
+        for lane in self._loops:
             lane.close()
 
-    async def _consume(self, lane: Lane) -> None:
+    async def _consume(self, loop: LoopThread) -> None:
         """One consumer: if its job has set context variables it is followed by one that does not see them.
         A coroutine's context is that of its task, so it takes a new task, and only then."""
-        while await asyncio.create_task(self._consume_until_touched(lane), context=Context()):
+        while await asyncio.create_task(self._consume_until_touched(loop), context=Context()):
             pass
 
-    async def _consume_until_touched(self, lane: Lane) -> bool:
+    async def _consume_until_touched(self, loop: LoopThread) -> bool:
         """Run jobs until one leaves something behind in the context; false when there are no more."""
-        while (assignment := await self._next(lane)) is not None:
-            is_over = assignment.take() and not await self._ran(assignment)
+        while (assignment := await self._next(loop)) is not None:
+            is_over = assignment.acquire() and not await self._run_job(assignment)
             if is_over:
                 return False
-            self._places.append(None)
-            if lane is not self._lane:  # the present loop may have waited for this place
-                self._lane.call(self._lane.wake)
-            if is_touched():
+            self._free_slots.append(None)
+            if loop is not self._current_loop:  # the present loop may have waited for this place
+                self._current_loop.call(self._current_loop.wake)
+            if has_context_leak():
                 return True
         return False
 
-    async def _ran(self, assignment: Assignment) -> bool:
+    async def _run_job(self, assignment: Assignment) -> bool:
         """Run a job; false if this consumer was abandoned with it and another one has its place."""
         outcome = await self._outcome(assignment)
         if assignment.conclude():
             self._inbox.put(assignment, outcome)
             return True
-        has_place = assignment.take_place()
-        self._inbox.ring()  # the coordinator counts what it has abandoned
+        has_place = assignment.acquire_slot()
+        self._inbox.notify()  # the coordinator counts what it has abandoned
         return has_place
 
-    async def _next(self, lane: Lane) -> Assignment | None:
+    async def _next(self, loop: LoopThread) -> Assignment | None:
         while True:
-            if not lane.waiting:
-                if lane.is_closed:
+            if not loop.waiting:
+                if loop.is_closed:
                     return None
-            elif self._take_place():
+            elif self._acquire_slot():
                 try:
-                    return lane.waiting.popleft()
+                    return loop.waiting.popleft()
                 except IndexError:  # this loop was just retired, and what waited is elsewhere
-                    self._places.append(None)
+                    self._free_slots.append(None)
                     continue
-            await lane.sleep()
+            await loop.sleep()
 
-    def _take_place(self) -> bool:
+    def _acquire_slot(self) -> bool:
         """One bytecode, since loops that were retired take and give back places on threads of their own."""
         try:
-            self._places.pop()
+            self._free_slots.pop()
         except IndexError:
             return False
         return True
@@ -289,21 +291,21 @@ class LoopExecutor:
     async def _outcome(self, assignment: Assignment) -> Outcome:
         now = self._now()
         # With too little left of its lease somebody else may have the job already.
-        if now > assignment.start_by or not assignment.began(now):
+        if now > assignment.start_by or not assignment.mark_started(now):
             return Interrupted(started=False)
         consumer = asyncio.current_task()
-        assignment.seat = consumer
+        assignment.slot = consumer
         try:
-            return await self._invoke.awaited(assignment)
+            return await self._invoke.run_coroutine(assignment)
         except BaseException:
-            return self._invoke.stopped(assignment)  # not even its error could be written down
+            return self._invoke.stopped_outcome(assignment)  # not even its error could be written down
         finally:
-            assignment.seat = None
+            assignment.slot = None
             assignment.ended_at = self._now()
-            await _forgive(consumer)
+            await _clear_cancellation(consumer)
 
 
-async def _forgive(consumer: asyncio.Task[Any] | None) -> None:
+async def _clear_cancellation(consumer: asyncio.Task[Any] | None) -> None:
     """Only the job was to be cancelled; the consumer goes on with the next one.
 
     A job that cancels its own task and returns at once leaves a cancellation behind that would hit whatever
@@ -317,7 +319,7 @@ async def _forgive(consumer: asyncio.Task[Any] | None) -> None:
 
 def _cancel(assignment: Assignment, reason: BaseException) -> None:
     """On the loop's own thread, so the seat cannot change hands in between."""
-    if isinstance(assignment.seat, asyncio.Task):
+    if isinstance(assignment.slot, asyncio.Task):
         if assignment.stopped_by is None:
             assignment.stopped_by = reason
-        assignment.seat.cancel()
+        assignment.slot.cancel()

@@ -22,15 +22,15 @@ MB: Final = 2**20
 _PAGE: Final = resource.getpagesize() if HAS_RESOURCE else 4_096
 
 
-def resident(pid: int | str = "self") -> int | None:
+def resident_bytes(pid: int | str = "self") -> int | None:
     """Bytes in memory of a process; None where nobody says."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
     except (OSError, IndexError, ValueError):
-        return None if pid == "self" else _asked_of_ps(int(pid))
+        return None if pid == "self" else _query_ps(int(pid))
 
 
-def most_resident() -> int:
+def peak_resident_bytes() -> int:
     """The most bytes that this process has ever had in memory; 0 where nobody says."""
     if not HAS_RESOURCE:
         return 0
@@ -38,7 +38,7 @@ def most_resident() -> int:
     return most if sys.platform == "darwin" else most * 1_024
 
 
-def _asked_of_ps(pid: int) -> int | None:
+def _query_ps(pid: int) -> int | None:
     """For systems without /proc."""
     try:
         told = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, check=False)  # noqa: S603, S607
@@ -55,10 +55,10 @@ def out_of_memory(limit: int, traceback: str = "") -> AttemptError:
 
 
 @contextmanager
-def limited(most: int | None) -> Iterator[None]:
+def limit_address_space(max_bytes: int | None) -> Iterator[None]:
     """Let the process take at most this many more bytes of address space while the block lasts. Where the
     system has no such limit nothing happens here: the worker watches what is resident."""
-    before = None if most is None else _limit(most)
+    before = None if max_bytes is None else _limit(max_bytes)
     try:
         yield
     finally:
@@ -66,11 +66,11 @@ def limited(most: int | None) -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def _limit(most: int) -> tuple[int, int] | None:
+def _limit(max_bytes: int) -> tuple[int, int] | None:
     try:
         taken = int(Path("/proc/self/statm").read_bytes().split()[0]) * _PAGE
         before = resource.getrlimit(resource.RLIMIT_AS)
-        ceiling = taken + most
+        ceiling = taken + max_bytes
         for one in before:
             if one != resource.RLIM_INFINITY:
                 ceiling = min(ceiling, one)

@@ -11,24 +11,24 @@ import msgspec
 from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.errors import ConfigError
-from forebay.telemetry.logs import Logs, present_logs
+from forebay.telemetry.logs import LogConfig, current_log_config
 
 
-class Whereabouts(msgspec.Struct, frozen=True):
+class TaskModule(msgspec.Struct, frozen=True):
     """The module that a task's function comes from. Importing it is what registers the task."""
 
     task: str
     module: str
 
 
-class Here:
+class ProcessIdentity:
     """What this process is. One for all of it, since the program's own code, which is imported again in an
     isolated process, holds nothing of ours that could tell it."""
 
     is_isolated = False
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """A program, for a process that is to load it again.
 
     `app` is the name `package.module:app` that a worker program was given; an embedded worker has none, and
@@ -43,7 +43,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | None
     path: tuple[str, ...]
     argv: tuple[str, ...]
-    logs: Logs | None
+    logs: LogConfig | None
 
 
 def present_folder() -> str | None:
@@ -54,9 +54,9 @@ def present_folder() -> str | None:
         return None
 
 
-def origin_of_this_program(app: str | None, folder: str | None) -> Origin:
-    main, file = _main()
-    return Origin(
+def origin_of_this_program(app: str | None, folder: str | None) -> ProgramOrigin:
+    main, file = _find_main()
+    return ProgramOrigin(
         app=app,
         main=main,
         main_file=file,
@@ -64,11 +64,11 @@ def origin_of_this_program(app: str | None, folder: str | None) -> Origin:
         # An empty entry means the present folder, which may be another by then.
         path=tuple(one or folder or "" for one in sys.path),
         argv=tuple(sys.argv),
-        logs=present_logs(),
+        logs=current_log_config(),
     )
 
 
-def _main() -> tuple[str | None, str | None]:
+def _find_main() -> tuple[str | None, str | None]:
     """The real name of the module that is run as a program, and its file unless it can be imported."""
     main = sys.modules["__main__"]
     spec, file = main.__spec__, getattr(main, "__file__", None)
@@ -79,14 +79,14 @@ def _main() -> tuple[str | None, str | None]:
     return os.path.splitext(os.path.basename(file))[0], os.path.abspath(file)
 
 
-def whereabouts(task: Task[..., Any]) -> Whereabouts:
-    return Whereabouts(task.name, getattr(task.func, "__module__", None) or "")
+def find_task_module(task: Task[..., Any]) -> TaskModule:
+    return TaskModule(task.name, getattr(task.func, "__module__", None) or "")
 
 
 def check_not_isolated() -> None:
     """Raise ConfigError in an isolated process: a program that starts a worker wherever it is imported would
     start processes that start processes, without end."""
-    if Here.is_isolated:
+    if ProcessIdentity.is_isolated:
         raise ConfigError(
             "a worker must not be started in an isolated process, which imports the program again to run its "
             'tasks: put what starts it under `if __name__ == "__main__":`'
@@ -96,10 +96,10 @@ def check_not_isolated() -> None:
 def check_loadable(registry: Registry) -> None:
     """Raise ConfigError for a task that no other process could find. What only importing the program again
     can tell is told by the first job."""
-    main, _ = _main()
+    main, _ = _find_main()
     for name in registry:
         task = registry[name]
-        if task.conduct.isolated and whereabouts(task).module == "__main__" and main is None:
+        if task.execution_policy.isolated and find_task_module(task).module == "__main__" and main is None:
             raise ConfigError(
                 f"task {name} is isolated, and a process of its own cannot load it: its function was typed "
                 "in or comes from standard input; put it into a file"

@@ -13,12 +13,12 @@ from select import POLLIN, POLLOUT, poll
 from time import sleep
 from typing import Final
 
-from forebay.worker.executors.wire import Frames, FromChild, ToChild, framed, from_child
+from forebay.worker.executors.wire import FrameReader, FromChild, ToChild, encode_frame, from_child
 
 BUFFER: Final = 2**18
 DYING_SECONDS: Final = 5.0
-CLOSED_LOOKS: Final = 100
-CLOSED_LOOK_SECONDS: Final = 0.01
+CLOSED_POLLS: Final = 100
+CLOSED_POLL_SECONDS: Final = 0.01
 # The package is found where this worker has it; the program's own path comes with the first message. With -P
 # a `logging.py` in the present folder is not taken for the library's.
 _START: Final = (
@@ -27,11 +27,11 @@ _START: Final = (
 _ROOT: Final = str(Path(__file__).resolve().parents[3])
 
 
-class Gone(Exception):
+class ChildGone(Exception):
     """The process has ended, or says nothing more."""
 
 
-class Process:
+class ChildProcess:
     """Used by one thread alone, the one that made it: where there is a parent-death signal, it is the death
     of that thread which sends it.
 
@@ -56,7 +56,7 @@ class Process:
             theirs.close()
         ours.setblocking(False)
         self._socket = ours
-        self._frames = Frames()
+        self._frames = FrameReader()
         self._unsent = bytearray()
         self._is_silent = False
         self._is_reaped = False
@@ -73,23 +73,23 @@ class Process:
 
     def post(self, message: ToChild) -> None:
         """Send as much as is taken now; the rest goes while `listen` waits."""
-        self._unsent += framed(message)
+        self._unsent += encode_frame(message)
         self._flush()
 
-    def listen(self, seconds: float, bell: socket.socket) -> list[FromChild]:
+    def listen(self, seconds: float, wake_receiver: socket.socket) -> list[FromChild]:
         """What has come within this time, perhaps nothing; returns early when the bell rings. Raises Gone
         when there is nothing more to come, and Garbled."""
         poller = poll()
         poller.register(self._socket, POLLIN | (POLLOUT if self._unsent else 0))
-        poller.register(bell, POLLIN)
+        poller.register(wake_receiver, POLLIN)
         # Asked before the look into the socket: what a process has said before it died is heard.
         has_ended = self.has_ended()
         poller.poll(0 if has_ended else max(seconds, 0) * 1_000)
-        _hush(bell)
+        _drain_wakeups(wake_receiver)
         self._flush()
         piece = self._read()
         if not piece and (has_ended or self._is_silent):
-            raise Gone
+            raise ChildGone
         return [from_child(body) for body in self._frames.feed(piece)]
 
     def has_ended(self) -> bool:
@@ -107,11 +107,11 @@ class Process:
         """Kill it with everything that it has started, if it still lives; says how it has ended. Ending it
         twice is fine."""
         if self._popen.returncode is not None:
-            return _manner(self._popen.returncode)
+            return _describe_exit(self._popen.returncode)
         if self._is_silent and not self.has_ended():
             # It has closed its end, most likely because it is about to die, and its own way to do so tells
             # more than our kill.
-            self._let_die()
+            self._wait_for_death()
             if not self.has_ended():
                 self._kill()
                 return "the isolated process has closed its connection to the worker"
@@ -127,14 +127,14 @@ class Process:
             return "the isolated process cannot be killed"
         finally:
             self._socket.close()
-        return _manner(status)
+        return _describe_exit(status)
 
-    def _let_die(self) -> None:
+    def _wait_for_death(self) -> None:
         # Looked at again and again, and not waited for: waiting would reap it, and its group is killed first.
-        for _ in range(CLOSED_LOOKS):
+        for _ in range(CLOSED_POLLS):
             if self.has_ended():
                 return
-            sleep(CLOSED_LOOK_SECONDS)
+            sleep(CLOSED_POLL_SECONDS)
 
     def _flush(self) -> None:
         while self._unsent:
@@ -158,12 +158,12 @@ class Process:
         return piece
 
 
-def _hush(bell: socket.socket) -> None:
+def _drain_wakeups(wake_receiver: socket.socket) -> None:
     with suppress(BlockingIOError):
-        bell.recv(BUFFER)
+        wake_receiver.recv(BUFFER)
 
 
-def _manner(status: int) -> str:
+def _describe_exit(status: int) -> str:
     if status >= 0:
         return f"the isolated process ended with exit code {status}"
     try:

@@ -6,17 +6,17 @@ from typing import Protocol, TypeAlias
 
 from forebay.domain.job import QueueName
 from forebay.domain.outcome import Outcome
-from forebay.worker.slots import Assignment, Kind
+from forebay.worker.slots import Assignment, ExecutorKind
 
 # Which kinds of tasks wait in a queue.
-Sorts: TypeAlias = frozenset[Kind]
+ExecutorKinds: TypeAlias = frozenset[ExecutorKind]
 
 
 class Executor(Protocol):
     """Takes assignments, runs each, and puts its outcome into the inbox."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ExecutorKind:
         """Whose slots it uses."""
         ...
 
@@ -50,8 +50,8 @@ class Executors(Protocol):
 
     def executor(self, task: str) -> Executor: ...
 
-    def sorts(self, queue: QueueName) -> Sorts: ...
+    def queue_kinds(self, queue: QueueName) -> ExecutorKinds: ...
 
-    def gates(self) -> frozenset[str] | None:
+    def known_lanes(self) -> frozenset[str] | None:
         """The gates that jobs may come from; None for all, with tasks that nobody knows."""
         ...

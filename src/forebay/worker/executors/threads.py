@@ -15,19 +15,19 @@ from time import sleep
 from typing import Any, Final
 from weakref import WeakSet
 
-from forebay.app.current import is_touched
+from forebay.app.current import has_context_leak
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
-from forebay.interrupts import be_interruptible
+from forebay.interrupts import set_interruptible
 from forebay.telemetry.logs import defer_interrupts_in_logging
 from forebay.worker.executors.task_thread import TaskThread
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Call, Invoke
-from forebay.worker.slots import Assignment, Kind
+from forebay.worker.invoke import Invoker, TaskInvocation
+from forebay.worker.slots import Assignment, ExecutorKind
 
 # A task that forks comes back in both processes. In the copy there is no coordinator to report to, and a
 # thread that waited for the next job there would keep it alive for ever, with the locks that both share.
-_started: Final[WeakSet[ThreadExecutor]] = WeakSet()
+_executors: Final[WeakSet[ThreadExecutor]] = WeakSet()
 
 _CALLS_ON_ALL: Final = sys.version_info < (3, 13)
 RAISING_SECONDS: Final = 0.000_1  # an interrupt takes some microseconds to raise
@@ -35,16 +35,16 @@ RAISING_SECONDS: Final = 0.000_1  # an interrupt takes some microseconds to rais
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-def _note_fork() -> None:
-    for executor in _started:
+def _mark_copies() -> None:
+    for executor in _executors:
         executor.is_copy = True
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+    os.register_at_fork(after_in_child=_mark_copies)
 
 
-class Seat:
+class ThreadSlot:
     """One thread, and the assignment that it runs now.
 
     There is no lock: the thread may be interrupted anywhere, also between taking a lock and the `try` that
@@ -54,13 +54,13 @@ class Seat:
     being raised and waits until it has been. The thread takes nothing, so it can leave nothing taken.
     """
 
-    __slots__ = ("assignment", "hiding", "is_in_hook", "raising", "thread")
+    __slots__ = ("assignment", "is_in_hook", "raising", "task_thread", "thread")
 
     def __init__(self) -> None:
         self.thread: int = get_ident()
         self.assignment: Assignment | None = None
         self.raising: list[None] = []
-        self.hiding: TaskThread = TaskThread(_raise_in)
+        self.task_thread: TaskThread = TaskThread(_raise_in)
         self.is_in_hook = False  # see `_repeat_swallowed_interrupts`
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
@@ -71,7 +71,7 @@ class Seat:
             if self.assignment is assignment:
                 if assignment.stopped_by is None:
                     assignment.stopped_by = reason
-                self.hiding.interrupt(type(reason))  # not while it is in code of ours
+                self.task_thread.interrupt(type(reason))  # not while it is in code of ours
         finally:
             self.raising.pop()
 
@@ -82,11 +82,11 @@ class Seat:
         self.interrupt(assignment, reason)
 
 
-class _Here(local):
-    seat: Seat | None = None
+class _CurrentSlot(local):
+    slot: ThreadSlot | None = None
 
 
-_here: Final = _Here()
+_current: Final = _CurrentSlot()
 
 
 def _repeat_swallowed_interrupts() -> None:
@@ -100,7 +100,7 @@ def _repeat_swallowed_interrupts() -> None:
         return
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        seat = _here.seat
+        seat = _current.slot
         assignment = None if seat is None else seat.assignment
         reason = None if assignment is None else assignment.stopped_by
         if seat is None or assignment is None or reason is None or unraisable.exc_type is not type(reason):
@@ -122,9 +122,9 @@ class ThreadExecutor:
     place, and it ends as soon as its call returns.
     """
 
-    kind = Kind.CALLS
+    kind = ExecutorKind.CALLS
 
-    def __init__(self, threads: int, invoke: Invoke, inbox: Inbox, clock: Clock) -> None:
+    def __init__(self, threads: int, invoke: Invoker, inbox: Inbox, clock: Clock) -> None:
         self._invoke = invoke
         self._inbox = inbox
         self._now = clock.monotonic
@@ -135,11 +135,11 @@ class ThreadExecutor:
         self._numbers = count()
 
     def start(self) -> None:
-        _started.add(self)
+        _executors.add(self)
         defer_interrupts_in_logging()
         _repeat_swallowed_interrupts()
         while self._missing:
-            self._start_one()
+            self._start_thread()
 
     def submit(self, assignment: Assignment) -> None:
         if self._missing:
@@ -148,20 +148,20 @@ class ThreadExecutor:
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
         """Raise at the thread's next bytecode. Code that waits in C hears of it when it comes back."""
-        seat = assignment.seat
-        if isinstance(seat, Seat):
+        seat = assignment.slot
+        if isinstance(seat, ThreadSlot):
             seat.interrupt(assignment, reason)
 
     def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
         """The outcome of an attempt that is settled without its thread; None if the thread has one itself."""
-        if not isinstance(assignment.seat, Seat) or not assignment.give_up(reason):
+        if not isinstance(assignment.slot, ThreadSlot) or not assignment.give_up(reason):
             return None
-        return self._invoke.stopped(assignment)
+        return self._invoke.stopped_outcome(assignment)
 
     def replace(self, assignment: Assignment) -> bool:
         """Let another thread take the place of an abandoned one; always true. If the abandoned thread has
         come back just now, it stays and no other is started."""
-        if assignment.take_place():
+        if assignment.acquire_slot():
             self._missing += 1
             self._start_missing()
         return True
@@ -173,92 +173,92 @@ class ThreadExecutor:
     def _start_missing(self) -> None:
         try:
             while self._missing:
-                self._start_one()
+                self._start_thread()
         except RuntimeError as exc:  # no memory, or no more threads for this user: it may pass
             logger.error("%s threads for tasks cannot be started now: %s", self._missing, exc)
 
-    def _start_one(self) -> None:
+    def _start_thread(self) -> None:
         Thread(target=self._work, name=f"forebay-task-{next(self._numbers)}", daemon=True).start()
         self._missing -= 1
 
     def _work(self) -> None:
-        _here.seat = seat = Seat()
-        be_interruptible(seat.hiding)
+        _current.slot = seat = ThreadSlot()
+        set_interruptible(seat.task_thread)
         # What a job sets in context variables (fields for its logs, a decimal precision) is its own affair:
         # the next job must not see it. Few do, so a context is left only after one that did: the look costs
         # 60 ns a job, a new context for each would cost 150.
         while Context().run(self._work_until_touched, seat):
             pass
 
-    def _work_until_touched(self, seat: Seat) -> bool:
+    def _work_until_touched(self, slot: ThreadSlot) -> bool:
         """Run jobs until one leaves something behind in the context; false when there are no more."""
         while (assignment := self._waiting.get()) is not None:
-            if assignment.take():  # else it was handed back before it was started
-                outcome = self._run(seat, assignment)
+            if assignment.acquire():  # else it was handed back before it was started
+                outcome = self._run(slot, assignment)
                 is_counted = assignment.conclude()
                 if is_counted:
                     self._inbox.put(assignment, outcome)
                 if self.is_copy:
                     os._exit(0)
-                if not is_counted and not self._stays(assignment):
+                if not is_counted and not self._reclaim_slot(assignment):
                     return False
-                if is_touched():
+                if has_context_leak():
                     return True
         return False
 
-    def _stays(self, assignment: Assignment) -> bool:
+    def _reclaim_slot(self, assignment: Assignment) -> bool:
         """Whether this thread, which comes back from an abandoned call, is still needed."""
-        stays = assignment.take_place()
-        self._inbox.ring()  # the coordinator counts abandoned threads, and may have one to replace
+        stays = assignment.acquire_slot()
+        self._inbox.notify()  # the coordinator counts abandoned threads, and may have one to replace
         return stays
 
-    def _run(self, seat: Seat, assignment: Assignment) -> Outcome:
+    def _run(self, slot: ThreadSlot, assignment: Assignment) -> Outcome:
         now = self._now()
         # With too little left of its lease somebody else may have the job already.
-        if now > assignment.start_by or not assignment.began(now):
+        if now > assignment.start_by or not assignment.mark_started(now):
             return Interrupted(started=False)
         self._invoke.announce(assignment)
-        call: Call | None = None
+        call: TaskInvocation | None = None
         value: Any = None
         raised: BaseException | None = None
-        # An interrupt is raised between the two lines that write `seat.assignment` and heard inside one of
+        # An interrupt is raised between the two lines that write `slot.assignment` and heard inside one of
         # these two blocks. CPython listens when a function begins, after a call and when a loop goes round;
         # between the blocks there is nothing of that kind, so it cannot slip out there, and nothing but the
         # making of the arguments, which is code of the program's own too, and the call itself is cut short.
         # tests/worker/executors/test_interrupts.py tries.
         try:
-            seat.assignment = assignment
-            assignment.seat = seat
-            call = self._invoke.prepared(assignment)
+            slot.assignment = assignment
+            assignment.slot = slot
+            call = self._invoke.prepare(assignment)
             value = call.func(*call.args, **call.kwargs)
         except BaseException as exc:
             raised = exc
-        seat.assignment = None  # from here on no interrupt begins
+        slot.assignment = None  # from here on no interrupt begins
         # In this order: if nothing is being raised now, whatever was raised before has left its reason.
-        if seat.raising or assignment.stopped_by is not None:
+        if slot.raising or assignment.stopped_by is not None:
             # At most two are on their way: one that has been raised, and one that had begun to be when the
             # line above was reached. The inner block hears the first, and the outer one the other, which may
             # come as the loop goes round.
             try:
                 while True:
                     try:
-                        while seat.raising:  # one that had begun before is finished first
+                        while slot.raising:  # one that had begun before is finished first
                             sleep(RAISING_SECONDS)
-                        _raise_in(seat.thread, None)  # takes back what has not arrived yet
+                        _raise_in(slot.thread, None)  # takes back what has not arrived yet
                         break
                     except BaseException:  # noqa: S112 - it has arrived, and the call is over
                         continue
             except BaseException:  # noqa: S110 - so has the other one
                 pass
-            seat.hiding.start_over()  # what was deferred and not raised is not for what follows
+            slot.task_thread.start_over()  # what was deferred and not raised is not for what follows
         assignment.ended_at = self._now()
         try:
-            return self._invoke.ended(assignment, call, value, raised)
+            return self._invoke.make_outcome(assignment, call, value, raised)
         finally:
             raised = None  # its traceback holds this frame, and what the task had in its hands
 
 
-class _Heard(BaseException):
+class _InterruptMarker(BaseException):
     """Raised by a thread in itself."""
 
 
@@ -275,10 +275,10 @@ def _raise_in(thread: int | ctypes.c_ulong, kind: type[BaseException] | None) ->
     # something ourselves, and that ends the call. The other thread misses nothing: it is in C or waits for
     # the interpreter, and whoever gets that back looks for what was raised meanwhile.
     try:
-        raise_in(ctypes.c_ulong(get_ident()), ctypes.py_object(_Heard))
+        raise_in(ctypes.c_ulong(get_ident()), ctypes.py_object(_InterruptMarker))
         while True:
             pass
-    except _Heard:
+    except _InterruptMarker:
         pass
     except BaseException:  # a signal came first
         raise_in(ctypes.c_ulong(get_ident()), ctypes.py_object())

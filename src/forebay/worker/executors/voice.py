@@ -11,19 +11,26 @@ from threading import Lock, get_ident, main_thread
 from typing import Final
 
 from forebay.app.context import JobContext
-from forebay.app.saying import Pending
+from forebay.app.saying import PendingStep
 from forebay.domain.lease import Lease
-from forebay.domain.note import LogLine, Progress, Step
+from forebay.domain.note import LogLine, Progress, StepResult
 from forebay.errors import StoreError, StoreUnavailable
-from forebay.worker.executors.wire import Answer, FromChild, Keep, Recall, Said, framed
+from forebay.worker.executors.wire import (
+    FromChild,
+    LoadSteps,
+    ProgressReported,
+    SaveStep,
+    StepReply,
+    encode_frame,
+)
 
 SLICE_SECONDS: Final = 0.05
-NOBODY: Final = -1
+NO_RUN: Final = -1
 # Ignored where nobody listens, and used by hardly anybody.
 INTERRUPT: Final = signal.SIGURG
 
 
-class Line:
+class ChildConnection:
     """Sends whole messages. While the main thread does, an interrupt waits: it would cut one in two."""
 
     def __init__(self, connection: socket) -> None:
@@ -34,15 +41,15 @@ class Line:
         self.is_busy: bool = False
 
     @property
-    def is_mine(self) -> bool:
+    def is_main_thread(self) -> bool:
         """Whether this is the main thread, the one that interrupts are for."""
         return get_ident() == self._main
 
     def send(self, message: FromChild) -> None:
         if os.getpid() != self._owner:
             os._exit(0)  # a copy that the task has forked has nothing to say here
-        frame = framed(message)
-        if not self.is_mine:
+        frame = encode_frame(message)
+        if not self.is_main_thread:
             self._send(frame)
             return
         self.is_busy = True
@@ -56,17 +63,17 @@ class Line:
             self._connection.sendall(frame)
 
 
-class LineVoice:
+class ChildProgressSink:
     """What a task says goes to the worker, which stores it. The number of the run goes along: a thread that
     an earlier job has left behind may still talk, and nobody listens to it."""
 
-    def __init__(self, line: Line, catch_up: Callable[[], None]) -> None:
-        self._line = line
+    def __init__(self, connection: ChildConnection, catch_up: Callable[[], None]) -> None:
+        self._connection = connection
         self._catch_up = catch_up
         self._numbers = count()
         self._runs: dict[Lease, int] = {}
-        self._pending: dict[int, Pending] = {}
-        self._recalled: dict[int, Answer] = {}
+        self._pending: dict[int, PendingStep] = {}
+        self._replies: dict[int, StepReply] = {}
 
     def begin(self, run: int, context: JobContext) -> None:
         self._runs = {_lease(context): run}
@@ -75,54 +82,60 @@ class LineVoice:
         """The attempt is over, and whoever it has left waiting hears that."""
         self._runs = {}
         for number in list(self._pending):
-            self.hear(Answer(number, refused="the attempt is over"))
-        self._recalled.clear()
+            self.deliver(StepReply(number, refused="the attempt is over"))
+        self._replies.clear()
 
-    def say(self, context: JobContext, what: Progress | LogLine) -> None:
-        run = self._run(context)
-        if run == NOBODY:
+    def add(self, context: JobContext, item: Progress | LogLine) -> None:
+        run = self._run_number(context)
+        if run == NO_RUN:
             return
-        self._send(Said(run, progress=what) if isinstance(what, Progress) else Said(run, line=what))
+        self._send(
+            ProgressReported(run, progress=item)
+            if isinstance(item, Progress)
+            else ProgressReported(run, line=item)
+        )
 
-    def keep(self, context: JobContext, step: Step, tell: Callable[[], object] | None = None) -> Pending:
-        number, pending = next(self._numbers), Pending(tell)
+    def save_step(
+        self, context: JobContext, step: StepResult, on_saved: Callable[[], object] | None = None
+    ) -> PendingStep:
+        number, pending = next(self._numbers), PendingStep(on_saved)
         self._pending[number] = pending
-        run = self._run(context)
-        if run == NOBODY:
-            self.hear(Answer(number, refused="the attempt is over"))
+        run = self._run_number(context)
+        if run == NO_RUN:
+            self.deliver(StepReply(number, refused="the attempt is over"))
         else:
-            self._send(Keep(run, number, step))
+            self._send(SaveStep(run, number, step))
         return pending
 
     def steps(self, context: JobContext) -> Mapping[str, bytes]:
-        run = self._run(context)
-        if run == NOBODY:
+        run = self._run_number(context)
+        if run == NO_RUN:
             return {}
-        number, pending = next(self._numbers), Pending()
+        number, pending = next(self._numbers), PendingStep()
         self._pending[number] = pending
-        self._send(Recall(run, number))
+        self._send(LoadSteps(run, number))
         while not pending.wait(SLICE_SECONDS):  # in slices: an interrupt is heard between two of them
             pass
-        answer = self._recalled.pop(number, Answer(number))
+        answer = self._replies.pop(number, StepReply(number))
         if answer.unavailable is not None:
             raise StoreUnavailable(answer.unavailable)
         if answer.error is not None:
             raise StoreError(f"the steps of earlier attempts cannot be read: {answer.error}")
         return answer.steps
 
-    def hear(self, answer: Answer) -> None:
+    def deliver(self, reply: StepReply) -> None:
         """From the thread that reads."""
-        pending = self._pending.pop(answer.number, None)
+        pending = self._pending.pop(reply.number, None)
         if pending is not None:
-            self._recalled[answer.number] = answer
-            pending.answer(answer.refused)
+            self._replies[reply.number] = reply
+            pending.answer(reply.refused)
 
-    def _run(self, context: JobContext) -> int:
-        return self._runs.get(_lease(context), NOBODY)
+    def _run_number(self, context: JobContext) -> int:
+        return self._runs.get(_lease(context), NO_RUN)
 
-    def _send(self, message: Said | Keep | Recall) -> None:
-        self._line.send(message)
-        if self._line.is_mine:
+    def _send(self, message: ProgressReported | SaveStep | LoadSteps) -> None:
+        self._connection.send(message)
+        if self._connection.is_main_thread:
             self._catch_up()
 
 

@@ -11,56 +11,56 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.app.records import from_dict
+from forebay.app.records import job_from_dict
 from forebay.domain.job import NewJob
 from forebay.domain.lease import Lease
-from forebay.domain.note import LogLine, Progress, Step
+from forebay.domain.note import LogLine, Progress, StepResult
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
     Completed,
     Discarded,
     Failed,
-    Held,
     Interrupted,
     Outcome,
+    Parked,
     Snoozed,
 )
 from forebay.errors import PayloadError
-from forebay.worker.executors.origin import Origin, Whereabouts
+from forebay.worker.executors.origin import ProgramOrigin, TaskModule
 
 MAX_FRAME: Final = 64 * 2**20
 _LENGTH: Final = Struct("=I")
 _KINDS: Final[dict[str, type[Any]]] = {
-    kind.__name__: kind for kind in (Failed, Snoozed, Discarded, Cancelled, Interrupted, Held)
+    kind.__name__: kind for kind in (Failed, Snoozed, Discarded, Cancelled, Interrupted, Parked)
 }
 
 
-class Garbled(Exception):
+class ProtocolError(Exception):
     """What came is no message of ours."""
 
 
 # From the worker
 
 
-class Hello(msgspec.Struct, frozen=True, tag=True):
+class StartChild(msgspec.Struct, frozen=True, tag=True):
     """The first message: where the program is, and which task the first job will ask for."""
 
-    origin: Origin
-    place: Whereabouts
+    origin: ProgramOrigin
+    place: TaskModule
 
 
-class Run(msgspec.Struct, frozen=True, tag=True):
+class RunAttempt(msgspec.Struct, frozen=True, tag=True):
     """Run one attempt, the process's n-th; all that is said of it carries that number. `job` is a `Job`,
     which comes out as its fields."""
 
     number: int
     job: Any
-    place: Whereabouts
+    place: TaskModule
     memory: int | None = None
 
 
-class News(msgspec.Struct, frozen=True, tag=True):
+class ContextUpdate(msgspec.Struct, frozen=True, tag=True):
     """What the attempt's context should know by now."""
 
     cancel_reason: str | None = None
@@ -70,15 +70,16 @@ class News(msgspec.Struct, frozen=True, tag=True):
     lost_because: str | None = None
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True):
+class StopAttempt(msgspec.Struct, frozen=True, tag=True):
     """Stop this attempt; who does not listen is killed."""
 
     lease: Lease
     reason: str
 
 
-class Answer(msgspec.Struct, frozen=True, tag=True):
-    """To `Keep` and `Recall`: the results of steps by name; why a step was refused; why nobody could look,
+class StepReply(msgspec.Struct, frozen=True, tag=True):
+    """To `SaveStep` and `LoadSteps`: the results of steps by name; why a step was refused; why nobody could
+    look,
     now or at all."""
 
     number: int
@@ -88,26 +89,26 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-class Bye(msgspec.Struct, frozen=True, tag=True):
+class Shutdown(msgspec.Struct, frozen=True, tag=True):
     """There are no more jobs."""
 
 
 # From the isolated process
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True):
+class ChildReady(msgspec.Struct, frozen=True, tag=True):
     """The program is loaded and its hooks have run. `resident` is how many bytes that took."""
 
     resident: int | None
 
 
-class Broken(msgspec.Struct, frozen=True, tag=True):
+class ChildBroken(msgspec.Struct, frozen=True, tag=True):
     """It cannot run anything, and ends."""
 
     error: AttemptError
 
 
-class Said(msgspec.Struct, frozen=True, tag=True):
+class ProgressReported(msgspec.Struct, frozen=True, tag=True):
     """The task has told something about itself."""
 
     run: int
@@ -115,22 +116,22 @@ class Said(msgspec.Struct, frozen=True, tag=True):
     line: LogLine | None = None
 
 
-class Keep(msgspec.Struct, frozen=True, tag=True):
+class SaveStep(msgspec.Struct, frozen=True, tag=True):
     """A step is done: answer when it is kept."""
 
     run: int
     number: int
-    step: Step
+    step: StepResult
 
 
-class Recall(msgspec.Struct, frozen=True, tag=True):
+class LoadSteps(msgspec.Struct, frozen=True, tag=True):
     """Which steps have earlier attempts done?"""
 
     run: int
     number: int
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
+class AttemptEnded(msgspec.Struct, frozen=True, tag=True):
     """The attempt is over. `outcome` is an `Outcome`, which comes out as its fields; `is_spent` says that the
     process should not be used again."""
 
@@ -141,14 +142,14 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     is_spent: bool = False
 
 
-ToChild = Hello | Run | News | Ask | Answer | Bye
-FromChild = Ready | Broken | Said | Keep | Recall | Ended
+ToChild = StartChild | RunAttempt | ContextUpdate | StopAttempt | StepReply | Shutdown
+FromChild = ChildReady | ChildBroken | ProgressReported | SaveStep | LoadSteps | AttemptEnded
 
 _TO_CHILD: Final[msgspec.msgpack.Decoder[ToChild]] = msgspec.msgpack.Decoder(ToChild)
 _FROM_CHILD: Final[msgspec.msgpack.Decoder[FromChild]] = msgspec.msgpack.Decoder(FromChild)
 
 
-def framed(message: ToChild | FromChild) -> bytes:
+def encode_frame(message: ToChild | FromChild) -> bytes:
     """A message as it is sent; raises PayloadError if it is too large."""
     body = msgspec.msgpack.encode(message)
     if len(body) > MAX_FRAME:
@@ -156,7 +157,7 @@ def framed(message: ToChild | FromChild) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-class Frames:
+class FrameReader:
     """Puts together what comes in pieces."""
 
     def __init__(self) -> None:
@@ -169,7 +170,7 @@ class Frames:
         while len(self._buffer) >= _LENGTH.size:
             [length] = _LENGTH.unpack_from(self._buffer)
             if length > MAX_FRAME:
-                raise Garbled(f"a message of {length:,} bytes is announced")
+                raise ProtocolError(f"a message of {length:,} bytes is announced")
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 break
@@ -183,7 +184,7 @@ def from_child(body: bytes) -> FromChild:
     try:
         return _FROM_CHILD.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        raise Garbled(str(exc)) from exc
+        raise ProtocolError(str(exc)) from exc
 
 
 def to_child(body: bytes) -> ToChild:
@@ -191,23 +192,23 @@ def to_child(body: bytes) -> ToChild:
     return _TO_CHILD.decode(body)
 
 
-def ended(run: int, outcome: Outcome, resident: int | None, is_spent: bool) -> Ended:
-    return Ended(run, type(outcome).__name__, outcome, resident, is_spent)
+def make_ended(run: int, outcome: Outcome, resident: int | None, is_spent: bool) -> AttemptEnded:
+    return AttemptEnded(run, type(outcome).__name__, outcome, resident, is_spent)
 
 
-def outcome_of(message: Ended) -> Outcome:
+def outcome_of(message: AttemptEnded) -> Outcome:
     """What has become of the attempt; raises Garbled for what cannot be."""
     try:
         if message.kind == Completed.__name__:
-            return _completed(message.outcome)
+            return _parse_completed(message.outcome)
         outcome: Outcome = msgspec.convert(message.outcome, _KINDS[message.kind])
         return outcome
     except (KeyError, TypeError, AttributeError, ValueError) as exc:  # InvalidJob is a ValueError
-        raise Garbled(f"an outcome that cannot be: {exc!s:.120}") from exc
+        raise ProtocolError(f"an outcome that cannot be: {exc!s:.120}") from exc
 
 
-def _completed(fields: dict[str, Any]) -> Completed:
+def _parse_completed(fields: dict[str, Any]) -> Completed:
     result = msgspec.convert(fields["result"], bytes | None)
-    follow_ups = tuple(from_dict(NewJob, one) for one in fields["follow_ups"])
+    follow_ups = tuple(job_from_dict(NewJob, one) for one in fields["follow_ups"])
     is_within = msgspec.convert(fields["is_within"], bool)
     return Completed(result, follow_ups, is_within, msgspec.convert(fields["cost"], int | None))

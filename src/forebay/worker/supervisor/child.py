@@ -14,21 +14,23 @@ from forebay.domain.job import WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.worker import WorkerInfo
 from forebay.worker.channel import TO_SUPERVISOR, Channel, ToSupervisor
-from forebay.worker.page import Page
+from forebay.worker.page import LeaseTable
 
 
-class Child:
+class WorkerProcess:
     """The main thread changes what it is told, the keeper's thread reads it; each field has one writer."""
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: Channel[ToSupervisor], page: Page) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], channel: Channel[ToSupervisor], lease_table: LeaseTable
+    ) -> None:
         self._process = process
         self.pid: int = process.pid
         self.channel = channel
-        self.page = page
+        self.lease_table = lease_table
         self.info: WorkerInfo | None = None
         self.is_up = False  # it has been welcomed, and may hold leases
-        self.is_heard = True  # its end of the channel is open
-        self.has_played = False  # its coordinator has played its last turn
+        self.is_connected = True  # its end of the channel is open
+        self.has_stopped_ticking = False  # its coordinator has played its last turn
         self.is_leaving = False  # it will end and nobody needs to take its place
         self.has_said_goodbye = False
         self.is_gone: bool = False
@@ -36,15 +38,15 @@ class Child:
         self.leave_by = inf
         # The keeper's own
         self.renew_at: dict[tuple[Lease, float], float] = {}
-        self.beat_at: float = 0.0
-        self.shown: object = None
-        self.wanted_at: dict[Lease, float] = {}
+        self.heartbeat_at: float = 0.0
+        self.reported_state: object = None
+        self.return_requested_at: dict[Lease, float] = {}
 
     @property
     def worker(self) -> WorkerId | None:
         return None if self.info is None else self.info.id
 
-    def tell(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
@@ -53,25 +55,25 @@ class Child:
         the number may be another's then."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        self.tell(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
-    def reaped(self, status: int) -> None:
+    def mark_exited(self, status: int) -> None:
         self.is_gone = True
         self._process.returncode = status  # else it would look for itself, and find nobody
 
     def close(self) -> None:
         self.channel.close()
-        self.page.close()
+        self.lease_table.close()
 
 
-def started(command: Callable[[int, int], Sequence[str]]) -> Child:
+def spawn(command: Callable[[int, int], Sequence[str]]) -> WorkerProcess:
     """Start a worker process; `command` makes its words from the descriptors of its channel and its page.
 
     In a process group of its own, so that Ctrl-C is heard by the supervisor alone. Called from the main
     thread: the kernel ties a child's life to the thread that has started it.
     """
     with ExitStack() as undo:
-        page = Page.made()
+        page = LeaseTable.create()
         undo.callback(page.close)
         ours, theirs = socket.socketpair()
         undo.callback(ours.close)
@@ -83,10 +85,10 @@ def started(command: Callable[[int, int], Sequence[str]]) -> Child:
                 process_group=0,
             )
         undo.pop_all()
-    return Child(process, Channel(ours, TO_SUPERVISOR), page)
+    return WorkerProcess(process, Channel(ours, TO_SUPERVISOR), page)
 
 
-def ended_by(status: int) -> str:
+def describe_exit(status: int) -> str:
     """How a process has ended, in words; `status` is negative for a signal."""
     if status >= 0:
         return f"ended with exit status {status}"

@@ -14,13 +14,13 @@ from forebay.errors import ConfigError
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Reloading:
+class Reloader:
     """Watches the Python files below a folder, on a thread of its own, and calls `ring` when one changes."""
 
-    def __init__(self, folder: Path, ring: Callable[[], object]) -> None:
+    def __init__(self, folder: Path, wake: Callable[[], object]) -> None:
         self._folder = folder
-        self._ring = ring
-        self._watchfiles = _watchfiles()
+        self._wake = wake
+        self._watchfiles = _import_watchfiles()
         self._has_changed = Event()
         self._stop = Event()
         self._thread = Thread(target=self._run, name="forebay-reloading", daemon=True)
@@ -45,10 +45,10 @@ class Reloading:
         for changes in self._watchfiles.watch(self._folder, watch_filter=kinds, stop_event=self._stop):
             logger.info("code has changed: %s", ", ".join(sorted({Path(path).name for _, path in changes})))
             self._has_changed.set()
-            self._ring()
+            self._wake()
 
 
-def _watchfiles() -> Any:
+def _import_watchfiles() -> Any:
     try:
         return import_module("watchfiles")
     except ImportError as exc:

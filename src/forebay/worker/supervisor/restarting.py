@@ -6,24 +6,24 @@ from collections import deque
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0
-MOST: Final = 5
+MAX_RESTARTS: Final = 5
 FIRST_SECONDS: Final = 0.5
 LONGEST_SECONDS: Final = 10.0
 
 
-class Restarting:
+class RestartPolicy:
     """Remembers the restarts of the last minute. Processes that were replaced in order do not count."""
 
     def __init__(self) -> None:
-        self._at: deque[float] = deque()
+        self._restarted_at: deque[float] = deque()
 
-    def wait(self, now: float) -> float | None:
+    def next_delay(self, now: float) -> float | None:
         """Seconds until a process that has died now may be started again; None when enough is enough."""
-        while self._at and self._at[0] <= now - WINDOW_SECONDS:
-            self._at.popleft()
-        restarts = len(self._at)
-        if restarts >= MOST:
+        while self._restarted_at and self._restarted_at[0] <= now - WINDOW_SECONDS:
+            self._restarted_at.popleft()
+        restarts = len(self._restarted_at)
+        if restarts >= MAX_RESTARTS:
             return None
-        self._at.append(now)
+        self._restarted_at.append(now)
         # One death is an accident, and its jobs wait; several may be the fault of the program.
         return 0.0 if restarts == 0 else min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (restarts - 1))

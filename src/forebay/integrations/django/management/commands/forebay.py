@@ -37,6 +37,6 @@ class Command(BaseCommand):
         parser.add_argument("args", nargs="*")
 
 
-def _with_app(words: list[str]) -> list[str]:
+def _with_app(args: list[str]) -> list[str]:
     os.environ.setdefault("FOREBAY_APP", APP)
-    return ["worker", APP, *words[1:]] if words[:1] == ["worker"] else words
+    return ["worker", APP, *args[1:]] if args[:1] == ["worker"] else args
