@@ -26,14 +26,16 @@ from typing import Final
 from benchmarks.figures import Figure, at_most, machine, parser, show, write
 from benchmarks.places import Place, progress
 from benchmarks.postgres import DURABLE
-from forebay.app.searching import count_jobs, search_jobs
 from forebay.domain.job import DAY_MS, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Cancelled, Completed
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim, Reader, Store
+from forebay.operations.search import count_jobs, search_jobs
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from tests.redis_server import RedisServer
 from tests.servers import Postgres
 

@@ -24,13 +24,14 @@ from typing import Final, NamedTuple
 
 from benchmarks.cpu import Seconds, taken
 from benchmarks.figures import Figure, at_least, show
+from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.query import Counts
 from forebay.domain.settlement import decide
-from forebay.domain.workflow import dependencies_of
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import InsertResult, QueueClaim, Store
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import InsertResult, QueueClaim
+from forebay.stores.factory import open_engine
 
 QUEUE: Final = QueueName("flow")
 WORKER: Final = WorkerId("bench")

@@ -33,11 +33,12 @@ from forebay.clock import SystemClock
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
-from forebay.service.operations.desk import StorePool
-from forebay.service.operations.watching import EventFeed, FeedFilter
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Engine, QueueClaim
-from forebay.telemetry.gathering import MetricsCollector
+from forebay.service.runtime.event_feed import EventFeed, FeedFilter
+from forebay.service.runtime.store_pool import StorePool
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.memory.engine import MemoryEngine
+from forebay.telemetry.metrics_collector import MetricsCollector
 from tests.redis_server import RedisServer
 from tests.servers import Postgres
 

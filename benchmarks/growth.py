@@ -33,8 +33,8 @@ from benchmarks.places import BATCH, GATES, QUEUE, Place, settled
 from benchmarks.plots import Panel, svg
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 
 ENGINES: Final = ("sqlite", "postgres", "redis")
 KEPT: Final = TOP / "build" / "growth"

@@ -20,11 +20,12 @@ from typing import Final, NamedTuple
 from benchmarks.cpu import Seconds, taken
 from benchmarks.figures import Figure, at_least, machine, parser, show, write
 from benchmarks.places import settled
-from forebay.domain.gate import lanes_for_program
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
+from forebay.domain.lane import lanes_for_program
 from forebay.domain.limits import GLOBAL, Limit, key_scope
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim, Store
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from tests.urls import ENGINES, lent_url
 
 QUEUE: Final = QueueName("default")

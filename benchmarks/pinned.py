@@ -35,7 +35,7 @@ from benchmarks.places import BATCH, JOB, QUEUE, URGENT, Place, claimed, p99, pr
 from benchmarks.postgres import DURABLE
 from forebay.domain.job import WorkerId
 from forebay.domain.settlement import Settlement
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.servers import Postgres
 
 APART_EVERY: Final = 10  # so often a turn settles and claims in two calls, so that each has its own figure

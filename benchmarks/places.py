@@ -13,8 +13,9 @@ import psycopg
 from forebay.domain.job import DAY_MS, Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim, Store
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 
 QUEUE: Final = QueueName("default")
 JOB: Final = NewJob(task="send", payload=b"x" * 109)

@@ -24,7 +24,7 @@ from benchmarks.postgres import BATCH, JOB, SLICE, Span, alternating, beside_las
 from benchmarks.redis_load import backlog, pick_up, restart
 from forebay import Forebay
 from forebay.domain.job import NewJob
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.redis_server import RedisServer
 
 DURABLE: Final = {"appendonly": "yes", "appendfsync": "everysec"}

@@ -30,8 +30,8 @@ from benchmarks.explorer import QUEUES, live_through
 from benchmarks.figures import ARGUMENT, Figure, at_most, machine, parser, show, write
 from benchmarks.throughput import in_bulk, opened
 from forebay.domain.job import QueueName
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
+from forebay.stores.factory import open_engine
 
 WORKERS: Final = (1, 2, 4)
 JOBS: Final = 20_000

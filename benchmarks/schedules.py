@@ -27,9 +27,9 @@ from benchmarks.figures import Figure, at_most, show
 from forebay import Forebay
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.schedule import Schedule, ScheduleDefinition
-from forebay.scheduler.scheduler import Scheduler
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader
+from forebay.maintenance.scheduler import Scheduler
+from forebay.stores.contract.reader import Reader
+from forebay.stores.factory import open_engine
 
 SCHEDULERS: Final = 3
 GOAL_SECONDS: Final = 5.0

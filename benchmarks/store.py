@@ -23,8 +23,9 @@ from pathlib import Path
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim, Store
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 
 PAYLOAD = b'{"v":1,"args":["' + b"x" * 80 + b'"],"kwargs":{}}'
 WORKER = WorkerId("bench")

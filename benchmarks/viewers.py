@@ -29,7 +29,7 @@ import httpx2
 
 from benchmarks.explorer import GOAL_MS, QUEUES, SOME, live_through
 from benchmarks.figures import Figure, at_most, machine, parser, show, write
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import serving
 
 EVERY_SECONDS: Final = 1.0

@@ -22,13 +22,14 @@ from typing import Any, Final
 
 from benchmarks.figures import Figure, at_least, at_most, machine, parser, show, write
 from forebay import Forebay
-from forebay.app.codec import encode_call
-from forebay.domain.gate import lanes_for_program
 from forebay.domain.job import NewJob, QueueName, WorkerId
+from forebay.domain.lane import lanes_for_program
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim, Store
+from forebay.payload.codec import encode_call
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 
 PATIENCE_SECONDS: Final = 120.0
 LEASE_SECONDS: Final = 2.0

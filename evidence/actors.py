@@ -25,15 +25,15 @@ from forebay.domain.outcome import (
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.scheduler.scheduler import MIN_PAUSE_SECONDS, Scheduler
-from forebay.scheduler.standard import standard_tasks
-from forebay.stores.protocol import Engine
+from forebay.maintenance.scheduler import MIN_PAUSE_SECONDS, Scheduler
+from forebay.maintenance.standard_tasks import standard_tasks
+from forebay.stores.contract.engine import Engine
 from forebay.testing.clock import ManualClock
 from forebay.testing.faults import Killed
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.protocol import Executor, ExecutorKinds
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import JobInterrupted, JobTimeout
+from forebay.worker.invoker import JobInterrupted, JobTimeout
 from forebay.worker.renewal import LeaseRenewal
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
 

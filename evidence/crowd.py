@@ -34,8 +34,10 @@ from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted,
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 
 T = TypeVar("T")
 

@@ -32,16 +32,16 @@ from unittest.mock import patch
 import uuid_utils
 
 from forebay import Forebay
-from forebay.app import sealed
-from forebay.app.blobs import FolderBlobs
-from forebay.app.moving import MoveEndpoint, StoreMover
 from forebay.clock import SystemClock
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
+from forebay.operations.store_move import MoveEndpoint, StoreMover
+from forebay.payload import store_wrapper
+from forebay.payload.blobs import FolderBlobs
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from forebay.stores.ids import new_id
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim
 from tests.urls import url_of
 
 SHARED: Final = ("sqlite", "postgresql", "redis")
@@ -126,7 +126,7 @@ def move_with_blobs(engine: str, folder: Path) -> Problems:
     blobs.mkdir()
     old, new = f"sqlite:///{folder}/old.db", url_of(engine, folder)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(sealed, "ORPHAN_AGE_MS", -60_000))
+        stack.enter_context(patch.object(store_wrapper, "ORPHAN_AGE_MS", -60_000))
         yield from _moved(stack, old, new, blobs)
 
 
@@ -190,8 +190,8 @@ def _working(app: Forebay, blobs: FolderBlobs) -> Iterator[None]:
         thread.join()
 
 
-def _sealed(store: Any) -> sealed.PayloadStore:
-    found: sealed.PayloadStore = store
+def _sealed(store: Any) -> store_wrapper.PayloadStore:
+    found: store_wrapper.PayloadStore = store
     return found
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 from evidence.matrix_checks import HOUR, OTHER, QUEUES, Stage
 from evidence.matrix_places import Act
 from evidence.matrix_rows import BOOM, DYING, JOINING, MAIL, MINUTE, Rows, Scene, held, job
+from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import Job, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import GLOBAL, Limit, key_scope
-from forebay.domain.note import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -24,12 +24,12 @@ from forebay.domain.outcome import (
     Parked,
     Snoozed,
 )
+from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.queue import QueueState
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
-from forebay.domain.workflow import dependencies_of
 from forebay.errors import LeaseLost
-from forebay.stores.protocol import QueueClaim
+from forebay.stores.contract.values import QueueClaim
 
 ROWS: Final = Rows()
 TIMEOUT: Final = AttemptError(type="Timeout", message="ran longer than 1 s")

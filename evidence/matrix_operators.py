@@ -8,8 +8,8 @@ from typing import Any, Final
 from evidence.matrix_checks import HOUR, QUEUES, Stage
 from evidence.matrix_places import Act
 from evidence.matrix_rows import BOOM, DEFAULT, DYING, MAIL, MINUTE, Rows, held, job
+from forebay.domain.dependencies import dependencies_of
 from forebay.domain.document import Document
-from forebay.domain.firing import plan_advance, plan_runs
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, JobUpdate
 from forebay.domain.limits import GLOBAL, Limit, key_scope
@@ -17,11 +17,11 @@ from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats
 from forebay.domain.outcome import Discarded
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Schedule, ScheduleDefinition
+from forebay.domain.schedule_runs import plan_advance, plan_runs
 from forebay.domain.settlement import decide
 from forebay.domain.worker import CommandKind, WorkerInfo
-from forebay.domain.workflow import dependencies_of
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import QueueClaim
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.memory.engine import MemoryEngine
 
 ROWS: Final = Rows()
 INFO: Final = WorkerInfo(id=DYING, host="here", queues=QUEUES)

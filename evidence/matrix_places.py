@@ -19,13 +19,14 @@ from evidence.faults import Faults
 from evidence.points import die_at
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
-from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.memory.engine import MemoryEngine
 from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.protocol import Engine, Store
 from forebay.stores.redis.connection import RedisAddress
-from forebay.stores.redis.store import RedisEngine
-from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.redis.engine import RedisEngine
+from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.faults import Fault, FaultyStore, Killed
 from tests.clocks import FollowedClock
 from tests.stores import postgres_support, redis_support, sqlite_support

@@ -16,7 +16,8 @@ from evidence.matrix_places import Act
 from forebay.domain.job import Job, NewJob, WorkerId
 from forebay.domain.outcome import AttemptError
 from forebay.domain.retry import RetryPolicy
-from forebay.stores.protocol import Engine, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
 
 ALL: Final = ("memory", "sqlite", "postgresql", "redis")
 JOINING: Final = ("sqlite", "postgresql")

@@ -16,6 +16,7 @@ from evidence.actors import SimulatedScheduler, SimulatedWorker
 from evidence.faults import Faults
 from evidence.history import Accepted, History, problems
 from forebay.app.schedules import save_declared
+from forebay.domain.dependencies import Edge, EdgeState
 from forebay.domain.job import Dependency, JobId, JobUpdate, NewJob, OnFailure, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import FINAL, JobState
@@ -23,9 +24,8 @@ from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.queue import QueueState
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.schedule import ScheduleDefinition
-from forebay.domain.workflow import Edge, EdgeState
 from forebay.errors import ForebayError, StoreUnavailable
-from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.clock import ManualClock
 from forebay.testing.faults import FaultyStore, inject_faults
 

@@ -41,7 +41,7 @@ from urllib.request import urlopen
 
 from forebay.domain.job import NewJob, QueueName
 from forebay.service.server import ListenAddress, Server, open_listener
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 
 EXAMPLES: Final = 500
 EACH_SECONDS: Final = 600

@@ -37,7 +37,11 @@ TEST_TOOLS: Final = (
 USUAL: Final = (
     *("tests/stores/contract", "tests/stores/test_redis_faults.py", "tests/cli", "tests/service"),
     *("tests/integrations/test_django.py", "tests/integrations/test_flask.py"),
-    *("tests/integrations/test_outbox.py", "tests/integrations/test_sentry.py", "tests/app/test_sealing.py"),
+    *(
+        "tests/integrations/outbox/test_table.py",
+        "tests/integrations/test_sentry.py",
+        "tests/payload/test_encryption_keys.py",
+    ),
 )
 _REQUIREMENT: Final = re.compile(
     r"(?P<name>[\w.-]+)(?P<extras>\[[^\]]*\])?>=(?P<floor>[\w.]+)\s*(?P<marker>;.*)?"

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import msgspec
 from grpc_tools import protoc
 
-from forebay.service.grpc.forms import WITHOUT, FieldKind, MessageField, mapping_of, message_name
+from forebay.service.grpc.messages import WITHOUT, FieldKind, MessageField, mapping_of, message_name
 from forebay.service.grpc.methods import SERVICES, MethodSpec
 from forebay.service.problems import codes
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from forebay.service import problems
 from forebay.service.http.app import framework_app
-from forebay.service.http.document import document_of
-from forebay.service.operations.service import Service
-from forebay.stores.opening import open_engine
+from forebay.service.http.openapi import document_of
+from forebay.service.service import Service
+from forebay.stores.factory import open_engine
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "http.md"
 TYPES: Final = Path(__file__).resolve().parent.parent / "dashboard" / "src" / "types.ts"

@@ -20,8 +20,10 @@ from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, O
 from forebay.domain.query import JobQuery
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 
 QUEUE = QueueName("mail")
 WORKER = WorkerId("hello")

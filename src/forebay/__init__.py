@@ -6,9 +6,9 @@ The names in `__all__` are the promised ones. Importing this package loads no da
 from __future__ import annotations
 
 from forebay.app.app import Forebay
-from forebay.app.current import current_job
+from forebay.app.current_job import current_job
 from forebay.app.handle import JobHandle
-from forebay.app.steps import chain, group
+from forebay.app.workflow_steps import chain, group
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import (
     Cancel,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from forebay import Forebay
 from forebay.clock import Clock
 from forebay.domain.alert import AlertTransition
+from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.query import JobQuery
-from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
 
 HOOK = "http://127.0.0.1:9/"
 

@@ -7,7 +7,8 @@ from threading import Event
 from typing import Any, Final, cast
 
 from forebay.domain.job import NewJob
-from forebay.stores.protocol import Engine, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
 from tests.app.watching import Trouble, Watched
 from tests.stores.sqlite_support import DEADLINE
 

@@ -10,10 +10,9 @@ from typing import Any, cast
 import pytest
 
 from forebay import Forebay
-from forebay.app.alert_records import ALERT, RULES
-from forebay.app.alerting import EvaluationResult, evaluate
 from forebay.app.alerts import Alerts
 from forebay.domain.alert import AlertTransition, Severity
+from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.document import Document
 from forebay.domain.histogram import histogram_of
 from forebay.domain.history import EventKind
@@ -21,10 +20,12 @@ from forebay.domain.job import ALERT_QUEUE, QueueName, WorkerId
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, TaskStats, start_of
 from forebay.domain.query import JobQuery, ServerUsage
 from forebay.domain.queue import QueueState
-from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import AlertNotFound, AlertRuleNotFound, ConfigError, StoreUnavailable
-from forebay.stores.protocol import Reader, Store
+from forebay.operations.alerts.evaluation import EvaluationResult, evaluate
+from forebay.operations.alerts.records import ALERT, RULES
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.app.alarming import HOOK, put, steps, take_away, without_rules
 from tests.app.watching import Watched

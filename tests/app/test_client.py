@@ -17,7 +17,8 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.errors import StoreRefused
-from forebay.stores.protocol import Engine, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.app.making import Gate, WatchedEngine
 from tests.stores.sqlite_support import in_thread, probe

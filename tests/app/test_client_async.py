@@ -13,7 +13,7 @@ from forebay import DuplicateJob, Forebay, PayloadError, StoreError
 from forebay.app.client import Client
 from forebay.app.offload import OffloadThread
 from forebay.domain.job import JobId, QueueName
-from forebay.stores.protocol import Engine
+from forebay.stores.contract.engine import Engine
 from forebay.testing.clock import ManualClock
 from tests.app.making import DEADLINE, Gate, WatchedEngine
 from tests.stores.sqlite_support import probe

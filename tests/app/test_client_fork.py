@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forebay.domain.job import QueueName
-from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.sqlite.engine import SqliteEngine
 from tests.stores.sqlite_support import problems, program
 
 # What each program begins with: an app on the file, a task, and a way to have children.

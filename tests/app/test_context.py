@@ -21,12 +21,12 @@ from forebay import (
     StoreUnavailable,
     current_job,
 )
-from forebay.app.codec import encode_result
 from forebay.app.context import FencingToken, JobContext
-from forebay.app.current import set_current_job
-from forebay.app.saying import PendingStep
-from forebay.domain.note import LogLine, Progress, StepResult
-from forebay.stores.protocol import Store
+from forebay.app.current_job import set_current_job
+from forebay.app.progress import PendingStep
+from forebay.domain.progress import LogLine, Progress, StepResult
+from forebay.payload.codec import encode_result
+from forebay.stores.contract.store import Store
 from tests.stores.support import WORKER, claim, new_job
 
 

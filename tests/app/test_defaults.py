@@ -12,7 +12,7 @@ from forebay import ConfigError, Forebay, InvalidJob, PayloadError, RetryPolicy
 from forebay.app.options import TaskOptions
 from forebay.domain.job import MAX_PAYLOAD, NewJob
 from forebay.domain.retry import Curve
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 
 
 def nothing() -> None: ...

@@ -23,13 +23,13 @@ from forebay import (
     WaitTimeout,
 )
 from forebay.app import handle as handle_module
-from forebay.app.codec import encode_result
 from forebay.domain.history import EventKind
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.settlement import decide
-from forebay.stores.protocol import InsertResult
+from forebay.payload.codec import encode_result
+from forebay.stores.contract.values import InsertResult
 from forebay.testing.clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, fail
 

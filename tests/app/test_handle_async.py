@@ -19,12 +19,12 @@ from forebay import (
     StoreError,
     WaitTimeout,
 )
-from forebay.app.codec import encode_result
 from forebay.domain.history import EventKind
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.settlement import Settlement, decide
+from forebay.payload.codec import encode_result
 from tests.stores.sqlite_support import DEADLINE
 from tests.stores.support import WORKER, claim, complete
 

@@ -13,7 +13,7 @@ from forebay.app.hooks import Hooks
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded
 from forebay.domain.settlement import decide
-from forebay.stores.protocol import LeaseRefusal, SettleAndClaimResult
+from forebay.stores.contract.values import LeaseRefusal, SettleAndClaimResult
 from tests.domain.making import a_job
 
 ERROR = AttemptError(type="Trouble")

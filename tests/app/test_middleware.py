@@ -12,9 +12,9 @@ import pytest
 
 from forebay import ConfigError, Discard, Forebay, current_job
 from forebay.app.context import JobContext
-from forebay.app.current import set_current_job
+from forebay.app.current_job import set_current_job
 from forebay.app.middleware import JobLogFilter, capture_logs, wrap_call
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
 from tests.stores.support import claim, new_job
 
 

@@ -10,15 +10,15 @@ from typing import Any, Final
 import pytest
 
 from forebay import Forebay
-from forebay.app import move_records, sealed
-from forebay.app.blobs import FolderBlobs
-from forebay.app.codec import decode_call
-from forebay.app.move_records import KIND
-from forebay.app.moving import MoveEndpoint, StoreMover
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.errors import IllegalTransition
-from forebay.stores.opening import open_engine
+from forebay.operations.store_move import MoveEndpoint, StoreMover
+from forebay.payload import store_move_log, store_wrapper
+from forebay.payload.blobs import FolderBlobs
+from forebay.payload.codec import decode_call
+from forebay.payload.store_move_log import KIND
+from forebay.stores.factory import open_engine
 from tests.urls import SHARED, url_of
 
 LARGE: Final = "x" * 300_000
@@ -57,8 +57,8 @@ class Stores:
             app.client.write(lambda store: sealed_store(store).collect(self.blobs))
 
 
-def sealed_store(store: Any) -> sealed.PayloadStore:
-    assert isinstance(store, sealed.PayloadStore)
+def sealed_store(store: Any) -> store_wrapper.PayloadStore:
+    assert isinstance(store, store_wrapper.PayloadStore)
     return store
 
 
@@ -66,7 +66,7 @@ def sealed_store(store: Any) -> sealed.PayloadStore:
 def stores(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stores]:
-    monkeypatch.setattr(sealed, "ORPHAN_AGE_MS", -60_000)  # as if all blobs were a week old
+    monkeypatch.setattr(store_wrapper, "ORPHAN_AGE_MS", -60_000)  # as if all blobs were a week old
     blobs = tmp_path / "blobs"
     blobs.mkdir()
     with ExitStack() as stack:
@@ -111,7 +111,7 @@ def test_blobs_of_no_job_are_removed_again_a_week_after_the_move(
 
     stores.collect(stores.new)
     assert len(stores.names()) == 1
-    monkeypatch.setattr(move_records, "AFTER_MOVE_MS", -60_000)
+    monkeypatch.setattr(store_move_log, "AFTER_MOVE_MS", -60_000)
     stores.collect(stores.new)
     assert stores.names() == []
 

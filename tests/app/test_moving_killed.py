@@ -11,14 +11,14 @@ from typing import Final
 
 import pytest
 
-from forebay.app.move_witness import KIND, TASK
-from forebay.app.moving import MoveEndpoint, StoreMover
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.outcome import Completed
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
-from forebay.stores.opening import open_engine
+from forebay.operations.store_move import MoveEndpoint, StoreMover
+from forebay.operations.store_move_sentinels import KIND, TASK
+from forebay.stores.factory import open_engine
 from tests.stores.support import WORKER, claim, new_job
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually
@@ -28,9 +28,9 @@ DEADLINE: Final = 120.0
 # Killed before or after the call of the store that is named.
 DYING: Final = """
 import os, signal, sys
-from forebay.app.moving import Mover, Place
+from forebay.operations.store_move import Mover, Place
 from forebay.clock import SystemClock
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 
 old_url, new_url, moment, operation = sys.argv[1:]
 

@@ -13,14 +13,15 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from forebay import Forebay
-from forebay.app import buffering, patience
-from forebay.app.blobs import FolderBlobs
-from forebay.app.buffering import Buffer
+from forebay.app import buffer as buffer_module
+from forebay.app import busy_retry
+from forebay.app.buffer import Buffer
 from forebay.app.task import ConfiguredTask, Task
 from forebay.domain.job import JobId
 from forebay.errors import JobNotFound, StoreBusy
-from forebay.integrations.outbox import Outbox
-from forebay.integrations.relaying import RelayResult, outbox_stats, relay_batch
+from forebay.integrations.outbox.relay import RelayResult, outbox_stats, relay_batch
+from forebay.integrations.outbox.table import Outbox
+from forebay.payload.blobs import FolderBlobs
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.testing.faults import Fault, FaultyStore, PlannedFaults, inject_faults
 from tests.urls import url_of
@@ -36,8 +37,8 @@ def faults() -> PlannedFaults:
 
 @pytest.fixture
 def app(tmp_path: Path, faults: PlannedFaults, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forebay]:
-    monkeypatch.setattr(buffering, "MAX_PAUSE_SECONDS", 0.1)
-    monkeypatch.setattr(patience, "BUSY_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(buffer_module, "MAX_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(busy_retry, "BUSY_RETRY_SECONDS", 0.05)
     with Forebay(url_of("postgresql", tmp_path)) as app:
         app.client.switch_store(
             inject_faults(app.engine, lambda store: FaultyStore(store, faults)), app.clock
@@ -196,7 +197,7 @@ def test_a_lock_time_out_of_a_whole_carry_does_not_keep_the_rows(
 def test_an_enqueue_that_is_refused_as_busy_leaves_no_blob(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "BUSY_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(busy_retry, "BUSY_RETRY_SECONDS", 0.05)
     folder = tmp_path / "blobs"
     folder.mkdir()
     url = url_of("postgresql", tmp_path)

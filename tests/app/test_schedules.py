@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from forebay import ConfigError, Forebay, InvalidJob, PayloadError, QueueClosed
 from forebay.app.schedules import MAX_TRIES, Schedules, save_declared
-from forebay.domain.firing import plan_runs
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import CatchUp, Overlap, Schedule, ScheduleRunStatus
+from forebay.domain.schedule_runs import plan_runs
 from forebay.errors import ScheduleNotFound, StoreUnavailable, UnknownTask
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock

@@ -16,7 +16,7 @@ from forebay.app.consumer import arguments
 from forebay.domain.job import NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.errors import CorruptPayload
-from forebay.stores.opening import redact_url
+from forebay.stores.factory import redact_url
 
 SOURCE = Path(__file__).parents[2] / "src" / "forebay"
 
@@ -139,7 +139,7 @@ def test_a_pickle_in_the_place_of_a_result_is_never_read(app: Forebay, tmp_path:
 @pytest.mark.shows("R-SEC-01")
 def test_nothing_in_the_package_can_unpickle() -> None:
     # What waits in other queues is often a pickle. Who imports from there says that it can be trusted, and
-    # even then plain data alone is read: tests/moving_in/test_pickles.py.
+    # even then plain data alone is read: tests/importers/test_pickles.py.
     reads_plain_data = SOURCE / "integrations" / "moving_in" / "plain_pickle.py"
     imported = {
         name

@@ -7,9 +7,11 @@ import pytest
 from forebay.domain.job import DEFAULT_QUEUE, Job
 from forebay.domain.lease import Lease
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import QueueClaim, Reader, SettleAndClaimResult, Store
-from tests.app.test_settling import exchanged, lines, note_of, running, states
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from tests.app.watching import Held
+from tests.operations.test_settlements import exchanged, lines, note_of, running, states
 from tests.stores.support import complete
 
 

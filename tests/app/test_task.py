@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from forebay import ConfigError, Forebay, InvalidJob, PayloadError
-from forebay.app.codec import decode_call
 from forebay.app.task import Task
 from forebay.domain.job import MAX_PAYLOAD, NewJob
+from forebay.payload.codec import decode_call
 
 
 def plain(to: str, subject: str = "Hi", copies: int = 1) -> str:

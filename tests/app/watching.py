@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from forebay.domain.lease import Lease
-from forebay.domain.note import ProgressUpdate
+from forebay.domain.progress import ProgressUpdate
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreBusy
-from forebay.stores.protocol import QueueClaim, Store
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 
 Trouble = Callable[[str, tuple[Any, ...]], None]
 

@@ -9,18 +9,18 @@ import pytest
 
 from benchmarks.profile import ENQUEUE, IDLE, WORKER, sorted_out
 from forebay.stores.sqlite import connection, transaction
-from forebay.worker import inbox, invoke
+from forebay.worker import inbox, invoker
 from forebay.worker.executors import threads
 
 TASK = "thread (2): forebay-task-0"
-EXCHANGE = "exchange (forebay/stores/redis/exchanging.py:1)"
+EXCHANGE = "exchange (forebay/stores/redis/settle_and_claim.py:1)"
 WORKING = "thread (1): forebay-coordinator;Coordinator.turn (forebay/worker/coordinator.py:1)"
 
 
 def test_stacks_become_shares_of_the_looks() -> None:
     stacks = [
         f"{TASK};ThreadExecutor._work_until_touched (forebay/worker/executors/threads.py:1) 6",
-        f"{TASK};Invoke.prepared (forebay/worker/invoke.py:9);_parsed (forebay/app/codec.py:2) 4",
+        f"{TASK};Invoke.prepared (forebay/worker/invoker.py:9);_parsed (forebay/payload/codec.py:2) 4",
         f"{WORKING};{EXCHANGE};_HiredisParser.read_from_socket (redis/a.py:1) 5",
         f"{WORKING};{EXCHANGE} 3",
         f"{WORKING} 2",
@@ -39,7 +39,7 @@ def test_stacks_become_shares_of_the_looks() -> None:
     [
         (threads, ["_work_until_touched"]),
         (inbox, ["Bell", "wait"]),
-        (invoke, ["prepared", "ended", "_completed"]),
+        (invoker, ["prepared", "ended", "_completed"]),
         (transaction, ["all", "one", "run", "run_rows"]),
         (connection, ["write", "_begin", "execute"]),
     ],

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.compare.servers import server
 from benchmarks.explorer import live_through, searches
 from benchmarks.scale import MOST_GROWTH, drained, end_to_end, grown, history
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 
 ENGINES = ("sqlite", "postgres", "redis")
 

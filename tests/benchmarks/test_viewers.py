@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.viewers import figures, looked
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import serving
 
 

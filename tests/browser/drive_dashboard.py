@@ -13,10 +13,10 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from benchmarks.explorer import live_through
-from forebay.dashboard.pages import StaticFiles
+from forebay.dashboard.static_files import StaticFiles
 from forebay.domain.job import QueueName
 from forebay.errors import StoreUnavailable
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.browser.scene import PATIENCE_MS, Scene, Sight, guarded
 from tests.service.serving import serving
 from tests.urls import SHARED, url_of

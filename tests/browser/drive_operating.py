@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from benchmarks.explorer import live_through
-from forebay.dashboard.pages import StaticFiles
-from forebay.stores.opening import open_engine
+from forebay.dashboard.static_files import StaticFiles
+from forebay.stores.factory import open_engine
 from tests.browser.scene import Scene, Sight
 from tests.service.serving import serving
 from tests.urls import url_of

@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from forebay import Forebay, RetryPolicy, chain, current_job, group
-from forebay.dashboard.pages import StaticFiles
+from forebay.dashboard.static_files import StaticFiles
 from forebay.domain.access import Grant
-from forebay.service.keys import ApiKeyAdmin
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import Served, serving
 
 PATIENCE_MS: Final = 60_000

@@ -16,11 +16,11 @@ from typing import Any, Final
 import click
 from click.testing import CliRunner, Result
 
-from forebay.app.codec import encode_call
 from forebay.cli.main import main
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
-from forebay.stores.protocol import Store
+from forebay.payload.codec import encode_call
+from forebay.stores.contract.store import Store
 from tests.stores.contract import steps
 
 # Generous: a program that does nothing takes seconds to start on a machine with enough other work.

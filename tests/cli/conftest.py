@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.factory import open_engine
 from tests.cli.calling import TASKS
 
 URL = "sqlite:///jobs.db"

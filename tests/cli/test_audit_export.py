@@ -19,7 +19,8 @@ import pytest
 
 from forebay.cli.audit_sinks import HEADERS
 from forebay.domain.history import Event, EventKind
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.stores.sqlite.store import SqliteStore
 from tests.cli.calling import DEADLINE, answer, call, command, environment, refusal
 from tests.stores.sqlite_support import raw

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from forebay.domain.job import JobId
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from forebay.stores.postgres.engine import PostgresEngine
 from tests.cli.calling import answer, call
 from tests.stores.contract.steps import put_many
@@ -19,7 +19,7 @@ from tests.urls import url_of
 
 @pytest.fixture
 def engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> PostgresEngine:
-    monkeypatch.setattr("forebay.stores.postgres.holding.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("forebay.stores.postgres.row_locks.PATIENCE_SECONDS", 0.05)
     url = url_of("postgresql", folder)
     (folder / "forebay.toml").write_text(f'url = "{url}"\n')
     engine = open_engine(url)

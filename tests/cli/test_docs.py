@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from forebay.cli.queues import setting_names
+from forebay.cli.commands.queues import setting_names
 from forebay.domain.access import Grant
 from forebay.domain.session import LoginSession, SessionLimits
 from forebay.service.sessions import SessionAdmin
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from tests.cli.calling import answer, call, program, working
 
 DOCS = Path(__file__).parents[2] / "docs"

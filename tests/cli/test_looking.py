@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.stores.migrations import Migration, load_migrations
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
+from forebay.stores.shared.migrations import Migration, load_migrations
 from forebay.stores.sqlite import schema
 from tests.cli.calling import answer, call, program, refusal
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import click
 import pytest
 
-from forebay.cli.failing import ExitStatus
+from forebay.cli.commands.queues import setting_names
+from forebay.cli.errors import ExitStatus
 from forebay.cli.main import COMMANDS, main
-from forebay.cli.queues import setting_names
 from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import PRESETS
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
 from tests.cli.calling import answer, call, commands, environment, program, put, refusal
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
 from tests.cli.calling import refusal
 
 ISSUER = ("--oidc-issuer", "https://id.example.org")

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from forebay.cli.main import main
-from tests.cli import test_dev, test_init, test_schedules, test_server
 from tests.cli.calling import (
     DEADLINE,
     commands,
@@ -21,7 +20,9 @@ from tests.cli.calling import (
     program_answer,
     working,
 )
-from tests.moving_in.support import old_url
+from tests.cli.commands import test_init, test_schedules, test_server
+from tests.cli.dev import test_command
+from tests.importers.support import old_url
 
 
 def json_of(folder: Path, *words: str) -> Any:
@@ -288,7 +289,7 @@ def test_every_other_command(app_folder: Path) -> None:
 # log, and that of `completion` a script; a scheduler has something to say when it was stopped.
 SHOWN: dict[str, Callable[..., object]] = {
     "init": test_init.test_a_worker_runs_the_tasks_that_were_written,
-    "dev": test_dev.Running,
+    "dev": test_command.Running,
     "worker": test_a_worker_runs_what_was_enqueued_by_hand,
     "enqueue": test_a_worker_runs_what_was_enqueued_by_hand,
     "jobs list": test_every_command_about_jobs,

@@ -9,9 +9,9 @@ import pytest
 
 from forebay.domain.access import Grant
 from forebay.domain.job import NewJob, QueueName
-from forebay.service.keys import ApiKeyAdmin
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.cli.calling import answer, call, refusal
 from tests.service.serving import serving
 

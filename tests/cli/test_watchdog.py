@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from forebay import Forebay
-from forebay.cli.failing import ExitStatus, status_of
-from forebay.cli.running import run
+from forebay.cli.errors import ExitStatus, status_of
+from forebay.cli.worker_process import run
 from forebay.errors import WorkersDied
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
 from forebay.worker.worker import Worker
 from tests.app.making import WatchedEngine
 from tests.worker.support import DEADLINE

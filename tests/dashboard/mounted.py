@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from forebay import Forebay
-from forebay.dashboard.mounting import Dashboard
+from forebay.dashboard.mount import Dashboard
 from forebay.integrations.asgi import lifespan
 from tests.worker.support import eventually
 

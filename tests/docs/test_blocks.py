@@ -15,8 +15,8 @@ from typing import Final
 import pytest
 
 from forebay import Forebay
-from forebay.app.codec import encode_call
 from forebay.cli.settings import read_settings
+from forebay.payload.codec import encode_call
 from tests.docs.pages import DEADLINE, ROOT, blocks, fenced, pages, run, run_page, text, whole
 from tests.service.node import node
 

@@ -12,8 +12,8 @@ import forebay
 from forebay import errors
 from forebay.domain.queue import QueueSettings
 from forebay.errors import ConfigError
-from forebay.stores.addresses import URL_OPTIONS
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
+from forebay.stores.url_options import URL_OPTIONS
 from tests.docs.pages import text
 from tools.reference_pages.__main__ import main, stale, wanted
 from tools.reference_pages.settings import filled

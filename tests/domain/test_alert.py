@@ -22,7 +22,7 @@ from forebay.domain.alert import (
     manual_alert,
     raise_alert,
 )
-from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
+from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.errors import ConfigError
 
 RULE = AlertRule(id="deep", name="Deep", condition="queue_depth > 10")

@@ -15,7 +15,7 @@ from forebay import Forebay
 from forebay.app.schedules import all_schedules
 from forebay.domain.job import NewJob
 from forebay.domain.schedule import Schedule, ScheduleDefinition
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
 from tests.end_to_end.worker_processes import DEADLINE
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually
@@ -28,7 +28,7 @@ PROGRAM: Final = """
 import sys
 from random import random
 from forebay import Forebay
-from forebay.app.firing import fire_due
+from forebay.app.schedules import fire_due
 
 store = Forebay(sys.argv[1]).engine.store()
 while True:

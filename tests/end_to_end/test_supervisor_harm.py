@@ -164,7 +164,7 @@ def test_a_supervisor_loads_neither_the_parts_of_a_worker_nor_large_libraries(tm
     """Thirty megabytes are promised, and OpenSSL alone would take three."""
     code = (
         "import sys; from forebay.cli import main, run, settings; "
-        "from forebay.worker.supervisor import supervisor; from forebay.stores.opening import open_engine; "
+        "from forebay.worker.supervisor import supervisor; from forebay.stores.factory import open_engine; "
         "engine = open_engine(sys.argv[1]); store = engine.store(); store.close(); engine.reader().close(); "
         "print(*sys.modules)"
     )

@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
+from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import JobId, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import dependencies_of
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.stores.contract.steps import look, put
 from tests.stores.support import claim, complete
 from tests.urls import url_of
@@ -25,7 +25,7 @@ LATER: Final = ("postgresql", "redis")
 PROGRAM: Final = """
 import os, signal, sys
 
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.stores.support import claim, complete
 
 store = open_engine(sys.argv[1]).store()

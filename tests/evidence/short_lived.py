@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from forebay import Forebay
-from forebay.facades.work_queue import WorkQueue
+from forebay.compat.work_queue.queue import WorkQueue
 from tests.evidence.papers import SkewedClock
 from tests.evidence.store_clocks import use_stepped_scripts
 

@@ -49,7 +49,7 @@ class SteppedStore:
         self._is_redis = engine == "redis"
         if engine == "postgresql":
             support = import_module("tests.stores.postgres_support")
-            import_module("forebay.stores.opening").open_engine(self.url).store().close()
+            import_module("forebay.stores.factory").open_engine(self.url).store().close()
             support.admin().execute(_SQL.format(schema=self._name))
 
     def step_to(self, seconds: int) -> None:

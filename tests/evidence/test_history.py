@@ -16,7 +16,7 @@ from forebay.domain.limits import GLOBAL, Limit, key_scope
 from forebay.domain.outcome import AttemptError
 from forebay.domain.schedule import ScheduleRun, ScheduleRunStatus
 from forebay.domain.settlement import OutcomeKind
-from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, new_job
 

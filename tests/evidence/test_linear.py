@@ -18,8 +18,9 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Interrupted, Outcome
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, QueueClaim
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from tests.urls import ENGINES, lent_url
 
 THREADS: Final = 4

@@ -21,8 +21,8 @@ from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueSettings
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from tests.evidence.networks import BOUND_SECONDS, PATIENT_SECONDS, Network
 from tests.evidence.papers import DEADLINE, Papers, acceptance, refusal
 from tests.stores.support import new_job

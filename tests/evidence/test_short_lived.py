@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from forebay import Forebay
-from forebay.facades.work_queue import WorkQueue
-from forebay.facades.work_task import WorkTask
+from forebay.compat.work_queue.queue import WorkQueue
+from forebay.compat.work_queue.task import WorkTask
 from forebay.stores.redis import connection
 from forebay.stores.redis.scripts import load_scripts
 from tests.evidence.papers import ROOT, SkewedClock

@@ -17,9 +17,9 @@ from evidence.simulate import LEFT_OUT, STORE_CALLS, Found, play
 from evidence.world import World
 from forebay.domain.job import WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.stores.memory import leasing
-from forebay.stores.memory.order import StoredJob
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
+from forebay.stores.memory import settle
+from forebay.stores.memory.job_heap import StoredJob
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # Enough for every kind of strike; `make evidence WHAT=simulate` plays more.
@@ -92,7 +92,7 @@ def test_a_store_without_a_fence_is_caught(monkeypatch: pytest.MonkeyPatch) -> N
     def lenient(record: StoredJob | None, attempt: int, worker: WorkerId) -> str | None:
         return None if record is not None and record.job.state is JobState.RUNNING else "not running"
 
-    monkeypatch.setattr(leasing, "_refusal", lenient)
+    monkeypatch.setattr(settle, "_refusal", lenient)
 
     # Some three lives in a hundred show it; it ends with the first.
     assert any(World(seed).play() for seed in range(3_000))

@@ -16,16 +16,16 @@ EXEMPT: Final = {
     "stores/memory": "handles are used in regions of the client, the consumer and the worker's notes",
     "stores/remote": "as the memory store",
     "testing/worker.py": "the test's own thread runs the tasks, and nobody interrupts it",
-    "app/saying.py": "a lock that a task only waits for, in slices, and never gives back",
+    "app/progress.py": "a lock that a task only waits for, in slices, and never gives back",
     "worker/inbox.py": "a lock that a task only releases",
-    "worker/keeping.py": "used by the supervisor and the renewal thread",
-    "worker/channel.py": "used by the supervisor's threads",
-    "worker/supervised.py": "used by the threads of a supervised worker",
-    "worker/executors/attending.py": "used by the threads that attend to isolated processes",
+    "worker/renewal_health.py": "used by the supervisor and the renewal thread",
+    "worker/supervisor/channel.py": "used by the supervisor's threads",
+    "worker/supervisor/supervised_renewal.py": "used by the threads of a supervised worker",
+    "worker/executors/process_attempt.py": "used by the threads that attend to isolated processes",
     "worker/executors/task_thread.py": "taken by a thread that is hidden, and by the one that interrupts",
     "worker/executors/threads.py": "the executor itself, which gives its reasons there",
-    "worker/executors/voice.py": "no interrupt is raised while the line is busy",
-    "facades/task_queue.py": "closing a queue waits for its tasks, so none of them can do it",
+    "worker/executors/child_connection.py": "no interrupt is raised while the line is busy",
+    "compat/task_queue/queue.py": "closing a queue waits for its tasks, so none of them can do it",
 }
 
 

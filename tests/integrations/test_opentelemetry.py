@@ -14,14 +14,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from forebay import Forebay, RetryPolicy, current_job
+from forebay.compat.task_service.service import TaskService
 from forebay.domain.job import DEFAULT_QUEUE, MAX_METADATA, WorkerId
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, DuplicateJob, Snooze
-from forebay.facades.task_service import TaskService
 from forebay.integrations.opentelemetry import trace
 from forebay.integrations.opentelemetry.tracing import TracedEngine
-from forebay.stores.protocol import QueueClaim
+from forebay.stores.contract.values import QueueClaim
 
 TIMEOUT = 60.0
 

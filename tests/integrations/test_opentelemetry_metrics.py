@@ -18,17 +18,17 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 from opentelemetry.sdk.trace import TracerProvider
 
 from forebay import Forebay, RetryPolicy, current_job
+from forebay.compat.task_service.service import TaskService
 from forebay.domain.job import DEFAULT_QUEUE, Job, QueueName, WorkerId
 from forebay.domain.metrics import MAX_SERIES
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, DuplicateJob, StoreUnavailable
-from forebay.facades.task_service import TaskService
 from forebay.integrations.opentelemetry import measure, trace
-from forebay.integrations.opentelemetry.harmless import SafeCalls
-from forebay.integrations.opentelemetry.measuring import MAX_ERROR_TYPES, REFRESH_SECONDS, Instruments
-from forebay.scheduler.sweeping import Sweeper
-from forebay.stores.protocol import InsertResult, QueueClaim
+from forebay.integrations.opentelemetry.metrics import MAX_ERROR_TYPES, REFRESH_SECONDS, Instruments
+from forebay.integrations.opentelemetry.safe_calls import SafeCalls
+from forebay.maintenance.sweeper import Sweeper
+from forebay.stores.contract.values import InsertResult, QueueClaim
 from tests.clocks import FollowedClock
 from tests.urls import SHARED, lent_url
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.cli import top
+from forebay.cli.top import command
 from tests.cli.calling import DEADLINE, environment
 from tests.urls import SHARED, url_of
 
@@ -127,12 +127,12 @@ def test_commands_that_need_more_say_where_they_run(tmp_path: Path, words: list[
 
 def test_a_picture_that_keys_steer_is_shown_once_where_none_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("forebay.cli.top.find_spec", lambda name: None)
-    monkeypatch.setattr("forebay.cli.top.sys.stdin", Terminal())
-    monkeypatch.setattr("forebay.cli.top.sys.stdout", Terminal())
-    monkeypatch.setattr("forebay.cli.top.click.echo", lambda words, err: said.append(words))
+    monkeypatch.setattr("forebay.cli.top.command.find_spec", lambda name: None)
+    monkeypatch.setattr("forebay.cli.top.command.sys.stdin", Terminal())
+    monkeypatch.setattr("forebay.cli.top.command.sys.stdout", Terminal())
+    monkeypatch.setattr("forebay.cli.top.command.click.echo", lambda words, err: said.append(words))
 
-    assert not top._is_live()
+    assert not command._is_live()
     assert said == ["Shown once: keys are read on Linux and macOS only"]
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from forebay.domain.access import KeyPermissions
 from forebay.domain.job import QueueName
-from forebay.service.keys import ApiKeyAdmin
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.factory import open_engine
 from tests.service.serving import Holder, Served, serving
 
 

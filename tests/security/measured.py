@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import httpx2
 
 from forebay.domain.job import JobId, QueueName
-from forebay.stores.protocol import Engine
+from forebay.stores.contract.engine import Engine
 from tests.cli.calling import DEADLINE, command, environment
 
 MIB: Final = 1_048_576

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 import pytest
 from msgspec.structs import replace
 
-from forebay.app.alert_records import ALERTS, CHANNELS
-from forebay.app.alerting import make_delivery_job
-from forebay.app.delivering import DELIVERY
 from forebay.domain.alert import Alert, AlertTransition, Severity
-from forebay.domain.channel import WebhookChannel
+from forebay.domain.alert_channel import WebhookChannel
 from forebay.domain.job import ALERT_QUEUE, ALERT_TASK, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.errors import Forbidden
-from forebay.scheduler.alerting import deliver_due
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim
+from forebay.maintenance.alert_evaluator import deliver_due
+from forebay.operations.alerts.evaluation import make_delivery_job
+from forebay.operations.alerts.notification import DELIVERY
+from forebay.operations.alerts.records import ALERTS, CHANNELS
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from tests.app.receiving import LOCAL, Calls, served
 from tests.security.grants import Guarded, KeyHolder, guarded
 

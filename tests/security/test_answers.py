@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.service.server import ListenAddress, ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import serving
 from tests.service.speaking import speaking
 

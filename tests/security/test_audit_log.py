@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import pytest
 
-from forebay.app.ramping import advance_gradual_revives, start_gradual_revive
 from forebay.domain.access import Grant
 from forebay.domain.job import DAY_MS, QueueName, WorkerId
 from forebay.domain.outcome import Discarded
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
-from forebay.service.keys import ApiKeyAdmin
+from forebay.operations.gradual_revive import advance_gradual_revives, start_gradual_revive
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
-from forebay.stores.protocol import QueueClaim
-from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.service.serving import Holder, Served, serving
 from tests.stores.contract.steps import BOOM

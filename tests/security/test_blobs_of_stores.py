@@ -13,17 +13,18 @@ import psycopg
 import pytest
 
 from forebay import Forebay, RetryPolicy
-from forebay.app.blobs import PAGE, FolderBlobs
-from forebay.app.codec import decode_call, encode_call, encode_result, frame, unreadable_marker
-from forebay.app.sealed import wrap_engine
 from forebay.domain.job import DAY_MS, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.domain.ulid import encode_ulid
 from forebay.errors import BlobGone, CorruptPayload, DuplicateJob, PayloadError, StoreUnavailable
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, QueueClaim
+from forebay.payload.blobs import PAGE, FolderBlobs
+from forebay.payload.codec import decode_call, encode_call, encode_result, frame, unreadable_marker
+from forebay.payload.store_wrapper import wrap_engine
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from tests.app.making import WatchedEngine
 from tests.urls import SHARED, lent_url
 from tests.worker.support import eventually

@@ -14,24 +14,26 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec.structs import replace
 
 from forebay import Forebay, JobFailed, current_job
-from forebay.app.codec import decode_result, encode_call, encode_result, frame, parse_frame
-from forebay.app.moving import MoveEndpoint, StoreMover
-from forebay.app.sealed import wrap_engine
-from forebay.app.sealing import EncryptionKeys
 from forebay.clock import SystemClock
 from forebay.domain.access import Grant
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import ProgressUpdate, StepResult
 from forebay.domain.outcome import Completed
+from forebay.domain.progress import ProgressUpdate, StepResult
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, PayloadError
-from forebay.service.keys import ApiKeyAdmin as ApiKeys
+from forebay.operations.store_move import MoveEndpoint, StoreMover
+from forebay.payload.codec import decode_result, encode_call, encode_result, frame, parse_frame
+from forebay.payload.encryption_keys import EncryptionKeys
+from forebay.payload.store_wrapper import wrap_engine
+from forebay.service.api_keys import ApiKeyAdmin as ApiKeys
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, QueueClaim, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from tests.service.serving import serving
 from tests.urls import SHARED, lent_url, url_of
 

@@ -12,17 +12,18 @@ import msgspec
 import pytest
 
 from forebay import ConfigError, Forebay
-from forebay.app.alert_records import ALERTS, CHANNELS
-from forebay.app.alerting import make_delivery_job
-from forebay.app.sealed import wrap_engine
 from forebay.domain.alert import AlertTransition
-from forebay.domain.channel import MASK, MailChannel, WebhookChannel
+from forebay.domain.alert_channel import MASK, MailChannel, WebhookChannel
 from forebay.domain.job import ALERT_QUEUE
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
-from forebay.scheduler.alerting import deliver_due
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Reader
+from forebay.maintenance.alert_evaluator import deliver_due
+from forebay.operations.alerts.evaluation import make_delivery_job
+from forebay.operations.alerts.records import ALERTS, CHANNELS
+from forebay.payload.store_wrapper import wrap_engine
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.factory import open_engine
 from forebay.testing.clock import ManualClock
 from tests.app.receiving import LOCAL, Calls, served
 from tests.security.test_deliveries import ALERT

@@ -16,13 +16,13 @@ import pytest
 from forebay import Forebay
 from forebay.domain.access import Grant
 from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.certificates import Certificates, common_name, subject_name
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
-from forebay.service.keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine
+from forebay.stores.contract.engine import Engine
+from forebay.stores.factory import open_engine
 from tests.security.authority import Authority, name_in
 from tests.service.serving import PATIENCE
 from tests.service.speaking import running

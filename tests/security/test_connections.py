@@ -11,9 +11,9 @@ from threading import Event
 
 import pytest
 
-from forebay.service.http.connecting import HeaderTimeoutProtocol
+from forebay.service.http.header_timeout import HeaderTimeoutProtocol
 from forebay.service.server import MAX_CONNECTIONS_PER_ADDRESS, ListenAddress, ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.service.speaking import speaking
 from tests.worker.support import eventually

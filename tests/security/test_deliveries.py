@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from forebay import Forebay
-from forebay.app.alert_records import ALERTS, CHANNELS
-from forebay.app.alerting import make_delivery_job
 from forebay.domain.alert import Alert, AlertTransition, Severity
-from forebay.domain.channel import Channel, MailChannel, TlsMode, WebhookChannel
+from forebay.domain.alert_channel import Channel, MailChannel, TlsMode, WebhookChannel
 from forebay.domain.delivery import DeliveryPolicy, parse_policy
 from forebay.domain.job import ALERT_QUEUE, Job
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
-from forebay.scheduler.alerting import deliver_due
-from forebay.stores.protocol import Engine
+from forebay.maintenance.alert_evaluator import deliver_due
+from forebay.operations.alerts.evaluation import make_delivery_job
+from forebay.operations.alerts.records import ALERTS, CHANNELS
+from forebay.stores.contract.engine import Engine
 from tests.app.receiving import LOCAL, LOOPBACK, Calls, Mails, served
 
 HERE = ("127.0.0.1", "localhost", "127.1", "2130706433", "0.0.0.0", "[::ffff:127.0.0.1]")  # noqa: S104 - to call
@@ -217,7 +217,7 @@ def test_a_secret_of_the_environment_is_read_for_each_delivery(
 
 
 def signature(headers: dict[str, str], body: bytes) -> str:
-    from forebay.app.delivering import sign  # noqa: PLC0415 - loads TLS
+    from forebay.operations.alerts.notification import sign  # noqa: PLC0415 - loads TLS
 
     return sign("hunter2", headers["Forebay-Timestamp"], body)
 

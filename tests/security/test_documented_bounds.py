@@ -10,16 +10,17 @@ import pytest
 
 from forebay.domain.access import DEFAULT_QUOTA
 from forebay.domain.session import MINUTE_MS, SessionLimits
-from forebay.service import rates, sessions
+from forebay.service import rate_limits, sessions
 from forebay.service.auth import KEY_CACHE_SECONDS, OPEN_RATE
-from forebay.service.grpc import answering, health
+from forebay.service.grpc import health, servicer
 from forebay.service.grpc import server as grpc_server
-from forebay.service.http import arriving, streaming
-from forebay.service.http.connecting import HeaderTimeoutProtocol
-from forebay.service.operations.claim_bytes import CLAIM_BYTES
-from forebay.service.operations.converter import LARGE
+from forebay.service.http import body_timeout
+from forebay.service.http.header_timeout import HeaderTimeoutProtocol
+from forebay.service.http.routes import events
 from forebay.service.request_log import LINES
-from forebay.service.schema.keeping import MAX_CHECKED
+from forebay.service.runtime.claim_bytes import CLAIM_BYTES
+from forebay.service.runtime.converter import LARGE
+from forebay.service.schema.keys import MAX_CHECKED
 from forebay.service.server import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "guide" / "security.md"
@@ -42,20 +43,20 @@ def page() -> str:
         ),
         (
             "| the body of a request, the message of a call over gRPC | # s |",
-            (arriving.ARRIVAL_TIMEOUT_SECONDS,),
+            (body_timeout.ARRIVAL_TIMEOUT_SECONDS,),
         ),
         (
             "the message of a call over gRPC | # s |",
-            (answering.ARRIVAL_TIMEOUT_SECONDS,),
+            (servicer.ARRIVAL_TIMEOUT_SECONDS,),
         ),
         ("| the rest of a body that was refused | # s, then", (HeaderTimeoutProtocol.body_rest_seconds,)),
         (
             "| a request as a whole | # h; a stream of events # min |",
-            (HeaderTimeoutProtocol.age_seconds / 3_600, streaming.MAX_STREAM_SECONDS / 60),
+            (HeaderTimeoutProtocol.age_seconds / 3_600, events.MAX_STREAM_SECONDS / 60),
         ),
         (
             "counted where one has more than # KiB | # MiB; over gRPC",
-            (LARGE / 1_024, rates.MOST_BODY_BYTES / MIB),
+            (LARGE / 1_024, rate_limits.MOST_BODY_BYTES / MIB),
         ),
         (
             "takes nothing of its answer, after the connection is closed | # s |",
@@ -76,14 +77,14 @@ def page() -> str:
                 GRPC["grpc.max_connection_age_grace_ms"] / 60 / SECOND,
             ),
         ),
-        ("An IPv6 network of # bits counts as one address", (rates.NETWORK_BITS,)),
+        ("An IPv6 network of # bits counts as one address", (rate_limits.NETWORK_BITS,)),
         ("address may ask for them # times a second", (OPEN_RATE.rate,)),
         (
             "| requests that wait at a time: claims, `wait`, and workers that listen for hints | # |",
             (DEFAULT_QUOTA.max_waits,),
         ),
         ("server-sent events and streams of gRPC | # |", (DEFAULT_QUOTA.max_streams,)),
-        ("may be of at most # kinds, by queues", (rates.MAX_GROUPS,)),
+        ("may be of at most # kinds, by queues", (rate_limits.MAX_GROUPS,)),
         ("An answer to a claim has about # MiB of payloads", (CLAIM_BYTES / MIB,)),
         (
             "After # lines at once there are at most # a second of each status",

@@ -12,9 +12,9 @@ import pytest
 from forebay.domain.job import WorkerId
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError, StoreUnusable
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine
-from forebay.stores.sqlite.places import is_trusted
+from forebay.stores.contract.engine import Engine
+from forebay.stores.factory import open_engine
+from forebay.stores.sqlite.paths import is_trusted
 from tests.stores.support import new_job
 
 WORKER = WorkerId("w1")

@@ -11,8 +11,10 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from forebay.app import tags
-from forebay.app.codec import (
+from forebay.domain.job import MAX_PAYLOAD
+from forebay.errors import CorruptPayload, PayloadError
+from forebay.payload import typed_json
+from forebay.payload.codec import (
     decode_result,
     encode_call,
     encode_result,
@@ -20,9 +22,14 @@ from forebay.app.codec import (
     encode_tagged_result,
     is_same_call,
 )
-from forebay.app.tags import MAX_BITS, MAX_EQUAL_HASHES, MAX_MEMBERS, TypeMismatch, tag, untag
-from forebay.domain.job import MAX_PAYLOAD
-from forebay.errors import CorruptPayload, PayloadError
+from forebay.payload.typed_json import (
+    MAX_BITS,
+    MAX_EQUAL_HASHES,
+    MAX_MEMBERS,
+    TypeMismatch,
+    tag,
+    untag,
+)
 
 MODULUS: Final = 2**61 - 1  # of the hashes of all numbers
 DEEP: Final = 40
@@ -132,7 +139,7 @@ def test_a_set_in_sets_is_read_once_when_it_is_written(monkeypatch: pytest.Monke
         read += 1
         return Decimal(text)
 
-    monkeypatch.setitem(tags._READERS, "decimal", (str, counted))
+    monkeypatch.setitem(typed_json._READERS, "decimal", (str, counted))
     value: Any = Decimal(1)
     for _ in range(DEEP):
         value = frozenset({value})
@@ -156,7 +163,7 @@ def test_a_set_in_a_set_may_not_lose_a_member_either() -> None:
 
 
 def test_comparisons_grow_with_the_number_of_members_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(tags._READERS, "int", (str, lambda text: Counted(int(text, 16))))
+    monkeypatch.setitem(typed_json._READERS, "int", (str, lambda text: Counted(int(text, 16))))
     Counted.compared = 0
 
     with pytest.raises(TypeMismatch):
@@ -177,7 +184,7 @@ def test_the_size_is_checked_before_a_tag_is_read(
     monkeypatch: pytest.MonkeyPatch, encode: Callable[[Any], bytes], words: str
 ) -> None:
     read: list[str] = []
-    monkeypatch.setitem(tags._READERS, "uuid", (str, read.append))
+    monkeypatch.setitem(typed_json._READERS, "uuid", (str, read.append))
 
     with pytest.raises(PayloadError, match=words):
         encode([{"~": "uuid", "v": "u" * MAX_PAYLOAD}])
@@ -204,7 +211,7 @@ def test_calls_are_the_same_in_any_order(one: Any, other: Any, is_same: bool) ->
 
 def test_calls_are_compared_without_comparing_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     # One request is enough to compare a decimal with a whole number of a million digits.
-    monkeypatch.setitem(tags._READERS, "int", (str, lambda _: pytest.fail("read")))
+    monkeypatch.setitem(typed_json._READERS, "int", (str, lambda _: pytest.fail("read")))
 
     assert not is_same_call(encode_call((2**70,), {}), encode_call((Decimal(2**70),), {}))
 

@@ -9,23 +9,25 @@ from urllib.parse import quote
 
 import pytest
 
-from forebay.app.codec import decode_call, encode_call
-from forebay.domain.firing import plan_advance, plan_runs
+from forebay.domain.fairness import FAIRNESS
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit, task_scope
-from forebay.domain.note import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.outcome import AttemptError, Discarded
+from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.query import JobQuery
 from forebay.domain.schedule import Schedule, ScheduleDefinition
+from forebay.domain.schedule_runs import plan_advance, plan_runs
 from forebay.domain.settlement import decide
-from forebay.domain.share import FAIRNESS
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import ConfigError, ForebayError, InvalidJob
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import ActionResult, QueueClaim, Reader, Store
+from forebay.payload.codec import decode_call, encode_call
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import ActionResult, QueueClaim
+from forebay.stores.factory import open_engine
 from forebay.testing.clock import ManualClock
 from tests.security.nasty import HELD, NASTY, REFUSED
 from tests.stores.support import everything

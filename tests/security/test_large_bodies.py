@@ -14,14 +14,14 @@ from zlib import crc32
 import httpx2
 import pytest
 
-from forebay.app import tags
 from forebay.domain.access import Grant
 from forebay.domain.job import NewJob, QueueName
+from forebay.payload import typed_json
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.keys import ApiKeyAdmin
-from forebay.service.operations.converter import LARGE, Converter
+from forebay.service.runtime.converter import LARGE, Converter
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Holder, Served, serving
 from tests.service.speaking import Spoken, speaking
 
@@ -44,13 +44,13 @@ class Seen:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.threads: set[str] = set()
-        kind, read = tags._READERS["uuid"]
+        kind, read = typed_json._READERS["uuid"]
 
         def noted(text: str) -> Any:
             self.threads.add(current_thread().name.partition("_")[0])
             return read(text)
 
-        monkeypatch.setitem(tags._READERS, "uuid", (kind, noted))
+        monkeypatch.setitem(typed_json._READERS, "uuid", (kind, noted))
 
     def taken(self) -> set[str]:
         found, self.threads = self.threads, set()

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from forebay.cli.output import cell, text
-from forebay.cli.redacting import redact, redact_data
+from forebay.cli.redaction import redact, redact_data
 
 MANY: Final = 1 << 20
 PARTS: Final = (

@@ -6,9 +6,9 @@ from email import message_from_bytes, policy
 
 import pytest
 
-from forebay.app.delivering import build_mail
 from forebay.domain.alert import Alert, AlertTransition, Severity
-from forebay.domain.channel import MailChannel
+from forebay.domain.alert_channel import MailChannel
+from forebay.operations.alerts.notification import build_mail
 
 CHANNEL = MailChannel(name="ops", to=("ops@example.com",), sender="forebay@example.com", host="mail")
 

@@ -17,14 +17,14 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from forebay.domain.access import Grant
 from forebay.domain.limits import Limit
 from forebay.service import server as serving_module
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.grpc import answering
 from forebay.service.grpc import server as grpc_module
-from forebay.service.keys import ApiKeyAdmin
-from forebay.service.operations.desk import StorePool
+from forebay.service.grpc import servicer
+from forebay.service.runtime.store_pool import StorePool
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader
+from forebay.stores.contract.reader import Reader
+from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, serving
 from tests.service.speaking import Spoken, speaking
 from tests.worker.support import eventually
@@ -198,7 +198,7 @@ def test_calls_without_a_key_and_without_a_message_take_no_room(
 
 def test_a_message_has_a_time_in_which_it_must_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_module, "MAX_OPEN_CALLS", 1)
-    monkeypatch.setattr(answering, "ARRIVAL_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(servicer, "ARRIVAL_TIMEOUT_SECONDS", 0.2)
     is_over = Event()
     with speaking(open_engine("memory://")) as spoken:
         codes = [

@@ -19,11 +19,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from forebay.domain.access import Grant
 from forebay.domain.job import MAX_COST, QueueName
 from forebay.domain.limits import GLOBAL, Limit
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.grpc.health import MAX_OPEN_CALLS
-from forebay.service.keys import ApiKeyAdmin
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.cli.calling import DEADLINE
 from tests.security.measured import ALLOWED, MIB, QUEUE, Address, Measured, random_text, server_process
 from tests.worker.support import eventually

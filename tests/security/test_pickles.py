@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Final
 
 import pytest
 
-from forebay.integrations.moving_in import plain_pickle
-from forebay.integrations.moving_in.found import UnreadableMessage
-from forebay.integrations.moving_in.plain_pickle import PLAIN, read_pickle
+from forebay.integrations.importers import safe_pickle
+from forebay.integrations.importers.safe_pickle import PLAIN, read_pickle
+from forebay.integrations.importers.source import UnreadableMessage
 
 MOST: Final = 1 << 20
 DEPTH: Final = 20  # takes a second for nothing; each level more doubles it
@@ -51,7 +51,7 @@ HASHING: Final = {
 
 @pytest.fixture(autouse=True)
 def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_pickle, "MAX_BYTES", MOST)
+    monkeypatch.setattr(safe_pickle, "MAX_BYTES", MOST)
     Counted.hashed = 0
 
 

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 import pytest
 
-from forebay.app.codec import encode_call
 from forebay.domain.access import Grant, Quota
 from forebay.domain.job import Dependency, JobId, NewJob, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.service.keys import ApiKeyAdmin
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, QueueClaim
+from forebay.payload.codec import encode_call
+from forebay.service.api_keys import ApiKeyAdmin
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from tests.cli.calling import DEADLINE
 from tests.security.measured import ALLOWED, MIB, QUEUE, Measured, random_text, server_process
 from tests.urls import SHARED, url_of

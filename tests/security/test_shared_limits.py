@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from forebay.app.codec import encode_call
 from forebay.domain.job import MAX_COST, NewJob, QueueName, WorkerId
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.errors import Forbidden
-from forebay.stores.protocol import QueueClaim
+from forebay.payload.codec import encode_call
+from forebay.stores.contract.values import QueueClaim
 from tests.security.grants import Guarded, KeyHolder, guarded
 
 MINE, OTHER = QueueName("mine"), QueueName("other")

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from forebay.app.codec import frame
 from forebay.domain.access import Grant
 from forebay.domain.job import (
     MAX_ENCRYPTION_OVERHEAD,
@@ -22,15 +21,18 @@ from forebay.domain.job import (
     WorkerId,
 )
 from forebay.domain.lease import Lease
-from forebay.domain.note import MAX_LEVEL, MAX_STEP_NAME, LogLine, ProgressUpdate, StepResult
 from forebay.domain.outcome import Completed
+from forebay.domain.progress import MAX_LEVEL, MAX_STEP_NAME, LogLine, ProgressUpdate, StepResult
 from forebay.domain.settlement import MAX_REASON, Settlement, decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ForebayError, InvalidJob, PayloadError
-from forebay.service.keys import ApiKeyAdmin
+from forebay.payload.codec import frame
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import QueueClaim, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from tests.service.serving import serving
 
 QUEUE: Final = QueueName("a")

@@ -14,11 +14,12 @@ import pytest
 import uvicorn
 
 from forebay.service.http.app import http_app
-from forebay.service.http.connecting import HeaderTimeoutProtocol
-from forebay.service.operations.service import Service
+from forebay.service.http.header_timeout import HeaderTimeoutProtocol
 from forebay.service.server import ServerSecurity
+from forebay.service.service import Service
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.memory.store import MemoryStore
-from forebay.stores.protocol import Engine, SettleAndClaimResult
 from tests.worker.support import eventually
 
 PATIENCE: Final = 60.0

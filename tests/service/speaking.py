@@ -19,9 +19,9 @@ import httpx2
 from google.protobuf.message import Message
 
 from forebay.service.generated import forebay_pb2, forebay_pb2_grpc
-from forebay.service.operations.service import Service
 from forebay.service.server import ListenAddress, Server, ServerSecurity, open_listener
-from forebay.stores.protocol import Engine
+from forebay.service.service import Service
+from forebay.stores.contract.engine import Engine
 from tests.service.serving import PATIENCE
 from tests.worker.support import eventually
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from forebay.app.codec import encode_call, frame
-from forebay.app.sealing import EncryptionKeys
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
+from forebay.payload.codec import encode_call, frame
+from forebay.payload.encryption_keys import EncryptionKeys
 from tests.service.serving import Served
 
 

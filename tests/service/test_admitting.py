@@ -9,10 +9,10 @@ import pytest
 
 from forebay.domain.access import Grant
 from forebay.domain.history import EventKind
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.auth import REQUIRED_ROLES
-from forebay.service.keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import Holder, Served, serving
 
 MINE, OTHER = "mine", "mine-not"

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from forebay.app.alert_records import CHANNELS
-from forebay.app.alerting import evaluate
 from forebay.clock import SystemClock
 from forebay.domain.access import Grant
 from forebay.domain.alert import ALERT_METRICS, Severity
-from forebay.domain.channel import MailChannel, WebhookChannel
+from forebay.domain.alert_channel import MailChannel, WebhookChannel
 from forebay.domain.document import Document
 from forebay.errors import Forbidden
-from forebay.service.keys import ApiKeyAdmin
+from forebay.operations.alerts.evaluation import evaluate
+from forebay.operations.alerts.records import CHANNELS
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import Holder, Served, serving
 from tests.worker.support import eventually
 

@@ -13,6 +13,7 @@ from forebay.domain.access import Grant, Role
 from forebay.domain.document import Document
 from forebay.domain.limits import Limit
 from forebay.errors import Forbidden, StoreUnavailable, TooManyRequests, Unauthenticated
+from forebay.service.api_keys import KIND, ApiKeyAdmin
 from forebay.service.auth import (
     KEY_CACHE_SECONDS,
     REQUIRED_ROLES,
@@ -21,10 +22,10 @@ from forebay.service.auth import (
     OpenAccess,
     bearer_token,
 )
-from forebay.service.keys import KIND, ApiKeyAdmin
-from forebay.service.rates import ClientRateLimiter
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Reader, Store
+from forebay.service.rate_limits import ClientRateLimiter
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.clock import ManualClock
 
 T = TypeVar("T")

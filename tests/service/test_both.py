@@ -7,10 +7,10 @@ from typing import Final
 import pytest
 
 from forebay.domain.access import Grant
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.grpc.methods import SERVICES
-from forebay.service.keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.speaking import speaking
 from tests.service.walking import STEPS, WAYS, ByGrpc, ByHttp, walk
 from tools.reference import document

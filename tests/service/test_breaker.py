@@ -9,12 +9,12 @@ import pytest
 
 from forebay.domain.job import Job, JobId
 from forebay.errors import StoreBusy, StoreUnavailable
-from forebay.service.operations import waiting
-from forebay.service.operations.breaker import FAILURES, PAUSE_SECONDS, StoreBreaker
-from forebay.service.operations.desk import StorePool
+from forebay.service.runtime import claim_waiters
+from forebay.service.runtime.circuit_breaker import FAILURES, PAUSE_SECONDS, StoreBreaker
+from forebay.service.runtime.store_pool import StorePool
+from forebay.stores.factory import open_engine
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.store import MemoryStore
-from forebay.stores.opening import open_engine
 from forebay.testing.clock import ManualClock
 from tests.service.serving import serving
 from tests.worker.support import eventually
@@ -82,7 +82,7 @@ def test_a_store_that_goes_away_is_noticed_before_anybody_asks_and_takes_nothing
     def away(*_: Any, **__: Any) -> Any:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(claim_waiters, "POLL_SECONDS", 0.01)
     with serving(open_engine("memory://")) as served:
         queue = served.queue()
         with monkeypatch.context() as patch:

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from forebay.service.http.connecting import HeaderTimeoutProtocol
-from forebay.stores.opening import open_engine
+from forebay.service.http.header_timeout import HeaderTimeoutProtocol
+from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.worker.support import eventually
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from forebay.app.figures import QueueStats, queue_stats
-from forebay.app.outlook import MetricSnapshot
 from forebay.clock import SystemClock
 from forebay.domain.alert import AlertScope
+from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.job import QueueName
-from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
+from forebay.operations.alerts.snapshot import MetricSnapshot
+from forebay.operations.queue_stats import QueueStats, queue_stats
 from forebay.service.generated import forebay_pb2
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine
+from forebay.stores.contract.engine import Engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE
 from tests.service.speaking import Spoken, speaking
 from tests.urls import ENGINES, lent_url

@@ -11,10 +11,10 @@ from forebay import Forebay
 from forebay.domain.access import Grant
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.auth import REQUIRED_ROLES
-from forebay.service.keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import Holder, Served, serving
 from tests.worker.support import eventually
 

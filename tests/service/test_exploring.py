@@ -15,11 +15,11 @@ from forebay import Forebay
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.limits import Limit
 from forebay.domain.query import JobQuery, Page
-from forebay.service.operations.desk import READERS, StorePool
+from forebay.service.runtime.store_pool import READERS, StorePool
 from forebay.service.server import ServerSecurity
+from forebay.stores.contract.reader import Reader
+from forebay.stores.factory import open_engine
 from forebay.stores.memory.reader import MemoryReader
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader
 from forebay.testing.clock import ManualClock
 from tests.service.serving import PATIENCE, Served, serving
 from tests.worker.support import eventually

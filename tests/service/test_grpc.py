@@ -14,9 +14,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from forebay.domain.access import Grant
 from forebay.domain.limits import Limit
 from forebay.errors import InvalidJob, StoreUnavailable
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.grpc import server
-from forebay.service.grpc.answering import MARGIN_SECONDS, address_of, decode_request, limit_wait
 from forebay.service.grpc.methods import SERVICES
 from forebay.service.grpc.requests import (
     DequeueRequest,
@@ -24,11 +24,11 @@ from forebay.service.grpc.requests import (
     SendCommandRequest,
     UpdateQueueConfigRequest,
 )
-from forebay.service.keys import ApiKeyAdmin
-from forebay.service.operations.service import Service
-from forebay.service.schema.unreadable import InvalidRequest
+from forebay.service.grpc.servicer import MARGIN_SECONDS, address_of, decode_request, limit_wait
+from forebay.service.schema.base import InvalidRequest
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.service.service import Service
+from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE
 from tests.service.speaking import Spoken, speaking
 from tests.worker.support import eventually

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from forebay.errors import StoreUnavailable
+from forebay.stores.factory import open_engine
 from forebay.stores.memory.reader import MemoryReader
-from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.urls import lent_url
 from tests.worker.support import eventually

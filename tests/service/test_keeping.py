@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from forebay.domain.access import Grant
-from forebay.service.keys import ApiKeyAdmin, all_keys, digest_of, parse_token
+from forebay.service.api_keys import ApiKeyAdmin, all_keys, digest_of, parse_token
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import Holder, Served, serving
 
 NAMES = ("admin", "operate", "admin:mine")

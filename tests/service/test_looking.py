@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from forebay import Forebay, RetryPolicy
-from forebay.app.codec import decode_call
 from forebay.domain.access import Grant
-from forebay.service.keys import ApiKeyAdmin
+from forebay.payload.codec import decode_call
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import Holder, Served, serving
 
 

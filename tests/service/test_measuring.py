@@ -18,10 +18,10 @@ from forebay.domain.query import Counts, ServerUsage
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
-from forebay.service.operations.exposing import worker_metrics
+from forebay.service.runtime.prometheus import worker_metrics
 from forebay.service.schema.metrics import store_usage_view
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
+from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.clock import ManualClock
 from tests.service.serving import Served, serving
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from forebay.service.operations.merging import WriteBatcher
+from forebay.service.runtime.write_batcher import WriteBatcher
 
 
 def test_what_comes_while_a_call_is_under_way_goes_together() -> None:

@@ -11,10 +11,10 @@ import grpc
 import psycopg
 import pytest
 
-from forebay.app import patience
+from forebay.app import busy_retry
 from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from forebay.stores.postgres.engine import PostgresEngine
 from tests.service.serving import PATIENCE
 from tests.service.speaking import Spoken, speaking
@@ -33,8 +33,8 @@ def engine(tmp_path: Path) -> PostgresEngine:
 
 @pytest.fixture
 def spoken(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spoken]:
-    monkeypatch.setattr(patience, "BUSY_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr("forebay.stores.postgres.holding.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(busy_retry, "BUSY_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("forebay.stores.postgres.row_locks.PATIENCE_SECONDS", 0.05)
     with speaking(engine) as spoken:
         spoken.queue(QUEUE)
         yield spoken

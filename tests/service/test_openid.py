@@ -20,12 +20,12 @@ from joserfc.jwk import OctKey, RSAKey
 from forebay.domain.history import EventKind
 from forebay.domain.openid import GroupGrant, OpenIdSettings
 from forebay.errors import ConfigError
-from forebay.service.http.admitting import PAGE_HEADER
+from forebay.service.http.auth import PAGE_HEADER
 from forebay.service.openid import Metadata, OpenIdProvider, check_address, derive
 from forebay.service.openid_login import LoginFailed
 from forebay.service.server import ListenAddress, ServerSecurity, open_listener, serve
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine
+from forebay.stores.contract.engine import Engine
+from forebay.stores.factory import open_engine
 from forebay.testing.clock import ManualClock
 from tests.service.openid_provider import SECRET, providing, sign_in
 from tests.service.serving import PATIENCE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forebay.domain.job import NewJob, QueueName
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from forebay.testing.clock import ManualClock
 from tests.service.serving import Served, serving
 

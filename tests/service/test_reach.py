@@ -12,10 +12,10 @@ import pytest
 from forebay.domain.access import Grant
 from forebay.domain.history import ACTIONS, Event, EventKind
 from forebay.domain.job import QueueName
-from forebay.service.keys import ApiKeyAdmin
-from forebay.service.schema.watching import audit_event_view
+from forebay.service.api_keys import ApiKeyAdmin
+from forebay.service.schema.events import audit_event_view
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Holder, Served, serving
 from tests.worker.support import eventually
 

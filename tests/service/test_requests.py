@@ -6,8 +6,14 @@ import grpc
 import pytest
 
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.operations.requests import BOUNDS, OTHER, EndpointMatcher, RequestRoute, RequestStats
-from forebay.stores.opening import open_engine
+from forebay.service.runtime.request_stats import (
+    BOUNDS,
+    OTHER,
+    EndpointMatcher,
+    RequestRoute,
+    RequestStats,
+)
+from forebay.stores.factory import open_engine
 from forebay.testing.clock import ManualClock
 from tests.service.serving import PATIENCE
 from tests.service.speaking import Spoken, speaking

@@ -12,11 +12,11 @@ import httpx2
 import pytest
 
 from forebay.domain.access import Grant
-from forebay.service.http.admitting import PAGE_HEADER
-from forebay.service.keys import ApiKeyAdmin
+from forebay.service.api_keys import ApiKeyAdmin
+from forebay.service.http.auth import PAGE_HEADER
 from forebay.service.server import ServerSecurity
 from forebay.service.sessions import SessionAdmin
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.service.speaking import running
 from tests.urls import SHARED, url_of

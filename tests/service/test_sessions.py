@@ -14,9 +14,9 @@ from forebay.domain.access import Grant
 from forebay.domain.document import Document
 from forebay.domain.session import MINUTE_MS, LoginSession, SessionLimits
 from forebay.errors import SessionNotFound, StoreUnavailable, Unauthenticated
+from forebay.service.api_keys import ApiKeyAdmin, digest_of, parse_token
 from forebay.service.auth import KeyAuthenticator
-from forebay.service.keys import ApiKeyAdmin, digest_of, parse_token
-from forebay.service.rates import ClientRateLimiter
+from forebay.service.rate_limits import ClientRateLimiter
 from forebay.service.sessions import (
     KIND,
     MAX_PER_NAME,
@@ -26,8 +26,9 @@ from forebay.service.sessions import (
     ShownSession,
     all_sessions,
 )
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.clock import ManualClock
 
 T = TypeVar("T")

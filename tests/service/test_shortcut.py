@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx2
 import pytest
 
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 
 USUAL: Final = "?usual=way"  # nobody takes it, but who says more than a body goes the usual way

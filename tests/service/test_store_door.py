@@ -11,12 +11,12 @@ import pytest
 
 from forebay.domain.access import Grant
 from forebay.domain.job import NewJob, QueueName
-from forebay.service.http.storing import StoreRpc
-from forebay.service.keys import ApiKeyAdmin
+from forebay.service.api_keys import ApiKeyAdmin
+from forebay.service.http.store_rpc import StoreRpc
 from forebay.service.server import ServerSecurity
+from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
-from forebay.stores.opening import open_engine
-from forebay.stores.wire import store_methods
+from forebay.stores.rpc import store_methods
 from tests.service.serving import PATIENCE, Served, serving
 from tests.worker.support import eventually
 

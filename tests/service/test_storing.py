@@ -10,11 +10,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forebay.app.codec import decode_call, encode_call, frame
-from forebay.app.masking import MASK
-from forebay.app.ramping import find_gradual_revive
 from forebay.domain.access import Grant
 from forebay.domain.document import Document
+from forebay.domain.gradual_revive import GradualRevive
 from forebay.domain.histogram import Histogram
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import MAX_COST, Dependency, Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
@@ -30,11 +28,10 @@ from forebay.domain.metrics import (
     TaskStats,
     start_of,
 )
-from forebay.domain.note import JobProgress, Progress, ProgressUpdate
 from forebay.domain.outcome import Completed, Interrupted
+from forebay.domain.progress import JobProgress, Progress, ProgressUpdate
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import QueueState
-from forebay.domain.ramp import GradualRevive
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import TokenCharge, decide
 from forebay.domain.worker import MIN_HEARTBEAT_MS, SHOWN_JOBS, CommandKind, HeartbeatStatus, WorkerInfo
@@ -50,13 +47,18 @@ from forebay.errors import (
     StoreUnusable,
     Unauthenticated,
 )
-from forebay.service.keys import KIND, ApiKeyAdmin
-from forebay.service.permitting.reaching import STORE_CALL_RULES
+from forebay.operations.gradual_revive import find_gradual_revive
+from forebay.payload.codec import decode_call, encode_call, frame
+from forebay.payload.masking import MASK
+from forebay.service.api_keys import KIND, ApiKeyAdmin
+from forebay.service.permissions.store_write_rules import STORE_CALL_RULES
 from forebay.service.server import ServerSecurity
 from forebay.service.sessions import KIND as SESSION
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import LeaseStatus, QueueClaim, Reader, Store
-from forebay.stores.wire import store_methods
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import LeaseStatus, QueueClaim
+from forebay.stores.factory import open_engine
+from forebay.stores.rpc import store_methods
 from tests.service.serving import Served, serving
 
 MINE, OTHER = QueueName("mine"), QueueName("other")

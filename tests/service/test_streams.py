@@ -15,17 +15,17 @@ from forebay.domain.access import Grant
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
-from forebay.service.keys import ApiKeyAdmin
-from forebay.service.operations.service import Service
-from forebay.service.schema.consuming import ClaimRequest, SettleRequest, SettleResponse
-from forebay.service.schema.producing import EnqueueRequest
+from forebay.service.schema.claims import ClaimRequest, SettleRequest, SettleResponse
+from forebay.service.schema.jobs import EnqueueRequest
 from forebay.service.schema.queues import CreateQueueRequest
 from forebay.service.server import ServerSecurity
+from forebay.service.service import Service
+from forebay.stores.contract.values import SettleAndClaimResult
+from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import SettleAndClaimResult
 from tests.service.serving import PATIENCE
 from tests.service.speaking import Spoken, speaking
 from tests.worker.support import eventually

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from forebay import Forebay
-from forebay.facades.task_service import TaskService
+from forebay.compat.task_service.service import TaskService
 from tests.service.serving import PATIENCE, Served
 
 

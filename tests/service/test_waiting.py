@@ -12,12 +12,14 @@ import pytest
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.errors import StoreError, StoreUnavailable
-from forebay.service.operations import waiting
-from forebay.service.operations.service import Service
-from forebay.service.operations.waiting import GROUPS_PER_WRITE, ClaimGroupKey, ClaimWaiters
+from forebay.service.runtime import claim_waiters as waiting
+from forebay.service.runtime.claim_waiters import GROUPS_PER_WRITE, ClaimGroupKey, ClaimWaiters
+from forebay.service.service import Service
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import SettleAndClaimResult
+from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Reader, SettleAndClaimResult, Store
 from tests.service.serving import Held
 from tests.worker.support import DEADLINE
 

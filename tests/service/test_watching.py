@@ -13,15 +13,15 @@ import pytest
 
 from forebay.domain.access import Grant
 from forebay.errors import StoreUnavailable, Unauthenticated
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.auth import Caller
-from forebay.service.http import streaming
-from forebay.service.http.streaming import EventStream
-from forebay.service.keys import ApiKeyAdmin
-from forebay.service.operations.service import Service
-from forebay.service.operations.watching import MAX_UNREAD, FeedFilter, FeedMessage
-from forebay.service.schema.watching import EventsMissed
+from forebay.service.http.routes import events
+from forebay.service.http.routes.events import EventStream
+from forebay.service.runtime.event_feed import MAX_UNREAD, FeedFilter, FeedMessage
+from forebay.service.schema.events import EventsMissed
 from forebay.service.server import ServerSecurity
-from forebay.stores.opening import open_engine
+from forebay.service.service import Service
+from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
@@ -262,8 +262,8 @@ def test_a_client_that_does_not_read_is_let_go() -> None:
 
 @pytest.mark.shows("R-HTTP-43")
 def test_a_silent_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch, plain: Served) -> None:
-    assert streaming.COMMENT_SECONDS == 30
-    monkeypatch.setattr(streaming, "COMMENT_SECONDS", 0.01)
+    assert events.COMMENT_SECONDS == 30
+    monkeypatch.setattr(events, "COMMENT_SECONDS", 0.01)
 
     with plain.client.stream("GET", "/v1/events/stream?queue=none") as answer:
         assert ": still here" in answer.iter_lines()

@@ -11,8 +11,10 @@ from typing import Final
 import pytest
 
 from forebay.domain.job import JobId
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Engine, Reader, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.support import counting_ids
 

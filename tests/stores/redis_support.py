@@ -14,9 +14,9 @@ import redis
 
 from forebay.stores.redis import connection
 from forebay.stores.redis.connection import RedisAddress
+from forebay.stores.redis.engine import RedisEngine
 from forebay.stores.redis.keys import tag
 from forebay.stores.redis.scripts import load_scripts
-from forebay.stores.redis.store import RedisEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.docs.pages import text

@@ -15,14 +15,14 @@ from litestar.types import Receive, Scope, Send
 
 from forebay.clock import Clock, SystemClock
 from forebay.service.auth import OpenAccess
-from forebay.service.http.admitting import AuthMiddleware
 from forebay.service.http.app import MAX_BODY
-from forebay.service.http.storing import StoreRpc
-from forebay.service.operations.service import Service
-from forebay.service.rates import ClientRateLimiter
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine
+from forebay.service.http.auth import AuthMiddleware
+from forebay.service.http.store_rpc import StoreRpc
+from forebay.service.rate_limits import ClientRateLimiter
+from forebay.service.service import Service
+from forebay.stores.contract.engine import Engine
+from forebay.stores.factory import open_engine
+from forebay.stores.memory.engine import MemoryEngine
 from tests.worker.support import eventually
 
 PATIENCE: Final = 60.0

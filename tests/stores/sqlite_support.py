@@ -17,7 +17,7 @@ from tempfile import mkdtemp
 from threading import Thread
 from typing import Any, Final, TypeVar
 
-from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.sqlite.engine import SqliteEngine
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.settlement import decide
-from forebay.stores.protocol import Want
+from forebay.stores.contract.values import Want
 from forebay.stores.sqlite.store import SqliteEngine
 
 path = sys.argv[1]

@@ -11,7 +11,9 @@ from forebay.domain.outcome import AttemptError, Completed, Failed
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.ulid import encode_ulid
-from forebay.stores.protocol import QueueClaim, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 from forebay.testing.clock import ManualClock
 
 __all__ = [

@@ -18,6 +18,8 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts
 from forebay.domain.ulid import decode_ulid, encode_ulid, ulid_created_at
 from forebay.errors import DuplicateJob
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.stores.ids import (
     RANDOM_BITS,
     SEQS_PER_MS,
@@ -27,8 +29,7 @@ from forebay.stores.ids import (
     new_id,
     seq_in_id,
 )
-from forebay.stores.protocol import Reader, Store
-from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.sqlite_support import problems
 from tests.stores.support import WORKER, claim, complete, everything, fail, new_job

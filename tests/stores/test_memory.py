@@ -14,17 +14,19 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import JobId, JobUpdate, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import JobProgress, ProgressUpdate
 from forebay.domain.outcome import Interrupted
+from forebay.domain.progress import JobProgress, ProgressUpdate
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import DuplicateJob, QueueClosed, StoreError, StoreRefused
-from forebay.stores.memory.order import JobHeap, StoredJob
+from forebay.stores.contract.engine import Wakeups
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.memory.engine import MemoryEngine
+from forebay.stores.memory.job_heap import JobHeap, StoredJob
 from forebay.stores.memory.state import State
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Reader, Store, Wakeups
 from forebay.testing.clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, counting_ids, everything, new_job
 

@@ -31,7 +31,6 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import asdict, replace
 
-from forebay.domain.gate import lanes_for_program
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import (
     Dependency,
@@ -44,9 +43,9 @@ from forebay.domain.job import (
     UniqueUntil,
     WorkerId,
 )
+from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import LIVE, JobState
-from forebay.domain.note import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -59,15 +58,17 @@ from forebay.domain.outcome import (
     Parked,
     Snoozed,
 )
+from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import Command, CommandKind, WorkerInfo, WorkerState
 from forebay.errors import ForebayError
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Engine, OnConflict, QueueClaim
-from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.values import OnConflict, QueueClaim
+from forebay.stores.memory.engine import MemoryEngine
+from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.stores import redis_support

@@ -16,16 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forebay.domain.firing import manual_run, plan_advance, plan_runs
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.outcome import Completed
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import CatchUp, Overlap, Schedule, ScheduleDefinition
+from forebay.domain.schedule_runs import manual_run, plan_advance, plan_runs
 from forebay.domain.settlement import decide
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Engine, QueueClaim
-from forebay.stores.scheduling import FireResult
-from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.schedules import FireResult
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.memory.engine import MemoryEngine
+from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.stores import postgres_support, redis_support

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.urls import SHARED, url_of
 
 

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from forebay.app.audit_check import check_audit
 from forebay.domain.history import Event, EventKind
+from forebay.operations.audit_check import check_audit
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import statements_for
 from forebay.testing.clock import ManualClock

@@ -10,16 +10,16 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
+from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit, key_scope
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
-from forebay.domain.workflow import dependencies_of
 from forebay.errors import ConfigError, LeaseLost
+from forebay.stores.contract.values import LeaseStatus
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.protocol import LeaseStatus
 from forebay.testing.clock import ManualClock
 from tests.stores.callers import AWAITED, BLOCKING, AsyncWay, Undo, Way
 from tests.stores.postgres_support import admin, make_engine, problems, server

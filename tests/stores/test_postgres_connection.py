@@ -12,11 +12,11 @@ import pytest
 
 from forebay.domain.job import QueueName
 from forebay.errors import ConfigError, StoreBusy, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.stores.opening import open_engine
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.protocol import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.postgres_support import (

@@ -15,12 +15,12 @@ from forebay.domain.job import JobId, JobUpdate, QueueName
 from forebay.domain.outcome import Completed, Interrupted, Lost
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide
-from forebay.stores.postgres import cursor as module
-from forebay.stores.postgres.cursor import HEAD, ClaimCursor, ClaimCursors, TxSnapshot
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.postgres import claim_cursor as module
+from forebay.stores.postgres.claim_cursor import HEAD, ClaimCursor, ClaimCursors, TxSnapshot
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import rescore_all
 from tests.stores.postgres_support import end_connections, make_engine, problems, raw, server

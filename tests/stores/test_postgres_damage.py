@@ -11,8 +11,8 @@ import pytest
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
-from forebay.domain.note import LogLine, ProgressUpdate
 from forebay.domain.outcome import AttemptError, Failed, Interrupted
+from forebay.domain.progress import LogLine, ProgressUpdate
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo

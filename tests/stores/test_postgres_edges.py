@@ -8,18 +8,19 @@ from time import sleep
 
 import pytest
 
+from forebay.domain.dependencies import PROPAGATION_BATCH, dependencies_of
 from forebay.domain.job import DAY_MS, Job, JobId, JobUpdate, NewJob, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import Settlement, decide
-from forebay.domain.workflow import PROPAGATION_BATCH, dependencies_of
 from forebay.errors import StoreUnavailable
-from forebay.stores.postgres import following, holding
-from forebay.stores.postgres.duties import AGE_CAP_SCAN, rescore
+from forebay.stores.postgres import dependencies
+from forebay.stores.postgres import row_locks as holding
+from forebay.stores.postgres.admin import delete, update_job
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.inserting import InsertRules, insert_all
-from forebay.stores.postgres.operating import delete, update_job
+from forebay.stores.postgres.insert import InsertRules, insert_all
+from forebay.stores.postgres.maintenance import AGE_CAP_SCAN, rescore
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.testing.clock import ManualClock
@@ -577,7 +578,7 @@ def test_one_of_many_children_that_is_amended_while_its_release_waits_for_it_sta
 def test_children_that_stand_alike_are_released_lot_by_lot_to_the_last(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, odd: int
 ) -> None:
-    monkeypatch.setattr(following, "IDENTICAL_AT_ONCE", PROPAGATION_BATCH)
+    monkeypatch.setattr(dependencies, "IDENTICAL_AT_ONCE", PROPAGATION_BATCH)
     children = 4 * PROPAGATION_BATCH
     put(
         store,

@@ -13,9 +13,9 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
 from forebay.errors import StoreUnavailable
+from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.protocol import QueueClaim, SettleAndClaimResult
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, raw
 from tests.stores.sqlite_support import in_thread

@@ -9,17 +9,18 @@ import msgspec
 import psycopg
 import pytest
 
+from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import Dependency, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
-from forebay.domain.workflow import dependencies_of
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable, StoreUnusable
-from forebay.stores.opening import open_engine
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.factory import open_engine
 from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import statements_for
-from forebay.stores.protocol import QueueClaim, Store
 from forebay.testing.clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.contract.steps import together

@@ -10,7 +10,7 @@ import pytest
 
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.stores.postgres import floors
+from forebay.stores.postgres import low_water_marks
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
@@ -20,8 +20,8 @@ from tests.stores.support import SWEEPER, WORKER, claim, complete, new_job
 DEFAULT: Final = QueueName("default")
 SECOND: Final = 1_000
 MINUTE: Final = 60_000
-DEAD_ROWS: Final = floors.COSTLY + 1_000
-FEW: Final = floors.COSTLY // 2
+DEAD_ROWS: Final = low_water_marks.COSTLY + 1_000
+FEW: Final = low_water_marks.COSTLY // 2
 KEPT: Final = {"keep_finished_ms": DAY_MS, "keep_dead_ms": DAY_MS, "keep_archive_ms": DAY_MS}
 
 # What has come and gone, and cannot be vacuumed: in each index that duties go through.
@@ -262,7 +262,7 @@ def test_a_change_of_the_counts_that_is_committed_late_is_not_passed(
         clock.advance(ms=MINUTE)
         for _ in range(3):
             store.promote()
-        assert kept(engine)["counts"] > floors.COSTLY
+        assert kept(engine)["counts"] > low_water_marks.COSTLY
         assert unfolded(engine) == []
         assert pending(engine) == 1
 
@@ -284,7 +284,7 @@ def test_a_line_of_the_list_that_nobody_else_could_work_on_is_not_passed(
     schema = engine.address.schema
     with churned(engine), raw() as other:
         promote_some(store, clock)
-        assert kept(engine)["aftermaths"] > floors.COSTLY
+        assert kept(engine)["aftermaths"] > low_water_marks.COSTLY
         for statement in hidden_by:
             other.execute(statement.replace("forebay.", f"{schema}."))
         # As if many others had come and gone.

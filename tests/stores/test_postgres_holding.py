@@ -8,12 +8,12 @@ import pytest
 
 from forebay.domain.job import Job, JobId, JobUpdate
 from forebay.domain.lifecycle import JobState
-from forebay.stores.postgres import holding, operating
+from forebay.stores.contract.revive_options import ReviveOptions
+from forebay.stores.contract.values import ActionResult
+from forebay.stores.postgres import admin, row_locks
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import ActionResult
-from forebay.stores.reviving import ReviveOptions
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems
 from tests.stores.support import claim, complete, new_job
@@ -44,11 +44,11 @@ class Meanwhile:
     """Something that happens once, after jobs were seen and before the first is locked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, other: PostgresStore, *, ends: bool) -> None:
-        self._lock = holding._lock
+        self._lock = row_locks._lock
         self._other = other
         self._ends = ends
         self.moved: list[Job] = []
-        monkeypatch.setattr(holding, "_lock", self)
+        monkeypatch.setattr(row_locks, "_lock", self)
 
     def __call__(self, tx: Transaction, job: Job) -> object:
         if not self.moved:
@@ -118,7 +118,7 @@ def test_what_is_revived_and_ends_again_before_it_is_revived_keeps_what_has_happ
     if is_claimed:
         claim(store)
     store.cancel([job_id], force=True)
-    judge, seen = operating._check_revivable, []
+    judge, seen = admin._check_revivable, []
 
     def meanwhile(tx: Transaction, job: Job, how: ReviveOptions) -> str:
         seen.append(job)
@@ -132,7 +132,7 @@ def test_what_is_revived_and_ends_again_before_it_is_revived_keeps_what_has_happ
             other.cancel([job_id], force=True)
         return judge(tx, job, how)
 
-    monkeypatch.setattr(operating, "_check_revivable", meanwhile)
+    monkeypatch.setattr(admin, "_check_revivable", meanwhile)
     verdicts = store.revive([job_id])
 
     reader = engine.reader()

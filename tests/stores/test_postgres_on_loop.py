@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay.stores.postgres.on_loop import AsyncBridge
+from forebay.stores.postgres.async_bridge import AsyncBridge
 from tests.stores.sqlite_support import DEADLINE, probe
 
 

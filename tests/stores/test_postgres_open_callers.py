@@ -13,21 +13,21 @@ from typing import Any
 import psycopg
 import pytest
 
-from forebay.app.firing import fire_due
-from forebay.app.settling import failed_settlement, settle_and_claim_isolating
-from forebay.domain.firing import POSTPONE_MS, plan_advance, plan_runs
+from forebay.app.schedules import fire_due
+from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob
 from forebay.domain.outcome import Completed
 from forebay.domain.schedule import Schedule, ScheduleDefinition
+from forebay.domain.schedule_runs import POSTPONE_MS, plan_advance, plan_runs
 from forebay.domain.settlement import Settlement, decide
-from forebay.domain.workflow import dependencies_of
 from forebay.errors import StoreBusy
-from forebay.stores.postgres import following
+from forebay.operations.settlements import failed_settlement, settle_and_claim_isolating
+from forebay.stores.contract.values import ActionResult, QueueClaim
+from forebay.stores.postgres import dependencies
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import JobKey, Transaction
-from forebay.stores.protocol import ActionResult, QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, MINUTE, look, put, put_many
 from tests.stores.postgres_support import hasty_locks, make_engine, problems, raw, server
@@ -311,7 +311,7 @@ def test_a_waiting_job_whose_row_another_transaction_holds_for_long_is_busy(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     """Nothing of Forebay holds such a row for long; what others do to the tables is not waited for either."""
-    monkeypatch.setattr("forebay.stores.postgres.holding.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("forebay.stores.postgres.row_locks.PATIENCE_SECONDS", 0.05)
     parent = put(store)
     how: dict[str, dict[str, Any]] = {
         "pending": {},
@@ -340,7 +340,7 @@ def test_a_row_that_is_held_for_a_moment_is_tried_again(
             pauses.append(seconds)
             caller.rollback()
 
-        monkeypatch.setattr("forebay.stores.postgres.holding.sleep", let_go)
+        monkeypatch.setattr("forebay.stores.postgres.row_locks.sleep", let_go)
         verdicts = store.cancel([job_id])
 
     assert (told(verdicts), len(pauses)) == ([(True, False)], 1)
@@ -418,8 +418,8 @@ def test_dependants_of_a_job_that_an_open_transaction_completes_hide_no_others(
     reader: PostgresReader,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(following, "ENTRIES", 2)
-    monkeypatch.setattr(following, "PAGES", 2)  # so the other children have to be passed by
+    monkeypatch.setattr(dependencies, "ENTRIES", 2)
+    monkeypatch.setattr(dependencies, "PAGES", 2)  # so the other children have to be passed by
     put_many(store, 3)
     held, free, other = claim(store, 3)
     with open_caller() as first:

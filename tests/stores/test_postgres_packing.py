@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
+from forebay.stores.postgres.binary import texts, uniform_texts
 from forebay.stores.postgres.connection import use_our_types
-from forebay.stores.postgres.packing import texts, uniform_texts
 from tests.stores.postgres_support import raw
 
 KINDS: Final[dict[type, str]] = {bool: "boolean[]", str: "text[]", int: "bigint[]", bytes: "bytea[]"}

@@ -12,16 +12,16 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
+from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
 from forebay.domain.rank import compute_rank
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.workflow import dependencies_of
 from forebay.errors import DuplicateJob, InvalidJob, QueueClosed, QueueFull, StoreBusy, StoreUnavailable
-from forebay.stores.postgres import inserting, plain
-from forebay.stores.postgres.calling import PreparedStatement, execute_pipelined
+from forebay.stores.postgres import insert, insert_fast
 from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.prepared_statement import PreparedStatement, execute_pipelined
 from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import end_connections, make_engine, problems, raw
@@ -187,7 +187,7 @@ def test_both_ways_write_the_same_graph(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(plain, "graph_of", lambda _: None)
+        patch.setattr(insert_fast, "graph_of", lambda _: None)
         long = store.insert(GRAPH)
     short = store.insert(GRAPH)
 
@@ -232,7 +232,7 @@ def test_a_parent_before_the_first_job_is_refused_as_ever(store: PostgresStore) 
 def test_more_edges_than_a_statement_takes_are_written_all_the_same(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain, "GROUP_BYTES", 50)
+    monkeypatch.setattr(insert_fast, "GROUP_BYTES", 50)
 
     assert goes_the_long_way(store, [new_job(), new_job(depends_on=dependencies_of([1]))], monkeypatch)
     assert problems(engine) == ()
@@ -317,8 +317,8 @@ def test_limits_that_somebody_else_has_set_hold_at_once(
 def test_what_is_too_much_for_a_statement_is_written_by_several_and_still_whole(
     engine: PostgresEngine, store: PostgresStore, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inserting, "GROUP_BYTES", 5)
-    monkeypatch.setattr(plain, "GROUP_BYTES", 5)
+    monkeypatch.setattr(insert, "GROUP_BYTES", 5)
+    monkeypatch.setattr(insert_fast, "GROUP_BYTES", 5)
     jobs = [new_job(payload=b"%d" % number) for number in range(10, 20)]
     jobs += [new_job(unique_key=key) for key in keys]
 
@@ -445,7 +445,7 @@ def test_an_insert_that_is_interrupted_before_anybody_waits_for_it_does_not_happ
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("forebay.stores.postgres.calling.generators.execute", interrupted)
+            patch.setattr("forebay.stores.postgres.prepared_statement.generators.execute", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 store.insert([new_job()])
         connection.execute("rollback")

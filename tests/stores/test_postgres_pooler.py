@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from forebay.errors import StoreUnusable
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.pooler import Pooler

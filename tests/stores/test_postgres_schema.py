@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnavailable, StoreUnusable
-from forebay.stores.migrations import Migration, load_migrations
 from forebay.stores.postgres import connection, schema
 from forebay.stores.postgres import engine as opening
 from forebay.stores.postgres.connection import Connection, PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import check_version, statements_for
+from forebay.stores.shared.migrations import Migration, load_migrations
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, new_schema, problems, raw, server
 from tests.stores.sqlite_support import in_thread

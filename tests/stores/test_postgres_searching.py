@@ -9,17 +9,17 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from forebay.app.bulk import cancel_matching
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery, Page
-from forebay.stores.postgres import searching
+from forebay.operations.bulk import cancel_matching
+from forebay.stores.contract.store import Store
+from forebay.stores.postgres import search as search_module
 from forebay.stores.postgres.connection import Connection, PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import statements_for
-from forebay.stores.postgres.searching import search
-from forebay.stores.protocol import Store
+from forebay.stores.postgres.search import search
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import new_schema, problems, raw, server
 from tests.stores.support import WORKER, claim, complete, everything, new_job
@@ -111,8 +111,8 @@ def searched(history: Connection, query: JobQuery, after: int | None) -> tuple[P
 def test_a_search_reads_few_jobs_of_a_long_history(
     history: Connection, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(searching, "ROWS_PER_SCAN", LOOK)
-    monkeypatch.setattr(searching, "MAX_MARKED", 5 * LOOK)
+    monkeypatch.setattr(search_module, "ROWS_PER_SCAN", LOOK)
+    monkeypatch.setattr(search_module, "MAX_MARKED", 5 * LOOK)
     conditions, right = ASKED[name]
     query, found, after = JobQuery(**conditions), set[str](), None
 
@@ -131,7 +131,7 @@ def test_a_search_reads_few_jobs_of_a_long_history(
 def test_a_text_that_nobody_has_is_looked_for_as_far_as_a_look_goes(
     history: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "ROWS_PER_SCAN", LOOK)
+    monkeypatch.setattr(search_module, "ROWS_PER_SCAN", LOOK)
 
     page, read = searched(history, JobQuery(text="nobody"), None)
 
@@ -144,8 +144,8 @@ def test_a_text_that_nobody_has_is_looked_for_as_far_as_a_look_goes(
 def test_a_text_with_a_tag_that_many_have_is_looked_for_in_the_same_way(
     history: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "ROWS_PER_SCAN", LOOK)
-    monkeypatch.setattr(searching, "COMMON_MARKED", LOOK // 10)
+    monkeypatch.setattr(search_module, "ROWS_PER_SCAN", LOOK)
+    monkeypatch.setattr(search_module, "COMMON_MARKED", LOOK // 10)
 
     often, read = searched(history, JobQuery(text="nobody", tags=("often",)), None)
     rare, _ = searched(history, JobQuery(text="nobody", tags=("rare",)), None)
@@ -215,8 +215,8 @@ def test_a_look_at_few_rows_goes_on_until_all_jobs_were_seen(
     ]
     right = [everything(reader, query) for query in questions]
 
-    monkeypatch.setattr(searching, "ROWS_PER_SCAN", rows)
-    monkeypatch.setattr(searching, "MAX_MARKED", marked)
+    monkeypatch.setattr(search_module, "ROWS_PER_SCAN", rows)
+    monkeypatch.setattr(search_module, "MAX_MARKED", marked)
 
     assert [everything(reader, query, limit=4) for query in questions] == right
     store.close()

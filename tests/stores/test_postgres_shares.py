@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from forebay.domain.job import JobId, NewJob
+from forebay.stores.contract.values import QueueClaim
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.sharing import PostgresFairClaim
+from forebay.stores.postgres.fairness import PostgresFairClaim
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.protocol import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT
 from tests.stores.postgres_support import make_engine, problems, raw

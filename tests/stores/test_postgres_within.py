@@ -11,11 +11,11 @@ import pytest
 from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed
-from forebay.stores.postgres import cursor
-from forebay.stores.postgres.cursor import ClaimCursors
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.postgres import claim_cursor
+from forebay.stores.postgres.claim_cursor import ClaimCursors
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.protocol import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, W2, ended
 from tests.stores.postgres_support import make_engine, problems, raw, wait_for_a_lock
@@ -172,7 +172,7 @@ def test_a_job_whose_options_are_damaged_is_claimed_all_the_same(
 def looks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where too little is found behind the cursor, a claim always looks from the head too, and only then."""
     monkeypatch.setattr(ClaimCursors, "may_scan_head", lambda self, queue: True)
-    monkeypatch.setattr(cursor, "FULL_SCAN_SECONDS", 1e9)
+    monkeypatch.setattr(claim_cursor, "FULL_SCAN_SECONDS", 1e9)
 
 
 def passed_over(engine: PostgresEngine, store: PostgresStore) -> tuple[JobId, JobId, tuple[Job, ...]]:

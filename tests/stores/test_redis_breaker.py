@@ -12,8 +12,8 @@ import pytest
 import redis as driver
 
 from forebay.errors import StoreUnavailable
-from forebay.stores.opening import open_engine
-from forebay.stores.redis.breaker import (
+from forebay.stores.factory import open_engine
+from forebay.stores.redis.circuit_breaker import (
     FAILURES,
     LONGEST_PAUSE_SECONDS,
     SHORTEST_PAUSE_SECONDS,
@@ -21,7 +21,7 @@ from forebay.stores.redis.breaker import (
     ServerReachability,
 )
 from forebay.stores.redis.connection import ANSWER_SECONDS, CONNECT_SECONDS, open_connection
-from forebay.stores.redis.store import RedisEngine
+from forebay.stores.redis.engine import RedisEngine
 from forebay.stores.redis.wakeups import CHECK_SECONDS
 from tests.redis_server import RedisServer
 from tests.stores.support import new_job
@@ -177,7 +177,7 @@ def test_a_store_works_at_once_when_its_listener_says_that_the_server_is_back(
 ) -> None:
     """Also while the server loads what it has kept: the listener waits for the end of that."""
     for name in ("SHORTEST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
-        monkeypatch.setattr(f"forebay.stores.redis.breaker.{name}", 3_600.0)
+        monkeypatch.setattr(f"forebay.stores.redis.circuit_breaker.{name}", 3_600.0)
     slow = {"key-load-delay": "20000", "loading-process-events-interval-bytes": "1024"}
     server = RedisServer(appendonly="yes", **slow)
     engine = open_engine(server.url())
@@ -218,8 +218,8 @@ def test_a_server_that_says_nothing_is_given_up_when_the_time_to_connect_is_over
     silent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.stores.redis.connection.CONNECT_SECONDS", 0.1)
-    monkeypatch.setattr("forebay.stores.redis.breaker.SHORTEST_PAUSE_SECONDS", 3_600.0)
-    monkeypatch.setattr("forebay.stores.redis.breaker.LONGEST_PAUSE_SECONDS", 3_600.0)
+    monkeypatch.setattr("forebay.stores.redis.circuit_breaker.SHORTEST_PAUSE_SECONDS", 3_600.0)
+    monkeypatch.setattr("forebay.stores.redis.circuit_breaker.LONGEST_PAUSE_SECONDS", 3_600.0)
 
     words = refused(open_engine(f"redis://127.0.0.1:{silent}/0").store, FAILURES + 1)
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.stores.support import claim, everything, new_job
 
 

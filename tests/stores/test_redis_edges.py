@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from forebay.domain.dependencies import EdgeState
 from forebay.domain.job import DEFAULT_QUEUE, JobId, OnFailure, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement
-from forebay.domain.workflow import EdgeState
 from forebay.errors import StoreError
-from forebay.stores.protocol import QueueClaim, Reader, SettleAndClaimResult, Store
-from forebay.stores.redis.store import RedisEngine, RedisStore
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
+from forebay.stores.redis.engine import RedisEngine
+from forebay.stores.redis.store import RedisStore
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import MAIL, W1, ended, look, put, settle, start, states
 from tests.stores.contract.test_workflows import after, die, put_graph, run

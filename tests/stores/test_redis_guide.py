@@ -12,7 +12,7 @@ import pytest
 import redis as driver
 
 from forebay.errors import StoreUnusable
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.docs.pages import run, text, whole
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, new_job

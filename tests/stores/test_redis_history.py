@@ -11,11 +11,12 @@ import redis as driver
 from forebay.domain.job import DEFAULT_QUEUE, QueueName
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.settlement import decide
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Store
-from forebay.stores.redis import pruning
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.factory import open_engine
+from forebay.stores.redis import maintenance
 from forebay.stores.redis.connection import MAX_KEPT
-from forebay.stores.redis.store import RedisEngine
+from forebay.stores.redis.engine import RedisEngine
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, fail, new_job
 
@@ -101,7 +102,7 @@ def test_a_lowered_number_is_reached_by_scripts_of_a_hundred_jobs(
 def test_many_queues_are_pruned_in_slices(
     own_server: RedisServer, admin: driver.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pruning, "QUEUES_AT_ONCE", 2)
+    monkeypatch.setattr(maintenance, "QUEUES_AT_ONCE", 2)
     engine = opened(own_server, keep=1)
     with closing(engine.store()) as store:
         for number in range(5):
@@ -147,8 +148,8 @@ def test_dead_letters_are_weighed_by_themselves(own_server: RedisServer, admin: 
 def test_a_long_history_is_weighed_in_several_calls(
     own_server: RedisServer, admin: driver.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pruning, "WEIGHED_AT_ONCE", 10)
-    monkeypatch.setattr(pruning, "WEIGHED_PER_CALL", 2)
+    monkeypatch.setattr(maintenance, "WEIGHED_AT_ONCE", 10)
+    monkeypatch.setattr(maintenance, "WEIGHED_PER_CALL", 2)
     engine = opened(own_server, keep_bytes=50 * KIB, keep=0)
     with closing(engine.store()) as store:
         done = finish(store, 100, size=KIB)

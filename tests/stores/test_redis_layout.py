@@ -13,8 +13,9 @@ import redis as driver
 from forebay import Forebay
 from forebay.domain.job import JobId
 from forebay.domain.limits import Limit
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.factory import open_engine
 from forebay.stores.redis import keys
 from forebay.worker.coordinator import POLL_SECONDS
 from tests.redis_server import RedisServer

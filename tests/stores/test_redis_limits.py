@@ -12,8 +12,9 @@ import pytest
 from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.limits import Limit, key_scope, task_scope
 from forebay.domain.outcome import Completed, Interrupted
-from forebay.stores.protocol import QueueClaim
-from forebay.stores.redis.store import RedisEngine, RedisStore
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.redis.engine import RedisEngine
+from forebay.stores.redis.store import RedisStore
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DAY, DEFAULT, HOUR, MINUTE, SECOND, ended
 from tests.stores.support import WORKER, claim, new_job

@@ -14,8 +14,10 @@ from forebay.domain.job import Job, JobId, QueueName
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.errors import StoreRefused, StoreUnavailable
-from forebay.stores.protocol import Engine, QueueClaim, Store
-from forebay.stores.redis.exchanging import MAX_PER_CALL
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.redis.settle_and_claim import MAX_PER_CALL
 from forebay.testing.clock import ManualClock
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, fail, new_job
 

@@ -10,8 +10,8 @@ import pytest
 from forebay.domain.history import Event, EventKind
 from forebay.errors import SchemaNewer, SchemaOutdated
 from forebay.stores.redis import connection
+from forebay.stores.redis.engine import RedisEngine
 from forebay.stores.redis.schema import SCHEMA
-from forebay.stores.redis.store import RedisEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.redis_support import admin, make_engine, release
 from tests.stores.support import new_job

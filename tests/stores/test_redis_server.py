@@ -11,9 +11,9 @@ import pytest
 import redis as driver
 from redis._parsers.base import BaseParser
 
+from forebay.domain.backpressure import FULL_AFTER_MS
 from forebay.domain.job import DEFAULT_QUEUE, QueueName
 from forebay.domain.outcome import AttemptError, Discarded
-from forebay.domain.pressure import FULL_AFTER_MS
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.errors import (
@@ -23,8 +23,9 @@ from forebay.errors import (
     StoreUnavailable,
     StoreUnusable,
 )
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.factory import open_engine
 from forebay.stores.redis.connection import translate_error
 from forebay.stores.redis.reader import _conditions
 from tests.redis_server import RedisServer

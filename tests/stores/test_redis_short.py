@@ -12,9 +12,11 @@ import redis as driver
 
 from forebay.domain.job import Dependency, JobId, QueueName, WorkerId
 from forebay.errors import InvalidJob, QueueFull
-from forebay.stores.protocol import Engine, QueueClaim, Store
-from forebay.stores.redis.exchanging import MAX_PER_CALL, SLOW_CALLS, FastPathSwitch
-from forebay.stores.redis.inserting import fit_fast_path
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.redis.insert import fit_fast_path
+from forebay.stores.redis.settle_and_claim import MAX_PER_CALL, SLOW_CALLS, FastPathSwitch
 from forebay.testing.clock import ManualClock
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, counting_ids, new_job
 

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable
-from forebay.stores.opening import open_engine
+from forebay.stores.factory import open_engine
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, new_job
 from tests.stores.tls_front import CERTIFICATES, TlsFront

@@ -12,8 +12,8 @@ from threading import Event
 
 import pytest
 
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Wakeups
+from forebay.stores.contract.engine import Wakeups
+from forebay.stores.factory import open_engine
 from tests.redis_server import RedisServer
 from tests.stores.support import new_job
 

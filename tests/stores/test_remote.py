@@ -29,17 +29,20 @@ from forebay.errors import (
     StoreUnavailable,
     StoreUnusable,
 )
-from forebay.service.keys import ApiKeyAdmin
+from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import OnConflict, QueueClaim
+from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, OnConflict, QueueClaim, Reader, Store
-from forebay.stores.remote import asking
-from forebay.stores.remote.asking import ServiceAddress, ServiceClient
-from forebay.stores.remote.store import RemoteEngine
-from forebay.stores.sqlite.store import SqliteEngine
-from forebay.stores.wire import encode
-from forebay.worker.channel import WorkerReady
+from forebay.stores.remote import http_client
+from forebay.stores.remote.engine import RemoteEngine
+from forebay.stores.remote.http_client import ServiceAddress, ServiceClient
+from forebay.stores.rpc import encode
+from forebay.stores.sqlite.engine import SqliteEngine
+from forebay.worker.supervisor.channel import WorkerReady
 from tests.service.serving import PATIENCE, Served, serving
 from tests.stores.relay import Relay
 from tests.stores.tls_front import CERTIFICATES, TlsFront
@@ -151,7 +154,7 @@ def test_a_beat_is_repeated_when_its_answer_got_lost(relay: Relay, store: Store,
 def test_a_silent_server_is_given_up_soon_where_there_is_another(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "FAILOVER_SECONDS", 1.0)
+    monkeypatch.setattr(http_client, "FAILOVER_SECONDS", 1.0)
     here = served.address.removeprefix("http://")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         both = f"http://127.0.0.1:{silent.getsockname()[1]},{here}?answer_wait=3600"

@@ -14,15 +14,17 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.firing import PlannedRun, ScheduleAdvance
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.outcome import Completed
 from forebay.domain.schedule import Schedule, ScheduleDefinition
+from forebay.domain.schedule_runs import PlannedRun, ScheduleAdvance
 from forebay.domain.settlement import decide
 from forebay.errors import StoreError
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.factory import open_engine
 from forebay.stores.ids import new_id
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Reader, Store
 from tests.stores.support import WORKER, claim, everything, new_job
 from tests.urls import lent_url
 
@@ -32,7 +34,7 @@ DEADLINE: Final = 120
 FORKING: Final = """
 import os, sys
 import uuid_utils
-from forebay.integrations.outbox import Outbox
+from forebay.integrations.outbox.table import Outbox
 from forebay import Forebay
 from forebay.stores.ids import IdMaker, new_id, new_worker_id
 from forebay.worker.worker import Worker

@@ -12,7 +12,7 @@ import sqlalchemy
 from sqlalchemy.pool import NullPool
 
 from forebay.errors import ConfigError, LeaseLost
-from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.sqlite.engine import SqliteEngine
 from tests.stores.callers import ON_SQLITE, Undo, Way
 from tests.stores.support import WORKER, claim, complete, new_job
 

@@ -12,7 +12,8 @@ import pytest
 from forebay.domain.job import DEFAULT_QUEUE, JobId
 from forebay.domain.worker import WorkerInfo
 from forebay.stores.sqlite.connection import Durability
-from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
+from forebay.stores.sqlite.engine import SqliteEngine
+from forebay.stores.sqlite.store import SqliteStore
 from tests.stores.sqlite_support import problems, program
 from tests.stores.support import WORKER, claim, complete, new_job
 

@@ -10,8 +10,9 @@ import pytest
 
 from forebay.domain.query import Counts
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import Reader
-from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
+from forebay.stores.contract.reader import Reader
+from forebay.stores.sqlite.engine import SqliteEngine
+from forebay.stores.sqlite.store import SqliteStore
 from forebay.testing.clock import ManualClock
 from tests.stores.sqlite_support import problems, program
 from tests.stores.support import WORKER, claim, complete, new_job

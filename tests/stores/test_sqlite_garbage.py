@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.stores.sqlite.inserting import InsertBatch
-from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.sqlite.engine import SqliteEngine
+from forebay.stores.sqlite.insert import InsertBatch
 from tests.stores.support import new_job
 
 

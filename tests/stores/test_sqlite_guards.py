@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.gate import lanes_for_program
 from forebay.domain.history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job import DEFAULT_QUEUE, WorkerId
+from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
-from forebay.domain.note import ProgressUpdate, StepResult
+from forebay.domain.progress import ProgressUpdate, StepResult
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
-from forebay.stores.protocol import QueueClaim
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.shared.statements import load_statements
+from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.schema import PACKAGE
-from forebay.stores.sqlite.store import SqliteEngine
-from forebay.stores.statements import load_statements
 from forebay.testing.clock import ManualClock
 from tests.stores.sqlite_support import raw
 from tests.stores.support import WORKER, claim, complete, fail, new_job

@@ -16,8 +16,9 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
-from forebay.stores.protocol import QueueClaim
-from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.sqlite.engine import SqliteEngine
+from forebay.stores.sqlite.store import SqliteStore
 from forebay.testing.clock import ManualClock
 from tests.stores.sqlite_support import Program, folder_of, probe, problems, program
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, complete, new_job
@@ -280,7 +281,7 @@ def test_a_sweep_that_fails_leaves_the_death_for_the_next_one(
     claim(one, 2)
     one.close()
 
-    monkeypatch.setattr("forebay.stores.sqlite.leasing.sweep", _fail)
+    monkeypatch.setattr("forebay.stores.sqlite.leases.sweep", _fail)
     with pytest.raises(RuntimeError, match="on purpose"):
         store.sweep(SWEEPER)
     monkeypatch.undo()

@@ -17,8 +17,9 @@ from forebay.domain.query import Counts
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.sqlite.connection import Connection
-from forebay.stores.sqlite.places import ANNOUNCEMENT_SECONDS, DatabasePaths
-from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
+from forebay.stores.sqlite.engine import SqliteEngine
+from forebay.stores.sqlite.paths import ANNOUNCEMENT_SECONDS, DatabasePaths
+from forebay.stores.sqlite.store import SqliteStore
 from tests.stores.sqlite_support import (
     DEADLINE,
     Program,
@@ -236,7 +237,7 @@ def test_a_greedy_writer_pauses_while_somebody_waits(path: Path, monkeypatch: py
     pauses: list[float] = []
     monkeypatch.setattr("forebay.stores.sqlite.connection.time.sleep", pauses.append)
 
-    monkeypatch.setattr("forebay.stores.sqlite.places.LOOK_SECONDS", 0)
+    monkeypatch.setattr("forebay.stores.sqlite.paths.LOOK_SECONDS", 0)
 
     with opened(path) as store:
         store.insert([new_job()])

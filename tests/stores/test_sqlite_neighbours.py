@@ -12,7 +12,8 @@ import pytest
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId, JobUpdate, QueueName
 from forebay.errors import StoreUnusable
-from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
+from forebay.stores.sqlite.engine import SqliteEngine
+from forebay.stores.sqlite.store import SqliteStore
 from tests.stores.support import new_job
 
 DEFAULT = QueueName("default")

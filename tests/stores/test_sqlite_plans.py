@@ -12,10 +12,10 @@ import pytest
 
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
+from forebay.stores.shared.statements import load_statements
+from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.reader import _conditions
 from forebay.stores.sqlite.schema import PACKAGE
-from forebay.stores.sqlite.store import SqliteEngine
-from forebay.stores.statements import load_statements
 from forebay.testing.clock import ManualClock
 from tests.stores.sqlite_support import raw
 from tests.stores.support import new_job

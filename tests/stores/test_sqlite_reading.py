@@ -16,11 +16,12 @@ from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreError
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
 from forebay.stores.sqlite import reader as reader_module
 from forebay.stores.sqlite import store as store_module
+from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.reader import SqliteReader
-from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
+from forebay.stores.sqlite.store import SqliteStore
 from forebay.testing.clock import ManualClock
 from tests.stores.sqlite_support import problems, raw
 from tests.stores.support import SWEEPER, WORKER, claim, complete, everything, fail, new_job

@@ -13,11 +13,12 @@ import pytest
 from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.query import Counts
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreError
-from forebay.stores.migrations import Migration, load_migrations
-from forebay.stores.protocol import QueueClaim
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.shared.migrations import Migration, load_migrations
 from forebay.stores.sqlite import schema
+from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.schema import PACKAGE, split_statements
-from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
+from forebay.stores.sqlite.store import SqliteStore
 from tests.stores.sqlite_support import problems, program, raw
 from tests.stores.support import WORKER, claim, complete, new_job
 

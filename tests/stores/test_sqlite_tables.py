@@ -10,7 +10,8 @@ import pytest
 
 from forebay.domain.job import WorkerId
 from forebay.domain.retry import RetryPolicy
-from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
+from forebay.stores.sqlite.engine import SqliteEngine
+from forebay.stores.sqlite.store import SqliteStore
 from tests.stores.support import claim, complete, fail, new_job
 
 

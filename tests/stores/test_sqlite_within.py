@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.job import Dependency, JobId, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import PROPAGATION_BATCH
 from forebay.errors import ConfigError, DuplicateJob, RateLimited, SchemaNewer, StoreUnavailable
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.memory.engine import MemoryEngine
+from forebay.stores.sqlite.engine import SqliteEngine
 from tests.stores.support import WORKER, claim, complete, new_job
 
 

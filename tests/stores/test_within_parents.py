@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import JobId, OnFailure
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import dependencies_of
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.factory import open_engine
 from tests.stores.callers import Caller, by_psycopg, by_sqlite3
 from tests.stores.contract.steps import DEFAULT, put, states
 from tests.stores.support import WORKER, claim, complete, new_job

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from forebay.app.context import JobContext
-from forebay.app.current import set_current_job
+from forebay.app.current_job import set_current_job
 from forebay.app.middleware import JobLogFilter
 from forebay.errors import ConfigError
 from forebay.telemetry.logs import JsonFormatter, LogConfig, component_of, current_log_config, parse_levels

@@ -21,8 +21,9 @@ from forebay.domain.outcome import AttemptError
 from forebay.domain.queue import QueueSettings, QueueState
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError, StoreError, StoreUnavailable
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.factory import open_engine
 from forebay.testing import ManualClock, Trial, WorkerStep
 from forebay.testing.faults import inject_faults
 from tests.urls import ENGINES, SHARED, lent_url
@@ -151,7 +152,7 @@ def test_a_store_with_schedules_or_workers_is_refused_and_not_touched(shop: Shop
 def test_what_a_trial_has_set_is_as_it_was(
     engine: str, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.testing.lent.MAX_PAGE", 1)
+    monkeypatch.setattr("forebay.testing.scratch_store.MAX_PAGE", 1)
     with lent_url(engine, tmp_path) as url, Forebay(url) as other:
         other.configure_queue("mail", weight=3)
         other.limits.set("queue:mail", concurrency=2)

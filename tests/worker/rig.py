@@ -6,18 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from forebay.app.duty import MaintenanceTask
 from forebay.app.hooks import Hooks
 from forebay.domain.history import Timeline
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName
 from forebay.domain.outcome import AttemptError, Cancelled, Completed, Failed, Outcome
 from forebay.domain.worker import WorkerInfo
-from forebay.stores.protocol import Reader, Store
+from forebay.operations.maintenance_task import MaintenanceTask
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.protocol import Executor, ExecutorKinds
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import JobTimeout
+from forebay.worker.invoker import JobTimeout
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
 from tests.stores.support import WORKER, new_job
 

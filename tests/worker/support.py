@@ -12,11 +12,11 @@ from threading import Event
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from forebay.app.codec import encode_call
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Outcome
+from forebay.payload.codec import encode_call
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Invoker, TaskInvocation
+from forebay.worker.invoker import Invoker, TaskInvocation
 from forebay.worker.slots import Assignment
 from tests.domain.making import a_job
 

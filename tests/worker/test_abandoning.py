@@ -13,7 +13,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import LeaseLost, StoreUnavailable
-from forebay.telemetry.observing import SettledAttempt
+from forebay.telemetry.observers import SettledAttempt
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.slots import Assignment, ExecutorKind
 from tests.app.watching import Watched

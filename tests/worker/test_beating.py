@@ -13,7 +13,8 @@ from forebay import Forebay
 from forebay.domain.lifecycle import JobState
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo, WorkerState
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import Engine, Reader
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
 from forebay.testing.clock import ManualClock
 from forebay.worker.renewal import JOIN_SECONDS, LeaseRenewal
 from forebay.worker.slots import Slots

@@ -19,12 +19,12 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted
 from forebay.domain.worker import Command, CommandKind, WorkerInfo, WorkerState
 from forebay.errors import ConfigError, StoreUnavailable
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from forebay.worker.control import Control
 from forebay.worker.inbox import Inbox
+from forebay.worker.queue_weights import QueueWeights
 from forebay.worker.slots import Assignment, Slots
-from forebay.worker.steering import QueueWeights
 from forebay.worker.watchdog import Watchdog
 from forebay.worker.worker import Worker
 from tests.app.making import WatchedEngine

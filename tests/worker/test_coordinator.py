@@ -6,15 +6,16 @@ import logging
 
 import pytest
 
-from forebay.app.duty import MaintenanceTask
 from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Snoozed
 from forebay.domain.retry import RetryPolicy
-from forebay.scheduler.promoting import Promoter
-from forebay.scheduler.standard import standard_tasks
-from forebay.stores.protocol import QueueClaim, Store
+from forebay.maintenance.promoter import Promoter
+from forebay.maintenance.standard_tasks import standard_tasks
+from forebay.operations.maintenance_task import MaintenanceTask
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 from forebay.testing.clock import ManualClock
 from forebay.worker.slots import ExecutorKind
 from tests.app.watching import Watched

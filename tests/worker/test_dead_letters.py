@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from forebay import Forebay, RetryPolicy
-from forebay.app.codec import encode_call
 from forebay.domain.job import DEFAULT_QUEUE, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Outcome
 from forebay.domain.settlement import OutcomeKind
-from forebay.worker.invoke import Invoker
+from forebay.payload.codec import encode_call
+from forebay.worker.invoker import Invoker
 from forebay.worker.slots import Assignment
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, called

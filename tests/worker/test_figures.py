@@ -6,14 +6,14 @@ from itertools import groupby
 
 import pytest
 
-from forebay.app.figures import queue_stats, queue_totals, series
 from forebay.domain.job import DAY_MS, DEFAULT_QUEUE, QueueName
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS
 from forebay.domain.outcome import AttemptError, Failed
-from forebay.domain.series import steps_between
+from forebay.domain.time_series import steps_between
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError
-from forebay.scheduler.measuring import MetricsRollup
+from forebay.maintenance.metrics_rollup import MetricsRollup
+from forebay.operations.queue_stats import queue_stats, queue_totals, series
 from tests.stores.support import WORKER
 from tests.worker.rig import Rig
 

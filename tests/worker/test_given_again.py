@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState
-from forebay.stores.protocol import SettleAndClaimResult, Store
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.worker.slots import ExecutorKind
 from tests.worker.rig import Rig
 

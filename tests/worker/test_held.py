@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from forebay import Forebay, current_job
-from forebay.app.codec import VERSION, encode_result
 from forebay.domain.history import EventKind
 from forebay.domain.job import DEFAULT_QUEUE, NewJob
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import ProgressUpdate, StepResult
 from forebay.domain.outcome import Interrupted
+from forebay.domain.progress import ProgressUpdate, StepResult
 from forebay.domain.settlement import decide
-from forebay.stores.protocol import QueueClaim
+from forebay.payload.codec import VERSION, encode_result
+from forebay.stores.contract.values import QueueClaim
 from tests.stores.support import WORKER
 from tests.worker.support import DEADLINE, eventually
 

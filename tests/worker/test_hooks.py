@@ -58,7 +58,7 @@ def test_coroutine_hooks_run_on_the_event_loop_of_the_tasks(app: Forebay) -> Non
 def test_a_coroutine_that_blocks_the_event_loop_does_not_hold_up_the_stop(
     app: Forebay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.worker.executors.loop.BLOCKED_SECONDS", 0.2)
+    monkeypatch.setattr("forebay.worker.executors.event_loop.BLOCKED_SECONDS", 0.2)
     blocked, go_on = Event(), Event()
 
     @app.task(name="block")
@@ -198,7 +198,7 @@ def test_a_listener_hears_of_jobs_that_the_sweep_gives_up(
     app: Forebay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It would hold back for ten seconds, as after every start.
-    monkeypatch.setattr("forebay.scheduler.sweeping.Sweeping.connected", lambda _: None)
+    monkeypatch.setattr("forebay.maintenance.sweeper.Sweeping.connected", lambda _: None)
     heard: Told = []
     app.on_error(lambda job, error: heard.append((job, error)))
     handle = app.task(name="t", max_crashes=0)(lambda: None).using(lease=1).enqueue()

@@ -20,18 +20,18 @@ from typing import Final
 import pytest
 
 from forebay import Forebay, current_job
-from forebay.app.buffering import Buffer
+from forebay.app.buffer import Buffer
 from forebay.app.consumer import Consumer
 from forebay.clock import SystemClock
+from forebay.compat.task_queue.functions import FunctionRegistry
+from forebay.compat.task_queue.shutdown_gate import ShutdownGate
 from forebay.domain.job import JobId, JobUpdate
 from forebay.domain.outcome import Cancelled, Interrupted
-from forebay.facades.entrance import ShutdownGate
-from forebay.facades.functions import FunctionRegistry
 from forebay.interrupts import uninterrupted
 from forebay.stores.ids import new_id
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoke import Invoker, JobInterrupted
-from forebay.worker.noting import ProgressBuffer
+from forebay.worker.invoker import Invoker, JobInterrupted
+from forebay.worker.progress_buffer import ProgressBuffer
 from tests.urls import ENGINES, lent_url
 from tests.worker.support import Collected, an_assignment
 

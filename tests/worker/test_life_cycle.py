@@ -13,7 +13,7 @@ import pytest
 from forebay import Forebay
 from forebay.domain.lifecycle import JobState
 from forebay.errors import ConfigError, InvalidJob, StoreError, StoreUnavailable
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
 from forebay.worker.worker import Worker
 from tests.app.making import WatchedEngine
 from tests.worker.support import DEADLINE, eventually, no_thread_stays

@@ -13,13 +13,13 @@ import psycopg
 import pytest
 
 from forebay import Forebay, current_job
-from forebay.app import patience
-from forebay.app.settling import settle_and_claim_isolating
+from forebay.app import busy_retry
 from forebay.app.task import Task
 from forebay.domain.lifecycle import JobState
 from forebay.errors import StoreBusy
+from forebay.operations.settlements import settle_and_claim_isolating
+from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.protocol import SettleAndClaimResult
 from forebay.worker import coordinator
 from tests.stores.sqlite_support import in_thread
 from tests.urls import url_of
@@ -53,7 +53,7 @@ def caller(app: Forebay, work: Task[[], None]) -> Iterator[psycopg.Connection[An
 
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "BUSY_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(busy_retry, "BUSY_RETRY_SECONDS", 0.0)
 
 
 def test_a_worker_goes_on_while_one_settlement_waits_for_a_key(
@@ -188,14 +188,14 @@ def _is_busy(call: object) -> bool:
 def test_who_wants_the_key_waits_for_a_short_transaction_without_holding_up_others(
     app: Forebay, work: Task[[], None], caller: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_waiting, pauses = Event(), patience.pauses
+    is_waiting, pauses = Event(), busy_retry.pauses
 
     def noted(seconds: float = PATIENCE) -> Iterator[float]:
         for pause in pauses(PATIENCE):
             is_waiting.set()
             yield pause
 
-    monkeypatch.setattr(patience, "pauses", noted)
+    monkeypatch.setattr(busy_retry, "pauses", noted)
     keyed = in_thread(lambda: work.using(unique_key="daily").enqueue())
     assert is_waiting.wait(PATIENCE)
     other = work.enqueue()

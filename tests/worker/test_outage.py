@@ -15,10 +15,10 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted
 from forebay.domain.settlement import decide
 from forebay.errors import StoreError, StoreUnavailable
-from forebay.scheduler.standard import standard_tasks
-from forebay.stores.protocol import Store
+from forebay.maintenance.standard_tasks import standard_tasks
+from forebay.stores.contract.store import Store
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.invoke import JobTimeout
+from forebay.worker.invoker import JobTimeout
 from tests.app.watching import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim
 from tests.worker.rig import Rig

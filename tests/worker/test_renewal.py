@@ -11,7 +11,10 @@ import pytest
 from forebay.domain.lifecycle import JobState
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import Engine, PendingCancel, Reader, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import PendingCancel
 from forebay.testing.clock import ManualClock
 from forebay.worker.renewal import TICK_SECONDS, LeaseRenewal, unclosed_stores
 from forebay.worker.slots import Assignment, Slots

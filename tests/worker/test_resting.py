@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import Store
+from forebay.stores.contract.store import Store
 from forebay.worker.inbox import LONGEST_SLEEP_SECONDS
 from tests.worker.rig import Rig
 

@@ -11,15 +11,15 @@ import pytest
 
 from forebay import Forebay, JobHandle, LeaseLost, RetryPolicy, current_job
 from forebay.app.context import JobContext
-from forebay.app.saying import PendingStep
+from forebay.app.progress import PendingStep
 from forebay.clock import SystemClock
-from forebay.domain.note import LogLine, Progress, StepResult
 from forebay.domain.outcome import Cancelled, Completed, Failed, Lost
+from forebay.domain.progress import LogLine, Progress, StepResult
 from forebay.domain.settlement import decide
-from forebay.stores.protocol import Store
-from forebay.worker.executors.loop import EventLoopExecutor
+from forebay.stores.contract.store import Store
+from forebay.worker.executors.event_loop import EventLoopExecutor
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoke import Invoker, JobInterrupted, JobTimeout
+from forebay.worker.invoker import Invoker, JobInterrupted, JobTimeout
 from tests.stores.support import SWEEPER
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually
 

@@ -7,7 +7,7 @@ from threading import Barrier, Thread
 import pytest
 
 from forebay.domain.job import JobId
-from forebay.worker.page import LeaseTable
+from forebay.worker.lease_table import LeaseTable
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
 from tests.domain.making import NOW, a_job
 from tests.worker.support import DEADLINE, an_assignment

@@ -13,7 +13,7 @@ import pytest
 from forebay import ConfigError, Forebay, InvalidJob, current_job
 from forebay.domain.lifecycle import JobState
 from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
-from forebay.worker.invoke import Invoker
+from forebay.worker.invoker import Invoker
 from forebay.worker.slots import Assignment
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, an_assignment, called, eventually

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from forebay import Forebay, RetryPolicy
+from forebay.compat.task_queue.queue import TaskQueue
 from forebay.domain.lifecycle import JobState
-from forebay.facades.task_queue import TaskQueue
 from forebay.worker.control import stacks
 from forebay.worker.worker import Worker
 from tests.worker.support import DEADLINE, eventually, no_thread_stays

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from forebay import Forebay
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.postgres import wakeups
-from forebay.stores.protocol import Engine, SettleAndClaimResult
-from forebay.worker import coordinator, lingering
+from forebay.worker import coordinator, idle_polling
 from forebay.worker.worker import Worker
 from tests.worker.support import DEADLINE
 
@@ -80,7 +81,7 @@ def test_a_job_that_comes_between_the_last_look_and_the_sleep_does_not_wait_for_
     monkeypatch.setattr(coordinator, "MAINTENANCE_SECONDS", NEVER)
     # No word stands for one that comes right after it, and nobody looks again because of that.
     monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 0.0)
-    monkeypatch.setattr(lingering, "LENGTH_SECONDS", 0.0)
+    monkeypatch.setattr(idle_polling, "LENGTH_SECONDS", 0.0)
     ran = [Event(), Event()]
     task = app.task(name="note")(lambda number: ran[number].set())
     engine = Watched(app.engine)

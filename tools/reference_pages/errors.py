@@ -9,7 +9,7 @@ from typing import Final
 
 import forebay
 from forebay import errors
-from forebay.cli.failing import status_of
+from forebay.cli.errors import status_of
 from forebay.errors import ForebayError
 from forebay.service.problems import INTERNAL, kind_of
 from tools.reference_pages.writing import code, prose, table

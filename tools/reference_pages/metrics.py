@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from forebay.app.figures import QueueStats, QueueTotals
 from forebay.clock import SystemClock
 from forebay.domain.alert import ALERT_METRICS
+from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.histogram import Histogram
 from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName
 from forebay.domain.metrics import RETENTION_MS, TaskStats
 from forebay.domain.query import Counts
-from forebay.domain.series import METRICS, SeriesSpan
-from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
-from forebay.service.operations.exposing import exposition, request_metrics, worker_metrics
-from forebay.service.operations.requests import RequestRoute, RequestStats
+from forebay.domain.time_series import METRICS, SeriesSpan
+from forebay.operations.queue_stats import QueueStats, QueueTotals
+from forebay.service.runtime.prometheus import exposition, request_metrics, worker_metrics
+from forebay.service.runtime.request_stats import RequestRoute, RequestStats
 from tools.reference_pages.writing import code, table
 
 HEAD: Final = """# Metrics, rules and events

@@ -16,7 +16,7 @@ import msgspec
 
 import forebay
 from forebay.app.alerts import Alerts
-from forebay.app.dead import DeadLetters
+from forebay.app.dead_letters import DeadLetters
 from forebay.app.limits import Limits
 from forebay.app.schedules import Schedules
 from forebay.app.workflow import Workflow, WorkflowHandle

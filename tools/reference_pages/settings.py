@@ -14,7 +14,7 @@ import msgspec
 
 from forebay.cli.settings import DEFAULT_URL, PREFIX, SETTING_TYPES
 from forebay.domain.queue import QueueSettings
-from forebay.stores.addresses import URL_OPTIONS
+from forebay.stores.url_options import URL_OPTIONS
 from tools.reference_pages.command_line import commands, default_of
 from tools.reference_pages.writing import code, table
 

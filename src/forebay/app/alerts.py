@@ -8,10 +8,7 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 import msgspec
 from msgspec.structs import replace
 
-from forebay.app.alert_records import ALERTS, CHANNELS, RULES, StoredRecord, all_rules, audit_event
-from forebay.app.alerting import EvaluationResult, enqueue_notifications, evaluate, trim_history
 from forebay.app.client import Client
-from forebay.app.times import Duration, duration_within
 from forebay.clock import Clock, SystemClock
 from forebay.domain.alert import (
     Alert,
@@ -22,15 +19,31 @@ from forebay.domain.alert import (
     apply_changes,
     manual_alert,
 )
+from forebay.domain.alert_channel import MASK, Channel, MailChannel, TlsMode, WebhookChannel
 from forebay.domain.changes import changes_between
-from forebay.domain.channel import MASK, Channel, MailChannel, TlsMode, WebhookChannel
+from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
+from forebay.domain.durations import Duration, duration_within
 from forebay.domain.history import Changes, Event
 from forebay.domain.job import DAY_MS
 from forebay.domain.query import check_limit
-from forebay.domain.usual_rules import DEFAULT_ALERT_RULES
 from forebay.errors import AlertNotFound, AlertRuleNotFound, ConfigError, IllegalTransition
+from forebay.operations.alerts.evaluation import (
+    EvaluationResult,
+    enqueue_notifications,
+    evaluate,
+    trim_history,
+)
+from forebay.operations.alerts.records import (
+    ALERTS,
+    CHANNELS,
+    RULES,
+    StoredRecord,
+    all_rules,
+    audit_event,
+)
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.stores.ids import new_id
-from forebay.stores.protocol import Reader, Store
 
 T = TypeVar("T")
 MAX_RULES: Final = 100

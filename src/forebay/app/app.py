@@ -9,35 +9,36 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
-from forebay.app.by_name import JobBuilder
 from forebay.app.client import Client
-from forebay.app.codec import check_limit
-from forebay.app.conduct import ExecutionPolicy, make_execution_policy
-from forebay.app.declaring import ScheduleDecorators
+from forebay.app.execution_policy import ExecutionPolicy, make_execution_policy
 from forebay.app.handle import JobHandle
 from forebay.app.hooks import Hook, Hooks, Listener, register
+from forebay.app.job_builder import JobBuilder
 from forebay.app.options import CallOptions, TaskOptions, check_names, make_template, merge_options
-from forebay.app.queueing import QueueAdmin
+from forebay.app.queue_admin import QueueAdmin
 from forebay.app.registry import Registry
+from forebay.app.schedule_decorators import ScheduleDecorators
 from forebay.app.task import Task
-from forebay.app.times import Duration
 from forebay.clock import Clock, SystemClock
+from forebay.domain.durations import Duration
 from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, JobId, JobSummary, NewJob, QueueName
 from forebay.errors import ConfigError
+from forebay.payload.codec import check_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from forebay.app.alerts import Alerts
-    from forebay.app.blobs import Blobs
     from forebay.app.consumer import Consumer
     from forebay.app.middleware import Middleware
-    from forebay.app.sealing import EncryptionKeys
-    from forebay.app.steps import Step
     from forebay.app.workflow import Workflow
+    from forebay.app.workflow_steps import Step
     from forebay.domain.delivery import DeliveryPolicy
     from forebay.domain.query import Counts, JobQuery, Page
-    from forebay.stores.protocol import Engine, OnConflict
+    from forebay.payload.blobs import Blobs
+    from forebay.payload.encryption_keys import EncryptionKeys
+    from forebay.stores.contract.engine import Engine
+    from forebay.stores.contract.values import OnConflict
     from forebay.worker.worker import Worker
 
 F = TypeVar("F", bound=Hook)
@@ -85,14 +86,14 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         actor: str | None = None,
         clock: Clock | None = None,
     ) -> None:
-        from forebay.stores.opening import open_engine  # noqa: PLC0415 - a tenth of the import's time
+        from forebay.stores.factory import open_engine  # noqa: PLC0415 - a tenth of the import's time
 
         self.defaults: CallOptions = _check_defaults(defaults)
         check_limit(max_payload)
         self.max_payload = max_payload
         self.engine: Engine = open_engine(url, clock=clock, key=api_key)
         if encryption_keys is not None or blob_store is not None or require_encryption:
-            from forebay.app.sealed import wrap_engine  # noqa: PLC0415 - programs without them never load it
+            from forebay.payload.store_wrapper import wrap_engine  # noqa: PLC0415 - programs without them never load it
 
             self.engine = wrap_engine(
                 self.engine, encryption_keys, blob_store, requires_encryption=require_encryption
@@ -278,7 +279,7 @@ class Forebay(ScheduleDecorators, QueueAdmin):
 
     def job(self, job_id: str) -> JobHandle[Any]:
         """A handle for a job that was enqueued elsewhere; asks nobody whether there is one."""
-        from forebay.stores.protocol import InsertResult  # noqa: PLC0415 - a tenth of the import's time
+        from forebay.stores.contract.values import InsertResult  # noqa: PLC0415 - a tenth of the import's time
 
         return JobHandle(self.client, InsertResult(id=JobId(job_id), is_new=False))
 
@@ -378,7 +379,7 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         from random import random  # noqa: PLC0415
 
         from forebay.app.consumer import Consumer  # noqa: PLC0415
-        from forebay.scheduler.standard import standard_tasks  # noqa: PLC0415
+        from forebay.maintenance.standard_tasks import standard_tasks  # noqa: PLC0415
 
         engine, clock, hooks = self.engine, self.clock, Hooks(self.registry.hooks.observers)
         policy = self.delivery_policy
@@ -396,9 +397,9 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         """
         from random import random  # noqa: PLC0415 - like the next three, loaded by nobody who only enqueues
 
-        from forebay.app.bulk import sweep  # noqa: PLC0415
-        from forebay.app.consumer import new_worker_id  # noqa: PLC0415
-        from forebay.stores.protocol import BATCH  # noqa: PLC0415
+        from forebay.operations.bulk import sweep  # noqa: PLC0415
+        from forebay.stores.contract.values import BATCH  # noqa: PLC0415
+        from forebay.stores.ids import new_worker_id  # noqa: PLC0415
 
         sweeper, moved = new_worker_id(), 0
         # One batch each time the store is ours, so that others may enqueue in between.

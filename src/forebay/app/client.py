@@ -10,25 +10,34 @@ from contextlib import contextmanager, suppress
 from threading import Lock, local
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from forebay.app.graphs import MayRaise, has_dependencies, inherit_priorities_in_batch, raise_ancestors
+from forebay.app.busy_retry import retry_busy, retry_busy_async
 from forebay.app.handle import JobHandle
-from forebay.app.looking import ReadBatcher
 from forebay.app.offload import OffloadThread
-from forebay.app.patience import retry_busy, retry_busy_async
+from forebay.app.read_batcher import ReadBatcher
 from forebay.clock import Clock
+from forebay.domain.dependencies import sort_topologically
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.text import check_actor
-from forebay.domain.workflow import sort_topologically
 from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import hold_lock, uninterrupted
+from forebay.operations.priority_inheritance import (
+    MayRaise,
+    has_dependencies,
+    inherit_priorities_in_batch,
+    raise_ancestors,
+)
 
 if TYPE_CHECKING:
+    from forebay.domain.dependencies import Edge
     from forebay.domain.history import Timeline
-    from forebay.domain.note import JobProgress
+    from forebay.domain.progress import JobProgress
     from forebay.domain.query import Counts, JobQuery, Page
     from forebay.domain.settlement import Settlement
-    from forebay.domain.workflow import Edge
-    from forebay.stores.protocol import ActionResult, Engine, InsertResult, OnConflict, Reader, Store
+    from forebay.stores.contract.engine import Engine
+    from forebay.stores.contract.reader import Reader
+    from forebay.stores.contract.store import Store
+    from forebay.stores.contract.values import ActionResult, InsertResult, OnConflict
+from forebay.telemetry.host import host_name
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -337,7 +346,7 @@ class Client:
 
     def waiting_reason(self, job: Job) -> str | None:
         """Say why a job is not claimed, if its queue is the reason."""
-        from forebay.app.unserved import waiting_reason  # noqa: PLC0415 - only where a wait was too short
+        from forebay.operations.unserved_queues import waiting_reason  # noqa: PLC0415 - only where a wait was too short
 
         return self.read(lambda reader: waiting_reason(reader, job))
 
@@ -478,15 +487,6 @@ def _copy_jobs(jobs: Sequence[NewJob]) -> list[NewJob]:
         if not isinstance(job, NewJob):
             raise InvalidJob(f"only jobs made by task.job(...) can be enqueued, not {job!r:.60}")
     return found
-
-
-def host_name() -> str:
-    """What this machine is called."""
-    if hasattr(os, "uname"):
-        return os.uname().nodename
-    import socket  # noqa: PLC0415 - on Windows alone; it takes longer to load than the answer is worth
-
-    return socket.gethostname()
 
 
 def _register_fork_hooks(ref: weakref.ref[Client]) -> None:

@@ -12,19 +12,9 @@ from threading import Lock
 from typing import Any, Final
 from weakref import WeakSet
 
-from forebay.app.codec import decode_call, encode_result
-from forebay.app.duty import MaintenanceTask, close_tasks, notify_connected, run_due_tasks
-from forebay.app.metrics_recorder import MetricsRecorder
-from forebay.app.saying import make_log_line, make_progress
-from forebay.app.settling import (
-    FallbackSettlements,
-    check_not_busy,
-    match_kept_outcomes,
-    select_newly_settled,
-    settle_and_claim_isolating,
-)
-from forebay.app.times import Duration, duration_within
+from forebay.app.progress import make_log_line, make_progress
 from forebay.clock import Clock, SystemClock
+from forebay.domain.durations import Duration, duration_within
 from forebay.domain.job import (
     DAY_MS,
     DEFAULT_QUEUE,
@@ -38,7 +28,6 @@ from forebay.domain.job import (
 )
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import ProgressUpdate
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -49,12 +38,32 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
+from forebay.domain.progress import ProgressUpdate
 from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import uninterrupted
-from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
-from forebay.telemetry.observing import Observers, SettledAttempt
+from forebay.operations.maintenance_task import (
+    MaintenanceTask,
+    close_tasks,
+    notify_connected,
+    run_due_tasks,
+)
+from forebay.operations.metrics_recorder import MetricsRecorder
+from forebay.operations.settlements import (
+    FallbackSettlements,
+    check_not_busy,
+    match_kept_outcomes,
+    select_newly_settled,
+    settle_and_claim_isolating,
+)
+from forebay.payload.codec import decode_call, encode_result
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.ids import new_worker_id
+from forebay.telemetry.observers import Observers, SettledAttempt
 
 MAX_CLAIM: Final = 10_000
 EXIT_SECONDS: Final = 1.0  # how long the end of a program waits for a consumer in use, to write its metrics
@@ -406,12 +415,6 @@ def _at_exit() -> None:
 
 if hasattr(os, "register_at_fork"):  # Windows knows no forks
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def new_worker_id() -> WorkerId:
-    """A worker id that nobody else has. Straight from the system, because job ids are made under a lock that
-    another thread may have held at the moment of a fork, and a child would wait for it for ever."""
-    return WorkerId(os.urandom(13).hex())
 
 
 def arguments(job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, T
 
 from msgspec.structs import replace
 
-from forebay.app.codec import encode_result
-from forebay.app.results import parent_results
-from forebay.app.saying import PendingStep, make_log_line, make_progress
-from forebay.app.stepping import decode_step, encode_step
+from forebay.app.durable_steps import decode_step, encode_step
+from forebay.app.parent_results import parent_results
+from forebay.app.progress import PendingStep, make_log_line, make_progress
 from forebay.clock import SystemClock
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, WorkerId, check_integer
-from forebay.domain.note import MAX_STEPS, LogLine, Progress, StepResult, check_step_name
 from forebay.domain.outcome import Completed
+from forebay.domain.progress import MAX_STEPS, LogLine, Progress, StepResult, check_step_name
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import (
     Cancel,
@@ -28,6 +27,7 @@ from forebay.errors import (
     StoreUnavailable,
 )
 from forebay.interrupts import uninterrupted
+from forebay.payload.codec import encode_result
 
 if TYPE_CHECKING:
     from asyncio import Lock

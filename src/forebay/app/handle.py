@@ -8,17 +8,17 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from forebay.app.codec import decode_result
-from forebay.app.times import Duration, duration_ms
+from forebay.domain.durations import Duration, duration_ms
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
 from forebay.errors import ForebayError, JobCancelled, JobFailed, JobNotFound, WaitTimeout
+from forebay.payload.codec import decode_result
 
 if TYPE_CHECKING:
+    from forebay.domain.dependencies import Edge
     from forebay.domain.history import Timeline
-    from forebay.domain.note import JobProgress, LogLine, Progress
-    from forebay.domain.workflow import Edge
-    from forebay.stores.protocol import ActionResult, InsertResult
+    from forebay.domain.progress import JobProgress, LogLine, Progress
+    from forebay.stores.contract.values import ActionResult, InsertResult
 
 P = ParamSpec("P")
 R = TypeVar("R")

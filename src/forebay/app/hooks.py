@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState
 from forebay.errors import ConfigError
-from forebay.telemetry.observing import Observers
+from forebay.telemetry.observers import Observers
 
 if TYPE_CHECKING:
     from forebay.domain.outcome import AttemptError
     from forebay.domain.settlement import Settlement
-    from forebay.stores.protocol import SettleAndClaimResult
+    from forebay.stores.contract.values import SettleAndClaimResult
 
 Hook: TypeAlias = Callable[[], Any]
 # The job is None where it is the worker itself that is in trouble.

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, Final, TypeAlias
 
 from forebay.app.context import JobContext
-from forebay.app.current import current_job
+from forebay.app.current_job import current_job
 from forebay.errors import ConfigError
 from forebay.telemetry.logs import JsonFormatter, job_fields
 

@@ -9,7 +9,16 @@ from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar, cast, get_
 import msgspec
 from msgspec.structs import replace
 
-from forebay.app.times import Duration, Instant, check_instant, duration_ms, duration_within, instant_ms
+from forebay.domain.dependencies import dependencies_of
+from forebay.domain.durations import (
+    Duration,
+    Instant,
+    check_instant,
+    duration_ms,
+    duration_within,
+    instant_ms,
+)
+from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import (
     DAY_MS,
     LATEST_AT,
@@ -27,8 +36,6 @@ from forebay.domain.job import (
     check_text,
 )
 from forebay.domain.retry import DEFAULT_POLICY, MAX_RETRIES, PRESETS, RetryPolicy
-from forebay.domain.share import FAIRNESS
-from forebay.domain.workflow import dependencies_of
 from forebay.errors import ConfigError, InvalidJob
 
 T = TypeVar("T")

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, P
 from msgspec.structs import replace
 
 from forebay.app.client import Client
-from forebay.app.codec import encode_call
-from forebay.app.conduct import ExecutionPolicy, check_timeout_order
-from forebay.app.fitting import Coercion
+from forebay.app.execution_policy import ExecutionPolicy, check_timeout_order
 from forebay.app.handle import JobHandle
 from forebay.app.options import CallOptions, JobTemplate, KeyFrom, make_template, merge_options
 from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, NewJob
 from forebay.errors import ConfigError, PayloadError
+from forebay.payload.codec import encode_call
+from forebay.payload.coercion import Coercion
 
 if TYPE_CHECKING:
-    from forebay.stores.protocol import OnConflict
+    from forebay.stores.contract.values import OnConflict
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,7 +147,7 @@ class Task(Generic[P, R]):
         def __getattr__(self, name: str) -> Any:
             words = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in _CELERY_METHODS:
-                words += "; write task.enqueue(...), or import Celery from forebay.facades.celery"
+                words += "; write task.enqueue(...), or import Celery from forebay.compat.celery.app"
             raise AttributeError(words, name=name, obj=self)
 
     def coerce_arguments(

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from forebay.app.handle import JobHandle, PollBackoff
 from forebay.app.options import OnFailureName
-from forebay.app.steps import Chain, Group, Step, check_steps, parse_on_failure
-from forebay.app.times import Duration
+from forebay.app.workflow_steps import Chain, Group, Step, check_steps, parse_on_failure
+from forebay.domain.dependencies import MAX_WORKFLOW, sort_parents_first
+from forebay.domain.durations import Duration
 from forebay.domain.job import Dependency, Job, JobId, NewJob, OnFailure
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import MAX_WORKFLOW, sort_parents_first
 from forebay.errors import InvalidJob
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.cli.audit_sinks import Sink, SinkFailed
-from forebay.cli.hearing import collect_signals
+from forebay.cli.signals import collect_signals
 from forebay.domain.audit_chain import START, ChainLine, ChainLink, find_flaw
 from forebay.domain.document import Document
 from forebay.domain.query import MAX_PAGE
 from forebay.errors import IllegalTransition, StoreUnavailable
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.worker.inbox import WakeSignal
 
 KIND: Final = "audit-export"

@@ -13,8 +13,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from forebay.cli.redacting import redact_data
-from forebay.cli.shapes import chain_json, iso_instant
+from forebay.cli.json_format import chain_json, iso_instant
+from forebay.cli.redaction import redact_data
 from forebay.domain.audit_chain import ChainLine, ChainLink
 from forebay.errors import ConfigError, ForebayError
 

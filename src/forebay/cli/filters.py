@@ -11,8 +11,8 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from forebay.cli.opening import StoreSession
 from forebay.cli.options import Command, InstantParam, JobStateParam, QueueParam, TaskParam
+from forebay.cli.store_session import StoreSession
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.query import JobQuery

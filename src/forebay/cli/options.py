@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import click
 from click.shell_completion import CompletionItem
 
-from forebay.app.times import instant_ms
-from forebay.cli.opening import open_session
 from forebay.cli.output import Output
 from forebay.cli.settings import read_settings
+from forebay.cli.store_session import open_session
 from forebay.domain.access import NO_QUOTA, Quota
+from forebay.domain.durations import instant_ms
 from forebay.domain.lifecycle import JobState, parse_state
 from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError, ForebayError
-from forebay.stores.protocol import Reader
+from forebay.stores.contract.reader import Reader
 
 Command: TypeAlias = Callable[..., None]
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any, Final
 import click
 import msgspec
 
-from forebay.cli.failing import CommandDeclined
-from forebay.cli.redacting import redact_data
+from forebay.cli.errors import CommandDeclined
+from forebay.cli.redaction import redact_data
 from forebay.domain.query import EXACT_UP_TO
 from forebay.errors import ConfigError
 

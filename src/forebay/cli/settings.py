@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.cli.guessing import suggest
-from forebay.domain.channel import SECRET_VARIABLE_PREFIX
+from forebay.cli.suggestions import suggest
+from forebay.domain.alert_channel import SECRET_VARIABLE_PREFIX
 from forebay.domain.text import check_actor
 from forebay.errors import ConfigError
 from forebay.telemetry.logs import LogFormat

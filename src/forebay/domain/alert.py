@@ -16,12 +16,12 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.condition import Condition, parse_condition
+from forebay.domain.alert_condition import Condition, parse_condition
 from forebay.domain.job import DAY_MS, check_queue_name, check_task_name, check_text
+from forebay.domain.json_depth import MAX_DEPTH, is_deeper
 from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import MINUTE, TEN_SECONDS
-from forebay.domain.nesting import MAX_DEPTH, is_deeper
-from forebay.domain.series import METRICS
+from forebay.domain.time_series import METRICS
 from forebay.errors import ConfigError, InvalidJob
 
 MAX_RULE_NAME: Final = 100

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from forebay.domain.zone import first_at, next_change, wall_at
+from forebay.domain.time_zone import first_at, next_change, wall_at
 from forebay.errors import ConfigError
 
 LAST_YEAR: Final = 2100

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from forebay.domain.workflow import redact_parent
+from forebay.domain.dependencies import redact_parent
 
 MAX_NORMALIZED: Final = 200
 FRAMES: Final = 3

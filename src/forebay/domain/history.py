@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
-from forebay.domain.note import JobProgress
 from forebay.domain.outcome import AttemptError
+from forebay.domain.progress import JobProgress
 from forebay.domain.settlement import OutcomeKind
 from forebay.domain.text import without_nul
 

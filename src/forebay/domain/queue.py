@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from forebay.domain.fairness import check_weights
 from forebay.domain.job import DAY_MS, MAX_PRIORITY, MIN_LEASE_MS, MIN_PRIORITY, QueueName
 from forebay.domain.rank import STRICT_AGING_MS, Scoring
-from forebay.domain.share import check_weights
 from forebay.errors import ConfigError, InvalidJob
 
 MAX_LENGTH: Final = 1_000_000_000
@@ -79,7 +79,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     0 meaning until somebody purges them; with `archive` a line about each stays for `keep_archive_ms`
     (0: for ever). `enqueue_rate` is how many new jobs a second it takes, `client_rate` how many of one
     client; after a pause a burst may come together, twice the rate unless said otherwise.
-    `fairness_weights` says which shares count for more than one (see `domain/share.py`).
+    `fairness_weights` says which shares count for more than one (see `domain/fairness.py`).
     Of jobs that come due together no more than `promote_per_second` become pending.
     """
 

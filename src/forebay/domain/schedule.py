@@ -19,7 +19,7 @@ from forebay.domain.job import (
     check_integer,
     check_text,
 )
-from forebay.domain.zone import zone_of
+from forebay.domain.time_zone import zone_of
 from forebay.errors import ConfigError
 
 MAX_NAME: Final = 100

@@ -28,10 +28,11 @@ from forebay.domain.access import ApiKey, KeyState, Role
 from forebay.domain.job import ALERT_QUEUE
 from forebay.domain.limits import Limit
 from forebay.errors import Forbidden, JobNotFound, StoreError, StoreUnavailable, Unauthenticated
-from forebay.service.keys import StoredKey, all_keys, digest_of, parse_token, save_key
-from forebay.service.rates import ClientRateLimiter, ClientUsage
+from forebay.service.api_keys import StoredKey, all_keys, digest_of, parse_token, save_key
+from forebay.service.rate_limits import ClientRateLimiter, ClientUsage
 from forebay.service.sessions import SessionCache, ShownSession
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 
 T = TypeVar("T")
 

@@ -38,6 +38,7 @@ from forebay.errors import (
     WaitTimeout,
     WorkerNotFound,
 )
+from forebay.service.schema.base import Problem
 
 # What a client waits for when the store is away and nobody knows for how long.
 RETRY_SECONDS: Final = 1
@@ -123,3 +124,35 @@ def retry_after_of(error: ForebayError) -> int | None:
     if isinstance(error, (QueueFull, RateLimited, TooManyRequests)):
         return None if error.retry_after is None else max(1, ceil(error.retry_after))
     return RETRY_SECONDS if isinstance(error, StoreError) and not isinstance(error, StoreRefused) else None
+
+
+def problem_of(error: ForebayError) -> Problem:
+    """What went wrong, by the table of problems."""
+    return make_problem(
+        kind_of(error),
+        str(error),
+        field=field_of(error),
+        holder=holder_of(error),
+        retry_after_seconds=retry_after_of(error),
+    )
+
+
+def make_problem(
+    kind: ProblemKind,
+    detail: str,
+    *,
+    field: str | None = None,
+    holder: str | None = None,
+    retry_after_seconds: int | None = None,
+) -> Problem:
+    """A problem of this kind."""
+    return Problem(
+        type=f"urn:forebay:problem:{kind.code}",
+        title=kind.title,
+        status=kind.status,
+        code=kind.code,
+        detail=detail,
+        field=field,
+        holder=holder,
+        retry_after_seconds=retry_after_seconds,
+    )

@@ -14,8 +14,8 @@ import msgspec
 from forebay.clock import Clock
 from forebay.domain.limits import Limit
 from forebay.errors import TooManyRequests
-from forebay.service.keys import parse_token
-from forebay.service.rates import ClientRateLimiter
+from forebay.service.api_keys import parse_token
+from forebay.service.rate_limits import ClientRateLimiter
 
 # For each status: a client that is refused ten thousand times a second does not fill the disk.
 LINES: Final = Limit(scope="global", rate=5, burst=50)

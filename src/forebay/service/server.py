@@ -29,13 +29,13 @@ from forebay.service.budgets import Budget
 from forebay.service.certificates import Certificates, ClientCertificate, make_reloading_context
 from forebay.service.http.access_log import AccessLog
 from forebay.service.http.app import http_app
-from forebay.service.http.connecting import HeaderTimeoutProtocol
+from forebay.service.http.header_timeout import HeaderTimeoutProtocol
 from forebay.service.loopback import is_loopback
-from forebay.service.operations.logins import LoginSettings
-from forebay.service.operations.service import Service
-from forebay.service.rates import ClientRateLimiter
-from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
-from forebay.stores.protocol import Engine
+from forebay.service.rate_limits import ClientRateLimiter
+from forebay.service.resources.logins import LoginSettings
+from forebay.service.schema.base import LONGEST_WAIT_SECONDS
+from forebay.service.service import Service
+from forebay.stores.contract.engine import Engine
 
 DEFAULT_PORT: Final = 8080
 SHUTDOWN_TIMEOUT_SECONDS: Final = 25

@@ -19,8 +19,9 @@ from forebay.domain.document import Document
 from forebay.domain.history import Event, EventKind
 from forebay.domain.session import LoginSession
 from forebay.errors import SessionNotFound, StoreError, StoreUnavailable
-from forebay.service.keys import PAGE, SECRET_BYTES, digest_of
-from forebay.stores.protocol import Reader, Store
+from forebay.service.api_keys import PAGE, SECRET_BYTES, digest_of
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 
 T = TypeVar("T")
 

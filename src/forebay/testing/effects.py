@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from forebay.app.current import current_job
+from forebay.app.current_job import current_job
 from forebay.domain.job import Job
 from forebay.testing.worker import WorkerStep
 

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from forebay.errors import ConfigError, StoreBusy, StoreUnavailable
-from forebay.stores.protocol import Engine, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
 
 
 class Killed(BaseException):
@@ -50,7 +51,9 @@ class PlannedFaults:
         """Let the next `times` calls of a method of `Store` go wrong: `insert` enqueues, `exchange` claims
         and settles, `sweep` takes over from the dead."""
         if not hasattr(Store, operation):
-            raise ConfigError(f"{operation!r} is no operation of a store; see forebay.stores.protocol.Store")
+            raise ConfigError(
+                f"{operation!r} is no operation of a store; see forebay.stores.contract.store.Store"
+            )
         self._planned += [(operation, Fault(fault))] * times
 
     @property

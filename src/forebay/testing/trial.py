@@ -12,24 +12,24 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from forebay.app.app import Forebay
-from forebay.app.bulk import sweep
-from forebay.app.consumer import new_worker_id
-from forebay.app.firing import fire_due
-from forebay.app.schedules import save_declared
+from forebay.app.schedules import fire_due, save_declared
 from forebay.app.task import Task
-from forebay.app.times import Duration, duration_ms
 from forebay.clock import Clock, SystemClock
+from forebay.domain.durations import Duration, duration_ms
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.queue import QueueState
 from forebay.errors import ConfigError, StoreUnavailable
-from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Engine, Store
-from forebay.testing.asserts import describe_jobs, find_matching, load_jobs, task_name
+from forebay.operations.bulk import sweep
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.factory import open_engine
+from forebay.stores.ids import new_worker_id
+from forebay.testing.assertions import describe_jobs, find_matching, load_jobs, task_name
 from forebay.testing.clock import ManualClock
 from forebay.testing.effects import Crash, Effects
 from forebay.testing.faults import FaultyStore, Killed, PlannedFaults, inject_faults
-from forebay.testing.lent import ScratchStore
+from forebay.testing.scratch_store import ScratchStore
 from forebay.testing.worker import TrialWorker, WorkerStep, run_coroutine
 
 P = ParamSpec("P")

@@ -14,24 +14,25 @@ from threading import RLock
 from typing import Any, Final, cast
 
 from forebay.app.app import Forebay
-from forebay.app.codec import VERSION
-from forebay.app.consumer import new_worker_id
 from forebay.app.context import JobContext
-from forebay.app.saying import PendingStep
-from forebay.domain.gate import lanes_for_program
+from forebay.app.progress import PendingStep
 from forebay.domain.job import Job, QueueName, WorkerId
-from forebay.domain.note import StepResult
+from forebay.domain.lane import lanes_for_program
 from forebay.domain.outcome import Discarded, Failed, Interrupted, Outcome
+from forebay.domain.progress import StepResult
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import JobSignal, StoreUnavailable
-from forebay.stores.protocol import QueueClaim, SettleAndClaimResult, Store
+from forebay.payload.codec import VERSION
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
+from forebay.stores.ids import new_worker_id
 from forebay.testing.faults import Killed
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.protocol import Executor, ExecutorKinds
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Invoker, TaskInvocation
-from forebay.worker.noting import ProgressBuffer
+from forebay.worker.invoker import Invoker, TaskInvocation
+from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
 
 OUTAGE_SECONDS: Final = 60.0

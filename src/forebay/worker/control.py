@@ -13,11 +13,11 @@ from math import inf
 from types import FrameType
 from typing import Final, Protocol
 
-from forebay.domain.worker import Command, CommandKind, truncate_answer
+from forebay.domain.worker import Command, CommandKind, WorkerInfo, truncate_answer
 from forebay.errors import ForebayError
-from forebay.stores.protocol import Store
-from forebay.worker.reporting import resident_memory
+from forebay.stores.contract.store import Store
 from forebay.worker.slots import Assignment, Slots
+from forebay.worker.status import resident_memory
 
 _TYPES_SHOWN: Final = 15
 
@@ -133,3 +133,29 @@ def _describe_job(assignment: Assignment | None) -> str:
 
 def _format_stack(frame: FrameType) -> str:
     return "".join(traceback.format_stack(frame)).rstrip()
+
+
+class PausableWorker(Protocol):
+    @property
+    def info(self) -> WorkerInfo: ...
+
+    def pause(self, queue: str | None = None) -> None: ...
+
+    def resume(self, queue: str | None = None) -> None: ...
+
+
+class SignalPause:
+    """Pauses all queues of a worker, and later resumes those: not what an operator had paused before."""
+
+    def __init__(self, worker: PausableWorker) -> None:
+        self._worker = worker
+        self._paused_queues: set[str] = set()
+
+    def pause(self) -> None:
+        info = self._worker.info
+        self._paused_queues |= set(info.queues) - set(info.paused)
+        self._worker.pause()
+
+    def resume(self) -> None:
+        while self._paused_queues:
+            self._worker.resume(self._paused_queues.pop())

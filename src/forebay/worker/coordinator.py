@@ -7,38 +7,38 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from typing import Final
 
-from forebay.app.duty import MaintenanceTask, notify_connected, run_due_tasks
 from forebay.app.hooks import Hooks
-from forebay.app.settling import FallbackSettlements, settle_and_claim_isolating
 from forebay.clock import Clock
 from forebay.domain.job import Job
 from forebay.domain.lease import Lease
-from forebay.domain.note import ProgressUpdate
 from forebay.domain.outcome import Interrupted, Outcome
+from forebay.domain.progress import ProgressUpdate
 from forebay.domain.settlement import OutcomeKind, Settlement, decide
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
 from forebay.errors import StoreError, StoreUnavailable
-from forebay.scheduler.sweeping import LEASE_MS
-from forebay.stores.protocol import LeaseRefusal, QueueClaim, SettleAndClaimResult, Store
+from forebay.maintenance.sweeper import LEASE_MS
+from forebay.operations.maintenance_task import MaintenanceTask, notify_connected, run_due_tasks
+from forebay.operations.settlements import FallbackSettlements, settle_and_claim_isolating
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult
 from forebay.telemetry.logs import job_fields
-from forebay.telemetry.observing import SettledAttempt
-from forebay.worker.asking import QueueSelector
+from forebay.telemetry.observers import SettledAttempt
+from forebay.worker.caller_transactions import EndedAttempts, next_check_at, split_settleable
+from forebay.worker.debug_log import log_claims, log_ends
+from forebay.worker.deferred_settlements import DeferredSettlements
 from forebay.worker.executors.protocol import Executors
+from forebay.worker.idle_polling import IdlePolling
 from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
-from forebay.worker.interrupting import Interrupter
-from forebay.worker.invoke import attempt_error
-from forebay.worker.joining import EndedAttempts, next_check_at, split_settleable
-from forebay.worker.lingering import IdlePolling
-from forebay.worker.measuring import MetricsReporter
-from forebay.worker.narrating import log_claims, log_ends
-from forebay.worker.noting import ProgressBuffer
-from forebay.worker.pace import PrefetchPolicy
-from forebay.worker.put_off import DeferredSettlements
-from forebay.worker.recycling import MAX_ABANDONED
+from forebay.worker.interrupter import Interrupter
+from forebay.worker.invoker import attempt_error
+from forebay.worker.metrics_reporter import MetricsReporter
+from forebay.worker.prefetch import PrefetchPolicy
+from forebay.worker.progress_buffer import ProgressBuffer
+from forebay.worker.queue_selector import QueueSelector
+from forebay.worker.queue_weights import QueueWeightRefresher, QueueWeights
+from forebay.worker.recycler import MAX_ABANDONED
 from forebay.worker.slots import Assignment, Slots
-from forebay.worker.steering import QueueWeights
 from forebay.worker.watchdog import Watchdog
-from forebay.worker.weighing import QueueWeightRefresher
 
 START_WITHIN_SECONDS: Final = 1.0
 POLL_SECONDS: Final = LONGEST_SLEEP_SECONDS

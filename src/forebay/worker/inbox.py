@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Final
 
 from forebay.domain.outcome import Outcome
-from forebay.stores.protocol import PendingCancel
+from forebay.stores.contract.values import PendingCancel
 from forebay.worker.slots import Assignment
 
 LONGEST_SLEEP_SECONDS: Final = 5.0  # a coordinator's pause is never longer

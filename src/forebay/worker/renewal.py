@@ -10,10 +10,12 @@ from typing import Final
 from forebay.clock import Clock
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import Engine, PendingCancel, Store
-from forebay.telemetry.timing import log_durations
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import PendingCancel
+from forebay.telemetry.call_durations import log_durations
 from forebay.worker.control import Control
-from forebay.worker.keeping import RenewalHealth, RenewalMonitor
+from forebay.worker.renewal_health import RenewalHealth, RenewalMonitor
 from forebay.worker.slots import Assignment, Slots
 
 TICK_SECONDS: Final = 0.25

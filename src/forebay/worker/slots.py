@@ -9,7 +9,7 @@ from math import inf
 from forebay.app.context import JobContext
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease, renewal_ms
-from forebay.worker.page import LeaseRow, LeaseTable
+from forebay.worker.lease_table import LeaseRow, LeaseTable
 
 
 class ExecutorKind(IntEnum):

@@ -13,7 +13,6 @@ from math import inf
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from forebay.app.duty import MaintenanceTask, close_tasks
 from forebay.app.registry import Registry
 from forebay.app.schedules import save_declared
 from forebay.clock import Clock, SystemClock
@@ -28,31 +27,35 @@ from forebay.domain.worker import (
 )
 from forebay.errors import ConfigError, StoreError
 from forebay.interrupts import uninterrupted
-from forebay.scheduler.standard import standard_tasks
+from forebay.maintenance.standard_tasks import standard_tasks
+from forebay.operations.maintenance_task import MaintenanceTask, close_tasks
+from forebay.stores.contract.engine import Engine, Wakeups
+from forebay.stores.contract.store import Store
 from forebay.stores.ids import new_worker_id
-from forebay.stores.protocol import Engine, Store, Wakeups
-from forebay.telemetry.observing import SettledAttempt
-from forebay.telemetry.timing import log_durations
-from forebay.worker.control import Control
+from forebay.telemetry.call_durations import log_durations
+from forebay.telemetry.observers import SettledAttempt
+from forebay.worker.control import Control, SignalPause
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.executors.choosing import ExecutorSet
-from forebay.worker.given_up import DeadJobReporter
-from forebay.worker.health import HealthLog
+from forebay.worker.dead_job_reporter import DeadJobReporter
+from forebay.worker.executors.executor_set import ExecutorSet
+from forebay.worker.health_log import HealthLog
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import attempt_error
-from forebay.worker.keeping import RenewalHealth
-from forebay.worker.noting import ProgressBuffer
-from forebay.worker.quieting import SignalPause
-from forebay.worker.recycling import MAX_ABANDONED, ProcessLimits, Recycler, ThreadHealth
+from forebay.worker.invoker import attempt_error
+from forebay.worker.progress_buffer import ProgressBuffer
+from forebay.worker.queue_weights import QueueWeightRefresher, QueueWeights, parse_queue_weights
+from forebay.worker.recycler import MAX_ABANDONED, ProcessLimits, Recycler, ThreadHealth
 from forebay.worker.renewal import LeaseRenewal
-from forebay.worker.reporting import StatusReporter, WorkerStatus, resident_memory
+from forebay.worker.renewal_health import RenewalHealth
 from forebay.worker.slots import Slots
-from forebay.worker.standby import StandbyRenewal
-from forebay.worker.steering import QueueWeights, parse_queue_weights
-from forebay.worker.stopping import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
-from forebay.worker.supervised import SupervisedRenewal, SupervisorLink, WorkerCallbacks
+from forebay.worker.status import StatusReporter, WorkerStatus, resident_memory
+from forebay.worker.stop_timeouts import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
+from forebay.worker.supervisor.standby_renewal import StandbyRenewal
+from forebay.worker.supervisor.supervised_renewal import (
+    SupervisedRenewal,
+    SupervisorLink,
+    WorkerCallbacks,
+)
 from forebay.worker.watchdog import Watchdog
-from forebay.worker.weighing import QueueWeightRefresher
 
 if TYPE_CHECKING:
     from forebay.domain.delivery import DeliveryPolicy

@@ -8,19 +8,21 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import asdict, replace
 
+from forebay.domain.dependencies import EdgeState, dependencies_of
+from forebay.domain.fairness import FAIRNESS, fairness_lane
 from forebay.domain.history import EventKind
 from forebay.domain.job import Dependency, Job, JobId, OnFailure
 from forebay.domain.lifecycle import JobState
-from forebay.domain.moving import JobExport
-from forebay.domain.note import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.outcome import Completed, Discarded, Failed
+from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.queue import QueueState
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.share import FAIRNESS, fairness_lane
-from forebay.domain.workflow import EdgeState, dependencies_of
+from forebay.domain.store_move import JobExport
 from forebay.errors import IllegalTransition
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Engine, Reader, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -9,7 +9,9 @@ from forebay.domain.job import JobUpdate
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts
 from forebay.errors import InvalidJob
-from forebay.stores.protocol import ActionResult, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import ActionResult
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,

@@ -7,7 +7,8 @@ import pytest
 from forebay.domain.audit_chain import START, ChainLine, find_flaw
 from forebay.domain.history import ACTIONS, AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, JobUpdate
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import MAIL, put
 

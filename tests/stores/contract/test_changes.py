@@ -13,7 +13,8 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Schedule, ScheduleDefinition
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from tests.stores.contract.steps import DEFAULT, MAIL, T0, look, make, put
 
 pytestmark = pytest.mark.shows("R-QUEUE-14", "R-HIST-27", "R-SEC-12")

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from forebay.domain.gate import lanes_for_program
 from forebay.domain.job import JobId, QueueName
+from forebay.domain.lane import lanes_for_program
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import QueueClaim, Reader, SettleAndClaimResult, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Snoozed
 from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import decide
-from forebay.domain.workflow import dependencies_of
-from forebay.stores.clock_reading import ClockReading
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.clock_readings import ClockReading
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import MAIL, look, put, put_many, states
 from tests.stores.support import WORKER, claim, complete

@@ -9,7 +9,9 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import WorkerId
 from forebay.domain.worker import COMMAND_EXPIRES_MS, MAX_RESPONSE, Command, CommandKind, WorkerInfo
 from forebay.errors import InvalidJob, StoreRefused, WorkerNotFound
-from forebay.stores.protocol import Engine, Reader, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, HOUR, MAIL, SECOND, T0, W1, W2, W3, together
 

@@ -12,15 +12,15 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
 from forebay.domain.query import Counts
 from forebay.errors import DuplicateJob
-from forebay.stores.protocol import (
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import (
     ActionResult,
-    Engine,
     InsertResult,
     QueueClaim,
-    Reader,
     RenewResult,
     SettleAndClaimResult,
-    Store,
 )
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (

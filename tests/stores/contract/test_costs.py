@@ -7,7 +7,9 @@ import pytest
 from forebay.domain.job import MAX_COST, WorkerId
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Parked
-from forebay.stores.protocol import QueueClaim, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -7,7 +7,9 @@ import pytest
 from forebay.domain.document import MAX_BODY, Document
 from forebay.domain.history import Event, EventKind
 from forebay.errors import ConfigError
-from forebay.stores.protocol import Engine, Reader, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import T0, together
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.gate import lanes_for_program
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobUpdate
+from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit
@@ -24,7 +24,9 @@ from forebay.domain.outcome import (
 )
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import OutcomeKind
-from forebay.stores.protocol import LeaseRefusal, QueueClaim, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import LeaseRefusal, QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

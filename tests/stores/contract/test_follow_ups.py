@@ -13,7 +13,9 @@ from forebay.domain.outcome import Completed, Failed, Outcome, Snoozed
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import QueueState
 from forebay.errors import DuplicateJob, InvalidJob, StoreRefused
-from forebay.stores.protocol import Reader, SettleAndClaimResult, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

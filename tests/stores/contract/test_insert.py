@@ -11,7 +11,8 @@ from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import QueueSettings, QueueState
 from forebay.domain.retry import Curve, RetryPolicy
 from forebay.errors import DuplicateJob, InvalidJob, PayloadError, QueueClosed, QueueFull, QueueNotFound
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,

@@ -9,7 +9,8 @@ from forebay.domain.lifecycle import FINAL, JobState
 from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Snoozed
 from forebay.domain.query import Counts
 from forebay.errors import DuplicateJob
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

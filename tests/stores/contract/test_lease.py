@@ -8,14 +8,14 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Snoozed
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import (
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import (
     LeaseRefusal,
     LeaseStatus,
     PendingCancel,
     QueueClaim,
-    Reader,
     RenewResult,
-    Store,
 )
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (

@@ -18,7 +18,10 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed, Failed, Lost
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from forebay.domain.job import Dependency, Job, JobId, QueueName
 from forebay.domain.limits import Limit, key_scope, queue_scope
 from forebay.domain.outcome import Completed, Interrupted
-from forebay.stores.protocol import QueueClaim, Store
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 from tests.stores.contract.steps import W1, W2, ended
 from tests.stores.support import new_job
 

@@ -7,10 +7,12 @@ from typing import Any, Final
 
 import pytest
 
+from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import PROPAGATION_BATCH
-from forebay.stores.protocol import InsertResult, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import InsertResult
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DAY,

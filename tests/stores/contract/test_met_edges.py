@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from forebay.domain.dependencies import PROPAGATION_BATCH, EdgeState
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
-from forebay.domain.workflow import PROPAGATION_BATCH, EdgeState
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from tests.stores.contract.steps import DEFAULT, MAIL, look, put, settle, start, states
 from tests.stores.contract.test_workflows import after, put_graph, run
 from tests.stores.support import new_job

@@ -16,8 +16,9 @@ from forebay.domain.metrics import (
     roll_up,
 )
 from forebay.domain.query import Counts
-from forebay.stores.measuring import iter_rows
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.shared.metrics import iter_rows
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import T0
 from tests.stores.support import WORKER, claim, complete, new_job

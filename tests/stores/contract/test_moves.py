@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from forebay.domain.fairness import FAIRNESS
 from forebay.domain.history import EventKind
 from forebay.domain.job import Dependency, JobId, JobUpdate, UniqueUntil
 from forebay.domain.lifecycle import JobState
@@ -13,9 +14,10 @@ from forebay.domain.limits import Limit
 from forebay.domain.outcome import Completed, Failed
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
-from forebay.domain.share import FAIRNESS
 from forebay.errors import InvalidJob
-from forebay.stores.protocol import ActionResult, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import ActionResult
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -12,16 +12,6 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import (
-    MAX_LINE,
-    MAX_LINES,
-    MAX_STEPS,
-    JobProgress,
-    LogLine,
-    Progress,
-    ProgressUpdate,
-    StepResult,
-)
 from forebay.domain.outcome import (
     AttemptError,
     Completed,
@@ -32,8 +22,20 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
+from forebay.domain.progress import (
+    MAX_LINE,
+    MAX_LINES,
+    MAX_STEPS,
+    JobProgress,
+    LogLine,
+    Progress,
+    ProgressUpdate,
+    StepResult,
+)
 from forebay.errors import StoreRefused
-from forebay.stores.protocol import QueueClaim, Reader, SettleAndClaimResult, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

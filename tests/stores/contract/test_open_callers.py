@@ -13,7 +13,9 @@ import pytest
 
 from forebay.domain.job import JobId
 from forebay.errors import ConfigError, StoreBusy, StoreLocked
-from forebay.stores.protocol import Engine, Reader, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from tests.stores.contract.steps import UNKNOWN, put, states
 from tests.stores.support import new_job
 

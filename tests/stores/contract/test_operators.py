@@ -10,7 +10,9 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.domain.query import Counts
 from forebay.errors import IllegalTransition, JobNotFound, StoreRefused
-from forebay.stores.protocol import ActionResult, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import ActionResult
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from forebay.domain.backpressure import THROUGHPUT_JOBS, Throughput
 from forebay.domain.job import Dependency
 from forebay.domain.outcome import Completed
-from forebay.domain.pressure import THROUGHPUT_JOBS, Throughput
 from forebay.domain.query import Counts
 from forebay.errors import QueueFull, RateLimited
-from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,

@@ -9,7 +9,9 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Failed, Snoozed
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import QueueClaim, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -10,7 +10,8 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed
 from forebay.domain.query import ArchiveEntry, Counts, JobQuery
 from forebay.domain.worker import WorkerInfo
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

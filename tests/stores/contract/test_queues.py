@@ -13,7 +13,8 @@ from forebay.domain.outcome import Completed
 from forebay.domain.query import Counts
 from forebay.domain.queue import Queue, QueueMode, QueueSettings, QueueState
 from forebay.errors import ConfigError, InvalidJob, QueueClosed, QueueFull, QueueNotEmpty, QueueNotFound
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,

@@ -14,7 +14,8 @@ from forebay.domain.outcome import Completed, Discarded, Failed
 from forebay.domain.query import Counts, Position
 from forebay.domain.queue import QueueState
 from forebay.errors import ConfigError
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -10,7 +10,8 @@ from forebay.domain.job import JobUpdate
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted, Snoozed
 from forebay.domain.queue import QueueMode
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,

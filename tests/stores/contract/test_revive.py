@@ -11,7 +11,9 @@ from forebay.domain.outcome import Cancelled, Completed, Discarded
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
 from forebay.errors import InvalidJob
-from forebay.stores.protocol import ActionResult, QueueClaim, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import ActionResult, QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.gate import task_lane
 from forebay.domain.job import Job, JobUpdate
+from forebay.domain.lane import task_lane
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Parked, Snoozed
-from forebay.stores.memory.store import MemoryEngine
-from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.firing import manual_run, plan_advance, plan_runs
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
@@ -22,8 +21,11 @@ from forebay.domain.schedule import (
     ScheduleRun,
     ScheduleRunStatus,
 )
-from forebay.stores.protocol import Engine, Reader, Store
-from forebay.stores.scheduling import FireResult
+from forebay.domain.schedule_runs import manual_run, plan_advance, plan_runs
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.schedules import FireResult
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,

@@ -11,7 +11,10 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Discarded, Failed, Outcome, Snoozed
 from forebay.domain.query import Counts, JobQuery
 from forebay.errors import InvalidJob
-from forebay.stores.protocol import Engine, QueueClaim, Reader, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

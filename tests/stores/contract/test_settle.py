@@ -22,7 +22,9 @@ from forebay.domain.query import Counts
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import OutcomeKind
 from forebay.errors import ForebayError, StoreRefused
-from forebay.stores.protocol import QueueClaim, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -15,7 +15,9 @@ from forebay.domain.job import Dependency, Job, JobId, JobUpdate, NewJob, OnFail
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Interrupted
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import QueueClaim, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, SECOND, W1, W2, put, settle
 from tests.stores.support import claim, complete, fail, new_job

@@ -12,7 +12,8 @@ from forebay.domain.outcome import Completed, Failed, Interrupted, Lost
 from forebay.domain.query import Counts
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.worker import WorkerInfo
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

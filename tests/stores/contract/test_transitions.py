@@ -20,7 +20,9 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
-from forebay.stores.protocol import QueueClaim, Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import QueueClaim
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

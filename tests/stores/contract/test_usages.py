@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from forebay.domain.limits import GLOBAL, Limit, LimitUsage, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, SECOND, claimed, put, put_many, settle, start
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.stores.protocol import Engine, Reader
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
 
 
 def test_what_is_told_of_a_server_is_within_its_limits(

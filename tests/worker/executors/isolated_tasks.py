@@ -14,8 +14,8 @@ from threading import Thread, current_thread, main_thread
 from time import process_time, sleep
 
 from forebay import Cancel, Forebay, Snooze, current_job
-from forebay.worker.executors.wire import MAX_FRAME
-from forebay.worker.invoke import JobInterrupted
+from forebay.worker.executors.messages import MAX_FRAME
+from forebay.worker.invoker import JobInterrupted
 
 app = Forebay("memory://")
 started_by: list[int] = []

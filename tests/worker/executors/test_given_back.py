@@ -7,8 +7,8 @@ import pytest
 from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Interrupted
-from forebay.worker.executors.choosing import ExecutorSet
-from forebay.worker.page import LeaseTable
+from forebay.worker.executors.executor_set import ExecutorSet
+from forebay.worker.lease_table import LeaseTable
 from forebay.worker.slots import Slots
 from tests.worker.executors import isolated_tasks
 from tests.worker.executors.isolating import no_process_stays

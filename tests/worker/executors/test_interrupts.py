@@ -42,8 +42,8 @@ from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
 from forebay.worker.executors.protocol import ExecutorKinds
 from forebay.worker.executors.threads import ThreadExecutor
 from forebay.worker.inbox import Inbox
-from forebay.worker.interrupting import Interrupter
-from forebay.worker.invoke import Invoker, JobInterrupted, JobTimeout
+from forebay.worker.interrupter import Interrupter
+from forebay.worker.invoker import Invoker, JobInterrupted, JobTimeout
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
 from tests.worker.support import an_assignment, no_thread_stays
 
@@ -257,7 +257,7 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.worker.executors.threads import ThreadExecutor
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Invoke, JobTimeout
+from forebay.worker.invoker import Invoke, JobTimeout
 from tests.worker.support import an_assignment
 
 app, began = Forebay("memory://"), []

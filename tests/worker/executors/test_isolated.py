@@ -13,7 +13,7 @@ from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
-from forebay.stores.protocol import QueueClaim
+from forebay.stores.contract.values import QueueClaim
 from tests.stores.support import WORKER
 from tests.worker.executors.isolating import Isolating, children, isolating
 from tests.worker.support import DEADLINE, eventually

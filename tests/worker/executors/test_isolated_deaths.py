@@ -16,9 +16,9 @@ import pytest
 from forebay import Forebay
 from forebay.domain.lifecycle import JobState
 from forebay.errors import ConfigError, StoreUnusable
+from forebay.worker.executors.child_process import ChildProcess
 from forebay.worker.executors.memory import resident_bytes
-from forebay.worker.executors.origin import check_loadable
-from forebay.worker.executors.process import ChildProcess
+from forebay.worker.executors.program_origin import check_loadable
 from tests.worker.executors.isolating import Isolating, children, isolating
 from tests.worker.support import DEADLINE, eventually
 
@@ -150,7 +150,7 @@ def test_a_job_cannot_take_more_memory_than_its_task_may(isolated: Isolating, ta
 def test_where_the_limit_cannot_be_set_the_process_is_watched_and_killed(
     isolated: Isolating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.worker.executors.attending.resident", lambda _: 2**40)
+    monkeypatch.setattr("forebay.worker.executors.process_attempt.resident", lambda _: 2**40)
 
     assert isolated.reason("hold in memory") == "OutOfMemory: needed more than 64 MB"
 

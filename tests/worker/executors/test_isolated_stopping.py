@@ -13,8 +13,8 @@ from forebay.clock import SystemClock
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Cancelled, Completed, Failed, Interrupted
 from forebay.worker.executors.isolated import IsolatedExecutor
-from forebay.worker.executors.origin import origin_of_this_program
-from forebay.worker.invoke import Invoker, JobInterrupted, WorkerStopping
+from forebay.worker.executors.program_origin import origin_of_this_program
+from forebay.worker.invoker import Invoker, JobInterrupted, WorkerStopping
 from forebay.worker.slots import Assignment, ExecutorKind
 from tests.worker.executors import isolated_tasks
 from tests.worker.executors.isolating import (

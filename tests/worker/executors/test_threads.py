@@ -15,7 +15,7 @@ from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoke import Invoker, JobInterrupted, JobTimeout
+from forebay.worker.invoker import Invoker, JobInterrupted, JobTimeout
 from forebay.worker.slots import Assignment
 from tests.worker.support import DEADLINE, Collected, an_assignment, no_thread_stays, waiting_in_c
 

@@ -8,12 +8,12 @@ import psycopg
 import pytest
 
 from forebay.domain.lifecycle import JobState
+from forebay.stores.contract.values import LeaseStatus
 from forebay.stores.postgres.store import PostgresStore
-from forebay.stores.protocol import LeaseStatus
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, server
 from tests.stores.support import complete
-from tests.worker.supervisor.test_keeper import WORKER, Scene
+from tests.worker.supervisor.test_lease_keeper import WORKER, Scene
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,14 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 
 from forebay.errors import ForebayError
+from forebay.integrations.django.admin_views import (
+    AdminQuery,
+    filters,
+    list_jobs,
+    load_job_details,
+    run_action,
+)
 from forebay.integrations.django.models import Job
-from forebay.integrations.django.pages import AdminQuery, filters, list_jobs, load_job_details, run_action
 
 _DONE = {"cancel": "cancelled, or asked to stop", "revive": "revived"}
 

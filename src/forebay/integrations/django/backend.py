@@ -19,7 +19,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from forebay.app.app import Forebay
 from forebay.app.context import JobContext
-from forebay.app.current import current_job
+from forebay.app.current_job import current_job
 from forebay.domain.history import Attempt, Timeline
 from forebay.domain.job import Job, JobId
 from forebay.domain.outcome import AttemptError

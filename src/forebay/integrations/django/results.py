@@ -11,7 +11,6 @@ from django.conf import settings
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from forebay.app.codec import decode_call, decode_result
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
@@ -19,6 +18,7 @@ from forebay.domain.outcome import AttemptError
 from forebay.domain.ulid import ulid_created_at
 from forebay.errors import InvalidJob
 from forebay.integrations.django.tasks_api import base
+from forebay.payload.codec import decode_call, decode_result
 
 STATUS: Final[dict[JobState, Any]] = {
     JobState.RUNNING: base.TaskResultStatus.RUNNING,

@@ -31,10 +31,12 @@ from forebay.domain.job import Dependency, Job, JobId, NewJob, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.settlement import Settlement
 from forebay.errors import Cancel, ConfigError, InvalidJob, Snooze
-from forebay.integrations.opentelemetry.around import Delegate
-from forebay.integrations.opentelemetry.harmless import SafeCalls
+from forebay.integrations.opentelemetry.proxy import Delegate
+from forebay.integrations.opentelemetry.safe_calls import SafeCalls
 from forebay.interrupts import uninterrupted
-from forebay.stores.protocol import Engine, InsertResult, LeaseRefusal, SettleAndClaimResult, Store
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import InsertResult, LeaseRefusal, SettleAndClaimResult
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"

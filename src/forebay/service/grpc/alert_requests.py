@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from forebay.domain.alert import Severity
 from forebay.domain.query import MAX_PAGE
-from forebay.service.schema.alerting import (
+from forebay.service.schema.alerts import (
     CHANNEL_NAME,
     RULE_ID,
     ChannelRequest,
@@ -16,7 +16,7 @@ from forebay.service.schema.alerting import (
     RuleRequest,
     TriggerRequest,
 )
-from forebay.service.schema.shared import RequestModel
+from forebay.service.schema.base import RequestModel
 
 RuleId = Annotated[str, Meta(pattern=RULE_ID)]
 ChannelName = Annotated[str, Meta(pattern=CHANNEL_NAME)]

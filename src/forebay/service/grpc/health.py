@@ -15,11 +15,11 @@ from grpc_reflection.v1alpha import reflection
 from forebay.errors import ForebayError, TooManyRequests
 from forebay.service.auth import Authenticator
 from forebay.service.budgets import Budget
-from forebay.service.grpc.answering import PACKAGE, MessageTimeout, address_of, read_message
 from forebay.service.grpc.methods import SERVICES
-from forebay.service.operations.service import Service
-from forebay.service.operations.store_check import CHECK_SECONDS
-from forebay.service.schema.unreadable import InvalidRequest
+from forebay.service.grpc.servicer import PACKAGE, MessageTimeout, address_of, read_message
+from forebay.service.runtime.store_check import CHECK_SECONDS
+from forebay.service.schema.base import InvalidRequest
+from forebay.service.service import Service
 
 NAME: Final = "grpc.health.v1.Health"
 KNOWN: Final = frozenset({"", NAME, *(f"{PACKAGE}.{name}" for name in SERVICES)})

@@ -7,25 +7,32 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from forebay.service.grpc import alert_requests as about
 from forebay.service.grpc import requests as asked
-from forebay.service.permitting import (
-    administering,
-    alerting,
-    consuming,
-    keeping,
-    measuring,
-    producing,
-    reviving,
-    steering,
+from forebay.service.permissions import (
+    alerts as alerts_module,
 )
-from forebay.service.permitting.permit import AuthorizedRequest
-from forebay.service.schema import alerting as alerts
-from forebay.service.schema import consuming as jobs
-from forebay.service.schema import keeping as kept
-from forebay.service.schema import looking, metrics, queues, searching
-from forebay.service.schema import producing as new
-from forebay.service.schema import reviving as revived
-from forebay.service.schema import steering as steered
-from forebay.service.schema.shared import RequestModel, ResponseModel
+from forebay.service.permissions import (
+    claims,
+    dead_letters,
+    keys,
+    schedules,
+)
+from forebay.service.permissions import (
+    jobs as jobs_module,
+)
+from forebay.service.permissions import (
+    metrics as metrics_module,
+)
+from forebay.service.permissions import (
+    queues as queues_module,
+)
+from forebay.service.permissions.authorized_request import AuthorizedRequest
+from forebay.service.schema import alerts, job_views, metrics, queues, search
+from forebay.service.schema import claims as jobs
+from forebay.service.schema import dead_letters as revived
+from forebay.service.schema import jobs as new
+from forebay.service.schema import keys as kept
+from forebay.service.schema import schedules as steered
+from forebay.service.schema.base import RequestModel, ResponseModel
 
 Request = TypeVar("Request", bound=RequestModel)
 Response = TypeVar("Response", bound=ResponseModel)
@@ -72,99 +79,101 @@ def _dequeue(permit: AuthorizedRequest, data: asked.DequeueRequest) -> Awaitable
         lease_seconds=data.lease_seconds,
         wait_seconds=data.wait_seconds,
     )
-    return consuming.claim(permit, wanted)
+    return claims.claim(permit, wanted)
 
 
 PRODUCER: Final = (
     unary_method(
         asked.EnqueueRequest,
         new.EnqueueResponse,
-        lambda permit, data: producing.enqueue(permit, data.job, with_position=data.with_position),
+        lambda permit, data: jobs_module.enqueue(permit, data.job, with_position=data.with_position),
     ),
-    unary_method(asked.EnqueueBatchRequest, new.EnqueueBatchResponse, producing.enqueue_many),
+    unary_method(asked.EnqueueBatchRequest, new.EnqueueBatchResponse, jobs_module.enqueue_many),
     unary_method(
-        asked.GetTaskStatusRequest, looking.JobView, lambda permit, data: producing.job(permit, data.id)
+        asked.GetTaskStatusRequest, job_views.JobView, lambda permit, data: jobs_module.job(permit, data.id)
     ),
     unary_method(
         asked.WaitForCompletionRequest,
-        looking.JobView,
-        lambda permit, data: producing.wait(permit, data.id, data.timeout_seconds),
+        job_views.JobView,
+        lambda permit, data: jobs_module.wait(permit, data.id, data.timeout_seconds),
         wait_field="timeout_seconds",
     ),
     stream_method(
-        asked.WatchTaskRequest, looking.JobView, lambda permit, data: producing.watch(permit, data.id)
+        asked.WatchTaskRequest, job_views.JobView, lambda permit, data: jobs_module.watch(permit, data.id)
     ),
     unary_method(
         asked.GetTaskGraphRequest,
-        looking.GraphView,
-        lambda permit, data: producing.graph(permit, data.id, data.limit),
+        job_views.GraphView,
+        lambda permit, data: jobs_module.graph(permit, data.id, data.limit),
     ),
     unary_method(
-        asked.GetTaskResultRequest, new.ResultResponse, lambda permit, data: producing.result(permit, data.id)
+        asked.GetTaskResultRequest,
+        new.ResultResponse,
+        lambda permit, data: jobs_module.result(permit, data.id),
     ),
     unary_method(
         asked.CancelTaskRequest,
         new.ActionResponse,
-        lambda permit, data: producing.cancel(permit, data.id, data),
+        lambda permit, data: jobs_module.cancel(permit, data.id, data),
     ),
     unary_method(
         asked.UpdateTaskPriorityRequest,
         new.ActionResponse,
-        lambda permit, data: producing.update_job(permit, data.id, data),
+        lambda permit, data: jobs_module.update_job(permit, data.id, data),
     ),
 )
 
 CONSUMER: Final = (
     unary_method(asked.DequeueRequest, jobs.ClaimResponse, _dequeue, wait_field="wait_seconds"),
-    unary_method(asked.DequeueBatchRequest, jobs.ClaimResponse, consuming.claim, wait_field="wait_seconds"),
+    unary_method(asked.DequeueBatchRequest, jobs.ClaimResponse, claims.claim, wait_field="wait_seconds"),
     stream_method(
         asked.DequeueStreamRequest,
         jobs.ClaimedJob,
-        lambda permit, data: consuming.stream(permit, data, data.window),
+        lambda permit, data: claims.stream(permit, data, data.window),
     ),
     unary_method(
-        asked.AckTaskRequest, jobs.SettleResult, lambda permit, data: consuming.ack(permit, data.id, data)
+        asked.AckTaskRequest, jobs.SettleResult, lambda permit, data: claims.ack(permit, data.id, data)
     ),
     unary_method(
-        asked.NackTaskRequest, jobs.SettleResult, lambda permit, data: consuming.nack(permit, data.id, data)
+        asked.NackTaskRequest, jobs.SettleResult, lambda permit, data: claims.nack(permit, data.id, data)
     ),
-    unary_method(asked.SettleTasksRequest, jobs.SettleResponse, consuming.settle),
+    unary_method(asked.SettleTasksRequest, jobs.SettleResponse, claims.settle),
     unary_method(
         asked.HeartbeatRequest,
         jobs.HeartbeatResponse,
-        lambda permit, data: consuming.heartbeat(permit, data.id, data),
+        lambda permit, data: claims.heartbeat(permit, data.id, data),
     ),
     unary_method(
         asked.ExtendVisibilityRequest,
         jobs.HeartbeatResponse,
-        lambda permit, data: consuming.extend(permit, data.id, data),
+        lambda permit, data: claims.extend(permit, data.id, data),
     ),
     unary_method(
         asked.PeekNextRequest,
-        looking.PeekResponse,
-        lambda permit, data: consuming.peek(permit, data.queue, data.limit),
+        job_views.PeekResponse,
+        lambda permit, data: claims.peek(permit, data.queue, data.limit),
     ),
 )
 
 ADMIN: Final = (
-    unary_method(asked.ListQueuesRequest, queues.QueueList, lambda permit, _: administering.queues(permit)),
+    unary_method(asked.ListQueuesRequest, queues.QueueList, lambda permit, _: queues_module.queues(permit)),
     unary_method(
-        asked.GetQueueRequest, queues.QueueView, lambda permit, data: administering.queue(permit, data.name)
+        asked.GetQueueRequest, queues.QueueView, lambda permit, data: queues_module.queue(permit, data.name)
     ),
     unary_method(
         asked.GetQueueMetricsRequest,
         metrics.QueueMetrics,
-        lambda permit, data: measuring.queue_metrics(permit, data.queue, data.window_seconds),
+        lambda permit, data: metrics_module.queue_metrics(permit, data.queue, data.window_seconds),
     ),
     unary_method(
         asked.ListQueueMetricsRequest,
         metrics.QueueMetricsList,
-        lambda permit, data: measuring.all_metrics(permit, data.window_seconds),
+        lambda permit, data: metrics_module.all_metrics(permit, data.window_seconds),
     ),
     unary_method(
         asked.GetQueueMetricsTimeSeriesRequest,
         metrics.SeriesResponse,
-        lambda permit, data: measuring.metric_series(
+        lambda permit, data: metrics_module.metric_series(
             permit,
             data.metrics,
             queue=data.queue,
@@ -174,158 +183,160 @@ ADMIN: Final = (
             resolution_seconds=data.resolution_seconds,
         ),
     ),
-    unary_method(asked.CreateQueueRequest, queues.QueueView, administering.create_queue),
+    unary_method(asked.CreateQueueRequest, queues.QueueView, queues_module.create_queue),
     unary_method(
         asked.UpdateQueueConfigRequest,
         queues.QueueView,
-        lambda permit, data: administering.configure_queue(permit, data.name, data.settings),
+        lambda permit, data: queues_module.configure_queue(permit, data.name, data.settings),
     ),
     unary_method(
         asked.DeleteQueueRequest,
         queues.DropResponse,
-        lambda permit, data: administering.delete_queue(permit, data.name, force=data.force),
+        lambda permit, data: queues_module.delete_queue(permit, data.name, force=data.force),
     ),
     unary_method(
         asked.PauseQueueRequest,
         queues.QueueView,
-        lambda permit, data: administering.pause_queue(permit, data.name),
+        lambda permit, data: queues_module.pause_queue(permit, data.name),
     ),
     unary_method(
         asked.ResumeQueueRequest,
         queues.QueueView,
-        lambda permit, data: administering.resume_queue(permit, data.name),
+        lambda permit, data: queues_module.resume_queue(permit, data.name),
     ),
     unary_method(
         asked.DrainQueueRequest,
         queues.QueueView,
-        lambda permit, data: administering.drain_queue(permit, data.name),
+        lambda permit, data: queues_module.drain_queue(permit, data.name),
     ),
     unary_method(
         asked.PurgeQueueRequest,
-        searching.BulkResponse,
-        lambda permit, data: administering.purge_queue(permit, data.name, data),
+        search.BulkResponse,
+        lambda permit, data: queues_module.purge_queue(permit, data.name, data),
     ),
     unary_method(
         asked.RequeueTasksRequest,
-        searching.BulkResponse,
-        lambda permit, data: administering.requeue(permit, data.name, data),
+        search.BulkResponse,
+        lambda permit, data: queues_module.requeue(permit, data.name, data),
     ),
-    unary_method(asked.SearchTasksRequest, looking.JobList, administering.search),
-    unary_method(asked.BulkTasksRequest, searching.BulkResponse, administering.bulk),
+    unary_method(asked.SearchTasksRequest, job_views.JobList, queues_module.search),
+    unary_method(asked.BulkTasksRequest, search.BulkResponse, queues_module.bulk),
     unary_method(
         asked.DeleteTaskRequest,
         new.ActionResponse,
-        lambda permit, data: administering.delete_job(permit, data.id),
+        lambda permit, data: queues_module.delete_job(permit, data.id),
     ),
     unary_method(
         asked.ReviveTaskRequest,
         new.ActionResponse,
-        lambda permit, data: administering.revive(permit, data.id, data),
+        lambda permit, data: queues_module.revive(permit, data.id, data),
     ),
     unary_method(
         asked.ReplayTaskRequest,
         new.EnqueueResponse,
-        lambda permit, data: administering.replay(permit, data.id, data),
+        lambda permit, data: queues_module.replay(permit, data.id, data),
     ),
-    unary_method(asked.ListDeadLetterTasksRequest, looking.JobList, administering.dead_letters),
-    unary_method(asked.RequeueFromDeadLetterRequest, searching.BulkResponse, administering.revive_dead),
-    unary_method(asked.PurgeDeadLetterQueueRequest, searching.BulkResponse, administering.purge_dead),
-    unary_method(asked.ListFailureGroupsRequest, revived.FailureGroupList, reviving.failure_groups),
-    unary_method(asked.StartGradualReviveRequest, revived.GradualReviveView, reviving.start_gradual_revive),
+    unary_method(asked.ListDeadLetterTasksRequest, job_views.JobList, queues_module.dead_letters),
+    unary_method(asked.RequeueFromDeadLetterRequest, search.BulkResponse, queues_module.revive_dead),
+    unary_method(asked.PurgeDeadLetterQueueRequest, search.BulkResponse, queues_module.purge_dead),
+    unary_method(asked.ListFailureGroupsRequest, revived.FailureGroupList, dead_letters.failure_groups),
+    unary_method(
+        asked.StartGradualReviveRequest, revived.GradualReviveView, dead_letters.start_gradual_revive
+    ),
     unary_method(
         asked.ListGradualRevivesRequest,
         revived.GradualReviveList,
-        lambda permit, _: reviving.gradual_revives(permit),
+        lambda permit, _: dead_letters.gradual_revives(permit),
     ),
     unary_method(
         asked.GetGradualReviveRequest,
         revived.GradualReviveView,
-        lambda permit, data: reviving.gradual_revive(permit, data.name),
+        lambda permit, data: dead_letters.gradual_revive(permit, data.name),
     ),
     unary_method(
         asked.PauseGradualReviveRequest,
         revived.GradualReviveView,
-        lambda permit, data: reviving.pause_gradual_revive(permit, data.name),
+        lambda permit, data: dead_letters.pause_gradual_revive(permit, data.name),
     ),
     unary_method(
         asked.ResumeGradualReviveRequest,
         revived.GradualReviveView,
-        lambda permit, data: reviving.resume_gradual_revive(permit, data.name),
+        lambda permit, data: dead_letters.resume_gradual_revive(permit, data.name),
     ),
     unary_method(
         asked.StopGradualReviveRequest,
         revived.GradualReviveView,
-        lambda permit, data: reviving.stop_gradual_revive(permit, data.name),
+        lambda permit, data: dead_letters.stop_gradual_revive(permit, data.name),
     ),
     unary_method(
-        asked.ListSchedulesRequest, steered.ScheduleList, lambda permit, _: steering.schedules(permit)
+        asked.ListSchedulesRequest, steered.ScheduleList, lambda permit, _: schedules.schedules(permit)
     ),
     unary_method(
         asked.GetScheduleRequest,
         steered.ScheduleView,
-        lambda permit, data: steering.schedule(permit, data.name),
+        lambda permit, data: schedules.schedule(permit, data.name),
     ),
     unary_method(
         asked.SaveScheduleRequest,
         steered.ScheduleView,
-        lambda permit, data: steering.save_schedule(permit, data.name, data),
+        lambda permit, data: schedules.save_schedule(permit, data.name, data),
     ),
     unary_method(
         asked.PreviewScheduleRequest,
         steered.PreviewResponse,
-        lambda permit, data: steering.preview_schedule(permit, data.name, data, data.runs),
+        lambda permit, data: schedules.preview_schedule(permit, data.name, data, data.runs),
     ),
     unary_method(
         asked.RemoveScheduleRequest,
         steered.ChangeResponse,
-        lambda permit, data: steering.remove_schedule(permit, data.name),
+        lambda permit, data: schedules.remove_schedule(permit, data.name),
     ),
     unary_method(
         asked.PauseScheduleRequest,
         steered.ScheduleView,
-        lambda permit, data: steering.pause_schedule(permit, data.name),
+        lambda permit, data: schedules.pause_schedule(permit, data.name),
     ),
     unary_method(
         asked.ResumeScheduleRequest,
         steered.ScheduleView,
-        lambda permit, data: steering.resume_schedule(permit, data.name),
+        lambda permit, data: schedules.resume_schedule(permit, data.name),
     ),
     unary_method(
         asked.FireScheduleRequest,
         new.EnqueueResponse,
-        lambda permit, data: steering.fire_schedule(permit, data.name),
+        lambda permit, data: schedules.fire_schedule(permit, data.name),
     ),
     unary_method(
         asked.ListScheduleRunsRequest,
         steered.ScheduleRunList,
-        lambda permit, data: steering.schedule_runs(permit, data.name, data.limit),
+        lambda permit, data: schedules.schedule_runs(permit, data.name, data.limit),
     ),
     unary_method(
         asked.ListWorkersRequest,
         steered.WorkerList,
-        lambda permit, data: steering.workers(permit, active_only=not data.with_dead),
+        lambda permit, data: schedules.workers(permit, active_only=not data.with_dead),
     ),
     unary_method(
         asked.SendCommandRequest,
         steered.CommandList,
-        lambda permit, data: steering.command(permit, data.to_command_request()),
+        lambda permit, data: schedules.command(permit, data.to_command_request()),
     ),
     unary_method(
         asked.GetCommandsRequest,
         steered.CommandList,
-        lambda permit, data: steering.commands(permit, data.ids),
+        lambda permit, data: schedules.commands(permit, data.ids),
     ),
-    unary_method(asked.ListLimitsRequest, steered.LimitList, lambda permit, _: steering.limits(permit)),
-    unary_method(asked.SetLimitRequest, steered.LimitView, steering.set_limit),
+    unary_method(asked.ListLimitsRequest, steered.LimitList, lambda permit, _: schedules.limits(permit)),
+    unary_method(asked.SetLimitRequest, steered.LimitView, schedules.set_limit),
     unary_method(
         asked.RemoveLimitRequest,
         steered.ChangeResponse,
-        lambda permit, data: steering.remove_limit(permit, data.scope),
+        lambda permit, data: schedules.remove_limit(permit, data.scope),
     ),
     unary_method(
         about.ListAlertsRequest,
         alerts.AlertList,
-        lambda permit, data: alerting.alerts(
+        lambda permit, data: alerts_module.alerts(
             permit,
             severity=data.severity,
             acknowledged=data.acknowledged,
@@ -334,59 +345,59 @@ ADMIN: Final = (
             limit=data.limit,
         ),
     ),
-    unary_method(about.TriggerAlertRequest, alerts.AlertView, alerting.trigger_alert),
+    unary_method(about.TriggerAlertRequest, alerts.AlertView, alerts_module.trigger_alert),
     unary_method(
         about.AcknowledgeAlertRequest,
         alerts.AlertView,
-        lambda permit, data: alerting.acknowledge_alert(permit, data.id),
+        lambda permit, data: alerts_module.acknowledge_alert(permit, data.id),
     ),
     unary_method(
         about.ResolveAlertRequest,
         alerts.AlertView,
-        lambda permit, data: alerting.resolve_alert(permit, data.id),
+        lambda permit, data: alerts_module.resolve_alert(permit, data.id),
     ),
     unary_method(
-        about.ListAlertRulesRequest, alerts.AlertRuleList, lambda permit, _: alerting.alert_rules(permit)
+        about.ListAlertRulesRequest, alerts.AlertRuleList, lambda permit, _: alerts_module.alert_rules(permit)
     ),
-    unary_method(about.CreateAlertRuleRequest, alerts.AlertRuleView, alerting.create_alert_rule),
+    unary_method(about.CreateAlertRuleRequest, alerts.AlertRuleView, alerts_module.create_alert_rule),
     unary_method(
         about.SaveAlertRuleRequest,
         alerts.AlertRuleView,
-        lambda permit, data: alerting.save_alert_rule(permit, data.id, data),
+        lambda permit, data: alerts_module.save_alert_rule(permit, data.id, data),
     ),
     unary_method(
         about.RemoveAlertRuleRequest,
         steered.ChangeResponse,
-        lambda permit, data: alerting.remove_alert_rule(permit, data.id),
+        lambda permit, data: alerts_module.remove_alert_rule(permit, data.id),
     ),
     unary_method(
         about.ListAlertChannelsRequest,
         alerts.ChannelList,
-        lambda permit, _: alerting.alert_channels(permit),
+        lambda permit, _: alerts_module.alert_channels(permit),
     ),
     unary_method(
         about.SaveAlertChannelRequest,
         alerts.ChannelView,
-        lambda permit, data: alerting.save_alert_channel(permit, data.name, data),
+        lambda permit, data: alerts_module.save_alert_channel(permit, data.name, data),
     ),
     unary_method(
         about.RemoveAlertChannelRequest,
         steered.ChangeResponse,
-        lambda permit, data: alerting.remove_alert_channel(permit, data.name),
+        lambda permit, data: alerts_module.remove_alert_channel(permit, data.name),
     ),
-    unary_method(asked.ListKeysRequest, kept.KeyList, lambda permit, _: keeping.keys(permit)),
-    unary_method(asked.GetKeyRequest, kept.KeyView, lambda permit, data: keeping.key(permit, data.name)),
-    unary_method(asked.CreateKeyRequest, kept.KeyWithToken, keeping.create_key),
+    unary_method(asked.ListKeysRequest, kept.KeyList, lambda permit, _: keys.keys(permit)),
+    unary_method(asked.GetKeyRequest, kept.KeyView, lambda permit, data: keys.key(permit, data.name)),
+    unary_method(asked.CreateKeyRequest, kept.KeyWithToken, keys.create_key),
     unary_method(
         asked.RotateKeyRequest,
         kept.KeyWithToken,
-        lambda permit, data: keeping.rotate_key(permit, data.name, data),
+        lambda permit, data: keys.rotate_key(permit, data.name, data),
     ),
     unary_method(
-        asked.RevokeKeyRequest, kept.KeyView, lambda permit, data: keeping.revoke_key(permit, data.name)
+        asked.RevokeKeyRequest, kept.KeyView, lambda permit, data: keys.revoke_key(permit, data.name)
     ),
-    unary_method(asked.SearchAuditRequest, kept.AuditResponse, keeping.audit),
-    unary_method(asked.VerifyAuditRequest, kept.AuditCheckResponse, keeping.check_audit),
+    unary_method(asked.SearchAuditRequest, kept.AuditResponse, keys.audit),
+    unary_method(asked.VerifyAuditRequest, kept.AuditCheckResponse, keys.check_audit),
 )
 
 SERVICES: Final[Mapping[str, tuple[MethodSpec, ...]]] = {

@@ -11,43 +11,10 @@ from typing import Annotated
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from forebay.app.figures import DEFAULT_WINDOW_MS, MAX_WINDOW_MS
 from forebay.domain.job import DAY_MS
 from forebay.errors import InvalidJob
-from forebay.service.schema.consuming import (
-    AckRequest,
-    ClaimCriteria,
-    ClaimRequest,
-    ExtendRequest,
-    NackRequest,
-    SettleRequest,
-)
-from forebay.service.schema.consuming import HeartbeatRequest as Heartbeat
-from forebay.service.schema.keeping import (
-    KEY_NAME,
-    AuditCheckRequest,
-    AuditRequest,
-    KeyRequest,
-    RotateRequest,
-)
-from forebay.service.schema.producing import CancelRequest, EnqueueManyRequest, UpdateJobRequest
-from forebay.service.schema.producing import EnqueueRequest as NewJob
-from forebay.service.schema.queues import CreateQueueRequest as NewQueue
-from forebay.service.schema.queues import QueueSettingsRequest
-from forebay.service.schema.reviving import (
-    DeadLetterRequest,
-    FailureGroupsRequest,
-    GradualReviveName,
-    GradualReviveRequest,
-)
-from forebay.service.schema.searching import (
-    BulkRequest,
-    FilterRequest,
-    ReplayRequest,
-    ReviveRequest,
-    SearchRequest,
-)
-from forebay.service.schema.shared import (
+from forebay.operations.queue_stats import DEFAULT_WINDOW_MS, MAX_WINDOW_MS
+from forebay.service.schema.base import (
     LONGEST_WAIT_SECONDS,
     JobId,
     Moment,
@@ -56,7 +23,40 @@ from forebay.service.schema.shared import (
     Task,
     WaitSeconds,
 )
-from forebay.service.schema.steering import CommandRequest, LimitRequest, ScheduleRequest
+from forebay.service.schema.claims import (
+    AckRequest,
+    ClaimCriteria,
+    ClaimRequest,
+    ExtendRequest,
+    NackRequest,
+    SettleRequest,
+)
+from forebay.service.schema.claims import HeartbeatRequest as Heartbeat
+from forebay.service.schema.dead_letters import (
+    DeadLetterRequest,
+    FailureGroupsRequest,
+    GradualReviveName,
+    GradualReviveRequest,
+)
+from forebay.service.schema.jobs import CancelRequest, EnqueueManyRequest, UpdateJobRequest
+from forebay.service.schema.jobs import EnqueueRequest as NewJob
+from forebay.service.schema.keys import (
+    KEY_NAME,
+    AuditCheckRequest,
+    AuditRequest,
+    KeyRequest,
+    RotateRequest,
+)
+from forebay.service.schema.queues import CreateQueueRequest as NewQueue
+from forebay.service.schema.queues import QueueSettingsRequest
+from forebay.service.schema.schedules import CommandRequest, LimitRequest, ScheduleRequest
+from forebay.service.schema.search import (
+    BulkRequest,
+    FilterRequest,
+    ReplayRequest,
+    ReviveRequest,
+    SearchRequest,
+)
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")]
 WindowSeconds = Annotated[float, Meta(ge=10, le=MAX_WINDOW_MS / 1_000)]

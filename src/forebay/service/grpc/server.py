@@ -11,7 +11,6 @@ from forebay.errors import ConfigError
 from forebay.service.auth import Authenticator
 from forebay.service.budgets import Budget
 from forebay.service.certificates import Certificates, FileBackedValue
-from forebay.service.grpc.answering import PACKAGE, Servicer
 from forebay.service.grpc.health import (
     MAX_OPEN_CALLS,
     MAX_OPEN_CALLS_PER_ADDRESS,
@@ -21,7 +20,8 @@ from forebay.service.grpc.health import (
 )
 from forebay.service.grpc.health import NAME as HEALTH
 from forebay.service.grpc.methods import SERVICES
-from forebay.service.operations.service import Service
+from forebay.service.grpc.servicer import PACKAGE, Servicer
+from forebay.service.service import Service
 
 MAX_MESSAGE: Final = 16 * 1_048_576  # as a body over HTTP
 # Calls that are under way at a time, nearly all of which wait for jobs. More are refused at once: each costs

@@ -10,7 +10,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from forebay.clock import Clock
 from forebay.service.auth import Caller
-from forebay.service.http.admitting import CALLER, REFUSED_KEY_NAME, REQUEST_ID
+from forebay.service.http.auth import CALLER, REFUSED_KEY_NAME, REQUEST_ID
 from forebay.service.request_log import RequestLine
 
 _UNANSWERED: Final = "-"  # the client has gone before its answer began

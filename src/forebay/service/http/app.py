@@ -14,38 +14,40 @@ from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
 from forebay.service.auth import Authenticator, OpenAccess
-from forebay.service.http import (
-    administering,
-    alerting,
-    consuming,
-    debugging,
-    health,
-    keeping,
-    login,
-    measuring,
-    producing,
-    reviving,
-    session,
-    steering,
-    streaming,
-)
-from forebay.service.http.admitting import AuthMiddleware
-from forebay.service.http.arriving import ARRIVAL_TIMEOUT_SECONDS, BodyTimeout
-from forebay.service.http.calling import ClientDisconnected
-from forebay.service.http.counting import RequestMetrics
-from forebay.service.http.document import OpenApiPlugin
+from forebay.service.http.auth import AuthMiddleware
+from forebay.service.http.body import StrictRequest
+from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS, BodyTimeout
 from forebay.service.http.errors import HANDLERS
-from forebay.service.http.reading import StrictRequest
-from forebay.service.http.shortcut import FastPath
-from forebay.service.http.storing import StoreRpc
-from forebay.service.operations.requests import EndpointMatcher
-from forebay.service.operations.service import Service
-from forebay.service.rates import ClientRateLimiter
-from forebay.stores.wire import PATH, store_methods
+from forebay.service.http.fast_path import FastPath
+from forebay.service.http.openapi import OpenApiPlugin
+from forebay.service.http.request_context import ClientDisconnected
+from forebay.service.http.request_metrics import RequestMetrics
+from forebay.service.http.routes import (
+    alerts,
+    claims,
+    dead_letters,
+    events,
+    health,
+    jobs,
+    keys,
+    login,
+    metrics,
+    queues,
+    schedules,
+    session,
+)
+from forebay.service.http.routes import (
+    debug as debug_module,
+)
+from forebay.service.http.store_rpc import StoreRpc
+from forebay.service.rate_limits import ClientRateLimiter
+from forebay.service.runtime.request_stats import EndpointMatcher
+from forebay.service.service import Service
+from forebay.stores.rpc import PATH, store_methods
 
 ROUTE_MODULES: Final = (
-    *(producing, consuming, administering, reviving, steering, measuring),
-    *(alerting, keeping, streaming, session, login, health),
+    *(jobs, claims, queues, dead_letters, schedules, metrics),
+    *(alerts, keys, events, session, login, health),
 )
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
@@ -116,7 +118,7 @@ def framework_app(
 
 
 def _routes(*, debug: bool) -> list[HTTPRouteHandler]:
-    return [route for part in (*ROUTE_MODULES, *([debugging] if debug else [])) for route in part.ROUTES]
+    return [route for part in (*ROUTE_MODULES, *([debug_module] if debug else [])) for route in part.ROUTES]
 
 
 def _templates(*, debug: bool) -> Iterator[str]:

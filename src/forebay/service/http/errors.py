@@ -10,9 +10,8 @@ from litestar.exceptions import HTTPException
 
 from forebay.errors import ForebayError
 from forebay.service import problems
-from forebay.service.operations.telling import make_problem, problem_of
-from forebay.service.schema.shared import Problem
-from forebay.service.schema.unreadable import InvalidRequest
+from forebay.service.problems import make_problem, problem_of
+from forebay.service.schema.base import InvalidRequest, Problem
 
 PROBLEM_JSON: Final = "application/problem+json"
 SERVER_ERRORS: Final = 500

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from forebay.app.figures import QueueStats
 from forebay.domain.histogram import Histogram
 from forebay.domain.metrics import MetricEvent, TaskStats
 from forebay.domain.query import ServerUsage, used_ratio
-from forebay.domain.series import SeriesSpan
+from forebay.domain.time_series import SeriesSpan
+from forebay.operations.queue_stats import QueueStats
+from forebay.service.schema.base import ResponseModel, seconds
 from forebay.service.schema.queues import CountsView, counts_view
-from forebay.service.schema.shared import ResponseModel, seconds
 
 
 class DurationStatsView(ResponseModel, frozen=True, kw_only=True):

@@ -6,9 +6,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from forebay.domain.job import Dependency, JobId, NewJob
-from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import (
+from forebay.domain.dependencies import (
     UNMET_STATES,
     DependencyEvent,
     Edge,
@@ -20,6 +18,8 @@ from forebay.domain.workflow import (
     reopen_edge_state,
     starting_state,
 )
+from forebay.domain.job import Dependency, JobId, NewJob
+from forebay.domain.lifecycle import JobState
 from forebay.stores.memory.state import State
 
 

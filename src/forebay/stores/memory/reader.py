@@ -12,14 +12,15 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from forebay.domain.audit_chain import ChainLine
+from forebay.domain.backpressure import Throughput
+from forebay.domain.dependencies import Edge, by_parent
 from forebay.domain.document import Document
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit, LimitUsage
 from forebay.domain.metrics import MetricPage
-from forebay.domain.note import JobProgress
-from forebay.domain.pressure import Throughput
+from forebay.domain.progress import JobProgress
 from forebay.domain.query import (
     EXACT_UP_TO,
     ArchiveEntry,
@@ -38,18 +39,16 @@ from forebay.domain.query import (
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule, ScheduleRun
 from forebay.domain.worker import Command, WorkerInfo
-from forebay.domain.workflow import Edge, by_parent
 from forebay.errors import StoreError
-from forebay.stores.matching import matches, summary_of
-from forebay.stores.measuring import MAX_ROWS
-from forebay.stores.memory import audit_log, measuring
-from forebay.stores.memory.checking import find_problems
-from forebay.stores.memory.inserting import load_throughput
-from forebay.stores.memory.leasing import copy_for_caller
-from forebay.stores.memory.limiting import limit_usages
-from forebay.stores.memory.order import claim_order, is_in_time
+from forebay.stores.contract.metrics import MAX_ROWS
+from forebay.stores.memory import audit_log, metrics
+from forebay.stores.memory.health_check import find_problems
+from forebay.stores.memory.insert import copy_for_caller, load_throughput
+from forebay.stores.memory.job_heap import claim_order, is_in_time
+from forebay.stores.memory.limits import limit_usages
 from forebay.stores.memory.state import State
-from forebay.stores.moving import JobExportMixin
+from forebay.stores.shared.job_export import JobExportMixin
+from forebay.stores.shared.query_filter import matches, summary_of
 
 _NO_PAYLOAD: Final[dict[str, Any]] = {"payload": b"", "result": None, "errors": ()}
 
@@ -247,11 +246,11 @@ class MemoryReader(JobExportMixin):
 
     def metrics(self, resolution_ms: int, since: int, before: int, *, limit: int = MAX_ROWS) -> MetricPage:
         with self._open_snapshot() as state:
-            return measuring.load_page(state, resolution_ms, since, before, limit)
+            return metrics.load_page(state, resolution_ms, since, before, limit)
 
     def last_metrics(self, resolution_ms: int) -> int | None:
         with self._open_snapshot() as state:
-            return measuring.load_last_start(state, resolution_ms)
+            return metrics.load_last_start(state, resolution_ms)
 
     def now(self) -> int:
         with self._open_snapshot() as state:

@@ -10,23 +10,28 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from forebay.domain.audit_chain import ChainLine
+from forebay.domain.dependencies import DependencyEvent, Edge
 from forebay.domain.document import Document
+from forebay.domain.fairness import (
+    FAIRNESS,
+    joining_virtual_time,
+    lane_for_keys,
+    resuming_virtual_time,
+)
 from forebay.domain.history import MAX_EVENTS, Attempt, Changes, Event, EventKind
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import WAITING, JobState
 from forebay.domain.limits import Bucket
 from forebay.domain.metrics import MetricRow
-from forebay.domain.note import JobProgress
+from forebay.domain.progress import JobProgress
 from forebay.domain.query import ArchiveEntry
 from forebay.domain.queue import Queue
 from forebay.domain.rank import QueueRank, compute_rank
 from forebay.domain.schedule import Schedule, ScheduleRun
-from forebay.domain.share import FAIRNESS, joining_virtual_time, lane_for_keys, resuming_virtual_time
 from forebay.domain.worker import Command, WorkerInfo
-from forebay.domain.workflow import DependencyEvent, Edge
 from forebay.errors import StoreRefused
-from forebay.stores.limiting import StoredLimit
-from forebay.stores.memory.order import JobHeap, StoredJob
+from forebay.stores.memory.job_heap import JobHeap, StoredJob
+from forebay.stores.shared.limits import StoredLimit
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -3,141 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from threading import RLock
-from typing import Final
+from contextlib import AbstractContextManager, contextmanager
 
-from forebay.clock import Clock, SystemClock
+from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.document import Document
-from forebay.domain.firing import ScheduleAdvance
 from forebay.domain.history import Event
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot
-from forebay.domain.moving import JobExport
-from forebay.domain.note import ProgressUpdate
+from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
+from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.domain.settlement import Settlement
+from forebay.domain.store_move import JobExport
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
-from forebay.domain.workflow import PROPAGATION_BATCH
-from forebay.errors import ConfigError, StoreError
-from forebay.stores import ids as job_ids
-from forebay.stores.clock_reading import ClockReading
-from forebay.stores.measuring import MAX_ROWS
-from forebay.stores.memory import (
-    adopting,
-    audit_log,
-    commanding,
-    documents,
-    duties,
-    inserting,
-    leasing,
-    limiting,
-    measuring,
-    scheduling,
-    steering,
-)
-from forebay.stores.memory.following import propagate
-from forebay.stores.memory.reader import MemoryReader
-from forebay.stores.memory.state import State
-from forebay.stores.memory.wakeups import MemoryWakeups, WakeupBroadcast
-from forebay.stores.protocol import (
+from forebay.errors import StoreError
+from forebay.stores.contract.clock_readings import ClockReading
+from forebay.stores.contract.metrics import MAX_ROWS
+from forebay.stores.contract.revive_options import ReviveOptions
+from forebay.stores.contract.schedules import DueSchedules, FireResult
+from forebay.stores.contract.values import (
     BATCH,
     ActionResult,
-    Features,
     InsertResult,
     LeaseStatus,
     OnConflict,
     QueueClaim,
-    Reader,
     RenewResult,
     SettleAndClaimResult,
-    Store,
-    Wakeups,
 )
-from forebay.stores.reviving import ReviveOptions
-from forebay.stores.scheduling import DueSchedules, FireResult
-
-NO_TRANSACTIONS: Final = (
-    "the memory engine has no transactions to join; use sqlite:/// or postgresql:// for that"
+from forebay.stores.memory import (
+    admin,
+    audit_log,
+    commands,
+    documents,
+    insert,
+    job_import,
+    limits,
+    maintenance,
+    metrics,
+    schedules,
+    settle_and_claim,
 )
-
-
-class MemoryEngine:
-    """Jobs that live as long as this object. Its handles may be used by several threads at once."""
-
-    features: Features = Features(
-        name="memory", is_durable=False, is_shared=False, joins_transactions=False, has_one_writer=True
-    )
-
-    def __init__(self, *, clock: Clock | None = None, new_id: Callable[[], JobId] = job_ids.new_id) -> None:
-        self._clock = clock or SystemClock()
-        self._state = State(new_id)
-        self._lock = RLock()
-        self._broadcast = WakeupBroadcast()
-
-    def store(self) -> Store:
-        return MemoryStore(self)
-
-    def reader(self) -> Reader:
-        return MemoryReader(self.read_state)
-
-    @property
-    def location(self) -> str:
-        return f"memory of this program at {id(self):#x}"
-
-    def migrate(self) -> int:
-        return self.store().migrate()
-
-    def check_schema(self) -> None:
-        pass  # it has none
-
-    def insert_tx(
-        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[InsertResult]:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    async def insert_tx_async(
-        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[InsertResult]:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    def complete_tx(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    async def complete_tx_async(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    def wakeups(self) -> Wakeups:
-        return MemoryWakeups(self._broadcast)
-
-    @contextmanager
-    def read_state(self) -> Iterator[State]:
-        """The state for as long as nobody changes it."""
-        with self._lock:
-            self._state.now = self._clock.now_ms()
-            yield self._state
-
-    @contextmanager
-    def change_state(self) -> Iterator[State]:
-        """The state for one call that happens whole or not at all."""
-        with self._lock:
-            self._state.begin(self._clock.now_ms())
-            try:
-                yield self._state
-            except BaseException:
-                self._state.undo()
-                raise
-            has_news = self._state.needs_wakeup
-        if has_news:
-            self._broadcast.broadcast()
+from forebay.stores.memory import (
+    leases as leases_module,
+)
+from forebay.stores.memory.dependencies import propagate
+from forebay.stores.memory.state import State
 
 
 class MemoryStore:
-    def __init__(self, engine: MemoryEngine) -> None:
-        self._engine = engine
+    def __init__(self, change_state: Callable[[], AbstractContextManager[State]]) -> None:
+        self._change_engine_state = change_state
         self._closed = False
 
     def insert(
@@ -149,7 +68,7 @@ class MemoryStore:
         create_queues: bool = True,
     ) -> list[InsertResult]:
         with self._change_and_propagate() as state:
-            return inserting.insert(state, jobs, on_conflict, atomic, create_queues)
+            return insert.insert(state, jobs, on_conflict, atomic, create_queues)
 
     def settle_and_claim(
         self,
@@ -161,15 +80,15 @@ class MemoryStore:
         updates: Sequence[ProgressUpdate] = (),
     ) -> SettleAndClaimResult:
         with self._change_state() as state:
-            return leasing.settle_and_claim(state, worker, settlements, claims, room, known, updates)
+            return settle_and_claim.settle_and_claim(state, worker, settlements, claims, room, known, updates)
 
     def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
         with self._change_state() as state:
-            return leasing.lease_status(state, worker, leases)
+            return leases_module.lease_status(state, worker, leases)
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> RenewResult:
         with self._change_state() as state:
-            return leasing.renew(state, worker, leases, lease_ms)
+            return leases_module.renew(state, worker, leases, lease_ms)
 
     def sweep(
         self,
@@ -182,23 +101,23 @@ class MemoryStore:
         ended_by: int | None = None,
     ) -> list[Job]:
         with self._change_and_propagate() as state:
-            duties.move_dropped_to_dead(state, limit)
-            return leasing.sweep(
+            maintenance.move_dropped_to_dead(state, limit)
+            return leases_module.sweep(
                 state, sweeper, limit, lease_ms, only_dead=only_dead, dead=dead, ended_by=ended_by
             )
 
     def promote(self, limit: int = BATCH) -> int:
         with self._change_state() as state:
-            moved = duties.promote(state, limit)
+            moved = maintenance.promote(state, limit)
             return max(moved, limit) if propagate(state) >= PROPAGATION_BATCH else moved
 
     def rescore(self, limit: int = BATCH) -> int:
         with self._change_state() as state:
-            return duties.rescore(state, limit)
+            return maintenance.rescore(state, limit)
 
     def prune(self, limit: int = BATCH) -> int:
         with self._change_and_propagate() as state:
-            return duties.prune(state, limit)
+            return maintenance.prune(state, limit)
 
     def cancel(
         self,
@@ -210,11 +129,11 @@ class MemoryStore:
         dependants: bool = False,
     ) -> list[ActionResult]:
         with self._change_and_propagate() as state:
-            return steering.cancel(state, ids, reason, actor, force=force, dependants=dependants)
+            return admin.cancel(state, ids, reason, actor, force=force, dependants=dependants)
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
         with self._change_state() as state:
-            return steering.update_job(state, job_id, change, actor)
+            return admin.update_job(state, job_id, change, actor)
 
     def revive(
         self,
@@ -229,15 +148,15 @@ class MemoryStore:
     ) -> list[ActionResult]:
         how = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
         with self._change_and_propagate() as state:
-            return steering.revive(state, ids, how)
+            return admin.revive(state, ids, how)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         with self._change_and_propagate() as state:
-            return steering.delete(state, ids, actor)
+            return admin.delete(state, ids, actor)
 
     def import_jobs(self, exports: Sequence[JobExport]) -> list[bool]:
         with self._change_and_propagate() as state:
-            return adopting.import_jobs(state, exports)
+            return job_import.import_jobs(state, exports)
 
     def save_queue(
         self,
@@ -248,35 +167,35 @@ class MemoryStore:
         actor: str = "",
     ) -> Queue:
         with self._change_state() as changed:
-            return steering.save_queue(changed, name, changes, state, actor)
+            return admin.save_queue(changed, name, changes, state, actor)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         with self._change_and_propagate() as state:
-            return steering.drop_queue(state, name, force, limit, actor)
+            return admin.drop_queue(state, name, force, limit, actor)
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
         with self._change_state() as state:
-            limiting.save(state, limit, actor)
+            limits.save(state, limit, actor)
 
     def drop_limit(self, scope: str, *, actor: str = "") -> bool:
         with self._change_state() as state:
-            return limiting.drop(state, scope, actor)
+            return limits.drop(state, scope, actor)
 
     def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
         with self._change_state() as state:
-            return scheduling.save(state, schedule, actor)
+            return schedules.save(state, schedule, actor)
 
     def drop_schedule(self, name: str, *, actor: str = "") -> bool:
         with self._change_state() as state:
-            return scheduling.drop(state, name, actor)
+            return schedules.drop(state, name, actor)
 
     def due_schedules(self, limit: int = 100) -> DueSchedules:
         with self._change_state() as state:
-            return scheduling.load_due(state, limit)
+            return schedules.load_due(state, limit)
 
     def fire_schedules(self, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
         with self._change_state() as state:
-            return scheduling.fire_schedules(state, advances)
+            return schedules.fire_schedules(state, advances)
 
     def save_document(self, document: Document, *, event: Event | None = None) -> bool:
         with self._change_state() as state:
@@ -288,27 +207,27 @@ class MemoryStore:
 
     def record_metrics(self, rows: Sequence[MetricRow], *, instead_of: Sequence[MetricRow] = ()) -> None:
         with self._change_state() as state:
-            measuring.record_rows(state, rows, instead_of)
+            metrics.record_rows(state, rows, instead_of)
 
     def prune_metrics(self, resolution_ms: int, before: int, limit: int = MAX_ROWS) -> int:
         with self._change_state() as state:
-            return measuring.prune_rows(state, resolution_ms, before, limit)
+            return metrics.prune_rows(state, resolution_ms, before, limit)
 
     def metrics(self, resolution_ms: int, since: int, before: int, *, limit: int = MAX_ROWS) -> MetricPage:
         with self._change_state() as state:
-            return measuring.load_page(state, resolution_ms, since, before, limit)
+            return metrics.load_page(state, resolution_ms, since, before, limit)
 
     def last_metrics(self, resolution_ms: int) -> int | None:
         with self._change_state() as state:
-            return measuring.load_last_start(state, resolution_ms)
+            return metrics.load_last_start(state, resolution_ms)
 
     def snapshot_queues(self) -> dict[QueueName, QueueSnapshot]:
         with self._change_state() as state:
-            return measuring.snapshot_queues(state)
+            return metrics.snapshot_queues(state)
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         with self._change_state() as state:
-            duties.heartbeat(state, worker)
+            maintenance.heartbeat(state, worker)
 
     def remove_worker(self, worker: WorkerId) -> None:
         with self._change_state() as state:
@@ -324,23 +243,23 @@ class MemoryStore:
         actor: str = "",
     ) -> list[Command]:
         with self._change_state() as state:
-            return commanding.send_command(state, kind, workers, queue, expires_ms, actor)
+            return commands.send_command(state, kind, workers, queue, expires_ms, actor)
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         with self._change_state() as state:
-            return commanding.take_commands(state, workers)
+            return commands.take_commands(state, workers)
 
     def answer_command(self, command_id: str, text: str) -> None:
         with self._change_state() as state:
-            commanding.answer_command(state, command_id, text)
+            commands.answer_command(state, command_id, text)
 
     def acquire_maintenance(self, name: str, every_ms: int) -> bool:
         with self._change_state() as state:
-            return duties.acquire_maintenance(state, name, every_ms)
+            return maintenance.acquire_maintenance(state, name, every_ms)
 
     def read_clock(self, *, record: bool = False) -> ClockReading:
         with self._change_state() as state:
-            return duties.read_clock(state, record=record)
+            return maintenance.read_clock(state, record=record)
 
     def record_events(self, events: Sequence[Event]) -> None:
         with self._change_state() as state:
@@ -369,5 +288,5 @@ class MemoryStore:
     def _change_state(self) -> Iterator[State]:
         if self._closed:
             raise StoreError("this handle is closed")
-        with self._engine.change_state() as state:
+        with self._change_engine_state() as state:
             yield state

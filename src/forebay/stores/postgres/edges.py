@@ -6,10 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from forebay.domain.job import JobId, NewJob, OnFailure
-from forebay.domain.lifecycle import JobState, is_final
-from forebay.domain.queue import Queue
-from forebay.domain.workflow import (
+from forebay.domain.dependencies import (
     UNMET_STATES,
     Edge,
     EdgeState,
@@ -19,12 +16,15 @@ from forebay.domain.workflow import (
     reopen_edge_state,
     starting_state,
 )
+from forebay.domain.job import JobId, NewJob, OnFailure
+from forebay.domain.lifecycle import JobState, is_final
+from forebay.domain.queue import Queue
 from forebay.errors import StoreBusy
-from forebay.stores.following import PropagationPending
+from forebay.stores.contract.values import InsertResult
 from forebay.stores.postgres.connection import Values
 from forebay.stores.postgres.transaction import UNCHECKED, Transaction
-from forebay.stores.protocol import InsertResult
-from forebay.stores.rows import STATES, Row, edge_from_row
+from forebay.stores.shared.dependencies import PropagationPending
+from forebay.stores.shared.rows import STATES, Row, edge_from_row
 
 CHECK: Final = "check"  # in the list: a new job whose parents nobody has looked at
 Parents = Sequence[tuple[JobId, EdgeState]]

@@ -9,11 +9,16 @@ from time import monotonic
 
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.settlement import Settlement
-from forebay.stores.completing import check_completed
+from forebay.stores.contract.engine import Features
+from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.ids import new_id as next_id
-from forebay.stores.postgres.borrowed import CallerConnection, run_with_connection_async, wrap_connection
+from forebay.stores.postgres.caller_connection import (
+    CallerConnection,
+    run_with_connection_async,
+    wrap_connection,
+)
 from forebay.stores.postgres.connection import SCHEMA_SECONDS, Connection, PostgresAddress
-from forebay.stores.postgres.inserting import InsertRules, insert_all
+from forebay.stores.postgres.insert import InsertRules, insert_all
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import (
     check_caller_schema,
@@ -23,15 +28,11 @@ from forebay.stores.postgres.schema import (
     statements_for,
     watch_schema,
 )
-from forebay.stores.postgres.settling import settle_all
+from forebay.stores.postgres.settle import settle_all
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import HandleCache, Transaction
 from forebay.stores.postgres.wakeups import PostgresNotifier, PostgresWakeups
-from forebay.stores.protocol import (
-    Features,
-    InsertResult,
-    OnConflict,
-)
+from forebay.stores.shared.caller_transactions import check_completed
 
 
 class PostgresEngine:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from forebay.domain.dependencies import DependencyEvent
 from forebay.domain.job import DAY_MS
-from forebay.domain.workflow import DependencyEvent
 from forebay.stores.postgres.connection import quote_identifier
-from forebay.stores.postgres.duties import load_all_queues
+from forebay.stores.postgres.maintenance import load_all_queues
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.rows import STATES
+from forebay.stores.shared.rows import STATES
 
 DAYS_AHEAD: Final = 7
 _PREFIX: Final = "finished_"

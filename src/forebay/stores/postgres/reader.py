@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from forebay.domain.backpressure import Throughput
+from forebay.domain.dependencies import Edge
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import JobProgress
-from forebay.domain.pressure import Throughput
+from forebay.domain.progress import JobProgress
 from forebay.domain.query import (
     EXACT_UP_TO,
     ArchiveEntry,
@@ -28,22 +29,20 @@ from forebay.domain.query import (
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
-from forebay.domain.workflow import Edge
 from forebay.errors import StoreError
-from forebay.stores.audit_log import SqlAuditLogReader
-from forebay.stores.postgres.adopting import PostgresJobExport
 from forebay.stores.postgres.connection import Connection, Raw, Statements, Values
 from forebay.stores.postgres.documents import PostgresDocumentReader
 from forebay.stores.postgres.edges import resolve_edge_states
-from forebay.stores.postgres.limiting import PostgresLimitReader
-from forebay.stores.postgres.meaning import DRIVER_ERRORS, translate_error
-from forebay.stores.postgres.measuring import PostgresMetricReader
+from forebay.stores.postgres.errors import DRIVER_ERRORS, translate_error
+from forebay.stores.postgres.job_import import PostgresJobExport
+from forebay.stores.postgres.limits import PostgresLimitReader
+from forebay.stores.postgres.metrics import PostgresMetricReader
 from forebay.stores.postgres.rows import job_from_row
-from forebay.stores.postgres.scheduling import PostgresScheduleReader
+from forebay.stores.postgres.schedules import PostgresScheduleReader
 from forebay.stores.postgres.schema import schema_number
-from forebay.stores.postgres.searching import search
-from forebay.stores.pressure import throughput_from_row, throughput_params
-from forebay.stores.rows import (
+from forebay.stores.postgres.search import search
+from forebay.stores.shared.audit_log import SqlAuditLogReader
+from forebay.stores.shared.rows import (
     Row,
     archive_entry_from_row,
     attempt_from_row,
@@ -56,6 +55,7 @@ from forebay.stores.rows import (
     summary_from_row,
     worker_from_row,
 )
+from forebay.stores.shared.throughput import throughput_from_row, throughput_params
 
 LATE_MS: Final = 60_000
 

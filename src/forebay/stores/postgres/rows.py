@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from forebay.domain.job import Job
-from forebay.stores.rows import STATES, Row, build_job, json_text, options_from_text
+from forebay.stores.shared.rows import STATES, Row, build_job, json_text, options_from_text
 
 
 def job_from_row(row: Row) -> Job:

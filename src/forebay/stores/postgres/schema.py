@@ -11,13 +11,6 @@ from typing import Final
 from psycopg import errors
 
 from forebay.errors import ConfigError, SchemaOutdated, StoreUnusable
-from forebay.stores.migrations import (
-    NOTHING_APPLIED,
-    AppliedSchema,
-    Migration,
-    load_migrations,
-    pending_migrations,
-)
 from forebay.stores.postgres.connection import (
     TRIES,
     Connection,
@@ -27,10 +20,17 @@ from forebay.stores.postgres.connection import (
     prepare_statements,
     quote_identifier,
 )
-from forebay.stores.postgres.meaning import DRIVER_ERRORS, translate_error
+from forebay.stores.postgres.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.postgres.partitions import first_days
 from forebay.stores.postgres.transaction import StatementExecutor
-from forebay.stores.statements import load_statements
+from forebay.stores.shared.migrations import (
+    NOTHING_APPLIED,
+    AppliedSchema,
+    Migration,
+    load_migrations,
+    pending_migrations,
+)
+from forebay.stores.shared.statements import load_statements
 
 PACKAGE: Final = "forebay.stores.postgres"
 OLDEST_SERVER: Final = 150_000

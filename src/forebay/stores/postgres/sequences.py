@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from forebay.domain.dependencies import DependencyEvent
 from forebay.domain.job import Job, JobId, NewJob
-from forebay.domain.workflow import DependencyEvent
 from forebay.stores.postgres.edges import CHECK
 from forebay.stores.postgres.transaction import Transaction
 

@@ -10,7 +10,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.errors import _WaitTimeout
 
-from forebay.stores.rows import Row
+from forebay.stores.shared.rows import Row
 
 T = TypeVar("T")
 

@@ -7,39 +7,19 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Final, TypeVar
 
+from forebay.domain.dependencies import PROPAGATION_BATCH, DependencyEvent
 from forebay.domain.history import Event
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState, is_final
-from forebay.domain.note import ProgressUpdate
+from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
-from forebay.domain.workflow import PROPAGATION_BATCH, DependencyEvent
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable
-from forebay.stores.audit_log import append_chain_rows
-from forebay.stores.clock_reading import ClockReading
-from forebay.stores.following import PropagationPending
-from forebay.stores.parts import raise_as_lost_response, run_optional
-from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
-from forebay.stores.postgres.adopting import PostgresJobImport
-from forebay.stores.postgres.by_hand import AutocommitStatements
-from forebay.stores.postgres.connection import TRIES, Connection, Raw
-from forebay.stores.postgres.cursor import ClaimCursor
-from forebay.stores.postgres.documents import PostgresDocumentStore
-from forebay.stores.postgres.exchanging import settle_and_claim, with_more_jobs
-from forebay.stores.postgres.holding import apply_to_jobs, lock_failed
-from forebay.stores.postgres.inserting import InsertRules, insert_all
-from forebay.stores.postgres.limiting import PostgresLimitStore
-from forebay.stores.postgres.measuring import PostgresMetricStore
-from forebay.stores.postgres.packing import bigint, bigints, text, texts
-from forebay.stores.postgres.plain import FastInsert
-from forebay.stores.postgres.plain_exchange import FEW_DEPENDANTS, FastSettleAndClaim, PartialResult
-from forebay.stores.postgres.scheduling import PostgresScheduleStore
-from forebay.stores.postgres.schema import migrate, statements_for
-from forebay.stores.postgres.transaction import HandleCache, Transaction
-from forebay.stores.postgres.wakeups import PostgresNotifier
-from forebay.stores.protocol import (
+from forebay.stores.contract.clock_readings import ClockReading
+from forebay.stores.contract.revive_options import ReviveOptions
+from forebay.stores.contract.values import (
     BATCH,
     ActionResult,
     InsertResult,
@@ -50,7 +30,40 @@ from forebay.stores.protocol import (
     SettleAndClaimResult,
     remaining_claims,
 )
-from forebay.stores.reviving import ReviveOptions
+from forebay.stores.postgres import (
+    admin,
+    commands,
+    dependencies,
+    maintenance,
+    partitions,
+)
+from forebay.stores.postgres import (
+    leases as leases_module,
+)
+from forebay.stores.postgres.autocommit import AutocommitStatements
+from forebay.stores.postgres.binary import bigint, bigints, text, texts
+from forebay.stores.postgres.claim_cursor import ClaimCursor
+from forebay.stores.postgres.connection import TRIES, Connection, Raw
+from forebay.stores.postgres.documents import PostgresDocumentStore
+from forebay.stores.postgres.insert import InsertRules, insert_all
+from forebay.stores.postgres.insert_fast import FastInsert
+from forebay.stores.postgres.job_import import PostgresJobImport
+from forebay.stores.postgres.limits import PostgresLimitStore
+from forebay.stores.postgres.metrics import PostgresMetricStore
+from forebay.stores.postgres.row_locks import apply_to_jobs, lock_failed
+from forebay.stores.postgres.schedules import PostgresScheduleStore
+from forebay.stores.postgres.schema import migrate, statements_for
+from forebay.stores.postgres.settle_and_claim import settle_and_claim, with_more_jobs
+from forebay.stores.postgres.settle_and_claim_fast import (
+    FEW_DEPENDANTS,
+    FastSettleAndClaim,
+    PartialResult,
+)
+from forebay.stores.postgres.transaction import HandleCache, Transaction
+from forebay.stores.postgres.wakeups import PostgresNotifier
+from forebay.stores.shared.audit_log import append_chain_rows
+from forebay.stores.shared.dependencies import PropagationPending
+from forebay.stores.shared.partial_calls import raise_as_lost_response, run_optional
 
 T = TypeVar("T")
 # Transactions that a call makes at most, one after the other, for jobs that depend on those it has ended.
@@ -102,7 +115,7 @@ class PostgresStore(
                 numbers, self._outbox_ids = self._outbox_ids, []
                 if not numbers:
                     break
-                done = self._transact_with_retry(partial(following.propagate, numbers=numbers))
+                done = self._transact_with_retry(partial(dependencies.propagate, numbers=numbers))
                 self._outbox_ids += done.left
                 has_released |= done.has_released
         except StoreUnavailable:
@@ -128,7 +141,7 @@ class PostgresStore(
                 return self._run_transaction(work, defines=defines)
             except PropagationPending:
                 # Others may have the line in hand: we have waited for them, and the next try finds it gone.
-                in_vain = 0 if self._run_transaction(following.propagate_all).edges else in_vain + 1
+                in_vain = 0 if self._run_transaction(dependencies.propagate_all).edges else in_vain + 1
                 if in_vain == TRIES:
                     raise
 
@@ -257,11 +270,11 @@ class PostgresStore(
         return whole
 
     def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
-        return self._write(lambda tx: leasing.lease_status(tx, worker, leases))
+        return self._write(lambda tx: leases_module.lease_status(tx, worker, leases))
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> RenewResult:
         with self._connection.short_timeouts():
-            return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms))
+            return self._write(lambda tx: leases_module.renew(tx, worker, leases, lease_ms))
 
     def sweep(
         self,
@@ -274,22 +287,22 @@ class PostgresStore(
         ended_by: int | None = None,
     ) -> list[Job]:
         return self._write(
-            lambda tx: leasing.sweep(
+            lambda tx: leases_module.sweep(
                 tx, sweeper, dead, limit, lease_ms, only_dead=only_dead, ended_by=ended_by
             )
         )
 
     def promote(self, limit: int = BATCH) -> int:
-        moved, has_lines = self._write(lambda tx: duties.promote(tx, limit))
-        if has_lines and self._write(following.propagate_all).edges >= PROPAGATION_BATCH:
+        moved, has_lines = self._write(lambda tx: maintenance.promote(tx, limit))
+        if has_lines and self._write(dependencies.propagate_all).edges >= PROPAGATION_BATCH:
             return max(moved, limit)
         return moved
 
     def rescore(self, limit: int = BATCH) -> int:
-        return self._write(lambda tx: duties.rescore(tx, limit))
+        return self._write(lambda tx: maintenance.rescore(tx, limit))
 
     def prune(self, limit: int = BATCH) -> int:
-        pruned = self._write(lambda tx: duties.prune(tx, limit))
+        pruned = self._write(lambda tx: maintenance.prune(tx, limit))
         return pruned + self._rotate_days()
 
     def _rotate_days(self) -> int:
@@ -327,12 +340,12 @@ class PostgresStore(
                 concerned = [job for job in jobs if job.state is not JobState.COMPLETED]
                 lock_failed(tx, [job.id for job in concerned if is_final(job.state)])
                 tx.add_to_outbox([(job.id, DependencyEvent.CANCEL.value) for job in concerned])
-            return operating.cancel(tx, jobs, reason, actor, force=force)
+            return admin.cancel(tx, jobs, reason, actor, force=force)
 
         return self._write(lambda tx: apply_to_jobs(tx, ids, partial(end, tx)))
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
-        return self._write(lambda tx: operating.update_job(tx, job_id, change, actor))
+        return self._write(lambda tx: admin.update_job(tx, job_id, change, actor))
 
     def revive(
         self,
@@ -348,7 +361,7 @@ class PostgresStore(
         how = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
 
         def put_back(tx: Transaction, jobs: Sequence[Job]) -> list[ActionResult]:
-            return operating.revive(tx, jobs, how)
+            return admin.revive(tx, jobs, how)
 
         return self._write(lambda tx: apply_to_jobs(tx, ids, partial(put_back, tx)))
 
@@ -357,7 +370,7 @@ class PostgresStore(
             # First, since who works on the end of a parent that failed holds the edges when it comes to the
             # job. Who works on one that has completed holds none, and knows the job by its number.
             tx.run("edges_hold", {"ids": sorted(set(ids))})
-            return apply_to_jobs(tx, ids, lambda jobs: operating.delete(tx, jobs, actor))
+            return apply_to_jobs(tx, ids, lambda jobs: admin.delete(tx, jobs, actor))
 
         return self._write(delete)
 
@@ -369,14 +382,14 @@ class PostgresStore(
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        return self._write(lambda tx: operating.save_queue(tx, name, changes or {}, state, actor))
+        return self._write(lambda tx: admin.save_queue(tx, name, changes or {}, state, actor))
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        return self._write(lambda tx: operating.drop_queue(tx, name, limit, actor, force=force))
+        return self._write(lambda tx: admin.drop_queue(tx, name, limit, actor, force=force))
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         with self._connection.short_timeouts():
-            self._write(lambda tx: operating.heartbeat(tx, worker))
+            self._write(lambda tx: admin.heartbeat(tx, worker))
 
     def remove_worker(self, worker: WorkerId) -> None:
         self._write(lambda tx: tx.run("forget_worker", {"id": worker}))
@@ -390,29 +403,29 @@ class PostgresStore(
         expires_ms: int = COMMAND_EXPIRES_MS,
         actor: str = "",
     ) -> list[Command]:
-        return self._write(lambda tx: commanding.send_command(tx, kind, workers, queue, expires_ms, actor))
+        return self._write(lambda tx: commands.send_command(tx, kind, workers, queue, expires_ms, actor))
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         self._check_open()
-        values = {"workers": texts(workers), "kinds": texts(commanding.KINDS)}
+        values = {"workers": texts(workers), "kinds": texts(commands.KINDS)}
         with self._connection.short_timeouts():  # by the thread that keeps leases
             rows = self._autocommit.all("commands_take", values)
             if rows is not None:
-                return commanding.commands_from_rows(rows)
-            return self._write(lambda tx: commanding.take_commands(tx, workers))
+                return commands.commands_from_rows(rows)
+            return self._write(lambda tx: commands.take_commands(tx, workers))
 
     def answer_command(self, command_id: str, text: str) -> None:
-        self._write(lambda tx: commanding.answer_command(tx, command_id, text))
+        self._write(lambda tx: commands.answer_command(tx, command_id, text))
 
     def acquire_maintenance(self, name: str, every_ms: int) -> bool:
         self._check_open()
         rows = self._autocommit.all("take_duty", {"name": text(name), "every_ms": bigint(every_ms)})
         if rows is not None:
             return bool(rows)
-        return self._write(lambda tx: operating.acquire_maintenance(tx, name, every_ms))
+        return self._write(lambda tx: admin.acquire_maintenance(tx, name, every_ms))
 
     def read_clock(self, *, record: bool = False) -> ClockReading:
-        return self._write(lambda tx: operating.read_clock(tx, record=record))
+        return self._write(lambda tx: admin.read_clock(tx, record=record))
 
     def record_events(self, events: Sequence[Event]) -> None:
         self._write(lambda tx: tx.record_all(events))

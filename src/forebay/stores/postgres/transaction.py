@@ -9,16 +9,23 @@ from typing import Final, NamedTuple, Protocol
 
 import psycopg
 
+from forebay.domain.dependencies import AFFECTED_STATES, DependencyEvent, EdgeState
 from forebay.domain.history import MAX_EVENTS, Event
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.rank import QueueRank, Scoring, compute_rank
-from forebay.domain.workflow import AFFECTED_STATES, DependencyEvent, EdgeState
-from forebay.stores.limiting import StoredLimit
+from forebay.stores.postgres.claim_cursor import ClaimCursor, ClaimCursors
 from forebay.stores.postgres.connection import RetryTransaction, Statements, Values
-from forebay.stores.postgres.cursor import ClaimCursor, ClaimCursors
-from forebay.stores.rows import STATES, Row, changes_text, queue_from_row, row_from_queue, settings_from_text
+from forebay.stores.shared.limits import StoredLimit
+from forebay.stores.shared.rows import (
+    STATES,
+    Row,
+    changes_text,
+    queue_from_row,
+    row_from_queue,
+    settings_from_text,
+)
 
 DEFAULT_CAP_MS: Final = QueueSettings().scoring.cap_ms
 OPEN: Final = (QueueState.ACTIVE, QueueState.PAUSED)

@@ -18,7 +18,7 @@ from redis.connection import ConnectionPool
 from redis.retry import Retry
 
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.stores.redis.breaker import ConnectBreaker
+from forebay.stores.redis.circuit_breaker import ConnectBreaker
 from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
 from forebay.stores.redis.scripts import Script, load_scripts
 

@@ -9,10 +9,11 @@ from heapq import merge, nsmallest
 from itertools import islice
 from typing import Any, Final
 
+from forebay.domain.backpressure import THROUGHPUT_WINDOW_MS, Throughput
+from forebay.domain.dependencies import Edge, by_parent
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
-from forebay.domain.note import JobProgress
-from forebay.domain.pressure import THROUGHPUT_WINDOW_MS, Throughput
+from forebay.domain.progress import JobProgress
 from forebay.domain.query import (
     EXACT_UP_TO,
     ArchiveEntry,
@@ -29,15 +30,13 @@ from forebay.domain.query import (
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
-from forebay.domain.workflow import Edge, by_parent
-from forebay.stores.matching import matches, summary_of
-from forebay.stores.redis.adopting import RedisJobExport
 from forebay.stores.redis.audit_log import RedisAuditLogReader
-from forebay.stores.redis.commanding import load_workers
+from forebay.stores.redis.commands import load_workers
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.documents import RedisDocumentReader
-from forebay.stores.redis.limiting import RedisLimitReader
-from forebay.stores.redis.measuring import RedisMetricReader
+from forebay.stores.redis.job_import import RedisJobExport
+from forebay.stores.redis.limits import RedisLimitReader
+from forebay.stores.redis.metrics import RedisMetricReader
 from forebay.stores.redis.rows import (
     archive_entry_from_stored,
     attempt_from_packed,
@@ -49,9 +48,10 @@ from forebay.stores.redis.rows import (
     queue_from_packed,
     state_info_from_row,
 )
-from forebay.stores.redis.scheduling import RedisScheduleReader
+from forebay.stores.redis.schedules import RedisScheduleReader
 from forebay.stores.redis.schema import SCHEMA
-from forebay.stores.redis.server import load_server_usage, memory_warnings
+from forebay.stores.redis.server_check import load_server_usage, memory_warnings
+from forebay.stores.shared.query_filter import matches, summary_of
 
 LATE_MS: Final = 60_000
 JOBS_PER_SCAN: Final = 200  # a script that reads more would hold up everybody

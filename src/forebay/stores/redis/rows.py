@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
+from forebay.domain.dependencies import Edge, EdgeState
 from forebay.domain.history import Attempt, Event
 from forebay.domain.job import Job, JobId, NewJob, OnFailure, PastError, QueueName
-from forebay.domain.note import JobProgress, LogLine, StepResult
+from forebay.domain.progress import JobProgress, LogLine, StepResult
 from forebay.domain.query import ArchiveEntry, JobStateInfo
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.worker import Command, WorkerInfo
-from forebay.domain.workflow import Edge, EdgeState
-from forebay.stores.rows import (
+from forebay.stores.shared.rows import (
     DEFAULT_OPTIONS,
     STATES,
     attempt_from_row,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from forebay.errors import SchemaNewer, StoreUnusable
-from forebay.stores.migrations import unreleased_error
 from forebay.stores.redis.connection import Connection
+from forebay.stores.shared.migrations import unreleased_error
 
 SCHEMA: Final = 1
 # The oldest layout that programs must know to work with what this one writes.

@@ -17,7 +17,7 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
-from forebay.stores.statements import load_statements
+from forebay.stores.shared.statements import load_statements
 
 PACKAGE: Final = "forebay.stores.redis"
 _CLOCK: Final = "1_clock"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.history import Event
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
-from forebay.domain.note import ProgressUpdate
+from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import (
@@ -23,17 +23,12 @@ from forebay.domain.worker import (
     WorkerInfo,
     truncate_answer,
 )
-from forebay.domain.workflow import PROPAGATION_BATCH
-from forebay.errors import ConfigError, StoreUnavailable
-from forebay.stores import ids as job_ids
-from forebay.stores.clock_reading import EARLIER_MS, NAMES, PERIOD_MS, ClockReading
-from forebay.stores.following import PropagationPending
-from forebay.stores.ids import create_ids
-from forebay.stores.parts import run_optional
-from forebay.stores.protocol import (
+from forebay.errors import StoreUnavailable
+from forebay.stores.contract.clock_readings import EARLIER_MS, NAMES, PERIOD_MS, ClockReading
+from forebay.stores.contract.revive_options import ReviveOptions
+from forebay.stores.contract.values import (
     BATCH,
     ActionResult,
-    Features,
     InsertResult,
     LeaseRefusal,
     LeaseStatus,
@@ -43,14 +38,12 @@ from forebay.stores.protocol import (
     SettleAndClaimResult,
     remaining_claims,
 )
-from forebay.stores.redis import commanding, operating
-from forebay.stores.redis.adopting import RedisJobImport
+from forebay.stores.ids import create_ids
+from forebay.stores.redis import admin, commands
 from forebay.stores.redis.audit_log import RedisAuditLogStore
-from forebay.stores.redis.breaker import ConnectBreaker, ServerReachability
-from forebay.stores.redis.connection import Connection, RedisAddress, is_full
+from forebay.stores.redis.connection import Connection, is_full
 from forebay.stores.redis.documents import RedisDocumentStore
-from forebay.stores.redis.exchanging import FastPathSwitch, SettleAndClaim, cancels_of
-from forebay.stores.redis.inserting import (
+from forebay.stores.redis.insert import (
     STAYS_SLOW,
     FastInsertRequest,
     InsertRequest,
@@ -59,16 +52,17 @@ from forebay.stores.redis.inserting import (
     insert_results,
     retry_with_other_ids,
 )
-from forebay.stores.redis.limiting import RedisLimitStore
-from forebay.stores.redis.measuring import RedisMetricStore
-from forebay.stores.redis.pruning import RedisPruner
-from forebay.stores.redis.reader import RedisReader
+from forebay.stores.redis.job_import import RedisJobImport
+from forebay.stores.redis.limits import RedisLimitStore
+from forebay.stores.redis.maintenance import RedisPruner
+from forebay.stores.redis.metrics import RedisMetricStore
 from forebay.stores.redis.rows import FRESH_QUEUE, event_row, job_from_row
-from forebay.stores.redis.scheduling import RedisScheduleStore
-from forebay.stores.redis.schema import SCHEMA, check_or_prepare, check_schema, prepare, refuse_newer
-from forebay.stores.redis.server import ServerWatch, check_server
-from forebay.stores.redis.wakeups import RedisWakeups
-from forebay.stores.reviving import ReviveOptions
+from forebay.stores.redis.schedules import RedisScheduleStore
+from forebay.stores.redis.schema import SCHEMA, prepare
+from forebay.stores.redis.server_check import ServerWatch
+from forebay.stores.redis.settle_and_claim import FastPathSwitch, SettleAndClaim, cancels_of
+from forebay.stores.shared.dependencies import PropagationPending
+from forebay.stores.shared.partial_calls import run_optional
 
 T = TypeVar("T")
 
@@ -89,72 +83,6 @@ _PROPAGATION_PARAMS: Final = {
     "fresh": FRESH_QUEUE,
 }
 _CLOCK_PARAMS: Final = {"names": list(NAMES), "period_ms": PERIOD_MS, "earlier_ms": EARLIER_MS}
-
-NO_TRANSACTIONS: Final = (
-    "Redis has no transactions of a caller that could be joined; use sqlite:/// or postgresql:// for that"
-)
-
-
-class RedisEngine:
-    """A namespace on a Redis or Valkey server."""
-
-    features: Features = Features(name="redis", is_durable=True, is_shared=True, joins_transactions=False)
-
-    def __init__(self, address: RedisAddress, *, new_id: Callable[[], JobId] = job_ids.new_id) -> None:
-        self.address = address
-        self._new_id = new_id
-        self._breaker = ConnectBreaker(ServerReachability())
-
-    @property
-    def location(self) -> str:
-        return self.address.location
-
-    def store(self) -> RedisStore:
-        return RedisStore(self._connect(check_server, prepare), self._new_id)
-
-    def reader(self) -> RedisReader:
-        return RedisReader(self._connect(check_or_prepare))
-
-    def wakeups(self) -> RedisWakeups:
-        return RedisWakeups(self.address, self._breaker.reachability)
-
-    def migrate(self) -> int:
-        with closing(self.store()) as store:
-            return store.migrate()
-
-    def check_schema(self) -> None:
-        connection = Connection(self.address, self._breaker)
-        try:
-            check_schema(connection)
-        finally:
-            connection.close()
-
-    def insert_tx(
-        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[InsertResult]:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    async def insert_tx_async(
-        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[InsertResult]:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    def complete_tx(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    async def complete_tx_async(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    def _connect(self, *checks: Callable[[Connection], None]) -> Connection:
-        connection = Connection(self.address, self._breaker)
-        try:
-            for check in checks:
-                check(connection)
-            connection.watch_schema(refuse_newer)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
 
 class RedisStore(
@@ -365,10 +293,10 @@ class RedisStore(
         dependants: bool = False,
     ) -> list[ActionResult]:
         ask = {"ids": list(ids), "reason": reason, "actor": actor, "force": force, "dependants": dependants}
-        return self._propagate_then(operating.action_results(ids, self._run("cancel", ask)))
+        return self._propagate_then(admin.action_results(ids, self._run("cancel", ask)))
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
-        return operating.update_job(self._connection, job_id, change, actor)
+        return admin.update_job(self._connection, job_id, change, actor)
 
     def revive(
         self,
@@ -382,11 +310,11 @@ class RedisStore(
         ended_before: int | None = None,
     ) -> list[ActionResult]:
         how = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
-        return self._propagate_then(operating.revive(self._connection, ids, how))
+        return self._propagate_then(admin.revive(self._connection, ids, how))
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         answers = self._run("delete", {"ids": list(ids), "actor": actor})
-        return self._propagate_then(operating.action_results(ids, answers))
+        return self._propagate_then(admin.action_results(ids, answers))
 
     def save_queue(
         self,
@@ -396,7 +324,7 @@ class RedisStore(
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        return operating.save_queue(self._connection, name, changes or {}, state, actor)
+        return admin.save_queue(self._connection, name, changes or {}, state, actor)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         ask = {"name": name, "force": force, "limit": limit, "actor": actor}
@@ -405,7 +333,7 @@ class RedisStore(
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         with self._connection.short_timeouts():
-            self._run("beat", {"worker": commanding.worker_row_of(worker)})
+            self._run("beat", {"worker": commands.worker_row_of(worker)})
 
     def remove_worker(self, worker: WorkerId) -> None:
         self._run("forget_worker", {"worker": worker})
@@ -419,11 +347,11 @@ class RedisStore(
         expires_ms: int = COMMAND_EXPIRES_MS,
         actor: str = "",
     ) -> list[Command]:
-        return commanding.send_command(self._connection, kind, workers, queue, expires_ms, actor)
+        return commands.send_command(self._connection, kind, workers, queue, expires_ms, actor)
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         with self._connection.short_timeouts():  # by the thread that keeps leases
-            return commanding.take_commands(self._connection, workers)
+            return commands.take_commands(self._connection, workers)
 
     def answer_command(self, command_id: str, text: str) -> None:
         self._run("answer", {"id": command_id, "text": truncate_answer(text)})

@@ -12,7 +12,7 @@ from typing import Any, Final
 import redis
 
 from forebay.errors import StoreError
-from forebay.stores.redis.breaker import ServerReachability
+from forebay.stores.redis.circuit_breaker import ServerReachability
 from forebay.stores.redis.connection import RedisAddress, open_connection
 
 CAN_LISTEN: Final = hasattr(select, "poll")  # on Windows polling finds the jobs

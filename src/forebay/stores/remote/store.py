@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from forebay.domain.job import Job, JobId, NewJob, WorkerId
 from forebay.domain.lease import Lease
-from forebay.domain.moving import JobExport
-from forebay.domain.note import ProgressUpdate
+from forebay.domain.progress import ProgressUpdate
 from forebay.domain.query import JobStateInfo
 from forebay.domain.settlement import Settlement
+from forebay.domain.store_move import JobExport
 from forebay.domain.text import clean_text
-from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreError, StoreRefused, StoreUnavailable
+from forebay.errors import ForebayError, StoreBusy, StoreError, StoreRefused, StoreUnavailable
+from forebay.stores.contract.values import InsertResult, OnConflict, QueueClaim, SettleAndClaimResult
 from forebay.stores.ids import create_ids, new_id
-from forebay.stores.protocol import (
-    Features,
-    InsertResult,
-    OnConflict,
-    QueueClaim,
-    Reader,
-    SettleAndClaimResult,
-    Store,
-    Wakeups,
+from forebay.stores.remote.http_client import (
+    RequestNotSent,
+    RequestTimedOut,
+    ServiceClient,
 )
-from forebay.stores.remote.asking import RequestNotSent, RequestTimedOut, ServiceAddress, ServiceClient
-from forebay.stores.remote.wakeups import RemoteWakeups
-from forebay.stores.wire import MAX_JOBS, store_methods
+from forebay.stores.rpc import MAX_JOBS, store_methods
 
 # Calls that may be made twice when an answer got lost, beside those that only look: the second changes
 # nothing and is answered as the first was. `insert` is one by its ids, see there. Not `exchange`: what the
@@ -38,59 +31,6 @@ from forebay.stores.wire import MAX_JOBS, store_methods
 # it finds them. Not `cancel`, `delete`, `save_document` and the like either, whose second answer would speak
 # of what the first has left.
 REPEATABLE: Final = frozenset({"renew", "standing", "beat", "forget_worker", "answer", "adopt"})
-NO_TRANSACTIONS: Final = (
-    "a store behind a service has no transactions to join; that takes a connection to its database"
-)
-
-
-class RemoteEngine:
-    """One service, on one or several servers."""
-
-    # What lies behind it is not known before it is asked, and none of this may depend on it. A hint is
-    # repeated by the service where its store holds hints back.
-    features: Features = Features(
-        name="remote", is_durable=True, is_shared=True, joins_transactions=False, runs_maintenance=True
-    )
-
-    def __init__(self, address: ServiceAddress) -> None:
-        self._client = ServiceClient(address)
-
-    def store(self) -> Store:
-        return cast(Store, RemoteStore(self._client))
-
-    def reader(self) -> Reader:
-        return cast(Reader, RemoteHandle(self._client))
-
-    @property
-    def location(self) -> str:
-        return ",".join(sorted(self._client.address.urls))
-
-    def migrate(self) -> int:
-        with closing(self.store()) as store:
-            return store.migrate()
-
-    def check_schema(self) -> None:
-        with closing(self.reader()) as reader:
-            reader.now()
-
-    def insert_tx(
-        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[InsertResult]:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    async def insert_tx_async(
-        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[InsertResult]:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    def complete_tx(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    async def complete_tx_async(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        raise ConfigError(NO_TRANSACTIONS)
-
-    def wakeups(self) -> Wakeups:
-        return RemoteWakeups(self._client)
 
 
 class RemoteHandle:

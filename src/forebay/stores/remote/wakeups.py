@@ -12,8 +12,8 @@ import httpx2
 from msgspec.structs import replace
 
 from forebay.errors import ForebayError
-from forebay.stores.remote.asking import ServiceClient
-from forebay.stores.wire import store_methods
+from forebay.stores.remote.http_client import ServiceClient
+from forebay.stores.rpc import store_methods
 
 # Longer than a service lets anybody wait (20 s).
 SILENT_SECONDS: Final = 30.0

@@ -9,7 +9,7 @@ from typing import TypeVar
 from forebay.domain.document import Document
 from forebay.domain.history import Event
 from forebay.domain.query import check_limit
-from forebay.stores.rows import Row, document_from_row, json_text, row_from_document
+from forebay.stores.shared.rows import Row, document_from_row, json_text, row_from_document
 from forebay.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")

@@ -6,10 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
-from forebay.domain.job import JobId, NewJob, OnFailure
-from forebay.domain.lifecycle import JobState, is_final
-from forebay.domain.queue import Queue
-from forebay.domain.workflow import (
+from forebay.domain.dependencies import (
     DependencyEvent,
     EdgeState,
     is_past_retention,
@@ -18,8 +15,11 @@ from forebay.domain.workflow import (
     reopen_edge_state,
     starting_state,
 )
-from forebay.stores.protocol import InsertResult
-from forebay.stores.rows import json_text
+from forebay.domain.job import JobId, NewJob, OnFailure
+from forebay.domain.lifecycle import JobState, is_final
+from forebay.domain.queue import Queue
+from forebay.stores.contract.values import InsertResult
+from forebay.stores.shared.rows import json_text
 from forebay.stores.sqlite.transaction import ReadContext, Transaction, states_of
 
 WIDTH: Final = 3  # values of one row in `edges_add`, after those that many share

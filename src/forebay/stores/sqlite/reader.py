@@ -9,11 +9,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.clock import Clock
+from forebay.domain.backpressure import Throughput
+from forebay.domain.dependencies import Edge, EdgeState
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
-from forebay.domain.note import JobProgress
-from forebay.domain.pressure import Throughput
+from forebay.domain.progress import JobProgress
 from forebay.domain.query import (
     EXACT_UP_TO,
     ArchiveEntry,
@@ -31,12 +32,10 @@ from forebay.domain.query import (
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
-from forebay.domain.workflow import Edge, EdgeState
 from forebay.errors import StoreError
-from forebay.stores.audit_log import SqlAuditLogReader
 from forebay.stores.ids import seq_in_id
-from forebay.stores.pressure import throughput_from_row, throughput_params
-from forebay.stores.rows import (
+from forebay.stores.shared.audit_log import SqlAuditLogReader
+from forebay.stores.shared.rows import (
     Row,
     archive_entry_from_row,
     attempt_from_row,
@@ -51,17 +50,18 @@ from forebay.stores.rows import (
     summary_from_row,
     worker_from_row,
 )
-from forebay.stores.sqlite.adopting import SqliteJobExport
+from forebay.stores.shared.statements import load_statements
+from forebay.stores.shared.throughput import throughput_from_row, throughput_params
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translate_error
 from forebay.stores.sqlite.documents import SqliteDocumentReader
 from forebay.stores.sqlite.edges import find_met_edges
-from forebay.stores.sqlite.limiting import SqliteLimitReader
-from forebay.stores.sqlite.measuring import SqliteMetricReader
+from forebay.stores.sqlite.job_import import SqliteJobExport
+from forebay.stores.sqlite.limits import SqliteLimitReader
+from forebay.stores.sqlite.metrics import SqliteMetricReader
 from forebay.stores.sqlite.rows import job_from_row
-from forebay.stores.sqlite.scheduling import SqliteScheduleReader
+from forebay.stores.sqlite.schedules import SqliteScheduleReader
 from forebay.stores.sqlite.schema import PACKAGE, SchemaGuard, schema_number
 from forebay.stores.sqlite.transaction import ReadContext
-from forebay.stores.statements import load_statements
 
 LATE_MS: Final = 60_000
 ROWS_PER_SCAN: Final = 10_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.domain.job import Job
-from forebay.stores.rows import STATES, Row, build_job, options_from_text
+from forebay.stores.shared.rows import STATES, Row, build_job, options_from_text
 
 
 def job_from_row(row: Row) -> Job:

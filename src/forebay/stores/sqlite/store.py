@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
-from forebay.clock import Clock, SystemClock
+from forebay.clock import Clock
+from forebay.domain.dependencies import PROPAGATION_BATCH, DependencyEvent
 from forebay.domain.history import Event
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import ProgressUpdate
+from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
-from forebay.domain.workflow import PROPAGATION_BATCH, DependencyEvent
-from forebay.errors import ConfigError, StoreError
-from forebay.stores.audit_log import append_chain_rows
-from forebay.stores.clock_reading import ClockReading
-from forebay.stores.completing import check_completed
-from forebay.stores.following import PropagationPending
-from forebay.stores.protocol import (
+from forebay.errors import StoreError
+from forebay.stores.contract.clock_readings import ClockReading
+from forebay.stores.contract.revive_options import ReviveOptions
+from forebay.stores.contract.values import (
     BATCH,
     ActionResult,
-    Features,
     InsertResult,
     LeaseStatus,
     OnConflict,
@@ -34,134 +30,29 @@ from forebay.stores.protocol import (
     RenewResult,
     SettleAndClaimResult,
 )
-from forebay.stores.reviving import ReviveOptions
-from forebay.stores.rows import Row, json_text
-from forebay.stores.sqlite import commanding, duties, leasing, operating
-from forebay.stores.sqlite.adopting import SqliteJobImport
-from forebay.stores.sqlite.borrowed import CallerConnection
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durability, translate_error
+from forebay.stores.shared.audit_log import append_chain_rows
+from forebay.stores.shared.dependencies import PropagationPending
+from forebay.stores.shared.rows import Row, json_text
+from forebay.stores.shared.statements import load_statements
+from forebay.stores.sqlite import admin, commands, maintenance
+from forebay.stores.sqlite import leases as leases_module
+from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translate_error
+from forebay.stores.sqlite.dependencies import propagate
 from forebay.stores.sqlite.documents import SqliteDocumentStore
-from forebay.stores.sqlite.exchanging import settle_and_claim
-from forebay.stores.sqlite.following import propagate
-from forebay.stores.sqlite.inserting import InsertRules, insert_all
-from forebay.stores.sqlite.limiting import SqliteLimitStore
-from forebay.stores.sqlite.liveness import WorkerLocks
-from forebay.stores.sqlite.measuring import SqliteMetricStore
-from forebay.stores.sqlite.places import DatabasePaths
-from forebay.stores.sqlite.reader import SqliteReader
-from forebay.stores.sqlite.scheduling import SqliteScheduleStore
-from forebay.stores.sqlite.schema import PACKAGE, SchemaGuard, check_file_schema, check_schema, migrate
-from forebay.stores.sqlite.settling import settle_all
+from forebay.stores.sqlite.insert import InsertRules, insert_all
+from forebay.stores.sqlite.job_import import SqliteJobImport
+from forebay.stores.sqlite.limits import SqliteLimitStore
+from forebay.stores.sqlite.metrics import SqliteMetricStore
+from forebay.stores.sqlite.paths import DatabasePaths
+from forebay.stores.sqlite.schedules import SqliteScheduleStore
+from forebay.stores.sqlite.schema import PACKAGE, SchemaGuard, migrate
+from forebay.stores.sqlite.settle_and_claim import settle_and_claim
 from forebay.stores.sqlite.transaction import HandleCache, Transaction
-from forebay.stores.sqlite.wakeups import SqliteNotifier, SqliteWakeups
-from forebay.stores.statements import load_statements
+from forebay.stores.sqlite.wakeups import SqliteNotifier
+from forebay.stores.sqlite.worker_locks import WorkerLocks
 
 T = TypeVar("T")
-
-BLOCKING_CONNECTION: Final = (
-    "a connection to a SQLite file blocks: use a sqlite3 connection and the method without _async"
-)
 LARGE_WAL: Final = 64 * 1_048_576
-
-
-class SqliteEngine:
-    """A database file, embedded in the program or shared by several programs of one machine.
-
-    `durability` says what a power cut may take: "default" nothing that was accepted, but the last claims
-    and settlements, so that a job may run again; "relaxed" also the last accepted jobs; "full" nothing. New
-    files are for their user alone; with `is_for_group` for their group too.
-    """
-
-    features: Features = Features(
-        name="sqlite",
-        is_durable=True,
-        is_shared=True,
-        joins_transactions=True,
-        notices_death=True,
-        has_one_writer=True,
-    )
-
-    def __init__(
-        self,
-        path: str,
-        *,
-        clock: Clock | None = None,
-        new_id: Callable[[], JobId] | None = None,
-        durability: Durability = "default",
-        lock_timeout_ms: int = 30_000,
-        is_for_group: bool = False,
-    ) -> None:
-        self._paths = DatabasePaths(path, is_for_group=is_for_group)
-        self._clock = clock or SystemClock()
-        self._new_id = new_id
-        self._durability: Durability = durability
-        self._lock_timeout_ms = lock_timeout_ms
-
-    @property
-    def location(self) -> str:
-        return os.path.realpath(self._paths.database)
-
-    def store(self) -> SqliteStore:
-        return SqliteStore(self._connect(), self._paths, self._clock, self._new_id)
-
-    def reader(self) -> SqliteReader:
-        return SqliteReader(self._connect(), self._clock)
-
-    def wakeups(self) -> SqliteWakeups:
-        return SqliteWakeups(self._paths)
-
-    def migrate(self) -> int:
-        with closing(self.store()) as store:
-            return store.migrate()
-
-    def check_schema(self) -> None:
-        self._paths.check_disk()
-        check_file_schema(self._paths.database, load_statements(PACKAGE))
-
-    def insert_tx(
-        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[InsertResult]:
-        with self._open_in_caller(connection) as tx:
-            return insert_all(tx, self._new_id, jobs, InsertRules(on_conflict=on_conflict), atomic=True)
-
-    async def insert_tx_async(
-        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
-    ) -> list[InsertResult]:
-        raise ConfigError(BLOCKING_CONNECTION)
-
-    def complete_tx(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        with self._open_in_caller(connection) as tx:
-            tx.count_new()
-            ended = settle_all(tx, self._new_id, worker, [settlement])
-            check_completed(settlement, ended.settled, ended.refused)
-
-    async def complete_tx_async(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        raise ConfigError(BLOCKING_CONNECTION)
-
-    @contextmanager
-    def _open_in_caller(self, connection: object) -> Iterator[Transaction]:
-        """A transaction of ours inside the caller's."""
-        borrowed = CallerConnection(connection, self._paths.database)
-        statements = load_statements(PACKAGE)
-        with borrowed.run_atomically():
-            check_schema(borrowed, statements, self._paths.database)
-            tx = Transaction(borrowed, statements, HandleCache(), self._clock.now_ms())
-            yield tx
-            if tx.has_outbox_entries:
-                propagate(tx)
-            tx.flush_counts()
-
-    def _connect(self) -> Connection:
-        self._paths.check_disk()
-        connection = Connection(
-            self._paths, durability=self._durability, lock_timeout_ms=self._lock_timeout_ms
-        )
-        try:
-            migrate(connection, load_statements(PACKAGE), self._clock.now_ms())
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
 
 class SqliteStore(
@@ -252,10 +143,10 @@ class SqliteStore(
         )
 
     def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
-        return self._write(lambda tx: leasing.lease_status(tx, worker, leases), moves=False)
+        return self._write(lambda tx: leases_module.lease_status(tx, worker, leases), moves=False)
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> RenewResult:
-        return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms), moves=False)
+        return self._write(lambda tx: leases_module.renew(tx, worker, leases, lease_ms), moves=False)
 
     def sweep(
         self,
@@ -270,7 +161,7 @@ class SqliteStore(
         with self._worker_locks.dead_workers() as found:
             all_dead = found.union(dead)
             jobs = self._write(
-                lambda tx: leasing.sweep(
+                lambda tx: leases_module.sweep(
                     tx, sweeper, all_dead, limit, lease_ms, only_dead=only_dead, ended_by=ended_by
                 )
             )
@@ -281,16 +172,16 @@ class SqliteStore(
 
     def promote(self, limit: int = BATCH) -> int:
         def promote(tx: Transaction) -> int:
-            moved = duties.promote(tx, limit)
+            moved = maintenance.promote(tx, limit)
             return max(moved, limit) if propagate(tx) >= PROPAGATION_BATCH else moved
 
         return self._write(promote)
 
     def rescore(self, limit: int = BATCH) -> int:
-        return self._write(lambda tx: duties.rescore(tx, limit))
+        return self._write(lambda tx: maintenance.rescore(tx, limit))
 
     def prune(self, limit: int = BATCH) -> int:
-        pruned = self._write(lambda tx: duties.prune(tx, limit))
+        pruned = self._write(lambda tx: maintenance.prune(tx, limit))
         if self._paths.wal_size() > LARGE_WAL:
             self._connection.checkpoint()
         return pruned
@@ -311,12 +202,12 @@ class SqliteStore(
                 states = tx.states(ids)
                 left = [one for one in ids if states.get(one, JobState.COMPLETED) is not JobState.COMPLETED]
                 tx.add_to_outbox(left, DependencyEvent.CANCEL)
-            return [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
+            return [admin.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
 
         return self._write(cancel)
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
-        return self._write(lambda tx: operating.update_job(tx, job_id, change, actor))
+        return self._write(lambda tx: admin.update_job(tx, job_id, change, actor))
 
     def revive(
         self,
@@ -330,10 +221,10 @@ class SqliteStore(
         ended_before: int | None = None,
     ) -> list[ActionResult]:
         how = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
-        return self._write(lambda tx: operating.revive_all(tx, ids, how), durable=True)
+        return self._write(lambda tx: admin.revive_all(tx, ids, how), durable=True)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
-        return self._write(lambda tx: [operating.delete(tx, job_id, actor) for job_id in ids])
+        return self._write(lambda tx: [admin.delete(tx, job_id, actor) for job_id in ids])
 
     def save_queue(
         self,
@@ -343,19 +234,17 @@ class SqliteStore(
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        return self._write(
-            lambda tx: operating.save_queue(tx, name, changes or {}, state, actor), durable=True
-        )
+        return self._write(lambda tx: admin.save_queue(tx, name, changes or {}, state, actor), durable=True)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        return self._write(lambda tx: operating.drop_queue(tx, name, limit, actor, force=force), durable=True)
+        return self._write(lambda tx: admin.drop_queue(tx, name, limit, actor, force=force), durable=True)
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         # The lock of a supervised worker is its supervisor's. A worker that beats for itself, because its
         # supervisor is stopped, must not replace it: it would count as dead when its handle is closed.
         if not worker.is_remote and worker.supervisor in (0, os.getpid()):
             self._worker_locks.acquire(worker.id)
-        self._write(lambda tx: operating.heartbeat(tx, worker), moves=False)
+        self._write(lambda tx: admin.heartbeat(tx, worker), moves=False)
 
     def remove_worker(self, worker: WorkerId) -> None:
         self._write(lambda tx: tx.run("forget_worker", {"id": worker}), moves=False)
@@ -371,7 +260,7 @@ class SqliteStore(
         actor: str = "",
     ) -> list[Command]:
         return self._write(
-            lambda tx: commanding.send_command(tx, kind, workers, queue, expires_ms, actor), moves=False
+            lambda tx: commands.send_command(tx, kind, workers, queue, expires_ms, actor), moves=False
         )
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
@@ -379,7 +268,7 @@ class SqliteStore(
         # Between the look and the write somebody else may take the command; then the write finds nothing.
         if not self._has_commands(workers):
             return []
-        return self._write(lambda tx: commanding.take_commands(tx, workers), moves=False)
+        return self._write(lambda tx: commands.take_commands(tx, workers), moves=False)
 
     def _has_commands(self, workers: Sequence[WorkerId]) -> bool:
         values = {"workers": json_text(workers), "now": self._clock.now_ms()}
@@ -395,15 +284,15 @@ class SqliteStore(
             raise translate_error(self._connection.path, exc) from exc
 
     def answer_command(self, command_id: str, text: str) -> None:
-        self._write(lambda tx: commanding.answer_command(tx, command_id, text), moves=False)
+        self._write(lambda tx: commands.answer_command(tx, command_id, text), moves=False)
 
     def acquire_maintenance(self, name: str, every_ms: int) -> bool:
-        return self._write(lambda tx: operating.acquire_maintenance(tx, name, every_ms), moves=False)
+        return self._write(lambda tx: admin.acquire_maintenance(tx, name, every_ms), moves=False)
 
     def read_clock(self, *, record: bool = False) -> ClockReading:
         if not record:
             return ClockReading(now=self._clock.now_ms())
-        return self._write(operating.record_clock, moves=False)
+        return self._write(admin.record_clock, moves=False)
 
     def record_events(self, events: Sequence[Event]) -> None:
         self._write(lambda tx: tx.record_all(events), moves=False)

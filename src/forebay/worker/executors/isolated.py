@@ -11,10 +11,8 @@ from forebay.app.registry import Registry
 from forebay.clock import Clock
 from forebay.domain.outcome import AttemptError, Failed, Interrupted, Outcome
 from forebay.telemetry.logs import job_fields
-from forebay.worker.executors.attending import TICK_SECONDS, ProcessAttempt, ProcessSlot, process_died_error
-from forebay.worker.executors.origin import ProgramOrigin, TaskModule, find_task_module
-from forebay.worker.executors.process import ChildGone, ChildProcess
-from forebay.worker.executors.wire import (
+from forebay.worker.executors.child_process import ChildGone, ChildProcess
+from forebay.worker.executors.messages import (
     ChildBroken,
     ChildReady,
     ProtocolError,
@@ -22,8 +20,15 @@ from forebay.worker.executors.wire import (
     Shutdown,
     StartChild,
 )
+from forebay.worker.executors.process_attempt import (
+    TICK_SECONDS,
+    ProcessAttempt,
+    ProcessSlot,
+    process_died_error,
+)
+from forebay.worker.executors.program_origin import ProgramOrigin, TaskModule, find_task_module
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Invoker, attempt_error
+from forebay.worker.invoker import Invoker, attempt_error
 from forebay.worker.slots import Assignment, ExecutorKind
 
 START_SECONDS: Final = 60.0

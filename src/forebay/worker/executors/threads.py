@@ -15,14 +15,14 @@ from time import sleep
 from typing import Any, Final
 from weakref import WeakSet
 
-from forebay.app.current import has_context_leak
+from forebay.app.current_job import has_context_leak
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.interrupts import set_interruptible
 from forebay.telemetry.logs import defer_interrupts_in_logging
 from forebay.worker.executors.task_thread import TaskThread
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Invoker, TaskInvocation
+from forebay.worker.invoker import Invoker, TaskInvocation
 from forebay.worker.slots import Assignment, ExecutorKind
 
 # A task that forks comes back in both processes. In the copy there is no coordinator to report to, and a

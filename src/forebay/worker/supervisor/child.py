@@ -13,8 +13,8 @@ from math import inf
 from forebay.domain.job import WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.worker import WorkerInfo
-from forebay.worker.channel import TO_SUPERVISOR, Channel, ToSupervisor
-from forebay.worker.page import LeaseTable
+from forebay.worker.lease_table import LeaseTable
+from forebay.worker.supervisor.channel import TO_SUPERVISOR, Channel, ToSupervisor
 
 
 class WorkerProcess:

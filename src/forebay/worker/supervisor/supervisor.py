@@ -21,8 +21,9 @@ import msgspec
 from forebay.clock import Clock, SystemClock
 from forebay.domain.worker import WorkerState
 from forebay.errors import ConfigError, StoreUnavailable, WorkersDied
-from forebay.stores.opening import open_engine
-from forebay.worker.channel import (
+from forebay.stores.factory import open_engine
+from forebay.worker.lease_table import STOPPED
+from forebay.worker.supervisor.channel import (
     CommandAnswered,
     SetPaused,
     StatusChanged,
@@ -32,11 +33,10 @@ from forebay.worker.channel import (
     WorkerRetiring,
     WorkerStopped,
 )
-from forebay.worker.page import STOPPED
 from forebay.worker.supervisor.child import WorkerProcess, describe_exit, spawn
-from forebay.worker.supervisor.keeper import LeaseKeeper
-from forebay.worker.supervisor.reloading import Reloader
-from forebay.worker.supervisor.restarting import MAX_RESTARTS, RestartPolicy
+from forebay.worker.supervisor.lease_keeper import LeaseKeeper
+from forebay.worker.supervisor.reloader import Reloader
+from forebay.worker.supervisor.restart_policy import MAX_RESTARTS, RestartPolicy
 
 TICK_SECONDS: Final = 0.25
 STACKS_SECONDS: Final = 0.05

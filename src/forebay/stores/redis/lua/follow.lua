@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Work on the list of what the ends of jobs mean for those that depend on them. Says the same as domain/workflow.py.
+-- Work on the list of what the ends of jobs mean for those that depend on them. Says the same as domain/dependencies.py.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit (edges to look at); delay_ms, reset, actor, dependants, fresh for jobs that are revived
 -- Returns whether jobs wait now that did not before.
@@ -50,7 +50,7 @@ end
 -- Say in the head of a blocked job that it waits like any other, or behind this gate. Nearly every job runs before its age is capped; one that
 -- does not is found by its number, as those are that were never blocked, unless `rescore` has come past it already.
 local function let_wait(head, gate)
-  -- Without a delay it has no time to wait for, even if the clock was set back: `due_on_release` in domain/workflow.py.
+  -- Without a delay it has no time to wait for, even if the clock was set back: `due_on_release` in domain/dependencies.py.
   local has_delay = head[RUN_AT] > math.max(head[CREATED_AT], head[UPDATED_AT])
   head[RUN_AT] = has_delay and math.max(head[RUN_AT], now) or now
   head[READY_AT], head[UPDATED_AT] = head[RUN_AT], now

@@ -1,4 +1,4 @@
--- Shares, as domain/share.py has them: whose turn it is.
+-- Shares, as domain/fairness.py has them: whose turn it is.
 local STEP = 1000000
 local are_shares_known
 
@@ -24,7 +24,7 @@ local function note_shares()
 end
 
 -- A share has something to run. One that had nothing begins a step behind the first; one with lanes behind limits goes on
--- from the turn that was kept for it, at most a step from the first (`resuming` in domain/share.py).
+-- from the turn that was kept for it, at most a step from the first (`resuming` in domain/fairness.py).
 local function join_share(name, share)
   local key, by = prefix .. 'shares:' .. name, share_step(queue_of(name), share)
   local first = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])

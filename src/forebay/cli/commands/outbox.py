@@ -1,0 +1,129 @@
+"""`forebay outbox`: carry jobs from a table of another database to the store, until a signal says stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from forebay.cli.logs import log_options, set_up_logs
+from forebay.cli.options import DurationParam, with_store
+from forebay.cli.output import Output
+from forebay.cli.settings import OUTBOX_DATABASE
+from forebay.cli.signals import collect_signals
+from forebay.cli.store_session import StoreSession
+from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable, WorkersDied
+from forebay.telemetry.logs import LogFormat
+from forebay.worker.inbox import WakeSignal
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from sqlalchemy import Engine, Table
+
+    from forebay.integrations.outbox.relay import Relay
+
+_POLL_SECONDS: Final = 1.0
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+@click.command(
+    epilog="Example: `forebay outbox --database postgresql+psycopg://app@db/shop --url redis://cache/0`."
+)
+@click.option(
+    "--database",
+    metavar="URL",
+    required=True,
+    envvar=OUTBOX_DATABASE,
+    show_envvar=True,
+    help="The database with the outbox, as SQLAlchemy names it.",
+)
+@click.option(
+    "--table", "name", default="forebay_outbox", show_default=True, help="Its table; SCHEMA.NAME is one too."
+)
+@click.option("--create", is_flag=True, help="Make the table first, if it is not there.")
+@click.option("--once", is_flag=True, help="Carry what is there, and end.")
+@click.option(
+    "--polling-interval", type=DurationParam(), default="1s", show_default=True, help="How often to look."
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1, 1_000),
+    default=100,
+    show_default=True,
+    help="How many rows at once.",
+)
+@log_options
+@with_store(create=True)
+def outbox(
+    session: StoreSession, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
+) -> None:
+    """Carry jobs from an outbox to the store.
+
+    Programs write jobs into a table of their own database, in their own transactions. This command stores
+    them, each once, until a signal says stop; any number may run beside each other.
+    """
+    set_up_logs(log_format, log_level, session.settings)
+    relaying = _load_relay_module()
+    with _open_outbox(options["database"], options["name"], create=options["create"]) as (engine, table):
+        every, most = options["polling_interval"] / 1_000, options["batch_size"]
+        relay: Relay = relaying.Relay(table, engine, session.client, every=every, most=most)
+        if options["once"]:
+            relay.tick()
+        else:
+            _run_until_stopped(relay)
+    answer = {"stored": relay.stored, "refused": relay.refused}
+    out.print_message(answer, f"{relay.stored:,} rows of the outbox stored, {relay.refused:,} refused")
+
+
+def _run_until_stopped(relay: Relay) -> None:
+    bell = WakeSignal()
+    with collect_signals(bell) as heard:
+        relay.start()
+        logger.info("the relay runs")
+        while relay.is_running and not heard:
+            bell.wait(_POLL_SECONDS)
+        relay.stop()
+    if not heard:
+        raise WorkersDied("the relay has ended by itself; its log says why")
+
+
+@contextmanager
+def _open_outbox(url: str, name: str, *, create: bool) -> Iterator[tuple[Engine, Table]]:
+    """The database and its outbox; raises ConfigError for an address that means nothing, StoreUnusable where
+    there is no outbox."""
+    from sqlalchemy import MetaData, create_engine, inspect  # noqa: PLC0415 - as below
+    from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError  # noqa: PLC0415
+
+    from forebay.integrations.outbox.table import outbox_table  # noqa: PLC0415
+
+    schema, _, last = name.rpartition(".")
+    table = outbox_table(MetaData(), last, schema=schema or None)
+    try:
+        engine = create_engine(url)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as exc:
+        raise ConfigError(f"--database names no database that SQLAlchemy can open: {exc}") from exc
+    try:
+        if create:
+            table.create(engine, checkfirst=True)
+        if not inspect(engine).has_table(last, schema=schema or None):
+            raise StoreUnusable(f"there is no table {name} in that database; --create makes it")
+        yield engine, table
+    except DBAPIError as exc:
+        raise StoreUnavailable(f"the database of the outbox: {exc.orig}") from exc
+    finally:
+        engine.dispose()
+
+
+def _load_relay_module() -> ModuleType:
+    try:
+        from forebay.integrations.outbox import relay as relaying  # noqa: PLC0415 - what it stands on is an extra
+    except ModuleNotFoundError as exc:
+        raise ConfigError(
+            f"an outbox needs {exc.name}, which is not installed: pip install 'forebay[outbox]'"
+        ) from exc
+    return relaying

@@ -1,0 +1,155 @@
+"""`forebay jobs tree`: a job and what depends on it, or what it depends on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import click
+import msgspec
+
+from forebay.cli.options import with_store
+from forebay.cli.output import Output, print_table, text
+from forebay.cli.store_session import StoreSession
+from forebay.domain.dependencies import Edge
+from forebay.domain.job import Job, JobId
+from forebay.domain.query import MAX_PAGE
+from forebay.errors import JobNotFound
+from forebay.stores.contract.reader import Reader
+
+MAX_LIMIT: Final = 10_000
+MAX_SHOWN: Final = 100
+
+
+class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a graph that was looked at. `is_whole` is false where it went on."""
+
+    root: JobId
+    jobs: dict[JobId, Job]
+    edges: dict[JobId, list[Edge]]  # by the end that is nearer to the root
+    is_up: bool
+    is_complete: bool
+
+    def neighbours(self, job_id: JobId) -> Iterator[tuple[JobId, Edge]]:
+        for edge in self.edges.get(job_id, ()):
+            yield (edge.parent if self.is_up else edge.child), edge
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@click.option("--up", is_flag=True, help="What it depends on, instead of what depends on it.")
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_LIMIT), default=200, show_default=True, help="At most this many."
+)
+@with_store()
+def tree(session: StoreSession, out: Output, job_id: str, up: bool, limit: int) -> None:
+    """Show what depends on a job, and what depends on that."""
+    graph = load_graph(session.reader, JobId(job_id), limit, is_up=up)
+    out.print_result(
+        {**_branch_json(graph, graph.root, None, set()), "is_whole": graph.is_complete},
+        lambda: _print_graph(graph),
+    )
+
+
+class JobEdges(NamedTuple):
+    """The edges of one job, to its parents and from its dependants."""
+
+    parents: list[Edge]
+    dependants: list[Edge]
+
+
+def load_edges(reader: Reader, job_id: JobId) -> JobEdges:
+    return JobEdges(reader.parents([job_id]), reader.dependants([job_id], limit=MAX_SHOWN))
+
+
+def edges_json(edges: JobEdges) -> dict[str, Any]:
+    """What a job depends on and what depends on it, up to a hundred."""
+    return {
+        "depends_on": [_edge_json(edge, edge.parent) for edge in edges.parents],
+        "dependants": [_edge_json(edge, edge.child) for edge in edges.dependants],
+    }
+
+
+def _edge_json(edge: Edge, other: JobId) -> dict[str, str]:
+    return {"id": other, "edge": edge.state.value, "on_failure": edge.on_failure.value}
+
+
+def print_edges(edges: JobEdges) -> None:
+    if edges.parents:
+        rows = [(edge.parent, edge.state, edge.on_failure) for edge in edges.parents[:MAX_SHOWN]]
+        print_table(("id", "edge", "on failure"), rows, title="Depends on")
+    if edges.dependants:
+        rows = [(edge.child, edge.state, edge.on_failure) for edge in edges.dependants]
+        print_table(("id", "edge", "on failure"), rows, title="Dependants")
+
+
+def load_graph(reader: Reader, root: JobId, limit: int, *, is_up: bool) -> JobGraph:
+    """The jobs around one, level by level; raises JobNotFound."""
+    edges: dict[JobId, list[Edge]] = defaultdict(list)
+    seen, level = {root: None}, [root]
+    while level and len(seen) < limit:
+        found = reader.parents(level) if is_up else _load_dependants(reader, level, limit - len(seen))
+        for edge in found:
+            edges[edge.child if is_up else edge.parent].append(edge)
+        ends = dict.fromkeys(edge.parent if is_up else edge.child for edge in found)
+        level = [job_id for job_id in ends if job_id not in seen][: limit - len(seen)]
+        seen |= dict.fromkeys(level)
+    jobs = _load_jobs(reader, list(seen))
+    if root not in jobs:
+        raise JobNotFound(f"there is no job {root}; it may have been pruned")
+    return JobGraph(root=root, jobs=jobs, edges=edges, is_up=is_up, is_complete=not level)
+
+
+def _load_dependants(reader: Reader, ids: Sequence[JobId], limit: int) -> list[Edge]:
+    found: list[Edge] = []
+    while len(found) < limit:
+        page = reader.dependants(ids, limit=MAX_PAGE, after=found[-1] if found else None)
+        found += page
+        if len(page) < MAX_PAGE:
+            break
+    return found
+
+
+def _load_jobs(reader: Reader, ids: Sequence[JobId]) -> dict[JobId, Job]:
+    found: dict[JobId, Job] = {}
+    for first in range(0, len(ids), MAX_PAGE):
+        found |= {job.id: job for job in reader.jobs(ids[first : first + MAX_PAGE]) if job is not None}
+    return found
+
+
+def _branch_json(graph: JobGraph, job_id: JobId, edge: Edge | None, shown: set[JobId]) -> dict[str, Any]:
+    """A job with what is behind it; one that stands elsewhere already is only named."""
+    job = graph.jobs.get(job_id)
+    known = {"task": None, "state": None} if job is None else {"task": job.task, "state": job.state.value}
+    tied = {} if edge is None else {"on_failure": edge.on_failure.value, "edge": edge.state.value}
+    is_again = job_id in shown
+    shown.add(job_id)
+    behind = (
+        [] if is_again else [_branch_json(graph, each, by, shown) for each, by in graph.neighbours(job_id)]
+    )
+    name = "depends_on" if graph.is_up else "dependants"
+    return {"id": job_id, **known, **tied, **({"again": True} if is_again else {name: behind})}
+
+
+def _print_graph(graph: JobGraph) -> None:
+    for line in _format_lines(graph, graph.root, None, "", set()):
+        click.echo(line)
+    if not graph.is_complete:
+        click.echo("There is more: --limit shows more of it.")
+
+
+def _format_lines(
+    graph: JobGraph, job_id: JobId, edge: Edge | None, indent: str, shown: set[JobId]
+) -> Iterator[str]:
+    job = graph.jobs.get(job_id)
+    words = [job_id, "forgotten" if job is None else f"{text(job.task)}  {job.state}"]
+    if edge is not None:
+        words.append(f"[{edge.state}, {edge.on_failure}]")
+    if job_id in shown:
+        yield f"{indent}{'  '.join(words)}  (see above)"
+        return
+    shown.add(job_id)
+    yield f"{indent}{'  '.join(words)}"
+    for each, by in graph.neighbours(job_id):
+        yield from _format_lines(graph, each, by, indent + "  ", shown)

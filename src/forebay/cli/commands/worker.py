@@ -1,0 +1,147 @@
+"""`forebay worker`: run jobs until a signal says stop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from forebay.cli.delivery_options import delivery_options, delivery_policy
+from forebay.cli.logs import log_options, set_up_logs
+from forebay.cli.platform_check import not_on_windows
+from forebay.domain.worker import DEFAULT_HEARTBEAT_MS
+from forebay.errors import ConfigError
+from forebay.worker.recycler import MAX_ABANDONED, ProcessLimits, check_abandoned
+from forebay.worker.stop_timeouts import DRAIN_SECONDS
+
+MAX_DRAIN_SECONDS: Final = 86_400
+MAX_PROCESSES: Final = 1_000
+# What a supervisor keeps to itself when it starts a worker process with the options it was given.
+_SUPERVISOR_OPTIONS: Final = ("app", "processes", "reload", "child")
+
+
+@click.command()
+@click.argument("app")
+@click.option(
+    "--queues",
+    "-q",
+    help="Queues to work on, separated by commas, with weights if you like: mail:3,reports:1. Without "
+    "one, a queue's own weight counts; default: the queues that the app's tasks name.",
+)
+@click.option(
+    "--strict", is_flag=True, help="Take jobs of a queue only when those named before it have none."
+)
+@click.option(
+    "--threads", "--concurrency", "-t", default=4, show_default=True, help="Blocking tasks that run at once."
+)
+@click.option("--coroutines", default=100, show_default=True, help="Coroutine tasks that run at once.")
+@click.option(
+    "--isolated", type=int, help="Isolated tasks that run at once, each in a process; default: usable cores."
+)
+@click.option("--drain", default=DRAIN_SECONDS, show_default=True, help="Seconds to let jobs end on a stop.")
+@click.option(
+    "--beat",
+    default=DEFAULT_HEARTBEAT_MS / 1_000,
+    show_default=True,
+    help="Seconds between two signs of life, 5 to 300; without three of them a worker counts as dead.",
+)
+@click.option(
+    "--processes",
+    "-p",
+    type=int,
+    help="Run this many worker processes under a supervisor, which keeps their leases, hands the jobs of one "
+    "that dies to others at once, and starts another; default: one process without a supervisor.",
+)
+@click.option("--max-jobs", type=int, help="Replace a worker process after this many jobs.")
+@click.option("--max-memory", type=float, help="Replace a worker process above this many MB of memory.")
+@click.option("--max-age", type=float, help="Replace a worker process after this many seconds.")
+@click.option(
+    "--max-abandoned",
+    default=MAX_ABANDONED,
+    show_default=True,
+    help="Threads of jobs that did not stop at their time limits; above this many a worker process is "
+    "replaced, or reports itself unhealthy without --processes.",
+)
+@click.option("--reload", is_flag=True, help="For development: replace worker processes when code changes.")
+@click.option(
+    "--metrics/--no-metrics", default=True, show_default=True, help="Keep figures of the jobs that it runs."
+)
+@delivery_options
+@log_options
+@click.option("--child", hidden=True, help="Be a worker process of a supervisor.")
+@click.pass_context
+@not_on_windows
+def worker(ctx: click.Context, /, app: str, **options: Any) -> None:
+    """Run the jobs of APP, named as package.module:app.
+
+    SIGTERM or SIGINT: claim nothing more, let running jobs end, hand back the rest; a second one stops at
+    once. SIGUSR1: write the stacks of all threads to standard error. SIGTSTP: claim nothing more until
+    SIGCONT.
+
+    A worker that has come to one of its limits lets its jobs end; without --processes it then stops, with
+    status 0, and whoever has started it may start it again.
+    """
+    _check_options(**options)
+    set_up_logs(options.pop("log_format"), options.pop("log_level"))
+    processes, child = options.pop("processes"), options.pop("child")
+    reload = options.pop("reload")
+    if child is None and (processes is not None or reload):
+        _supervise(ctx, processes or 1, options["drain"], reload=reload)
+        return
+    from forebay.cli.worker_process import WorkerOptions, work  # noqa: PLC0415 - a supervisor has no use for a worker's parts
+
+    work(app, WorkerOptions(**options), child)
+
+
+def _check_options(*, drain: float, processes: int | None, **options: Any) -> None:
+    """Refuse what makes no sense, before anything starts."""
+    if not 0 <= drain <= MAX_DRAIN_SECONDS:  # also refuses NaN
+        raise ConfigError(f"drain must be a number of seconds from 0 to {MAX_DRAIN_SECONDS}, not {drain}")
+    if processes is not None and not 1 <= processes <= MAX_PROCESSES:
+        raise ConfigError(f"processes must be a number from 1 to {MAX_PROCESSES}, not {processes}")
+    check_abandoned(options["max_abandoned"])
+    delivery_policy(options["allow_webhooks_to"], options["secrets_folder"], None)
+    limits_of(options)
+
+
+def limits_of(options: dict[str, Any]) -> ProcessLimits:
+    """The limits of a worker process among these options."""
+    return ProcessLimits(**{name: options[name] for name in ("max_jobs", "max_memory", "max_age")})
+
+
+def _supervise(ctx: click.Context, processes: int, drain: float, *, reload: bool) -> None:
+    from forebay.worker.supervisor.supervisor import Supervisor, SupervisorPlan  # noqa: PLC0415 - as above
+
+    words = [sys.executable, "-m", "forebay", *child_arguments(ctx)]
+
+    def command(channel: int, page: int) -> list[str]:
+        return [*words, "--child", f"{os.getpid()}:{channel}:{page}"]
+
+    status = Supervisor(
+        SupervisorPlan(processes=processes, drain=drain, command=command, is_reloading=reload)
+    ).run()
+    if status:
+        ctx.exit(status)
+
+
+def child_arguments(ctx: click.Context) -> list[str]:
+    """What a worker process is told: all that this command was told, wherever it was said."""
+    # Without the file's name a worker would read other settings than its supervisor.
+    config = ["--config", str(ctx.obj)] if ctx.obj else []
+    return [*config, "worker", ctx.params["app"], *_option_arguments(ctx)]
+
+
+def _option_arguments(ctx: click.Context) -> Iterator[str]:
+    for option in ctx.command.params:
+        value = ctx.params.get(str(option.name))
+        words = (
+            option.secondary_opts if value is False else option.opts
+        )  # some are on unless they are put off
+        if option.name in _SUPERVISOR_OPTIONS or value is None or not words:
+            continue
+        yield max(words, key=len)
+        if not isinstance(value, bool):
+            yield str(value)

@@ -1,0 +1,12 @@
+"""A command as a part of `forebay dev`: it ends when the program that started it does, however that ends."""
+
+from __future__ import annotations
+
+import sys
+
+from forebay.cli.main import main
+from forebay.worker.parent_death import die_with
+
+if __name__ == "__main__":
+    die_with(int(sys.argv.pop(1)))
+    main(prog_name="forebay")

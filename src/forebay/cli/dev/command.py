@@ -1,0 +1,179 @@
+"""`forebay dev`: a worker, the service and its dashboard in one terminal, while code is written."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import click
+
+from forebay.cli.app_loader import load_app
+from forebay.cli.dev.processes import DevProcess, LinePrinter
+from forebay.cli.platform_check import not_on_windows
+from forebay.dashboard.static_files import ROOT, is_built
+from forebay.errors import ConfigError
+from forebay.worker.inbox import WakeSignal
+
+MAX_PORT: Final = 65_535
+_SERVING: Final = "serving "
+_GRACE_SECONDS: Final = 2  # for requests; a page that looks on is told at once
+_POLL_SECONDS: Final = 1.0
+_KILL_AFTER_SIGNALS: Final = 3  # signals, after which nothing is waited for
+
+
+@click.command(epilog="Example: `forebay dev tasks:app --port 8081`.")
+@click.argument("app")
+@click.option(
+    "--port",
+    type=click.IntRange(0, MAX_PORT),
+    default=8_080,
+    show_default=True,
+    help="Of the service and its dashboard; 0 takes a free one.",
+)
+@click.option(
+    "--reload/--no-reload", default=True, show_default=True, help="Load code again when it changes."
+)
+@click.option("--queues", "-q", help="Queues to work on, as `forebay worker --queues` takes them.")
+@click.option(
+    "--drain",
+    type=click.FloatRange(0, 86_400),
+    default=5.0,
+    show_default=True,
+    help="Seconds to let jobs end when it stops, or when code has changed.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Lines of JSON, each with its part.")
+@click.pass_context
+@not_on_windows
+def dev(
+    ctx: click.Context, app: str, port: int, reload: bool, queues: str | None, drain: float, as_json: bool
+) -> None:
+    """Run a worker, the service and its dashboard in one terminal, for development.
+
+    APP is named as package.module:app. Ctrl-C lets running jobs end, then stops the worker, then the service;
+    a second one stops at once, a third one kills. When one of them ends by itself, all do.
+    """
+    if reload and find_spec("watchfiles") is None:
+        raise ConfigError(
+            "watching code needs watchfiles: pip install 'forebay[reload]', or add --no-reload to do without"
+        )
+    _check_store(app)
+    config = ["--config", str(ctx.obj)] if ctx.obj else []
+    logs = ["--log-format", "json"] if as_json else []
+    server = [*config, "server", "--app", app, "--port", str(port), "--grace", str(_GRACE_SECONDS), *logs]
+    worker = [*config, "worker", app, "--drain", str(drain), *logs]
+    worker += ["--queues", queues] if queues else []
+    crew = ProcessGroup(LinePrinter(as_json=as_json), server, [*worker, "--reload"] if reload else worker)
+    with _forward_signals(crew):
+        status = crew.run()
+    if status:
+        ctx.exit(status)
+
+
+def _check_store(app: str) -> None:
+    """Raise what is wrong with the app, before two processes say it."""
+    found = load_app(app)
+    try:
+        if not found.engine.features.is_shared:
+            raise ConfigError(
+                f"the store of {app} lives inside one program, and `forebay dev` runs two: name another one, "
+                "such as sqlite:///jobs.db"
+            )
+    finally:
+        found.close()
+
+
+class ProcessGroup:
+    """The parts, in the order in which they start: the worker is first to stop, so that the dashboard can be
+    looked at until nothing runs any more."""
+
+    def __init__(self, printer: LinePrinter, server: list[str], worker: list[str]) -> None:
+        self._printer = printer
+        self._arguments = {"server": server, "worker": worker}
+        self._processes: list[DevProcess] = []
+        self._wake_signal = WakeSignal()
+        self._signals: deque[int] = deque()
+        self._address = ""
+
+    def on_signal(self, number: int, _: object) -> None:
+        """A signal has come; called wherever the main thread is."""
+        self._signals.append(number)
+        self._wake_signal.set()
+
+    def run(self) -> int:
+        """Until a signal comes or a part ends; the exit status."""
+        try:
+            self._start("server")
+            self._wait(lambda: bool(self._address))
+            if not self._is_over:
+                self._start("worker")
+                self._print_address()
+                self._wait(lambda: False)
+            return self._stop()
+        finally:
+            for part in self._processes:
+                part.close()
+
+    def _start(self, name: str) -> None:
+        part = DevProcess(
+            name, self._arguments[name], self._printer, on_line=self._on_line, on_exit=self._wake_signal.set
+        )
+        self._processes.append(part)
+
+    def _on_line(self, line: str) -> None:
+        if not self._address and line.startswith(_SERVING):
+            self._address = line.rsplit(maxsplit=1)[-1]
+            self._wake_signal.set()
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self._signals) or any(part.is_over.is_set() for part in self._processes)
+
+    def _wait(self, is_done: Callable[[], bool]) -> None:
+        while not self._is_over and not is_done():
+            self._wake_signal.wait(_POLL_SECONDS)
+
+    def _print_address(self) -> None:
+        page = f"{self._address}{ROOT}"
+        if not is_built():
+            page += " (not built, see the line of the server above)"
+        self._printer.print_line("dev", f"the dashboard is at {page}")
+        if "--reload" in self._arguments["worker"]:
+            self._printer.print_line("dev", f"code below {Path.cwd()} is watched")
+        self._printer.print_line("dev", "Ctrl-C stops all")
+
+    def _stop(self) -> int:
+        """Stop one after the other, the newest first; the status of the one that has ended by itself."""
+        ended = [part for part in self._processes if part.is_over.is_set()]
+        for part in ended:
+            self._printer.print_line(
+                "dev", f"the {part.name} has ended with status {part.status}, so all stop"
+            )
+        for part in reversed([part for part in self._processes if not part.is_over.is_set()]):
+            self._printer.print_line("dev", f"stopping the {part.name}")
+            part.send_signal(signal.SIGTERM)
+            asked = len(self._signals)
+            while not part.is_over.is_set():
+                self._wake_signal.wait(_POLL_SECONDS)
+                if len(self._signals) > asked:
+                    asked = len(self._signals)
+                    if asked >= _KILL_AFTER_SIGNALS:
+                        part.kill()
+                    else:
+                        part.send_signal(signal.SIGTERM)  # a second one: at once
+        status = next((part.status or 0 for part in ended), 0)
+        self._printer.print_line("dev", "all has stopped")
+        return status if status >= 0 else 128 - status
+
+
+@contextmanager
+def _forward_signals(group: ProcessGroup) -> Iterator[None]:
+    """Signals to stop go to the crew; afterwards everything is as it was."""
+    with ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            stack.callback(signal.signal, number, signal.signal(number, group.on_signal))
+        yield

@@ -1,0 +1,217 @@
+"""Jobs, queues and workers as JSON: names in our words, instants as ISO texts in UTC, lengths in `_ms`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from forebay.domain.audit_chain import ChainLine
+from forebay.domain.backpressure import Throughput
+from forebay.domain.failure_group import FailureGroup
+from forebay.domain.gradual_revive import GradualRevive
+from forebay.domain.history import Attempt, Event, Timeline
+from forebay.domain.job import Job, JobSummary
+from forebay.domain.progress import JobProgress
+from forebay.domain.query import Counts
+from forebay.domain.queue import Queue
+from forebay.domain.schedule import Schedule, ScheduleRun
+from forebay.domain.worker import WorkerInfo
+from forebay.errors import PayloadError
+from forebay.operations.timeline import timeline_lines
+from forebay.payload.codec import decode_call, decode_result
+from forebay.payload.masking import mask
+from forebay.stores.contract.values import ActionResult
+
+# How an engine keeps a job is no business of programs that read our answers.
+_INTERNAL_FIELDS: Final = ("seq", "rank", "capped", "payload", "result", "unstarted")
+_INTERNAL_QUEUE_FIELDS: Final = ("rank_version",)
+_INTERNAL_REVIVE_FIELDS: Final = (
+    "query",
+    "after",
+    "is_searched",
+    "picked",
+    "watched",
+    "size",
+    "died",
+    "chosen",
+    "seen_at",
+)
+
+
+def iso_instant(at: int | None) -> str | None:
+    """An instant as an ISO text with milliseconds."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _json_fields(value: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(value)
+    return {name: _json_value(name, inner) for name, inner in fields.items() if name not in without}
+
+
+def _json_value(name: str, value: Any) -> Any:
+    return iso_instant(value) if (name.endswith("_at") or name == "at") and isinstance(value, int) else value
+
+
+def summary_json(job: JobSummary) -> dict[str, Any]:
+    """A job as a line of a list."""
+    return {**_json_fields(job), "duration_ms": job.duration_ms}
+
+
+def job_json(job: Job) -> dict[str, Any]:
+    """All of a job's record."""
+    fields = {
+        **_json_fields(job, _INTERNAL_FIELDS),
+        **decode_arguments(job.payload),
+        **decode_result_field(job.result),
+    }
+    fields["errors"] = [_json_fields(error) for error in job.errors]
+    # Whole: it is stored without what is usual, and a reader cannot know what that is.
+    fields["policy"] = msgspec.structs.asdict(job.policy)
+    fields["status"] = job.status
+    fields["run_number"] = job.run_number
+    return fields
+
+
+def decode_arguments(payload: bytes) -> dict[str, Any]:
+    """The stored arguments as they are stored, but for secrets; bytes in base64 if they are not ours or
+    broken."""
+    return _decode_field("payload", payload, decode_call, ("args", "kwargs"))
+
+
+def schedule_json(schedule: Schedule) -> dict[str, Any]:
+    """A schedule with how far it has come; its arguments are told where one alone is shown."""
+    definition = schedule.definition
+    said = {name: getattr(definition, name) for name in definition.__struct_fields__ if name != "job"}
+    state = {name: getattr(schedule, name) for name in schedule.__struct_fields__ if name != "definition"}
+    job = {"task": definition.job.task, "queue": definition.job.queue, "priority": definition.job.priority}
+    fields = {**said, **job, **state, "when": definition.describe_times()}
+    return {name: _json_value(name, value) for name, value in fields.items()}
+
+
+def schedule_run_json(run: ScheduleRun) -> dict[str, Any]:
+    """One line of a schedule's history."""
+    return _json_fields(run)
+
+
+def decode_result_field(stored: bytes | None) -> dict[str, Any]:
+    """What a task has returned, as it is stored."""
+    if stored is None:
+        return {"result": None}
+    return _decode_field("result", stored, decode_result, ("result",))
+
+
+def _decode_field(
+    field: str, data: bytes, check: Callable[[bytes], Any], names: tuple[str, ...]
+) -> dict[str, Any]:
+    try:
+        check(data)
+    except PayloadError as exc:
+        raw = base64.b64encode(data).decode("ascii")
+        return {**dict.fromkeys(names), f"{field}_base64": raw, f"{field}_error": str(exc)}
+    body = msgspec.json.decode(data[data.index(b"\n") + 1 :])
+    return {name: mask(body[name]) for name in names}
+
+
+def timeline_json(timeline: Timeline) -> dict[str, Any]:
+    """A job with its whole known life."""
+    return {
+        **job_json(timeline.job),
+        "attempts": [attempt_json(attempt) for attempt in timeline.attempts],
+        **progress_json(timeline.progress),
+        "timeline": [
+            {"at": iso_instant(at), "what": what, "detail": detail}
+            for at, what, detail in timeline_lines(timeline)
+        ],
+    }
+
+
+def progress_json(progress: JobProgress) -> dict[str, Any]:
+    """What attempts have said: how far they came, the steps that are done, their log lines."""
+    return {
+        "progress": None if progress.progress is None else _json_fields(progress.progress),
+        "steps": [
+            {**_json_fields(step, ("result",)), **decode_result_field(step.result)} for step in progress.steps
+        ],
+        "log": [_json_fields(line) for line in progress.lines],
+    }
+
+
+def attempt_json(attempt: Attempt) -> dict[str, Any]:
+    return _json_fields(attempt, ("job_id",))
+
+
+def counts_json(counts: Counts) -> dict[str, Any]:
+    """Jobs by state, with the two sums that everybody wants."""
+    return {**msgspec.to_builtins(counts), "live": counts.live, "total": counts.total}
+
+
+def queue_json(queue: Queue, counts: Counts) -> dict[str, Any]:
+    """A queue with its settings and how many jobs it has."""
+    return {**_json_fields(queue, _INTERNAL_QUEUE_FIELDS), "counts": counts_json(counts)}
+
+
+def estimate_drain_ms(counts: Counts, throughput: Throughput) -> int | None:
+    """How long it takes to work off what is pending, at this pace; None without one."""
+    return throughput.wait_ms(counts.pending) if counts.pending else 0
+
+
+def worker_json(worker: WorkerInfo, now: int) -> dict[str, Any]:
+    """A worker with what the store's clock makes of its beats."""
+    silent, up = max(0, now - worker.heartbeat_at), max(0, now - worker.started_at)
+    return {**_json_fields(worker), "pulse": worker.heartbeat_status(now), "silent_ms": silent, "up_ms": up}
+
+
+def failure_group_json(group: FailureGroup) -> dict[str, Any]:
+    """Dead letters that have died of the same."""
+    return _json_fields(group)
+
+
+def gradual_revive_json(gradual_revive: GradualRevive) -> dict[str, Any]:
+    """How far a revival in batches has come; `waiting` jobs were put back and have not ended again."""
+    told = {"waiting": len(gradual_revive.watched), "revived": gradual_revive.revived}
+    asked = {
+        name: value
+        for name, value in msgspec.to_builtins(gradual_revive.query).items()
+        if value not in (None, (), [], {})
+    }
+    return {**_json_fields(gradual_revive, _INTERNAL_REVIVE_FIELDS), **told, "query": asked}
+
+
+def action_result_json(action_result: ActionResult) -> dict[str, Any]:
+    """What became of an operator's wish about one job."""
+    return {
+        "id": action_result.job_id,
+        "done": action_result.applied,
+        "state": action_result.state,
+        "reason": action_result.reason,
+        "is_busy": action_result.is_busy,
+    }
+
+
+def audit_json(entry: tuple[int, Event]) -> dict[str, Any]:
+    """A line of the audit log."""
+    number, event = entry
+    return {
+        "number": number,
+        "at": iso_instant(event.occurred_at),
+        "kind": event.kind,
+        "actor": event.actor_name or None,
+        "request": event.request_id or None,
+        "queue": event.queue,
+        "job_id": event.job_id,
+        "detail": event.detail,
+        "before": {name: before for name, (before, _) in event.changes.items()},
+        "after": {name: after for name, (_, after) in event.changes.items()},
+    }
+
+
+def chain_json(entry: ChainLine) -> dict[str, Any]:
+    """A line of the audit log with its place in the chain, as it is exported."""
+    place = {"position": entry.position, "previous": entry.previous, "hash": entry.hash}
+    return {**place, **audit_json((entry.number, entry.event))}

@@ -1,0 +1,201 @@
+"""What `forebay top` shows: one look at a store, and the lines that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from forebay.cli.commands.stats import stats_json, sum_counts
+from forebay.cli.json_format import counts_json, iso_instant, queue_json, summary_json, worker_json
+from forebay.cli.output import cell, format_duration, format_instant
+from forebay.domain.job import JobSummary
+from forebay.domain.lifecycle import JobState
+from forebay.domain.metrics import MetricEvent
+from forebay.domain.query import Counts, JobQuery, JobStateInfo
+from forebay.domain.queue import Queue, QueueState
+from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
+from forebay.operations.queue_stats import QueueStats, queue_stats
+from forebay.stores.contract.reader import Reader
+
+MAX_SCANNED: Final = 100  # of the newest jobs that run, and of those that have failed
+QUEUE_HEADS: Final = (
+    *("queue", "is", "pending", "run", "sched", "retry", "dead"),
+    *("came/s", "done/s", "failed", "wait p95", "oldest"),
+)
+WORKER_HEADS: Final = (
+    "worker",
+    "host",
+    "is",
+    "pulse",
+    "queues",
+    "runs",
+    "slots",
+    "done",
+    "failed",
+    "cpu",
+    "memory",
+)
+RUNNING_HEADS: Final = ("id", "queue", "task", "try", "worker", "runs for")
+FAILURE_HEADS: Final = ("id", "queue", "task", "state", "ago", "reason")
+
+
+class QueueRow(NamedTuple):
+    """A queue with its jobs and what has become of them lately."""
+
+    queue: Queue
+    stats: QueueStats
+
+    @property
+    def counts(self) -> Counts:
+        return self.stats.counts
+
+    @property
+    def cells(self) -> tuple[object, ...]:
+        one, counts = self.stats, self.counts
+        came, waited = one.per_second(one.span.enqueued), one.wait.percentile_ms(95)
+        return (
+            *(self.queue.name, self.queue.state, counts.pending, counts.running, counts.scheduled),
+            *(counts.retrying, counts.dead, "" if came is None else f"{came:.1f}", f"{one.throughput:.1f}"),
+            *(one.span.count(MetricEvent.FAILED), "" if waited is None else format_duration(round(waited))),
+            format_duration(one.waits_ms),
+        )
+
+
+# By what queues can be sorted, and how: those that a reader wants to see first are first.
+SORTS: Final[dict[str, Callable[[QueueRow], Any]]] = {
+    "queue": lambda line: line.queue.name,
+    "pending": lambda line: -line.counts.pending,
+    "running": lambda line: -line.counts.running,
+    "dead": lambda line: -line.counts.dead,
+    "done": lambda line: -line.stats.throughput,
+    "oldest": lambda line: -(line.stats.waits_ms or 0),
+}
+
+
+class StoreSnapshot(NamedTuple):
+    """What a store holds at a moment."""
+
+    at: int
+    queue_rows: Sequence[QueueRow]
+    workers: Sequence[WorkerInfo]
+    running: Sequence[JobSummary]  # of the newest ones, those that run for longest first
+    failures: Sequence[JobStateInfo]  # last attempts that went wrong, the latest first
+    window_ms: int
+
+    @property
+    def total(self) -> Counts:
+        return sum_counts([line.counts for line in self.queue_rows])
+
+    def sorted_by(self, name: str, *, is_reversed: bool = False) -> list[QueueRow]:
+        by_name = sorted(self.queue_rows, key=SORTS["queue"])
+        return sorted(by_name, key=SORTS[name], reverse=is_reversed)
+
+    def worker_rows(self) -> list[tuple[object, ...]]:
+        return [_worker_row(one, self.at) for one in self.workers]
+
+    def running_rows(self) -> list[tuple[object, ...]]:
+        return [
+            (
+                job.id,
+                job.queue,
+                job.task,
+                job.attempt,
+                job.worker,
+                format_duration(self.at - (job.started_at or self.at)),
+            )
+            for job in self.running
+        ]
+
+    def failure_rows(self) -> list[tuple[object, ...]]:
+        return [
+            (
+                one.id,
+                one.queue,
+                one.task,
+                one.state,
+                format_duration(max(0, self.at - _failure_time(one))),
+                _failure_reason(one),
+            )
+            for one in self.failures
+        ]
+
+
+def take_snapshot(reader: Reader, window_ms: int) -> StoreSnapshot:
+    """One look; queues that were deleted and have no jobs left are not shown."""
+    counts = reader.counts()
+    queues = {queue.name: queue for queue in reader.queues(list(counts))} if counts else {}
+    figures = queue_stats(reader, list(counts), window_ms) if counts else []
+    lines = [QueueRow(queues[one.queue], one) for one in figures if one.queue in queues]
+    running = reader.search(JobQuery(states=(JobState.RUNNING,)), limit=MAX_SCANNED).jobs
+    failed = reader.search(JobQuery(states=(JobState.DEAD, JobState.RETRYING)), limit=MAX_SCANNED).jobs
+    fates = reader.job_states([job.id for job in failed]) if failed else []
+    return StoreSnapshot(
+        at=reader.now(),
+        queue_rows=[one for one in lines if one.queue.state is not QueueState.DROPPED or one.counts.total],
+        workers=reader.workers(),
+        running=sorted(running, key=lambda job: job.started_at or 0),
+        failures=sorted((one for one in fates if one is not None), key=_failure_time, reverse=True),
+        window_ms=window_ms,
+    )
+
+
+def format_summary(store: str, snapshot: StoreSnapshot) -> str:
+    """The first line."""
+    total = snapshot.total
+    alive = f"{len(snapshot.workers)} worker{'' if len(snapshot.workers) == 1 else 's'}"
+    states = (JobState.PENDING, JobState.RUNNING, JobState.RETRYING, JobState.DEAD)
+    jobs = ", ".join(f"{getattr(total, state):,} {state}" for state in states)
+    return f"{store}  {format_instant(snapshot.at)}  {jobs}  {alive}"
+
+
+def snapshot_json(store: str, snapshot: StoreSnapshot, sort: str, *, is_reversed: bool) -> dict[str, Any]:
+    """The same for programs."""
+    lines = snapshot.sorted_by(sort, is_reversed=is_reversed)
+    return {
+        "store": store,
+        "at": iso_instant(snapshot.at),
+        "window_ms": snapshot.window_ms,
+        "total": counts_json(snapshot.total),
+        "queues": [{**queue_json(one.queue, one.counts), "metrics": stats_json(one.stats)} for one in lines],
+        "workers": [worker_json(worker, snapshot.at) for worker in snapshot.workers],
+        "running": [summary_json(job) for job in snapshot.running],
+        "failures": [_job_state_json(one) for one in snapshot.failures],
+    }
+
+
+def _job_state_json(state_info: JobStateInfo) -> dict[str, Any]:
+    return {
+        "id": state_info.id,
+        "queue": state_info.queue,
+        "task": state_info.task,
+        "state": state_info.state,
+        "failed_at": iso_instant(_failure_time(state_info)),
+        "reason": _failure_reason(state_info),
+    }
+
+
+def _failure_time(state_info: JobStateInfo) -> int:
+    if state_info.error is not None:
+        return state_info.error.at
+    return state_info.finished_at or 0
+
+
+def _failure_reason(state_info: JobStateInfo) -> str:
+    if state_info.error is None:
+        return state_info.reason or ""
+    return (
+        f"{state_info.error.type}: {state_info.error.message}"
+        if state_info.error.message
+        else state_info.error.type
+    )
+
+
+def _worker_row(worker: WorkerInfo, now: int) -> tuple[object, ...]:
+    running = f"{len(worker.running)}+" if len(worker.running) == SHOWN_JOBS else len(worker.running)
+    memory = "" if worker.memory is None else f"{worker.memory // 1_048_576} MB"
+    share = "" if worker.cpu is None else f"{worker.cpu:.0%}"
+    queues = cell(", ".join(f"{name} (paused)" if name in worker.paused else name for name in worker.queues))
+    return (
+        *(worker.id, worker.host, worker.state, worker.heartbeat_status(now), queues, running, worker.slots),
+        *(worker.completed, worker.failed, share, memory),
+    )

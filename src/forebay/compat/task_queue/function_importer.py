@@ -1,0 +1,87 @@
+"""Finding the functions of jobs that other programs have submitted, or this one before it was restarted."""
+
+from __future__ import annotations
+
+import logging
+from threading import Event, Thread, current_thread
+from typing import Final
+
+from forebay.app.app import Forebay
+from forebay.compat.task_queue.functions import FunctionRegistry
+from forebay.domain.job import QueueName
+from forebay.domain.lane import task_lane
+from forebay.domain.lifecycle import LIVE
+from forebay.domain.query import MAX_PAGE, JobQuery
+from forebay.errors import StoreError, StoreUnavailable
+
+POLL_SECONDS: Final = 1.0
+_TASK_LANE_PREFIX: Final = task_lane("")
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class FunctionImporter:
+    """Looks every second which functions jobs wait for, and imports them.
+
+    A worker puts a job whose function it does not know behind a gate. As soon as the function is known the
+    worker passes the gate. A function that cannot be imported here may be known to another program: its jobs
+    stay where they are, and are never run by the wrong one.
+    """
+
+    def __init__(self, app: Forebay, queue: QueueName, functions: FunctionRegistry) -> None:
+        self._app = app
+        self._queue = queue
+        self._functions = functions
+        self._missing: set[str] = set()
+        self._crash: BaseException | None = None
+        self._stop = Event()
+        self._thread = Thread(target=self._run, name="forebay-importing", daemon=True)
+
+    def start(self) -> None:
+        """Look at what waits already, so that it can be claimed at once; then go on looking."""
+        jobs = self._app.search(JobQuery(queues=(self._queue,), states=tuple(LIVE)), limit=MAX_PAGE).jobs
+        for path in {job.task for job in (*jobs, *self._app.peek(self._queue, MAX_PAGE))}:
+            self._functions.import_function(path)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more. Stopping twice, or before the start, is fine. Raises what has crashed the looking."""
+        self._stop.set()
+        # The queue may be let go on any thread, this one too, and none can wait for itself.
+        if self._thread.is_alive() and self._thread is not current_thread():
+            self._thread.join()
+        crash, self._crash = self._crash, None
+        if crash is not None:
+            raise crash
+
+    def poll(self) -> None:
+        """Import what jobs that are held wait for; what is not there is said once."""
+        for held in self._app.client.read(lambda reader: reader.lanes()):
+            if held.queue == self._queue and held.lane.startswith(_TASK_LANE_PREFIX):
+                self._try_import(held.lane.removeprefix(_TASK_LANE_PREFIX), held.jobs)
+
+    def _try_import(self, path: str, jobs: int) -> None:
+        # Tried again each time: the module may only be half imported yet, by the program that has made us.
+        if self._functions.import_function(path) or path in self._missing:
+            return
+        self._missing.add(path)
+        cause = self._functions.why_missing(path)
+        logger.warning("%s jobs wait for %s, which cannot be imported here: %s", jobs, path, cause)
+
+    def _run(self) -> None:
+        try:
+            self._poll_until_stopped()
+        except BaseException as exc:
+            # A thread's end is seen by nobody; so it is said now, and raised to whoever stops us.
+            logger.exception("no more functions of waiting jobs are looked for: the looking has crashed")
+            self._crash = exc
+
+    def _poll_until_stopped(self) -> None:
+        while not self._stop.wait(POLL_SECONDS):
+            try:
+                self.poll()
+            except StoreUnavailable as exc:
+                logger.warning("functions of waiting jobs cannot be looked for now: %s", exc)
+            except StoreError as exc:
+                logger.error("functions of waiting jobs are looked for no more: %s", exc)
+                return

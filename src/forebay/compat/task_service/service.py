@@ -1,0 +1,397 @@
+"""`TaskService`: priority queues of tasks that programs take from and acknowledge, here or over a service."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Condition
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from msgspec.structs import replace
+
+from forebay.app.app import Forebay
+from forebay.clock import SystemClock
+from forebay.compat.task_service.task import (
+    HIGHEST,
+    LOWEST,
+    MAX_ATTEMPTS,
+    PRIORITY,
+    ServiceTask,
+    TaskStatus,
+    check_priority,
+    new_job,
+    service_task,
+    token_of,
+    visibility_ms,
+)
+from forebay.domain.durations import Duration, Instant, duration_within
+from forebay.domain.job import (
+    Job,
+    JobId,
+    JobUpdate,
+    Json,
+    QueueName,
+    WorkerId,
+    check_integer,
+    check_queue_name,
+    check_text,
+)
+from forebay.domain.lane import lanes_for_program
+from forebay.domain.lease import Lease
+from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome
+from forebay.domain.queue import QueueSettings
+from forebay.domain.retry import MAX_DELAY_MS
+from forebay.domain.settlement import decide
+from forebay.errors import InvalidJob, PayloadError, StoreError
+from forebay.interrupts import uninterrupted, wait_for
+from forebay.operations.settlements import (
+    FallbackSettlements,
+    check_not_busy,
+    select_newly_settled,
+    settle_and_claim_isolating,
+)
+from forebay.payload.codec import VERSION, encode_result
+from forebay.stores.contract.engine import Wakeups
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import InsertResult, QueueClaim, SettleAndClaimResult
+
+WAIT_SECONDS: Final = 20.0
+LONGEST_WAIT_MS: Final = 3_600_000
+POLL_SECONDS: Final = 1.0  # without a hint, since one may be lost
+MAX_TASKS: Final = 1_000
+MAX_ATTEMPT: Final = 2**31 - 1  # what every store can compare
+
+logger: logging.Logger = logging.getLogger(__name__)
+_clock = SystemClock()  # whoever waits does so in real time, whatever clock the store has
+
+
+class EnqueueResult(NamedTuple):
+    """What became of a request; a duplicate is an earlier task with the same idempotency key."""
+
+    task_id: str
+    is_duplicate: bool
+
+
+class TaskService:
+    """Tasks with priorities from 0 to 100: enqueue, dequeue, ack or nack.
+
+        service = TaskService(Forebay("https://queue.example.com", key=KEY))
+        service.enqueue("mail", {"to": "ada"}, metadata={"task_type": "mail.send"})
+        task = service.dequeue("mail", "worker-1")
+
+    A dequeued task belongs to whoever has its token until its visibility time-out. Nothing is remembered here
+    between two calls, so that another process may acknowledge what this one has dequeued. May be used from
+    several threads. The app stays its owner's to close, after this.
+    """
+
+    def __init__(self, app: Forebay) -> None:
+        self._app = app
+        self._consumer = app.consumer()
+        self._observers = app.registry.hooks.observers
+        self._wakeup_counter = WakeupCounter(app.engine.wakeups)
+
+    # Queues
+
+    def create_queue(
+        self,
+        queue_name: str,
+        *,
+        max_priority: int = HIGHEST,
+        default_visibility_timeout: Duration | None = None,
+    ) -> None:
+        """Create a queue for priorities from 0 on, or change one that is there."""
+        check_integer("max_priority", max_priority, LOWEST, HIGHEST)
+        wanted: dict[str, object] = {
+            "min_priority": LOWEST,
+            "default_priority": min(PRIORITY, max_priority),
+            "max_priority": max_priority,
+        }
+        lease_ms = visibility_ms(default_visibility_timeout, "default_visibility_timeout")
+        if lease_ms is not None:
+            wanted["lease_ms"] = lease_ms
+        self._app.client.write(
+            lambda store: store.save_queue(QueueName(queue_name), wanted, actor=self._app.client.actor)
+        )
+
+    # Producers
+
+    def enqueue(  # noqa: PLR0913 - what its users can ask for
+        self,
+        queue_name: str,
+        payload: Any,
+        *,
+        priority: int = PRIORITY,
+        scheduled_at: Instant | None = None,
+        deadline: Instant | None = None,
+        max_attempts: int = MAX_ATTEMPTS,
+        visibility_timeout: Duration | None = None,
+        idempotency_key: str | None = None,
+        metadata: dict[str, Json] | None = None,
+        depends_on: Sequence[str] = (),
+        parent_task_id: str | None = None,
+    ) -> EnqueueResult:
+        """Store a task in a queue that is there; raises QueueNotFound, QueueFull and RateLimited."""
+        new = new_job(
+            queue_name,
+            payload,
+            priority=priority,
+            scheduled_at=scheduled_at,
+            deadline=deadline,
+            max_attempts=max_attempts,
+            visibility_timeout=visibility_timeout,
+            idempotency_key=idempotency_key,
+            metadata=metadata or {},
+            depends_on=depends_on,
+            parent_task_id=parent_task_id,
+        )
+
+        jobs = self._app.client.prepare_jobs([new])
+
+        def insert(store: Store) -> list[InsertResult]:
+            return store.insert(jobs, create_queues=False)
+
+        [receipt] = self._app.client.write(insert)
+        return EnqueueResult(receipt.id or "", not receipt.is_new)
+
+    def get_task_status(self, task_id: str) -> ServiceTask | None:
+        """The task as it is now; None if there is none."""
+
+        def look(reader: Reader) -> ServiceTask | None:
+            [job] = reader.jobs([JobId(task_id)])
+            if job is None:
+                return None
+            queues = reader.queues([job.queue])
+            settings = queues[0].settings if queues else QueueSettings()
+            return service_task(job, job.lease_ms or settings.lease_ms, reader.now())
+
+        return self._app.client.read(look)
+
+    def update_task_priority(self, task_id: str, priority: int) -> bool:
+        """Change the priority of one that waits; False for others."""
+        check_priority(priority)
+        return self._app.client.update(JobId(task_id), JobUpdate(priority=priority)).applied
+
+    def cancel_task(self, task_id: str, reason: str = "cancelled") -> bool:
+        """Cancel one that waits, ask one that runs to stop; False for others."""
+        return self._app.client.cancel([JobId(task_id)], reason)[0].applied
+
+    def requeue_from_dead_letter(self, task_id: str) -> ServiceTask | None:
+        """Put a task back with fresh attempts, under its id; None if it is not among the dead letters."""
+        task = self.get_task_status(task_id)
+        if task is None or task.status is not TaskStatus.DEAD_LETTER:
+            return None
+        if not self._app.client.revive([JobId(task_id)])[0].applied:
+            return None
+        return self.get_task_status(task_id)
+
+    # Consumers
+
+    def dequeue(
+        self,
+        queue_name: str,
+        worker_id: str | None = None,
+        *,
+        visibility_timeout: Duration | None = None,
+        wait_timeout: Duration = WAIT_SECONDS,
+        task_types: Sequence[str] | None = None,
+    ) -> ServiceTask | None:
+        """Take the next task; None if none came in time. See `dequeue_batch`."""
+        tasks = self.dequeue_batch(
+            queue_name,
+            worker_id,
+            max_tasks=1,
+            visibility_timeout=visibility_timeout,
+            wait_timeout=wait_timeout,
+            task_types=task_types,
+        )
+        return next(iter(tasks), None)
+
+    def dequeue_batch(
+        self,
+        queue_name: str,
+        worker_id: str | None = None,
+        *,
+        max_tasks: int = 10,
+        visibility_timeout: Duration | None = None,
+        wait_timeout: Duration = WAIT_SECONDS,
+        task_types: Sequence[str] | None = None,
+    ) -> list[ServiceTask]:
+        """Take up to so many tasks, of some types only if these are named (by their `metadata.task_type`);
+        wait for one if there is none."""
+        check_integer("max_tasks", max_tasks, 1, MAX_TASKS)
+        worker = WorkerId(self._consumer.id if worker_id is None else worker_id)
+        check_text("worker_id", worker, max_length=100)
+        gates = None if task_types is None else lanes_for_program(frozenset(task_types), VERSION)
+        queue = QueueName(queue_name)
+        check_queue_name(queue)
+        want = QueueClaim(queue, max_tasks, visibility_ms(visibility_timeout), gates)
+        wait_ms = duration_within("wait_timeout", wait_timeout, 0, LONGEST_WAIT_MS)
+        until = _clock.monotonic() + wait_ms / 1_000
+        tasks = [self._read_task(job) for job in self._claim_until(worker, want, until)]
+        return [task for task in tasks if task is not None]
+
+    def _read_task(self, job: Job) -> ServiceTask | None:
+        now_ms = job.started_at or 0
+        try:
+            return service_task(job, (job.lease_expires_at or now_ms) - now_ms, now_ms)
+        except PayloadError as exc:
+            # It must not keep the others from whoever has dequeued them, nor come back for ever.
+            unreadable = AttemptError(type=type(exc).__name__, message=str(exc))
+            with suppress(StoreError):  # then it comes back in its time
+                self._settle("dequeue", job.id, token_of(job), Failed(unreadable))
+            return None
+
+    def _claim_until(self, worker: WorkerId, claim: QueueClaim, until: float) -> Sequence[Job]:
+        while not self._wakeup_counter.is_closed:
+            # Before the claim: what was claimed must reach its caller, whatever becomes of a duty.
+            with suppress(StoreError):
+                self._consumer.run_maintenance()
+            # Counted before the look: what comes after it is a hint that has not been seen.
+            seen = self._wakeup_counter.count
+            answer = self._app.client.write(
+                lambda store: store.settle_and_claim(worker, claims=[claim], room=claim.limit)
+            )
+            self._consumer._count_claimed([claim.queue], answer.jobs)
+            left = until - _clock.monotonic()
+            if answer.jobs or left <= 0:
+                return answer.jobs
+            due_ms = POLL_SECONDS * 1_000 if answer.next_due_ms is None else answer.next_due_ms
+            self._wakeup_counter.wait(seen, min(left, POLL_SECONDS, due_ms / 1_000))
+        return ()
+
+    def ack_task(self, task_id: str, token: str, result: Any = None) -> bool:
+        """It is done. False, and a warning in the log, if it is somebody else's by now."""
+        return self._settle("ack", task_id, token, Completed(encode_result(result)))
+
+    def nack_task(
+        self,
+        task_id: str,
+        token: str,
+        error: str,
+        *,
+        requeue: bool = True,
+        retry_after_seconds: Duration | None = None,
+    ) -> bool:
+        """It went wrong: tried again by its back-off or after this time, or never without `requeue`."""
+        failure = AttemptError(type="Failed", message=error)
+        if not requeue:
+            return self._settle("nack", task_id, token, Discarded(failure))
+        after = retry_after_seconds
+        after_ms = None if after is None else duration_within("retry_after_seconds", after, 0, MAX_DELAY_MS)
+        return self._settle("nack", task_id, token, Failed(failure, after_ms))
+
+    def heartbeat(self, task_id: str, token: str, extend_seconds: Duration | None = None) -> bool:
+        """Keep it for longer, counted from now. False, and a warning, if it is somebody else's by now."""
+        attempt, worker = _parse_token(token)
+        lease = Lease(JobId(task_id), attempt)
+        lease_ms = visibility_ms(extend_seconds, "extend_seconds")
+        renewal = self._app.client.write(lambda store: store.renew(worker, [lease], lease_ms))
+        return _warn_if_lost("heartbeat", task_id, has_lease=bool(renewal.renewed))
+
+    def _settle(self, operation: str, task_id: str, token: str, outcome: Outcome) -> bool:
+        attempt, worker = _parse_token(token)
+        job = self._app.client.job(JobId(task_id))
+        if job is None:
+            return _warn_if_lost(operation, task_id, has_lease=False)
+        # The store compares: if this is not the attempt that runs, or not its holder, it is refused.
+        held = replace(job, attempt=attempt)
+
+        instead = FallbackSettlements(lambda _: held, _roll)
+        ends = [decide(held, outcome, _roll())]
+
+        def exchange(store: Store) -> SettleAndClaimResult:
+            return settle_and_claim_isolating(store, worker, ends, fallback=instead)
+
+        answer = self._app.client.write(exchange)
+        check_not_busy(answer)
+        is_kept = job.id in (*answer.settled, *answer.repeated)
+        made = instead.substitute(ends)
+        self._consumer._count_settled(select_newly_settled({Lease(held.id, attempt): held}, made, answer))
+        if is_kept:
+            self._observers.on_settled((held, end, None) for end in made)
+        else:
+            self._observers.on_lease_lost([held])
+        return _warn_if_lost(operation, task_id, has_lease=is_kept)
+
+    def close(self) -> None:
+        """Listen no more. What is still held becomes visible again in its time. Closing twice is fine."""
+        self._wakeup_counter.close()
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class WakeupCounter:
+    """Counts the store's hints that something has changed, from the first time that somebody waits."""
+
+    def __init__(self, wakeups: Callable[[], Wakeups]) -> None:
+        self._new_wakeups = wakeups
+        self._wakeups: Wakeups | None = None
+        self._change = Condition()
+        self._is_warned = False
+        self.is_closed: bool = False
+        self.count: int = 0
+
+    def wait(self, seen_count: int, seconds: float) -> None:
+        """Until there is a hint that was not seen, or the time is up."""
+        with uninterrupted, self._change:
+            if self._wakeups is None and not self.is_closed:
+                self._listen()
+        wait_for(self._change, lambda: self.count != seen_count or self.is_closed, seconds)
+
+    def _listen(self) -> None:
+        """Without hints whoever waits looks again after a time, and so does this."""
+        try:
+            wakeups = self._new_wakeups()
+            wakeups.start(self._on_wakeup)
+        except StoreError as exc:
+            if not self._is_warned:
+                logger.warning("there are no hints of new tasks for now, only looks: %s", exc)
+            self._is_warned = True
+        else:
+            self._wakeups = wakeups
+
+    def _on_wakeup(self) -> None:
+        with uninterrupted, self._change:
+            self.count += 1
+            self._change.notify_all()
+
+    def close(self) -> None:
+        with uninterrupted:
+            with self._change:
+                self.is_closed = True
+                wakeups, self._wakeups = self._wakeups, None
+                self._change.notify_all()
+            # Not under the lock: the listener may be about to take it.
+            if wakeups is not None:
+                wakeups.close()
+
+
+def _parse_token(token: str) -> tuple[int, WorkerId]:
+    attempt, _, worker = token.partition("-")
+    is_number = attempt.isdecimal() and len(attempt) <= len(str(MAX_ATTEMPT)) and int(attempt) <= MAX_ATTEMPT
+    if not (is_number and worker):
+        raise InvalidJob(f"{token!r:.60} is not the token of a dequeued task", field="token")
+    return int(attempt), WorkerId(worker)
+
+
+def _warn_if_lost(operation: str, task_id: str, *, has_lease: bool) -> bool:
+    if not has_lease:
+        logger.warning(
+            "%s of task %s comes too late: it has ended, or somebody else has it", operation, task_id
+        )
+    return has_lease
+
+
+def _roll() -> float:
+    return random.random()  # noqa: S311 - spreads retries, guards nothing

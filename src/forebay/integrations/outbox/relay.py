@@ -1,0 +1,128 @@
+"""Relays: they carry the jobs of an outbox to their queue."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forebay.app.client import Client
+from forebay.errors import ConfigError, ForebayError, StoreUnavailable
+from forebay.integrations.outbox.batch import (
+    DEFAULT_BATCH_ROWS,
+    OutboxStats,
+    RelayResult,
+    outbox_stats,
+    relay_batch,
+)
+from forebay.integrations.outbox.table import Outbox
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine, Table
+
+__all__ = ["OutboxStats", "Relay", "RelayResult", "outbox_stats", "relay_batch", "run_relay"]
+
+OUTAGE_SECONDS: Final = 1.0
+LONGEST_OUTAGE_SECONDS: Final = 30.0
+LONGEST_SECONDS: Final = 3_600.0
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class Relay:
+    """Looks into the outbox every so many seconds, in a thread of its own; any number may run beside each
+    other. Whatever is wrong with the database or the queue, it tries again, at last every half minute."""
+
+    def __init__(
+        self,
+        table: Table,
+        engine: Engine,
+        client: Client,
+        *,
+        every: float = 1.0,
+        limit: int = DEFAULT_BATCH_ROWS,
+    ) -> None:
+        if not 0 < every <= LONGEST_SECONDS:  # also refuses NaN
+            raise ConfigError(f"a relay looks every 0 to {LONGEST_SECONDS:,.0f} seconds, not every {every}")
+        _check_blocks(engine)
+        self._table = table
+        self._engine = engine
+        self._client = client
+        self._every = every
+        self._limit = limit
+        self._is_stopped = Event()
+        self._thread: Thread | None = None
+        self._failures = 0
+        self.stored: int = 0
+        self.refused: int = 0
+
+    def start(self) -> None:
+        """Begin. One batch is carried before this returns, so that what somebody has to mend is raised here:
+        no table, no such store. A queue that is merely away is waited for."""
+        try:
+            pause = 0.0 if self._relay_batch() else self._every
+        except StoreUnavailable as exc:
+            pause = self._pause_after(exc)
+        self._thread = Thread(target=self._run, args=(pause,), name="forebay-outbox", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the present batch. Stopping twice, or before the start, is fine."""
+        self._is_stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its thread lives."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def tick(self) -> None:
+        """Carry all that is due, in batches, unless it is stopped between two of them."""
+        while not self._is_stopped.is_set() and self._relay_batch():
+            pass
+
+    def _relay_batch(self) -> bool:
+        """Whether there may be more."""
+        carried = relay_batch(self._table, self._engine, self._client, self._limit)
+        self.stored += carried.stored
+        self.refused += carried.refused
+        return carried.has_more
+
+    def _run(self, pause: float) -> None:
+        while not self._is_stopped.wait(pause):
+            try:
+                self.tick()
+                pause = self._every
+                self._failures = 0
+            except (ForebayError, SQLAlchemyError) as exc:
+                # Also what only somebody can mend: nobody would notice a thread that has ended.
+                pause = self._pause_after(exc)
+
+    def _pause_after(self, error: Exception) -> float:
+        logger.warning("jobs stay in the outbox for now: %s", error)
+        longer: float = min(LONGEST_OUTAGE_SECONDS, OUTAGE_SECONDS * 2 ** min(self._failures, 10))
+        self._failures += 1
+        asked: float | None = getattr(error, "retry_after", None)
+        return max(self._every, longer if asked is None else min(asked, LONGEST_SECONDS))
+
+
+@contextmanager
+def run_relay(outbox: Outbox, engine: Engine, *, every: float = 1.0) -> Iterator[Relay]:
+    """A relay in a thread of this program, while the block lasts. It begins also while the queue is away."""
+    relay = Relay(outbox.table, engine, outbox.queue.client, every=every)
+    relay.start()
+    try:
+        yield relay
+    finally:
+        relay.stop()
+
+
+def _check_blocks(engine: object) -> None:
+    if isinstance(engine, AsyncEngine):
+        raise ConfigError("a relay has a thread and needs a blocking engine: one of create_engine")

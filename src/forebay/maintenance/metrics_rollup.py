@@ -1,0 +1,154 @@
+"""Duty: jobs are counted, metrics are rolled up to minutes, hours and days, and old ones are forgotten."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from forebay.clock import Clock
+from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.metrics import (
+    ALL_WORKERS,
+    FINER,
+    HOUR,
+    MINUTE,
+    RETENTION_MS,
+    SAMPLE,
+    TEN_SECONDS,
+    MetricRow,
+    QueueSnapshot,
+    roll_up,
+    start_of,
+)
+from forebay.errors import StoreError
+from forebay.stores.contract.metrics import MAX_ROWS
+from forebay.stores.contract.store import Store
+from forebay.stores.shared.metrics import iter_rows
+
+# How late a row of a worker may come and still be rolled up, and when nobody writes one any more.
+LATE_MS: Final = 2 * MINUTE
+OVER_MS: Final = 5 * MINUTE
+# How much is rolled up at a time.
+WINDOW_MS: Final[Mapping[int, int]] = {MINUTE: 10 * MINUTE, HOUR: 6 * HOUR, DAY_MS: 3 * DAY_MS}
+MAX_WINDOWS: Final = 10
+# Hours and days are made of many rows; whoever reads totals still has them within half a minute or so.
+COARSE_MS: Final = 2 * TEN_SECONDS
+# Who has read rows this long ago does not write what they make: others know more by now.
+STALE_SECONDS: Final = 60.0
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class MetricsRollup:
+    """Whoever comes first counts; a row of a coarser tier is made again from all finer ones, so two who do it
+    at once, or one who dies in the middle, change nothing."""
+
+    name = "measure"
+    every_ms = TEN_SECONDS
+    is_ready = True
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._minute = self._coarse_at = -1
+
+    def run(self, store: Store) -> bool:
+        return _run_logged(lambda: self._run(store))
+
+    def _run(self, store: Store) -> bool:
+        stock = store.snapshot_queues()
+        if not stock:
+            return False  # there has never been a job
+        now = max(one.taken_at for one in stock.values())
+        # One after the other, whatever becomes of those before: in a store that is full, to forget helps.
+        _run_logged(lambda: _record_snapshots(store, stock))
+        has_more = _run_logged(lambda: self._roll_up(store, now))
+        if not has_more and start_of(now, MINUTE) != self._minute:
+            self._minute = start_of(now, MINUTE)
+            _run_logged(lambda: _merge_workers(store, now))
+            has_more = _run_logged(lambda: _prune(store, now))
+        return has_more
+
+    def _roll_up(self, store: Store, now: int) -> bool:
+        """Make the rows of minutes, and not each time those of hours and days, each of the tier before; true
+        if there is more than was done."""
+        since = max(0, _find_last_span(store, MINUTE, now) - LATE_MS)
+        has_more = self._roll_up_tier(store, MINUTE, since, now)
+        if has_more or start_of(now, COARSE_MS) != self._coarse_at:
+            self._coarse_at = start_of(now, COARSE_MS)
+            # The span before is made again only while it may change. Others may have made minutes again that
+            # begin before ours, and had no time for the rest.
+            since -= LATE_MS
+            for tier in (HOUR, DAY_MS):
+                since = min(_find_last_span(store, tier, now), start_of(since, tier))
+                has_more |= self._roll_up_tier(store, tier, since, now)
+        return has_more
+
+    def _roll_up_tier(self, store: Store, tier: int, since: int, now: int) -> bool:
+        finer = FINER[tier]
+        for _ in range(MAX_WINDOWS):
+            looked_at = self._clock.monotonic()
+            # Nobody may have worked, or counted, for days.
+            first = next(iter_rows(store, finer, since, now + tier, limit=1), None)
+            if first is None:
+                return False
+            start = start_of(first.starts_at, tier)
+            since = start + WINDOW_MS[tier]
+            rows = roll_up(iter_rows(store, finer, start, since), tier)
+            if self._clock.monotonic() > looked_at + STALE_SECONDS:
+                return False
+            store.record_metrics(rows)
+        return True
+
+
+def _run_logged(work: Callable[[], bool]) -> bool:
+    """Whether there is more of this to do. Figures are worth neither a job nor another duty, so whatever goes
+    wrong costs a line in the log. A store that is full takes ends of jobs all the same; if it is away, others
+    will notice."""
+    try:
+        return work()
+    except Exception as exc:
+        is_known = isinstance(exc, StoreError)
+        logger.warning("metrics are left to the next turn: %s", exc, exc_info=not is_known)
+        return False
+
+
+def _record_snapshots(store: Store, snapshots: Mapping[QueueName, QueueSnapshot]) -> bool:
+    store.record_metrics([_snapshot_row(queue, one) for queue, one in snapshots.items()])
+    return False
+
+
+def _snapshot_row(queue: QueueName, snapshot: QueueSnapshot) -> MetricRow:
+    start = start_of(snapshot.taken_at, TEN_SECONDS)
+    return MetricRow(
+        resolution_ms=TEN_SECONDS, starts_at=start, queue=queue, worker=SAMPLE, snapshot=snapshot
+    )
+
+
+def _find_last_span(store: Store, tier: int, now: int) -> int:
+    """When the last span of a tier begins that there are rows of. Not later than now: the clock may have been
+    ahead for a while, and what came since it is right again counts too."""
+    last = store.last_metrics(tier)
+    return 0 if last is None else start_of(min(last, now), tier)
+
+
+def _merge_workers(store: Store, now: int) -> bool:
+    """Make one row of those of all workers where nobody writes any more; it saves room. What nobody was there
+    to put together in time stays apart, and is forgotten with the others.
+
+    Two who do this at once have read the same rows, since no others come, and write the same whole."""
+    end = start_of(now - OVER_MS, TEN_SECONDS)
+    groups: defaultdict[tuple[int, QueueName], list[MetricRow]] = defaultdict(list)
+    for row in iter_rows(store, TEN_SECONDS, end - LATE_MS, end):
+        groups[row.starts_at, row.queue].append(row)
+    parts = [row for group in groups.values() if len(group) > 1 for row in group]
+    if parts:
+        apart = [row for row in parts if row.worker != ALL_WORKERS]
+        store.record_metrics(roll_up(parts, TEN_SECONDS), instead_of=apart)
+    return False
+
+
+def _prune(store: Store, now: int) -> bool:
+    went = [store.prune_metrics(tier, now - kept) for tier, kept in RETENTION_MS.items()]
+    return any(rows >= MAX_ROWS for rows in went)

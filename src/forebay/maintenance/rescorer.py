@@ -1,0 +1,20 @@
+"""Duty: places in the order that time or new settings have changed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import BATCH
+
+
+class Rescorer(msgspec.Struct, frozen=True, kw_only=True):
+    """Each job is rescored a fixed number of times in its life, so a run mostly finds nothing."""
+
+    name: str = "rescore"
+    every_ms: int = 1_000
+    is_ready: bool = True
+    batch: int = BATCH
+
+    def run(self, store: Store) -> bool:
+        return store.rescore(self.batch) > 0

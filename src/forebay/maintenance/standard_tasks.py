@@ -1,0 +1,54 @@
+"""The duties that everybody who consumes jobs runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forebay.app.hooks import Hooks
+from forebay.clock import Clock
+from forebay.domain.job import WorkerId
+from forebay.maintenance.alert_evaluator import AlertEvaluator
+from forebay.maintenance.gradual_reviver import GradualReviver
+from forebay.maintenance.metrics_rollup import MetricsRollup
+from forebay.maintenance.promoter import Promoter
+from forebay.maintenance.pruner import Pruner
+from forebay.maintenance.rescorer import Rescorer
+from forebay.maintenance.schedule_enqueuer import ScheduleEnqueuer
+from forebay.maintenance.sweeper import OnSettled, Sweeper
+from forebay.maintenance.unserved_queue_warner import UnservedQueueWarner
+from forebay.operations.maintenance_task import MaintenanceTask
+from forebay.stores.contract.engine import Engine
+
+if TYPE_CHECKING:
+    from forebay.domain.delivery import DeliveryPolicy
+
+
+def standard_tasks(  # noqa: PLR0913 - each is a thing that a process may say about its duties
+    *,
+    sweeper: WorkerId,
+    clock: Clock,
+    roll: Callable[[], float],
+    hooks: Hooks | None = None,
+    notices_death: bool = True,
+    has_metrics: bool = True,
+    engine: Engine | None = None,
+    on_settled: OnSettled | None = None,
+    policy: DeliveryPolicy | None = None,
+) -> list[MaintenanceTask]:
+    """Promote, fire, sweep, rescore, prune and, unless told otherwise, measure. The sweeper sweeps under a
+    worker id of its own; for the dead alone only where the store notices a death. Who is given no engine
+    cannot look, and leaves ramps, alerts and queues without workers to others; alerts are about what was
+    measured. `on_settled` hears of attempts that were lost. The `policy` says where alerts may be
+    delivered."""
+    sweep = partial(Sweeper, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks, on_settled=on_settled)
+    sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
+    measuring: list[MaintenanceTask] = [MetricsRollup(clock)] if has_metrics else []
+    ramps: list[MaintenanceTask] = [] if engine is None else [GradualReviver(engine.reader, clock)]
+    alerts: list[MaintenanceTask] = (
+        [AlertEvaluator(engine, clock, policy)] if engine is not None and has_metrics else []
+    )
+    telling: list[MaintenanceTask] = [] if engine is None else [UnservedQueueWarner(engine.reader)]
+    others: list[MaintenanceTask] = [Rescorer(), Pruner(), *measuring, *ramps, *alerts, *telling]
+    return [Promoter(), ScheduleEnqueuer(roll=roll), *sweeps, *others]

@@ -1,0 +1,43 @@
+"""Duty: name the queues that no worker serves in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from forebay.domain.job import QueueName
+from forebay.operations.unserved_queues import unserved_queues
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class UnservedQueueWarner:
+    """Looks once a minute; each queue is named once, and again after a worker has served it meanwhile."""
+
+    name = "unserved"
+    every_ms = 60_000
+    is_ready = True
+
+    def __init__(self, reader: Callable[[], Reader]) -> None:
+        self._new_reader = reader
+        self._reported: frozenset[QueueName] = frozenset()
+
+    def run(self, store: Store) -> bool:
+        reader = self._new_reader()
+        try:
+            found = unserved_queues(reader)
+        finally:
+            reader.close()
+        for queue in found:
+            if queue.name not in self._reported:
+                wait = "1 job waits" if queue.pending == 1 else f"{queue.pending:,} jobs wait"
+                logger.warning(
+                    "%s in queue %s, and no worker serves it; start one with --queues %s",
+                    wait,
+                    queue.name,
+                    queue.name,
+                )
+        self._reported = frozenset(queue.name for queue in found)
+        return False

@@ -1,0 +1,19 @@
+"""How jobs fared that had to be tried again."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from forebay.domain.failure_group import DEFAULT_NEWEST, RetryStats, retry_stats_of
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import JobQuery
+from forebay.operations.failure_groups import check_newest
+from forebay.operations.search import search_jobs
+from forebay.stores.contract.reader import Reader
+
+
+def retry_stats(reader: Reader, query: JobQuery, newest: int = DEFAULT_NEWEST) -> RetryStats:
+    """How the jobs that fit fared that have completed or died; of the `newest` ones."""
+    check_newest(newest)
+    page = search_jobs(reader, replace(query, states=(JobState.COMPLETED, JobState.DEAD)), newest, None)
+    return retry_stats_of(page.jobs, is_complete=page.after is None)

@@ -1,0 +1,111 @@
+"""Compare the two stores of a move, job by job, and look for the blobs to which moved jobs refer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from forebay.domain.job import Job, JobId
+from forebay.domain.store_move import MoveComparison, fingerprint
+from forebay.errors import IllegalTransition
+from forebay.payload.blobs import Blobs, blob_name
+from forebay.payload.pipeline import blob_of
+from forebay.payload.store_move_log import CopiedIds
+
+_CHECKSUM: Final = 1 << 64
+
+
+class ComparisonBuilder:
+    """Adds up a comparison. `copied` knows the ids of jobs that have come to the new store."""
+
+    def __init__(self, copied: CopiedIds, blobs: Blobs | None) -> None:
+        self._copied = copied
+        self._blobs = BlobCheck(blobs)
+        self._jobs = self._forgotten = self._old_sum = self._new_sum = 0
+        self._missing: list[JobId] = []
+        self._different: list[JobId] = []
+
+    def add(self, old: Job, new: Job | None) -> None:
+        """Compare a job of the old store with the same one of the new store, if it is there."""
+        self._jobs += 1
+        if new is None and old.id in self._copied:
+            self._forgotten += 1
+            return
+        # How it has ended counts, unless it was revived in the new store.
+        with_end = old.is_final and new is not None and new.is_final and old.updated_at == new.updated_at
+        old_print = fingerprint(old, with_end=with_end)
+        new_print = 0 if new is None else fingerprint(new, with_end=with_end)
+        self._old_sum += old_print
+        self._new_sum += new_print
+        if new is None:
+            self._missing.append(old.id)
+            return
+        if old_print != new_print or new.attempt < old.attempt:
+            self._different.append(old.id)
+        self._blobs.check_job(new)
+
+    def result(self) -> MoveComparison:
+        return MoveComparison(
+            jobs=self._jobs,
+            forgotten=self._forgotten,
+            missing=tuple(self._missing),
+            different=tuple(self._different),
+            without_blob=tuple(self._blobs.missing),
+            blobs_unchecked=self._blobs.unchecked,
+            old_checksum=f"{self._old_sum % _CHECKSUM:016x}",
+            new_checksum=f"{self._new_sum % _CHECKSUM:016x}",
+        )
+
+
+def check_agreement(comparison: MoveComparison, old: str, new: str) -> None:
+    """Raise IllegalTransition unless all that is in the old store is in the new one."""
+    if comparison.without_blob:
+        number = len(comparison.without_blob)
+        raise IllegalTransition(
+            f"the blobs of {number:,} {'job' if number == 1 else 'jobs'} are gone, "
+            f"{comparison.without_blob[0]} among them, so none is taken out; bring the blobs back, "
+            f"or delete these jobs in {new}"
+        )
+    if not comparison.agrees:
+        raise IllegalTransition(
+            f"{len(comparison.missing):,} jobs of {old} are missing in {new} and "
+            f"{len(comparison.different):,} are another there, so none is taken out"
+        )
+
+
+class BlobCheck:
+    """Looks for the blobs of jobs, and counts the jobs whose blobs it cannot look for."""
+
+    def __init__(self, blobs: Blobs | None) -> None:
+        self._blobs = blobs
+        self._names: dict[str, set[str]] = {}  # by the id of their store
+        self.unchecked: int = 0
+        self.missing: list[JobId] = []
+
+    def check_job(self, job: Job) -> None:
+        """Look for the blobs of a job as the new store keeps it."""
+        names = [name for data in (job.payload, job.result) if (name := blob_of(data)) is not None]
+        if not names:
+            return
+        if self._blobs is None:
+            self.unchecked += 1
+        elif not all([self._is_there(self._blobs, name) for name in names]):
+            self.missing.append(job.id)
+
+    def _is_there(self, blobs: Blobs, name: str) -> bool:
+        """Return whether a blob exists. Names are listed once: one request for 1,000 blobs, and no content is
+        read. A blob that was written after the list was made is asked for by its name."""
+        parts = blob_name(name)
+        if parts is None:
+            return False
+        if parts.store not in self._names:
+            self._names[parts.store] = _list_names(blobs, parts.store)
+        return name in self._names[parts.store] or blobs.get(name) is not None
+
+
+def _list_names(blobs: Blobs, store: str) -> set[str]:
+    names: set[str] = set()
+    after = ""
+    while page := blobs.names(store, after=after):
+        names.update(page)
+        after = page[-1]
+    return names

@@ -1,0 +1,172 @@
+"""API keys as operators handle them. A key is kept as a document; its secret is shown once."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import asdict
+
+from forebay.domain.access import NO_QUOTA, ApiKey, Grant, KeyState, Quota, key_changes
+from forebay.domain.document import Document
+from forebay.domain.history import Event, EventKind
+from forebay.errors import ApiKeyNotFound, IllegalTransition, StoreUnavailable
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+
+KIND: Final = "key"
+# By this people and programs that look for secrets in the wrong places know one of ours.
+PREFIX: Final = "fbk_"
+SECRET_BYTES: Final = 32
+PAGE: Final = 1_000
+MAX_ATTEMPTS: Final = 20
+
+_decoder: Final = msgspec.json.Decoder(ApiKey)
+
+
+class NewKey(NamedTuple):
+    """A key, and the token that opens with it: nobody can ask for that again."""
+
+    key: ApiKey
+    token: str
+
+
+class StoredKey(NamedTuple):
+    """A key as it is stored; `revision` is what its next writer must have seen."""
+
+    key: ApiKey
+    revision: int
+
+
+def digest_of(secret: str) -> str:
+    """What is kept of a secret."""
+    # A header may hold what is no text, and what somebody tries shall not be an error of ours.
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+
+
+def parse_token(token: str) -> tuple[str, str]:
+    """The name of a key and its secret; two empty texts for what is no token of ours."""
+    name, dot, secret = token.removeprefix(PREFIX).rpartition(".")
+    return (name, secret) if dot and token.startswith(PREFIX) else ("", "")
+
+
+class ApiKeyAdmin:
+    """Create, rotate and revoke keys, each with its line in the audit log in the same transaction."""
+
+    def __init__(self, store: Store, reader: Reader, *, actor: str) -> None:
+        self._store = store
+        self._reader = reader
+        self._actor = actor
+
+    def create(
+        self,
+        name: str,
+        grants: Sequence[Grant],
+        *,
+        lasts_ms: int | None = None,
+        rate: int | None = None,
+        burst: int | None = None,
+        tasks: Sequence[str] = (),
+        limit_keys: Sequence[str] = (),
+        quota: Quota = NO_QUOTA,
+    ) -> NewKey:
+        """A new key. The name of one that opens nothing any more may be given again."""
+        now = self._reader.now()
+        token, digest = _new_token(name)
+        key = ApiKey(
+            name=name,
+            grants=tuple(grants),
+            digest=digest,
+            created_at=now,
+            expires_at=None if lasts_ms is None else now + lasts_ms,
+            rate=rate,
+            burst=burst,
+            tasks=tuple(tasks),
+            limit_keys=tuple(limit_keys),
+            **asdict(quota),
+        )
+        old = _find_key(self._reader, name)
+        if old is not None and old.key.state(now) is KeyState.ACTIVE:
+            raise IllegalTransition(
+                f"there is a key {name} already; rotate it, revoke it or use another name"
+            )
+        if not self._save(StoredKey(key, 0 if old is None else old.revision), None, "created"):
+            raise IllegalTransition(f"somebody else has just created a key {name}")
+        return NewKey(key, token)
+
+    def rotate(self, name: str, *, grace_ms: int = 0) -> NewKey:
+        """Another secret for a key; the old one opens for so long."""
+        token, digest = _new_token(name)
+        return NewKey(
+            self._update_with_retry(name, lambda key, now: key.rotate(digest, now, grace_ms), "rotated"),
+            token,
+        )
+
+    def revoke(self, name: str) -> ApiKey:
+        """From now on it opens nothing; servers know it within `auth.SEEN_SECONDS`."""
+        return self._update_with_retry(name, lambda key, now: key.revoke(now), "revoked")
+
+    def get(self, name: str) -> ApiKey:
+        kept = _find_key(self._reader, name)
+        if kept is None:
+            raise ApiKeyNotFound(f"there is no key {name}; `forebay keys list` shows those there are")
+        return kept.key
+
+    def _update_with_retry(self, name: str, change: Callable[[ApiKey, int], ApiKey], action: str) -> ApiKey:
+        for _ in range(MAX_ATTEMPTS):
+            kept, now = _find_key(self._reader, name), self._reader.now()
+            if kept is None:
+                raise ApiKeyNotFound(f"there is no key {name}; `forebay keys list` shows those there are")
+            if kept.key.state(now) is KeyState.REVOKED:
+                raise IllegalTransition(f"key {name} was revoked")
+            changed = change(kept.key, now)
+            if self._save(StoredKey(changed, kept.revision), kept.key, action):
+                return changed
+        raise StoreUnavailable(f"key {name} changes all the time")
+
+    def _save(self, stored: StoredKey, before: ApiKey | None, action: str) -> bool:
+        event = Event(
+            kind=EventKind.API_KEY_CHANGED,
+            actor=self._actor,
+            detail=f"{action} {stored.key.name}",
+            changes=key_changes(before, stored.key),
+        )
+        return save_key(self._store, stored, event)
+
+
+def all_keys(reader: Reader) -> list[StoredKey]:
+    """Every key by name, those that open nothing any more among them."""
+    found: list[Document] = []
+    while True:
+        page = reader.documents(KIND, limit=PAGE, after=found[-1].name if found else None)
+        found += page
+        if len(page) < PAGE:
+            return [kept for one in found if (kept := _parse_key(one)) is not None]
+
+
+def save_key(store: Store, stored: StoredKey, event: Event | None) -> bool:
+    """Write a key that was worked out from what was seen; false if it is another one by now."""
+    body = msgspec.json.encode(stored.key).decode()
+    document = Document(kind=KIND, name=stored.key.name, body=body, revision=stored.revision)
+    return store.save_document(document, event=event)
+
+
+def _find_key(reader: Reader, name: str) -> StoredKey | None:
+    found = reader.documents(KIND, [name])
+    return _parse_key(found[0]) if found else None
+
+
+def _parse_key(document: Document) -> StoredKey | None:
+    """None for one that cannot be read, which therefore opens nothing."""
+    try:
+        return StoredKey(_decoder.decode(document.body), document.revision)
+    except ValueError:
+        return None
+
+
+def _new_token(name: str) -> tuple[str, str]:
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    return f"{PREFIX}{name}.{secret}", digest_of(secret)

@@ -1,0 +1,289 @@
+"""The methods as the library wants them: let in, read, call one operation, render.
+
+Bodies come as bytes, so that nothing of a request is parsed before its caller was let in, and so that one
+that cannot be parsed is answered by our table like everything else. To the library every request is a stream
+of messages: it would read the only message before the handler is called, so a stranger could have calls under
+way, for as long as the server runs, whose message never comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing, nullcontext
+from typing import Any, Final, NoReturn
+from urllib.parse import unquote
+
+import grpc
+import msgspec
+from google.protobuf.message import DecodeError
+from msgspec.structs import replace
+
+from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
+from forebay.service import problems
+from forebay.service.auth import Authenticator, bearer_token, request_id
+from forebay.service.certificates import common_name
+from forebay.service.generated import forebay_pb2
+from forebay.service.grpc.messages import mapping_of, message_name
+from forebay.service.grpc.methods import SERVICES, MethodSpec
+from forebay.service.permissions.authorized_request import AuthorizedRequest
+from forebay.service.problems import make_problem, problem_of
+from forebay.service.rate_limits import RateAllowance
+from forebay.service.request_log import RequestLine, key_name_in
+from forebay.service.runtime.converter import BODY_SIZE, LARGE
+from forebay.service.runtime.request_stats import RequestRoute, RequestStats
+from forebay.service.schema.base import InvalidRequest, Problem, RequestModel, ResponseModel
+from forebay.service.service import Service
+
+PACKAGE: Final = "forebay.v1"
+REQUEST_ID: Final = "x-request-id"
+# A wait ends so long before the deadline of its call that its answer arrives in time.
+MARGIN_SECONDS: Final = 0.25
+ARRIVAL_TIMEOUT_SECONDS: Final = 30.0  # as over HTTP
+# Clients take 8 KiB behind an answer; a character is up to twelve bytes of a status, and six of a problem.
+MAX_STATUS_CHARS: Final = 200
+MAX_DETAIL_CHARS: Final = 600
+
+Metadata = list[tuple[str, str | bytes]]
+Handler = Callable[[Any, Any], Awaitable[Any]]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class Servicer:
+    """The handlers of all methods of one service."""
+
+    def __init__(
+        self,
+        service: Service,
+        guard: Authenticator,
+        *,
+        reads_certificates: bool = False,
+        logs_access: bool = False,
+    ) -> None:
+        self._service = service
+        self._guard = guard
+        self._reads_certificates = reads_certificates
+        self._logs_access = logs_access
+        self._routes = {
+            method: RequestRoute(f"/{PACKAGE}.{name}/{method.name}", "gRPC")
+            for name, methods in SERVICES.items()
+            for method in methods
+        }
+
+    def handlers(self) -> list[Any]:
+        """What is registered with a server."""
+        return [
+            grpc.method_handlers_generic_handler(
+                f"{PACKAGE}.{name}", {method.name: self._handler(method) for method in methods}
+            )
+            for name, methods in SERVICES.items()
+        ]
+
+    def _handler(self, method: MethodSpec) -> Any:
+        if method.stream is not None:
+            return grpc.stream_stream_rpc_method_handler(self._stream(method))
+        return grpc.stream_unary_rpc_method_handler(self._unary(method))
+
+    def _unary(self, method: MethodSpec) -> Handler:
+        async def answer(_: Any, context: Any) -> bytes:
+            told: Metadata = []
+            call = self._start_call(method)
+            try:
+                permit = await self._authorize(context, told, call)
+                body = await read_message(context)
+                with permit.caller.holding(len(body)) if len(body) > LARGE else nullcontext():
+                    asked = await self._read(method, body, permit)
+                    request = limit_wait(method, asked, context.time_remaining())
+                    assert method.call is not None  # noqa: S101 - it has no stream
+                    answered = render(await method.call(permit, request))
+                permit.caller.spend(answered)
+            except Exception as exc:  # the request boundary: whatever it is, the caller is told
+                await self._refuse(context, exc, told, call)
+            finally:  # also of a caller that has left
+                self._end(context, told, call)
+            context.set_trailing_metadata(tuple(told))
+            return answered
+
+        return answer
+
+    def _stream(self, method: MethodSpec) -> Handler:
+        async def answer(_: Any, context: Any) -> None:
+            told: Metadata = []
+            call = self._start_call(method)
+            try:
+                permit = await self._authorize(context, told, call)
+                assert method.stream is not None  # noqa: S101 - it has no single answer
+                asked = await self._read(method, await read_message(context), permit)
+                # Closed here and not when somebody collects it: what it holds goes back when the call ends.
+                async with aclosing(method.stream(permit, asked)) as answers:
+                    async for one in answers:
+                        call.record_response()
+                        sent = render(one)
+                        permit.caller.spend(sent)
+                        await context.write(sent)
+            except grpc.aio.InternalError:  # nobody is there to be told
+                return
+            except Exception as exc:  # as above
+                await self._refuse(context, exc, told, call)
+            finally:
+                self._end(context, told, call)
+            context.set_trailing_metadata(tuple(told))
+
+        return answer
+
+    async def _read(self, method: MethodSpec, body: bytes, permit: AuthorizedRequest) -> RequestModel:
+        permit.caller.spend(body)
+        BODY_SIZE.set(len(body))
+        return await self._service.pool.converter.run(len(body), decode_request, method.request_type, body)
+
+    def _start_call(self, method: MethodSpec) -> CallRecorder:
+        return CallRecorder(self._service.request_stats, self._routes[method])
+
+    async def _authorize(self, context: Any, trailers: Metadata, call: CallRecorder) -> AuthorizedRequest:
+        """Who asks. Unlike over HTTP there is no look at where a request is from: pages in a browser cannot
+        make one of these."""
+        shown: Mapping[str, Any] = dict(context.invocation_metadata() or ())
+        asked = request_id(str(shown.get(REQUEST_ID, "")))
+        trailers.append((REQUEST_ID, asked))
+        certificate = _certificate(context) if self._reads_certificates else None
+        caller = await self._guard.authenticate(
+            bearer_token(shown.get("authorization")), address_of(context.peer()), asked, certificate
+        )
+        call.caller = caller.name
+        trailers += [(name.lower(), value) for name, value in caller.headers.items()]
+        return AuthorizedRequest(self._service, caller)
+
+    async def _refuse(
+        self, context: Any, error: Exception, trailers: Metadata, call: CallRecorder
+    ) -> NoReturn:
+        """End a call with what went wrong: a status, and all of the problem in the metadata behind it."""
+        problem = _problem_of_error(error)
+        problem = replace(problem, detail=problem.detail[:MAX_DETAIL_CHARS])
+        more: Metadata = [("forebay-code", problem.code), ("forebay-problem-bin", render(problem))]
+        if isinstance(error, TooManyRequests):
+            headers = RateAllowance(error.limit, 0, error.reset_seconds).headers()
+            more += [(name.lower(), value) for name, value in headers.items()]
+        if problem.retry_after_seconds is not None:
+            more.append(("retry-after", str(problem.retry_after_seconds)))
+        status = grpc.StatusCode[problems.codes()[problem.code].grpc]
+        call.record_error(status.name)
+        if isinstance(error, (Unauthenticated, Forbidden, TooManyRequests)):
+            self._service.refusals.write(line_of(context, trailers, call))
+        await context.abort(status, (problem.detail or problem.title)[:MAX_STATUS_CHARS], (*trailers, *more))
+        raise AssertionError("the library has not ended the call")
+
+    def _end(self, context: Any, trailers: Metadata, call: CallRecorder) -> None:
+        call.record_response()
+        if self._logs_access:
+            line_of(context, trailers, call).write(call.milliseconds)
+
+
+def _certificate(context: Any) -> str | None:
+    """The common name in the certificate that the client has proved to have."""
+    return common_name(next(iter(context.auth_context().get("x509_common_name", ())), None))
+
+
+def line_of(context: Any, trailers: Metadata, call: CallRecorder) -> RequestLine:
+    """A call as it is logged."""
+    shown: Mapping[str, Any] = dict(context.invocation_metadata() or ())
+    return RequestLine(
+        method=call.route.method,
+        path=call.route.endpoint,
+        status=call.status,
+        address=address_of(context.peer()),
+        caller=call.caller or key_name_in(bearer_token(shown.get("authorization"))),
+        request=next((str(value) for name, value in trailers if name == REQUEST_ID), ""),
+    )
+
+
+class MessageTimeout(Exception):
+    """The message of a call did not come in its time."""
+
+
+async def read_message(context: Any) -> bytes:
+    """The message of a call; raises TooSlow or Unreadable."""
+    try:
+        async with asyncio.timeout(ARRIVAL_TIMEOUT_SECONDS):
+            body = await context.read()
+    except TimeoutError as exc:
+        raise MessageTimeout(f"the request has not arrived within {ARRIVAL_TIMEOUT_SECONDS:g} s") from exc
+    if body is grpc.aio.EOF:
+        raise InvalidRequest("the call has no message")
+    found: bytes = body
+    return found
+
+
+def decode_request(request_type: type[RequestModel], body: bytes) -> RequestModel:
+    """A request; raises Unreadable."""
+    message = getattr(forebay_pb2, message_name(request_type))()
+    try:
+        message.ParseFromString(body)
+        return msgspec.convert(mapping_of(request_type).read(message), request_type)
+    except (DecodeError, msgspec.ValidationError) as exc:
+        raise InvalidRequest(str(exc)) from exc
+
+
+def render(answer: ResponseModel) -> bytes:
+    """An answer as it is sent."""
+    message = getattr(forebay_pb2, message_name(type(answer)))()
+    mapping_of(type(answer)).write(answer, message)
+    body: bytes = message.SerializeToString()
+    return body
+
+
+def limit_wait(method: MethodSpec, request: RequestModel, remaining: float | None) -> RequestModel:
+    """The same request, waiting no longer than its caller does."""
+    if method.wait_field is None or remaining is None:
+        return request
+    most = max(0.0, remaining - MARGIN_SECONDS)
+    return (
+        request
+        if getattr(request, method.wait_field) <= most
+        else replace(request, **{method.wait_field: most})
+    )
+
+
+def address_of(peer: str) -> str:
+    """The address in what the library says of a connection: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
+    kind, _, rest = peer.partition(":")
+    return unquote(rest).rpartition(":")[0].strip("[]") if kind.startswith("ip") else ""
+
+
+class CallRecorder:
+    """One call, counted once: with its first answer, or with what went wrong before; and what goes wrong."""
+
+    def __init__(self, requests: RequestStats, route: RequestRoute) -> None:
+        self._requests = requests
+        self.route = route
+        self.status = grpc.StatusCode.OK.name
+        self.caller = ""
+        self._started_at = requests.clock.monotonic()
+        self._is_counted = False
+
+    @property
+    def milliseconds(self) -> float:
+        return (self._requests.clock.monotonic() - self._started_at) * 1_000
+
+    def record_response(self) -> None:
+        if not self._is_counted:
+            self._is_counted = True
+            self._requests.record_response(self.route, self._started_at)
+
+    def record_error(self, status: str) -> None:
+        self.status = status
+        self.record_response()
+        self._requests.record_error(self.route, status)
+
+
+def _problem_of_error(error: Exception) -> Problem:
+    if isinstance(error, ForebayError):
+        return problem_of(error)
+    if isinstance(error, InvalidRequest):
+        words = f"the request cannot be read: {error!s:.500}"
+        return make_problem(problems.BAD_REQUEST, words, field=error.field)
+    if isinstance(error, MessageTimeout):
+        return make_problem(problems.TOO_SLOW, str(error))
+    logger.error("a request has met a fault of the service", exc_info=error)
+    return make_problem(problems.INTERNAL, "the service has met a fault of its own; its log says more")

@@ -1,0 +1,132 @@
+"""Limits of a connection: how many there are, and how long each part of a request may take.
+
+The server library has a limit for connections that are silent between two requests. It has none for those
+that are silent from the start, that send a request byte by byte, or that leave an answer unread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from forebay.service.budgets import Budget
+from forebay.service.certificates import subject_name
+from forebay.service.http.auth import CERTIFICATE
+from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS
+from forebay.service.request_log import Refusals
+
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
+    b"Content-Type: text/plain\r\nContent-Length: 29\r\n\r\ntoo many connections are open"
+)
+
+
+class HeaderTimeoutProtocol(H11Protocol):
+    """A connection with a limit for each of its phases.
+
+    A head must arrive within `head_seconds`; `BodyTimeout` limits the body. A request lives for
+    `age_seconds`.
+    After an early answer, such as a refusal, the rest of the body has `body_rest_seconds`: then the
+    connection is
+    closed, whatever still comes. To close at once would lose the answer: the system resets a connection that
+    is closed with bytes unread. A client that takes nothing of an answer for `head_seconds` is cut off.
+    """
+
+    head_seconds = ARRIVAL_TIMEOUT_SECONDS
+    age_seconds = 3_600.0  # streams end after ten minutes, waits after seconds
+    body_rest_seconds = 2.0
+    _timer: asyncio.TimerHandle | None = None
+    _limit: float | None = None
+    _is_admitted = False
+
+    def __init__(
+        self, *args: Any, budget: Budget | None = None, refusals: Refusals | None = None, **more: Any
+    ) -> None:
+        super().__init__(*args, **more)
+        self._budget = budget
+        self._refusals = refusals
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as there
+        peer = transport.get_extra_info("peername")
+        self._address = peer[0] if isinstance(peer, tuple) else ""
+        if self._budget is not None and not self._budget.acquire(self._address):
+            self._refuse(transport)
+            return
+        self._is_admitted = True
+        super().connection_made(transport)
+        name = subject_name(transport.get_extra_info("peercert"))
+        if name is not None:
+            self.app_state = {**self.app_state, CERTIFICATE: name}
+        # An answer is written in two pieces, its head and its body. Without this the system keeps the second
+        # until the client has confirmed the first, which takes 40 ms. The event loop says so itself only for
+        # sockets that were made with the number of the protocol, and one that was accepted here has none.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._start_phase_timer()
+
+    def _refuse(self, transport: asyncio.Transport) -> None:
+        self.transport = transport  # the library closes it again when it is lost
+        if self._refusals is not None:
+            self._refusals.write_connection(self._address)
+        transport.write(_FULL)
+        transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._start_phase_timer()
+
+    def on_response_complete(self) -> None:
+        self._stop_timer()  # the next request may be here already, and has an age of its own
+        super().on_response_complete()
+        self._start_phase_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_timer()
+        if self._is_admitted and self._budget is not None:
+            self._budget.release(self._address)
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._abort_if_stalled(None)
+
+    def _start_phase_timer(self) -> None:
+        """Start the limit of a phase when it begins; bytes that come later do not start it again."""
+        limit = self._phase_limit()
+        if limit == self._limit:
+            return
+        self._stop_timer()
+        if limit is not None:
+            self._limit = limit
+            self._timer = self.loop.call_later(limit, self._close)
+
+    def _phase_limit(self) -> float | None:
+        cycle: RequestResponseCycle | None = self.cycle  # none before the first request
+        if cycle is not None and not cycle.response_complete:
+            return self.age_seconds
+        if self.conn.their_state is h11.SEND_BODY:
+            return self.body_rest_seconds
+        # Between two requests the library's own timer runs, until the next byte.
+        is_head = self.conn.their_state is h11.IDLE and self.timeout_keep_alive_task is None
+        return self.head_seconds if is_head else None
+
+    def _stop_timer(self) -> None:
+        self._limit = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close(self) -> None:
+        self.transport.close()
+        self._abort_if_stalled(None)
+
+    def _abort_if_stalled(self, before: int | None) -> None:
+        """Cut off a closed connection whose client takes nothing of what is left for it."""
+        left = self.transport.get_write_buffer_size()
+        if before is not None and left >= before:
+            self.transport.abort()
+        elif left:
+            self.loop.call_later(self.head_seconds, self._abort_if_stalled, left)

@@ -1,0 +1,155 @@
+"""Routes for those who look on: server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
+
+import msgspec
+from litestar import get
+from litestar.params import HeaderParameter, QueryParameter
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from forebay.errors import ForebayError, TooManyRequests
+from forebay.service.auth import Caller
+from forebay.service.http.auth import refuse
+from forebay.service.http.request_context import (
+    HttpRequest,
+    caller_of,
+    service_of,
+    wait_until_disconnected,
+)
+from forebay.service.problems import problem_of
+from forebay.service.runtime.event_feed import EventFeed, FeedFilter, FeedListener, FeedMessage
+
+COMMENT_SECONDS: Final = 30.0
+# Its key may have been revoked, or given other queues: who looks on shows it again after so long.
+MAX_STREAM_SECONDS: Final = 600.0
+DRAIN_SECONDS: Final = 1.0
+RECONNECT_MS: Final = 2_000
+_HEADERS: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),  # a proxy in between shall not save them up
+)
+
+QueuesQuery = Annotated[
+    list[str] | None, QueryParameter(name="queue", description="Only of these queues; may be repeated.")
+]
+TasksQuery = Annotated[
+    list[str] | None,
+    QueryParameter(name="task", description="Lines of the log about jobs of these tasks alone."),
+]
+AfterQuery = Annotated[
+    int | None,
+    QueryParameter(ge=0, lt=10**18, description="Go on after this event; the header counts before it."),
+]
+LastHeader = Annotated[
+    str | None,
+    HeaderParameter(name="Last-Event-ID", description="The last event that was got, to go on after it."),
+]
+
+
+@get("/v1/events/stream", include_in_schema=False)
+async def stream(
+    request: HttpRequest,
+    queue: QueuesQuery = None,
+    task: TasksQuery = None,
+    after: AfterQuery = None,
+    last_event_id: LastHeader = None,
+) -> ASGIApp:
+    """Tell what happens to queues, workers and jobs, until the client leaves."""
+    caller = caller_of(request)
+    for name in queue or ():
+        caller.check("stream", name)
+    if last_event_id and _is_number(last_event_id):
+        after = int(last_event_id)
+    view = _build_filter(caller, frozenset(queue or ()), frozenset(task or ()))
+    return EventStream(service_of(request).events, caller, view, after)
+
+
+class EventStream:
+    """The answer: it goes on until the client leaves or is too slow, or its time is up."""
+
+    def __init__(
+        self,
+        feed: EventFeed,
+        caller: Caller,
+        feed_filter: FeedFilter,
+        after: int | None = None,
+        max_seconds: float = MAX_STREAM_SECONDS,
+    ) -> None:
+        self._feed = feed
+        self._caller = caller
+        self._filter = feed_filter
+        self._after = after
+        self._max_seconds = max_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._caller.reserve_stream():
+                await self._stream(receive, send)
+        except TooManyRequests as error:  # before the head of the answer was sent
+            await refuse(send, error, {})
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
+        with self._feed.listen(self._filter, self._after) as listener:
+            writing = asyncio.ensure_future(self._write(listener, send))
+            leaving = asyncio.ensure_future(wait_until_disconnected(receive))
+            ending = asyncio.ensure_future(listener.is_over.wait())
+            try:
+                await asyncio.wait((writing, leaving, ending), return_when=asyncio.FIRST_COMPLETED)
+                if not leaving.done():  # its last messages, unless it takes none: then it is cut off
+                    await asyncio.wait((writing,), timeout=DRAIN_SECONDS)
+                if writing.done():
+                    writing.result()
+            finally:
+                for task in (writing, leaving, ending):
+                    task.cancel()
+
+    async def _write(self, listener: FeedListener, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+        async for text in self._messages(listener):
+            await send({"type": "http.response.body", "body": text, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _messages(self, listener: FeedListener) -> AsyncIterator[bytes]:
+        yield b"retry: %d\n\n" % RECONNECT_MS
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while loop.time() < begun + self._max_seconds:
+            news = await listener.next(COMMENT_SECONDS)
+            if news is None and listener.is_over.is_set():
+                return
+            try:
+                await self._caller.recheck()  # before they are told: their key may hold no longer
+            except ForebayError as error:
+                yield _encode_message(FeedMessage("problem", problem_of(error), 0))
+                return
+            yield b": still here\n\n" if news is None else _encode_message(news)
+
+
+def _encode_message(message: FeedMessage) -> bytes:
+    """One event as it goes over the wire: JSON has no line ends, so one line of data is enough."""
+    number = b"id: %d\n" % message.event_id if message.event_id else b""
+    return b"event: %s\n%sdata: %s\n\n" % (message.kind.encode(), number, msgspec.json.encode(message.body))
+
+
+def _build_filter(caller: Caller, queues: frozenset[str], tasks: frozenset[str]) -> FeedFilter:
+    """What somebody is told of: these queues, or all it may see; of what belongs to none only if it has not
+    named some. With tasks, lines of the log are about their jobs alone."""
+    return FeedFilter(
+        queue=lambda name: (not queues or name in queues) and caller.may("stream", name),
+        workers=not queues and caller.may("workers"),
+        audit=not queues and caller.may("audit"),
+        names_other_jobs=caller.may("job"),
+        tasks=tasks,
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 18  # noqa: PLR2004 - what a store can count
+
+
+ROUTES = (stream,)

@@ -1,0 +1,110 @@
+"""Routes for producers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import get, patch, post
+from litestar.params import HeaderParameter, JSONBody, QueryParameter
+from msgspec.structs import replace
+
+from forebay.errors import InvalidJob
+from forebay.service.http.request_context import (
+    HttpRequest,
+    JobIdPath,
+    permit_of,
+    run_while_connected,
+)
+from forebay.service.permissions import jobs as permitted
+from forebay.service.schema.base import LONGEST_WAIT_SECONDS
+from forebay.service.schema.job_views import GraphView, JobView
+from forebay.service.schema.jobs import (
+    ActionResponse,
+    CancelRequest,
+    EnqueueBatchResponse,
+    EnqueueManyRequest,
+    EnqueueRequest,
+    EnqueueResponse,
+    ResultResponse,
+    UpdateJobRequest,
+)
+
+KeyHeader = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        description="The same key on the same queue within 24 hours gives the first answer again; with "
+        "another task or other arguments it is 409 `duplicate`.",
+    ),
+]
+GraphQuery = Annotated[int, QueryParameter(ge=1, le=500, description="At most so many jobs.")]
+PositionQuery = Annotated[bool, QueryParameter(description="Say where the job stands in its queue.")]
+WaitQuery = Annotated[float, QueryParameter(ge=0, le=LONGEST_WAIT_SECONDS, description="How long to wait.")]
+
+
+@post("/v1/jobs", tags=["produce"])
+async def enqueue(
+    request: HttpRequest,
+    data: JSONBody[EnqueueRequest],
+    idempotency_key: KeyHeader = None,
+    position: PositionQuery = False,
+) -> EnqueueResponse:
+    """Ask for a job."""
+    if idempotency_key is not None:
+        if data.idempotency_key not in (None, idempotency_key):
+            raise InvalidJob("the header and the body name different keys", field="idempotency_key")
+        data = replace(data, idempotency_key=idempotency_key)
+    return await permitted.enqueue(permit_of(request), data, with_position=position)
+
+
+@post("/v1/jobs/batch", tags=["produce"])
+async def enqueue_many(request: HttpRequest, data: JSONBody[EnqueueManyRequest]) -> EnqueueBatchResponse:
+    """Ask for several jobs, in one or several queues."""
+    return await permitted.enqueue_many(permit_of(request), data)
+
+
+@get("/v1/jobs/{job_id:str}", tags=["produce"])
+async def job(request: HttpRequest, job_id: JobIdPath) -> JobView:
+    """Show a job with its attempts and with what depends on it."""
+    return await permitted.job(permit_of(request), job_id)
+
+
+@get("/v1/jobs/{job_id:str}/wait", tags=["produce"])
+async def wait(
+    request: HttpRequest, job_id: JobIdPath, timeout_seconds: WaitQuery = LONGEST_WAIT_SECONDS
+) -> JobView:
+    """Show a job when it has ended, or as it is when the time is up."""
+    return await run_while_connected(
+        request.receive, permitted.wait(permit_of(request), job_id, timeout_seconds)
+    )
+
+
+@get("/v1/jobs/{job_id:str}/result", tags=["produce"])
+async def result(request: HttpRequest, job_id: JobIdPath) -> ResultResponse:
+    """Give what a completed job has returned."""
+    return await permitted.result(permit_of(request), job_id)
+
+
+@get("/v1/jobs/{job_id:str}/graph", tags=["jobs"])
+async def graph(request: HttpRequest, job_id: JobIdPath, limit: GraphQuery = 200) -> GraphView:
+    """Show the jobs around one that wait for each other."""
+    return await permitted.graph(permit_of(request), job_id, limit)
+
+
+@post("/v1/jobs/{job_id:str}/cancel", tags=["produce"], status_code=200)
+async def cancel(request: HttpRequest, job_id: JobIdPath, data: JSONBody[CancelRequest]) -> ActionResponse:
+    """Cancel a job that waits; ask one that runs to stop."""
+    return await permitted.cancel(permit_of(request), job_id, data)
+
+
+@patch("/v1/jobs/{job_id:str}", tags=["produce"])
+async def update_job(
+    request: HttpRequest, job_id: JobIdPath, data: JSONBody[UpdateJobRequest]
+) -> ActionResponse:
+    """Change the priority, the time, the metadata or the queue of a job that waits."""
+    return await permitted.update_job(permit_of(request), job_id, data)
+
+
+ROUTES = (enqueue, enqueue_many, job, wait, result, graph, cancel, update_job)

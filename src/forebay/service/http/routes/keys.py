@@ -1,0 +1,70 @@
+"""Routes for administrators: API keys, the audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import get, post
+from litestar.params import JSONBody, PathParameter
+
+from forebay.service.http.request_context import HttpRequest, permit_of
+from forebay.service.permissions import keys as permitted
+from forebay.service.schema.keys import (
+    KEY_NAME,
+    AuditCheckRequest,
+    AuditCheckResponse,
+    AuditRequest,
+    AuditResponse,
+    KeyList,
+    KeyRequest,
+    KeyView,
+    KeyWithToken,
+    RotateRequest,
+)
+
+KeyPath = Annotated[str, PathParameter(description="The name of an API key.", pattern=KEY_NAME)]
+
+
+@get("/v1/keys", tags=["keys"])
+async def keys(request: HttpRequest) -> KeyList:
+    """List the API keys, without their secrets."""
+    return await permitted.keys(permit_of(request))
+
+
+@post("/v1/keys", tags=["keys"])
+async def create_key(request: HttpRequest, data: JSONBody[KeyRequest]) -> KeyWithToken:
+    """Make an API key, and tell its token this once."""
+    return await permitted.create_key(permit_of(request), data)
+
+
+@get("/v1/keys/{name:str}", tags=["keys"])
+async def key(request: HttpRequest, name: KeyPath) -> KeyView:
+    """Show what an API key is for."""
+    return await permitted.key(permit_of(request), name)
+
+
+@post("/v1/keys/{name:str}/rotate", tags=["keys"], status_code=200)
+async def rotate_key(request: HttpRequest, name: KeyPath, data: JSONBody[RotateRequest]) -> KeyWithToken:
+    """Give an API key another secret, and tell its new token this once."""
+    return await permitted.rotate_key(permit_of(request), name, data)
+
+
+@post("/v1/keys/{name:str}/revoke", tags=["keys"], status_code=200)
+async def revoke_key(request: HttpRequest, name: KeyPath) -> KeyView:
+    """Let an API key open nothing any more; servers know within five seconds."""
+    return await permitted.revoke_key(permit_of(request), name)
+
+
+@post("/v1/audit/search", tags=["audit"], status_code=200)
+async def audit(request: HttpRequest, data: JSONBody[AuditRequest]) -> AuditResponse:
+    """List who did what, newest first, with what was before and what is after."""
+    return await permitted.audit(permit_of(request), data)
+
+
+@post("/v1/audit/verify", tags=["audit"], status_code=200)
+async def check_audit(request: HttpRequest, data: JSONBody[AuditCheckRequest]) -> AuditCheckResponse:
+    """Check that no line of the audit log was changed or removed."""
+    return await permitted.check_audit(permit_of(request), data)
+
+
+ROUTES = (keys, create_key, key, rotate_key, revoke_key, audit, check_audit)

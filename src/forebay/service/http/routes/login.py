@@ -1,0 +1,108 @@
+"""Routes for a login by an OpenID provider. They are open: who asks has no session yet.
+
+A browser comes from the dashboard, is sent to the provider, comes back with a code, and is sent to the
+dashboard with the cookie of a session. What went wrong is told to the log; the page only learns that
+something did.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+
+from litestar import Response, get
+from litestar.datastructures import Cookie as ResponseCookie
+
+from forebay.domain.openid import user_name
+from forebay.errors import ConfigError, Forbidden
+from forebay.service.http.cookies import LOGIN, Cookie
+from forebay.service.http.request_context import HttpRequest, service_of
+from forebay.service.http.routes.session import session_cookie
+from forebay.service.openid_login import CALLBACK, LoginFailed, LoginProvider
+from forebay.service.schema.base import ResponseModel
+
+BEGIN = "/v1/login/oidc"
+COOKIE_SECONDS = 600
+
+logger: logging.Logger = logging.getLogger("forebay.service.login")
+_ANSWER = ("code", "state", "iss", "error")  # what the provider sends a browser back with
+
+
+class LoginOptions(ResponseModel, frozen=True, kw_only=True):
+    """How people can log in besides an API key. `label` is what to call the provider, and `path` where its
+    login begins; both are absent without one."""
+
+    label: str | None = None
+    path: str | None = None
+
+
+@get("/v1/login", tags=["session"])
+async def login_options(request: HttpRequest) -> LoginOptions:
+    """Say how people can log in besides an API key."""
+    provider = service_of(request).logins.provider
+    return LoginOptions() if provider is None else LoginOptions(label=provider.settings.label, path=BEGIN)
+
+
+@get(BEGIN, include_in_schema=False)
+async def begin_login(request: HttpRequest) -> Response[None]:
+    """Send the browser to the provider."""
+    provider = _provider(request)
+    secret = secrets.token_urlsafe(32)
+    try:
+        address = await provider.begin(secret)
+    except LoginFailed as exc:
+        logger.error("no login can begin: %s", exc)
+        return _redirect(f"{provider.home}/dashboard/?login=failed")
+    # Lax: the provider's page leads back here, and a browser shows no Strict cookie then.
+    return _redirect(address, _cookie(request).header_value(secret, same_site="Lax", max_age=COOKIE_SECONDS))
+
+
+@get(CALLBACK, include_in_schema=False)
+async def finish_login(request: HttpRequest) -> Response[None]:
+    """Begin a session for the person that the provider names."""
+    provider, cookie = _provider(request), _cookie(request)
+    home = f"{provider.home}/dashboard/"
+    secret = cookie.find(request.headers.get("cookie", ""))
+    if secret is None:
+        return _redirect(f"{home}?login=failed")
+    shown = request.query_params
+    answer = {name: str(shown[name]) for name in _ANSWER if name in shown}
+    try:
+        claims = await provider.finish(secret, answer)
+        name, grants = user_name(claims), provider.settings.grants(claims)
+        if not grants:
+            raise Forbidden(f"{name} is in no group that has a role here")
+    except (LoginFailed, ConfigError) as exc:
+        logger.warning("a login has failed: %s", exc)
+        return _redirect(f"{home}?login=failed")
+    except Forbidden as exc:
+        logger.warning("a login was refused: %s", exc)
+        return _redirect(f"{home}?login=refused")
+    session_id = await service_of(request).logins.begin(name, name, grants=grants)
+    response = _redirect(home, session_cookie(request).header_value(session_id))
+    is_gone = ResponseCookie(
+        cookie.name, cookie.path, "", max_age=0, secure=cookie.is_secure, httponly=True, samesite="lax"
+    )
+    response.cookies.append(is_gone)
+    return response
+
+
+def _provider(request: HttpRequest) -> LoginProvider:
+    provider = service_of(request).logins.provider
+    if provider is None:
+        raise Forbidden("this server has no provider of logins (--oidc-issuer); show an API key")
+    return provider
+
+
+def _cookie(request: HttpRequest) -> Cookie:
+    return Cookie.of(request.scope, LOGIN, is_secure=service_of(request).logins.settings.is_secure)
+
+
+def _redirect(address: str, cookie: str | None = None) -> Response[None]:
+    headers = {"Location": address, "Referrer-Policy": "no-referrer"}
+    return Response(
+        None, status_code=302, headers=headers if cookie is None else {**headers, "Set-Cookie": cookie}
+    )
+
+
+ROUTES = (login_options, begin_login, finish_login)

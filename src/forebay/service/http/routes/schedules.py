@@ -1,0 +1,137 @@
+"""Routes for operators: schedules, workers, limits."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import delete, get, post, put
+from litestar.params import JSONBody, PathParameter, QueryParameter
+
+from forebay.service.http.request_context import HttpRequest, permit_of
+from forebay.service.permissions import schedules as permitted
+from forebay.service.schema.jobs import EnqueueResponse
+from forebay.service.schema.schedules import (
+    ChangeResponse,
+    CommandList,
+    CommandRequest,
+    LimitList,
+    LimitRequest,
+    LimitView,
+    PreviewResponse,
+    ScheduleList,
+    ScheduleRequest,
+    ScheduleRunList,
+    ScheduleView,
+    WorkerList,
+)
+
+NamePath = Annotated[
+    str, PathParameter(description="A name.", min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")
+]
+RunsQuery = Annotated[int, QueryParameter(ge=1, le=100, description="How many runs.")]
+ScopePath = Annotated[str, PathParameter(description="The scope of a limit.", min_length=1, max_length=200)]
+LimitQuery = Annotated[int, QueryParameter(ge=1, le=100, description="At most so many.")]
+ActiveQuery = Annotated[bool, QueryParameter(description="Leave out workers that have died.")]
+IdsQuery = Annotated[
+    list[str], QueryParameter(description="The id of a command; may be repeated.", min_items=1, max_items=100)
+]
+
+
+@get("/v1/schedules", tags=["schedules"])
+async def schedules(request: HttpRequest) -> ScheduleList:
+    """List schedules by name."""
+    return await permitted.schedules(permit_of(request))
+
+
+@get("/v1/schedules/{name:str}", tags=["schedules"])
+async def schedule(request: HttpRequest, name: NamePath) -> ScheduleView:
+    """Show a schedule with its next run."""
+    return await permitted.schedule(permit_of(request), name)
+
+
+@put("/v1/schedules/{name:str}", tags=["schedules"])
+async def save_schedule(
+    request: HttpRequest, name: NamePath, data: JSONBody[ScheduleRequest]
+) -> ScheduleView:
+    """Make a schedule, or change what it does and when."""
+    return await permitted.save_schedule(permit_of(request), name, data)
+
+
+@delete("/v1/schedules/{name:str}", tags=["schedules"], status_code=200)
+async def remove_schedule(request: HttpRequest, name: NamePath) -> ChangeResponse:
+    """Forget a schedule with its history; its jobs stay."""
+    return await permitted.remove_schedule(permit_of(request), name)
+
+
+@post("/v1/schedules/{name:str}/pause", tags=["schedules"], status_code=200)
+async def pause_schedule(request: HttpRequest, name: NamePath) -> ScheduleView:
+    """Enqueue no more of its jobs."""
+    return await permitted.pause_schedule(permit_of(request), name)
+
+
+@post("/v1/schedules/{name:str}/resume", tags=["schedules"], status_code=200)
+async def resume_schedule(request: HttpRequest, name: NamePath) -> ScheduleView:
+    """Let it go on from now."""
+    return await permitted.resume_schedule(permit_of(request), name)
+
+
+@post("/v1/schedules/{name:str}/fire", tags=["schedules"], status_code=200)
+async def fire_schedule(request: HttpRequest, name: NamePath) -> EnqueueResponse:
+    """Enqueue its job now."""
+    return await permitted.fire_schedule(permit_of(request), name)
+
+
+@post("/v1/schedules/{name:str}/preview", tags=["schedules"], status_code=200)
+async def preview_schedule(
+    request: HttpRequest, name: NamePath, data: JSONBody[ScheduleRequest], runs: RunsQuery = 5
+) -> PreviewResponse:
+    """Say when such a schedule would run next; nothing is saved."""
+    return await permitted.preview_schedule(permit_of(request), name, data, runs)
+
+
+@get("/v1/schedules/{name:str}/history", tags=["schedules"])
+async def schedule_runs(request: HttpRequest, name: NamePath, limit: LimitQuery = 100) -> ScheduleRunList:
+    """List what became of its runs, newest first."""
+    return await permitted.schedule_runs(permit_of(request), name, limit)
+
+
+@get("/v1/workers", tags=["workers"])
+async def workers(request: HttpRequest, active_only: ActiveQuery = True) -> WorkerList:
+    """List workers with their state."""
+    return await permitted.workers(permit_of(request), active_only=active_only)
+
+
+@post("/v1/workers/commands", tags=["workers"], status_code=200)
+async def command(request: HttpRequest, data: JSONBody[CommandRequest]) -> CommandList:
+    """Ask workers to pause, resume, stop, or say what their threads do."""
+    return await permitted.command(permit_of(request), data)
+
+
+@get("/v1/workers/commands", tags=["workers"])
+async def commands(request: HttpRequest, ids: IdsQuery) -> CommandList:
+    """Show what came of commands."""
+    return await permitted.commands(permit_of(request), ids)
+
+
+@get("/v1/limits", tags=["limits"])
+async def limits(request: HttpRequest) -> LimitList:
+    """List limits by scope."""
+    return await permitted.limits(permit_of(request))
+
+
+@put("/v1/limits", tags=["limits"])
+async def set_limit(request: HttpRequest, data: JSONBody[LimitRequest]) -> LimitView:
+    """Set the limit of a scope."""
+    return await permitted.set_limit(permit_of(request), data)
+
+
+@delete("/v1/limits/{limit_scope:str}", tags=["limits"], status_code=200)
+async def remove_limit(request: HttpRequest, limit_scope: ScopePath) -> ChangeResponse:
+    """Remove the limit of a scope."""
+    return await permitted.remove_limit(permit_of(request), limit_scope)
+
+
+ROUTES = (
+    *(schedules, schedule, save_schedule, remove_schedule, pause_schedule, resume_schedule, fire_schedule),
+    *(preview_schedule, schedule_runs, workers, command, commands, limits, set_limit, remove_limit),
+)

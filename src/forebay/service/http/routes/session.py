@@ -1,0 +1,97 @@
+"""Routes for a page in a browser: who somebody is, and a cookie with the id of their session.
+
+The key is shown once and is in no cookie. The session is in the store, so any server knows it; it ends with
+the key. See `admitting` for what a request with a cookie must show beside it.
+"""
+
+from __future__ import annotations
+
+from litestar import Response, delete, get, post
+
+from forebay.domain.access import Role
+from forebay.errors import Unauthenticated
+from forebay.service.api_keys import digest_of, parse_token
+from forebay.service.auth import REQUIRED_ROLES, bearer_token
+from forebay.service.http.cookies import SESSION, Cookie
+from forebay.service.http.request_context import HttpRequest, caller_of, service_of
+from forebay.service.schema.base import ResponseModel
+
+
+class GrantView(ResponseModel, frozen=True, kw_only=True):
+    """A role for queues: one by its name, those whose names begin with what stands before a *, or all (*)."""
+
+    role: Role
+    queues: str
+
+
+class SessionView(ResponseModel, frozen=True, kw_only=True):
+    """Who asks. `operations` are those that they may do to every queue; `is_open` says that this server asks
+    nobody for a key, and lets everybody do everything; `has_key` that they have shown one. Where neither is
+    true a program that this server is a part of has let them in."""
+
+    name: str
+    is_open: bool
+    has_key: bool
+    grants: list[GrantView]
+    operations: list[str]
+    engine: str
+    version: str
+
+
+class SessionEnded(ResponseModel, frozen=True, kw_only=True):
+    """The session is over, and the browser has forgotten its id."""
+
+    done: bool = True
+
+
+@get("/v1/session", tags=["session"])
+async def session(request: HttpRequest) -> SessionView:
+    """Say who asks, and what they may do."""
+    return _session_view(request)
+
+
+@post("/v1/session", tags=["session"], status_code=200)
+async def begin_session(request: HttpRequest) -> Response[SessionView]:
+    """Begin a session of the key of this request; its id is a cookie of the browser."""
+    caller = caller_of(request)
+    if not caller.has_token:
+        return Response(_session_view(request))  # there is no key to show
+    token = bearer_token(request.headers.get("authorization"))
+    if token is None:
+        raise Unauthenticated("show the key that the session is for: Authorization: Bearer fbk_...")
+    digest = digest_of(parse_token(token)[1])
+    session_id = await service_of(request).logins.begin(caller.name, caller.actor, digest=digest)
+    cookie = session_cookie(request).header_value(session_id)
+    return Response(_session_view(request), headers={"Set-Cookie": cookie})
+
+
+@delete("/v1/session", tags=["session"], status_code=200)
+async def end_session(request: HttpRequest) -> Response[SessionEnded]:
+    """End the session of this browser, on every server, and let the browser forget its id."""
+    cookie = session_cookie(request)
+    session_id = cookie.find(request.headers.get("cookie", ""))
+    if session_id is not None:
+        await service_of(request).logins.end(session_id, caller_of(request).actor)
+    return Response(SessionEnded(), headers={"Set-Cookie": cookie.header_value("", max_age=0)})
+
+
+def session_cookie(request: HttpRequest) -> Cookie:
+    """The cookie of a session, as this request may have it."""
+    return Cookie.of(request.scope, SESSION, is_secure=service_of(request).logins.settings.is_secure)
+
+
+def _session_view(request: HttpRequest) -> SessionView:
+    caller = caller_of(request)
+    grants = () if caller.key is None else caller.key.grants
+    return SessionView(
+        name=caller.name,
+        is_open=caller.key is None,
+        has_key=caller.has_token,
+        grants=[GrantView(role=one.role, queues=one.queues) for one in grants],
+        operations=sorted(operation for operation in REQUIRED_ROLES if caller.may(operation)),
+        engine=service_of(request).pool.engine.features.name,
+        version=request.app.openapi_config.version if request.app.openapi_config else "",
+    )
+
+
+ROUTES = (session, begin_session, end_session)

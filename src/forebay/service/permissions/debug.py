@@ -1,0 +1,48 @@
+"""What administrators may ask who look for a fault."""
+
+from __future__ import annotations
+
+from forebay.service.permissions.authorized_request import AuthorizedRequest
+from forebay.service.schema.debug import (
+    InspectResponse,
+    QueueContentsResponse,
+    SignalRequest,
+    SignalResponse,
+    SweepResponse,
+    TraceResponse,
+    WorkerStateResponse,
+)
+
+
+async def contents(
+    permit: AuthorizedRequest, queue: str, *, with_running: bool, with_retrying: bool, limit: int
+) -> QueueContentsResponse:
+    """Show what is in a queue."""
+    return await permit.authorize("contents", queue).debug.contents(
+        queue, with_running=with_running, with_retrying=with_retrying, limit=limit
+    )
+
+
+async def trace(permit: AuthorizedRequest, job_id: str) -> TraceResponse:
+    """Show all that happened to a job. It may name jobs of any queue."""
+    return await permit.authorize("trace").debug.trace(job_id)
+
+
+async def inspect(permit: AuthorizedRequest, job_id: str) -> InspectResponse:
+    """Say what keeps a job. It may name jobs of any queue."""
+    return await permit.authorize("inspect").debug.inspect(job_id)
+
+
+async def sweep(permit: AuthorizedRequest) -> SweepResponse:
+    """Begin a sweep."""
+    return permit.authorize("sweep").debug.sweep()
+
+
+async def worker_state(permit: AuthorizedRequest, worker: str, wait_seconds: float) -> WorkerStateResponse:
+    """Show what a worker and its threads do."""
+    return await permit.authorize("worker_state").debug.worker_state(worker, wait_seconds, permit.actor)
+
+
+async def signal(permit: AuthorizedRequest, worker: str, data: SignalRequest) -> SignalResponse:
+    """Ask a worker to pause, resume or stop."""
+    return await permit.authorize("signal").debug.signal(worker, data, permit.actor)

@@ -1,0 +1,72 @@
+"""What new jobs may take of limits, which all keys share.
+
+A rate is spent by jobs of every queue that it is for, and a limit by task or by key counts jobs of all
+queues. So a key names only tasks and limit keys that it was granted. If it is not for all queues, a job of it
+costs at most what each of its limits holds at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from forebay.domain.job import QueueName
+from forebay.domain.limits import Limit, narrow_scopes, scopes_of
+from forebay.errors import Forbidden
+from forebay.service.permissions.authorized_request import AuthorizedRequest
+
+
+class LimitedJob(Protocol):
+    """The fields of a job by which limits count it."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def queue(self) -> QueueName | str: ...
+
+    @property
+    def limit_keys(self) -> dict[str, str]: ...
+
+    @property
+    def cost(self) -> int: ...
+
+
+async def check_limits(permit: AuthorizedRequest, operation: str, jobs: Sequence[LimitedJob]) -> None:
+    """Raise Forbidden for a job of a task, with a limit key or of a cost that the key was not granted.
+
+    Only a job that costs more than a token needs a look at the limits: every bucket holds one.
+    """
+    caller = permit.caller
+    if caller.key is None:
+        return
+    is_for_all = caller.may(operation)
+    for job in jobs:
+        if not caller.key.may_name(job.task):
+            raise Forbidden(
+                f"{caller.name} may not enqueue {job.task!r:.120}: an administrator can give another key the "
+                f"grant task:{job.task:.100}"
+            )
+        if job.limit_keys and not caller.key.may_use_limit_keys(job.limit_keys, is_for_all=is_for_all):
+            wanted = ", ".join(f"limit:{kind}={value}" for kind, value in job.limit_keys.items())
+            raise Forbidden(
+                f"{caller.name} may not use these limit keys, which all queues share: an administrator can "
+                f"give another key the grant {wanted:.300}"
+            )
+    dear = [job for job in jobs if job.cost > 1]
+    if dear and not is_for_all:
+        found = await permit.service.pool.read(lambda reader: reader.limits())
+        limits = {limit.scope: limit for limit in found if limit.rate is not None}
+        for job in dear:
+            _check_cost(caller.name, job, limits)
+
+
+def _check_cost(name: str, job: LimitedJob, limits: Mapping[str, Limit]) -> None:
+    narrow = [scope for scope, _ in narrow_scopes(job.task, job.limit_keys)]
+    for scope in (*scopes_of(job.queue), *narrow):
+        limit = limits.get(scope)
+        if limit is not None and job.cost > limit.burst_size:
+            raise Forbidden(
+                f"{name} may not enqueue a job that costs {job.cost:,}: the limit of {scope} holds "
+                f"{limit.burst_size:,} tokens, and more needs the role produce for all queues"
+            )

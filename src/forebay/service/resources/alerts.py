@@ -1,0 +1,112 @@
+"""What operators ask for about alerts, and administrators about their rules and channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from forebay.app.alerts import Alerts, list_alerts, list_channels
+from forebay.domain.alert import ALERT_METRICS, Severity
+from forebay.operations.alerts.records import all_rules
+from forebay.service.runtime.store_pool import StorePool
+from forebay.service.schema.alerts import (
+    AlertList,
+    AlertRuleList,
+    AlertRuleView,
+    AlertView,
+    ChannelList,
+    ChannelRequest,
+    ChannelView,
+    NewRuleRequest,
+    RuleRequest,
+    TriggerRequest,
+    alert_view,
+    channel_view,
+    rule_view,
+)
+from forebay.service.schema.schedules import ChangeResponse
+from forebay.stores.ids import new_id
+
+T = TypeVar("T")
+
+
+class AlertResource:
+    """Alerts, rules and channels."""
+
+    def __init__(self, pool: StorePool) -> None:
+        self._pool = pool
+
+    async def alerts(
+        self, severity: Severity | None, acknowledged: bool | None, active: bool | None, limit: int
+    ) -> AlertList:
+        """Alerts that fit, newest first."""
+        found = await self._pool.read(lambda reader: list_alerts(reader, severity, acknowledged, active))
+        return AlertList(alerts=[alert_view(one) for one in found[:limit]])
+
+    async def acknowledge(self, alert_id: str, actor: str = "") -> AlertView:
+        """Say that somebody has seen it; raises AlertNotFound."""
+        return alert_view(await self._run(lambda alerts: alerts.acknowledge(alert_id), actor))
+
+    async def resolve(self, alert_id: str, actor: str = "") -> AlertView:
+        """Say that it is over; raises AlertNotFound."""
+        return alert_view(await self._run(lambda alerts: alerts.resolve(alert_id), actor))
+
+    async def trigger(self, request: TriggerRequest, actor: str = "") -> AlertView:
+        """Raise an alert by hand."""
+        alert = await self._run(
+            lambda alerts: alerts.trigger(
+                request.kind, request.message, severity=request.severity, details=request.details
+            ),
+            actor,
+        )
+        return alert_view(alert)
+
+    # Rules
+
+    async def rules(self) -> AlertRuleList:
+        """All rules by id."""
+        found = await self._pool.read(all_rules)
+        return AlertRuleList(
+            rules=[rule_view(one) for one in found.values()], metrics=dict(sorted(ALERT_METRICS.items()))
+        )
+
+    async def create_rule(self, request: NewRuleRequest, actor: str = "") -> AlertRuleView:
+        """Make a rule; raises IllegalTransition where there is one of this id."""
+        rule = request.rule(new_id().lower() if request.id is None else request.id)
+        return rule_view(await self._run(lambda alerts: alerts.save_rule(rule, is_new=True), actor))
+
+    async def save_rule(self, rule_id: str, request: RuleRequest, actor: str = "") -> AlertRuleView:
+        """Make a rule, or say what the one of this id is from now on."""
+        rule = request.rule(rule_id)
+        return rule_view(await self._run(lambda alerts: alerts.save_rule(rule), actor))
+
+    async def remove_rule(self, rule_id: str, actor: str = "") -> ChangeResponse:
+        """Remove a rule, or take changes of a usual one back; raises AlertRuleNotFound."""
+
+        def remove(alerts: Alerts) -> bool:
+            alerts.rule(rule_id)
+            return alerts.remove_rule(rule_id)
+
+        return ChangeResponse(applied=await self._run(remove, actor))
+
+    # Channels
+
+    async def channels(self) -> ChannelList:
+        """All channels by name, without their secrets."""
+        found = await self._pool.read(list_channels)
+        return ChannelList(channels=[channel_view(one) for one in found])
+
+    async def save_channel(self, name: str, request: ChannelRequest, actor: str = "") -> ChannelView:
+        """Make a channel, or say what the one of this name is from now on."""
+        saved = await self._run(
+            lambda alerts: alerts.save_channel(request.channel(name, alerts.channel(name))), actor
+        )
+        return channel_view(saved)
+
+    async def remove_channel(self, name: str, actor: str = "") -> ChangeResponse:
+        """Tell nobody by it any more; whether there was one."""
+        return ChangeResponse(applied=await self._run(lambda alerts: alerts.remove_channel(name), actor))
+
+    async def _run(self, call: Callable[[Alerts], T], actor: str = "") -> T:
+        clock = self._pool.clock
+        return await self._pool.use(lambda client: call(Alerts(client, clock, actor=actor)))

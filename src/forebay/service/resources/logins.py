@@ -1,0 +1,80 @@
+"""Logins of browsers: begin a session, end a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from forebay.app.client import Client
+from forebay.clock import Clock
+from forebay.domain.access import Grant
+from forebay.domain.openid import OpenIdSettings
+from forebay.domain.session import LoginSession, SessionLimits
+from forebay.errors import ConfigError
+from forebay.service.openid_login import LoginProvider
+from forebay.service.runtime.store_pool import StorePool
+from forebay.service.sessions import SessionAdmin, SessionCache
+
+T = TypeVar("T")
+
+
+class LoginSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How browsers reach the service: at `public_url` if that is known, with `is_secure` over TLS, if only by
+    a proxy. `limits` is how long their sessions last; `openid` is a provider that logs people in too."""
+
+    limits: SessionLimits = SessionLimits()
+    is_secure: bool = False
+    public_url: str | None = None
+    openid: OpenIdSettings | None = None
+
+    def provider(self, clock: Clock) -> LoginProvider | None:
+        """Return a client of the provider, if there is one; raise ConfigError where it cannot be used."""
+        if self.openid is None:
+            return None
+        try:
+            from forebay.service.openid import OpenIdProvider, check_address  # noqa: PLC0415 - needs an extra
+        except ModuleNotFoundError as exc:
+            raise ConfigError(
+                f"a login by a provider needs {exc.name}, which is not installed: pip install 'forebay[oidc]'"
+            ) from exc
+        check_address(self.openid.issuer)
+        return OpenIdProvider(self.openid, self.public_url or "", clock)
+
+
+class Logins:
+    """The sessions that this server begins and knows."""
+
+    def __init__(self, pool: StorePool, settings: LoginSettings) -> None:
+        self._pool = pool
+        self.settings: LoginSettings = settings
+        self.provider: LoginProvider | None = settings.provider(pool.clock)
+        self.cache: SessionCache = SessionCache(pool, pool.clock)
+
+    async def begin(
+        self, name: str, actor: str, *, digest: str | None = None, grants: tuple[Grant, ...] = ()
+    ) -> str:
+        """Begin a session and return its id."""
+
+        def begin(sessions: SessionAdmin, now: int) -> str:
+            return sessions.begin(
+                LoginSession.begin(name, now, self.settings.limits, digest=digest, grants=grants)
+            )
+
+        return await self._with_sessions(begin, actor)
+
+    async def end(self, session_id: str, actor: str) -> None:
+        """End a session: on this server at once, on others as soon as they read it again."""
+        await self._with_sessions(lambda sessions, _: sessions.end(session_id), actor)
+        self.cache.forget(session_id)
+
+    async def _with_sessions(self, call: Callable[[SessionAdmin, int], T], actor: str) -> T:
+        def use(client: Client) -> T:
+            return client.write(
+                lambda store: client.read(
+                    lambda reader: call(SessionAdmin(store, reader, actor=actor), reader.now())
+                )
+            )
+
+        return await self._pool.use(use)

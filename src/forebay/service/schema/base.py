@@ -1,0 +1,100 @@
+"""What requests and answers have in common: names with their limits, instants, problems."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from forebay.domain.job import DAY_MS, LATEST_AT, MAX_KEY, MAX_TASK_NAME, MIN_LEASE_MS
+from forebay.errors import InvalidJob
+
+MAX_BATCH_SIZE: Final = 1_000
+LONGEST_WAIT_SECONDS: Final = 20.0
+_PRINTABLE: Final = "^[^\\x00-\\x1f\\x7f]*$"
+
+Queue = Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{1,50}$", description="The name of a queue.")]
+Task = Annotated[str, Meta(min_length=1, max_length=MAX_TASK_NAME, pattern=_PRINTABLE)]
+Key = Annotated[str, Meta(min_length=1, max_length=MAX_KEY, pattern=_PRINTABLE)]
+JobId = Annotated[str, Meta(min_length=1, max_length=MAX_KEY, pattern=_PRINTABLE, description="A job's id.")]
+LeaseToken = Annotated[
+    str,
+    Meta(
+        pattern="^[0-9]{1,9}-[!-~]{1,100}$",
+        description="What proves that a claimed job is yours; from the answer to the claim.",
+    ),
+]
+Moment = Annotated[datetime, Meta(tz=True)]
+Priority = Annotated[int, Meta(ge=-100, le=100, description="Higher runs earlier.")]
+LeaseSeconds = Annotated[float, Meta(ge=MIN_LEASE_MS / 1_000, le=DAY_MS / 1_000)]
+DelaySeconds = Annotated[float, Meta(ge=0, le=366 * DAY_MS / 1_000)]
+WaitSeconds = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_SECONDS)]
+Values = dict[str, Any]
+
+
+class ResponseModel(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer, or a part of one. Later versions may add fields, so clients must not mind those."""
+
+
+class RequestModel(ResponseModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request, or a part of one. A name that it does not know is refused: most likely it is misspelt."""
+
+
+class Problem(ResponseModel, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, as RFC 9457 has it. `code` is stable; `detail` is for people."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str = ""
+    field: str | None = None
+    holder: str | None = None
+    retry_after_seconds: int | None = None
+
+
+def in_ms(field: str, moment: datetime | None) -> int | None:
+    """An instant as the store has it; raises InvalidJob for one that no job can have."""
+    if moment is None:
+        return None
+    try:
+        ms = round(moment.timestamp() * 1_000)
+    except (OverflowError, ValueError) as exc:
+        raise InvalidJob(f"{field} is out of range", field=field) from exc
+    if not 0 <= ms <= LATEST_AT:
+        raise InvalidJob(f"{field} must lie between 1970 and 2100", field=field)
+    return ms
+
+
+def at(ms: int | None) -> datetime | None:
+    """An instant of the store as it is told."""
+    return None if ms is None else moment_of(ms)
+
+
+def moment_of(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1_000, UTC)
+
+
+def length(seconds: float | None) -> int | None:
+    """A length of time in milliseconds."""
+    return None if seconds is None else round(seconds * 1_000)
+
+
+def seconds(ms: int | None) -> float | None:
+    """A length of time as it is told."""
+    return None if ms is None else ms / 1_000
+
+
+_LOCATION: Final = re.compile(r"(?P<what>.*) - at `\$\.?(?P<field>.*)`\Z", re.DOTALL)
+
+
+class InvalidRequest(Exception):
+    """What is wrong with a request, and which part of it, as msgspec has it."""
+
+    def __init__(self, message: str) -> None:
+        found = _LOCATION.match(message)
+        super().__init__(found["what"] if found else message)
+        self.field: str | None = found["field"] or None if found else None

@@ -1,0 +1,134 @@
+"""Shapes for whoever looks for a fault."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from forebay.domain.history import Timeline
+from forebay.domain.job import Job
+from forebay.domain.lifecycle import JobState
+from forebay.errors import PayloadError
+from forebay.operations.diagnosis import DiagnosisItem
+from forebay.operations.timeline import timeline_lines
+from forebay.payload.masking import mask
+from forebay.service.schema.base import RequestModel, ResponseModel, at, moment_of
+from forebay.service.schema.job_views import JobView
+from forebay.service.schema.payloads import CallView, redacted_call, value_of
+from forebay.service.schema.schedules import CommandView, WorkerView
+
+
+class QueuedJobView(CallView, frozen=True, kw_only=True):
+    """A job in a queue, with its arguments; where they cannot be read, `payload_error` says why."""
+
+    id: str
+    task: str
+    state: JobState
+    priority: int
+    attempt: int
+    failures: int
+    run_at: datetime
+    worker: str | None
+    lease_expires_at: datetime | None
+
+
+class QueueContentsResponse(ResponseModel, frozen=True, kw_only=True):
+    """What is in a queue: what comes next, what runs, what is tried again later."""
+
+    queue: str
+    pending: list[QueuedJobView]
+    running: list[QueuedJobView] | None
+    retrying: list[QueuedJobView] | None
+
+
+class TimelineEntryView(ResponseModel, frozen=True, kw_only=True):
+    """Something that happened to a job."""
+
+    at: datetime
+    what: str
+    detail: str
+
+
+class TraceResponse(ResponseModel, frozen=True, kw_only=True):
+    """A job with its result, and all that happened to it, oldest first."""
+
+    job: JobView
+    result: Any
+    result_error: str | None
+    timeline: list[TimelineEntryView]
+
+
+class DiagnosisView(ResponseModel, frozen=True, kw_only=True):
+    """What keeps a job, and what helps."""
+
+    what: str
+    todo: str
+
+
+class InspectResponse(ResponseModel, frozen=True, kw_only=True):
+    """A job as it is stored, and what could be done about it; nothing if it is well."""
+
+    job: JobView
+    diagnosis: list[DiagnosisView]
+
+
+class WorkerStateResponse(ResponseModel, frozen=True, kw_only=True):
+    """What a worker has said with its last beat, and what its threads do; null if it has not said so in
+    time."""
+
+    worker: WorkerView
+    stacks: str | None
+
+
+class SignalRequest(RequestModel, frozen=True, kw_only=True):
+    """What a worker shall do. `status` asks for nothing."""
+
+    signal: Literal["status", "pause", "resume", "shutdown"]
+
+
+class SignalResponse(ResponseModel, frozen=True, kw_only=True):
+    """The worker as it was when it was asked, and what it was asked."""
+
+    worker: WorkerView
+    command: CommandView | None
+
+
+class SweepResponse(ResponseModel, frozen=True, kw_only=True):
+    """A sweep has begun, unless one was under way."""
+
+    has_begun: bool
+
+
+def queued_job_view(job: Job) -> QueuedJobView:
+    call = redacted_call(job.payload)
+    return QueuedJobView(
+        args=call.args,
+        kwargs=call.kwargs,
+        payload_base64=call.payload_base64,
+        payload_error=call.payload_error,
+        id=job.id,
+        task=job.task,
+        state=job.state,
+        priority=job.priority,
+        attempt=job.attempt,
+        failures=job.failures,
+        run_at=moment_of(job.run_at),
+        worker=job.worker,
+        lease_expires_at=at(job.lease_expires_at),
+    )
+
+
+def trace_response(timeline: Timeline, job: JobView) -> TraceResponse:
+    lines = [
+        TimelineEntryView(at=moment_of(when), what=what, detail=detail)
+        for when, what, detail in timeline_lines(timeline)
+    ]
+    try:
+        result, error = mask(value_of(timeline.job.result)), None
+    except PayloadError as exc:
+        result, error = None, str(exc)
+    return TraceResponse(job=job, result=result, result_error=error, timeline=lines)
+
+
+def diagnosis_view(item: DiagnosisItem) -> DiagnosisView:
+    return DiagnosisView(what=item.obstacle, todo=item.remedy)

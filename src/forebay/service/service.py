@@ -1,0 +1,121 @@
+"""Everything that the service can do, in one hand: made once for a process, used by every protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import random
+
+from forebay.clock import Clock, SystemClock
+from forebay.domain.delivery import DeliveryPolicy
+from forebay.domain.job import WorkerId
+from forebay.errors import StoreUnavailable
+from forebay.maintenance.standard_tasks import standard_tasks
+from forebay.maintenance.sweeper import LEASE_MS
+from forebay.operations.maintenance_task import MaintenanceTask
+from forebay.operations.metrics_recorder import MetricsRecorder
+from forebay.service.request_log import Refusals
+from forebay.service.resources.alerts import AlertResource
+from forebay.service.resources.claims import ClaimResource
+from forebay.service.resources.dead_letters import DeadLetterResource
+from forebay.service.resources.debug import DebugResource
+from forebay.service.resources.job_reads import JobReads
+from forebay.service.resources.jobs import JobResource
+from forebay.service.resources.keys import Keeping
+from forebay.service.resources.logins import Logins, LoginSettings
+from forebay.service.resources.metrics import MetricResource
+from forebay.service.resources.queues import Administering
+from forebay.service.resources.schedules import Steering
+from forebay.service.runtime.claim_waiters import ClaimWaiters
+from forebay.service.runtime.event_feed import EventFeed
+from forebay.service.runtime.request_stats import RequestStats
+from forebay.service.runtime.store_check import StoreCheck
+from forebay.service.runtime.store_pool import StorePool
+from forebay.service.schema.base import LONGEST_WAIT_SECONDS
+from forebay.stores.contract.engine import Engine
+from forebay.stores.ids import new_worker_id
+from forebay.telemetry.observers import SettledAttempt
+
+
+class Service:
+    """The operations on one store. Made and started on an event loop; it remembers nobody but those who wait,
+    so any number may run beside each other. Nobody waits for longer than `longest_wait` seconds, whatever
+    they ask for: something between here and them may cut a connection that is silent for long. It does
+    `duties`, those of every worker if none are given; these deliver alerts by the `policy`. `logins` says how
+    browsers reach it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Clock | None = None,
+        roll: Callable[[], float] = random,
+        longest_wait: float = LONGEST_WAIT_SECONDS,
+        maintenance_tasks: Sequence[MaintenanceTask] | None = None,
+        policy: DeliveryPolicy | None = None,
+        logins: LoginSettings | None = None,
+    ) -> None:
+        used = clock or SystemClock()
+        self.pool: StorePool = StorePool(engine, used)
+        self.refusals: Refusals = Refusals(used)
+        self._check_store = StoreCheck(lambda: self.pool.read(lambda reader: reader.now()), used)
+        worker = WorkerId(f"service-{new_worker_id()}")
+        metrics = MetricsRecorder(worker, used)
+        if maintenance_tasks is None:
+            maintenance_tasks = standard_tasks(
+                sweeper=new_worker_id(),
+                clock=used,
+                roll=roll,
+                engine=engine,
+                on_settled=partial(_record_swept, metrics),
+                policy=policy,
+            )
+        self.claim_waiters: ClaimWaiters = ClaimWaiters(
+            self.pool, worker, maintenance_tasks, longest_wait, roll, metrics
+        )
+        self.events: EventFeed = EventFeed(self.pool)
+        self.job_reads: JobReads = JobReads(self.pool)
+        self.request_stats: RequestStats = RequestStats(used)
+        self.metrics: MetricResource = MetricResource(self.pool, self.request_stats)
+        self.jobs: JobResource = JobResource(
+            self.pool, self.claim_waiters, self.job_reads, self.request_stats
+        )
+        self.claims: ClaimResource = ClaimResource(self.pool, self.claim_waiters, roll)
+        self.administering: Administering = Administering(self.pool, self.claim_waiters)
+        self.reviving: DeadLetterResource = DeadLetterResource(self.pool)
+        self.keeping: Keeping = Keeping(self.pool)
+        self.logins: Logins = Logins(self.pool, logins or LoginSettings())
+        self.alerts: AlertResource = AlertResource(self.pool)
+        self.debug: DebugResource = DebugResource(self.pool, self.claim_waiters, roll)
+        self.steering: Steering = Steering(self.pool, self.claim_waiters, roll)
+
+    async def start(self) -> None:
+        """Begin to listen for the store's hints and to do the duties."""
+        self.claim_waiters.start()
+
+    def end_waits(self) -> None:
+        """Let nobody wait or look on any more, because a stop is near; other requests are served."""
+        self.claim_waiters.end_waits()
+        self.events.end_streams()
+
+    async def stop(self) -> None:
+        """Answer everybody who waits, let go of the store. Stopping twice is fine."""
+        try:
+            await self.events.stop()
+            await self.claim_waiters.stop()
+            await self.claims.stop()
+            await self.debug.stop()
+            await self.claim_waiters.write_metrics()
+        finally:
+            await self.pool.close()
+
+    async def check(self) -> None:
+        """Whether the store answers and jobs are looked for; raises StoreUnavailable."""
+        if not self.claim_waiters.is_running:
+            raise StoreUnavailable("this server looks for no jobs: it has not started, or is about to end")
+        await self._check_store()
+
+
+def _record_swept(metrics: MetricsRecorder, ends: Sequence[SettledAttempt]) -> None:
+    if ends:
+        metrics.count_swept(ends, (ends[0][0].lease_expires_at or 0) - LEASE_MS)

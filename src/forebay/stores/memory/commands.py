@@ -1,0 +1,51 @@
+"""What workers are asked to do, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from forebay.domain.job import QueueName, WorkerId
+from forebay.domain.worker import Command, CommandKind, truncate_answer
+from forebay.stores.memory.state import State
+from forebay.stores.shared.commands import build_commands, command_event
+
+
+def send_command(
+    state: State,
+    kind: CommandKind,
+    workers: Sequence[WorkerId] | None,
+    queue: QueueName | None,
+    expires_ms: int,
+    actor: str,
+) -> list[Command]:
+    commands = build_commands(workers, _workers_by_start(state), kind, queue, actor, state.now, expires_ms)
+    for command in commands:
+        state.write(state.commands, command.id, command)
+        state.record(command_event(command))
+        state.needs_wakeup = True
+    return commands
+
+
+def take_commands(state: State, workers: Sequence[WorkerId]) -> list[Command]:
+    waiting = [
+        command
+        for command in state.commands.values()
+        if command.worker in workers and command.delivered_at is None and command.expires_at > state.now
+    ]
+    taken = [replace(command, delivered_at=state.now) for command in waiting]
+    for command in taken:
+        state.write(state.commands, command.id, command)
+    return taken
+
+
+def answer_command(state: State, command_id: str, text: str) -> None:
+    command = state.commands.get(command_id)
+    if command is not None:
+        state.write(state.commands, command_id, replace(command, response=truncate_answer(text)))
+
+
+def _workers_by_start(state: State) -> list[WorkerId]:
+    workers = sorted(state.workers.values(), key=lambda worker: (worker.started_at, worker.id))
+    return [worker.id for worker in workers]

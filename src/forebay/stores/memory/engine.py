@@ -1,0 +1,99 @@
+"""The memory engine and its write side: each method is one change of the state, under one lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import RLock
+from typing import Final
+
+from forebay.clock import Clock, SystemClock
+from forebay.domain.job import JobId, NewJob, WorkerId
+from forebay.domain.settlement import Settlement
+from forebay.errors import ConfigError
+from forebay.stores import ids as job_ids
+from forebay.stores.contract.engine import Features, Wakeups
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import (
+    InsertResult,
+    OnConflict,
+)
+from forebay.stores.memory.reader import MemoryReader
+from forebay.stores.memory.state import State
+from forebay.stores.memory.store import MemoryStore
+from forebay.stores.memory.wakeups import MemoryWakeups, WakeupBroadcast
+
+NO_TRANSACTIONS: Final = (
+    "the memory engine has no transactions to join; use sqlite:/// or postgresql:// for that"
+)
+
+
+class MemoryEngine:
+    """Jobs that live as long as this object. Its handles may be used by several threads at once."""
+
+    features: Features = Features(
+        name="memory", is_durable=False, is_shared=False, joins_transactions=False, has_one_writer=True
+    )
+
+    def __init__(self, *, clock: Clock | None = None, new_id: Callable[[], JobId] = job_ids.new_id) -> None:
+        self._clock = clock or SystemClock()
+        self._state = State(new_id)
+        self._lock = RLock()
+        self._broadcast = WakeupBroadcast()
+
+    def store(self) -> Store:
+        return MemoryStore(self.change_state)
+
+    def reader(self) -> Reader:
+        return MemoryReader(self.read_state)
+
+    @property
+    def location(self) -> str:
+        return f"memory of this program at {id(self):#x}"
+
+    def migrate(self) -> int:
+        return self.store().migrate()
+
+    def check_schema(self) -> None:
+        pass  # it has none
+
+    def insert_tx(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[InsertResult]:
+        raise ConfigError(NO_TRANSACTIONS)
+
+    async def insert_tx_async(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[InsertResult]:
+        raise ConfigError(NO_TRANSACTIONS)
+
+    def complete_tx(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        raise ConfigError(NO_TRANSACTIONS)
+
+    async def complete_tx_async(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        raise ConfigError(NO_TRANSACTIONS)
+
+    def wakeups(self) -> Wakeups:
+        return MemoryWakeups(self._broadcast)
+
+    @contextmanager
+    def read_state(self) -> Iterator[State]:
+        """The state for as long as nobody changes it."""
+        with self._lock:
+            self._state.now = self._clock.now_ms()
+            yield self._state
+
+    @contextmanager
+    def change_state(self) -> Iterator[State]:
+        """The state for one call that happens whole or not at all."""
+        with self._lock:
+            self._state.begin(self._clock.now_ms())
+            try:
+                yield self._state
+            except BaseException:
+                self._state.undo()
+                raise
+            has_news = self._state.needs_wakeup
+        if has_news:
+            self._broadcast.broadcast()

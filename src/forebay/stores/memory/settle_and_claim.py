@@ -1,0 +1,92 @@
+"""The hot path: leases given, renewed, taken over and ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from forebay.domain.job import Job, JobId, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.progress import JobProgress, ProgressUpdate, normalize_update
+from forebay.domain.queue import stagger_task_name
+from forebay.domain.settlement import Settlement
+from forebay.stores.contract.values import (
+    LeaseRefusal,
+    QueueClaim,
+    SettleAndClaimResult,
+    remaining_claims,
+)
+from forebay.stores.memory import limits as limits_module
+from forebay.stores.memory.claim import _claim_all
+from forebay.stores.memory.dependencies import propagate
+from forebay.stores.memory.insert import copy_for_caller
+from forebay.stores.memory.leases import _jobs_of_worker, _lease, _pending_cancels
+from forebay.stores.memory.settle import _refusal, _settle
+from forebay.stores.memory.state import State, check_writable
+
+
+def settle_and_claim(
+    state: State,
+    worker: WorkerId,
+    settlements: Sequence[Settlement],
+    claims: Sequence[QueueClaim],
+    room: int,
+    known: Sequence[Lease] | None,
+    updates: Sequence[ProgressUpdate],
+) -> SettleAndClaimResult:
+    # Notes come first: a job that is settled in the same call is still running for them.
+    unnoted = tuple(_save_updates(state, worker, updates))
+    answers = [(end, _settle(state, worker, end)) for end in settlements]
+    settled = [end for end, answer in answers if answer == "settled"]
+    limits = limits_module.load_budget(state)
+    for end in settled:
+        if end.charge is not None:
+            limits.charge(end.charge.scopes, end.charge.tokens)
+    jobs = _claim_all(state, worker, claims, room, limits)
+    if propagate(state) and len(jobs) < room:
+        jobs += _claim_all(state, worker, remaining_claims(claims, jobs), room - len(jobs), limits)
+    freed = Counter(state.jobs[end.job_id].job.queue for end in settled)
+    freed.subtract(job.queue for job in jobs)
+    limits_module.save_budget(state, limits, claims, released=freed)
+    limits_module.record_waits(state, limits, claims)
+    return SettleAndClaimResult(
+        settled=tuple(end.job_id for end in settled),
+        repeated=tuple(end.job_id for end, answer in answers if answer == "repeated"),
+        refused=tuple(answer for _, answer in answers if isinstance(answer, LeaseRefusal)),
+        jobs=tuple(map(copy_for_caller, jobs)),
+        recovered=() if known is None else _unknown_leases(state, worker, {*known, *map(_lease, jobs)}),
+        cancels=_pending_cancels(state, worker),
+        next_due_ms=limits.next_wait(_next_due_ms(state, claims)),
+        refused_updates=unnoted,
+    )
+
+
+def _save_updates(
+    state: State, worker: WorkerId, updates: Sequence[ProgressUpdate]
+) -> Iterator[LeaseRefusal]:
+    for note in updates:
+        job_id, attempt = note.lease
+        reason = _refusal(state.jobs.get(job_id), attempt, worker)
+        if reason is None:
+            _save_progress(state, job_id, normalize_update(note, state.now))
+        else:
+            yield LeaseRefusal(lease=note.lease, reason=reason)
+
+
+def _save_progress(state: State, job_id: JobId, update: JobProgress) -> None:
+    check_writable(*(step.name for step in update.steps))
+    state.write(state.progress, job_id, state.progress.get(job_id, JobProgress()).merge(update))
+
+
+def _unknown_leases(state: State, worker: WorkerId, known: set[Lease]) -> tuple[Job, ...]:
+    return tuple(copy_for_caller(job) for job in _jobs_of_worker(state, worker) if _lease(job) not in known)
+
+
+def _next_due_ms(state: State, claims: Sequence[QueueClaim]) -> int | None:
+    heads = [(want.queue, state.delayed_heap(want.queue).first()) for want in claims]
+    times = [
+        max(head.job.run_at, state.maintenance.get(stagger_task_name(queue), 0))
+        for queue, head in heads
+        if head is not None
+    ]
+    return max(0, min(times) - state.now) if times else None

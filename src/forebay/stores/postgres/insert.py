@@ -1,0 +1,423 @@
+"""Accepting jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.domain.backpressure import (
+    EnqueueRateLimiter,
+    Throughput,
+    queue_full_error,
+    time_until_room,
+)
+from forebay.domain.dependencies import EdgeState
+from forebay.domain.fairness import FAIRNESS, lane_for_keys
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Bucket
+from forebay.domain.queue import QueueState
+from forebay.domain.settlement import Settlement
+from forebay.errors import (
+    DuplicateJob,
+    ForebayError,
+    InvalidJob,
+    QueueClosed,
+    QueueNotFound,
+    StoreBusy,
+    StoreRefused,
+)
+from forebay.stores.contract.values import InsertResult, OnConflict
+from forebay.stores.ids import iter_ids
+from forebay.stores.postgres.connection import RetryTransaction
+from forebay.stores.postgres.edges import EdgeWriter, ReusedIds
+from forebay.stores.postgres.fairness import mark_pending
+from forebay.stores.postgres.sequences import SequenceWriter
+from forebay.stores.postgres.transaction import JobKey, Transaction
+from forebay.stores.shared.rows import new_options_text
+from forebay.stores.shared.throughput import throughput_from_row, throughput_params
+
+# No statement holds much more than this: the server takes no message of a gigabyte.
+GROUP_BYTES: Final = 64 * 2**20
+RETRY_HINT: Final = "try again once that is committed or rolled back"
+_CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
+
+
+class InsertRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What an insert may do. Follow-ups are accepted work: no length and no closed door holds them up."""
+
+    on_conflict: OnConflict = "return"
+    create_queues: bool = True
+    is_follow_up: bool = False
+    is_caller_tx: bool = False  # in the caller's transaction, which may hold a lock for as long as it likes
+
+
+class InsertGroup:
+    """Jobs of one insert that differ only in id, options, key and payload, and are written together."""
+
+    __slots__ = (
+        "dependants",
+        "due_at",
+        "ids",
+        "job",
+        "options",
+        "payloads",
+        "priority",
+        "room",
+        "seqs",
+        "size",
+        "state",
+        "unique_keys",
+        "unmet",
+    )
+
+    def __init__(self, job: NewJob, priority: int, due_at: int, state: JobState) -> None:
+        self.job: NewJob = job  # any of them, for what they have in common
+        self.priority: int = priority
+        self.due_at: int = due_at
+        self.state: JobState = state
+        self.ids: list[JobId] = []
+        self.seqs: list[int] = []
+        self.options: list[str | None] = []
+        self.unique_keys: list[str | None] = []
+        self.payloads: list[bytes] = []
+        self.dependants: list[int] = []  # 1 if others of this insert depend on it
+        self.unmet: list[int] = []  # how many edges block it
+        self.size: int = 0
+
+
+class InsertBatch:
+    """The jobs of one insert.
+
+    A key or an id that a caller's open transaction has taken is not waited for: that may stay open for hours,
+    and who inserts here may hold up others. Its job is refused with StoreBusy. Between this look and the
+    write a caller may take one still; then the write waits, at most for the lock time-out. A caller that has
+    taken more than it can show is waited for briefly.
+
+    What others have is looked at first, for all of them at once; then each is judged in its turn, as if it
+    came alone; then all are written. Somebody else may have taken a key, an id or a queue's name in between:
+    what we write waits for them, notices, and the whole transaction is made again with a fresh look. A queue
+    that is closed while we insert may get these jobs still, as if they had come a moment before.
+    """
+
+    def __init__(self, tx: Transaction, jobs: Sequence[NewJob], rules: InsertRules, *, atomic: bool) -> None:
+        self._tx = tx
+        self._rules = rules
+        self._sequences = SequenceWriter(tx, jobs, is_caller_tx=rules.is_caller_tx)
+        self._batch = jobs if atomic else ()
+        self._groups: list[InsertGroup] = []
+        self._open_groups: dict[tuple[object, ...], InsertGroup] = {}
+        self._seq_query = tx.run("seqs", {"jobs": len(jobs)})
+        self._ids = iter_ids(tx.new_id, len(jobs))
+        self._seqs: Iterator[tuple[int]] | None = None
+        tx.load_queues({job.queue for job in jobs})
+        self._rate_limited: set[str] = set()  # queues that take jobs at some rate only
+        self._room = dict(self._load_rooms(jobs))
+        self._rate_limiter = (
+            EnqueueRateLimiter(tx.reread_clock(), self._load_bucket, self._batch)
+            if self._rate_limited
+            else None
+        )
+        self._holders = tx.find_key_holders(key for job in jobs for key in _keys_of(job))
+        brought = {job.id for job in jobs if job.id is not None}
+        self._states, self._busy = tx.states_and_busy(brought, self._holders.values())
+        self._taken_keys: list[tuple[JobKey, JobId, int | None]] = []
+        self.results: list[InsertResult] = []  # of the jobs that came before
+        self._group_places: dict[JobId, tuple[InsertGroup, int]] = {}
+        self._edges = EdgeWriter(tx, jobs, list(self._states), is_caller_tx=rules.is_caller_tx)
+        self._given_ids: set[JobId] = set()
+
+    def _load_rooms(self, jobs: Iterable[NewJob]) -> Iterator[tuple[str, int]]:
+        """How many pending jobs each queue with a greatest length can still take, under its lock; those with
+        rates are locked too. In a caller's transaction nothing is, and what is committed counts."""
+        if self._rules.is_follow_up:
+            return
+        for name in sorted({job.queue for job in jobs}):
+            queue = self._tx.queue(name)
+            if queue is None or not (queue.settings.max_length or queue.settings.has_rates):
+                continue
+            if not self._rules.is_caller_tx:
+                queue = self._tx.lock_queue(name)
+            if queue is not None and queue.settings.has_rates:
+                self._rate_limited.add(name)
+            if queue is not None and queue.settings.max_length is not None:
+                yield name, queue.settings.max_length - self._tx.count_jobs(name, [JobState.PENDING])
+
+    def add(self, job: NewJob) -> InsertResult:
+        """Accept one job, or raise why not."""
+        lot = self._get_group(job)
+        if job.id is not None or job.unique_key is not None or job.idempotency_key is not None:
+            taken = self._find_conflict(job)
+            if taken is not None:
+                return taken
+        if job.depends_on or job.sequence is not None:
+            return self._add_child(job, lot)
+        if lot.state is JobState.PENDING and job.queue in self._room:
+            self._check_length(job.queue)
+        if job.queue in self._rate_limited:
+            self._take_tokens(job)
+        return InsertResult(id=self._write(job, lot), is_new=True, state=lot.state)
+
+    def _add_child(self, job: NewJob, group: InsertGroup) -> InsertResult:
+        """Accept a job that waits for others, which may be jobs of this very batch."""
+        queue = self._tx.queue(job.queue) or self._tx.build_queue(job.queue)
+        parents = self._edges.resolve_parents(job, queue, self.results, self._group_places)
+        unmet = sum([state is not EdgeState.MET for _, state in parents]) + self._sequences.must_wait(
+            job.sequence
+        )
+        if unmet:
+            group = self._get_group(job, is_blocked=True)
+        elif group.state is JobState.PENDING and job.queue in self._room:
+            self._check_length(job.queue)
+        if job.queue in self._rate_limited:
+            self._take_tokens(job)
+        job_id = self._write(job, group, unmet)
+        self._edges.add(job_id, job, parents)
+        if job.sequence is not None:
+            self._sequences.join(job.sequence, job_id)
+            group.dependants[-1] = 1  # the next one of its sequence will be
+        for parent, _ in parents:
+            if (spot := self._group_places.get(parent)) is not None:
+                of, place = spot
+                of.dependants[place] = 1
+        return InsertResult(id=job_id, is_new=True, state=group.state)
+
+    def _get_group(self, job: NewJob, *, is_blocked: bool = False) -> InsertGroup:
+        alike = (
+            job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
+            is_blocked, job.limit_keys.get(FAIRNESS) if job.limit_keys else None,
+        )  # fmt: skip
+        lot = self._open_groups.get(alike)
+        if lot is None or lot.size >= GROUP_BYTES:
+            lot = self._open_groups[alike] = self._create_group(job)
+            self._groups.append(lot)
+            if is_blocked:
+                lot.state = JobState.BLOCKED
+        return lot
+
+    def _create_group(self, job: NewJob) -> InsertGroup:
+        """What holds for all jobs like this one, looked up once."""
+        tx, rules = self._tx, self._rules
+        queue = tx.queue(job.queue)
+        if queue is None:
+            if not rules.create_queues:
+                raise QueueNotFound(f"there is no queue {job.queue}; create it first")
+            queue = tx.build_queue(job.queue)
+        if queue.state in _CLOSED and not rules.is_follow_up:
+            raise QueueClosed(f"queue {queue.name} is {queue.state} and takes no new jobs")
+        priority = queue.priority_of(job.priority)
+        due_at = max(tx.now, tx.now + job.delay_ms if job.run_at is None else job.run_at)
+        return InsertGroup(job, priority, due_at, JobState.SCHEDULED if due_at > tx.now else JobState.PENDING)
+
+    def _check_length(self, name: QueueName) -> None:
+        if self._room[name] <= 0:
+            queue = self._tx.queue(name)
+            limit = (queue.settings.max_length if queue else None) or 0
+            wait = time_until_room(
+                lambda: self._load_throughput(name),
+                name,
+                self._tx.now,
+                length=limit - self._room[name],
+                limit=limit,
+                batch=self._batch,
+            )
+            raise queue_full_error(name, limit, wait)
+
+    def _take_tokens(self, job: NewJob) -> None:
+        queue = self._tx.queue(job.queue)
+        if self._rate_limiter is not None and queue is not None:
+            self._rate_limiter.take_tokens(queue, job)
+
+    def _load_throughput(self, queue: str) -> Throughput:
+        now = self._tx.now
+        return throughput_from_row(self._tx.one("pace", throughput_params(queue, now)), now)
+
+    def _load_bucket(self, scope: str) -> Bucket | None:
+        row = self._tx.one("bucket", {"scope": scope})
+        return None if row is None else Bucket(*row)
+
+    def _find_conflict(self, job: NewJob) -> InsertResult | None:
+        """The answer for a job whose id or key somebody else has."""
+        if job.id is not None and job.id in self._states:
+            if self._rules.on_conflict != "ignore":
+                raise DuplicateJob(f"job id {job.id} is taken", holder=job.id)
+            return InsertResult(id=job.id, is_new=False, state=self._states[job.id])
+        if job.id is not None and job.id in self._busy:
+            raise StoreBusy(f"job id {job.id} is taken in an open transaction: {RETRY_HINT}")
+        for key in _keys_of(job):
+            holder = self._holders.get(key)
+            if holder is not None:
+                return self._key_conflict(key, holder)
+        for key in _keys_of(job) if self._tx.busy_keys else ():
+            if key in self._tx.busy_keys:
+                raise StoreBusy(busy_key_reason(key))
+        return None
+
+    def _key_conflict(self, key: JobKey, holder: JobId) -> InsertResult:
+        if self._rules.on_conflict == "raise":
+            raise DuplicateJob(
+                f"{key.kind} key {key.key!r} of queue {key.queue} is held by {holder}", holder=holder
+            )
+        return InsertResult(id=holder, is_new=False, state=self._states.get(holder))
+
+    def _write(self, job: NewJob, group: InsertGroup, unmet: int = 0) -> JobId:
+        job_id = job.id or next(self._ids)
+        if job.id is not None:
+            self._given_ids.add(job.id)
+        # Jobs of this very batch hold their keys and ids against those that follow.
+        self._states[job_id] = group.state
+        for key in _keys_of(job):
+            until = None if key.kind == "unique" else self._tx.now + job.idempotency_ttl_ms
+            self._holders[key] = job_id
+            self._taken_keys.append((key, job_id, until))
+        if group.state is JobState.PENDING and job.queue in self._room:
+            self._room[job.queue] -= 1
+        if self._seqs is None:
+            self._seqs = iter(self._seq_query.fetchall())
+        (seq,) = next(self._seqs)
+        group.ids.append(job_id)
+        group.seqs.append(seq)
+        group.options.append(new_options_text(job))
+        group.unique_keys.append(job.unique_key)
+        group.payloads.append(job.payload)
+        group.dependants.append(0)
+        group.unmet.append(unmet)
+        group.size += len(job.payload)
+        if self._edges.is_used:
+            self._group_places[job_id] = group, len(group.ids) - 1
+        return job_id
+
+    def flush(self) -> None:
+        """Write what was accepted."""
+        tx = self._tx
+        if not tx.take_keys(self._taken_keys):
+            raise RetryTransaction
+        lots = [lot for lot in self._groups if lot.ids]
+        # Not before, because a refused job leaves no queue behind. In one order for all: two inserts that
+        # make the same two queues, each its own first, would wait for each other.
+        for name in sorted({lot.job.queue for lot in lots}):
+            tx.get_or_create_queue(name)
+        if self._given_ids and self._rules.is_caller_tx:
+            tx.run("ids_lock", {"ids": sorted(self._given_ids)})
+        with tx.short_lock_timeout():
+            for lot in lots:
+                tx.run("insert", self._values(lot))
+        if self._given_ids:
+            self._check_given_ids()
+        for lot in lots:
+            tx.count(lot.job.queue, lot.state, len(lot.ids))
+            tx.has_new_jobs = True
+        mark_pending(
+            tx,
+            [
+                (lot.job.queue, lot.job.limit_keys.get(FAIRNESS))
+                for lot in lots
+                if lot.state is JobState.PENDING
+            ],
+        )
+        self._edges.flush()
+        self._sequences.flush()
+        self._save_rate_buckets()
+
+    def _save_rate_buckets(self) -> None:
+        """Write what was taken of rates, under the locks of their queues. A caller's transaction takes
+        nothing: everybody else would have to wait for its end."""
+        taken = self._rate_limiter.changed_buckets if self._rate_limiter else {}
+        if taken and not self._rules.is_caller_tx:
+            parts, ats = zip(*taken.values(), strict=True)
+            self._tx.run("buckets_save", {"scopes": list(taken), "parts": list(parts), "ats": list(ats)})
+
+    def _check_given_ids(self) -> None:
+        """Ids that callers brought must be nobody else's, wherever that job is by now."""
+        brought = sorted(self._given_ids)
+        old = ReusedIds(self._tx, brought)
+        if self._tx.all("ended_ids", {"ids": brought}):
+            raise RetryTransaction
+        old.detach(brought)
+
+    def _values(self, group: InsertGroup) -> dict[str, object]:
+        """Without a deadline there is nothing to rescore soon: `rescore` comes by at half the cap's time and
+        gives the few jobs that still wait their entry. An entry for each would cost every insert."""
+        tx, job = self._tx, group.job
+        where = tx.compute_rank(job.queue, group.due_at, group.priority, 0, job.deadline_at)
+        is_pending = group.state is JobState.PENDING
+        return {
+            "queue": job.queue,
+            "task": job.task,
+            "priority": group.priority,
+            "now": tx.now,
+            "due_at": group.due_at,
+            "rank": where.rank,
+            "capped": where.age_capped and is_pending,
+            "rescore_at": where.rescore_at if is_pending and job.deadline_at is not None else None,
+            "deadline_at": job.deadline_at,
+            "expires_at": job.expires_at,
+            "state": group.state.value,
+            "gate": lane_for_keys(job.limit_keys),
+            "ids": group.ids,
+            "seqs": group.seqs,
+            "options": group.options,
+            "unique_keys": group.unique_keys,
+            "payloads": group.payloads,
+            "dependants": group.dependants,
+            "unmet": group.unmet,
+        }
+
+
+def busy_key_reason(key: JobKey) -> str:
+    """Tell that a caller's open transaction has taken a key, and the way out."""
+    return f"{key.kind} key {key.key!r} of queue {key.queue} is taken in an open transaction: {RETRY_HINT}"
+
+
+def _keys_of(job: NewJob) -> Iterator[JobKey]:
+    if job.unique_key is not None:
+        yield JobKey(job.queue, "unique", job.unique_key)
+    if job.idempotency_key is not None:
+        yield JobKey(job.queue, "once", job.idempotency_key)
+
+
+def insert_all(
+    tx: Transaction, jobs: Sequence[NewJob], rules: InsertRules, *, atomic: bool
+) -> list[InsertResult]:
+    """Accept jobs in order; the first error ends an atomic insert and is noted by another."""
+    intake = InsertBatch(tx, jobs, rules, atomic=atomic)
+    receipts = intake.results
+    for job in jobs:
+        try:
+            receipts.append(intake.add(job))
+        except ForebayError as error:
+            if atomic:
+                raise
+            receipts.append(InsertResult(id=None, is_new=False, error=error))
+    intake.flush()
+    return receipts
+
+
+def insert_follow_ups(tx: Transaction, worker: WorkerId, settlement: Settlement, queue: QueueName) -> None:
+    """The new jobs that a task handed back, in the transaction that settles it."""
+    parent = settlement.job_id
+    jobs = [
+        job if job.parent_id is not None else replace(job, parent_id=parent) for job in settlement.follow_ups
+    ]
+    try:
+        receipts = insert_all(
+            tx, jobs, InsertRules(is_follow_up=True, is_caller_tx=tx.is_caller_tx), atomic=True
+        )
+    except (InvalidJob, DuplicateJob) as exc:
+        raise StoreRefused(f"a follow-up of job {parent} cannot be stored: {exc}") from exc
+    for job, receipt in zip(jobs, receipts, strict=True):
+        if not receipt.is_new:
+            tx.record(
+                Event(
+                    kind=EventKind.FOLLOW_UP_SKIPPED,
+                    job_id=parent,
+                    queue=queue,
+                    attempt=settlement.attempt,
+                    actor=worker,
+                    detail=f"{job.task}: key taken by {receipt.id}",
+                )
+            )

@@ -1,0 +1,164 @@
+"""Schedules: saved, removed and fired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from forebay.domain.changes import schedule_changes
+from forebay.domain.job import JobId
+from forebay.domain.query import check_limit
+from forebay.domain.schedule import MAX_STORED_RUNS, Schedule, ScheduleRun, ScheduleRunStatus
+from forebay.domain.schedule_runs import POSTPONE_MS, ScheduleAdvance
+from forebay.stores.contract.schedules import DueSchedules, FireResult
+from forebay.stores.redis.admin import TRIES, busy_error
+from forebay.stores.redis.connection import Connection
+from forebay.stores.redis.insert import InsertRequest, check_reply, error_of, retry_with_other_ids
+from forebay.stores.shared.rows import changes_text
+from forebay.stores.shared.schedules import schedule_text, schedules_from_rows
+
+_decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+class RedisScheduleStore:
+    """The part of a handle to write that keeps schedules."""
+
+    _connection: Connection
+    _new_id: Callable[[], JobId]
+
+    def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
+        seen = self._load_schedule_row(schedule.name)
+        if (seen[1] if seen else 0) != schedule.revision:
+            return False
+        state = (getattr(schedule, name) for name in Schedule.__struct_fields__[1:])
+        ask = {
+            "name": schedule.name,
+            "schedule": [
+                schedule_text(schedule.definition),
+                *(False if one is None else one for one in state),
+            ],
+            "revision": schedule.revision,
+            "actor": actor,
+            "changes": changes_text(schedule_changes(_decode_schedule(seen), schedule)) or False,
+        }
+        return bool(self._connection.run("save_schedule", ask))
+
+    def drop_schedule(self, name: str, *, actor: str = "") -> bool:
+        for _ in range(TRIES):
+            seen = self._load_schedule_row(name)
+            if seen is None:
+                return False
+            changes = changes_text(schedule_changes(_decode_schedule(seen), None)) or False
+            ask = {"name": name, "revision": seen[1], "actor": actor, "changes": changes}
+            if self._connection.run("drop_schedule", ask):
+                return True
+        raise busy_error(self._connection, f"schedule {name}")
+
+    def _load_schedule_row(self, name: str) -> list[Any] | None:
+        packed = self._connection.execute("HGET", f"{self._connection.address.tag}:schedules", name)
+        return None if packed is None else _schedule_row(packed)
+
+    def due_schedules(self, limit: int = 100) -> DueSchedules:
+        now, found, later = self._connection.run("due_schedules", {"limit": limit})
+        schedules = schedules_from_rows(_schedule_row(packed) for packed in found if packed is not None)
+        return DueSchedules(now=now, schedules=tuple(schedules), next_due_ms=later)
+
+    def fire_schedules(self, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
+        return retry_with_other_ids(lambda: self._fire_once(advances))
+
+    def _fire_once(self, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
+        intake = InsertRequest(self._new_id)
+        asked, number = [], 0
+        for move in advances:
+            for run in move.runs:
+                intake.add(run.job, 0)
+            asked.append(_advance_row(move, number))
+            number += len(move.runs)
+        ask = {
+            **intake.build_request(2),
+            "create_queues": True,
+            "held_for_ms": POSTPONE_MS,
+            "kept": MAX_STORED_RUNS,
+            "moves": asked,
+        }
+        [answers] = check_reply(self._connection.run("fire", ask, *intake.arguments))
+        return [_fire_result(move, answer) for move, answer in zip(advances, answers, strict=True)]
+
+
+class RedisScheduleReader:
+    """The part of a handle to look that shows schedules."""
+
+    _connection: Connection
+
+    def schedules(
+        self, names: Sequence[str] | None = None, *, limit: int = 1_000, after: str | None = None
+    ) -> list[Schedule]:
+        check_limit(limit)
+        tag, ask = self._connection.address.tag, self._connection.execute
+        if names is None:
+            start = "-" if after is None else f"({after}"
+            wanted = ask("ZRANGE", f"{tag}:schedule_names", start, "+", "BYLEX", "LIMIT", 0, limit)
+        else:
+            wanted = sorted({name for name in names if after is None or name > after})
+        found = ask("HMGET", f"{tag}:schedules", *wanted) if wanted else []
+        return schedules_from_rows(_schedule_row(packed) for packed in found if packed is not None)[:limit]
+
+    def schedule_runs(self, name: str, *, limit: int = 100) -> list[ScheduleRun]:
+        check_limit(limit)
+        key = f"{self._connection.address.tag}:firings:{name}"
+        return [
+            _schedule_run_from_packed(packed)
+            for packed in self._connection.execute("LRANGE", key, -limit, -1)
+        ][::-1]
+
+
+def _decode_schedule(seen: list[Any] | None) -> Schedule | None:
+    """One that cannot be read is as good as none: somebody may be about to replace it."""
+    return next(iter(schedules_from_rows([] if seen is None else [seen])), None)
+
+
+def _advance_row(advance: ScheduleAdvance, number: int) -> dict[str, Any]:
+    """A move as the script takes it; its jobs have the numbers that follow this one."""
+    return {
+        "name": advance.name,
+        "revision": advance.revision,
+        "runs": [(number + i, run.planned_at, run.skip_reason) for i, run in enumerate(advance.runs, 1)],
+        "skips": [_schedule_run_row(skip) for skip in advance.skips],
+        "next_at": advance.next_run_at,
+        "due_at": advance.check_at,
+        "holds": advance.waits_for_previous,
+        "removes": advance.removes_schedule,
+        "by_hand": advance.is_manual,
+        "max_firings": advance.max_runs,
+    }
+
+
+def _schedule_run_row(run: ScheduleRun) -> list[Any]:
+    fields = (getattr(run, name) for name in ScheduleRun.__struct_fields__)
+    return [False if one is None else one for one in fields]
+
+
+def _fire_result(advance: ScheduleAdvance, answer: list[bytes] | None) -> FireResult:
+    firings = tuple(_schedule_run_from_packed(packed) for packed in answer or ())
+    return FireResult(name=advance.name, applied=answer is not None, runs=firings)
+
+
+def _schedule_row(packed: bytes) -> list[Any]:
+    definition, revision, is_paused, *rest = _decode(packed)
+    return [definition, revision, is_paused, *(None if one is False else one for one in rest)]
+
+
+def _schedule_run_from_packed(packed: bytes) -> ScheduleRun:
+    at, status, recorded_at, job_id, reason, until_at, count = _decode(packed)
+    return ScheduleRun(
+        planned_at=at,
+        status=ScheduleRunStatus(status),
+        recorded_at=recorded_at,
+        job_id=job_id or None,
+        # What was refused is stored as the script says it.
+        reason=reason if isinstance(reason, str) else str(error_of(reason)),
+        last_planned_at=until_at or None,
+        runs=count,
+    )

@@ -1,0 +1,63 @@
+"""The part of the seam that keeps metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from forebay.domain.job import QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot, pack_row, unpack_row
+from forebay.domain.query import Counts
+from forebay.stores.contract.metrics import MAX_ROWS, MetricReader
+from forebay.stores.shared.rows import Row
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+def iter_rows(
+    handle: MetricReader, resolution_ms: int, since: int, before: int, limit: int = MAX_ROWS
+) -> Iterator[MetricRow]:
+    """All rows of a tier in this time, page by page."""
+    then: int | None = since
+    while then is not None:
+        page = handle.metrics(resolution_ms, then, before, limit=limit)
+        yield from page.rows
+        then = page.next_start
+
+
+def page_of(rows: Sequence[Row], resolution_ms: int, limit: int) -> MetricPage:
+    """A page from what is stored, by start, queue and worker. A row that cannot be read must not hide the
+    others, nor stop what is made of them."""
+    found = []
+    for start, queue, worker, body in rows:
+        try:
+            found.append(unpack_row(resolution_ms, start, queue, worker, body))
+        except msgspec.MsgspecError as exc:
+            logger.warning("metrics of %s by %r from %d on cannot be read: %s", queue, worker, start, exc)
+    return MetricPage(found, rows[-1][0] + resolution_ms if len(rows) >= limit else None)
+
+
+def snapshots_of(
+    now: int, job_counts: Mapping[tuple[str, str], int], removed: Mapping[str, int]
+) -> dict[QueueName, QueueSnapshot]:
+    """The stock of all queues, from jobs by queue and state and from how many were removed."""
+    queues = sorted({queue for queue, _ in job_counts} | removed.keys())
+    found = {}
+    for name in queues:
+        counts = Counts(**{state.value: job_counts.get((name, state.value), 0) for state in JobState})
+        accepted = counts.total + removed.get(name, 0)
+        found[QueueName(name)] = QueueSnapshot(now, counts, accepted, counts.pending)
+    return found
+
+
+def key_of(row: MetricRow) -> dict[str, object]:
+    """What names a row, as statements take it."""
+    return {"tier": row.resolution_ms, "start": row.starts_at, "queue": row.queue, "worker": row.worker}
+
+
+def row_params(row: MetricRow) -> dict[str, object]:
+    """A row as statements take it."""
+    return {**key_of(row), "body": pack_row(row)}

@@ -1,0 +1,203 @@
+"""The part of the seam that keeps schedules, and what it takes to fire one, whatever keeps it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.domain.job import Dependency, JobId, NewJob, UniqueUntil
+from forebay.domain.retry import RetryPolicy
+from forebay.domain.schedule import (
+    MAX_STORED_RUNS,
+    CatchUp,
+    Overlap,
+    Schedule,
+    ScheduleDefinition,
+    ScheduleRun,
+    ScheduleRunStatus,
+)
+from forebay.domain.schedule_runs import POSTPONE_MS, PlannedRun, ScheduleAdvance
+from forebay.errors import ForebayError
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class InsertAnswer(Protocol):
+    """What is to be known of the answer to a new job."""
+
+    @property
+    def id(self) -> JobId | None: ...
+
+    @property
+    def is_new(self) -> bool: ...
+
+    @property
+    def error(self) -> ForebayError | None: ...
+
+
+def may_fire(schedule: Schedule | None, advance: ScheduleAdvance, now: int) -> bool:
+    """The guard of a move."""
+    if schedule is None or schedule.revision != advance.revision:
+        return False
+    return advance.is_manual or (schedule.check_at is not None and schedule.check_at <= now)
+
+
+class ScheduleUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a move leaves behind: the schedule, None if it is gone, and lines of its history."""
+
+    schedule: Schedule | None
+    runs: tuple[ScheduleRun, ...] = ()
+
+    @property
+    def may_overflow(self) -> bool:
+        """Whether the history may have more lines than are kept; each line speaks of at least one run."""
+        one = self.schedule
+        return (
+            one is not None
+            and one.enqueued_runs + one.skipped_runs + one.failed_runs > MAX_STORED_RUNS
+            and bool(self.runs)
+        )
+
+
+def apply_advance(
+    schedule: Schedule, advance: ScheduleAdvance, results: Sequence[InsertAnswer], now: int
+) -> ScheduleUpdate:
+    """What a move comes to, once its jobs have been answered. The Redis engine says the same in
+    `fire.lua`."""
+    runs = [_build_run(run, receipt, now) for run, receipt in zip(advance.runs, results, strict=True)]
+    moved = replace(schedule, revision=schedule.revision + 1, updated_at=now)
+    if advance.waits_for_previous and any(firing.status is ScheduleRunStatus.SKIPPED for firing in runs):
+        return ScheduleUpdate(
+            schedule=moved if advance.is_manual else replace(moved, check_at=now + POSTPONE_MS)
+        )
+    firings = (*(replace(skip, recorded_at=now) for skip in advance.skips), *runs)
+    if advance.removes_schedule and not any(firing.status is ScheduleRunStatus.ERROR for firing in runs):
+        return ScheduleUpdate(schedule=None, runs=firings)
+    return ScheduleUpdate(schedule=_update_counters(moved, advance, firings), runs=firings)
+
+
+def _update_counters(schedule: Schedule, advance: ScheduleAdvance, runs: Sequence[ScheduleRun]) -> Schedule:
+    totals = dict.fromkeys(ScheduleRunStatus, 0)
+    last = schedule.last_run_at, schedule.last_job_id
+    for firing in runs:
+        totals[firing.status] += firing.runs
+        if firing.status is ScheduleRunStatus.ENQUEUED:
+            last = firing.planned_at, firing.job_id
+    fired = schedule.enqueued_runs + totals[ScheduleRunStatus.ENQUEUED]
+    is_over = advance.max_runs is not None and fired >= advance.max_runs
+    kept = (
+        (schedule.next_run_at, schedule.check_at)
+        if advance.is_manual
+        else (advance.next_run_at, advance.check_at)
+    )
+    next_at, due_at = (None, None) if is_over else kept
+    return replace(
+        schedule,
+        next_run_at=next_at,
+        check_at=due_at,
+        last_run_at=last[0],
+        last_job_id=last[1],
+        enqueued_runs=fired,
+        skipped_runs=schedule.skipped_runs + totals[ScheduleRunStatus.SKIPPED],
+        failed_runs=schedule.failed_runs + totals[ScheduleRunStatus.ERROR],
+    )
+
+
+def _build_run(run: PlannedRun, result: InsertAnswer, now: int) -> ScheduleRun:
+    if result.error is not None:
+        return ScheduleRun(
+            planned_at=run.planned_at,
+            status=ScheduleRunStatus.ERROR,
+            recorded_at=now,
+            reason=str(result.error),
+        )
+    if not result.is_new:
+        return ScheduleRun(
+            planned_at=run.planned_at,
+            status=ScheduleRunStatus.SKIPPED,
+            recorded_at=now,
+            job_id=result.id,
+            reason=run.skip_reason,
+        )
+    return ScheduleRun(
+        planned_at=run.planned_at, status=ScheduleRunStatus.ENQUEUED, recorded_at=now, job_id=result.id
+    )
+
+
+def schedule_text(definition: ScheduleDefinition) -> str:
+    """A definition as engines store it."""
+    return msgspec.json.encode(definition).decode()
+
+
+@lru_cache(maxsize=256)
+def definition_from_text(text: str | bytes) -> ScheduleDefinition:
+    """The other way round, for a batch of schedules once: they are read to be looked at, and to be moved. Not
+    by one decoder: what metadata may hold is a type that contains itself, and fields that only a newer
+    program knows are left out."""
+    raw = msgspec.json.decode(text, type=dict[str, Any])
+    job = NewJob(**_fields(raw.pop("job"), NewJob, _JOB_TYPES))
+    return ScheduleDefinition(job=job, **_fields(raw, ScheduleDefinition, _TYPES))
+
+
+_TYPES: Final[dict[str, Any]] = {"catch_up": CatchUp, "overlap": Overlap}
+_JOB_TYPES: Final[dict[str, Any]] = {
+    "payload": bytes,
+    "policy": RetryPolicy,
+    "unique_until": UniqueUntil,
+    "tags": tuple[str, ...],
+    "depends_on": tuple[Dependency, ...],
+}
+
+
+def _fields(raw: dict[str, Any], kind: type[msgspec.Struct], types: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: msgspec.convert(value, types[name]) if name in types else value
+        for name, value in raw.items()
+        if name in kind.__struct_fields__
+    }
+
+
+# The columns of both SQL engines, in the order of `schedule.sql` and `firings.sql`.
+
+
+def row_from_schedule(schedule: Schedule) -> dict[str, object]:
+    state = {name: getattr(schedule, name) for name in Schedule.__struct_fields__ if name != "definition"}
+    return {**state, "name": schedule.name, "definition": schedule_text(schedule.definition)}
+
+
+def schedule_from_row(row: Sequence[Any]) -> Schedule | None:
+    """None for a definition that cannot be read here, such as one in a zone that this machine does not know:
+    it stops nobody else's."""
+    try:
+        definition = definition_from_text(row[0])
+    except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as exc:
+        logger.warning("a schedule cannot be read here, and is passed over: %s", exc)
+        return None
+    state = dict(zip(Schedule.__struct_fields__[1:], row[1:], strict=True))
+    return Schedule(definition=definition, **{**state, "is_paused": bool(state["is_paused"])})
+
+
+def schedules_from_rows(rows: Iterable[Sequence[Any]]) -> list[Schedule]:
+    return [schedule for schedule in map(schedule_from_row, rows) if schedule is not None]
+
+
+def row_from_schedule_run(name: str, run: ScheduleRun) -> dict[str, object]:
+    return {**msgspec.structs.asdict(run), "name": name, "status": run.status.value}
+
+
+def schedule_run_from_row(row: Sequence[Any]) -> ScheduleRun:
+    at, status, recorded_at, job_id, reason, until_at, count = row
+    return ScheduleRun(
+        planned_at=at,
+        status=ScheduleRunStatus(status),
+        recorded_at=recorded_at,
+        job_id=job_id,
+        reason=reason,
+        last_planned_at=until_at,
+        runs=count,
+    )

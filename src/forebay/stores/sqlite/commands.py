@@ -1,0 +1,41 @@
+"""What workers are asked to do, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from forebay.domain.job import QueueName, WorkerId
+from forebay.domain.worker import Command, CommandKind, truncate_answer
+from forebay.stores.shared.commands import build_commands, command_event
+from forebay.stores.shared.rows import command_from_row, json_text, row_from_command
+from forebay.stores.sqlite.transaction import Transaction
+
+_KINDS: Final = json_text(list(CommandKind))
+
+
+def send_command(
+    tx: Transaction,
+    kind: CommandKind,
+    workers: Sequence[WorkerId] | None,
+    queue: QueueName | None,
+    expires_ms: int,
+    actor: str,
+) -> list[Command]:
+    listed = [WorkerId(row[0]) for row in tx.all("workers", {})]
+    commands = build_commands(workers, listed, kind, queue, actor, tx.now, expires_ms)
+    for command in commands:
+        tx.run("command_add", row_from_command(command))
+        tx.record(command_event(command))
+        tx.needs_wakeup = True
+    return commands
+
+
+def take_commands(tx: Transaction, workers: Sequence[WorkerId]) -> list[Command]:
+    """What is there for these workers, oldest first; nobody else will get it."""
+    rows = tx.all("commands_take", {"workers": json_text(workers), "kinds": _KINDS, "now": tx.now})
+    return [command_from_row(row) for row in sorted(rows, key=lambda row: row[-1])]
+
+
+def answer_command(tx: Transaction, command_id: str, text: str) -> None:
+    tx.run("command_answer", {"id": command_id, "answer": truncate_answer(text)})

@@ -1,0 +1,133 @@
+"""Jobs of another store, taken in with all that is known of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from forebay.domain.dependencies import DependencyEvent
+from forebay.domain.fairness import FAIRNESS
+from forebay.domain.job import Job
+from forebay.domain.lifecycle import JobState
+from forebay.domain.progress import MAX_STEPS
+from forebay.domain.store_move import JobExport, waiting_state
+from forebay.stores.shared.job_export import JobExportMixin
+from forebay.stores.shared.job_import import attempt_params, job_params, resolve_imported_edges
+from forebay.stores.shared.rows import Row, log_line_text, progress_text
+from forebay.stores.sqlite.fairness import mark_pending
+from forebay.stores.sqlite.insert import detach_reused_id
+from forebay.stores.sqlite.transaction import Transaction
+
+T = TypeVar("T")
+
+
+class SqliteJobImport(ABC):
+    """The part of a handle to write that takes in jobs of another store."""
+
+    @abstractmethod
+    def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T: ...
+
+    def import_jobs(self, exports: Sequence[JobExport]) -> list[bool]:
+        def adopt(tx: Transaction) -> list[bool]:
+            new = [_import_job(tx, whole) for whole in exports]
+            tx.mark_all_counted()  # each is, and whatever came before them
+            return new
+
+        # The other store may let go of them as soon as this is answered.
+        return self._write(adopt, durable=True)
+
+
+class SqliteJobExport(JobExportMixin):
+    """The part of a handle to look that shows jobs whole."""
+
+    @abstractmethod
+    def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...
+
+    def _idempotency_until(self, job: Job) -> int | None:
+        values: dict[str, object] = {"queue": job.queue, "key": job.idempotency_key, "job_id": job.id}
+        return next((until for (until,) in self._query("once_until", values)), None)
+
+
+def _import_job(tx: Transaction, export: JobExport) -> bool:
+    export.check()
+    job = export.job
+    if tx.locate(job.id) is not None:
+        return False
+    detach_reused_id(tx, job.id)
+    tx.get_or_create_queue(job.queue)
+    if job.unique_key is not None and export.holds_unique_key:
+        holder = tx.find_key_holder(job.queue, "unique", job.unique_key)
+        if holder is None:
+            tx.take_key(job.queue, "unique", job.unique_key, job.id, None)
+        else:
+            export = export.without_unique_key(holder)
+    if (
+        job.idempotency_key is not None
+        and export.idempotency_until is not None
+        and export.idempotency_until > tx.now
+    ):
+        tx.take_key(job.queue, "once", job.idempotency_key, job.id, export.idempotency_until)
+    unmet = _save_edges(tx, export)
+    seq = tx.next_seq()
+    (_store_final if job.is_final else _store_waiting)(tx, export.job, seq, unmet)
+    _save_history(tx, export, seq)
+    return True
+
+
+def _save_edges(tx: Transaction, export: JobExport) -> int:
+    """Write the edges to the parents of a job; how many of them block it."""
+    edges = resolve_imported_edges(export.edges, tx.states(edge.parent for edge in export.edges))
+    for edge in edges.all:
+        row: list[object] = [edge.child, edge.position, edge.parent]
+        tx.run_rows("edges_add", (edge.on_failure.value, edge.state.value), row, len(row))
+        tx.mark_has_edges()
+    for parent, aftermath in edges.ended:
+        tx.add_to_outbox([parent], aftermath)
+    return edges.unmet
+
+
+def _store_waiting(tx: Transaction, job: Job, seq: int, unmet: int) -> None:
+    is_behind = False
+    if job.sequence is not None:
+        is_behind = tx.is_sequence_busy(job.sequence)
+        tx.join_sequence(job.sequence, job.id)
+    state = waiting_state(job, tx.now, is_blocked=is_behind or unmet > 0)
+    is_pending = state is JobState.PENDING
+    where = tx.compute_rank(job.queue, job.ready_at, job.priority, job.failures, job.deadline_at)
+    values = {
+        "seq": seq,
+        "state": state.value,
+        "rank": where.rank,
+        "capped": where.age_capped and is_pending,
+        "rescore_at": where.rescore_at if is_pending else None,
+        "unmet": unmet,
+    }
+    tx.run("adopt_live", {**job_params(job), **values})
+    tx.count(job.queue, state, 1)
+    tx.needs_wakeup = True
+    if is_pending:
+        mark_pending(tx, job.queue, job.limit_keys.get(FAIRNESS), [seq])
+
+
+def _store_final(tx: Transaction, job: Job, seq: int, _: int) -> None:
+    table = "dead" if job.state is JobState.DEAD else "finished"
+    tx.run(f"adopt_{table}", {**job_params(job), "seq": seq})
+    tx.count(job.queue, job.state, 1)
+    tx.add_to_outbox([job.id], DependencyEvent(job.state.value))
+
+
+def _save_history(tx: Transaction, export: JobExport, seq: int) -> None:
+    for attempt in export.attempts:
+        tx.run("attempt_add", attempt_params(attempt))
+    notes = export.progress
+    if notes.progress is not None:
+        at = {"attempt": notes.progress.attempt, "at": notes.progress.at}
+        tx.run("note_progress", {"seq": seq, **at, "body": progress_text(notes.progress)})
+    for line in notes.lines:
+        said = {"attempt": line.attempt, "at": line.at, "place": line.position, "body": log_line_text(line)}
+        tx.run("note_line", {"seq": seq, **said})
+    for step in notes.steps:
+        done = {"name": step.name, "attempt": step.attempt, "at": step.at, "body": step.result}
+        tx.run("note_step", {"seq": seq, **done, "most": MAX_STEPS})
+    tx.record_all(export.events)

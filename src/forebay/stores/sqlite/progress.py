@@ -1,0 +1,55 @@
+"""What running attempts say, kept with their jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forebay.domain.job import WorkerId
+from forebay.domain.progress import (
+    MAX_LINES,
+    MAX_STEPS,
+    JobProgress,
+    ProgressUpdate,
+    normalize_update,
+)
+from forebay.stores.contract.values import LeaseRefusal
+from forebay.stores.shared.rows import json_text, log_line_text, progress_text
+from forebay.stores.sqlite.settle import LeaseParams, find_refusal, lease_params, relocate
+from forebay.stores.sqlite.transaction import Transaction
+
+
+def save_progress(
+    tx: Transaction, worker: WorkerId, updates: Sequence[ProgressUpdate]
+) -> tuple[LeaseRefusal, ...]:
+    """Keep what the holders of leases say; answers whose lease is not held."""
+    refused: list[LeaseRefusal] = []
+    for note in updates:
+        token = lease_params(worker, note.lease.job_id, note.lease.attempt)
+        # The transaction has the write lock: a lease that is held here is held when the notes are written.
+        if _is_held(tx, token) or (relocate(tx, token) and _is_held(tx, token)):
+            _write_progress(tx, token, normalize_update(note, tx.now))
+        else:
+            refused.append(LeaseRefusal(lease=note.lease, reason=find_refusal(tx, token)))
+    return tuple(refused)
+
+
+def remove_progress(tx: Transaction, seqs: Sequence[int]) -> None:
+    """The notes of jobs go with them."""
+    if seqs and tx.one("notes_any", {}) is not None:
+        tx.run("notes_remove", {"seqs": json_text(seqs)})
+
+
+def _is_held(tx: Transaction, token: LeaseParams) -> bool:
+    return tx.one("held", token) is not None
+
+
+def _write_progress(tx: Transaction, token: LeaseParams, update: JobProgress) -> None:
+    common = {"seq": token["seq"], "attempt": token["attempt"], "at": tx.now}
+    if update.progress is not None:
+        tx.run("note_progress", {**common, "body": progress_text(update.progress)})
+    for line in update.lines:
+        tx.run("note_line", {**common, "at": line.at, "place": line.position, "body": log_line_text(line)})
+    if update.lines:
+        tx.run("note_lines_trim", {"seq": token["seq"], "most": MAX_LINES})
+    for step in update.steps:
+        tx.run("note_step", {**common, "name": step.name, "body": step.result, "most": MAX_STEPS})

@@ -1,0 +1,312 @@
+"""An isolated process: loads the program, runs one job after the other on its main thread, and is killed."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context
+from queue import SimpleQueue
+from socket import socket
+from threading import Thread, main_thread
+from time import monotonic
+from types import FrameType
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from forebay.app.middleware import add_job_fields_to_logs
+from forebay.app.serialization import job_from_dict
+from forebay.domain.job import Job
+from forebay.domain.outcome import Discarded, Failed, Outcome
+from forebay.interrupts import set_interruptible
+from forebay.telemetry.logs import defer_interrupts_in_logging
+from forebay.worker.executors.child_connection import INTERRUPT, ChildConnection, ChildProgressSink
+from forebay.worker.executors.memory import limit_address_space, out_of_memory, resident_bytes
+from forebay.worker.executors.messages import (
+    ChildBroken,
+    ChildReady,
+    ContextUpdate,
+    FrameReader,
+    RunAttempt,
+    Shutdown,
+    StartChild,
+    StepReply,
+    StopAttempt,
+    ToChild,
+    make_ended,
+    to_child,
+)
+from forebay.worker.executors.program_loader import ProgramLoader
+from forebay.worker.executors.program_origin import ProcessIdentity
+from forebay.worker.invoker import Invoker, JobInterrupted, TaskInvocation, attempt_error
+from forebay.worker.parent_death import die_with
+from forebay.worker.slots import Assignment
+
+BUFFER: Final = 2**16
+ORPHANED: Final = 1
+
+
+def main() -> None:
+    connection = socket(fileno=int(sys.argv[2]))
+    connection.set_inheritable(False)
+    die_with(int(sys.argv[3]))
+    ProcessIdentity.is_isolated = True
+    with suppress(RuntimeError, OSError, ValueError):  # there is no standard error
+        # Python's own handler waits for the interpreter's lock, so no other thread changes what it reads.
+        signal.signal(signal.SIGUSR1, lambda *_: faulthandler.dump_traceback(all_threads=True))
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
+    # Signals to the worker's whole family are the worker's affair. Not ignored but heard and dropped: what
+    # is ignored stays so in programs that a task starts, and then those cannot be told to end.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    sys.exit(ChildMain(connection).work())
+
+
+class RunningAttempt:
+    """The attempt that runs now, for the thread that reads and for the handler of interrupts."""
+
+    def __init__(self) -> None:
+        self.assignment: Assignment | None = None
+        self.stop_request: StopAttempt | None = None
+        self.update: ContextUpdate | None = None
+        self.cancel: Callable[[], object] | None = None  # how a coroutine is stopped
+
+    def take_reason(self) -> JobInterrupted | None:
+        """Why the attempt that runs now shall be interrupted; once for each."""
+        one, asked = self.assignment, self.stop_request
+        if one is None or asked is None or asked.lease != one.lease or one.stopped_by is not None:
+            return None
+        one.stopped_by = reason = JobInterrupted(asked.reason)
+        return reason
+
+
+class MainThread:
+    """The thread that runs jobs. While it is in a region of `forebay.interrupts` the handler of the signal
+    raises nothing; it runs on this very thread, so there is nobody else to agree with."""
+
+    def __init__(self, catch_up: Callable[[], None]) -> None:
+        self._catch_up = catch_up
+        self.is_hidden: bool = False
+        self.depth: int = 0
+
+    def hold(self) -> None:
+        self.is_hidden = True
+
+    def listen(self) -> None:
+        self.is_hidden = False
+        self._catch_up()
+
+    def check(self) -> None:
+        self.is_hidden = False
+        try:
+            self._catch_up()
+        finally:
+            self.is_hidden = True
+
+    def listen_later(self) -> None:
+        self.is_hidden = False
+
+
+class ChildMain:
+    """Two threads: this one runs jobs, the other reads what the worker says."""
+
+    def __init__(self, connection: socket) -> None:
+        self._connection = connection
+        self._worker_connection = ChildConnection(connection)
+        self._progress_sink = ChildProgressSink(self._worker_connection, self._catch_up)
+        self._jobs: SimpleQueue[RunAttempt | None] = SimpleQueue()
+        self._current = RunningAttempt()
+        self._main_thread = MainThread(self._catch_up)
+        self._frames = FrameReader()
+        self._pieces: list[bytes] = []
+
+    def work(self) -> int:
+        hello = self._receive_start()
+        set_interruptible(self._main_thread)
+        defer_interrupts_in_logging()
+        signal.signal(INTERRUPT, self._on_interrupt)
+        if hello.origin.logs is not None:
+            hello.origin.logs.set_up()
+            add_job_fields_to_logs()
+        Thread(target=self._listen, name="forebay-worker-line", daemon=True).start()
+        finding = ProgramLoader(hello.origin)
+        try:
+            app = finding.app(hello.place)
+            app.registry.hooks.start()
+        except BaseException as exc:  # the program's own code, which may raise anything
+            self._worker_connection.send(ChildBroken(attempt_error(exc)))
+            return 1
+        self._worker_connection.send(ChildReady(resident_bytes()))
+        while (run := self._jobs.get()) is not None:
+            self._run(run, finding)
+        app.registry.hooks.stop()
+        return 0
+
+    # The thread that reads
+
+    def _receive_start(self) -> StartChild:
+        """The worker begins; it says nothing else before we are ready."""
+        while not self._pieces:
+            self._pieces += self._frames.feed(self._receive())
+        message = to_child(self._pieces.pop(0))
+        assert isinstance(message, StartChild)  # noqa: S101 - there is one worker, of our own version
+        return message
+
+    def _receive(self) -> bytes:
+        piece = self._connection.recv(BUFFER)
+        if not piece:
+            # The worker is gone. Whatever the task has started goes too.
+            os.killpg(0, signal.SIGKILL)
+        return piece
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                for body in self._pieces or self._frames.feed(self._receive()):
+                    self._handle(to_child(body))
+                self._pieces = []
+        except BaseException:
+            # Deaf, it could be told nothing more, and nobody would know.
+            os._exit(ORPHANED)
+
+    def _handle(self, message: ToChild) -> None:
+        if isinstance(message, RunAttempt):
+            self._current.update = None
+            self._jobs.put(message)
+        elif isinstance(message, Shutdown):
+            self._jobs.put(None)
+        elif isinstance(message, StepReply):
+            self._progress_sink.deliver(message)
+        elif isinstance(message, ContextUpdate):
+            # Written first and then told; the main thread first says what it runs and then looks for news. So
+            # what comes while a job is on its way from one thread to the other is told by one of the two.
+            self._current.update = message
+            self._update_context()
+        elif isinstance(message, StopAttempt):
+            self._current.stop_request = message
+            cancel = self._current.cancel
+            if cancel is not None:
+                with suppress(RuntimeError):  # its event loop has just been closed
+                    cancel()
+            else:
+                # A signal and no asynchronous exception: it also ends a sleep, or a wait for a socket.
+                signal.pthread_kill(main_thread().ident or 0, INTERRUPT)
+
+    def _update_context(self) -> None:
+        one, news = self._current.assignment, self._current.update
+        if one is None or news is None:
+            return
+        context = one.context
+        if news.cancel_reason is not None:
+            context.mark_cancelled(news.cancel_reason)
+        if news.is_overdue:
+            context.mark_past_soft_timeout()
+        if news.lost_because is not None:
+            context.mark_lease_lost(news.lost_because)
+        elif news.renewed_at is not None and not news.failures:
+            context.mark_lease_regained(news.renewed_at)  # the worker knows what is lost
+        for _ in range(news.failures - context.renewals.failures):
+            context.mark_lease_in_doubt()
+
+    # The main thread
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        if not self._worker_connection.is_busy:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Raise what was asked for, if the call that it is meant for still runs and is not in a region."""
+        if self._main_thread.is_hidden:
+            return
+        if self._current.cancel is None and (reason := self._current.take_reason()) is not None:
+            raise reason
+
+    def _run(self, run: RunAttempt, loader: ProgramLoader) -> None:
+        job = job_from_dict(Job, run.job)
+        try:
+            invoke = Invoker(loader.app(run.place).registry)
+        except BaseException as exc:  # the program's own code, which may raise anything
+            self._report(run, Failed(attempt_error(exc)), is_spent=True)
+            return
+        assignment = Assignment(job, monotonic())
+        assignment.context.progress_sink = self._progress_sink
+        self._progress_sink.begin(run.number, assignment.context)
+        is_spent = False
+        try:
+            # What a job sets in context variables is its own affair.
+            outcome = Context().run(self._outcome, invoke, assignment, run.memory)
+        except BaseException as exc:  # a coroutine that has stopped its event loop, for example
+            outcome, is_spent = Failed(attempt_error(exc)), True
+        self._progress_sink.end()
+        is_over = run.memory is not None and _is_memory_error(outcome)
+        if is_over and isinstance(outcome, (Failed, Discarded)):
+            outcome = replace(outcome, error=out_of_memory(run.memory or 0, outcome.error.traceback))
+        self._report(run, outcome, is_spent=is_spent or is_over)
+
+    def _report(self, run: RunAttempt, outcome: Outcome, *, is_spent: bool) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # it is the task's own now, and may be closed
+                stream.flush()
+        try:
+            self._worker_connection.send(make_ended(run.number, outcome, resident_bytes(), is_spent))
+        except OSError:
+            os._exit(ORPHANED)  # the task has closed what is ours
+        except Exception as exc:
+            # It is too large, or has a text that nobody can write; nothing of it was sent.
+            self._worker_connection.send(
+                make_ended(run.number, Failed(attempt_error(exc)), resident_bytes(), is_spent)
+            )
+
+    def _outcome(self, invoke: Invoker, assignment: Assignment, memory: int | None) -> Outcome:
+        invoke.announce(assignment)
+        if invoke.is_async(assignment.job.task):
+            import asyncio  # noqa: PLC0415 - most programs have no coroutine tasks
+
+            return asyncio.run(self._run_coroutine(invoke, assignment, memory))
+        call: TaskInvocation | None = None
+        value: Any = None
+        raised: BaseException | None = None
+        with limit_address_space(memory):
+            # An interrupt is raised by the handler of a signal, on this very thread, and only while there is
+            # an assignment. Python runs handlers when a function begins, after a call and when a loop goes
+            # round; between the end of this block and the line after it there is nothing of that kind.
+            try:
+                self._current.assignment = assignment
+                self._update_context()
+                self._catch_up()  # asked before the job was taken
+                call = invoke.prepare(assignment)
+                value = call.func(*call.args, **call.kwargs)
+            except BaseException as exc:
+                raised = exc
+            self._current.assignment = None
+        return invoke.make_outcome(assignment, call, value, raised)
+
+    async def _run_coroutine(self, invoke: Invoker, assignment: Assignment, memory: int | None) -> Outcome:
+        import asyncio  # noqa: PLC0415 - as above
+
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        current = self._current
+
+        def stop() -> None:
+            if task is not None and current.take_reason() is not None:
+                task.cancel()
+
+        current.cancel = lambda: loop.call_soon_threadsafe(stop)
+        current.assignment = assignment
+        self._update_context()
+        loop.call_soon(stop)  # asked before the job was taken
+        try:
+            with limit_address_space(memory):
+                return await invoke.run_coroutine(assignment)
+        finally:
+            current.assignment = None
+            current.cancel = None
+
+
+def _is_memory_error(outcome: Outcome) -> bool:
+    """By name, since libraries have errors of their own for it, derived from Python's."""
+    return isinstance(outcome, (Failed, Discarded)) and outcome.error.type.endswith("MemoryError")

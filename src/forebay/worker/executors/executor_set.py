@@ -1,0 +1,124 @@
+"""Which executor runs a task, and which of them the jobs of a queue will need."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from forebay.app.registry import Registry
+from forebay.clock import Clock
+from forebay.domain.job import QueueName
+from forebay.domain.lane import lanes_for_program
+from forebay.payload.codec import VERSION
+from forebay.worker.executors.program_origin import (
+    check_loadable,
+    check_not_isolated,
+    origin_of_this_program,
+    present_folder,
+)
+from forebay.worker.executors.protocol import Executor, ExecutorKinds
+from forebay.worker.executors.threads import ThreadExecutor
+from forebay.worker.inbox import Inbox
+from forebay.worker.invoker import Invoker
+from forebay.worker.slots import ExecutorKind, Slots
+
+if TYPE_CHECKING:
+    from forebay.worker.executors.event_loop import EventLoopExecutor
+    from forebay.worker.executors.isolated import IsolatedExecutor
+
+
+class ExecutorSet:
+    """The executors of one worker, by what its tasks are. `program` is the name `package.module:app` by which
+    isolated processes load the program; without one they go by the modules of its tasks."""
+
+    def __init__(
+        self, registry: Registry, slots: Slots, inbox: Inbox, clock: Clock, *, program: str | None = None
+    ) -> None:
+        self._registry = registry
+        self._program = program
+        self._sizes = slots.sizes
+        self._invoke = Invoker(registry, inbox.add_soft_limit)
+        self._inbox = inbox
+        self._clock = clock
+        self._threads = ThreadExecutor(slots.sizes[ExecutorKind.CALLS], self._invoke, inbox, clock)
+        self._loop: EventLoopExecutor | None = None
+        self._isolated: IsolatedExecutor | None = None
+        self._folder: str | None = None
+        self._known = 0
+        self._lanes = lanes_for_program((), VERSION)
+
+    def check(self) -> None:
+        """Raise ConfigError where no worker may be started, or if it has an isolated task that cannot be
+        loaded in another process."""
+        check_not_isolated()
+        check_loadable(self._registry)
+
+    def start(self) -> None:
+        self._folder = present_folder()
+        self._threads.start()
+
+    def executor(self, task: str) -> Executor:
+        """What runs jobs of this task. The event loop starts with the first coroutine, the threads of
+        isolated tasks with the first of those."""
+        kind = self._kind(task)
+        if kind is ExecutorKind.CALLS:
+            return self._threads
+        return self._ensure_loop() if kind is ExecutorKind.COROUTINES else self._ensure_isolated()
+
+    def _ensure_isolated(self) -> IsolatedExecutor:
+        if self._isolated is None:
+            from forebay.worker.executors.isolated import IsolatedExecutor  # noqa: PLC0415 - few need it
+
+            self._isolated = IsolatedExecutor(
+                self._sizes[ExecutorKind.ISOLATED],
+                self._registry,
+                self._invoke,
+                self._inbox,
+                self._clock,
+                origin=origin_of_this_program(self._program, self._folder),
+            )
+            self._isolated.start()
+        return self._isolated
+
+    def _ensure_loop(self) -> EventLoopExecutor:
+        if self._loop is None:
+            from forebay.worker.executors.event_loop import EventLoopExecutor  # noqa: PLC0415 - it loads asyncio: 20 ms
+
+            self._loop = EventLoopExecutor(
+                self._sizes[ExecutorKind.COROUTINES], self._invoke, self._inbox, self._clock
+            )
+            self._loop.start()
+        return self._loop
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine of the program's, a hook, on the event loop of its tasks, and wait for it."""
+        return self._ensure_loop().run(coroutine)
+
+    def queue_kinds(self, queue: QueueName) -> ExecutorKinds:
+        """What sorts of tasks the queue holds, if some name it as their own; else all sorts there are."""
+        names = list(self._registry)
+        here = [self._kind(name) for name in names if self._registry[name].queue == queue]
+        return frozenset(here or [self._kind(name) for name in names] or [ExecutorKind.CALLS])
+
+    def _kind(self, task: str) -> ExecutorKind:
+        if task not in self._registry:
+            return ExecutorKind.CALLS
+        found = self._registry[task]
+        if found.execution_policy.isolated:
+            return ExecutorKind.ISOLATED
+        return ExecutorKind.COROUTINES if found.is_async else ExecutorKind.CALLS
+
+    def known_lanes(self) -> frozenset[str]:
+        """The gates that jobs may come from: what this program knows and can read."""
+        if len(self._registry) != self._known:  # tasks may be added at any time, and none is ever removed
+            self._known = len(self._registry)
+            self._lanes = lanes_for_program(self._registry, VERSION)
+        return self._lanes
+
+    def close(self) -> None:
+        """Start nothing more; does not wait for what runs, except that isolated processes are ended."""
+        self._threads.close()
+        if self._loop is not None:
+            self._loop.close()
+        if self._isolated is not None:
+            self._isolated.close()

@@ -1,0 +1,263 @@
+"""Watching over one attempt in an isolated process until it has an outcome, by its own word or by force."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from queue import SimpleQueue
+from socket import socket, socketpair
+from threading import Lock, Thread
+from typing import Final
+
+from forebay.app.context import ProgressSink
+from forebay.app.progress import PendingStep
+from forebay.domain.outcome import AttemptError, Failed, Outcome
+from forebay.errors import StoreUnavailable
+from forebay.worker.executors.child_process import ChildGone, ChildProcess
+from forebay.worker.executors.memory import out_of_memory, resident_bytes
+from forebay.worker.executors.messages import (
+    AttemptEnded,
+    ChildBroken,
+    ChildReady,
+    ContextUpdate,
+    LoadSteps,
+    ProgressReported,
+    ProtocolError,
+    SaveStep,
+    StepReply,
+    StopAttempt,
+    outcome_of,
+)
+from forebay.worker.invoker import Invoker, JobTimeout, WorkerStopping
+from forebay.worker.slots import Assignment
+
+TICK_SECONDS: Final = 0.2
+# Shorter than the worker waits for what it has interrupted, so that the outcome is still written.
+STOP_GRACE_SECONDS: Final = 2.0
+
+
+class ProcessSlot:
+    """One thread with its process, and what runs there now. Whoever asks it to stop holds the lock."""
+
+    def __init__(self) -> None:
+        self.lock: Lock = Lock()
+        self.assignment: Assignment | None = None
+        self.process: ChildProcess | None = None
+        self.failed_starts = 0
+        self._stop_requests: list[BaseException] = []
+        self.wake_receiver: socket
+        self.wake_receiver, self._wake_sender = socketpair()
+        for end in (self.wake_receiver, self._wake_sender):
+            end.setblocking(False)
+
+    def assign(self, assignment: Assignment) -> None:
+        with self.lock:
+            self._stop_requests.clear()
+            self.assignment = assignment
+            assignment.slot = self
+
+    def release(self) -> None:
+        """From here on nobody can ask what has run here to stop."""
+        with self.lock:
+            if self.assignment is not None:
+                self.assignment.slot = None
+            self.assignment = None
+
+    def request_stop(self, assignment: Assignment, reason: BaseException) -> None:
+        # Under the lock, because the thread may just be leaving this job for the next one.
+        with self.lock:
+            if self.assignment is not assignment:
+                return
+            if assignment.stopped_by is None:
+                assignment.stopped_by = reason
+            self._stop_requests.append(reason)
+        self.wake()
+
+    def take_stop_requests(self) -> list[BaseException]:
+        """What it was asked since the last look."""
+        with self.lock:
+            asked, self._stop_requests = self._stop_requests, []
+        return asked
+
+    def wake(self) -> None:
+        """Have the thread look around. A bell that rings already needs no more."""
+        with suppress(OSError):
+            self._wake_sender.send(b"!")
+
+    def close(self) -> None:
+        self.wake_receiver.close()
+        self._wake_sender.close()
+
+
+class ProcessAttempt:
+    """One attempt that a process has been told to run. Used by the seat's own thread.
+
+    Nothing here waits for the coordinator, which may be held up by a store: the time limit and the grace of a
+    job that was asked to stop are kept by this thread alone.
+    """
+
+    def __init__(
+        self,
+        slot: ProcessSlot,
+        process: ChildProcess,
+        assignment: Assignment,
+        *,
+        invoke: Invoker,
+        now: Callable[[], float],
+        is_closing: Callable[[], bool],
+        grace: float,
+        memory_limit: int | None,
+    ) -> None:
+        self._slot = slot
+        self._process = process
+        self._assignment = assignment
+        self._invoke = invoke
+        self._now = now
+        self._is_closing = is_closing
+        self._grace = grace
+        self._memory_limit = memory_limit
+        self._run_number = process.jobs
+        self._sent_update = ContextUpdate()
+        self._replies: SimpleQueue[StepReply] = SimpleQueue()
+        self._pending_steps: list[tuple[int, PendingStep]] = []
+        limit, started_at = assignment.job.timeout_ms, assignment.started_at or now()
+        self._timeout_at = inf if limit is None else started_at + limit / 1_000
+        self._kill_at = inf
+
+    def wait_for_outcome(self) -> Outcome:
+        try:
+            while True:
+                for message in self._process.listen(self._poll_seconds(), self._slot.wake_receiver):
+                    # A thread that an earlier job has left behind may still talk.
+                    if isinstance(message, (ChildReady, ChildBroken)) or message.run != self._run_number:
+                        continue
+                    if isinstance(message, AttemptEnded):
+                        return self._accept_outcome(message)
+                    self._handle(message)
+                if (forced := self._kill_if_over_limit()) is not None:
+                    return forced
+                self._send_updates()
+        except ChildGone:
+            return self._outcome_of_death(self._process.end())
+        except ProtocolError as exc:
+            self._process.end()
+            return self._outcome_of_death(f"the isolated process said what nobody understands: {exc}")
+
+    def _poll_seconds(self) -> float:
+        return min(TICK_SECONDS, min(self._timeout_at, self._kill_at) - self._now())
+
+    def _accept_outcome(self, message: AttemptEnded) -> Outcome:
+        outcome = outcome_of(message)
+        self._process.is_spent |= message.is_spent
+        self._process.resident = message.resident
+        return outcome
+
+    def _handle(self, message: ProgressReported | SaveStep | LoadSteps) -> None:
+        """What the task says on its way goes where the words of all tasks go."""
+        context = self._assignment.context
+        voice = context.progress_sink
+        if isinstance(message, ProgressReported) and voice is not None:
+            for what in (message.progress, message.line):
+                if what is not None:
+                    voice.add(context, what)
+        elif isinstance(message, SaveStep):
+            self._save_step(message, voice)
+        elif isinstance(message, LoadSteps):
+            # On a thread of its own: a store may keep us waiting, and this one has a time limit to watch.
+            recall = Thread(
+                target=self._load_steps, args=[message.number, voice], name="forebay-recall", daemon=True
+            )
+            recall.start()
+
+    def _save_step(self, message: SaveStep, sink: ProgressSink | None) -> None:
+        if sink is None:
+            self._enqueue_reply(StepReply(message.number))
+            return
+        # The answer comes on another thread, perhaps before `keep` has returned; that only rings the bell.
+        pending = sink.save_step(self._assignment.context, message.step, self._slot.wake)
+        self._pending_steps.append((message.number, pending))
+
+    def _load_steps(self, number: int, sink: ProgressSink | None) -> None:
+        try:
+            steps = {} if sink is None else dict(sink.steps(self._assignment.context))
+            self._enqueue_reply(StepReply(number, steps=steps))
+        except StoreUnavailable as exc:
+            self._enqueue_reply(StepReply(number, unavailable=str(exc)))
+        except Exception as exc:
+            # Whatever it is, the task waits for an answer, and raises it.
+            self._enqueue_reply(StepReply(number, error=f"{type(exc).__name__}: {exc}"))
+
+    def _enqueue_reply(self, reply: StepReply) -> None:
+        """From any thread; the seat's own one sends it."""
+        self._replies.put(reply)
+        self._slot.wake()
+
+    def _send_updates(self) -> None:
+        """Pass on what this attempt should know, and whether it shall stop."""
+        asked = self._slot.take_stop_requests()
+        self._send_context_update()
+        while not self._replies.empty():
+            self._process.post(self._replies.get())
+        for kept in self._pending_steps[:]:
+            if kept[1].wait(0):
+                self._pending_steps.remove(kept)
+                self._process.post(StepReply(kept[0], refused=kept[1].refusal))
+        now = self._now()
+        for reason in asked:
+            if isinstance(reason, JobTimeout):
+                self._timeout_at = now
+                continue
+            is_hurried = isinstance(reason, WorkerStopping)
+            grace = min(STOP_GRACE_SECONDS, self._grace) if is_hurried else self._grace
+            self._kill_at = min(self._kill_at, now + grace)
+            self._process.post(StopAttempt(self._assignment.lease, str(reason)))
+
+    def _send_context_update(self) -> None:
+        context = self._assignment.context
+        renewals = context.renewals
+        news = ContextUpdate(
+            cancel_reason=context.cancel_reason,
+            is_overdue=context.is_past_soft_timeout,
+            renewed_at=renewals.renewed_at,
+            failures=renewals.failures,
+            lost_because=renewals.lost_because,
+        )
+        if news != self._sent_update:
+            self._sent_update = news
+            self._process.post(news)
+
+    def _kill_if_over_limit(self) -> Outcome | None:
+        """The outcome of an attempt that has used up its time or its memory; the process is dead then."""
+        now = self._now()
+        if now >= self._timeout_at:
+            limit = (self._assignment.job.timeout_ms or 0) / 1_000
+            return self._kill(JobTimeout(f"ran longer than {limit:g} s"))
+        if now >= self._kill_at or self._is_closing():
+            return self._kill(WorkerStopping("the worker stops"))
+        if self._memory_limit is not None and self._has_grown(self._memory_limit):
+            self._process.end()
+            return Failed(out_of_memory(self._memory_limit))
+        return None
+
+    def _kill(self, reason: BaseException) -> Outcome:
+        with self._slot.lock:  # first: who asks while it dies is too late
+            if self._assignment.stopped_by is None:
+                self._assignment.stopped_by = reason
+        self._process.end()
+        return self._invoke.stopped_outcome(self._assignment)
+
+    def _has_grown(self, memory: int) -> bool:
+        """Whether it has taken more than it may. Where address space can be limited that comes first, and the
+        task hears of it as a MemoryError."""
+        before, taken = self._process.resident, resident_bytes(self._process.pid)
+        return before is not None and taken is not None and taken > before + memory
+
+    def _outcome_of_death(self, description: str) -> Outcome:
+        if self._assignment.stopped_by is not None:
+            return self._invoke.stopped_outcome(self._assignment)
+        return Failed(process_died_error(description))
+
+
+def process_died_error(description: str) -> AttemptError:
+    return AttemptError(type="ProcessDied", message=description)

@@ -1,0 +1,133 @@
+"""Which queues a worker asks, by what weights, and which of them it leaves alone for now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from threading import Lock
+from typing import Final
+
+from forebay.clock import Clock
+from forebay.domain.job import QueueName, check_queue_name
+from forebay.domain.outcome import Interrupted
+from forebay.errors import ConfigError, StoreError
+from forebay.interrupts import uninterrupted
+from forebay.stores.contract.reader import Reader
+from forebay.worker.inbox import Inbox
+from forebay.worker.slots import Slots
+
+MAX_WEIGHT: Final = 1_000
+
+
+def parse_queue_weights(queues: Sequence[str] | Mapping[str, int | None]) -> dict[QueueName, int | None]:
+    """The queues of a worker in the order given, with their weights, None for what the store says; raises
+    ConfigError for what makes no sense."""
+    if isinstance(queues, str) or not queues:
+        raise ConfigError(f"a worker needs a list of at least one queue, not {queues!r}")
+    pairs = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues, None)
+    for name, weight in pairs.items():
+        check_queue_name(name)
+        if weight is not None and (type(weight) is not int or not 1 <= weight <= MAX_WEIGHT):
+            raise ConfigError(
+                f"the weight of queue {name} must be a number from 1 to {MAX_WEIGHT}, not {weight!r}"
+            )
+    return {QueueName(name): weight for name, weight in pairs.items()}
+
+
+class QueueWeights:
+    """Changed from any thread, read by the coordinator. Pausing a queue here is this worker's own business:
+    other workers go on with it.
+
+    When `pause` returns, no job of these queues is started any more. The coordinator puts what it has claimed
+    into the slots, then looks whether the queue is paused, then gives it to an executor; a pause first writes
+    the name down, then takes the tickets of what is in the slots. So either the coordinator sees the name, or
+    the pause sees the job, and whoever comes second finds that the ticket is gone.
+    """
+
+    def __init__(
+        self, weights: Mapping[QueueName, int | None], slots: Slots, inbox: Inbox, *, strict: bool = False
+    ) -> None:
+        # With `strict` weights count for nothing.
+        self.store_weighted: frozenset[QueueName] = frozenset(
+            queue for queue, weight in weights.items() if weight is None and not strict
+        )
+        self.weights: Mapping[QueueName, int] = {queue: weight or 1 for queue, weight in weights.items()}
+        self.strict = strict
+        self._slots = slots
+        self._inbox = inbox
+        self._lock = Lock()
+        self._paused: frozenset[QueueName] = frozenset()
+
+    def paused_queues(self) -> frozenset[QueueName]:
+        """The queues that are left alone now."""
+        return self._paused
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is claimed at all."""
+        return self._paused.issuperset(self.weights)
+
+    def update_weights(self, stored: Mapping[QueueName, int]) -> None:
+        """Follow the weights that queues have in the store, where this worker was given none."""
+        wanted = {queue: stored.get(queue, 1) for queue in self.store_weighted}
+        if any(self.weights[queue] != weight for queue, weight in wanted.items()):
+            self.weights = {queue: wanted.get(queue, weight) for queue, weight in self.weights.items()}
+
+    def pause(self, queue: str | None = None) -> None:
+        """Claim nothing more of one queue, or of all. What runs goes on; what waits here is handed back."""
+        names = self._resolve_queues(queue)
+        with uninterrupted, self._lock:
+            self._paused |= names
+        for one in self._slots:
+            if one.job.queue in names and one.acquire():
+                self._inbox.put(one, Interrupted(started=False))
+        self._inbox.wake()
+
+    def resume(self, queue: str | None = None) -> None:
+        """Claim again, at once."""
+        names = self._resolve_queues(queue)
+        with uninterrupted, self._lock:
+            self._paused -= names
+        self._inbox.wake()
+
+    def _resolve_queues(self, queue: str | None) -> frozenset[QueueName]:
+        if queue is None:
+            return frozenset(self.weights)
+        if queue not in self.weights:
+            raise ConfigError(f"this worker does not work on queue {queue}, but on {', '.join(self.weights)}")
+        return frozenset([QueueName(queue)])
+
+
+REFRESH_SECONDS: Final = 10.0
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class QueueWeightRefresher:
+    """Looks at the settings of queues from time to time, so that a change reaches workers that run.
+
+    A worker of one queue has nothing to weigh, and never looks. The handle is opened for each look: one that
+    stays open would cost every worker a connection for a question in ten seconds.
+    """
+
+    def __init__(self, queue_weights: QueueWeights, open_reader: Callable[[], Reader], clock: Clock) -> None:
+        self._queue_weights = queue_weights
+        self._open_reader = open_reader
+        self._clock = clock
+        self._refresh_at = clock.monotonic()
+
+    def refresh_if_due(self) -> None:
+        """Take over what the store says, if it is time."""
+        steering, now = self._queue_weights, self._clock.monotonic()
+        if now < self._refresh_at or not steering.store_weighted or len(steering.weights) == 1:
+            return
+        # Set first: who cannot look goes on with the weights it has, and does not try again at once.
+        self._refresh_at = now + REFRESH_SECONDS
+        try:
+            with closing(self._open_reader()) as reader:
+                queues = reader.queues(sorted(steering.store_weighted))
+        except StoreError as exc:
+            # Whatever it is, the exchange that follows meets it too if it matters.
+            logger.debug("cannot look at the weights of queues: %s", exc)
+            return
+        steering.update_weights({queue.name: queue.settings.weight for queue in queues})

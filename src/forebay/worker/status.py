@@ -1,0 +1,117 @@
+"""What a worker says about itself: with its beats, and to whoever asks."""
+
+from __future__ import annotations
+
+import time
+from math import inf
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.clock import Clock
+from forebay.domain.job import QueueName
+from forebay.domain.worker import SHOWN_JOBS, WorkerInfo, WorkerState
+from forebay.worker.executors.memory import peak_resident_bytes, resident_bytes
+from forebay.worker.queue_weights import QueueWeights
+from forebay.worker.recycler import ThreadHealth
+from forebay.worker.renewal_health import RenewalHealth
+from forebay.worker.slots import Slots
+from forebay.worker.watchdog import Watchdog
+
+LOAD_SECONDS: Final = 1.0
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker is, by its own account. `depths` are the pending jobs of its queues, None while the store
+    does not answer; `is_healthy` is false when its beats fail, its loop hangs or has crashed, and when more
+    threads are abandoned than it may replace."""
+
+    info: WorkerInfo
+    renewals: RenewalHealth
+    depths: dict[QueueName, int] | None = None
+    is_healthy: bool = True
+
+
+class StatusReporter:
+    """Made by the worker; asked from any thread."""
+
+    def __init__(
+        self,
+        worker: WorkerInfo,
+        slots: Slots,
+        queue_weights: QueueWeights,
+        watchdog: Watchdog,
+        clock: Clock,
+        thread_health: ThreadHealth | None = None,
+    ) -> None:
+        self._worker = worker
+        self.thread_health: ThreadHealth = thread_health or ThreadHealth(slots)
+        self._slots = slots
+        self._queue_weights = queue_weights
+        self._watchdog = watchdog
+        self._clock = clock
+        self._cpu_load = CpuLoad(clock)
+        self.stop_by = inf  # by the monotonic clock; when a stop should be over
+        self.phase = WorkerState.STARTING  # WORKING while neither its begin nor its end is under way
+
+    def info(self) -> WorkerInfo:
+        """What a beat says."""
+        running = [one.job.id for one in self._slots if one.is_running]
+        return replace(
+            self._worker,
+            state=self._state(is_working=bool(running)),
+            paused=tuple(sorted(self._queue_weights.paused_queues())),
+            running=tuple(running[:SHOWN_JOBS]),
+            recent=self._slots.recent,
+            slots=sum(self._slots.sizes.values()),
+            is_overdue=self._clock.monotonic() > self.stop_by,
+            stuck=sum(one.is_stuck for one in self._slots),
+            abandoned=self._slots.abandoned_now,
+            is_worn=self.thread_health.reason() is not None,
+            completed=self._slots.completed,
+            failed=self._slots.failed,
+            memory=resident_memory(),
+            cpu=self._cpu_load.sample(),
+        )
+
+    def _state(self, *, is_working: bool) -> WorkerState:
+        if self.phase is WorkerState.STOPPED:
+            return self.phase
+        if self._watchdog.is_silent:
+            return WorkerState.UNRESPONSIVE
+        if self.phase is not WorkerState.WORKING:
+            return self.phase
+        if self._queue_weights.is_paused:
+            return WorkerState.PAUSED
+        return WorkerState.WORKING if is_working else WorkerState.IDLE
+
+
+class CpuLoad:
+    """How much of one core this process takes, from one look to the next that is at least a second later."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = clock.monotonic(), cpu_seconds()
+        self._ratio: float | None = None
+
+    def sample(self) -> float | None:
+        """None in the first second."""
+        now, taken = self._clock.monotonic(), cpu_seconds()
+        at, before = self._last
+        if now - at >= LOAD_SECONDS:
+            self._last = now, taken
+            self._ratio = round((taken - before) / (now - at), 3)
+        return self._ratio
+
+
+def cpu_seconds() -> float:
+    """What this process has taken so far."""
+    return time.process_time()
+
+
+def resident_memory() -> int:
+    """Bytes of this process that are in memory; where the system does not say, the most there ever were, and
+    0 where it does not say that either."""
+    now = resident_bytes()
+    return peak_resident_bytes() if now is None else now

@@ -1,0 +1,197 @@
+"""What a supervisor and a worker process say to each other, over a pair of sockets."""
+
+from __future__ import annotations
+
+import socket
+from threading import Lock
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from forebay.domain.job import JobId
+from forebay.domain.lease import Lease
+from forebay.domain.outcome import AttemptError
+from forebay.domain.worker import Command, WorkerInfo
+from forebay.stores.contract.values import LeaseRefusal, PendingCancel
+
+_READ_BYTES: Final = 65_536
+# What waits for somebody who does not read; beyond it news that may be missed are not kept.
+_MAX_UNSENT: Final = 1_048_576
+
+
+class WorkerReady(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    """A worker process has loaded its app and would like to begin. The store's address may hold a password:
+    it is said here, as is the key for a service, and on no command line."""
+
+    info: WorkerInfo
+    url: str
+    is_shared: bool
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Hello({self.info.id})"
+
+
+class StatusChanged(msgspec.Struct, frozen=True, kw_only=True, tag="said"):
+    """What a worker says about itself now."""
+
+    info: WorkerInfo
+
+
+class WorkerRetiring(msgspec.Struct, frozen=True, kw_only=True, tag="retiring"):
+    """A worker claims nothing more and ends when its jobs have; somebody else should take its place,
+    so many seconds from now."""
+
+    reason: str
+    replace_after: float = 0.0
+
+
+class CommandAnswered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
+    """What came of a command."""
+
+    command_id: str
+    text: str
+
+
+class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True, tag="goodbye"):
+    """A worker has stopped in order; its process ends now."""
+
+
+class WorkerAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
+    """The supervisor keeps the worker's leases from now on."""
+
+    is_paused: bool = False
+
+
+class LeasesRenewed(msgspec.Struct, frozen=True, kw_only=True, tag="kept"):
+    """What a renewal has come to; `at` is when, in milliseconds since 1970, `since` when it was asked for, by
+    CLOCK_MONOTONIC: whoever reads this late must not take a lease for fresher than it is."""
+
+    at: int
+    since: float
+    renewed: tuple[Lease, ...] = ()
+    refused: tuple[LeaseRefusal, ...] = ()
+
+
+class RenewalFailed(msgspec.Struct, frozen=True, kw_only=True, tag="in_doubt"):
+    """These leases could not be renewed now; `failures` in a row."""
+
+    leases: tuple[Lease, ...]
+    failures: int
+
+
+class CancelsRequested(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
+    """Somebody wants jobs stopped."""
+
+    cancels: tuple[PendingCancel, ...]
+
+
+class CommandSent(msgspec.Struct, frozen=True, kw_only=True, tag="order"):
+    """An operator's command; whoever reads this after `until`, by CLOCK_MONOTONIC, leaves it alone."""
+
+    command: Command
+    until: float
+
+
+class StopWorker(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
+    """Stop in order; 0 is at once."""
+
+    drain: float
+
+
+class SetPaused(msgspec.Struct, frozen=True, kw_only=True, tag="pause"):
+    """Claim nothing more for now, or begin again."""
+
+    is_over: bool = False
+
+
+class WakeUp(msgspec.Struct, frozen=True, kw_only=True, tag="poke"):
+    """Something may have come to the store: look."""
+
+
+class JobMarkedDead(msgspec.Struct, frozen=True, kw_only=True, tag="given_up"):
+    """The supervisor has moved a job of a dead process to the dead letters: call the error listeners."""
+
+    job_id: JobId
+    attempt: int
+    failures: int
+    crashes: int
+    reason: str | None
+    error: AttemptError
+
+
+ToSupervisor = WorkerReady | StatusChanged | WorkerRetiring | CommandAnswered | WorkerStopped
+ToWorker = (
+    WorkerAccepted
+    | LeasesRenewed
+    | RenewalFailed
+    | CancelsRequested
+    | CommandSent
+    | StopWorker
+    | SetPaused
+    | WakeUp
+    | JobMarkedDead
+)
+MessageT = TypeVar("MessageT")
+
+# Each side understands only what is said to it; the rest is nonsense, like bytes that a task has written.
+TO_SUPERVISOR: Final[msgspec.json.Decoder[ToSupervisor]] = msgspec.json.Decoder(ToSupervisor)
+TO_WORKER: Final[msgspec.json.Decoder[ToWorker]] = msgspec.json.Decoder(ToWorker)
+
+
+class Channel(Generic[MessageT]):
+    """One end, with what it understands. Sending never waits, because the other side may be stuck; what that
+    does not take is kept and offered again with the next message or `flush`. A message is a line of JSON."""
+
+    def __init__(self, end: socket.socket, decoder: msgspec.json.Decoder[MessageT]) -> None:
+        self._end = end
+        end.setblocking(False)
+        self._lock = Lock()
+        self._unsent = bytearray()
+        self._unread = bytearray()
+        self._decode = decoder.decode
+
+    def fileno(self) -> int:
+        return self._end.fileno()
+
+    def send(self, message: ToSupervisor | ToWorker, *, may_be_missed: bool = False) -> None:
+        """Say something; from any thread. Nothing is raised if the other side is gone: `receive` tells."""
+        line = msgspec.json.encode(message) + b"\n"
+        with self._lock:
+            if not may_be_missed or len(self._unsent) < _MAX_UNSENT:
+                self._unsent += line
+            self._flush()
+
+    def flush(self) -> None:
+        """Offer again what was not taken."""
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: self._end.send(self._unsent)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._unsent.clear()  # gone, or closed on our side
+
+    def receive(self) -> list[MessageT] | None:
+        """What has come since the last look; None when the other side is gone. Raises MsgspecError for
+        what is not a message to this side."""
+        is_over = False
+        try:
+            while part := self._end.recv(_READ_BYTES):
+                self._unread += part
+            is_over = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            is_over = True
+        *lines, rest = self._unread.split(b"\n")
+        self._unread = rest
+        # What was said before the end is heard first; the end is still there at the next look.
+        return None if is_over and not lines else [self._decode(line) for line in lines]
+
+    def close(self) -> None:
+        self._end.close()

@@ -1,0 +1,255 @@
+"""A worker process with a supervisor, which renews its leases for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from select import select
+from threading import Event, Lock, Thread
+from typing import Final, NamedTuple, assert_never
+
+import msgspec
+
+from forebay.clock import Clock
+from forebay.domain.lease import Lease
+from forebay.domain.worker import Command, WorkerInfo
+from forebay.stores.contract.values import PendingCancel
+from forebay.worker.lease_table import STOPPED, LeaseTable
+from forebay.worker.renewal_health import RenewalHealth
+from forebay.worker.slots import Assignment, Slots
+from forebay.worker.supervisor.channel import (
+    CancelsRequested,
+    Channel,
+    CommandAnswered,
+    CommandSent,
+    JobMarkedDead,
+    LeasesRenewed,
+    RenewalFailed,
+    SetPaused,
+    StatusChanged,
+    StopWorker,
+    ToWorker,
+    WakeUp,
+    WorkerAccepted,
+    WorkerReady,
+    WorkerRetiring,
+    WorkerStopped,
+)
+from forebay.worker.supervisor.standby_renewal import TICK_SECONDS, StandbyRenewal
+
+STATUS_SECONDS: Final = 1.0
+ORPHANED: Final = 1
+LATE: Final = "refused: the worker was silent, and heard of it too late"
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class SupervisorLink(NamedTuple):
+    """What ties a worker process to its supervisor."""
+
+    channel: Channel[ToWorker]
+    lease_table: LeaseTable
+    url: str
+    is_shared: bool
+    key: str | None = None
+
+
+class WorkerCallbacks(NamedTuple):
+    """What a supervisor can do to a worker."""
+
+    carry_out: Callable[[Command], str]
+    ask_to_stop: Callable[[float], None]
+    stop_now: Callable[[], None]
+    pause: Callable[[], None]
+    resume: Callable[[], None]
+    wake: Callable[[], None]
+    report: Callable[[JobMarkedDead], None]
+
+
+class SupervisedRenewal:
+    """Stands where the renewal stands in other workers: a thread that hears what the supervisor says.
+
+    If that is gone, this process ends on the spot: a new supervisor would start another one in its place. If
+    it lives and does not renew, because it is stopped or cannot reach the store, `standby` renews meanwhile.
+    """
+
+    def __init__(
+        self,
+        link: SupervisorLink,
+        *,
+        slots: Slots,
+        clock: Clock,
+        on_cancels: Callable[[tuple[PendingCancel, ...]], None],
+        report: Callable[[], WorkerInfo],
+        callbacks: WorkerCallbacks,
+        standby: StandbyRenewal,
+    ) -> None:
+        self._link = link
+        self._channel = link.channel
+        self._slots = slots
+        self._clock = clock
+        self._on_cancels = on_cancels
+        self._report = report
+        self._callbacks = callbacks
+        self._standby = standby
+        self._accepted = Event()
+        self._lock = Lock()
+        self._sent_info: WorkerInfo | None = None
+        self._failures = 0
+        self._succeeded_at: int | None = None
+        self._is_over = False
+        self._thread = Thread(target=self._run, name="forebay-supervised", daemon=True)
+        slots.lease_table = link.lease_table
+
+    @property
+    def is_heartbeat_fresh(self) -> bool:
+        """Whether others know that this worker is alive: the supervisor sees to that."""
+        return self._accepted.is_set()
+
+    @property
+    def renewals(self) -> RenewalHealth:
+        """How it goes, as far as the supervisor has said; while it is silent, how our own renewals go."""
+        if self._standby.is_active:
+            return self._standby.renewals
+        return RenewalHealth(failures=self._failures, succeeded_at=self._succeeded_at)
+
+    def start(self) -> None:
+        """Say hello, and wait until the supervisor keeps our leases: nothing is claimed before."""
+        info = self._report()
+        leash = self._link
+        self._channel.send(WorkerReady(info=info, url=leash.url, is_shared=leash.is_shared, key=leash.key))
+        self._thread.start()
+        self._accepted.wait()
+
+    def mark_tick(self) -> None:
+        """The coordinator is alive."""
+        self._link.lease_table.mark_tick(self._clock.monotonic())
+
+    def mark_last_tick(self) -> None:
+        """The coordinator plays no more, and nobody should wait for it; what is left takes its time."""
+        self._link.lease_table.mark_tick(STOPPED)
+
+    def announce_retirement(self, reason: str, replace_after: float = 0.0) -> None:
+        """This process will end when its jobs have."""
+        self._channel.send(WorkerRetiring(reason=reason, replace_after=replace_after))
+
+    def request_heartbeat(self) -> None:
+        """Something has changed that others should see. From any thread."""
+        self._send_status()
+
+    def request_command_poll(self) -> None:
+        """Commands come through the supervisor, who looks for them."""
+
+    def stop(self) -> None:
+        """Say goodbye, once; the supervisor takes the worker off the list when the process is gone."""
+        self._standby.stop()
+        if self._accepted.is_set() and not self._is_over:
+            self._is_over = True
+            self._channel.send(WorkerStopped())
+
+    def _send_status(self) -> None:
+        info = self._report()
+        with self._lock:
+            if info == self._sent_info:
+                return
+            self._sent_info = info
+        self._channel.send(StatusChanged(info=info), may_be_missed=True)
+
+    def _run(self) -> None:
+        say_at = 0.0
+        while True:
+            messages = self._receive()
+            if messages is None:
+                os._exit(ORPHANED)
+            for message in messages:
+                self._handle_safely(message)
+            if self._accepted.is_set() and self._clock.monotonic() >= say_at:
+                say_at = self._clock.monotonic() + STATUS_SECONDS
+                with suppress(Exception):  # a report that fails must not end the thread that hears the rest
+                    self._send_status()
+            self._check_standby()
+            self._channel.flush()
+
+    def _check_standby(self) -> None:
+        # After all messages are read: a renewal that the supervisor has told of is not repeated.
+        if self._accepted.is_set():
+            try:
+                self._standby.start_if_needed()
+            except Exception:  # no memory for another thread, for example; this thread must go on
+                logger.exception("leases cannot be renewed by this process itself")
+
+    def _receive(self) -> list[ToWorker] | None:
+        """What the supervisor says; None when it cannot be heard any more, because it is gone or because a
+        task has closed our end or put something else in its place."""
+        try:
+            select([self._channel], [], [], TICK_SECONDS)
+            return self._channel.receive()
+        except (OSError, ValueError, msgspec.MsgspecError):
+            return None
+
+    def _handle_safely(self, message: ToWorker) -> None:
+        try:
+            self._handle(message)
+        except Exception:
+            # Without this thread nobody would hear that the supervisor is gone, so nothing ends it.
+            logger.exception("what the supervisor said could not be done")
+
+    def _handle(self, message: ToWorker) -> None:
+        match message:
+            case WakeUp():
+                self._callbacks.wake()
+            case WorkerAccepted(is_paused=is_paused):
+                if is_paused:
+                    self._callbacks.pause()
+                self._accepted.set()
+            case LeasesRenewed():
+                self._apply_renewal(message)
+            case RenewalFailed(leases=leases, failures=failures):
+                self._failures = failures
+                for one in self._find_assignments(leases):
+                    one.context.mark_lease_in_doubt()
+            case CancelsRequested(cancels=cancels):
+                self._on_cancels(cancels)
+            case _:
+                self._execute(message)
+
+    def _execute(self, message: CommandSent | StopWorker | SetPaused | JobMarkedDead) -> None:
+        match message:
+            case JobMarkedDead():
+                self._callbacks.report(message)
+            case CommandSent(command=command, until=until):
+                is_late = self._clock.monotonic() >= until
+                text = LATE if is_late else self._callbacks.carry_out(command)
+                self._channel.send(CommandAnswered(command_id=command.id, text=text))
+            case StopWorker(drain=drain):
+                self._stop(drain)
+            case SetPaused(is_over=is_over):
+                (self._callbacks.resume if is_over else self._callbacks.pause)()
+            case _:
+                assert_never(message)
+
+    def _stop(self, drain: float) -> None:
+        if drain > 0:
+            self._callbacks.ask_to_stop(drain)
+        else:
+            self._callbacks.stop_now()
+
+    def _apply_renewal(self, message: LeasesRenewed) -> None:
+        self._failures = 0
+        self._succeeded_at = message.at
+        for one in self._find_assignments(message.renewed):
+            # A lost lease stays lost. A supervisor that was stopped tells late of renewals before the loss.
+            if one.start_by > -inf:
+                one.mark_renewed(message.since)
+                one.context.mark_renewed(message.at)
+        reasons = {refusal.lease: refusal.reason for refusal in message.refused}
+        for one in self._find_assignments(tuple(reasons)):
+            one.mark_lost()
+            one.context.mark_lease_lost(reasons[one.lease])
+
+    def _find_assignments(self, leases: tuple[Lease, ...]) -> list[Assignment]:
+        named = set(leases)
+        return [one for one in self._slots if one.lease in named]

@@ -1,0 +1,47 @@
+"""Passing hints on: one listener for all workers of a supervisor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from forebay.errors import StoreError
+from forebay.stores.contract.engine import Engine
+from forebay.worker.supervisor.channel import WakeUp
+from forebay.worker.supervisor.child import WorkerProcess
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class WakeupRelay:
+    """Pokes all worker processes when the store says that something may have come.
+
+    They do not listen themselves: a store pays for every listener, with a connection or with a word to each.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        children: Callable[[], Sequence[WorkerProcess]],
+        request_command_poll: Callable[[], None],
+    ) -> None:
+        self._wakeups = engine.wakeups()
+        self._children = children
+        self._request_command_poll = request_command_poll
+
+    def start(self) -> None:
+        """Listen; before the first worker looks for jobs, so that it misses nothing."""
+        try:
+            self._wakeups.start(self._wake_all)
+        except StoreError as exc:
+            logger.warning("nobody listens to the store, so jobs are found later: %s", exc)
+
+    def close(self) -> None:
+        self._wakeups.close()
+
+    def _wake_all(self) -> None:
+        self._request_command_poll()
+        for child in self._children():
+            # One that is not up yet looks when it is.
+            if child.is_up:
+                child.channel.send(WakeUp(), may_be_missed=True)

@@ -1,0 +1,98 @@
+"""The duty that goes on with ramps."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import JobQuery
+from forebay.errors import StoreUnavailable
+from forebay.maintenance.gradual_reviver import GradualReviver
+from forebay.operations.gradual_revive import start_gradual_revive, stop_gradual_revive
+from forebay.operations.maintenance_task import close_tasks
+from forebay.stores.contract.reader import Reader
+from forebay.stores.memory.engine import MemoryEngine
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import make
+
+
+def test_where_no_ramp_runs_nobody_looks_again_so_soon(clock: ManualClock) -> None:
+    engine = MemoryEngine(clock=clock)
+    store, duty = engine.store(), GradualReviver(engine.reader, clock)
+
+    def asked(*seconds: int) -> list[bool]:
+        answers = []
+        for later in seconds:  # a consumer asks after each claim
+            clock.advance(seconds=later)
+            answers.append(duty.is_ready)
+        return answers
+
+    assert asked(0, 0) == [True, False]
+    assert not duty.run(store)
+    assert asked(9, 1) == [False, True]
+    start_gradual_revive(store, engine.reader(), JobQuery())
+    clock.advance(seconds=1)
+    assert not duty.run(store)
+    assert asked(1) == [True]
+
+
+def test_what_goes_wrong_costs_a_line_in_the_log(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away() -> Reader:
+        raise StoreUnavailable("gone")
+
+    assert not GradualReviver(away, clock).run(MemoryEngine(clock=clock).store())
+
+    assert "ramps are left to a later turn: gone" in caplog.text
+
+
+class Opened:
+    """Readers, and which of them are still open."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        self.engine = engine
+        self.count = self.open = 0
+
+    def __call__(self) -> Reader:
+        reader: Any = self.engine.reader()
+        self.count += 1
+        self.open += 1
+        reader.close = self._closed
+        return cast(Reader, reader)
+
+    def _closed(self) -> None:
+        self.open -= 1
+
+
+def test_the_reader_is_held_while_a_ramp_is_running(clock: ManualClock) -> None:
+    engine = MemoryEngine(clock=clock)
+    store, opened = engine.store(), Opened(engine)
+    duty = GradualReviver(opened, clock)
+    make(store, JobState.DEAD)
+    clock.advance(seconds=1)
+    ramp = start_gradual_revive(store, engine.reader(), JobQuery())
+    clock.advance(seconds=1)
+
+    for _ in range(3):  # the job is put back, and nobody runs it
+        assert duty.is_ready
+        duty.run(store)
+        clock.advance(seconds=2)
+    assert (opened.count, opened.open) == (1, 1)
+
+    clock.advance(seconds=10)  # others had all turns
+    assert duty.is_ready
+    assert opened.open == 0
+
+    duty.run(store)
+    assert (opened.count, opened.open) == (2, 1)
+    close_tasks([duty])
+    close_tasks([duty])
+    assert opened.open == 0
+
+    duty.run(store)
+    stop_gradual_revive(store, engine.reader(), ramp.name)
+    duty.run(store)
+    assert (opened.count, opened.open) == (3, 0)

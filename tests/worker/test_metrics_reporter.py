@@ -1,0 +1,289 @@
+"""A worker's figures: counted with its turns, written when ten seconds are over, never worth a job."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from types import FrameType
+
+import pytest
+
+from forebay import Forebay
+from forebay.domain.job import DEFAULT_QUEUE
+from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats, merge_stats, start_of
+from forebay.domain.outcome import AttemptError, Failed
+from forebay.errors import StoreRefused, StoreUnavailable
+from forebay.maintenance.sweeper import Sweeper
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.values import QueueClaim
+from forebay.stores.shared.metrics import iter_rows
+from forebay.telemetry.observers import SettledAttempt
+from tests.app.watching import Watched
+from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER
+from tests.worker.rig import Rig
+
+BOOM = AttemptError(type="Boom", message="it broke")
+
+
+def rows(reader: Reader) -> list[MetricRow]:
+    return list(iter_rows(reader, TEN_SECONDS, 0, 2**52))
+
+
+@pytest.mark.shows("R-MET-33")
+def test_what_a_worker_has_done_is_written_once_the_ten_seconds_are_over(rig: Rig) -> None:
+    rig.insert(3)
+    coordinator = rig.coordinator(threads=3)
+    coordinator.tick()
+    [first, *others] = rig.threads.begin()
+    rig.clock.advance(ms=20)
+    rig.threads.finish(first, Failed(BOOM))
+    for one in others:
+        rig.threads.finish(one)
+    coordinator.tick()
+    assert rows(rig.reader) == []
+
+    rig.clock.advance(ms=TEN_SECONDS)
+    coordinator.tick()
+    coordinator.tick()
+
+    [row] = rows(rig.reader)
+    assert row.worker == WORKER
+    [tally] = row.tasks.values()
+    assert tally.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
+    assert tally.errors == {"Boom": 1}
+    assert (tally.run.min_ms, tally.run.max_ms) == (20.0, 20.0)
+
+
+@pytest.mark.shows("R-NFR-28")
+def test_figures_cost_one_call_of_the_store_in_ten_seconds_however_many_jobs_there_are(rig: Rig) -> None:
+    rig.insert(30)
+    watched = Watched(rig.store)
+    coordinator = rig.coordinator(threads=3, store=watched.seam)
+    for _ in range(10):
+        coordinator.tick()
+        for one in rig.threads.begin():
+            rig.threads.finish(one)
+    coordinator.tick()
+    assert set(watched.calls) == {"exchange"}
+
+    rig.clock.advance(ms=TEN_SECONDS)
+    coordinator.tick()
+    coordinator.tick()
+
+    assert watched.calls.count("record_metrics") == 1
+
+
+@pytest.mark.shows("R-NFR-28")
+def test_figures_add_less_than_a_tenth_to_the_calls_that_a_job_costs(rig: Rig) -> None:
+    """Calls of functions, in Python and in C, and not time: those are the same on any machine."""
+    calls_of(rig, is_measuring=True)  # whatever is made once
+
+    without, with_figures = (calls_of(rig, is_measuring=is_on) for is_on in (False, True))
+
+    assert with_figures > without
+    assert with_figures < 1.1 * without
+
+
+def calls_of(rig: Rig, *, is_measuring: bool) -> int:
+    """How many calls it takes to store five hundred jobs, to claim and to settle them."""
+    coordinator = rig.coordinator(threads=50, is_measuring=is_measuring)
+    called = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal called
+        called += event in ("call", "c_call")
+
+    for _ in range(10):
+        sys.setprofile(count)
+        rig.insert(50)
+        coordinator.tick()
+        sys.setprofile(None)
+        rig.finish_all()
+    sys.setprofile(count)
+    coordinator.tick()
+    coordinator.flush_metrics()
+    sys.setprofile(None)
+    return called
+
+
+@pytest.mark.parametrize("metrics", [True, False])
+def test_a_worker_keeps_figures_unless_it_is_told_otherwise(metrics: bool) -> None:
+    with Forebay("memory://") as app:
+
+        @app.task
+        def nothing() -> None:
+            pass
+
+        with app.run_worker(metrics=metrics):
+            nothing.enqueue().wait(timeout=60)
+
+        with closing(app.engine.reader()) as reader:
+            assert any(row.tasks for row in rows(reader)) is metrics
+
+
+def test_what_somebody_else_has_taken_over_is_not_counted(rig: Rig) -> None:
+    rig.insert(1)
+    coordinator = rig.coordinator(threads=1)
+    coordinator.tick()
+    [one] = rig.threads.begin()
+    rig.store.sweep(OTHER_WORKER, dead=[WORKER])
+    rig.threads.finish(one)
+
+    coordinator.tick()
+    coordinator.flush_metrics()
+
+    [row] = rows(rig.reader)
+    assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]
+
+
+def test_attempts_that_are_lost_are_counted_by_who_takes_their_jobs_over(rig: Rig) -> None:
+    def tell(ends: Sequence[SettledAttempt]) -> None:
+        coordinator.on_swept(ends)
+
+    sweeping = Sweeper(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 0.5, on_settled=tell)
+    coordinator = rig.coordinator(threads=1, duties=[sweeping])
+    rig.insert(1)
+    rig.store.settle_and_claim(OTHER_WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1)
+
+    for _ in range(2):
+        rig.clock.advance(ms=60_000)
+        coordinator.tick()
+    coordinator.flush_metrics()
+
+    counts = [tally.counts for row in rows(rig.reader) for tally in row.tasks.values()]
+    assert {"lost": 1, "failed": 1, "retried": 1}.items() <= merge_stats(
+        [TaskStats(one) for one in counts]
+    ).counts.items()
+
+
+@pytest.mark.shows("R-MET-33", "R-MET-41")
+def test_a_store_that_takes_no_figures_is_asked_again_for_a_while(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_full = True
+
+    def trouble(name: str, _: object) -> None:
+        if name == "record_metrics" and is_full:
+            raise StoreUnavailable("it is full")
+
+    rig.insert(1)
+    watched = Watched(rig.store, trouble)
+    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator.tick()
+    rig.threads.begin()
+    rig.clock.advance(ms=TEN_SECONDS)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            coordinator.tick()
+    assert watched.calls.count("record_metrics") == 1
+    assert "metrics are not written now: it is full" in caplog.text
+
+    is_full = False
+    rig.clock.advance(ms=TEN_SECONDS)
+    coordinator.tick()
+
+    assert [row.worker for row in rows(rig.reader)] == [WORKER]
+
+
+def test_figures_that_nobody_took_in_time_are_given_up(rig: Rig) -> None:
+    is_full = True
+
+    def trouble(name: str, _: object) -> None:
+        if name == "record_metrics" and is_full:
+            raise StoreUnavailable("it is full")
+
+    rig.insert(1)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).seam)
+    coordinator.tick()
+    rig.threads.begin()
+    rig.clock.advance(ms=TEN_SECONDS)
+    coordinator.tick()
+    is_full = False
+    rig.clock.advance(ms=10 * TEN_SECONDS)
+
+    coordinator.tick()
+
+    assert rows(rig.reader) == []
+
+
+def test_figures_of_a_worker_that_did_not_come_to_look_in_time_count_when_it_comes(rig: Rig) -> None:
+    rig.insert(1)
+    coordinator = rig.coordinator(threads=1)
+    coordinator.tick()
+    rig.threads.begin()
+    rig.clock.advance(ms=11 * TEN_SECONDS)
+
+    coordinator.tick()
+    coordinator.flush_metrics()
+
+    [row] = rows(rig.reader)
+    assert row.starts_at == start_of(rig.clock.now_ms(), TEN_SECONDS)
+    assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]
+
+
+@pytest.mark.shows("R-MET-33", "R-MET-41")
+@pytest.mark.parametrize("fault", [StoreRefused("it will not"), OverflowError("too large")], ids=repr)
+def test_figures_that_cannot_be_written_at_all_neither_stop_a_worker_nor_hold_it_up(
+    rig: Rig, fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def trouble(name: str, _: object) -> None:
+        if name == "record_metrics":
+            raise fault
+
+    rig.insert(1)
+    watched = Watched(rig.store, trouble)
+    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator.tick()
+    [one] = rig.threads.begin()
+    rig.clock.advance(ms=TEN_SECONDS)
+
+    coordinator.tick()
+    rig.threads.finish(one)
+    coordinator.tick()
+    coordinator.flush_metrics()
+
+    assert watched.calls.count("record_metrics") == 2  # when ten seconds were over, and at the end
+    assert f"metrics are not written now: {fault}" in caplog.text
+    assert rig.reader.counts()[DEFAULT_QUEUE].completed == 1
+
+
+def test_a_store_that_is_away_is_not_asked_to_take_the_last_figures(rig: Rig) -> None:
+    is_away = False
+
+    def trouble(_: str, __: object) -> None:
+        if is_away:
+            raise StoreUnavailable("it is away")
+
+    rig.insert(1)
+    watched = Watched(rig.store, trouble)
+    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator.tick()
+    [one] = rig.threads.begin()
+    is_away = True
+    rig.threads.finish(one)
+    coordinator.tick()
+
+    coordinator.flush_metrics()
+
+    assert "record_metrics" not in watched.calls
+
+
+def test_what_was_claimed_by_a_call_whose_answer_was_lost_is_counted(rig: Rig) -> None:
+    is_away = True
+
+    def trouble(_: str, __: object) -> None:
+        if is_away:
+            raise StoreUnavailable("its answer is lost")
+
+    rig.insert(1)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble, too_late=True).seam)
+    coordinator.tick()
+    is_away = False
+
+    coordinator.tick()
+    coordinator.flush_metrics()
+
+    [row] = rows(rig.reader)
+    assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]

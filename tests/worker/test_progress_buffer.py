@@ -1,0 +1,470 @@
+"""What running jobs say, on its way to the store: merged, seldom, and never lost by an outage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forebay.domain.job import JobId, WorkerId
+from forebay.domain.outcome import AttemptError, Failed, Interrupted
+from forebay.domain.progress import MAX_LINES, LogLine, Progress, StepResult
+from forebay.errors import StoreUnavailable
+from forebay.payload.codec import encode_result
+from forebay.stores.contract.store import Store
+from forebay.testing.clock import ManualClock
+from forebay.worker.invoker import JobInterrupted
+from forebay.worker.progress_buffer import ProgressBuffer
+from forebay.worker.slots import Assignment
+from tests.app.watching import Held, Watched
+from tests.worker.rig import Rig
+
+
+def begun(rig: Rig) -> Assignment:
+    [one] = rig.threads.begin()
+    return one
+
+
+def said(rig: Rig, job_id: JobId) -> tuple[float | None, list[str], list[str]]:
+    """What the store has: progress, lines and steps."""
+    notes = rig.reader.progress(job_id)
+    done = None if notes.progress is None else notes.progress.done
+    return done, [line.text for line in notes.lines], [step.name for step in notes.steps]
+
+
+def a_step(name: str = "a") -> StepResult:
+    return StepResult(name=name, result=encode_result(1), attempt=1)
+
+
+@pytest.mark.shows("R-LEASE-38")
+def test_what_a_job_says_is_kept_while_it_runs(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    context = begun(rig).context
+
+    context.progress(1, 3, "one of three")
+    context.log("hello", "DEBUG")
+    coordinator.tick()
+
+    assert said(rig, job_id) == (1, ["hello"], [])
+    assert rig.job(job_id).state == "running"
+
+
+def test_progress_is_merged_and_written_once_a_second(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    context = begun(rig).context
+
+    context.progress(1)
+    coordinator.tick()
+    for done in (2, 3, 4):
+        context.progress(done)
+        context.log(f"at {done}")
+        coordinator.tick()
+    early = said(rig, job_id)
+    rig.clock.advance(seconds=1)
+    coordinator.tick()
+
+    assert [early, said(rig, job_id)] == [(1, [], []), (4, ["at 2", "at 3", "at 4"], [])]
+
+
+def test_the_coordinator_sleeps_no_longer_than_until_there_is_something_to_write(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    rig.insert()
+    coordinator.tick()
+    context = begun(rig).context
+    context.progress(1)
+    coordinator.tick()
+    rig.clock.advance(seconds=0.75)
+
+    context.progress(2)
+
+    assert coordinator.tick() <= 0.25
+
+
+def test_a_job_that_says_nothing_new_writes_nothing(rig: Rig) -> None:
+    store = Watched(rig.store)
+    coordinator = rig.coordinator(threads=1, store=store.seam)
+    rig.insert()
+    coordinator.tick()
+    begun(rig).context.progress(1)
+    coordinator.tick()
+    written = store.calls.count("exchange")
+
+    coordinator.tick()
+
+    assert store.calls.count("exchange") == written
+
+
+def test_the_last_words_go_with_the_settlement(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    one = begun(rig)
+    one.context.progress(1)
+    coordinator.tick()
+
+    one.context.progress(2)
+    one.context.log("good bye")
+    rig.threads.finish(one, Failed(AttemptError(type="Oops")))
+    coordinator.tick()
+
+    assert said(rig, job_id) == (2, ["good bye"], [])
+    assert rig.job(job_id).state == "retrying"
+
+
+def test_who_talks_on_when_its_attempt_is_over_costs_one_look(rig: Rig) -> None:
+    store = Watched(rig.store)
+    coordinator = rig.coordinator(threads=1, store=store.seam)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    one = begun(rig)
+    rig.threads.finish(one)
+    coordinator.tick()
+    coordinator.is_claiming = False  # from here on it asks the store only for what is said
+    written = store.calls.count("exchange")
+
+    for number in range(10):
+        one.context.log(f"still here {number}")
+        coordinator.tick()
+
+    assert store.calls.count("exchange") == written + 1
+    assert said(rig, job_id) == (None, [], [])
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["call lost", "answer lost"])
+def test_an_outage_loses_no_word_and_keeps_each_once(rig: Rig, is_stored: bool) -> None:
+    is_away = [False]
+
+    def away(name: str, _: object) -> None:
+        if name == "exchange" and is_away[0]:
+            raise StoreUnavailable("gone fishing")
+
+    store = Watched(rig.store, away, too_late=is_stored)
+    coordinator = rig.coordinator(threads=1, store=store.seam)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    one = begun(rig)
+    is_away[0] = True
+    for number in range(MAX_LINES + 50):
+        one.context.log(str(number))
+        one.context.progress(number)
+        coordinator.tick()
+    rig.threads.finish(one)
+    coordinator.tick()
+    is_away[0] = False
+    coordinator.tick()
+
+    done, lines, _ = said(rig, job_id)
+    assert done == MAX_LINES + 49
+    assert lines == [str(number) for number in range(50, MAX_LINES + 50)]
+    assert rig.job(job_id).state == "completed"
+
+
+def test_a_step_is_written_at_once_and_answered_when_it_is(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    context = begun(rig).context
+    context.progress(1)
+    coordinator.tick()
+    assert context.progress_sink is not None
+
+    pending = context.progress_sink.save_step(context, a_step())
+    before = pending.wait(0)
+    coordinator.tick()
+
+    assert (before, pending.wait(0), pending.refusal) == (False, True, None)
+    assert said(rig, job_id) == (1, [], ["a"])
+
+
+def test_a_step_waits_through_an_outage(rig: Rig) -> None:
+    failures = [1, 1]
+
+    def away(name: str, _: object) -> None:
+        if name == "exchange" and not failures:
+            failures.append(1)
+        elif name == "exchange" and len(failures) > 2:
+            failures.pop()
+            raise StoreUnavailable("gone fishing")
+
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, away).seam)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    context = begun(rig).context
+    assert context.progress_sink is not None
+    failures += [1, 1]
+
+    pending = context.progress_sink.save_step(context, a_step())
+    answers = []
+    for _ in range(3):
+        coordinator.tick()
+        answers.append(pending.wait(0))
+
+    assert (answers, pending.refusal) == ([False, False, True], None)
+    assert said(rig, job_id) == (None, [], ["a"])
+
+
+def test_words_of_a_lost_attempt_are_refused_and_it_hears_of_it(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    context = begun(rig).context
+    assert context.progress_sink is not None
+    rig.clock.advance(seconds=31)
+    assert [job.id for job in rig.store.sweep(WorkerId("sweeper"))] == [job_id]
+
+    context.progress(1)
+    pending = context.progress_sink.save_step(context, a_step())
+    coordinator.tick()
+
+    assert pending.wait(0)
+    assert pending.refusal is not None
+    assert context.is_lease_lost
+    assert said(rig, job_id) == (None, [], [])
+
+
+def test_a_step_after_the_end_of_its_attempt_is_refused(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    rig.insert()
+    coordinator.tick()
+    one = begun(rig)
+    assert one.context.progress_sink is not None
+    one.context.progress(1)
+    rig.threads.finish(one)
+    coordinator.tick()
+
+    pending = one.context.progress_sink.save_step(
+        one.context, a_step()
+    )  # a thread that the job has left behind
+    coordinator.tick()
+
+    assert pending.wait(0)
+    assert pending.refusal is not None
+
+
+def test_a_note_that_comes_with_a_job_handed_back_is_kept(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    one = begun(rig)
+
+    one.context.log("stopped in order")
+    rig.threads.finish(one, Interrupted())
+    coordinator.tick()
+
+    assert said(rig, job_id)[1] == ["stopped in order"]
+
+
+class Alone:
+    """A Noting without a coordinator, and how often it has rung."""
+
+    def __init__(self, context_of: Assignment, clock: ManualClock) -> None:
+        self.rings = 0
+        self.noting = ProgressBuffer(clock, self._ring)
+        self.context = context_of.context
+        self.assignment = context_of
+
+    def _ring(self) -> None:
+        self.rings += 1
+
+
+@pytest.fixture
+def alone(rig: Rig) -> Alone:
+    rig.coordinator(threads=1).tick()
+    [_] = rig.insert()
+    rig.coordinator(threads=1).tick()
+    return Alone(begun(rig), rig.clock)
+
+
+def test_many_words_ring_once(alone: Alone) -> None:
+    for done in range(5):
+        alone.noting.add(alone.context, Progress(done=done))
+        alone.noting.add(alone.context, LogLine(at=1, level="INFO", text="hi"))
+
+    assert alone.rings == 1
+
+
+def test_an_interrupt_in_the_middle_of_a_word_delays_it_at_most(rig: Rig, alone: Alone) -> None:
+    class Interrupting(dict[Any, Any]):
+        """A list of news in which an interrupt comes before the first entry."""
+
+        is_first = True
+
+        def __contains__(self, key: object) -> bool:
+            if self.is_first:
+                self.is_first = False
+                raise JobInterrupted("right here")
+            return super().__contains__(key)
+
+    alone.noting._dirty = Interrupting()
+    with pytest.raises(JobInterrupted):
+        alone.noting.add(alone.context, LogLine(at=1, level="INFO", text="cut short"))
+    before = alone.noting.take_updates([])
+    pending = alone.noting.save_step(alone.context, a_step())  # in its `finally`
+    [note] = alone.noting.take_updates([])
+    alone.noting.confirm([])
+
+    assert before == []
+    assert ([line.text for line in note.lines], pending.wait(0)) == (["cut short"], True)
+
+
+def test_words_that_an_interrupt_has_left_unlisted_go_with_the_end(alone: Alone) -> None:
+    alone.noting.add(alone.context, LogLine(at=1, level="INFO", text="last words"))
+    alone.noting._dirty.clear()
+
+    [note] = alone.noting.take_updates([alone.assignment])
+
+    assert [line.text for line in note.lines] == ["last words"]
+
+
+def test_a_step_that_nobody_will_write_is_answered(alone: Alone) -> None:
+    waiting = alone.noting.save_step(alone.context, a_step("before"))
+    alone.noting.close()
+    late = alone.noting.save_step(alone.context, a_step("after"))
+
+    assert (waiting.wait(0), waiting.refusal) == (True, "the worker has stopped")
+    assert (late.wait(0), late.refusal) == (True, "the attempt is over")
+
+
+def test_a_step_that_is_offered_when_its_attempt_ends_is_answered(alone: Alone) -> None:
+    pending = alone.noting.save_step(alone.context, a_step())
+    [note] = alone.noting.take_updates([])
+
+    alone.noting.forget([alone.assignment])
+
+    assert [step.name for step in note.steps] == ["a"]
+    assert (pending.wait(0), pending.refusal) == (True, "the attempt is over")
+
+
+def test_words_that_were_offered_in_vain_wait_for_the_end_of_a_job_that_is_completed_within(
+    alone: Alone,
+) -> None:
+    alone.noting.add(alone.context, LogLine(at=1, level="INFO", text="nearly done"))
+    [in_vain] = alone.noting.take_updates([])
+    alone.context._state().is_completed_in_tx = True
+
+    meanwhile = alone.noting.take_updates([])
+    alone.noting.confirm([])
+    [last] = alone.noting.take_updates([alone.assignment])
+
+    assert (meanwhile, alone.noting.next_at()) == ([], float("inf"))
+    assert last == in_vain
+
+
+def test_without_words_there_is_nothing_to_take(alone: Alone) -> None:
+    assert alone.noting.take_updates([alone.assignment]) == []
+    assert alone.noting.next_at() == float("inf")
+
+
+def test_without_a_store_to_read_there_are_no_earlier_steps(alone: Alone) -> None:
+    assert alone.noting.steps(alone.context) == {}
+
+
+def test_a_wake_up_lets_a_busy_worker_look_for_cancels_soon(rig: Rig, other_store: Store) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    one = begun(rig)
+    other_store.cancel([job_id], "not needed")
+
+    coordinator.tick()  # no slot is free, and nobody has said that anything happened
+    unheard = one.context.is_cancelled
+    rig.inbox.wake()
+    pause = coordinator.tick()
+    too_soon = one.context.is_cancelled
+    rig.clock.advance(seconds=0.1)
+    coordinator.tick()
+
+    assert (unheard, too_soon, one.context.cancel_reason) == (False, False, "not needed")
+    assert pause <= 0.1
+
+
+def test_wake_ups_are_worth_ten_looks_a_second_at_most(rig: Rig) -> None:
+    store = Watched(rig.store)
+    coordinator = rig.coordinator(threads=1, store=store.seam)
+    rig.insert()
+    coordinator.tick()
+    begun(rig)
+    looks = store.calls.count("exchange")
+
+    for _ in range(100):
+        rig.inbox.wake()
+        coordinator.tick()
+        rig.clock.advance(seconds=0.01)
+
+    assert store.calls.count("exchange") - looks <= 11
+
+
+# ------------------------------------------------------------------ another transaction holds the row
+
+
+def test_what_meets_a_lock_waits_without_an_answer_and_is_kept_once_when_the_lock_is_gone(rig: Rig) -> None:
+    held = Held(rig.store)
+    coordinator = rig.coordinator(threads=1, store=held.seam)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    one = begun(rig)
+    held.leases = {one.lease}
+    assert one.context.progress_sink is not None
+    one.context.log("hello")
+    pending = one.context.progress_sink.save_step(one.context, a_step())
+    for _ in range(5):
+        coordinator.tick()
+        rig.clock.advance(seconds=10)
+    is_answered = pending.wait(0)
+    held.leases = set()
+    coordinator.tick()
+
+    assert (is_answered, one.context.is_lease_lost, pending.wait(0), pending.refusal) == (
+        False,
+        False,
+        True,
+        None,
+    )
+    assert said(rig, job_id) == (None, ["hello"], ["a"])
+
+
+def test_what_meets_a_lock_is_offered_again_after_pauses_that_grow(rig: Rig) -> None:
+    held = Held(rig.store)
+    coordinator = rig.coordinator(threads=1, store=held.seam)
+    rig.insert()
+    coordinator.tick()
+    one = begun(rig)
+    held.leases = {one.lease}
+    assert one.context.progress_sink is not None
+    one.context.progress_sink.save_step(one.context, a_step())
+    noting = coordinator._progress_buffer
+
+    pauses = []
+    for _ in range(8):
+        coordinator.tick()
+        pauses.append(round(noting.next_at() - rig.clock.monotonic(), 3))
+        rig.clock.advance(seconds=pauses[-1] + 0.001)
+
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+
+
+def test_last_words_that_meet_a_lock_are_kept_with_the_settlement(rig: Rig) -> None:
+    held = Held(rig.store)
+    coordinator = rig.coordinator(threads=1, store=held.seam)
+    [job_id] = rig.insert()
+    coordinator.tick()
+    one = begun(rig)
+    held.leases = {one.lease}
+    one.context.log("good bye")
+    rig.threads.finish(one)
+    coordinator.tick()
+    asked = len(held.calls)
+    coordinator.tick()  # they wait for their settlement: no other exchange fails because of them
+    calls = len(held.calls) - asked
+    before = rig.job(job_id).state
+    held.leases = set()
+    rig.clock.advance(seconds=10)
+    coordinator.tick()
+
+    assert (before, calls) == ("running", 1)
+    assert rig.job(job_id).state == "completed"
+    assert said(rig, job_id) == (None, ["good bye"], [])

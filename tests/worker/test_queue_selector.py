@@ -1,0 +1,400 @@
+"""Which queues are asked, and for how many jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from forebay.domain.job import Job, JobId, QueueName
+from forebay.stores.contract.values import QueueClaim
+from forebay.testing.clock import ManualClock
+from forebay.worker.executors.protocol import ExecutorKinds
+from forebay.worker.inbox import Inbox
+from forebay.worker.prefetch import PrefetchPolicy
+from forebay.worker.queue_selector import QueueSelector
+from forebay.worker.queue_weights import QueueWeights
+from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from tests.domain.making import a_job
+
+CALLS: ExecutorKinds = frozenset([ExecutorKind.CALLS])
+COROUTINES: ExecutorKinds = frozenset([ExecutorKind.COROUTINES])
+
+
+GATES = frozenset(["task:known"])
+
+
+def asking(
+    slots: Slots, clock: ManualClock, pace: PrefetchPolicy | None = None, **lanes: ExecutorKinds
+) -> QueueSelector:
+    steering = QueueWeights({QueueName(name): 1 for name in lanes}, slots, Inbox())
+    return asking_by(steering, slots, clock, pace, **lanes)
+
+
+def asking_by(
+    steering: QueueWeights,
+    slots: Slots,
+    clock: ManualClock,
+    pace: PrefetchPolicy | None = None,
+    **lanes: ExecutorKinds,
+) -> QueueSelector:
+    return QueueSelector(
+        steering, lambda queue: lanes.get(queue, CALLS), lambda: GATES, slots, pace or PrefetchPolicy(), clock
+    )
+
+
+def held(
+    count: int, *, kind: ExecutorKind = ExecutorKind.CALLS, started_at: float | None = None
+) -> list[Assignment]:
+    jobs = [a_job(id=JobId(f"{kind}-{number}-{started_at}")) for number in range(count)]
+    found = [Assignment(job, 0.0, kind=kind) for job in jobs]
+    for one in found:
+        one.started_at = started_at
+    return found
+
+
+def names(wants: Sequence[QueueClaim]) -> list[str]:
+    return [want.queue for want in wants]
+
+
+@pytest.mark.shows("R-LEASE-11")
+def test_as_many_jobs_are_asked_for_as_slots_are_free(clock: ManualClock) -> None:
+    slots = Slots(threads=4)
+    slots.add(held(3))
+
+    wants, room = asking(slots, clock, mail=CALLS).next_claims([])
+
+    assert (wants, room) == ([QueueClaim(QueueName("mail"), 1, lanes=GATES)], 1)
+
+
+def test_what_is_about_to_end_counts_as_free(clock: ManualClock) -> None:
+    slots = Slots(threads=4)
+    running = held(4)
+    slots.add(running)
+
+    _, room = asking(slots, clock, mail=CALLS).next_claims(running[:3])
+
+    assert room == 3
+
+
+def test_nothing_is_asked_for_without_room(clock: ManualClock) -> None:
+    slots = Slots(threads=2)
+    slots.add(held(3))
+
+    assert asking(slots, clock, mail=CALLS).next_claims([]) == ([], 0)
+
+
+def test_each_queue_is_first_in_its_turn(clock: ManualClock) -> None:
+    ask = asking(Slots(threads=1), clock, a=CALLS, b=CALLS, c=CALLS)
+
+    orders = [names(ask.next_claims([])[0]) for _ in range(4)]
+
+    assert orders == [["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"], ["b", "c", "a"]]
+
+
+def test_queues_of_coroutines_are_asked_for_as_many_as_there_are_coroutines(clock: ManualClock) -> None:
+    _, room = asking(Slots(threads=4, coroutines=100), clock, web=COROUTINES).next_claims([])
+
+    assert room == 100
+
+
+def test_each_lane_has_its_turn_before_the_coordinator_sleeps(clock: ManualClock) -> None:
+    ask = asking(Slots(threads=4, coroutines=100), clock, mail=CALLS, web=COROUTINES, more=CALLS)
+
+    first, second = ask.next_claims([]), ask.next_claims([])
+
+    assert (names(first[0]), first[1]) == (["more", "mail"], 4)
+    assert (names(second[0]), second[1]) == (["web"], 100)
+    assert not ask.has_more(0)
+
+
+def test_a_lane_that_was_not_asked_yet_is_asked_at_once(clock: ManualClock) -> None:
+    ask = asking(Slots(threads=4, coroutines=100), clock, mail=CALLS, web=COROUTINES)
+
+    ask.next_claims([])
+
+    assert ask.has_more(0)
+
+
+def test_full_threads_do_not_hold_up_coroutines(clock: ManualClock) -> None:
+    slots = Slots(threads=4, coroutines=100)
+    slots.add(held(4))
+
+    wants, room = asking(slots, clock, mail=CALLS, web=COROUTINES).next_claims([])
+
+    assert (names(wants), room) == (["web"], 100)
+
+
+def test_a_queue_of_both_sorts_is_asked_for_no_more_than_either_could_take(clock: ManualClock) -> None:
+    slots = Slots(threads=4, coroutines=100)
+    ask = asking(slots, clock, mixed=CALLS | COROUTINES)
+
+    _, room = ask.next_claims([])
+    slots.add(held(room, kind=ExecutorKind.COROUTINES))
+
+    assert room == 4
+    assert ask.has_more(claimed=4)  # all were coroutines, and the threads are still free
+    assert ask.next_claims([])[1] == 4
+
+
+def test_when_less_came_than_was_asked_for_the_queues_are_empty(clock: ManualClock) -> None:
+    ask = asking(Slots(threads=4), clock, mail=CALLS)
+
+    ask.next_claims([])
+
+    assert not ask.has_more(claimed=3)
+
+
+def test_short_jobs_travel_with_a_surplus(clock: ManualClock) -> None:
+    slots, pace = Slots(threads=4), PrefetchPolicy()
+    ask = asking(slots, clock, pace, mail=CALLS)
+    for _ in range(50):
+        pace.record_duration("send", 0.001)
+    ask.next_claims([])
+    ask.record_claimed([a_job(task="send")])
+
+    rooms = [ask.next_claims([])[1] for _ in range(12)]
+
+    assert rooms[-1] == pytest.approx(404, abs=1)
+
+
+def test_there_is_no_surplus_behind_slots_that_are_taken_by_long_jobs(clock: ManualClock) -> None:
+    # The long ones have not ended, so the pace knows nothing of them: it would claim hundreds of short jobs
+    # that then wait here while another worker has a free slot.
+    slots, pace = Slots(threads=4), PrefetchPolicy()
+    ask = asking(slots, clock, pace, mail=CALLS)
+    for _ in range(50):
+        pace.record_duration("send", 0.001)
+    ask.record_claimed([a_job(task="send")])
+    slots.add(held(4, started_at=clock.monotonic()))
+    clock.advance(seconds=0.2)
+
+    assert [ask.next_claims([])[1] for _ in range(12)] == [0] * 12
+
+
+@pytest.mark.shows("R-PRI-33")
+def test_a_queue_that_has_had_fewer_jobs_is_asked_first(clock: ManualClock) -> None:
+    ask = asking(Slots(threads=4), clock, a=CALLS, b=CALLS)
+    ask.next_claims([])
+    ask.record_claimed([a_job(queue=QueueName("a"))] * 4)
+
+    firsts = [names(ask.next_claims([])[0])[0] for _ in range(3)]
+
+    assert firsts == ["b", "b", "b"]
+
+
+def test_a_queue_that_had_nothing_to_give_is_owed_nothing_for_that(clock: ManualClock) -> None:
+    ask = asking(Slots(threads=4), clock, a=CALLS, b=CALLS)
+    ask.next_claims([])
+    ask.record_claimed([a_job(queue=QueueName("a"))] * 3)  # b was empty, else there were four
+
+    firsts = {names(ask.next_claims([])[0])[0] for _ in range(2)}
+
+    assert firsts == {"a", "b"}
+
+
+def test_the_lane_that_has_had_the_fewest_jobs_is_asked_first(clock: ManualClock) -> None:
+    slots = Slots(threads=4, coroutines=4)
+    ask = asking(slots, clock, mixed=CALLS | COROUTINES, reports=CALLS)
+    first = names(ask.next_claims([])[0])
+    ask.record_claimed([a_job(id=JobId(f"m{number}"), queue=QueueName("mixed")) for number in range(4)])
+    slots.add(held(4))
+    full = ask.next_claims([])
+
+    again = names(ask.next_claims(held(4))[0])
+
+    assert (first, full, again) == (["mixed"], ([], 0), ["reports"])
+
+
+def test_a_worker_says_which_gates_it_may_pass(clock: ManualClock) -> None:
+    wants, _ = asking(
+        Slots(2), clock, a=frozenset([ExecutorKind.CALLS]), b=frozenset([ExecutorKind.CALLS])
+    ).next_claims(())
+
+    assert [want.lanes for want in wants] == [GATES, GATES]
+
+
+# ------------------------------------------------------------------ weights, strictness and pauses
+
+
+def steered(slots: Slots, *, strict: bool = False, **weights: int) -> QueueWeights:
+    return QueueWeights(
+        {QueueName(name): weight for name, weight in weights.items()}, slots, Inbox(), strict=strict
+    )
+
+
+def visits(ask: QueueSelector, count: int) -> list[str]:
+    """Which queue was asked first, when each has one job to give every time."""
+    first = []
+    for _ in range(count):
+        [queue, *_] = names(ask.next_claims([])[0])
+        ask.record_claimed([a_job(queue=QueueName(queue))])
+        first.append(queue)
+    return first
+
+
+def test_the_heavier_queue_is_asked_first_and_more_often(clock: ManualClock) -> None:
+    slots = Slots(threads=1)
+
+    order = visits(asking_by(steered(slots, low=1, high=3), slots, clock), 8)
+
+    assert order == ["high", "high", "low", "high"] * 2
+
+
+@pytest.mark.shows("R-PRI-28", "R-PRI-30", "R-WORK-23", "R-PRI-26", "R-PRI-29")
+def test_each_queue_has_its_share_of_the_visits(clock: ManualClock) -> None:
+    slots = Slots(threads=1)
+
+    order = visits(asking_by(steered(slots, a=3, b=2, c=1, d=1), slots, clock), 1_001)
+
+    assert {queue: order.count(queue) for queue in "abcd"} == {"a": 429, "b": 286, "c": 143, "d": 143}
+
+
+def test_room_for_many_is_divided_among_the_queues_that_flow(clock: ManualClock) -> None:
+    slots = Slots(threads=40)
+    ask = asking_by(steered(slots, low=1, high=3), slots, clock)
+    firsts = portions(ask)
+    ask.record_claimed(jobs_of(high=40))
+    seconds = portions(ask)
+    ask.record_claimed(jobs_of(high=39, low=1))
+    thirds = portions(ask)
+    ask.record_claimed(jobs_of(high=11, low=29))
+
+    assert firsts == {"high": 40, "low": 40}  # nobody knows yet who has something
+    assert seconds == {"low": 1, "high": 40}
+    assert thirds == {"low": 29, "high": 11}  # low makes up for what it was behind
+    assert portions(ask) == {"high": 30, "low": 10}
+
+
+def test_a_queue_that_runs_dry_leaves_its_room_to_the_others_at_once(clock: ManualClock) -> None:
+    slots = Slots(threads=40)
+    ask = asking_by(steered(slots, low=1, high=3), slots, clock)
+    ask.next_claims([])
+    ask.record_claimed(jobs_of(high=20, low=20))
+
+    portions(ask)
+    ask.record_claimed(jobs_of(low=10, high=2))
+
+    assert ask.has_more(12)
+    slots.add(held(12))
+    assert portions(ask) == {"high": 1, "low": 28}
+    ask.record_claimed(jobs_of(low=28))
+    slots.add(held(28, kind=ExecutorKind.CALLS, started_at=0.0))
+    assert not ask.has_more(28)
+
+
+def portions(ask: QueueSelector) -> dict[str, int]:
+    return {want.queue: want.limit for want in ask.next_claims([])[0]}
+
+
+def jobs_of(**counts: int) -> list[Job]:
+    return [a_job(queue=QueueName(name)) for name, count in counts.items() for _ in range(count)]
+
+
+@pytest.mark.shows("R-PRI-28")
+def test_long_runs_keep_to_the_weights_whatever_the_room(clock: ManualClock) -> None:
+    dice, had = Random(1), Counter[str]()
+    slots = Slots(threads=100)
+    ask = asking_by(steered(slots, a=3, b=2, c=1), slots, clock)
+    for _ in range(500):
+        busy = held(dice.randrange(100))
+        slots.add(busy)
+        wants, room = ask.next_claims([])
+        jobs: list[Job] = []
+        for want in wants:
+            jobs += [a_job(queue=want.queue)] * min(want.limit, room - len(jobs))
+        ask.record_claimed(jobs)
+        had.update(job.queue for job in jobs)
+        for one in busy:
+            slots.end(one)
+
+    assert had["a"] / had.total() == pytest.approx(3 / 6, abs=0.01)
+    assert had["b"] / had.total() == pytest.approx(2 / 6, abs=0.01)
+
+
+@pytest.mark.shows("R-PRI-31", "R-EDGE-41")
+def test_a_light_queue_waits_no_longer_than_its_weight_says_however_full_the_others_are(
+    clock: ManualClock,
+) -> None:
+    slots = Slots(threads=1)
+
+    order = visits(asking_by(steered(slots, urgent=20, other=3, low=1), slots, clock), 240)
+
+    turns = [place for place, queue in enumerate(order) if queue == "low"]
+    assert len(turns) == 10
+    assert max(later - one for one, later in pairwise(turns)) <= 24 + 2
+
+
+def test_other_weights_count_from_now_on_and_nobody_owes_for_what_was(clock: ManualClock) -> None:
+    slots = Slots(threads=1)
+    steering = QueueWeights({QueueName("a"): None, QueueName("b"): None}, slots, Inbox())
+    ask = asking_by(steering, slots, clock)
+    steering.update_weights({QueueName("a"): 9})
+    before = visits(ask, 100)
+
+    steering.update_weights({QueueName("b"): 3})
+
+    assert (before.count("a"), before.count("b")) == (90, 10)
+    assert visits(ask, 40).count("b") == 30
+
+
+@pytest.mark.shows("R-PRI-32")
+def test_a_strict_worker_asks_in_the_order_given_and_others_do_not(clock: ManualClock) -> None:
+    slots = Slots(threads=1)
+
+    strict = visits(asking_by(steered(slots, strict=True, first=1, second=9), slots, clock), 4)
+    fair = visits(asking_by(steered(slots, first=1, second=9), slots, clock), 4)
+
+    assert strict == ["first"] * 4
+    assert fair[0] == "second"
+
+
+def test_a_strict_worker_keeps_the_order_between_lanes_too(clock: ManualClock) -> None:
+    slots = Slots(threads=4, coroutines=4)
+    steering = steered(slots, strict=True, mail=1, web=1)
+    ask = asking_by(steering, slots, clock, web=COROUTINES | CALLS)
+
+    for _ in range(3):
+        assert names(ask.next_claims([])[0]) == ["mail"]
+        ask.record_claimed([a_job(queue=QueueName("mail"))] * 4)
+        assert names(ask.next_claims([])[0]) == ["web"]
+
+
+@pytest.mark.shows("R-QUEUE-15")
+def test_a_paused_queue_is_left_out(clock: ManualClock) -> None:
+    slots = Slots(threads=2)
+    steering = steered(slots, a=1, b=1)
+    ask = asking_by(steering, slots, clock)
+
+    steering.pause("a")
+
+    assert {name for _ in range(3) for name in names(ask.next_claims([])[0])} == {"b"}
+
+
+def test_when_all_queues_are_paused_nothing_is_asked_and_nobody_asks_again(clock: ManualClock) -> None:
+    slots = Slots(threads=2)
+    steering = steered(slots, a=1)
+    ask = asking_by(steering, slots, clock)
+    steering.pause()
+
+    assert ask.next_claims([]) == ([], 0)
+    assert not ask.has_more(0)
+
+    steering.resume()
+
+    assert names(ask.next_claims([])[0]) == ["a"]
+
+
+def test_a_queue_that_was_paused_is_owed_nothing_for_that(clock: ManualClock) -> None:
+    slots = Slots(threads=1)
+    steering = steered(slots, a=1, b=1)
+    ask = asking_by(steering, slots, clock)
+    steering.pause("a")
+    visits(ask, 100)
+
+    steering.resume("a")
+
+    assert visits(ask, 4).count("b") == 2
