@@ -210,7 +210,7 @@ def _update_params(tx: Transaction, job: Job, update: JobUpdate, state: JobState
     ready_at = run_at if job.attempt == 0 else job.ready_at
     place: dict[str, object] = {
         "rank": job.rank,
-        "capped": job.age_capped,
+        "age_capped": job.age_capped,
         "has_place": False,
         "rescore_at": None,
     }
@@ -337,7 +337,7 @@ def _revive_params(
         "created_at": job.created_at,
         "due_at": due_at,
         "rank": where.rank,
-        "capped": where.age_capped and state is JobState.PENDING,
+        "age_capped": where.age_capped and state is JobState.PENDING,
         "rescore_at": where.rescore_at if state is JobState.PENDING else None,
         "deadline_at": job.deadline_at,
         "expires_at": job.expires_at if job.expires_at is not None and job.expires_at > tx.now else None,

@@ -297,7 +297,7 @@ class QueueClaimer:
             "ids": [job.id for job in jobs],
             "marked": [] if tx.stored_limits or self._fair_claim is not None else [job.id for job in jobs],
             "gates": gates,
-            "capped": [job.age_capped for job in jobs],
+            "age_capped": [job.age_capped for job in jobs],
             "ranks": [job.rank for job in jobs],
             "seqs": [job.seq for job in jobs],
             "expires": [job.expires_at for job in jobs],

@@ -298,7 +298,7 @@ def _release_identical(tx: Transaction, entry: LockedOutboxEntry, room: int) -> 
         "created_after": LOWEST if where.rescore_at is None else tx.now - cap_ms // 4,
         "walk": AGE_CAP_SCAN,
     }
-    place = {"rank": where.rank, "capped": where.age_capped, "limit": IDENTICAL_AT_ONCE}
+    place = {"rank": where.rank, "age_capped": where.age_capped, "limit": IDENTICAL_AT_ONCE}
     [(edges, child, number, released, left)] = tx.all("release_alike", {**values, **how, **young, **place})
     if released:
         tx.count_moved(queue, JobState.BLOCKED, JobState.PENDING, released)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from forebay.domain.dependencies import (
     UNMET_STATES,
@@ -21,8 +21,7 @@ from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.queue import Queue
 from forebay.errors import StoreBusy
 from forebay.stores.contract.values import InsertResult
-from forebay.stores.postgres.connection import Values
-from forebay.stores.postgres.transaction import UNCHECKED, Transaction
+from forebay.stores.postgres.transaction import UNCHECKED, QueryRunner, Transaction
 from forebay.stores.shared.dependencies import PropagationPending
 from forebay.stores.shared.rows import STATES, Row, edge_from_row
 
@@ -95,12 +94,6 @@ class MetEdges:
     def is_met(self, child: JobId, number: int, parent: JobId) -> bool:
         so_far = self._resolved_up_to.get(parent)
         return parent in self._completed and (so_far is None or (child, number) <= so_far)
-
-
-class QueryRunner(Protocol):
-    """Whatever answers statements."""
-
-    def all(self, name: str, values: Values | None = None) -> list[Row]: ...
 
 
 def resolve_edge_states(runner: QueryRunner, rows: Sequence[Row]) -> list[Edge]:

@@ -352,7 +352,7 @@ class InsertBatch:
             "now": tx.now,
             "due_at": group.due_at,
             "rank": where.rank,
-            "capped": where.age_capped and is_pending,
+            "age_capped": where.age_capped and is_pending,
             "rescore_at": where.rescore_at if is_pending and job.deadline_at is not None else None,
             "deadline_at": job.deadline_at,
             "expires_at": job.expires_at,

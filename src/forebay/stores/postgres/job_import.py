@@ -18,9 +18,8 @@ from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.edges import ReusedIds, require_parent_states
 from forebay.stores.postgres.fairness import mark_pending
 from forebay.stores.postgres.insert import busy_key_reason
-from forebay.stores.postgres.schedules import QueryRunner
 from forebay.stores.postgres.sequences import rejoin
-from forebay.stores.postgres.transaction import JobKey, Transaction
+from forebay.stores.postgres.transaction import JobKey, QueryRunner, Transaction
 from forebay.stores.shared.job_export import JobExportMixin
 from forebay.stores.shared.job_import import attempt_params, job_params, resolve_imported_edges
 from forebay.stores.shared.rows import log_line_text, progress_text
@@ -129,7 +128,7 @@ def _store_waiting(tx: Transaction, job: Job, seq: int, unmet: int) -> None:
         "state": state.value,
         "gate": lane_for_keys(job.limit_keys),
         "rank": where.rank,
-        "capped": where.age_capped and is_pending,
+        "age_capped": where.age_capped and is_pending,
         "rescore_at": where.rescore_at if is_pending else None,
         "unmet": unmet,
     }

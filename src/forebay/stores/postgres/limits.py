@@ -15,9 +15,9 @@ from forebay.domain.lease import Lease
 from forebay.domain.limits import Bucket, Limit, LimitUsage, queue_scope, scopes_of
 from forebay.domain.settlement import TokenCharge
 from forebay.stores.contract.values import QueueClaim
-from forebay.stores.postgres.connection import RetryTransaction, Values
+from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.fairness import PostgresFairUnpark, lock_fairness_keys
-from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.postgres.transaction import QueryRunner, Transaction
 from forebay.stores.shared.limits import (
     MAX_RECHECKS,
     MAX_UNPARKED,
@@ -27,7 +27,6 @@ from forebay.stores.shared.limits import (
     bucket_conversion_params,
 )
 from forebay.stores.shared.rows import (
-    Row,
     row_from_stored_limit,
     stored_limit_from_row,
     usage_from_row,
@@ -36,10 +35,8 @@ from forebay.stores.shared.rows import (
 T = TypeVar("T")
 
 
-class LimitQueryRunner(Protocol):
-    """What a look at the store can ask."""
-
-    def all(self, name: str, values: Values | None = None) -> list[Row]: ...
+class LimitQueryRunner(QueryRunner, Protocol):
+    """Run read statements by name, and read the store's clock."""
 
     def now(self) -> int: ...
 
@@ -251,7 +248,11 @@ def save_budget(
     keys = [gauge for gauge in budget.changed_counters if gauge.scope != gauge.limit.scope]
     for gauge in budget.changed_counters:
         if gauge.scope == gauge.limit.scope:
-            values = {"scope": gauge.scope, "parts": gauge.bucket.token_parts, "at": gauge.bucket.refilled_at}
+            values = {
+                "scope": gauge.scope,
+                "token_parts": gauge.bucket.token_parts,
+                "refilled_at": gauge.bucket.refilled_at,
+            }
             tx.run("limit_spend", values)
     if keys:
         values = {

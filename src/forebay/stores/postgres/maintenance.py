@@ -137,7 +137,7 @@ def _promote_group(tx: Transaction, rows: Sequence[Row], fairness_keys: Sequence
     values = {
         "ids": [row[0] for row in rows],
         "ranks": [where.rank for where in places],
-        "capped": [where.age_capped for where in places],
+        "age_capped": [where.age_capped for where in places],
         "rescores": [where.rescore_at for where in places],
         "now": tx.now,
     }
@@ -261,7 +261,7 @@ def _rescore_rows(tx: Transaction, rows: Sequence[Row], *, only_others: bool = F
         "old_ranks": [row[7] for row in rows],
         "old_capped": [row[8] for row in rows],
         "ranks": [where.rank for where in places],
-        "capped": [where.age_capped for where in places],
+        "age_capped": [where.age_capped for where in places],
         "rescores": [where.rescore_at for where in places],
     }
     tx.run("rescore", values)

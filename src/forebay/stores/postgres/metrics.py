@@ -10,8 +10,7 @@ from typing import TypeVar
 from forebay.domain.job import QueueName
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot, pack_row
 from forebay.stores.contract.metrics import MAX_ROWS
-from forebay.stores.postgres.schedules import QueryRunner
-from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.postgres.transaction import QueryRunner, Transaction
 from forebay.stores.shared.metrics import page_of, snapshots_of
 from forebay.stores.shared.rows import Row
 

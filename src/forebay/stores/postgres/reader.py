@@ -270,7 +270,7 @@ def _count_ahead(snapshot: ReadSnapshot, job: Job, now: int) -> int:
     other = job.rank + (now - cap_ms if job.age_capped else cap_ms - now)
     ahead = 0
     for capped, rank in ((job.age_capped, job.rank), (not job.age_capped, other)):
-        values = {"queue": job.queue, "capped": capped, "rank": rank, "seq": job.seq}
+        values = {"queue": job.queue, "age_capped": capped, "rank": rank, "seq": job.seq}
         row = snapshot.one("ahead", {**values, "most": EXACT_UP_TO + 1})
         ahead += row[0] if row else 0
     return ahead

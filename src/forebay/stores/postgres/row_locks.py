@@ -104,7 +104,7 @@ def _lock(tx: Transaction, job: Job) -> psycopg.Cursor[Row]:
 
 def row_key(job: Job) -> dict[str, object]:
     """What names the narrow row of a waiting job."""
-    return {"id": job.id, "queue": job.queue, "capped": job.age_capped, "rank": job.rank, "seq": job.seq}
+    return {"id": job.id, "queue": job.queue, "age_capped": job.age_capped, "rank": job.rank, "seq": job.seq}
 
 
 def lock_failed(tx: Transaction, ids: Sequence[JobId]) -> None:

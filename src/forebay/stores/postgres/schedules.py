@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,9 +18,8 @@ from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.errors import StoreBusy
 from forebay.stores.contract.schedules import DueSchedules, FireResult
 from forebay.stores.contract.values import InsertResult
-from forebay.stores.postgres.connection import Values
 from forebay.stores.postgres.insert import InsertRules, insert_all
-from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.postgres.transaction import QueryRunner, Transaction
 from forebay.stores.shared.rows import Row
 from forebay.stores.shared.schedules import (
     ScheduleUpdate,
@@ -38,21 +37,15 @@ T = TypeVar("T")
 ADVANCED_COLUMNS: Final = (
     "name",
     "revision",
-    "next_at",
-    "due_at",
-    "last_at",
+    "next_run_at",
+    "check_at",
+    "last_run_at",
     "last_job_id",
-    "fired",
-    "skipped",
-    "failed",
+    "enqueued_runs",
+    "skipped_runs",
+    "failed_runs",
     "updated_at",
 )
-
-
-class QueryRunner(Protocol):
-    """What a look at the store can ask."""
-
-    def all(self, name: str, values: Values | None = None) -> list[Row]: ...
 
 
 class PostgresScheduleStore(ABC):
@@ -182,19 +175,14 @@ def _save_updates(tx: Transaction, updates: Sequence[tuple[str, ScheduleUpdate]]
         moved = [one for one, _ in stay]
         tx.run(
             "schedules_move",
-            {f"{column}s": [getattr(one, column) for one in moved] for column in ADVANCED_COLUMNS},
+            {column: [getattr(one, column) for one in moved] for column in ADVANCED_COLUMNS},
         )
     lines = [row_from_schedule_run(one.name, line) for one, landing in stay for line in landing.runs]
     if lines:
-        columns = {_plural(column): [line[column] for line in lines] for column in lines[0]}
-        tx.run("firings_add", columns)
+        tx.run("firings_add", {column: [line[column] for line in lines] for column in lines[0]})
     for one, landing in stay:
         if landing.may_overflow:
             tx.run("firings_trim", {"name": one.name, "kept": MAX_STORED_RUNS})
-
-
-def _plural(column: str) -> str:
-    return f"{column}es" if column.endswith("s") else f"{column}s"
 
 
 def _remove(tx: Transaction, name: str) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.query import JobQuery, Page
-from forebay.stores.shared.rows import Row, json_text, summary_from_row
+from forebay.stores.postgres.transaction import QueryRunner
+from forebay.stores.shared.rows import json_text, summary_from_row
 
 Span = Mapping[str, Any]
 
@@ -20,13 +21,7 @@ COMMON_MARKED: Final = 100
 CLOCK_MS: Final = 60_000
 _FINISHED: Final = frozenset({JobState.COMPLETED, JobState.CANCELLED})
 _TABLES: Final = (("live", LIVE), ("finished", _FINISHED), ("dead", frozenset({JobState.DEAD})))
-_IDS: Final = ("once_key", "correlation_id", "parent_id")
-
-
-class QueryRunner(Protocol):
-    """One look at the store: all of it is of the same moment."""
-
-    def all(self, name: str, values: Mapping[str, Any], /) -> list[Row]: ...
+_IDS: Final = ("idempotency_key", "correlation_id", "parent_id")
 
 
 def search(runner: QueryRunner, query: JobQuery, limit: int, after: int | None) -> Page:
@@ -147,7 +142,7 @@ def _conditions(query: JobQuery) -> dict[str, object]:
         "created_before": query.created_before,
         "finished_before": query.finished_before,
         "unique_key": query.unique_key,
-        "once_key": query.idempotency_key,
+        "idempotency_key": query.idempotency_key,
         "correlation_id": query.correlation_id,
         "parent_id": query.parent_id,
         "tags": list(query.tags) or None,

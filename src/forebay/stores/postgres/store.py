@@ -37,9 +37,7 @@ from forebay.stores.postgres import (
     maintenance,
     partitions,
 )
-from forebay.stores.postgres import (
-    leases as leases_module,
-)
+from forebay.stores.postgres import leases as lease_ops
 from forebay.stores.postgres.autocommit import AutocommitStatements
 from forebay.stores.postgres.binary import bigint, bigints, text, texts
 from forebay.stores.postgres.claim_cursor import ClaimCursor
@@ -270,11 +268,11 @@ class PostgresStore(
         return whole
 
     def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
-        return self._write(lambda tx: leases_module.lease_status(tx, worker, leases))
+        return self._write(lambda tx: lease_ops.lease_status(tx, worker, leases))
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> RenewResult:
         with self._connection.short_timeouts():
-            return self._write(lambda tx: leases_module.renew(tx, worker, leases, lease_ms))
+            return self._write(lambda tx: lease_ops.renew(tx, worker, leases, lease_ms))
 
     def sweep(
         self,
@@ -287,7 +285,7 @@ class PostgresStore(
         ended_by: int | None = None,
     ) -> list[Job]:
         return self._write(
-            lambda tx: leases_module.sweep(
+            lambda tx: lease_ops.sweep(
                 tx, sweeper, dead, limit, lease_ms, only_dead=only_dead, ended_by=ended_by
             )
         )

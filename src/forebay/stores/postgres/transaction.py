@@ -69,6 +69,12 @@ class StatementExecutor(Protocol):
     ) -> psycopg.Cursor[Row]: ...
 
 
+class QueryRunner(Protocol):
+    """Run read statements by name: a transaction or a snapshot."""
+
+    def all(self, name: str, values: Values | None = None) -> list[Row]: ...
+
+
 class CommitNotifier(Protocol):
     """Whatever has something to tell with its commit."""
 

@@ -40,7 +40,7 @@ begin
     from json_array_elements_text(coalesce(options -> 'tags', '[]')) as tag
     union all
     select hashtextextended(name || ' ' || (options ->> name), 0)
-    from unnest(array['once_key', 'correlation_id', 'parent_id']) as name
+    from unnest(array['idempotency_key', 'correlation_id', 'parent_id']) as name
     where options ->> name is not null
   );
 exception when others then
@@ -212,7 +212,7 @@ create index finished_key_list on forebay.finished (unique_key, seq) where uniqu
 create index finished_cancelled_list on forebay.finished (seq) where state = 'cancelled';
 -- Without a list of what comes in: whoever settles when it is full would have to work all of it in.
 create index finished_marks on forebay.finished using gin (forebay.marks(options)) with (fastupdate = off)
-where options ~ '"(tags|once_key|correlation_id|parent_id)":';
+where options ~ '"(tags|idempotency_key|correlation_id|parent_id)":';
 
 create table forebay.finished_default partition of forebay.finished default;
 
@@ -252,7 +252,7 @@ create index dead_queue_list on forebay.dead (queue, seq);
 create index dead_task_list on forebay.dead (task, seq);
 create index dead_key_list on forebay.dead (unique_key, seq) where unique_key is not null;
 create index dead_marks on forebay.dead using gin (forebay.marks(options)) with (fastupdate = off)
-where options ~ '"(tags|once_key|correlation_id|parent_id)":';
+where options ~ '"(tags|idempotency_key|correlation_id|parent_id)":';
 
 -- Live jobs with the state that their narrow row says.
 create view forebay.live_jobs as

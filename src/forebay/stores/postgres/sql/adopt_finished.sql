@@ -6,7 +6,7 @@ insert into forebay.finished (
 )
 values (
   %(id)s, %(seq)s, %(queue)s, %(task)s, %(state)s, %(priority)s, %(options)s, %(attempt)s, %(failures)s,
-  %(crashes)s, %(created_at)s, %(updated_at)s, %(ready_at)s, %(run_at)s, %(rank)s, %(capped)s, %(worker)s,
+  %(crashes)s, %(created_at)s, %(updated_at)s, %(ready_at)s, %(run_at)s, %(rank)s, %(age_capped)s, %(worker)s,
   %(started_at)s, %(deadline_at)s, %(expires_at)s, %(unique_key)s, %(cancel_reason)s, %(errors)s, %(finished_at)s,
   %(reason)s, %(payload)s, %(result)s
 );

@@ -7,7 +7,7 @@ with new as (
   )
   values (
     %(id)s, %(seq)s, %(queue)s, %(task)s, %(priority)s, %(options)s, %(attempt)s, %(failures)s, %(crashes)s,
-    %(created_at)s, %(updated_at)s, %(ready_at)s, %(run_at)s, %(rank)s, %(capped)s, %(rescore_at)s, %(worker)s,
+    %(created_at)s, %(updated_at)s, %(ready_at)s, %(run_at)s, %(rank)s, %(age_capped)s, %(rescore_at)s, %(worker)s,
     %(started_at)s, %(deadline_at)s, %(expires_at)s, %(unique_key)s, %(errors)s, %(payload)s,
     exists (select 1 from forebay.edges where parent = %(id)s)
       or exists (select 1 from forebay.sequences where id = %(id)s)

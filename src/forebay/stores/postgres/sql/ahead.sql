@@ -4,7 +4,7 @@ from (
   select 1
   from forebay.ready
   where queue = %(queue)s
-    and capped = %(capped)s
+    and capped = %(age_capped)s
     and (rank, seq) < (%(rank)s, %(seq)s)
   limit %(most)s
 ) as a;

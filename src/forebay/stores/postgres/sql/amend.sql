@@ -8,7 +8,7 @@ with moved as (
       run_at = %(run_at)s,
       ready_at = %(ready_at)s,
       rank = %(rank)s,
-      capped = %(capped)s,
+      capped = %(age_capped)s,
       rescore_at = case when %(has_place)s::boolean then %(rescore_at)s::bigint else rescore_at end,
       updated_at = %(now)s
   where id = %(id)s

@@ -10,6 +10,6 @@ marked as (
 insert into forebay.gated (id, queue, gate, capped, rank, seq, expires_at)
 select h.id, %(queue)s::text, h.gate, h.capped, h.rank, h.seq, h.expires_at
 from unnest(
-  %(ids)b::text[], %(gates)b::text[], %(capped)b::boolean[], %(ranks)b::bigint[], %(seqs)b::bigint[],
+  %(ids)b::text[], %(gates)b::text[], %(age_capped)b::boolean[], %(ranks)b::bigint[], %(seqs)b::bigint[],
   %(expires)b::bigint[]
 ) as h (id, gate, capped, rank, seq, expires_at);

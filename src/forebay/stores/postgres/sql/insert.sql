@@ -8,7 +8,7 @@ with new as (
     rescore_at, deadline_at, expires_at, unique_key, payload, has_dependants
   )
   select n.id, n.seq, %(queue)s::text, %(task)s::text, %(priority)s::integer, n.options, %(now)s, %(now)s,
-    %(due_at)s, %(due_at)s, %(rank)s, %(capped)s::boolean, %(rescore_at)s::bigint, %(deadline_at)s::bigint,
+    %(due_at)s, %(due_at)s, %(rank)s, %(age_capped)s::boolean, %(rescore_at)s::bigint, %(deadline_at)s::bigint,
     %(expires_at)s::bigint, n.unique_key, n.payload, n.has_dependants > 0
   from unnest(
     %(ids)b::text[], %(seqs)b::bigint[], %(options)b::text[], %(unique_keys)b::text[], %(payloads)b::bytea[],
@@ -18,13 +18,13 @@ with new as (
 ),
 waiting as (
   insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
-  select %(queue)s::text, %(capped)s::boolean, %(rank)s, seq, id, %(expires_at)s::bigint
+  select %(queue)s::text, %(age_capped)s::boolean, %(rank)s, seq, id, %(expires_at)s::bigint
   from new
   where %(state)s::text = 'pending' and %(gate)s::text is null
 ),
 behind as (
   insert into forebay.gated (id, queue, gate, capped, rank, seq, expires_at)
-  select id, %(queue)s::text, %(gate)s::text, %(capped)s::boolean, %(rank)s, seq, %(expires_at)s::bigint
+  select id, %(queue)s::text, %(gate)s::text, %(age_capped)s::boolean, %(rank)s, seq, %(expires_at)s::bigint
   from new
   where %(state)s::text = 'pending' and %(gate)s::text is not null
 ),

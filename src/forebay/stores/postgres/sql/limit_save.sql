@@ -1,6 +1,6 @@
 -- limit_save: write a limit as it shall be from now on.
 insert into forebay.limits (scope, concurrency, rate, per_ms, burst, parts, at)
-values (%(scope)b, %(concurrency)b, %(rate)b, %(per_ms)b, %(burst)b, %(parts)b, %(at)b)
+values (%(scope)b, %(concurrency)b, %(rate)b, %(per_ms)b, %(burst)b, %(token_parts)b, %(refilled_at)b)
 on conflict (scope) do update
 set concurrency = excluded.concurrency,
     rate = excluded.rate,

@@ -1,4 +1,4 @@
 -- limit_spend: write what is left of a rate.
 update forebay.limits
-set parts = %(parts)b, at = %(at)b
+set parts = %(token_parts)b, at = %(refilled_at)b
 where scope = %(scope)b;

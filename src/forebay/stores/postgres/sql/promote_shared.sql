@@ -2,7 +2,7 @@
 with moved as (
   update forebay.jobs j
   set (rank, capped, rescore_at, updated_at) = (
-    select (%(ranks)b::bigint[])[p.i], (%(capped)b::boolean[])[p.i], (%(rescores)b::bigint[])[p.i],
+    select (%(ranks)b::bigint[])[p.i], (%(age_capped)b::boolean[])[p.i], (%(rescores)b::bigint[])[p.i],
       greatest(%(now)s::bigint, j.run_at + 1) -- `promoted_at` in domain/settlement.py says why
     from (select array_position(%(ids)b::text[], j.id) as i) as p
   )

@@ -15,7 +15,7 @@ moved as (
       crashes = %(crashes)s,
       run_at = %(run_at)s,
       rank = %(rank)s,
-      capped = %(capped)s,
+      capped = %(age_capped)s,
       rescore_at = %(rescore_at)s::bigint,
       errors = coalesce(%(errors)s::text, j.errors),
       updated_at = %(now)s

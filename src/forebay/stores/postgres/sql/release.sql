@@ -8,7 +8,7 @@ with moved as materialized (
   set ready_at = %(ready_at)s,
       run_at = %(ready_at)s,
       rank = %(rank)s,
-      capped = %(capped)s,
+      capped = %(age_capped)s,
       rescore_at = %(rescore_at)s::bigint,
       updated_at = %(now)s
   where id = any(%(ids)b::text[]) and priority = %(priority)s

@@ -25,7 +25,7 @@ moved as materialized (
   set ready_at = %(now)s,
       run_at = %(now)s,
       rank = %(rank)s,
-      capped = %(capped)s,
+      capped = %(age_capped)s,
       rescore_at = null,
       updated_at = %(now)s
   where id = any(array(

@@ -28,7 +28,7 @@ gone as (
 moved as (
   update forebay.jobs j
   set (rank, capped, rescore_at) = (
-    select (%(ranks)b::bigint[])[n.i], (%(capped)b::boolean[])[n.i], (%(rescores)b::bigint[])[n.i]
+    select (%(ranks)b::bigint[])[n.i], (%(age_capped)b::boolean[])[n.i], (%(rescores)b::bigint[])[n.i]
     from (select array_position(%(ids)b::text[], j.id) as i) as n
   )
   where j.id = any(array(select id from gone))

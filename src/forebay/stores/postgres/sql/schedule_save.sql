@@ -5,8 +5,8 @@ insert into forebay.schedules as s (
   updated_at
 )
 values (
-  %(name)s, %(definition)s, %(revision)s, %(is_paused)s, %(next_at)s, %(due_at)s, %(last_at)s, %(last_job_id)s,
-  %(fired)s, %(skipped)s, %(failed)s, %(created_at)s, %(updated_at)s
+  %(name)s, %(definition)s, %(revision)s, %(is_paused)s, %(next_run_at)s, %(check_at)s, %(last_run_at)s, %(last_job_id)s,
+  %(enqueued_runs)s, %(skipped_runs)s, %(failed_runs)s, %(created_at)s, %(updated_at)s
 )
 on conflict (name) do update
 set definition = excluded.definition,

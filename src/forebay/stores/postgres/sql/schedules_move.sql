@@ -10,8 +10,8 @@ set revision = m.revision,
     failed = m.failed,
     updated_at = m.updated_at
 from unnest(
-  %(names)b::text[], %(revisions)b::bigint[], %(next_ats)b::bigint[], %(due_ats)b::bigint[], %(last_ats)b::bigint[],
-  %(last_job_ids)b::text[], %(fireds)b::bigint[], %(skippeds)b::bigint[], %(faileds)b::bigint[],
-  %(updated_ats)b::bigint[]
+  %(name)b::text[], %(revision)b::bigint[], %(next_run_at)b::bigint[], %(check_at)b::bigint[], %(last_run_at)b::bigint[],
+  %(last_job_id)b::text[], %(enqueued_runs)b::bigint[], %(skipped_runs)b::bigint[], %(failed_runs)b::bigint[],
+  %(updated_at)b::bigint[]
 ) as m (name, revision, next_at, due_at, last_at, last_job_id, fired, skipped, failed, updated_at)
 where s.name = m.name;

@@ -23,7 +23,7 @@ where place = any(%(places)b::text[])
   and (%(finished_before)s::bigint is null or finished_at < %(finished_before)s::bigint)
   and (%(unique_key)s::text is null or unique_key = %(unique_key)s::text)
   and (not %(in_options)s::boolean or options is not null)
-  and (%(once_key)s::text is null or forebay.as_json(readable) ->> 'once_key' = %(once_key)s::text)
+  and (%(idempotency_key)s::text is null or forebay.as_json(readable) ->> 'idempotency_key' = %(idempotency_key)s::text)
   and (
     %(correlation_id)s::text is null or forebay.as_json(readable) ->> 'correlation_id' = %(correlation_id)s::text
   )

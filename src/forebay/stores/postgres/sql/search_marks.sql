@@ -7,13 +7,13 @@ select seq
 from (
   select seq
   from forebay.finished
-  where options ~ '"(tags|once_key|correlation_id|parent_id)":'
+  where options ~ '"(tags|idempotency_key|correlation_id|parent_id)":'
     and forebay.marks(options) @> (select marks from wanted)
     and 'finished' = any(%(places)b::text[])
   union all
   select seq
   from forebay.dead
-  where options ~ '"(tags|once_key|correlation_id|parent_id)":'
+  where options ~ '"(tags|idempotency_key|correlation_id|parent_id)":'
     and forebay.marks(options) @> (select marks from wanted)
     and 'dead' = any(%(places)b::text[])
 ) as marked

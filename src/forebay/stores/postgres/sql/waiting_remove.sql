@@ -5,7 +5,7 @@ with r as (
     select ctid
     from forebay.ready
     where queue = %(queue)s
-      and capped = %(capped)s
+      and capped = %(age_capped)s
       and (rank, seq) >= (%(rank)s, %(seq)s)
       and (rank, seq) <= (%(rank)s, %(seq)s)
     order by rank, seq
