@@ -45,14 +45,14 @@ def test_a_rule_has_the_defaults_that_are_promised() -> None:
         ({"condition": "nothing > 1"}, "there is no metric 'nothing'"),
         ({"window_ms": 9_999}, "window must be from 10 to 86,400 seconds"),
         ({"enabled": "no"}, "enabled is true or false, not 'no'"),
-        ({"hold_ms": -1}, "hold must be from 0 to"),
+        ({"hold_for_ms": -1}, "hold must be from 0 to"),
         ({"cooldown_ms": 8 * 86_400_000}, "cooldown must be from 0 to"),
         ({"queue": "no queue"}, "rule deep"),
         ({"task": ""}, "rule deep"),
-        ({"each": AlertScope.QUEUE, "queue": "mail"}, "cannot look at each"),
-        ({"each": AlertScope.TASK, "task": "t", "condition": "failed > 1"}, "cannot look at each"),
+        ({"per": AlertScope.QUEUE, "queue": "mail"}, "cannot look at each"),
+        ({"per": AlertScope.TASK, "task": "t", "condition": "failed > 1"}, "cannot look at each"),
         ({"task": "t"}, "queue_depth is not known by task; there are"),
-        ({"each": AlertScope.TASK}, "queue_depth is not known by task"),
+        ({"per": AlertScope.TASK}, "queue_depth is not known by task"),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -39,7 +39,7 @@ def test_each_line_carries_the_hash_of_the_one_before() -> None:
     "changes",
     [
         {"kind": EventKind.API_KEY_CHANGED},
-        {"at": 6},
+        {"occurred_at": 6},
         {"job_id": None},
         {"queue": QueueName("mai")},
         {"attempt": 3},

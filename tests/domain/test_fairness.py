@@ -132,14 +132,14 @@ def test_shares_that_always_have_jobs_get_what_their_weights_say_whatever_the_ro
 )
 def test_weights_that_make_no_sense_are_refused(weights: Any) -> None:
     with pytest.raises(ConfigError):
-        QueueSettings().with_changes({"share_weights": weights})
+        QueueSettings().with_changes({"fairness_weights": weights})
 
 
 def test_the_weights_of_a_queue_are_replaced_as_a_whole() -> None:
     settings = (
         QueueSettings()
-        .with_changes({"share_weights": {"gold": 3}})
-        .with_changes({"share_weights": {"silver": 2}})
+        .with_changes({"fairness_weights": {"gold": 3}})
+        .with_changes({"fairness_weights": {"silver": 2}})
     )
 
     assert settings.fairness_weights == {"silver": 2}

@@ -57,17 +57,17 @@ def after(ramp: GradualRevive, *states: JobState) -> GradualRevive:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"first": 0},
-        {"first": 501},
-        {"most": 0},
-        {"most": 501},
-        {"factor": 0.5},
-        {"factor": 101},
-        {"factor": float("nan")},
+        {"initial_batch": 0},
+        {"initial_batch": 501},
+        {"max_batch": 0},
+        {"max_batch": 501},
+        {"growth_factor": 0.5},
+        {"growth_factor": 101},
+        {"growth_factor": float("nan")},
         {"every_ms": 999},
         {"every_ms": 86_400_001},
-        {"stop_percent": -1},
-        {"stop_percent": 101},
+        {"max_failure_percent": -1},
+        {"max_failure_percent": 101},
     ],
 )
 def test_a_pace_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ def test_a_job_that_is_still_dead_from_before_has_not_died_again() -> None:
 
 
 def test_watched_jobs_are_looked_at_four_times_for_a_batch_and_before_the_next() -> None:
-    ramp = watching(2, seen_at=NOW)
+    ramp = watching(2, checked_at=NOW)
 
     assert not ramp.is_check_due(NOW + 7_499)
     assert ramp.is_check_due(NOW + 7_500)
@@ -188,9 +188,9 @@ def test_a_ramp_stops_when_more_than_the_share_has_died_again() -> None:
 
 
 def test_with_a_share_of_nothing_one_death_is_enough_and_with_all_none_is() -> None:
-    assert not after(watching(5, pace=GradualRevivePlan(max_failure_percent=0)), JobState.DEAD).is_open
+    assert not after(watching(5, plan=GradualRevivePlan(max_failure_percent=0)), JobState.DEAD).is_open
     assert after(
-        watching(2, pace=GradualRevivePlan(max_failure_percent=100)), JobState.DEAD, JobState.DEAD
+        watching(2, plan=GradualRevivePlan(max_failure_percent=100)), JobState.DEAD, JobState.DEAD
     ).is_open
 
 

@@ -27,7 +27,7 @@ from forebay.errors import InvalidJob, PayloadError
 from tests.domain.making import NOW, a_job
 
 YEAR = 366 * DAY_MS
-TEXTS = ["id", "unique_key", "once_key", "correlation_id", "parent_id"]
+TEXTS = ["id", "unique_key", "idempotency_key", "correlation_id", "parent_id"]
 
 # The field, the least and the greatest value it takes.
 RANGES: list[tuple[str, int, int]] = [
@@ -39,7 +39,7 @@ RANGES: list[tuple[str, int, int]] = [
     ("timeout_ms", 1, 86_400_000),
     ("lease_ms", 1_000, DAY_MS),
     ("extension_ms", 1_000, YEAR),
-    ("once_ms", 1, YEAR),
+    ("idempotency_ttl_ms", 1, YEAR),
 ]
 ENDS = [(field, value) for field, *ends in RANGES for value in ends]
 BEYOND = [(field, value) for field, least, most in RANGES for value in (least - 1, most + 1)]
@@ -86,7 +86,7 @@ def test_what_is_not_a_whole_number_is_refused_by_name(field: str, value: Any) -
     assert refused_field(**{field: value}) == field
 
 
-@pytest.mark.parametrize("field", ["delay_ms", "extension_ms", "once_ms"])
+@pytest.mark.parametrize("field", ["delay_ms", "extension_ms", "idempotency_ttl_ms"])
 @pytest.mark.parametrize("value", [None, 0.0, False])
 def test_a_number_that_must_be_there_is_not_guessed(field: str, value: Any) -> None:
     assert refused_field(**{field: value}) == field

@@ -67,8 +67,8 @@ def test_a_move_enqueues_the_run_that_is_due_and_names_the_next() -> None:
     ("changes", "late", "enqueued", "skipped"),
     [
         ({}, 3 * MINUTE, [1, 2, 3], []),
-        ({"catch_up_most": 2}, 5 * MINUTE, [3, 4, 5], [(1, 2, 2)]),
-        ({"catch_up_most": 2}, 5 * MINUTE + 30 * SECOND, [4, 5], [(1, 3, 3)]),
+        ({"catch_up_limit": 2}, 5 * MINUTE, [3, 4, 5], [(1, 2, 2)]),
+        ({"catch_up_limit": 2}, 5 * MINUTE + 30 * SECOND, [4, 5], [(1, 3, 3)]),
         ({"catch_up_ms": 2 * MINUTE}, 5 * MINUTE + 30 * SECOND, [4, 5], [(1, 3, 3)]),
         ({"catch_up": CatchUp.LATEST}, 5 * MINUTE + 30 * SECOND, [5], [(1, 4, 4)]),
         ({"catch_up": CatchUp.LATEST}, 5 * MINUTE + 5 * SECOND, [5], [(1, 4, 4)]),
@@ -155,7 +155,7 @@ def test_a_paused_schedule_knows_its_next_run_and_is_not_due() -> None:
 
 
 def test_no_more_is_enqueued_than_a_schedule_may_fire() -> None:
-    one = replace(schedule(max_firings=5), enqueued_runs=3)
+    one = replace(schedule(max_runs=5), enqueued_runs=3)
 
     assert times(plan_advance(one, T0 + 9 * MINUTE, 0.0)) == [MINUTE, 2 * MINUTE]
     assert plan_runs(replace(one, enqueued_runs=5), T0, 0.0).next_run_at is None

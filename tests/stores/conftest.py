@@ -90,7 +90,7 @@ def _made(request: pytest.FixtureRequest, name: str, clock: ManualClock, path: P
     elif name == "remote":
         engine = request.getfixturevalue("remote").make_engine(clock)
     else:
-        sqlite = import_module("forebay.stores.sqlite.store")
+        sqlite = import_module("forebay.stores.sqlite.engine")
         import_module("tests.stores.sqlite_support").put_empty(path)
         engine = sqlite.SqliteEngine(str(path), clock=clock)
     return engine

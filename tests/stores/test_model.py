@@ -142,7 +142,7 @@ ERROR: Final = AttemptError(type="Boom", message="it broke", traceback="line 1")
 plain = st.fixed_dictionaries({"queue": queues}, optional={"task": st.just("u")})
 keyed = st.fixed_dictionaries(
     {"queue": queues, "unique_key": st.sampled_from(["u1", "u2"])},
-    optional={"unique_until": st.sampled_from(UniqueUntil), "once_key": st.just("u1"), "once_ms": waits},
+    optional={"unique_until": st.sampled_from(UniqueUntil), "idempotency_key": st.just("u1"), "idempotency_ttl_ms": waits},
 )
 timed = st.fixed_dictionaries(
     {"queue": queues},
@@ -151,8 +151,8 @@ timed = st.fixed_dictionaries(
         "run_in": moments,
         "expires_in": moments,
         "deadline_in": moments,
-        "once_key": st.sampled_from(["o1", "u1"]),
-        "once_ms": waits,
+        "idempotency_key": st.sampled_from(["o1", "u1"]),
+        "idempotency_ttl_ms": waits,
     },
 )
 special = st.fixed_dictionaries(
@@ -394,7 +394,7 @@ class Side:
         fields = asdict(job)
         del fields["seq"]
         if job.state is not JobState.PENDING:  # then a place means nothing
-            del fields["rank"], fields["capped"]
+            del fields["rank"], fields["age_capped"]
         return self.plain(fields)
 
     def _text(self, text: str) -> str:

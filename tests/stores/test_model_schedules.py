@@ -42,7 +42,7 @@ whens = st.sampled_from([{"cron": "* * * * *"}, {"every_ms": 20 * SECOND}, {"cro
 keys = st.sampled_from(
     [{}, {}, {"overlap": Overlap.SKIP}, {"overlap": Overlap.QUEUE}, {"unique_key": "k", "unique_ms": 60_000}]
 )
-bounds = st.sampled_from([{}, {}, {"max_firings": 3}, {"catch_up": CatchUp.LATEST}, {"catch_up_most": 2}])
+bounds = st.sampled_from([{}, {}, {"max_runs": 3}, {"catch_up": CatchUp.LATEST}, {"catch_up_limit": 2}])
 names = st.sampled_from(NAMES)
 steps = st.one_of(
     st.tuples(st.just("save"), names, whens, keys, bounds, st.sampled_from([A, A, B])),

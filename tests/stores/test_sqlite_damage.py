@@ -181,7 +181,7 @@ def test_damaged_options_are_shown_and_stop_nobody(path: Path, clock: ManualCloc
 SEARCHES: Final[dict[str, Any]] = {
     "tags": ("b",),
     "metadata": {"k": 1},
-    "once_key": "o",
+    "idempotency_key": "o",
     "correlation_id": "c",
     "parent_id": JobId("p"),
 }
@@ -192,7 +192,7 @@ SEARCHES: Final[dict[str, Any]] = {
 def test_a_search_by_options_goes_past_damaged_ones(path: Path, clock: ManualClock, text: str) -> None:
     engine = SqliteEngine(str(path), clock=clock)
     store, reader = engine.store(), engine.reader()
-    first, second = (one.id for one in store.insert([new_job(tags=("a",)), new_job(**SEARCHES, once_ms=1)]))
+    first, second = (one.id for one in store.insert([new_job(tags=("a",)), new_job(**SEARCHES, idempotency_ttl_ms=1)]))
     assert first is not None
     spoil(path, first, "options", text)
 

@@ -50,10 +50,10 @@ def lane_for_keys(keys: Mapping[str, str]) -> str | None:
 def check_weights(weights: Mapping[str, int]) -> None:
     """Raise ConfigError unless these can be the weights of a queue's shares."""
     if len(weights) > MAX_WEIGHTS:
-        raise ConfigError(f"share_weights has {len(weights):,} shares, the limit is {MAX_WEIGHTS:,}")
+        raise ConfigError(f"fairness_weights has {len(weights):,} keys, the limit is {MAX_WEIGHTS:,}")
     for share, weight in weights.items():
         try:
-            check_text("share_weights", share)
+            check_text("fairness_weights", share)
         except InvalidJob as exc:
             raise ConfigError(str(exc)) from exc
         if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:

@@ -162,7 +162,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.lease_ms is not None:
             check_integer("lease_ms", self.lease_ms, MIN_LEASE_MS, DAY_MS)
         check_integer("extension_ms", self.extension_ms, MIN_LEASE_MS, 366 * DAY_MS)
-        check_integer("once_ms", self.idempotency_ttl_ms, 1, 366 * DAY_MS)
+        check_integer("idempotency_ttl_ms", self.idempotency_ttl_ms, 1, 366 * DAY_MS)
         check_integer("cost", self.cost, 0, MAX_COST)
 
     def _check_texts(self) -> None:
@@ -171,7 +171,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.unique_key is not None:
             check_text("unique_key", self.unique_key)
         if self.idempotency_key is not None:
-            check_text("once_key", self.idempotency_key)
+            check_text("idempotency_key", self.idempotency_key)
         if self.correlation_id is not None:
             check_text("correlation_id", self.correlation_id)
         if self.parent_id is not None:

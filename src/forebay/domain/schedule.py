@@ -111,12 +111,12 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
     def _check_numbers(self) -> None:
         check_integer("jitter_ms", self.jitter_ms, 0, DAY_MS)
-        check_integer("catch_up_most", self.catch_up_limit, 1, MAX_CATCH_UP)
+        check_integer("catch_up_limit", self.catch_up_limit, 1, MAX_CATCH_UP)
         check_integer("catch_up_ms", self.catch_up_ms, 0, MAX_LENGTH_MS)
         # Shorter than the pace of those who look, it would tell nothing apart.
         check_integer("unique_ms", self.unique_ms, MIN_EVERY_MS, MAX_LENGTH_MS)
         for name, value, least in (
-            ("max_firings", self.max_runs, 1),
+            ("max_runs", self.max_runs, 1),
             ("expires_ms", self.expires_ms, 0),
             ("deadline_ms", self.deadline_ms, 0),
         ):

@@ -15,7 +15,7 @@ from forebay.domain.progress import JobProgress
 from forebay.errors import IllegalTransition
 
 # What a store works out for itself, or may have given to another one.
-_OWN: Final = ("seq", "rank", "capped", "gate", "lease_expires_at", "unique_key")
+_OWN: Final = ("seq", "rank", "age_capped", "lane", "lease_expires_at", "unique_key")
 # What nobody can change, however a job is amended, run and revived.
 _STAYS: Final = ("id", "task", "payload")
 _WORDS: Final = 8  # bytes of a fingerprint

@@ -50,7 +50,7 @@ from tests.stores.contract.test_met_edges import edges, two_parents
 from tests.stores.contract.test_workflows import run
 
 # What each store works out for itself.
-OWN: Final = {"seq", "rank", "capped", "gate"}
+OWN: Final = {"seq", "rank", "age_capped", "lane"}
 STILL: Final = [state for state in JobState if state not in (JobState.RUNNING, JobState.BLOCKED)]
 RICH: Final = {
     "payload": bytes(range(256)),
@@ -63,8 +63,8 @@ RICH: Final = {
     "extension_ms": 6_000,
     "policy": RetryPolicy(max_retries=7),
     "unique_key": "ü",
-    "once_key": "o",
-    "once_ms": 7_000,
+    "idempotency_key": "o",
+    "idempotency_ttl_ms": 7_000,
     "metadata": {"a": ["ü", 1, None]},
     "tags": ("x", "y"),
     "correlation_id": "c",
@@ -236,27 +236,27 @@ def test_an_attempt_goes_on_counting(
 def test_keys_are_held_by_who_held_them(
     old_store: Store, old_reader: Reader, store: Store, clock: ManualClock
 ) -> None:
-    job_id = put(old_store, unique_key="u", once_key="o", once_ms=MINUTE)
-    ended = make(old_store, JobState.COMPLETED, queue=MAIL, unique_key="v", once_key="p", once_ms=MINUTE)
+    job_id = put(old_store, unique_key="u", idempotency_key="o", idempotency_ttl_ms=MINUTE)
+    ended = make(old_store, JobState.COMPLETED, queue=MAIL, unique_key="v", idempotency_key="p", idempotency_ttl_ms=MINUTE)
     store.import_jobs(wholes(old_reader, job_id, ended))
 
-    assert holder_of(store, unique_key="u") == holder_of(store, once_key="o") == job_id
-    assert holder_of(store, queue=MAIL, once_key="p") == ended
+    assert holder_of(store, unique_key="u") == holder_of(store, idempotency_key="o") == job_id
+    assert holder_of(store, queue=MAIL, idempotency_key="p") == ended
     put(store, queue=MAIL, unique_key="v")  # freed with its end
     clock.advance(ms=MINUTE)
-    put(store, once_key="o")
+    put(store, idempotency_key="o")
 
 
 def test_a_job_whose_key_another_one_has_comes_without_it(
     old_store: Store, old_reader: Reader, store: Store, reader: Reader
 ) -> None:
-    brought = put(old_store, unique_key="u", once_key="o")
-    holder = put(store, unique_key="u", once_key="o")
+    brought = put(old_store, unique_key="u", idempotency_key="o")
+    holder = put(store, unique_key="u", idempotency_key="o")
 
     assert store.import_jobs(wholes(old_reader, brought)) == [True]
 
     assert look(reader, brought).unique_key is None
-    assert holder_of(store, unique_key="u") == holder_of(store, once_key="o") == holder
+    assert holder_of(store, unique_key="u") == holder_of(store, idempotency_key="o") == holder
     assert kinds_of(reader, brought) == [EventKind.COMMENT]
     assert set(claimed(store, 9)) == {brought, holder}
 

@@ -27,13 +27,13 @@ def told(reader: Reader, kind: EventKind) -> list[Changes]:
 
 def test_what_becomes_of_a_queue_is_told(store: Store, reader: Reader) -> None:
     store.save_queue(MAIL, {"max_length": 5})
-    store.save_queue(MAIL, {"max_length": 7, "share_weights": {"a": 2}}, state=QueueState.PAUSED)
+    store.save_queue(MAIL, {"max_length": 7, "fairness_weights": {"a": 2}}, state=QueueState.PAUSED)
     store.save_queue(MAIL, {"max_length": 7})
     store.drop_queue(MAIL)
 
     assert told(reader, EventKind.QUEUE_CHANGED) == [
         {"max_length": (None, 5)},
-        {"state": ("active", "paused"), "max_length": (5, 7), "share_weights": ({}, {"a": 2})},
+        {"state": ("active", "paused"), "max_length": (5, 7), "fairness_weights": ({}, {"a": 2})},
         {},
         {"state": ("paused", "dropped")},
     ]

@@ -131,7 +131,7 @@ def test_a_thousand_concurrent_inserts_give_a_thousand_ids(
 
 
 @pytest.mark.shows("R-IDEM-04", "R-SCHED-55")
-@pytest.mark.parametrize("kind", ["unique_key", "once_key"])
+@pytest.mark.parametrize("kind", ["unique_key", "idempotency_key"])
 @pytest.mark.parametrize("_", range(4))
 def test_concurrent_inserts_with_one_key_make_one_job(
     engine: Engine, store: Store, reader: Reader, kind: str, _: int
@@ -297,7 +297,7 @@ def test_of_several_revivals_one_is_done(engine: Engine, store: Store, reader: R
 
     answers = together(engine, [lambda handle: handle.revive([job_id])] * 4)
 
-    assert sum(verdict.done for verdicts in answers for verdict in verdicts) == 1
+    assert sum(verdict.applied for verdicts in answers for verdict in verdicts) == 1
     assert counts_of(reader) == Counts(pending=1)
 
 

@@ -113,7 +113,7 @@ def test_follow_ups_are_accepted_by_a_dropped_queue(store: Store, reader: Reader
     assert queue_of(reader, MAIL).state is QueueState.DROPPED
 
 
-@pytest.mark.parametrize("kind", ["unique_key", "once_key"])
+@pytest.mark.parametrize("kind", ["unique_key", "idempotency_key"])
 def test_a_follow_up_with_a_taken_key_is_dropped_with_a_note_on_its_parent(
     store: Store, reader: Reader, clock: ManualClock, kind: str
 ) -> None:

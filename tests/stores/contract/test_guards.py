@@ -287,11 +287,11 @@ def test_an_own_duty_does_not_disturb_the_walk_through_old_jobs(
 
 
 def test_the_end_of_a_job_frees_no_once_key_of_the_same_name(store: Store) -> None:
-    job = started(store, unique_key="k", once_key="k")
+    job = started(store, unique_key="k", idempotency_key="k")
 
     settle(store, job, Completed())
 
-    assert holder_of(store, once_key="k") == job.id
+    assert holder_of(store, idempotency_key="k") == job.id
 
 
 # History

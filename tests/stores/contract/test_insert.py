@@ -472,7 +472,7 @@ def test_one_refused_job_leaves_nothing_of_its_batch(
     before = reader.counts()
 
     with pytest.raises(error):
-        store.insert([new_job(queue=MAIL, unique_key="k", once_key="k"), bad, new_job()])
+        store.insert([new_job(queue=MAIL, unique_key="k", idempotency_key="k"), bad, new_job()])
 
     assert reader.counts() == before
     assert reader.queues([MAIL]) == []
@@ -482,9 +482,9 @@ def test_one_refused_job_leaves_nothing_of_its_batch(
 def test_the_keys_of_a_refused_batch_are_free(store: Store, bad: NewJob, error: type[Exception]) -> None:
     prepare_refusals(store)
     with pytest.raises(error):
-        store.insert([new_job(queue=MAIL, id=JobId("mine"), unique_key="k", once_key="k"), bad])
+        store.insert([new_job(queue=MAIL, id=JobId("mine"), unique_key="k", idempotency_key="k"), bad])
 
-    [receipt] = store.insert([new_job(queue=MAIL, id=JobId("mine"), unique_key="k", once_key="k")])
+    [receipt] = store.insert([new_job(queue=MAIL, id=JobId("mine"), unique_key="k", idempotency_key="k")])
 
     assert receipt.is_new
 

@@ -91,7 +91,7 @@ def test_two_jobs_of_one_batch_with_one_unique_key_become_one(store: Store, read
 
 @pytest.mark.shows("R-IDEM-01")
 def test_two_jobs_of_one_batch_with_one_once_key_become_one(store: Store, reader: Reader) -> None:
-    first, second = store.insert([new_job(once_key="k"), new_job(once_key="k")])
+    first, second = store.insert([new_job(idempotency_key="k"), new_job(idempotency_key="k")])
 
     assert (first.is_new, second.is_new, second.id) == (True, False, first.id)
     assert counts_of(reader) == Counts(pending=1)
@@ -102,68 +102,68 @@ def test_two_jobs_of_one_batch_with_one_once_key_become_one(store: Store, reader
 def test_a_once_key_is_held_whatever_becomes_of_its_job(
     store: Store, reader: Reader, state: JobState
 ) -> None:
-    holder = make(store, state, once_key="k")
+    holder = make(store, state, idempotency_key="k")
 
-    [receipt] = store.insert([new_job(once_key="k")])
+    [receipt] = store.insert([new_job(idempotency_key="k")])
 
     assert (receipt.id, receipt.is_new, receipt.state) == (holder, False, state)
     assert counts_of(reader).total == 1
 
 
 def test_a_once_key_answers_with_its_holder_even_when_that_is_gone(store: Store) -> None:
-    holder = put(store, once_key="k")
+    holder = put(store, idempotency_key="k")
     store.delete([holder])
 
-    [receipt] = store.insert([new_job(once_key="k")])
+    [receipt] = store.insert([new_job(idempotency_key="k")])
 
     assert (receipt.id, receipt.is_new, receipt.state) == (holder, False, None)
 
 
 @pytest.mark.shows("R-IDEM-01", "R-EDGE-29", "R-CFG-29", "R-IDEM-03", "R-EDGE-84")
 def test_a_once_key_is_held_for_24_hours_and_then_makes_a_new_job(store: Store, clock: ManualClock) -> None:
-    holder = put(store, once_key="k")
+    holder = put(store, idempotency_key="k")
 
     clock.advance(ms=24 * HOUR - 1)
-    assert holder_of(store, once_key="k") == holder
+    assert holder_of(store, idempotency_key="k") == holder
 
     clock.advance(ms=1)
-    assert put(store, once_key="k") != holder
+    assert put(store, idempotency_key="k") != holder
 
 
 def test_a_once_key_is_held_for_the_time_asked_for(store: Store, clock: ManualClock) -> None:
-    holder = put(store, once_key="k", once_ms=5_000)
+    holder = put(store, idempotency_key="k", idempotency_ttl_ms=5_000)
 
     clock.advance(ms=4_999)
-    assert holder_of(store, once_key="k") == holder
+    assert holder_of(store, idempotency_key="k") == holder
 
     clock.advance(ms=1)
-    assert put(store, once_key="k") != holder
+    assert put(store, idempotency_key="k") != holder
 
 
 def test_a_once_key_taken_again_is_held_for_a_whole_new_time(store: Store, clock: ManualClock) -> None:
-    put(store, once_key="k", once_ms=5_000)
+    put(store, idempotency_key="k", idempotency_ttl_ms=5_000)
     clock.advance(ms=5_000)
-    second = put(store, once_key="k", once_ms=5_000)
+    second = put(store, idempotency_key="k", idempotency_ttl_ms=5_000)
 
     clock.advance(ms=4_999)
 
-    assert holder_of(store, once_key="k") == second
+    assert holder_of(store, idempotency_key="k") == second
 
 
 def test_an_answered_request_does_not_lengthen_the_time_of_a_once_key(
     store: Store, clock: ManualClock
 ) -> None:
-    holder = put(store, once_key="k", once_ms=5_000)
+    holder = put(store, idempotency_key="k", idempotency_ttl_ms=5_000)
     clock.advance(ms=4_000)
-    holder_of(store, once_key="k", once_ms=5_000)
+    holder_of(store, idempotency_key="k", idempotency_ttl_ms=5_000)
 
     clock.advance(ms=1_000)
 
-    assert put(store, once_key="k") != holder
+    assert put(store, idempotency_key="k") != holder
 
 
 @pytest.mark.shows("R-EDGE-29")
-@pytest.mark.parametrize("kind", ["unique_key", "once_key"])
+@pytest.mark.parametrize("kind", ["unique_key", "idempotency_key"])
 def test_a_key_belongs_to_its_queue(store: Store, kind: str) -> None:
     first = put(store, **{kind: "k"})
 
@@ -173,7 +173,7 @@ def test_a_key_belongs_to_its_queue(store: Store, kind: str) -> None:
 
 
 @pytest.mark.shows("R-BUG-19")
-@pytest.mark.parametrize("kind", ["unique_key", "once_key"])
+@pytest.mark.parametrize("kind", ["unique_key", "idempotency_key"])
 def test_queue_and_key_are_not_run_together(store: Store, kind: str) -> None:
     first = put(store, queue=QueueName("ab"), **{kind: "c"})
 
@@ -182,7 +182,7 @@ def test_queue_and_key_are_not_run_together(store: Store, kind: str) -> None:
     assert first != second
 
 
-@pytest.mark.parametrize("kind", ["unique_key", "once_key"])
+@pytest.mark.parametrize("kind", ["unique_key", "idempotency_key"])
 @pytest.mark.parametrize("other", ["K", "k ", " k", "ķ", "k%", "k\u200b"])
 def test_keys_that_are_nearly_alike_are_different(store: Store, kind: str, other: str) -> None:
     put(store, **{kind: "k"})
@@ -194,7 +194,7 @@ def test_keys_that_are_nearly_alike_are_different(store: Store, kind: str, other
 
 def test_unique_once_and_id_are_different_kinds_of_keys(store: Store) -> None:
     put(store, unique_key="k")
-    put(store, once_key="k")
+    put(store, idempotency_key="k")
 
     [receipt] = store.insert([new_job(id=JobId("k"))])
 
@@ -203,21 +203,21 @@ def test_unique_once_and_id_are_different_kinds_of_keys(store: Store) -> None:
 
 def test_a_taken_unique_key_is_answered_before_a_taken_once_key(store: Store) -> None:
     unique = put(store, unique_key="u")
-    put(store, once_key="o")
+    put(store, idempotency_key="o")
 
-    assert holder_of(store, unique_key="u", once_key="o") == unique
+    assert holder_of(store, unique_key="u", idempotency_key="o") == unique
 
 
 def test_a_job_answered_for_one_key_does_not_take_the_other(store: Store) -> None:
-    put(store, once_key="o")
-    holder_of(store, unique_key="u", once_key="o")
+    put(store, idempotency_key="o")
+    holder_of(store, unique_key="u", idempotency_key="o")
 
     [receipt] = store.insert([new_job(unique_key="u")])
 
     assert receipt.is_new
 
 
-@pytest.mark.parametrize("kind", ["unique_key", "once_key"])
+@pytest.mark.parametrize("kind", ["unique_key", "idempotency_key"])
 def test_a_taken_key_can_be_an_error_that_names_the_holder(store: Store, reader: Reader, kind: str) -> None:
     holder = put(store, **{kind: "k"})
 
@@ -228,7 +228,7 @@ def test_a_taken_key_can_be_an_error_that_names_the_holder(store: Store, reader:
     assert counts_of(reader) == Counts(pending=1)
 
 
-@pytest.mark.parametrize("kind", ["unique_key", "once_key"])
+@pytest.mark.parametrize("kind", ["unique_key", "idempotency_key"])
 def test_a_taken_key_is_an_error_in_its_receipt_alone_when_not_atomic(
     store: Store, reader: Reader, kind: str
 ) -> None:
@@ -240,7 +240,7 @@ def test_a_taken_key_is_an_error_in_its_receipt_alone_when_not_atomic(
     assert counts_of(reader) == Counts(pending=2)
 
 
-@pytest.mark.parametrize("kind", ["unique_key", "once_key"])
+@pytest.mark.parametrize("kind", ["unique_key", "idempotency_key"])
 def test_a_taken_key_is_still_an_answer_when_taken_ids_are_ignored(store: Store, kind: str) -> None:
     holder = put(store, **{kind: "k"})
 
@@ -340,25 +340,25 @@ def test_dropping_a_queue_does_not_free_the_key_of_a_job_that_is_left(store: Sto
 @pytest.mark.parametrize("state", FINAL_STATES)
 def test_pruning_frees_no_key_of_somebody_else(store: Store, clock: ManualClock, state: JobState) -> None:
     store.save_queue(QueueName("default"), {"keep_finished_ms": 1, "keep_dead_ms": 1})
-    make(store, state, unique_key="u", once_key="o", once_ms=1)
+    make(store, state, unique_key="u", idempotency_key="o", idempotency_ttl_ms=1)
     clock.advance(ms=1)
-    rival = put(store, unique_key="u", once_key="o")
+    rival = put(store, unique_key="u", idempotency_key="o")
 
     assert store.prune() == 1
 
     assert holder_of(store, unique_key="u") == rival
-    assert holder_of(store, once_key="o") == rival
+    assert holder_of(store, idempotency_key="o") == rival
 
 
 @pytest.mark.shows("R-IDEM-03")
 def test_pruning_leaves_a_once_key_that_has_time_left(store: Store, clock: ManualClock) -> None:
     store.save_queue(QueueName("default"), {"keep_finished_ms": 1})
-    holder = make(store, JobState.COMPLETED, once_key="o", once_ms=DAY)
+    holder = make(store, JobState.COMPLETED, idempotency_key="o", idempotency_ttl_ms=DAY)
     clock.advance(ms=DAY - 1)
 
     assert store.prune() == 1
 
-    [receipt] = store.insert([new_job(once_key="o")])
+    [receipt] = store.insert([new_job(idempotency_key="o")])
     assert (receipt.id, receipt.is_new, receipt.state) == (holder, False, None)
 
 

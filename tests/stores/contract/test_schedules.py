@@ -283,7 +283,7 @@ def test_schedules_are_due_in_the_order_of_their_times(
 def test_cp4_6_runs_that_were_missed_are_caught_up_within_a_bound(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    save(store, reader, clock, catch_up_most=3)
+    save(store, reader, clock, catch_up_limit=3)
     clock.advance(ms=10 * MINUTE + 30_000)
 
     [fired] = fire_due(store)
@@ -413,7 +413,7 @@ def test_a_schedule_for_one_time_stays_when_its_job_is_refused(
 
 
 def test_a_schedule_that_may_fire_so_often_ends(store: Store, reader: Reader, clock: ManualClock) -> None:
-    save(store, reader, clock, max_firings=2)
+    save(store, reader, clock, max_runs=2)
 
     for _ in range(4):
         clock.advance(ms=MINUTE)
@@ -447,7 +447,7 @@ def test_firing_by_hand_changes_nothing_about_what_comes_next(
 def test_the_last_hundred_lines_of_the_history_are_kept(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    save(store, reader, clock, catch_up_most=1_000)
+    save(store, reader, clock, catch_up_limit=1_000)
     save(store, reader, clock, name="other")
     clock.advance(ms=60 * MINUTE)
     fire_due(store)

@@ -169,11 +169,11 @@ def test_jobs_are_found_by_the_time_of_their_end(store: Store, reader: Reader, c
 def test_jobs_are_found_by_their_keys_even_after_their_end(
     store: Store, reader: Reader, state: JobState
 ) -> None:
-    job_id = make(store, state, unique_key="u", once_key="o")
-    put(store, queue=MAIL, unique_key="o", once_key="u")
+    job_id = make(store, state, unique_key="u", idempotency_key="o")
+    put(store, queue=MAIL, unique_key="o", idempotency_key="u")
 
     assert found(reader, unique_key="u") == {job_id}
-    assert found(reader, once_key="o") == {job_id}
+    assert found(reader, idempotency_key="o") == {job_id}
 
 
 @pytest.mark.shows("R-JOB-15", "R-DEP-05")
@@ -192,7 +192,7 @@ def test_a_zero_character_in_metadata_stops_no_search(store: Store, reader: Read
 
     assert found(reader, tags=("t",)) == found(reader, correlation_id="c") == ids
     assert found(reader, parent_id=JobId("p")) == ids
-    assert found(reader, once_key="o") == set()
+    assert found(reader, idempotency_key="o") == set()
     [found_by_value] = found(reader, metadata={"a": "x\0y"})
     assert look(reader, found_by_value).metadata == {"a": "x\0y", "\0": 1}
 

@@ -53,11 +53,11 @@ def test_a_claim_for_many_takes_what_there_is_when_shares_run_dry(store: Store) 
 
 @pytest.mark.shows("R-PRI-36")
 def test_shares_are_served_by_their_weights_and_these_can_be_changed_at_any_time(store: Store) -> None:
-    store.save_queue(DEFAULT, {"share_weights": {"gold": 3}})
+    store.save_queue(DEFAULT, {"fairness_weights": {"gold": 3}})
     store.insert([*shared("gold", 60), *shared("trial", 60)])
 
     before = Counter(shares_of(claim(store, 40)))
-    store.save_queue(DEFAULT, {"share_weights": {"trial": 4}})
+    store.save_queue(DEFAULT, {"fairness_weights": {"trial": 4}})
     after = Counter(shares_of(claim(store, 20)))
 
     assert before["gold"] in (29, 30, 31)
@@ -255,7 +255,7 @@ numbers = count()
 @given(STEPS)
 def test_no_share_with_a_backlog_gets_less_than_its_part(store: Store, steps: list[tuple[str, int]]) -> None:
     queue = QueueName(f"q{next(numbers)}")
-    store.save_queue(queue, {"share_weights": WEIGHTS})
+    store.save_queue(queue, {"fairness_weights": WEIGHTS})
     waiting: Counter[str] = Counter()
     served: Counter[str] = Counter()
     since: dict[str, Counter[str]] = {}

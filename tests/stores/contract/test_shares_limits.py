@@ -76,7 +76,7 @@ def test_a_share_that_comes_later_does_not_wait_for_a_backlog_behind_the_limit(
 
 @limits
 def test_weights_count_behind_a_full_limit(store: Store, limit: Limit) -> None:
-    store.save_queue(DEFAULT, {"share_weights": {"gold": 3}})
+    store.save_queue(DEFAULT, {"fairness_weights": {"gold": 3}})
     store.save_limit(limit)
     store.insert([*jobs_of("gold", 40), *jobs_of("trial", 40)])
 

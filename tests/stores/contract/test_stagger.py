@@ -55,7 +55,7 @@ def test_claims_release_no_more_and_say_when_to_ask_again(store: Store, clock: M
 
 
 def test_a_share_may_be_called_like_the_setting(store: Store, reader: Reader, clock: ManualClock) -> None:
-    store.save_queue(DEFAULT, {"share_weights": {"promote_per_second": 5}})
+    store.save_queue(DEFAULT, {"fairness_weights": {"promote_per_second": 5}})
     put_many(store, 6, delay_ms=SECOND)
     clock.advance(SECOND)
 

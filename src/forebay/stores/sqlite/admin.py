@@ -183,7 +183,7 @@ def _update_params(tx: Transaction, job: Job, update: JobUpdate, state: JobState
     ready_at = run_at if job.attempt == 0 else job.ready_at
     values: dict[str, object] = {
         "rank": job.rank,
-        "capped": job.age_capped,
+        "age_capped": job.age_capped,
         "has_place": False,
         "rescore_at": None,
     }
@@ -294,7 +294,7 @@ def _insert_live(
         "crashes": 0 if reset else job.crashes,
         "due_at": due_at,
         "rank": where.rank,
-        "capped": where.age_capped and state is JobState.PENDING,
+        "age_capped": where.age_capped and state is JobState.PENDING,
         "rescore_at": where.rescore_at if state is JobState.PENDING else None,
         "unmet": unmet,
         "now": tx.now,

@@ -156,7 +156,7 @@ class QueueClaimer:
             values = {
                 "queue": self._request.queue,
                 "gate": lane,
-                "capped": capped,
+                "age_capped": capped,
                 "zero": zero,
                 "now": tx.now,
                 "room": limit,

@@ -146,7 +146,7 @@ def _release(tx: Transaction, jobs: Sequence[BlockedRow]) -> None:
             "state": state.value,
             "ready_at": ready_at,
             "rank": where.rank,
-            "capped": where.age_capped and state is JobState.PENDING,
+            "age_capped": where.age_capped and state is JobState.PENDING,
             "rescore_at": where.rescore_at if rescores else None,
             "now": tx.now,
         }

@@ -181,7 +181,7 @@ class InsertBatch:
         taken = {} if self.rate_limiter is None else self.rate_limiter.changed_buckets
         for scope, bucket in taken.items():
             self._tx.run(
-                "bucket_save", {"scope": scope, "parts": bucket.token_parts, "at": bucket.refilled_at}
+                "bucket_save", {"scope": scope, "token_parts": bucket.token_parts, "refilled_at": bucket.refilled_at}
             )
 
     def count_new(self) -> None:

@@ -99,7 +99,7 @@ def _store_waiting(tx: Transaction, job: Job, seq: int, unmet: int) -> None:
         "seq": seq,
         "state": state.value,
         "rank": where.rank,
-        "capped": where.age_capped and is_pending,
+        "age_capped": where.age_capped and is_pending,
         "rescore_at": where.rescore_at if is_pending else None,
         "unmet": unmet,
     }

@@ -110,7 +110,7 @@ def save_budget(tx: Transaction, budget: LimitBudget, claims: Sequence[QueueClai
     if not tx.has_limits:
         return
     for gauge in budget.changed_counters:
-        values = {"scope": gauge.scope, "parts": gauge.bucket.token_parts, "at": gauge.bucket.refilled_at}
+        values = {"scope": gauge.scope, "token_parts": gauge.bucket.token_parts, "refilled_at": gauge.bucket.refilled_at}
         tx.run("limit_spend" if gauge.scope == gauge.limit.scope else "bucket_save", values)
     for want in claims:
         (look_at,) = tx.one("closed_next", {"queue": want.queue}) or (None,)

@@ -196,7 +196,7 @@ class SqliteReader(
         other = job.rank + (self.now() - cap_ms if job.age_capped else cap_ms - self.now())
         ahead = 0
         for capped, rank in ((job.age_capped, job.rank), (not job.age_capped, other)):
-            values = {"queue": job.queue, "capped": capped, "rank": rank, "seq": job.seq}
+            values = {"queue": job.queue, "age_capped": capped, "rank": rank, "seq": job.seq}
             row = self._one("ahead", {**values, "most": EXACT_UP_TO + 1})
             ahead += row[0] if row else 0
         return ahead

@@ -220,7 +220,7 @@ def _return_to_queue(tx: Transaction, token: LeaseParams, settlement: Settlement
         "crashes": settlement.crashes,
         "run_at": tx.now if settlement.state is JobState.PENDING else tx.now + settlement.delay_ms,
         "rank": where.rank,
-        "capped": where.age_capped,
+        "age_capped": where.age_capped,
         "rescore_at": where.rescore_at,
         "gate": settlement.lane,
         "now": tx.now,

@@ -7,6 +7,6 @@ insert into forebay_dead (
 )
 values (
   :seq, :id, 1, :queue, :task, :state, :priority, :options, :attempt, :failures, :crashes, :created_at,
-  :updated_at, :ready_at, :run_at, :rank, :capped, :worker, :started_at, :deadline_at, :expires_at, :unique_key,
+  :updated_at, :ready_at, :run_at, :rank, :age_capped, :worker, :started_at, :deadline_at, :expires_at, :unique_key,
   :cancel_reason, :errors, :finished_at, :reason, :payload, :result
 );

@@ -7,6 +7,6 @@ insert into forebay_jobs (
 )
 values (
   :seq, :id, 1, :queue, :task, :state, :priority, :options, :attempt, :failures, :crashes, :created_at,
-  :updated_at, :ready_at, :run_at, :rank, :capped, :rescore_at, :worker, :started_at, :deadline_at, :expires_at,
+  :updated_at, :ready_at, :run_at, :rank, :age_capped, :rescore_at, :worker, :started_at, :deadline_at, :expires_at,
   :unique_key, :errors, :unmet, :payload
 );

@@ -7,7 +7,7 @@ from (
   where state = 'pending'
     and gate is null
     and queue = :queue
-    and capped = :capped
+    and capped = :age_capped
     and rank <= :rank
     and (rank < :rank or seq < :seq)
   limit :most

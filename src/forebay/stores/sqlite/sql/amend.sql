@@ -13,7 +13,7 @@ set state = :state,
     run_at = :run_at,
     ready_at = :ready_at,
     rank = :rank,
-    capped = :capped,
+    capped = :age_capped,
     -- A job that keeps its place keeps the time at which that is looked at again.
     rescore_at = iif(:has_place, :rescore_at, rescore_at),
     updated_at = :now

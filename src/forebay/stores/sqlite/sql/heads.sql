@@ -7,7 +7,7 @@ select rank - :zero as behind, seq as turn, id, seq, queue, task,
   case when length(payload) <= :max_payload then payload else x'' end as payload, priority, options, attempt, failures,
   crashes, created_at, ready_at, run_at, rank, capped, deadline_at, expires_at, unique_key, errors
 from forebay_jobs
-where state = 'pending' and gate is :gate and queue = :queue and capped = :capped
+where state = 'pending' and gate is :gate and queue = :queue and capped = :age_capped
   and (expires_at is null or expires_at > :now)
 order by rank, seq
 limit :room;

@@ -1,6 +1,6 @@
 -- limit_save: write a limit as it shall be from now on.
 insert into forebay_limits (scope, concurrency, rate, per_ms, burst, parts, at)
-values (:scope, :concurrency, :rate, :per_ms, :burst, :parts, :at)
+values (:scope, :concurrency, :rate, :per_ms, :burst, :token_parts, :refilled_at)
 on conflict (scope) do update
 set concurrency = excluded.concurrency,
     rate = excluded.rate,

@@ -6,7 +6,7 @@ insert into forebay_jobs (
 )
 select
   seq, id, by_id, :queue, task, :state, priority, options, attempt, :failures, :crashes, created_at, :now,
-  :due_at, :due_at, :rank, :capped, :rescore_at, deadline_at, case when expires_at > :now then expires_at end,
+  :due_at, :due_at, :rank, :age_capped, :rescore_at, deadline_at, case when expires_at > :now then expires_at end,
   unique_key, errors, :unmet, payload
 from forebay_dead
 where seq = :seq

@@ -4,7 +4,7 @@ insert into forebay_schedules (
   updated_at
 )
 values (
-  :name, :definition, :revision, :is_paused, :next_at, :due_at, :last_at, :last_job_id, :fired, :skipped, :failed,
+  :name, :definition, :revision, :is_paused, :next_run_at, :check_at, :last_run_at, :last_job_id, :enqueued_runs, :skipped_runs, :failed_runs,
   :created_at, :updated_at
 )
 on conflict (name) do update
