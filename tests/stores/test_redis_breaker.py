@@ -130,7 +130,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         made.append(arguments)
         return open_connection(*arguments)  # type: ignore[arg-type]  # passed on as they came
 
-    monkeypatch.setattr("forebay.stores.redis.connection.opened", counted)
+    monkeypatch.setattr("forebay.stores.redis.connection.open_connection", counted)
     return made
 
 

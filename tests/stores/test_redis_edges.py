@@ -270,7 +270,7 @@ def test_jobs_that_are_alike_are_stored_as_those_that_come_with_ids_are(
         engine = redis.make_engine(clock, new_id=counting_ids())
         with closing(engine.store()) as store, closing(engine.reader()) as reader:
             receipts = store.insert([replace(job, id=job_id) for job, job_id in zip(batch, ids, strict=True)])
-            assert reader.health().find_problems == ()
+            assert reader.health().problems == ()
         ids = [receipt.id for receipt in receipts]
         found.append((receipts, stored(redis.admin(), engine)))
 

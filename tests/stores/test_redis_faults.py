@@ -80,8 +80,8 @@ def test_an_enqueue_whose_answer_was_lost_is_not_sent_again_and_is_found_by_its_
     relay.lose_answer(fits=anything)
 
     with pytest.raises(StoreUnavailable):
-        store.insert([new_job(once_key="order 7")])
-    [again] = store.insert([new_job(once_key="order 7")])
+        store.insert([new_job(idempotency_key="order 7")])
+    [again] = store.insert([new_job(idempotency_key="order 7")])
 
     assert not again.is_new
     assert len(everything(reader)) == 2

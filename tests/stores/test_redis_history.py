@@ -169,7 +169,9 @@ def test_no_key_expires_by_itself(own_server: RedisServer, admin: driver.Redis) 
     engine = opened(own_server)
     with closing(engine.store()) as store:
         finish(store, 2)
-        store.insert([new_job(unique_key="u", once_key="o"), new_job(delay_ms=60_000), new_job(), new_job()])
+        store.insert(
+            [new_job(unique_key="u", idempotency_key="o"), new_job(delay_ms=60_000), new_job(), new_job()]
+        )
         running, retried = claim(store, 2)
         store.settle_and_claim(WORKER, [fail(retried, after_ms=60_000)])
         store.cancel([running.id])

@@ -25,7 +25,7 @@ WHEN_FULL |= {"prune", "prune_queues", "prune_records"}
 
 def test_every_script_is_asked_for_and_exists() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in ENGINE.glob("*.py"))
-    named = set(re.findall(r'(?:run|_run|call|_count|_scanned|_repeated)\(\s*"(\w+)"', code))
+    named = set(re.findall(r'(?:run|_run|call|_run_count|_scan|_run_repeatedly)\(\s*"(\w+)"', code))
 
     assert named == set(FILES) == set(load_scripts())
 
@@ -97,7 +97,9 @@ def test_scripts_that_are_forgotten_as_soon_as_they_are_loaded_are_loaded_again(
 def test_all_keys_of_a_namespace_have_one_hash_tag(redis: ModuleType, clock: ManualClock) -> None:
     engine = redis.make_engine(clock)
     store = engine.store()
-    store.insert([new_job(unique_key="u", once_key="o"), new_job(delay_ms=5, expires_at=clock.now_ms() + 9)])
+    store.insert(
+        [new_job(unique_key="u", idempotency_key="o"), new_job(delay_ms=5, expires_at=clock.now_ms() + 9)]
+    )
     [job] = claim(store)
     store.cancel([job.id])
 

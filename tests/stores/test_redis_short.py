@@ -99,7 +99,7 @@ def test_plain_jobs_are_stored_as_all_others_are(
         with closing(engine.store()) as store, monkeypatch.context() as patch:
             store.save_queue(DEFAULT, {"default_priority": 2, "max_length": 2_000})
             if not is_plain:
-                patch.setattr("forebay.stores.redis.store.are_plain", lambda _: False)
+                patch.setattr("forebay.stores.redis.store.fit_fast_path", lambda _: False)
             receipts = store.insert(batch)
         found.append((receipts, stored(redis.admin(), engine)))
 
@@ -172,7 +172,7 @@ def test_a_plain_job_may_earn_nothing_by_its_age_from_the_beginning(engine: Engi
     "changes",
     [
         {"unique_key": "u"},
-        {"once_key": "o"},
+        {"idempotency_key": "o"},
         {"delay_ms": 1},
         {"run_at": 1},
         {"deadline_at": 1},

@@ -56,7 +56,7 @@ def wait_for_the_listener_to_end() -> None:
 def test_a_listener_that_is_busy_when_it_is_closed_keeps_its_pipe_until_it_has_ended(
     wakeups: Wakeups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.stores.redis.wakeups._PATIENCE", 0.01)
+    monkeypatch.setattr("forebay.stores.redis.wakeups._JOIN_TIMEOUT", 0.01)
     before = pipes()
     poked, may_end = Event(), Event()
 

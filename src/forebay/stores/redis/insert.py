@@ -51,7 +51,7 @@ _ON_FAILURE_VALUES: Final = {
 }  # to ask a member for its value takes longer
 STAYS_SLOW: Final = -1  # the answer of `insert_plain` where it has nothing to do for a while
 _STATES: Final = {name.encode(): state for name, state in STATES.items()}
-_UNUSED: Final = ("once_ms", "allow_missing")  # without a key, without parents
+_UNUSED: Final = ("idempotency_ttl_ms", "allow_missing")  # without a key, without parents
 # Looked at with the claim, but for a share; by a queue with a rate, which is not plain.
 _LIMITED: Final = ("limit_keys", "client")
 _shape_of: Final = attrgetter(*_IN_HEAD)

@@ -30,7 +30,7 @@ Where final jobs stand
 
 Keys that callers give
   unique:<queue>           hash    key -> id
-  once:<queue>, idempotency_until:<queue>   hash key -> id and end; sorted set of keys by their end
+  once:<queue>, once_until:<queue>   hash key -> id and end; sorted set of keys by their end
 
 Jobs that depend on others
   edges:<id>               hash    number -> what the failure of a parent means, and its id
@@ -82,7 +82,7 @@ The rest
   lanes:<queue>\\t<scope>   sorted set by turn: shares with jobs behind the limit of a scope
   lane_counts:<queue>      hash    share -> how many such lanes it has
   lane_turns:<queue>       hash    share with lanes -> its last turn in the queue
-  has_fairness_keys               string  there once a job had a share
+  has_shares               string  there once a job had a share
   duties                   hash    name -> when it is next due
   schema                   hash    number of this layout, the oldest one that programs must know to work with
                            it, and the name of the first

@@ -25,12 +25,13 @@ from forebay.stores.remote.http_client import (
 )
 from forebay.stores.rpc import MAX_JOBS, store_methods
 
-# Calls that may be made twice when an answer got lost, beside those that only look: the second changes
-# nothing and is answered as the first was. `insert` is one by its ids, see there. Not `exchange`: what the
-# first one has claimed would be lost to the second, and only the caller knows its leases (`known`), so that
-# it finds them. Not `cancel`, `delete`, `save_document` and the like either, whose second answer would speak
-# of what the first has left.
-REPEATABLE: Final = frozenset({"renew", "standing", "beat", "forget_worker", "answer", "adopt"})
+# Calls that may be sent again when the response was lost, besides reads: the second one changes nothing and
+# gets the same response. `insert` is idempotent by its ids, see there. Not `settle_and_claim`: jobs that the
+# first call claimed would be lost, and only the caller can find them, by the leases that it has (`known`).
+# Not `cancel`, `delete`, `save_document` and the like: the second response describes what the first one left.
+REPEATABLE: Final = frozenset(
+    {"renew", "lease_status", "heartbeat", "remove_worker", "answer_command", "import_jobs"}
+)
 
 
 class RemoteHandle:
@@ -59,10 +60,10 @@ class RemoteHandle:
         return self._call_in_batches("jobs", ids, with_payload=with_payload)
 
     def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
-        return self._call_in_batches("fates", ids)
+        return self._call_in_batches("job_states", ids)
 
     def export_jobs(self, ids: Sequence[JobId]) -> list[JobExport | None]:
-        return self._call_in_batches("wholes", ids)
+        return self._call_in_batches("export_jobs", ids)
 
     def _call_in_batches(self, name: str, ids: Sequence[JobId], **options: Any) -> list[Any]:
         """The answers for these jobs. A service answers for the first ones where all are too large."""
@@ -159,7 +160,9 @@ class RemoteStore(RemoteHandle):
         updates: Sequence[ProgressUpdate] = (),
     ) -> SettleAndClaimResult:
         said = [_clean_update(note) for note in updates]
-        answer: SettleAndClaimResult = self._call("exchange", worker, settlements, claims, room, known, said)
+        answer: SettleAndClaimResult = self._call(
+            "settle_and_claim", worker, settlements, claims, room, known, said
+        )
         return answer
 
 

@@ -80,9 +80,11 @@ class RemoteWakeups:
                 self._stopping.wait(PAUSE_SECONDS)
 
     def _poll(self, seen: str | None) -> str:
-        call = store_methods()["hint"]
+        call = store_methods()["poll_wakeups"]
         # The head of the answer comes at once, so that there is a connection to cut.
-        with self._client.stream("hint", call.encode_call((seen,), {}), self._client.chosen) as response:
+        with self._client.stream(
+            "poll_wakeups", call.encode_call((seen,), {}), self._client.chosen
+        ) as response:
             stream = response.extensions["network_stream"]
             with self._lock:
                 self._waiting = stream.get_extra_info("socket")
