@@ -153,7 +153,7 @@ AWAITED: dict[str, AsyncWay] = {
 
 def django_alias(address: str) -> str:
     """A database of Django's, given as a URL of PostgreSQL or the path of a SQLite file."""
-    if not settings.with_settings:
+    if not settings.configured:
         settings.configure(DATABASES={}, USE_TZ=True, LOGGING_CONFIG=None)
         django.setup()
     if address not in connections.databases:

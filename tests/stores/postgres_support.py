@@ -160,10 +160,10 @@ def _give_back(schema: str) -> None:
 
 # What every program beside a test begins with, after what all of them do; its arguments are URL and schema.
 PRELUDE: Final = """
-from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 
-engine = PostgresEngine(Address(dsn=sys.argv[1], schema=sys.argv[2]))
+engine = PostgresEngine(PostgresAddress(dsn=sys.argv[1], schema=sys.argv[2]))
 """
 
 

@@ -93,7 +93,7 @@ def test_all_that_an_insert_can_ask_for_works_with_values_by_number(engine: Post
                 connection,
                 [
                     new_job(id="mine", delay_ms=5_000, deadline_at=1_900_000_000_000),
-                    new_job(once_key="o", tags=("a",)),
+                    new_job(idempotency_key="o", tags=("a",)),
                     new_job(queue="short"),
                     new_job(queue="new"),
                 ],

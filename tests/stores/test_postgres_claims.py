@@ -26,7 +26,7 @@ store = engine.store()
 me, done = WorkerId(sys.argv[3]), []
 hear()
 while True:
-    answer = store.exchange(me, done, [Want(DEFAULT, 7)], 7)
+    answer = store.settle_and_claim(me, done, [QueueClaim(DEFAULT, 7)], 7)
     for each in answer.settled:
         say(each)
     if not answer.jobs and not done:
@@ -46,7 +46,7 @@ for turn in range(60):
     store.insert([job() for _ in range(5)])
     ends = [Completed(b"1"), Interrupted(), Failed(AttemptError(type="Boom"), 0), Completed(b"1")]
     settled = [decide(each, ends[(turn + place) % 4], 0.0) for place, each in enumerate(jobs)]
-    answer = store.exchange(me, settled, [Want(DEFAULT, 10)], 10)
+    answer = store.settle_and_claim(me, settled, [QueueClaim(DEFAULT, 10)], 10)
     assert len(answer.settled) == len(settled), answer.refused
     jobs = answer.jobs
     if turn % 5 == number % 5:

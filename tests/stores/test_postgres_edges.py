@@ -492,7 +492,7 @@ def test_a_job_that_is_revived_while_it_is_cancelled_with_its_dependants_is_canc
         hold(tx, ids)
 
     with monkeypatch.context() as patched:
-        patched.setattr("forebay.stores.postgres.store.hold_failed", hold_late)
+        patched.setattr("forebay.stores.postgres.store.lock_failed", hold_late)
         [verdict] = store.cancel([parent], dependants=True)
 
     assert verdict.applied

@@ -178,7 +178,7 @@ def test_a_job_for_others_goes_behind_its_gate_and_the_last_one_is_settled(store
     put(store, task="u")
     [mine] = put(store)
 
-    answer = turn(store, jobs, 2, gates=frozenset(["task:t"]))
+    answer = turn(store, jobs, 2, lanes=frozenset(["task:t"]))
 
     assert (answer.settled, [job.id for job in answer.jobs]) == ((jobs[0].id,), [mine])
 

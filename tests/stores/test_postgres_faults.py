@@ -62,11 +62,11 @@ def test_an_insert_that_does_not_arrive_leaves_nothing(
     loss = relay.lose_request(b"commit")
 
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
-        store.insert([new_job(unique_key="a"), new_job(once_key="b")])
+        store.insert([new_job(unique_key="a"), new_job(idempotency_key="b")])
     assert loss.lost == 1
 
     assert pending(engine) == 0
-    assert [one.is_new for one in store.insert([new_job(unique_key="a"), new_job(once_key="b")])] == [
+    assert [one.is_new for one in store.insert([new_job(unique_key="a"), new_job(idempotency_key="b")])] == [
         True
     ] * 2
 
@@ -74,7 +74,7 @@ def test_an_insert_that_does_not_arrive_leaves_nothing(
 def test_an_insert_whose_answer_is_lost_has_happened_and_its_keys_say_so(
     engine: PostgresEngine, relay: Relay, store: Store
 ) -> None:
-    jobs = [new_job(unique_key="a"), new_job(once_key="b")]
+    jobs = [new_job(unique_key="a"), new_job(idempotency_key="b")]
     loss = relay.lose_answer()
 
     with pytest.raises(StoreUnavailable, match="cannot be reached"):

@@ -336,7 +336,7 @@ def test_a_job_that_was_committed_late_still_moves_to_the_capped_class(
             clock.advance(ms=10 * MINUTE)
             store.rescore()
 
-    assert {job.capped for job in jobs(engine)} == {True}
+    assert {job.age_capped for job in jobs(engine)} == {True}
 
 
 def jobs(engine: PostgresEngine) -> list[Any]:

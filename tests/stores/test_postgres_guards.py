@@ -56,7 +56,7 @@ class Bench:
 
     def values(self, job: Job) -> Values:
         end = {"failures": 0, "crashes": 0, "reason": None, "result": None}
-        place = {"rank": 1, "capped": False, "rescore_at": None, "gate": None, "run_at": 1}
+        place = {"rank": 1, "age_capped": False, "rescore_at": None, "gate": None, "run_at": 1}
         token = {"job_id": job.id, "attempt": job.attempt, "worker": job.worker}
         return {**end, **place, **token, "now": job.updated_at, "errors": None, "lease_ms": 1_000}
 

@@ -105,7 +105,7 @@ def test_parents_of_a_join_that_waits_for_more_put_nothing_on_the_list(
         end(store, jobs[2:5])
 
     assert (lines_ever(engine), unmet(engine), states(engine, join)) == (before, 1, [BLOCKED])
-    monkeypatch.setattr("forebay.stores.postgres.store.exchange", never)  # the long way
+    monkeypatch.setattr("forebay.stores.postgres.store.settle_and_claim", never)  # the long way
     end(store, jobs[5:])
     assert lines_ever(engine) == before + 1
     assert [job.id for job in claim(store, 9)] == [join]
@@ -198,7 +198,7 @@ def test_a_join_that_was_in_other_hands_is_met_by_one_statement_afterwards(
     put_join(store, 4)
     jobs = claim(store, 4)
     schema = engine.address.schema
-    monkeypatch.setattr("forebay.stores.postgres.dependencies.follow", never)
+    monkeypatch.setattr("forebay.stores.postgres.dependencies.propagate", never)
     with raw() as holding:
         holding.autocommit = False
         holding.execute(f"select 1 from {schema}.blocked for update")
@@ -333,7 +333,7 @@ worker, store, ran, done = WorkerId(f"w{os.getpid()}"), engine.store(), [], ()
 say("works")
 while True:
     ends = [decide(one, Completed(), 0.0) for one in done]
-    done = store.exchange(worker, ends, [Want(DEFAULT, 5)], 5).jobs
+    done = store.settle_and_claim(worker, ends, [QueueClaim(DEFAULT, 5)], 5).jobs
     ran += [one.id for one in done]
     if not done and not store.promote() and select.select([sys.stdin], [], [], 0.002)[0]:
         break

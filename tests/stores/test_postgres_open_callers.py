@@ -67,7 +67,9 @@ def open_caller() -> Iterator[psycopg.Connection[Any]]:
 
 
 def keyed(kind: str, key: str = "daily", **changes: Any) -> NewJob:
-    return new_job(**{f"{kind}_key": key}, **({"once_ms": MINUTE} if kind == "once" else {}), **changes)
+    name = "idempotency" if kind == "once" else kind
+    lasts = {"idempotency_ttl_ms": MINUTE} if kind == "once" else {}
+    return new_job(**{f"{name}_key": key}, **lasts, **changes)
 
 
 def ended(job: Job, *follow_ups: NewJob) -> Settlement:
@@ -311,7 +313,7 @@ def test_a_waiting_job_whose_row_another_transaction_holds_for_long_is_busy(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     """Nothing of Forebay holds such a row for long; what others do to the tables is not waited for either."""
-    monkeypatch.setattr("forebay.stores.postgres.row_locks.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("forebay.stores.postgres.row_locks.LOCK_WAIT_SECONDS", 0.05)
     parent = put(store)
     how: dict[str, dict[str, Any]] = {
         "pending": {},

@@ -106,7 +106,7 @@ def records(engine: PostgresEngine, ids: list[JobId | None]) -> list[Job]:
         ([new_job(), new_job(priority=1)], True),
         ([new_job(id="mine")], True),
         ([new_job(unique_key="k")], True),
-        ([new_job(once_key="k")], True),
+        ([new_job(idempotency_key="k")], True),
         ([new_job(delay_ms=5)], True),
         ([new_job(run_at=5)], True),
         ([new_job(deadline_at=4_000_000_000_000)], True),

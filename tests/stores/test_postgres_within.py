@@ -43,7 +43,7 @@ def long_ways(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[str
     transact = store._transact_with_retry
 
     def noted(work: Any, **options: Any) -> Any:
-        ways.append(getattr(work, "__name__", "exchange"))
+        ways.append(getattr(work, "__name__", "settle_and_claim"))
         return transact(work, **options)
 
     monkeypatch.setattr(store, "_transact_with_retry", noted)

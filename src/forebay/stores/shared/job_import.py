@@ -16,7 +16,7 @@ from forebay.stores.shared.rows import json_text, options_of, options_text
 # Columns that hold what the record says, as it says it.
 _COLUMNS: Final = (
     "id", "queue", "task", "payload", "priority", "attempt", "failures", "crashes", "created_at",
-    "updated_at", "ready_at", "run_at", "rank", "capped", "worker", "started_at", "deadline_at", "expires_at",
+    "updated_at", "ready_at", "run_at", "rank", "age_capped", "worker", "started_at", "deadline_at", "expires_at",
     "unique_key", "cancel_reason", "finished_at", "reason", "result",
 )  # fmt: skip
 
