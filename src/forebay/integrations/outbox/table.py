@@ -113,7 +113,7 @@ class Outbox:
         once = (
             {}
             if job.idempotency_key
-            else {"once_key": f"outbox {self._new_id()}", "once_ms": IDEMPOTENCY_TTL_MS}
+            else {"idempotency_key": f"outbox {self._new_id()}", "idempotency_ttl_ms": IDEMPOTENCY_TTL_MS}
         )
         return msgspec.structs.replace(job, id=job_id, delay_ms=0, run_at=run_at, **once)
 
