@@ -36,17 +36,17 @@ import os, sys
 import uuid_utils
 from forebay.integrations.outbox.table import Outbox
 from forebay import Forebay
-from forebay.stores.ids import IdMaker, new_id, new_worker_id
+from forebay.stores.ids import IdGenerator, new_id, new_worker_id
 from forebay.worker.worker import Worker
 
 now = uuid_utils.uuid7
 app = Forebay("memory://")
-makers = [new_id, IdMaker(), Outbox(app)._new_id]
+makers = [new_id, IdGenerator(), Outbox(app)._new_id]
 [make() for make in makers]
 uuid_utils.uuid7 = lambda: uuid_utils.UUID(int=now().int - (2_000 << 80))
 
 def tell():
-    ids = [*(make() for make in makers for _ in range(3)), *(id for make in makers for id in make.several(3))]
+    ids = [*(make() for make in makers for _ in range(3)), *(id for make in makers for id in make.create_many(3))]
     os.write(1, (" ".join([*ids, new_worker_id(), Worker(app.engine, app.registry).id]) + "\\n").encode())
 
 for _ in range(3):

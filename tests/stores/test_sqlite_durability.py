@@ -85,7 +85,7 @@ def test_the_file_is_in_wal_mode_and_the_wait_for_its_lock_ends_after_30_s(path:
     store = SqliteEngine(str(path)).store()
 
     assert store._connection.execute("pragma journal_mode").fetchone() == ("wal",)
-    assert signature(SqliteEngine).parameters["lock_wait_ms"].default == 30_000
+    assert signature(SqliteEngine).parameters["lock_timeout_ms"].default == 30_000
     store.close()
 
 
@@ -150,7 +150,7 @@ worker = WorkerId("w1")
 jobs = ()
 while True:
     ends = [decide(one, Completed(b"1"), 0.0) for one in jobs]
-    answer = store.exchange(worker, ends, [Want(DEFAULT, 7)], 7)
+    answer = store.settle_and_claim(worker, ends, [QueueClaim(DEFAULT, 7)], 7)
     jobs = answer.jobs
     say("settled", *answer.settled)
     if not jobs and not ends:

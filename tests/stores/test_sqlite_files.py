@@ -16,7 +16,7 @@ import pytest
 from forebay.domain.query import JobQuery
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError, StoreError, StoreUnavailable, StoreUnusable
-from forebay.stores.sqlite import store as module
+from forebay.stores.sqlite import engine as module
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.paths import NETWORK_FILE_SYSTEMS, DatabasePaths, file_system_of
 from tests.stores.sqlite_support import program
@@ -138,7 +138,7 @@ def insert():
 def beat():
     store = SqliteEngine(path).store()
     try:
-        return store.beat(WorkerInfo(id=WorkerId("w1")))
+        return store.heartbeat(WorkerInfo(id=WorkerId("w1")))
     finally:
         store.close()
 

@@ -135,15 +135,15 @@ def tell():
 engine = SqliteEngine(path)
 store, reader = engine.store(), engine.reader()
 store.insert([job() for _ in range(60)])
-claimed = store.exchange(WorkerId("w"), wants=[Want(DEFAULT, 50)], room=50).jobs
+claimed = store.settle_and_claim(WorkerId("w"), claims=[QueueClaim(DEFAULT, 50)], room=50).jobs
 ends = [decide(one, Completed(LARGE), 0.0) for one in claimed]
 fill()
-attempt(lambda: store.exchange(WorkerId("w"), ends))
+attempt(lambda: store.settle_and_claim(WorkerId("w"), ends))
 tell()
 attempt(lambda: store.insert([job(payload=LARGE) for _ in range(100)]))
 tell()
 make_room()
-attempt(lambda: store.exchange(WorkerId("w"), ends))
+attempt(lambda: store.settle_and_claim(WorkerId("w"), ends))
 tell()
 attempt(lambda: store.insert([job(payload=LARGE) for _ in range(100)]))
 tell()

@@ -34,7 +34,7 @@ Values = dict[str, Any]
 RUNNING, WAITING = ("running",), ("pending", "scheduled", "retrying", "blocked")
 LIVE = (*RUNNING, *WAITING)
 END: Values = {"state": "completed", "failures": 0, "crashes": 0, "reason": None, "result": None}
-PLACE: Values = {"rank": 1, "capped": 0, "rescore_at": None}
+PLACE: Values = {"rank": 1, "age_capped": 0, "rescore_at": None}
 
 # A statement, the table it looks at, the states it may find there, and which values it is guarded by.
 GUARDED: list[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = [
@@ -225,7 +225,7 @@ def test_heads_are_pending_jobs_of_one_class_by_rank(
     values = {
         "queue": "default",
         "gate": gate,
-        "capped": capped,
+        "age_capped": capped,
         "zero": 7,
         "now": bench.now,
         "room": room,

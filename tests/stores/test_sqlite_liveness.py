@@ -29,16 +29,16 @@ WORK: Final = """
 engine = SqliteEngine(path)
 store = engine.store()
 worker = WorkerId(sys.argv[2])
-store.beat(WorkerInfo(id=worker, pid=os.getpid()))
-jobs = store.exchange(worker, wants=[Want(DEFAULT, 2, 86_400_000)], room=2).jobs
+store.heartbeat(WorkerInfo(id=worker, pid=os.getpid()))
+jobs = store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT, 2, 86_400_000)], room=2).jobs
 say("holds", len(jobs))
 while True:
     line = hear()
     if line == "settle":
-        answer = store.exchange(worker, [decide(one, Completed(b"1"), 0.0) for one in jobs])
+        answer = store.settle_and_claim(worker, [decide(one, Completed(b"1"), 0.0) for one in jobs])
         say("settled", len(answer.settled), "refused", len(answer.refused))
     elif line == "beat":
-        store.beat(WorkerInfo(id=worker, pid=os.getpid()))
+        store.heartbeat(WorkerInfo(id=worker, pid=os.getpid()))
         say("beat")
     elif line == "fork":
         if os.fork() == 0:
@@ -176,7 +176,7 @@ def test_a_program_that_is_started_again_does_not_wait_for_its_own_jobs(
 
 
 def test_a_worker_that_never_said_it_lives_is_not_known_to_be_dead(path: Path, store: SqliteStore) -> None:
-    silent = WORK.replace("store.beat(WorkerInfo(id=worker, pid=os.getpid()))\njobs", "jobs")
+    silent = WORK.replace("store.heartbeat(WorkerInfo(id=worker, pid=os.getpid()))\njobs", "jobs")
 
     with program(silent, path, "w1") as worker:
         start(worker).kill()

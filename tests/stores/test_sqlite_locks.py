@@ -95,13 +95,13 @@ def test_a_lock_held_for_longer_than_the_limit_is_reported_and_the_call_works_la
 
 
 @pytest.mark.shows("R-LEASE-15")
-@pytest.mark.parametrize("call", ["exchange", "renew", "sweep", "promote", "prune", "rescore", "record"])
+@pytest.mark.parametrize("call", ["settle_and_claim", "renew", "sweep", "promote", "prune", "rescore", "record_events"])
 def test_every_call_reports_a_lock_that_lasts(path: Path, call: str) -> None:
     arguments: dict[str, tuple[object, ...]] = {
-        "exchange": ("w",),
+        "settle_and_claim": ("w",),
         "renew": ("w", []),
         "sweep": ("w",),
-        "record": ([],),
+        "record_events": ([],),
     }
 
     with opened(path, lock_wait_ms=0) as store, program(HOLD, path) as other:
@@ -237,7 +237,7 @@ def test_a_greedy_writer_pauses_while_somebody_waits(path: Path, monkeypatch: py
     pauses: list[float] = []
     monkeypatch.setattr("forebay.stores.sqlite.connection.time.sleep", pauses.append)
 
-    monkeypatch.setattr("forebay.stores.sqlite.paths.LOOK_SECONDS", 0)
+    monkeypatch.setattr("forebay.stores.sqlite.paths.CHECK_SECONDS", 0)
 
     with opened(path) as store:
         store.insert([new_job()])

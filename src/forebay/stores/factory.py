@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
@@ -345,4 +344,6 @@ def _parse_seconds(url: str, name: str, text: str, minimum: int) -> float:
 
 def sqlite_version() -> str:
     """The version of the library that Python's sqlite3 uses."""
+    import sqlite3  # noqa: PLC0415 - programs on other stores never load it
+
     return sqlite3.sqlite_version

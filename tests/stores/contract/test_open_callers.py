@@ -50,7 +50,7 @@ def test_an_open_transaction_holds_up_what_needs_it_and_that_has_changed_nothing
     keyed, plain = new_job(unique_key="daily"), new_job(id=JobId("plain"))
     is_sqlite = engine.features.name == "sqlite"
     if is_sqlite:
-        monkeypatch.setattr(store._connection, "_lock_wait", LOCK_WAIT_SECONDS)  # type: ignore[attr-defined]
+        monkeypatch.setattr(store._connection, "_lock_timeout", LOCK_WAIT_SECONDS)  # type: ignore[attr-defined]
     with open_caller(engine) as caller:
         engine.insert_tx(caller, [keyed])
         with pytest.raises(StoreLocked if is_sqlite else StoreBusy):

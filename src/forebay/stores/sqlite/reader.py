@@ -340,7 +340,7 @@ def _conditions(query: JobQuery) -> dict[str, object]:
         "created_before": query.created_before,
         "finished_before": query.finished_before,
         "unique_key": query.unique_key,
-        "once_key": query.idempotency_key,
+        "idempotency_key": query.idempotency_key,
         "correlation_id": query.correlation_id,
         "parent_id": query.parent_id,
         "tags": json_text(query.tags) if query.tags else None,

@@ -18,7 +18,7 @@ where instr(:places, place) > 0
   and (:created_before is null or created_at < :created_before)
   and (:finished_before is null or finished_at < :finished_before)
   and (:unique_key is null or unique_key = :unique_key)
-  and (:once_key is null or iif(json_valid(options), options, null) ->> 'once_key' = :once_key)
+  and (:idempotency_key is null or iif(json_valid(options), options, null) ->> 'idempotency_key' = :idempotency_key)
   and (:correlation_id is null or iif(json_valid(options), options, null) ->> 'correlation_id' = :correlation_id)
   and (:parent_id is null or iif(json_valid(options), options, null) ->> 'parent_id' = :parent_id)
   and (
