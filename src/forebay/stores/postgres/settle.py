@@ -277,7 +277,7 @@ def _record_error(
         "job_id": lease.id,
         "attempt": lease.attempt,
         "worker": worker,
-        "ending": settlement.outcome.value,
+        "outcome": settlement.outcome.value,
         "ran_by": lease.swept_from or worker,
         "started_at": lease.started_at,
         "now": tx.now,

@@ -53,7 +53,7 @@ def append_chain_rows(tx: AuditTransaction, limit: int) -> int:
     lines = [(row[0], event_from_row(row[1:])) for row in rows]
     for line in extend_chain(START if head is None else ChainLink(*head), lines):
         values = {"position": line.position, "previous": line.previous, "hash": line.hash}
-        tx.run("audit_link", {**values, "number": line.number})
+        tx.run("audit_link", {**values, "id": line.number})
     return len(rows)
 
 

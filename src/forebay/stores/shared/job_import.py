@@ -59,7 +59,7 @@ def attempt_params(attempt: Attempt) -> dict[str, object]:
     return {
         "job_id": attempt.job_id,
         "attempt": attempt.attempt,
-        "ending": attempt.outcome.value,
+        "outcome": attempt.outcome.value,
         "ran_by": attempt.worker,
         "worker": attempt.worker or "",
         "started_at": attempt.started_at,

@@ -296,13 +296,13 @@ def queue_from_row(row: Row) -> Queue:
     )
 
 
-def row_from_queue(queue: Queue, reordered_to: int | None) -> dict[str, object]:
+def row_from_queue(queue: Queue, rescored_to_seq: int | None) -> dict[str, object]:
     return {
         "name": queue.name,
         "state": queue.state.value,
         "settings": json_text(queue.settings),
-        "rank_version": queue.scoring_version,
-        "reordered_to": reordered_to,
+        "scoring_version": queue.scoring_version,
+        "rescored_to_seq": rescored_to_seq,
         "created_at": queue.created_at,
         "updated_at": queue.updated_at,
     }
@@ -469,8 +469,8 @@ def edge_from_row(row: Row) -> Edge:
 def edge_cursor_params(edge: Edge | None) -> dict[str, object]:
     """Where a list of edges goes on."""
     if edge is None:
-        return {"after": None, "after_child": None, "after_number": None}
-    return {"after": edge.parent, "after_child": edge.child, "after_number": edge.position}
+        return {"after": None, "after_child_id": None, "after_position": None}
+    return {"after": edge.parent, "after_child_id": edge.child, "after_position": edge.position}
 
 
 def archive_entry_from_row(row: Row) -> ArchiveEntry:

@@ -12,7 +12,7 @@ from forebay.stores.shared.rows import Row
 
 
 def throughput_params(queue: str, now: int) -> dict[str, object]:
-    return {"queue": queue, "since": now - THROUGHPUT_WINDOW_MS, "most": THROUGHPUT_JOBS}
+    return {"queue": queue, "since": now - THROUGHPUT_WINDOW_MS, "limit": THROUGHPUT_JOBS}
 
 
 def throughput_from_row(row: Row | None, now: int) -> Throughput:

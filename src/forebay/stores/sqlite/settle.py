@@ -264,7 +264,7 @@ def _record_error(
     tx.run("keep_errors", {**token, "errors": json_text(kept)})
     values = {
         **token,
-        "ending": settlement.outcome.value,
+        "outcome": settlement.outcome.value,
         "ran_by": swept_from or token["worker"],
         "started_at": started_at,
         "now": tx.now,

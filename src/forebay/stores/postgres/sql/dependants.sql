@@ -2,6 +2,6 @@
 select child, number, parent, on_failure, state
 from forebay.edges
 where parent = any(%(ids)b::text[])
-  and (%(after)s::text is null or (parent, child, number) > (%(after)s, %(after_child)s::text, %(after_number)s::bigint))
+  and (%(after)s::text is null or (parent, child, number) > (%(after)s, %(after_child_id)s::text, %(after_position)s::bigint))
 order by parent, child, number
 limit %(limit)s;

@@ -6,5 +6,5 @@ from (
   from forebay.finished
   where queue = %(queue)s and finished_at > %(since)s and state = 'completed'
   order by finished_at desc
-  limit %(most)s
+  limit %(limit)s
 ) as p;

@@ -2,6 +2,6 @@
 select child, number, parent, on_failure, state
 from forebay_edges
 where parent in (select value from json_each(:ids))
-  and (:after is null or (parent, child, number) > (:after, :after_child, :after_number))
+  and (:after is null or (parent, child, number) > (:after, :after_child_id, :after_position))
 order by parent, child, number
 limit :limit;

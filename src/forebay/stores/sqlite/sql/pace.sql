@@ -1,4 +1,4 @@
--- pace: how many jobs of a queue were completed since :since, the last :most of them, and when the first of these was.
+-- pace: how many jobs of a queue were completed since :since, the last :limit of them, and when the first of these was.
 -- Relies on index forebay_finished_queue (queue, finished_at).
 select count(*), min(finished_at)
 from (
@@ -8,5 +8,5 @@ from (
     and finished_at > :since
     and state = 'completed'
   order by finished_at desc
-  limit :most
+  limit :limit
 );
