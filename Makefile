@@ -15,8 +15,8 @@ ready = $(addprefix $(VENV)/.ready-,$1)
 # What is linted and typed; a folder that is not there yet is left out.
 CODE := $(wildcard src tests tools benchmarks evidence examples deploy)
 # Tests that run the blocks of pages beside what else they know of them; tests/docs/test_blocks.py lists them.
-PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades/test_pages.py \
-	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py docs/test_commands.py docs/test_first_app.py docs/test_troubleshooting.py docs/test_tutorials.py moving_in/test_guide.py)
+PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py compat/test_pages.py \
+	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py docs/test_commands.py docs/test_first_app.py docs/test_troubleshooting.py docs/test_tutorials.py importers/test_guide.py)
 ARGS ?=
 
 evidence_needs = $(call ready,test $(if $(filter covered,$1),check) $(if $(filter fuzz-service,$1),fuzz))

@@ -42,14 +42,17 @@ class Part:
 PARTS: Final = (
     Part(
         name="queue",
-        places=("app/", "stores/memory/"),
-        tests=("tests/app", "tests/stores/contract", "-k", f"memory or not ({OTHERS})"),
+        places=("app/", "operations/", "payload/", "stores/memory/"),
+        tests=(
+            *("tests/app", "tests/operations", "tests/payload", "tests/stores/contract"),
+            *("-k", f"memory or not ({OTHERS})"),
+        ),
         lines=95,
         branches=90,
         whole=(
             "stores/memory/store.py::MemoryStore.insert",
-            "stores/memory/store.py::MemoryStore.exchange",
-            "stores/memory/settle_and_claim.py::exchange",
+            "stores/memory/store.py::MemoryStore.settle_and_claim",
+            "stores/memory/settle_and_claim.py::settle_and_claim",
         ),
     ),
     Part(
@@ -69,8 +72,8 @@ PARTS: Final = (
     Part(
         name="dashboard",
         places=(
-            *("service/http/", "service/operations/", "service/permitting/", "service/schema/"),
-            "dashboard/",
+            *("service/http/", "service/permissions/", "service/resources/", "service/runtime/"),
+            *("service/schema/", "dashboard/"),
         ),
         tests=(
             *("tests/service", "tests/dashboard", "tests/maintenance/test_alert_evaluator.py"),
@@ -81,17 +84,17 @@ PARTS: Final = (
         branches=80,
         whole=(
             "operations/alerts/evaluation.py::evaluate",
-            "operations/alerts/evaluation.py::_Judging.judge",
-            "operations/alerts/evaluation.py::_Judging._judge",
-            "operations/alerts/evaluation.py::_Judging._raise",
-            "operations/alerts/evaluation.py::_Judging._end",
-            "operations/alerts/evaluation.py::_recorded",
-            "operations/alerts/evaluation.py::tell",
-            "domain/alert.py::advanced",
-            "domain/alert.py::raised",
-            "domain/alert_condition.py::Comparison.holds",
-            "domain/alert_condition.py::Joined.holds",
-            "maintenance/alert_evaluator.py::Alerting.run",
+            "operations/alerts/evaluation.py::_Evaluation.evaluate",
+            "operations/alerts/evaluation.py::_Evaluation._evaluate_one",
+            "operations/alerts/evaluation.py::_Evaluation._raise_alert",
+            "operations/alerts/evaluation.py::_Evaluation._resolve_alert",
+            "operations/alerts/evaluation.py::_record_alert",
+            "operations/alerts/evaluation.py::enqueue_notifications",
+            "domain/alert.py::advance",
+            "domain/alert.py::raise_alert",
+            "domain/alert_condition.py::MetricComparison.holds",
+            "domain/alert_condition.py::BooleanCondition.holds",
+            "maintenance/alert_evaluator.py::AlertEvaluator.run",
         ),
     ),
 )  # fmt: skip

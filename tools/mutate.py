@@ -46,8 +46,8 @@ STATEMENTS: Final = Path("tests/stores/test_sqlite_guards.py")
 TIME_LIMIT_SECONDS: Final = 180.0
 
 MODULES: Final = (
-    "exchanging", "settling", "inserting", "leasing", "duties", "operating", "transaction", "noting",
-    "commanding",
+    "settle_and_claim", "claim", "settle", "insert", "leases", "maintenance", "admin", "transaction",
+    "progress", "commands",
 )  # fmt: skip
 # Statements that only answer readers, and those that build the schema. They guard no write.
 LEFT_OUT: Final = frozenset(
@@ -59,31 +59,31 @@ LEFT_OUT: Final = frozenset(
     }
 )  # fmt: skip
 # Hints that wake sleepers: losing one costs delay and never a job, and the contract suite sleeps nowhere.
-HINTS: Final = frozenset({"has_news"})
+HINTS: Final = frozenset({"needs_wakeup"})
 _HINT: Final = re.compile(r" indexed by \w+")
 
 # Which files to try first, by what was changed. The order decides only how soon a mutant is caught.
 LIKELY: Final = (
     ("orphaned*", ("sqlite_liveness", "sweep")),
     ("note*", ("notes",)),
-    ("noting*", ("notes",)),
+    ("progress.*", ("notes",)),
     ("command*", ("commands",)),
     ("claim*", ("claim", "order", "fence")),
     ("heads*", ("sqlite_guards", "claim", "order")),
     ("renew*", ("lease", "fence")),
     ("*sweep*", ("sweep", "lease")),
-    ("leasing.*", ("sweep", "lease")),
+    ("leases.*", ("sweep", "lease")),
     ("key*", ("keys",)),
     ("*revive*", ("revive",)),
     ("*amend*", ("operators",)),
     ("*cancel*", ("operators",)),
-    ("operating.*", ("operators", "queues", "revive")),
+    ("admin.*", ("operators", "queues", "revive")),
     ("*prun*", ("prune",)),
     ("*promote*", ("promote",)),
     ("*resc*", ("order",)),
     ("walk*", ("order",)),
-    ("inserting.insert_follow_ups*", ("follow_ups",)),
-    ("inserting.*", ("insert", "keys", "order")),
+    ("insert.insert_follow_ups*", ("follow_ups",)),
+    ("insert.*", ("insert", "keys", "order")),
     ("take_duty*", ("duties",)),
     ("beat*", ("duties", "read")),
     ("audit*", ("audit_log",)),
@@ -125,8 +125,8 @@ EQUIVALENTS: Final = (
         "each of the two names the one row that counts up to where",
     ),
     Equivalent(
-        ("operating._put_among_live",),
-        ("tx.existing_queue(target.name)",),
+        ("admin._insert_live",),
+        ("tx.get_or_create_queue(target.name)",),
         "the queue is also made by `scoring`, when the job's place is worked out",
     ),
     Equivalent(
@@ -147,12 +147,12 @@ EQUIVALENTS: Final = (
         "says behind which gates to look; a claim behind one where nothing waits finds nothing",
     ),
     Equivalent(
-        ("inserting.insert_all", "transaction.count_new", "transaction.leave_uncounted"),
+        ("insert.insert_all", "transaction.count_new", "transaction.defer_counting"),
         (
-            "tx.leave_uncounted(len(receipts))",
+            "tx.defer_counting(len(receipts))",
             "self.has_new_jobs = False",
-            "self.seen.uncounted = 0",
-            "self.seen.uncounted += jobs",
+            "self.cache.uncounted = 0",
+            "self.cache.uncounted += jobs",
             "self.count_new()",
         ),
         "says when new jobs are counted; whoever moves one counts before, and counting again finds none",
@@ -163,7 +163,7 @@ EQUIVALENTS: Final = (
         "the quick way to the jobs that have a copy, and none but these have one",
     ),
     Equivalent(
-        ("settling.complete",),
+        ("settle.complete",),
         (
             "alike[ended.attempt, ended.failures, ended.crashes, ended.reason][seq] = ended.job_id",
             'tx.run("complete", values)',
@@ -171,7 +171,7 @@ EQUIVALENTS: Final = (
         "what is not completed together is then settled one by one",
     ),
     Equivalent(
-        ("duties.prune",),
+        ("maintenance.prune",),
         ('tx.run("keys_prune", {"now": tx.now, "limit": limit})',),
         "a once key that has run out is held by nobody, there or not; removing it saves room",
     ),

@@ -13,7 +13,8 @@ STORES = ROOT / "src" / "forebay" / "stores"
 
 
 def engines() -> set[str]:
-    return {f"forebay.stores.{path.parent.name}" for path in STORES.glob("*/store.py")}
+    folders = {path.parent.name for path in STORES.glob("*/store.py")} - {"contract"}
+    return {f"forebay.stores.{name}" for name in folders}
 
 
 def contract(name: str) -> dict[str, Any]:

@@ -9,6 +9,11 @@ from typing import Final
 
 PACKAGE: Final = Path(__file__).parents[2] / "src" / "forebay"
 LOCKS: Final = ("Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore")
+# Objects whose `acquire` is no lock of threads: it answers at once and blocks no caller.
+NO_LOCKS: Final = {
+    "assignment": "the right to start a job, taken from a list",
+    "_worker_locks": "file locks by which other processes see that a worker lives",
+}
 # Paths, or folders, whose locks no interrupted thread takes outside of a region; each with its reason.
 EXEMPT: Final = {
     "cli": "its commands run on threads of their own",
@@ -116,6 +121,6 @@ def _look(node: ast.AST, locks: set[str], *, is_inside: bool) -> Iterator[tuple[
             if name in locks and not is_inside:
                 yield node.lineno, name
     if isinstance(node, ast.Attribute) and node.attr == "acquire" and not is_inside:
-        yield node.lineno, _name(node.value)
+        yield from ((node.lineno, name) for name in [_name(node.value)] if name not in NO_LOCKS)
     for child in ast.iter_child_nodes(node):
         yield from _look(child, locks, is_inside=is_inside)

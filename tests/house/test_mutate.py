@@ -57,7 +57,7 @@ def settle(tx, jobs):
         )
     tx.counts[queue] -= 1
     tx.is_done = True
-    tx.has_news = True
+    tx.needs_wakeup = True
     return queue
 
 
@@ -156,7 +156,7 @@ def test_mutants_have_names_of_their_own() -> None:
         "key_free.sql: job_id = :job_id",
         "put_back.sql: lease_expires_at = null",
         "key_take.sql: forebay_keys.until <= :now",
-        "settling._finish: tx.free_key(queue, unique_key, settlement.job_id)",
+        "settle._finish: tx.release_key(queue, unique_key, settlement.job_id)",
     ],
 )
 def test_the_guards_that_matter_most_are_among_the_mutants(name: str) -> None:

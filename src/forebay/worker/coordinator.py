@@ -349,16 +349,16 @@ class Coordinator:
             self._continue_reclaimed(again, leased_at)
             leases = {one.lease for one in again}
             return self._start([one.job for one in assignments if one.lease not in leases], leased_at)
-        for one in assignments:
-            one.context.progress_sink = self._progress_buffer
+        for assignment in assignments:
+            assignment.context.progress_sink = self._progress_buffer
         self._slots.add(assignments)
         paused = self.queue_weights.paused_queues()  # looked at after they are in their slots: see Steering
-        for one, executor in zip(assignments, executors, strict=True):
-            if one.job.queue in paused:
-                if one.acquire():
-                    self._inbox.put(one, Interrupted(started=False))
+        for assignment, executor in zip(assignments, executors, strict=True):
+            if assignment.job.queue in paused:
+                if assignment.acquire():
+                    self._inbox.put(assignment, Interrupted(started=False))
             elif self.is_claiming:
-                executor.submit(one)
+                executor.submit(assignment)
         return jobs
 
     def _continue_reclaimed(self, reclaimed: Sequence[Assignment], leased_at: float) -> None:
@@ -459,5 +459,7 @@ def _without(settlements: Sequence[Settlement], busy: Collection[Lease]) -> list
 def _hand_back(assignments: Iterable[Assignment]) -> list[tuple[Assignment, Outcome]]:
     """What was claimed and not started, as handed back."""
     return [
-        (one, Interrupted(started=False)) for one in assignments if one.started_at is None and one.acquire()
+        (assignment, Interrupted(started=False))
+        for assignment in assignments
+        if assignment.started_at is None and assignment.acquire()
     ]

@@ -49,16 +49,16 @@ class Interrupter:
         wanted = {cancel.job_id: cancel.reason for cancel in cancels}
         if not wanted:
             return
-        for one in self._unconcluded():
-            reason = wanted.get(one.job.id)
-            if reason is None or one.context.is_cancelled:
+        for assignment in self._unconcluded():
+            reason = wanted.get(assignment.job.id)
+            if reason is None or assignment.context.is_cancelled:
                 continue
-            one.context.mark_cancelled(reason)
-            if one.acquire():
+            assignment.context.mark_cancelled(reason)
+            if assignment.acquire():
                 # The store turns it into a cancelled job.
-                self._inbox.put(one, Interrupted(started=False))
+                self._inbox.put(assignment, Interrupted(started=False))
             else:
-                self._stop(one, JobInterrupted(reason))
+                self._stop(assignment, JobInterrupted(reason))
 
     def stop_all(self) -> None:
         """Ask everything that runs, also what has been asked before and did not listen."""

@@ -79,9 +79,9 @@ class QueueWeights:
         names = self._resolve_queues(queue)
         with uninterrupted, self._lock:
             self._paused |= names
-        for one in self._slots:
-            if one.job.queue in names and one.acquire():
-                self._inbox.put(one, Interrupted(started=False))
+        for assignment in self._slots:
+            if assignment.job.queue in names and assignment.acquire():
+                self._inbox.put(assignment, Interrupted(started=False))
         self._inbox.wake()
 
     def resume(self, queue: str | None = None) -> None:
