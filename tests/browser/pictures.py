@@ -84,11 +84,11 @@ def prepare(base: str) -> dict[str, str]:
     ask("POST", f"{base}/v1/keys", {"name": "shop", "grants": ["produce:mail", "produce:money"]})
     ask("PUT", f"{base}/v1/limits", {"scope": "queue:money", "concurrency": 4, "rate": 20, "burst": 40})
     time.sleep(SECONDS)
-    dead = ask("POST", f"{base}/v1/dead/search", {"limit": 1})
-    [worst, *_] = ask("POST", f"{base}/v1/dead/groups", {})["groups"]
+    dead = ask("POST", f"{base}/v1/dead-letters/search", {"limit": 1})
+    [worst, *_] = ask("POST", f"{base}/v1/dead-letters/failure-groups", {})["groups"]
     ask(
         "POST",
-        f"{base}/v1/dead/ramps",
+        f"{base}/v1/dead-letters/gradual-revives",
         {"group": worst["id"], "first": 2, "every_seconds": 5, "stop_percent": 60},
     )
     ended = {"tasks": ["main.total"], "states": ["completed"]}

@@ -58,7 +58,7 @@ class Scene(NamedTuple):
 
     def strand(self, parcels: int) -> None:
         """So many dead letters of one kind in the queue parcels, and no others."""
-        self.served.done("POST", "/v1/dead/purge", {"where": {"queues": ["parcels"]}})
+        self.served.done("POST", "/v1/dead-letters/purge", {"where": {"queues": ["parcels"]}})
         self.is_mended.clear()
         handles = [self.app.enqueue("shop.ship", [number]) for number in range(parcels)]
         for one in handles:

@@ -59,12 +59,12 @@ def test_who_waits_for_a_limit_is_shown_with_it(app: Forebay) -> None:
     found = of(app)
 
     mail = found["queue:mail"]
-    assert (mail.state, mail.usage.running, mail.usage.tokens, mail.waiting) == ("spent", 2, 0, 3)
+    assert (mail.state, mail.usage.running, mail.usage.tokens, mail.waiting) == ("out_of_tokens", 2, 0, 3)
     assert sorted(mail.waiting_workers) == [ON_BOTH, ON_MAIL]
     assert (found["global"].state, found["global"].usage.running) == ("open", 3)
     assert (found["global"].waiting, found["global"].waiting_workers) == (0, ())
     task, key = found["task:pay"], found["key:tenant"]
-    assert (task.state, task.usage.running) == ("busy", 1)
+    assert (task.state, task.usage.running) == ("at_limit", 1)
     # It waits behind one of the two gates, whichever was looked at first.
     assert task.waiting + key.waiting == 1
     assert task.waiting_workers + key.waiting_workers == (ON_BOTH,)

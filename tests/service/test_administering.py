@@ -102,8 +102,8 @@ def test_jobs_of_a_queue_are_purged_and_put_back_by_a_filter(served: Served) -> 
     purged = served.done("POST", f"/v1/queues/{queue}/purge", {"where": where})
     revived = served.done("POST", f"/v1/queues/{queue}/requeue", {})
 
-    assert tried == {"matched": 1, "matched_is_exact": True, "done": 0, "dry_run": True, "busy": 0}
-    assert (purged["matched"], purged["done"], revived["done"]) == (1, 1, 1)
+    assert tried == {"matched": 1, "matched_is_exact": True, "affected": 0, "dry_run": True, "busy": 0}
+    assert (purged["matched"], purged["affected"], revived["affected"]) == (1, 1, 1)
     assert served.ask("GET", f"/v1/jobs/{high}").status_code == 404
     assert [served.job(job_id)["state"] for job_id in (low, dead)] == ["pending", "pending"]
 
@@ -131,17 +131,17 @@ def test_all_jobs_that_fit_are_changed_at_once(plain: Served, action: str, state
     tried = plain.done("POST", "/v1/jobs/bulk", {**body, "dry_run": True})
     done = plain.done("POST", "/v1/jobs/bulk", body)
 
-    assert (tried["matched"], tried["done"], done["matched"], done["done"]) == (3, 0, 3, 3)
+    assert (tried["matched"], tried["affected"], done["matched"], done["affected"]) == (3, 0, 3, 3)
     answers = [plain.ask("GET", f"/v1/jobs/{job_id}").json() for job_id in ids]
     assert {answer.get("state") for answer in answers} == {state}
 
 
 def test_everything_must_be_meant(plain: Served) -> None:
     answer = plain.post("/v1/jobs/bulk", {"action": "delete"})
-    meant = plain.done("POST", "/v1/jobs/bulk", {"action": "delete", "everything": True, "dry_run": True})
+    meant = plain.done("POST", "/v1/jobs/bulk", {"action": "delete", "all": True, "dry_run": True})
 
     assert (answer.status_code, answer.json()["field"]) == (422, "where")
-    assert meant["done"] == 0
+    assert meant["affected"] == 0
 
 
 @pytest.mark.shows(
@@ -162,18 +162,18 @@ def test_dead_letters_are_listed_revived_and_purged(served: Served) -> None:
     one, two, three = (died(served, queue, task=task) for task in ("a", "a", "b"))
     where = {"queues": [queue], "tasks": ["a"]}
 
-    listed = served.done("POST", "/v1/dead/search", {"where": where, "with_total": True})
+    listed = served.done("POST", "/v1/dead-letters/search", {"where": where, "with_total": True})
     moved = served.done("POST", f"/v1/jobs/{one}/revive", {"queue": other, "delay_seconds": 60})
-    revived = served.done("POST", "/v1/dead/revive", {"where": where})
+    revived = served.done("POST", "/v1/dead-letters/revive", {"where": where})
     alive = served.ask("DELETE", f"/v1/jobs/{served.claim(queue)[0]['id']}")
-    purged = served.done("POST", "/v1/dead/purge", {"where": {"queues": [queue]}})
+    purged = served.done("POST", "/v1/dead-letters/purge", {"where": {"queues": [queue]}})
 
     assert ([job["id"] for job in listed["jobs"]], listed["total"]) == ([two, one], 2)
     assert (moved["state"], served.job(one)["queue"], served.job(one)["failures"]) == ("scheduled", other, 0)
-    assert (revived["done"], purged["done"]) == (1, 1)
+    assert (revived["affected"], purged["affected"]) == (1, 1)
     assert (alive.status_code, alive.json()["code"]) == (409, "illegal_state")
     assert served.ask("GET", f"/v1/jobs/{three}").status_code == 404
-    assert served.done("DELETE", f"/v1/jobs/{one}")["done"]
+    assert served.done("DELETE", f"/v1/jobs/{one}")["applied"]
 
 
 @pytest.mark.shows("R-TEST-47", "R-DLQ-08")
@@ -186,7 +186,7 @@ def test_a_dead_letter_is_put_back_by_hand_and_completes(served: Served) -> None
     served.done("POST", f"/v1/jobs/{job_id}/ack", {"lease": job["lease"], "result": "at last"})
     unknown = served.post("/v1/jobs/unknown/revive", {})
 
-    assert (answer["id"], answer["done"], answer["state"]) == (job_id, True, "pending")
+    assert (answer["id"], answer["applied"], answer["state"]) == (job_id, True, "pending")
     assert (job["id"], job["attempt"], job["failures"]) == (job_id, 2, 0)
     assert served.done("GET", f"/v1/jobs/{job_id}/result")["result"] == "at last"
     assert (unknown.status_code, unknown.json()["code"]) == (404, "job_not_found")
@@ -236,15 +236,15 @@ def test_a_schedule_is_saved_paused_fired_and_removed(served: Served) -> None:
     resumed = served.done("POST", f"{path}/resume")
     fired = served.done("POST", f"{path}/fire")
     again = served.done("POST", f"{path}/fire")
-    runs = served.done("GET", f"{path}/history")["firings"]
+    runs = served.done("GET", f"{path}/history")["runs"]
 
     assert (saved["when"], saved["task"], saved["args"]) == ("0 2 * * *", "report", [1])
-    assert (paused["is_paused"], resumed["is_paused"], resumed["next_at"]) == (True, False, saved["next_at"])
+    assert (paused["is_paused"], resumed["is_paused"], resumed["next_run_at"]) == (True, False, saved["next_run_at"])
     assert (fired["queue"], fired["is_duplicate"], again["is_duplicate"]) == (queue, False, True)
     assert [(run["status"], run["job_id"]) for run in runs][-1] == ("enqueued", fired["id"])
     names = [one["name"] for one in served.done("GET", "/v1/schedules")["schedules"]]
     assert saved["name"] in names
-    assert served.done("DELETE", path) == {"done": True}
+    assert served.done("DELETE", path) == {"applied": True}
     for method, more in (
         ("GET", ""),
         ("DELETE", ""),
@@ -268,12 +268,12 @@ def test_limits_are_set_listed_and_removed(served: Served) -> None:
 
     limit = served.done("PUT", "/v1/limits", {"scope": scope, "concurrency": 2, "rate": 5, "per_seconds": 60})
     listed = served.done("GET", "/v1/limits")["limits"]
-    gone = [served.done("DELETE", f"/v1/limits/{scope}")["done"] for _ in range(2)]
+    gone = [served.done("DELETE", f"/v1/limits/{scope}")["applied"] for _ in range(2)]
     odd = served.ask("PUT", "/v1/limits", {"scope": "nonsense", "rate": 1})
 
     assert limit == {"scope": scope, "concurrency": 2, "rate": 5, "per_seconds": 60, "burst": None}
     [shown] = [one for one in listed if one["scope"] == scope]
-    usage = {"state": "open", "running": 0, "tokens": 10, "waiting": 0, "throttled": []}
+    usage = {"state": "open", "running": 0, "tokens": 10, "waiting": 0, "waiting_workers": []}
     assert shown == limit | usage
     assert gone == [True, False]
     assert (odd.status_code, odd.json()["code"]) == (422, "invalid")
@@ -288,13 +288,13 @@ def test_a_limit_says_which_jobs_and_workers_wait_for_it(served: Served) -> None
     worker = WorkerId(f"on {queue}")
     with closing(served.service.pool.engine.store()) as store:
         store.heartbeat(WorkerInfo(id=worker, queues=(QueueName(queue),), slots=1))
-    assert len(served.claim(queue, most=5)) == 1
+    assert len(served.claim(queue, limit=5)) == 1
 
     listed = served.done("GET", "/v1/limits")["limits"]
 
     [shown] = [one for one in listed if one["scope"] == f"queue:{queue}"]
-    assert (shown["state"], shown["running"], shown["tokens"], shown["waiting"]) == ("spent", 1, 0, 2)
-    assert worker in shown["throttled"]
+    assert (shown["state"], shown["running"], shown["tokens"], shown["waiting"]) == ("out_of_tokens", 1, 0, 2)
+    assert worker in shown["waiting_workers"]
     served.done("DELETE", f"/v1/limits/queue:{queue}")
 
 
@@ -316,7 +316,7 @@ def test_workers_are_listed_and_asked(served: Served) -> None:
 
     [shown] = [one for one in listed if one["id"] == worker]
     assert (shown["host"], shown["queues"], shown["slots"]) == ("here", ["mail"], 4)
-    assert (asked["kind"], asked["answer"], known["answer"]) == ("pause", None, "paused")
+    assert (asked["kind"], asked["response"], known["response"]) == ("pause", None, "paused")
     assert (nobody.status_code, nobody.json()["code"]) == (404, "worker_not_found")
 
 

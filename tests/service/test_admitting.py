@@ -261,25 +261,25 @@ OK, NO = 200, 403
         ("POST", "/v1/jobs/search", {"where": THERE}, NO, NO),
         ("POST", "/v1/jobs/search", {}, NO, NO),
         ("POST", "/v1/jobs/bulk", {"action": "delete", "where": HERE, "dry_run": True}, NO, OK),
-        ("POST", "/v1/jobs/bulk", {"action": "cancel", "everything": True}, NO, NO),
+        ("POST", "/v1/jobs/bulk", {"action": "cancel", "all": True}, NO, NO),
         ("POST", "/v1/jobs/bulk", MOVED, NO, NO),
-        ("POST", "/v1/dead/search", {"where": HERE}, OK, OK),
-        ("POST", "/v1/dead/revive", {"where": HERE}, NO, OK),
-        ("POST", "/v1/dead/purge", {}, NO, NO),
-        ("POST", "/v1/dead/groups", {"where": HERE}, OK, OK),
-        ("POST", "/v1/dead/groups", {}, NO, NO),
-        ("POST", "/v1/dead/ramps", {"where": THERE}, NO, NO),
-        ("POST", "/v1/dead/ramps", {}, NO, NO),
+        ("POST", "/v1/dead-letters/search", {"where": HERE}, OK, OK),
+        ("POST", "/v1/dead-letters/revive", {"where": HERE}, NO, OK),
+        ("POST", "/v1/dead-letters/purge", {}, NO, NO),
+        ("POST", "/v1/dead-letters/failure-groups", {"where": HERE}, OK, OK),
+        ("POST", "/v1/dead-letters/failure-groups", {}, NO, NO),
+        ("POST", "/v1/dead-letters/gradual-revives", {"where": THERE}, NO, NO),
+        ("POST", "/v1/dead-letters/gradual-revives", {}, NO, NO),
         # What a text is found in is not masked.
         ("POST", f"/v1/queues/{MINE}/purge", {"where": SAYS, "dry_run": True}, NO, NO),
         ("POST", f"/v1/queues/{MINE}/requeue", {"where": SAYS, "dry_run": True}, NO, NO),
         ("POST", "/v1/jobs/search", {"where": SAYS}, NO, NO),
         ("POST", "/v1/jobs/bulk", {"action": "delete", "where": SAYS, "dry_run": True}, NO, NO),
-        ("POST", "/v1/dead/search", {"where": SAYS}, NO, NO),
-        ("POST", "/v1/dead/revive", {"where": SAYS}, NO, NO),
-        ("POST", "/v1/dead/purge", {"where": SAYS}, NO, NO),
-        ("POST", "/v1/dead/groups", {"where": SAYS}, NO, NO),
-        ("POST", "/v1/dead/ramps", {"where": SAYS}, NO, NO),
+        ("POST", "/v1/dead-letters/search", {"where": SAYS}, NO, NO),
+        ("POST", "/v1/dead-letters/revive", {"where": SAYS}, NO, NO),
+        ("POST", "/v1/dead-letters/purge", {"where": SAYS}, NO, NO),
+        ("POST", "/v1/dead-letters/failure-groups", {"where": SAYS}, NO, NO),
+        ("POST", "/v1/dead-letters/gradual-revives", {"where": SAYS}, NO, NO),
         ("GET", "/v1/schedules", None, NO, NO),
         ("PUT", "/v1/schedules/s", {"task": "t", "every_seconds": 9}, NO, NO),
         ("POST", "/v1/schedules/s/fire", None, NO, NO),
@@ -302,16 +302,16 @@ def test_who_may_look_may_not_steer_and_nobody_beyond_their_queues(
 @pytest.mark.shows("R-SEC-03")
 def test_a_ramp_is_for_who_may_steer_its_queues(holders: dict[str, Holder]) -> None:
     nothing = {"tags": ["of no job"]}
-    mine = holders["operator"].ask("POST", "/v1/dead/ramps", {"where": {**HERE, **nothing}}).json()["name"]
-    theirs = holders["admin"].ask("POST", "/v1/dead/ramps", {"where": nothing}).json()["name"]
+    mine = holders["operator"].ask("POST", "/v1/dead-letters/gradual-revives", {"where": {**HERE, **nothing}}).json()["name"]
+    theirs = holders["admin"].ask("POST", "/v1/dead-letters/gradual-revives", {"where": nothing}).json()["name"]
     viewer, operator = holders["viewer"], holders["operator"]
 
-    assert [one["name"] for one in viewer.ask("GET", "/v1/dead/ramps").json()["ramps"]] == [mine]
-    assert viewer.code("GET", f"/v1/dead/ramps/{mine}")[0] == OK
-    assert viewer.code("GET", f"/v1/dead/ramps/{theirs}") == (403, "forbidden")
+    assert [one["name"] for one in viewer.ask("GET", "/v1/dead-letters/gradual-revives").json()["gradual_revives"]] == [mine]
+    assert viewer.code("GET", f"/v1/dead-letters/gradual-revives/{mine}")[0] == OK
+    assert viewer.code("GET", f"/v1/dead-letters/gradual-revives/{theirs}") == (403, "forbidden")
     for verb in ("pause", "resume", "stop"):
-        assert viewer.code("POST", f"/v1/dead/ramps/{mine}/{verb}") == (403, "forbidden")
-        assert operator.code("POST", f"/v1/dead/ramps/{theirs}/{verb}") == (403, "forbidden")
+        assert viewer.code("POST", f"/v1/dead-letters/gradual-revives/{mine}/{verb}") == (403, "forbidden")
+        assert operator.code("POST", f"/v1/dead-letters/gradual-revives/{theirs}/{verb}") == (403, "forbidden")
 
 
 @pytest.mark.shows("R-SEC-03")

@@ -74,7 +74,7 @@ def test_a_rule_is_made_and_its_alert_seen_and_acknowledged(
     [seen] = view.ask("GET", "/v1/alerts?severity=info&acknowledged=true").json()["alerts"]
     assert seen == answer.json()
     assert operate.ask("POST", f"/v1/alerts/{alert['id']}/resolve").json()["is_active"] is False
-    assert len(view.ask("GET", "/v1/alerts?severity=info&everything=true").json()["alerts"]) == 1
+    assert len(view.ask("GET", "/v1/alerts?severity=info&all=true").json()["alerts"]) == 1
 
 
 def alerts_of(served: Served, holder: Holder, query: str) -> list[dict[str, Any]]:
@@ -112,15 +112,15 @@ def test_what_makes_no_rule(holders: dict[str, Holder], body: object, status: in
 
 def test_a_usual_rule_is_changed_and_put_back(holders: dict[str, Holder]) -> None:
     admin = holders["admin"]
-    changed = {"name": "Deep", "condition": "queue_depth > 5", "enabled": False, "each": "queue"}
+    changed = {"name": "Deep", "condition": "queue_depth > 5", "enabled": False, "per": "queue"}
 
     saved = admin.ask("PUT", "/v1/alert-rules/queue-deep", changed).json()
-    assert (saved["condition"], saved["enabled"], saved["is_usual"]) == ("queue_depth > 5", False, True)
+    assert (saved["condition"], saved["enabled"], saved["is_builtin"]) == ("queue_depth > 5", False, True)
     listed = holders["view"].ask("GET", "/v1/alert-rules").json()
     assert saved in listed["rules"]
     assert listed["metrics"] == ALERT_METRICS
-    assert admin.ask("DELETE", "/v1/alert-rules/queue-deep").json() == {"done": True}
-    assert admin.ask("DELETE", "/v1/alert-rules/queue-deep").json() == {"done": False}
+    assert admin.ask("DELETE", "/v1/alert-rules/queue-deep").json() == {"applied": True}
+    assert admin.ask("DELETE", "/v1/alert-rules/queue-deep").json() == {"applied": False}
     assert admin.code("DELETE", "/v1/alert-rules/none") == (404, "rule_not_found")
     assert admin.code("POST", "/v1/alerts/none/resolve") == (404, "alert_not_found")
 

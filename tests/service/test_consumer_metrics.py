@@ -34,7 +34,7 @@ class Http:
         self._client = spoken.client
 
     def claim(self, most: int = 100, **fields: Any) -> list[Lease]:
-        body = {"queues": [MAIL], "most": most, "wait_seconds": 0, **fields}
+        body = {"queues": [MAIL], "limit": most, "wait_seconds": 0, **fields}
         answer = self._client.post("/v1/claim", json=body).raise_for_status()
         return [(job["id"], job["lease"]) for job in answer.json()["jobs"]]
 
@@ -53,7 +53,7 @@ class Grpc:
         self._consumer = spoken.consumer
 
     def claim(self, most: int = 100, **fields: Any) -> list[Lease]:
-        asked = forebay_pb2.DequeueBatchRequest(queues=[MAIL], most=most, wait_seconds=0, **fields)
+        asked = forebay_pb2.DequeueBatchRequest(queues=[MAIL], limit=most, wait_seconds=0, **fields)
         return [(job.id, job.lease) for job in self._consumer.DequeueBatch(asked, timeout=PATIENCE).jobs]
 
     def ack(self, lease: Lease) -> None:
@@ -118,7 +118,7 @@ def test_the_end_of_a_batch_is_counted_for_each_job(
             spoken.enqueue(MAIL)
         endings = [{"id": job_id, "lease": lease} for job_id, lease in client(spoken).claim()]
         endings[2]["outcome"] = "released"
-        spoken.client.post("/v1/settle", json={"endings": endings}).raise_for_status()
+        spoken.client.post("/v1/settle", json={"outcomes": endings}).raise_for_status()
 
     found = figures(engine)
     assert found.span.stats.counts == {"claimed": 3, "completed": 2}

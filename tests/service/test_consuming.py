@@ -42,7 +42,7 @@ def test_a_batch_is_claimed_in_order_from_several_queues_and_settled(served: Ser
     first, second = served.queue(), served.queue()
     ids = [served.enqueue(queue) for queue in (first, first, second)]
 
-    jobs = served.done("POST", "/v1/claim", {"queues": [first, second], "most": 9})["jobs"]
+    jobs = served.done("POST", "/v1/claim", {"queues": [first, second], "limit": 9})["jobs"]
     outcomes: list[dict[str, Any]] = [
         {"outcome": "completed"},
         {"outcome": "failed", "error": "no"},
@@ -53,7 +53,7 @@ def test_a_batch_is_claimed_in_order_from_several_queues_and_settled(served: Ser
         {"id": job["id"], "lease": job["lease"], **more} for job, more in zip(jobs, outcomes, strict=True)
     ]
     strange = {"id": "unknown", "lease": "1-x"}
-    answer = served.done("POST", "/v1/settle", {"endings": [*ends, strange]})
+    answer = served.done("POST", "/v1/settle", {"outcomes": [*ends, strange]})
 
     assert [job["id"] for job in jobs] == ids
     assert [one["is_kept"] for one in answer["settled"]] == [True, True, True, False]
@@ -67,10 +67,10 @@ def test_a_claim_can_be_for_some_tasks_only(served: Served) -> None:
     served.enqueue(queue, task="other")
     wanted = served.enqueue(queue, task="mine")
 
-    [job] = served.claim(queue, most=5, tasks=["mine"])
+    [job] = served.claim(queue, limit=5, tasks=["mine"])
 
     assert job["id"] == wanted
-    assert [one["task"] for one in served.claim(queue, most=5)] == ["other"]
+    assert [one["task"] for one in served.claim(queue, limit=5)] == ["other"]
 
 
 @pytest.mark.shows("R-HTTP-11", "R-HTTP-05", "R-DONE-13")
@@ -88,7 +88,7 @@ def test_a_failed_attempt_is_tried_again_after_its_own_time_or_never(served: Ser
     [again] = served.claim(queue, wait_seconds=20)
     assert (again["id"], again["attempt"], again["failures"]) == (soon["id"], 2, 1)
     [attempt] = served.job(soon["id"])["attempts"]
-    assert (attempt["error_type"], attempt["error"], attempt["ending"]) == ("Busy", "busy", "failed")
+    assert (attempt["error_type"], attempt["error"], attempt["outcome"]) == ("Busy", "busy", "failed")
     assert served.job(never["id"])["state"] == "dead"
 
 
@@ -101,7 +101,7 @@ def test_what_is_said_without_the_lease_is_refused(served: Served) -> None:
         answer = served.post(f"/v1/jobs/{job['id']}/{what}", {"lease": job["lease"], **more})
         assert (answer.status_code, answer.json()["code"]) == (409, "lease_lost"), what
     end = {"id": job["id"], "lease": job["lease"]}
-    [one] = served.done("POST", "/v1/settle", {"endings": [end]})["settled"]
+    [one] = served.done("POST", "/v1/settle", {"outcomes": [end]})["settled"]
     assert (one["is_kept"], one["problem"]["code"]) == (False, "lease_lost")
     assert served.job(job["id"])["state"] == "dead"
 
@@ -119,7 +119,7 @@ def test_what_contradicts_an_earlier_end_is_refused(served: Served) -> None:
         {"id": job["id"], "lease": job["lease"], "outcome": outcome}
         for job, outcome in ((done, "completed"), (done, "failed"), (failed, "failed"), (failed, "completed"))
     ]
-    answers = served.done("POST", "/v1/settle", {"endings": ends})["settled"]
+    answers = served.done("POST", "/v1/settle", {"outcomes": ends})["settled"]
     assert [one["is_kept"] for one in answers] == [True, False, True, False]
     assert [served.job(job["id"])["state"] for job in (done, failed)] == ["completed", "retrying"]
 
@@ -130,7 +130,7 @@ def test_what_somebody_else_says_takes_nothing_from_the_holder(served: Served) -
     attempt, _, _ = job["lease"].partition("-")
     right, forged = ({"id": job["id"], "lease": lease} for lease in (job["lease"], f"{attempt}-somebody"))
 
-    answer = served.done("POST", "/v1/settle", {"endings": [forged, right]})
+    answer = served.done("POST", "/v1/settle", {"outcomes": [forged, right]})
 
     assert [one["is_kept"] for one in answer["settled"]] == [False, True]
     assert served.job(job["id"])["state"] == "completed"
@@ -176,7 +176,7 @@ def test_peeking_takes_nothing(served: Served) -> None:
 
     assert [job["id"] for job in seen] == ids[:2]
     assert [job["state"] for job in seen] == ["pending", "pending"]
-    assert len(served.claim(queue, most=9)) == 3
+    assert len(served.claim(queue, limit=9)) == 3
     assert (unknown.status_code, unknown.json()["code"]) == (404, "queue_not_found")
 
 
@@ -231,7 +231,7 @@ def raw_claim(served: Served, queue: str) -> socket.socket:
     """A connection on which a claim waits."""
     host, _, port = served.address.removeprefix("http://").partition(":")
     connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
-    body = msgspec.json.encode({"queues": [queue], "most": 1})
+    body = msgspec.json.encode({"queues": [queue], "limit": 1})
     head = f"POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     connection.sendall(head.encode() + body)
     return connection
@@ -301,7 +301,7 @@ def test_a_job_that_was_released_goes_back_at_once(served: Served) -> None:
 
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(served.claim, queue, wait_seconds=20)
-        served.done("POST", "/v1/settle", {"endings": [ending]})
+        served.done("POST", "/v1/settle", {"outcomes": [ending]})
 
         [again] = waiting.result(PATIENCE)
     assert (again["id"], again["attempt"], again["failures"]) == (job["id"], 2, 0)

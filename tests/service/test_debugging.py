@@ -122,7 +122,7 @@ def test_what_keeps_a_job_is_told_with_what_helps(served: Served) -> None:
     told = served.done("POST", f"/v1/debug/jobs/{job_id}/inspect")
 
     assert told["job"]["state"] == "pending"
-    assert {"what": f"queue {queue} is paused", "todo": "resume the queue"} in told["advice"]
+    assert {"what": f"queue {queue} is paused", "todo": "resume the queue"} in told["diagnosis"]
 
 
 @pytest.mark.shows("R-CLI-15")

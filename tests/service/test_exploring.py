@@ -45,7 +45,7 @@ def test_cp5_4_search_returns_only_matches_and_pages(served: Served) -> None:
     assert [job["id"] for job in first["jobs"]] == right[:3]
     assert [job["id"] for job in second["jobs"]] == right[3:]
     assert (first["total"], first["total_is_exact"], first["has_more"]) == (4, True, True)
-    assert (second["after"], second["stopped_at"]) == (None, None)
+    assert (second["after"], second["scanned_back_to"]) == (None, None)
     assert [job["id"] for job in page(None, text="word7")["jobs"]] == [made[7]]
     assert page(None, created_before="2001-01-01T00:00:00Z")["jobs"] == []
 

@@ -50,7 +50,7 @@ def test_a_request_that_cannot_be_read_is_refused(plain: Served, body: bytes, fi
         ("/v1/jobs", {"task": "t", "priority": "5"}, "priority"),
         ("/v1/jobs", {"task": "t", "run_at": 0}, "run_at"),
         ("/v1/jobs/bulk", {"action": "delete", "where": {"created_before": 1}}, "where.created_before"),
-        ("/v1/dead/purge", {"dry_run": "true"}, "dry_run"),
+        ("/v1/dead-letters/purge", {"dry_run": "true"}, "dry_run"),
     ],
 )
 @pytest.mark.shows("R-SEC-02")

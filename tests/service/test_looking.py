@@ -43,7 +43,7 @@ def test_a_graph_is_the_same_from_wherever_one_looks(served: Served) -> None:
     for graph in graphs:
         assert {one["id"] for one in graph["jobs"]} == {first, left, right, last}
         assert edges(graph) == {(first, left), (first, right), (left, last), (right, last)}
-        assert graph["is_whole"]
+        assert graph["is_complete"]
     assert graphs[0]["jobs"][0]["id"] == first
     assert {one["edge"] for one in graphs[0]["edges"]} == {"open"}
 
@@ -55,8 +55,8 @@ def test_a_large_graph_says_that_it_goes_on(served: Served) -> None:
     few = served.done("GET", f"/v1/jobs/{first}/graph?limit=2")
     enough = served.done("GET", f"/v1/jobs/{first}/graph?limit=4")
 
-    assert (len(few["jobs"]), few["is_whole"]) == (2, False)
-    assert (len(enough["jobs"]), enough["is_whole"]) == (4, True)
+    assert (len(few["jobs"]), few["is_complete"]) == (2, False)
+    assert (len(enough["jobs"]), enough["is_complete"]) == (4, True)
 
 
 def test_a_job_alone_is_a_graph_of_one_and_an_unknown_one_is_none(plain: Served) -> None:
@@ -125,10 +125,10 @@ def test_a_schedule_tells_all_that_is_needed_to_save_it_again(plain: Served) -> 
         "end_at": "2031-01-01T00:00:00Z",
         "jitter_seconds": 2.0,
         "catch_up": "latest",
-        "catch_up_most": 3,
+        "catch_up_limit": 3,
         "catch_up_seconds": 60.0,
         "overlap": "skip",
-        "max_firings": 7,
+        "max_runs": 7,
     }
 
     told = plain.done("PUT", "/v1/schedules/told", body)

@@ -194,12 +194,12 @@ def test_the_system_tells_what_it_takes() -> None:
     assert found["server_memory_bytes"] > 2**20
     assert found["server_cpu_seconds"] > 0
     assert set(found["store"]) == {
-        *("memory_bytes", "memory_limit_bytes", "memory_share", "evicted_keys"),
-        *("connections", "connection_limit", "connections_share"),
+        *("memory_bytes", "memory_limit_bytes", "memory_used_ratio", "evicted_keys"),
+        *("connections", "connection_limit", "connections_used_ratio"),
     }
     used = store_usage_view(ServerUsage(memory=850, memory_limit=1_000, connections=5, connection_limit=None))
-    assert (used.memory_bytes, used.memory_limit_bytes, used.memory_share) == (850, 1_000, 0.85)
-    assert (used.connections, used.connections_share) == (5, None)
+    assert (used.memory_bytes, used.memory_limit_bytes, used.memory_used_ratio) == (850, 1_000, 0.85)
+    assert (used.connections, used.connections_used_ratio) == (5, None)
 
 
 @pytest.mark.shows("R-HIST-22", "R-MET-43")

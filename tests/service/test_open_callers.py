@@ -72,7 +72,7 @@ def done(spoken: Spoken, path: str, body: dict[str, Any]) -> tuple[int, int, int
     answer = spoken.client.post(path, json=body)
     assert answer.is_success, answer.text
     said = answer.json()
-    return said["matched"], said["done"], said["busy"]
+    return said["matched"], said["affected"], said["busy"]
 
 
 def refusal(spoken: Spoken, method: str, path: str, body: dict[str, Any]) -> tuple[int, str]:

@@ -83,7 +83,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(served: Served) -> None:
     assert [one["queue"] for one in stored["accepted"]] == [queue, other]
     assert stored["rejected"] == []
     assert (refused.status_code, refused.json()["code"]) == (404, "queue_not_found")
-    assert [job["task"] for job in served.claim(queue, most=9)] == ["a"]
+    assert [job["task"] for job in served.claim(queue, limit=9)] == ["a"]
 
 
 @pytest.mark.shows("R-ENQ-10")
@@ -174,7 +174,7 @@ def test_a_job_that_waits_can_be_moved_to_a_queue_that_there_is(served: Served) 
     moved = served.done("PATCH", path, {"queue": there})
 
     assert (nowhere.status_code, nowhere.json()["code"]) == (404, "queue_not_found")
-    assert (moved["done"], served.job(job_id)["queue"]) == (True, there)
+    assert (moved["applied"], served.job(job_id)["queue"]) == (True, there)
     served.done("POST", f"/v1/queues/{here}/drain")
     back = served.ask("PATCH", path, {"queue": here})
     assert (back.status_code, back.json()["code"]) == (409, "illegal_state")
@@ -205,7 +205,7 @@ def test_a_job_that_did_not_complete_has_no_result(
     path = f"/v1/jobs/{job['id']}"
     if body is None:
         ending = {"id": job["id"], "lease": job["lease"], "outcome": "cancelled"}
-        plain.done("POST", "/v1/settle", {"endings": [ending]})
+        plain.done("POST", "/v1/settle", {"outcomes": [ending]})
     else:
         plain.done("POST", f"{path}/nack", {"lease": job["lease"], **body})
 

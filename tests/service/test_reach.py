@@ -163,7 +163,7 @@ def test_no_list_names_a_job_of_a_hidden_queue(holders: dict[str, Holder]) -> No
     where = {"where": {"queues": [SEEN]}}
     looks: list[tuple[str, str, Any]] = [
         ("POST", "/v1/jobs/search", where),
-        ("POST", "/v1/dead/search", where),
+        ("POST", "/v1/dead-letters/search", where),
         ("GET", f"/v1/jobs/{job}/graph", None),
     ]
 
@@ -195,7 +195,7 @@ def test_each_ending_is_answered_for_itself_also_that_of_a_hidden_job(holders: d
         [job] = admin.ask("POST", "/v1/claim", {"queues": [queue], "wait_seconds": 0}).json()["jobs"]
         endings.append({"id": job["id"], "lease": job["lease"]})
 
-    settled = consumer.ask("POST", "/v1/settle", {"endings": endings}).json()["settled"]
+    settled = consumer.ask("POST", "/v1/settle", {"outcomes": endings}).json()["settled"]
 
     assert [(one["id"], one["is_kept"]) for one in settled] == [(ids[0], False), (ids[1], True)]
     assert settled[0]["problem"]["code"] == "job_not_found"

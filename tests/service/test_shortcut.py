@@ -23,7 +23,7 @@ GOOD: Final[list[tuple[str, Any]]] = [
     ("/v1/jobs/batch", {"jobs": [JOB, {**JOB, "queue": "unknown"}], "atomic": False}),
     ("/v1/claim", {"queues": ["shortcut"], "wait_seconds": 0}),
     ("/v1/claim", {"queues": ["empty"], "wait_seconds": 0}),
-    ("/v1/settle", {"endings": [{"id": "unknown", "lease": "1-w"}]}),
+    ("/v1/settle", {"outcomes": [{"id": "unknown", "lease": "1-w"}]}),
 ]
 REFUSED: Final[list[tuple[str, Any]]] = [
     ("/v1/jobs", {**JOB, "queue": "unknown"}),

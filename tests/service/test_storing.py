@@ -167,7 +167,7 @@ SPANNING: dict[str, Callable[[Far], object]] = {
     "workers": lambda far: far.reader.workers(),
     "commands": lambda far: far.reader.commands([]),
     "schedules": lambda far: far.reader.schedules(),
-    "firings": lambda far: far.reader.schedule_runs("s"),
+    "schedule_runs": lambda far: far.reader.schedule_runs("s"),
     "limits": lambda far: far.reader.limits(),
     "audit": lambda far: far.reader.audit(),
     "archive": lambda far: far.reader.archive(),
@@ -509,7 +509,7 @@ def test_a_ramp_is_of_who_shows_the_key_whatever_they_write(near: Far, far: dict
     assert [saved("admin", "bob", 0), saved("boss", "bob", 1)] == ["admin", "admin"]
     with pytest.raises(Forbidden):
         saved("everywhere", "bob", 2)
-    with pytest.raises(InvalidJob, match="no ramp"):
+    with pytest.raises(InvalidJob, match="no gradual revive"):
         far["admin"].store.save_document(Document(kind="ramp", name="s", body='{"name": 1}'))
     near.store.drop_document("ramp", "r")
 

@@ -121,11 +121,11 @@ def test_what_somebody_does_is_told_and_told_again_to_who_comes_back(served: Ser
     with looking(served) as stream:
         before = stream.until("queues").number
         served.done("POST", f"/v1/jobs/{job_id}/cancel", {"reason": "not now"})
-        first = stream.until("log", job_id)
+        first = stream.until("audit", job_id)
     with looking(served, Last_Event_ID=before or "0") as stream:
-        again = stream.until("log", job_id)
+        again = stream.until("audit", job_id)
     with looking(served, "?after=0") as stream:
-        all_told = stream.until("log", job_id)
+        all_told = stream.until("audit", job_id)
 
     [line] = [one for one in again.body["lines"] if one["job_id"] == job_id]
     assert line in first.body["lines"]
@@ -157,7 +157,7 @@ def test_who_names_a_task_is_told_of_its_jobs_alone(served: Served) -> None:
         stream.until("queues")
         for job_id in (other, mine):
             served.done("POST", f"/v1/jobs/{job_id}/cancel", {"reason": "not now"})
-        told = stream.until("log")
+        told = stream.until("audit")
 
     assert {line["job_id"] for line in told.body["lines"]} == {mine}
 
@@ -170,7 +170,7 @@ def test_a_queue_that_goes_is_told(plain: Served) -> None:
         plain.done("DELETE", f"/v1/queues/{queue}")
         told = stream.until("queues", queue)
 
-    assert told.body["gone"] == [queue]
+    assert told.body["removed"] == [queue]
 
 
 def test_a_key_shows_its_queues_and_no_more() -> None:
@@ -186,7 +186,7 @@ def test_a_key_shows_its_queues_and_no_more() -> None:
 
         with looking(served, Authorization=viewer, Last_Event_ID="0") as stream:
             queues, workers = stream.until("queues"), stream.until("workers")
-            log = stream.until("log")
+            log = stream.until("audit")
         with looking(served, Authorization=producer) as stream:
             nothing = stream.until("queues")
         refused = served.client.get(
@@ -281,7 +281,7 @@ def test_who_was_away_for_too_long_is_told_so() -> None:
         await service.stop()
         return [one.kind for one in told if one]
 
-    assert asyncio.run(scene()) == ["queues", "workers", "missed", "log"]
+    assert asyncio.run(scene()) == ["queues", "workers", "missed", "audit"]
 
 
 @pytest.mark.shows("R-HTTP-43")

@@ -16,7 +16,7 @@ from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.stores.contract.reader import Reader
 
 JobsByQueue = Mapping[QueueName, int]
-LimitState = Literal["open", "busy", "spent"]
+LimitState = Literal["open", "at_limit", "out_of_tokens"]
 
 
 class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,11 +29,12 @@ class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> LimitState:
-        """`busy` while as many run as may, `spend` while its rate has no token; of a limit by key `busy`
-        while jobs of some value wait. Else `open`."""
+        """`at_limit` while as many jobs run as may, `out_of_tokens` while the rate has no token, else `open`.
+
+        A limit by key is `at_limit` while jobs of some value wait."""
         if self.usage.is_at_limit or (self.usage.limit.kind is not None and self.waiting):
-            return "busy"
-        return "spent" if self.usage.is_out_of_tokens else "open"
+            return "at_limit"
+        return "out_of_tokens" if self.usage.is_out_of_tokens else "open"
 
 
 def limit_statuses(reader: Reader) -> list[LimitStatus]:

@@ -66,7 +66,10 @@ _KINDS: Final[tuple[tuple[type[ForebayError], ProblemKind], ...]] = (
     (QueueNotFound, ProblemKind("queue_not_found", 404, "NOT_FOUND", "There is no such queue")),
     (WorkerNotFound, ProblemKind("worker_not_found", 404, "NOT_FOUND", "There is no such worker")),
     (ScheduleNotFound, ProblemKind("schedule_not_found", 404, "NOT_FOUND", "There is no such schedule")),
-    (GradualReviveNotFound, ProblemKind("ramp_not_found", 404, "NOT_FOUND", "There is no such ramp")),
+    (
+        GradualReviveNotFound,
+        ProblemKind("gradual_revive_not_found", 404, "NOT_FOUND", "There is no such gradual revive"),
+    ),
     (ApiKeyNotFound, ProblemKind("key_not_found", 404, "NOT_FOUND", "There is no such API key")),
     (SessionNotFound, ProblemKind("session_not_found", 404, "NOT_FOUND", "There is no such session")),
     (AlertNotFound, ProblemKind("alert_not_found", 404, "NOT_FOUND", "There is no such alert")),

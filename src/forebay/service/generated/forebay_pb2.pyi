@@ -18,7 +18,7 @@ class EnqueueRequest(_message.Message):
     def __init__(self, job: _Optional[_Union[NewJob, _Mapping[str, _Any]]] = ..., with_position: _Optional[bool] = ...) -> None: ...
 
 class NewJob(_message.Message):
-    __slots__ = ("task", "queue", "args_json", "kwargs_json", "id", "priority", "delay_seconds", "run_at", "deadline_at", "expires_at", "timeout_seconds", "lease_seconds", "max_retries", "retry", "unique_key", "unique_until", "idempotency_key", "metadata_json", "tags", "correlation_id", "parent_id", "limit_keys", "depends_on", "allow_missing", "sequence", "client", "cost", "without")
+    __slots__ = ("task", "queue", "args_json", "kwargs_json", "id", "priority", "delay_seconds", "run_at", "deadline_at", "expires_at", "timeout_seconds", "lease_seconds", "max_retries", "retry_policy", "unique_key", "unique_until", "idempotency_key", "metadata_json", "tags", "correlation_id", "parent_id", "limit_keys", "depends_on", "allow_missing", "sequence", "client", "cost", "without")
     class LimitKeysEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -39,7 +39,7 @@ class NewJob(_message.Message):
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     MAX_RETRIES_FIELD_NUMBER: _ClassVar[int]
-    RETRY_FIELD_NUMBER: _ClassVar[int]
+    RETRY_POLICY_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_UNTIL_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -67,7 +67,7 @@ class NewJob(_message.Message):
     timeout_seconds: float
     lease_seconds: float
     max_retries: int
-    retry: str
+    retry_policy: str
     unique_key: str
     unique_until: str
     idempotency_key: str
@@ -82,7 +82,7 @@ class NewJob(_message.Message):
     client: str
     cost: int
     without: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., id: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., max_retries: _Optional[int] = ..., retry: _Optional[str] = ..., unique_key: _Optional[str] = ..., unique_until: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., limit_keys: _Optional[_Mapping[str, str]] = ..., depends_on: _Optional[_Iterable[_Union[Dependency, _Mapping[str, _Any]]]] = ..., allow_missing: _Optional[bool] = ..., sequence: _Optional[str] = ..., client: _Optional[str] = ..., cost: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., id: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., max_retries: _Optional[int] = ..., retry_policy: _Optional[str] = ..., unique_key: _Optional[str] = ..., unique_until: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., limit_keys: _Optional[_Mapping[str, str]] = ..., depends_on: _Optional[_Iterable[_Union[Dependency, _Mapping[str, _Any]]]] = ..., allow_missing: _Optional[bool] = ..., sequence: _Optional[str] = ..., client: _Optional[str] = ..., cost: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Dependency(_message.Message):
     __slots__ = ("id", "index", "on_failure")
@@ -94,7 +94,7 @@ class Dependency(_message.Message):
     on_failure: str
     def __init__(self, id: _Optional[str] = ..., index: _Optional[int] = ..., on_failure: _Optional[str] = ...) -> None: ...
 
-class Accepted(_message.Message):
+class EnqueueResponse(_message.Message):
     __slots__ = ("id", "queue", "state", "is_duplicate", "index", "position", "position_is_exact", "starts_in_seconds")
     ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -122,15 +122,15 @@ class EnqueueBatchRequest(_message.Message):
     atomic: bool
     def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping[str, _Any]]]] = ..., atomic: _Optional[bool] = ...) -> None: ...
 
-class EnqueueManyAnswer(_message.Message):
+class EnqueueBatchResponse(_message.Message):
     __slots__ = ("accepted", "rejected")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
-    accepted: _containers.RepeatedCompositeFieldContainer[Accepted]
-    rejected: _containers.RepeatedCompositeFieldContainer[Rejected]
-    def __init__(self, accepted: _Optional[_Iterable[_Union[Accepted, _Mapping[str, _Any]]]] = ..., rejected: _Optional[_Iterable[_Union[Rejected, _Mapping[str, _Any]]]] = ...) -> None: ...
+    accepted: _containers.RepeatedCompositeFieldContainer[EnqueueResponse]
+    rejected: _containers.RepeatedCompositeFieldContainer[RejectedJob]
+    def __init__(self, accepted: _Optional[_Iterable[_Union[EnqueueResponse, _Mapping[str, _Any]]]] = ..., rejected: _Optional[_Iterable[_Union[RejectedJob, _Mapping[str, _Any]]]] = ...) -> None: ...
 
-class Rejected(_message.Message):
+class RejectedJob(_message.Message):
     __slots__ = ("index", "problem")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
@@ -260,9 +260,9 @@ class Job(_message.Message):
     def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., is_final: _Optional[bool] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., run_number: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., max_retries: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., worker: _Optional[str] = ..., timeout_seconds: _Optional[float] = ..., unique_key: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., limit_keys: _Optional[_Mapping[str, str]] = ..., sequence: _Optional[str] = ..., cost: _Optional[int] = ..., cancel_reason: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping[str, _Any]]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping[str, _Any]]]] = ..., depends_on: _Optional[_Iterable[_Union[Edge, _Mapping[str, _Any]]]] = ..., dependants: _Optional[_Iterable[_Union[Edge, _Mapping[str, _Any]]]] = ..., progress: _Optional[_Union[Progress, _Mapping[str, _Any]]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
 
 class Attempt(_message.Message):
-    __slots__ = ("attempt", "ending", "worker", "started_at", "ended_at", "duration_seconds", "error_type", "error", "traceback")
+    __slots__ = ("attempt", "outcome", "worker", "started_at", "ended_at", "duration_seconds", "error_type", "error", "traceback")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    ENDING_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
@@ -271,7 +271,7 @@ class Attempt(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TRACEBACK_FIELD_NUMBER: _ClassVar[int]
     attempt: int
-    ending: str
+    outcome: str
     worker: str
     started_at: _timestamp_pb2.Timestamp
     ended_at: _timestamp_pb2.Timestamp
@@ -279,7 +279,7 @@ class Attempt(_message.Message):
     error_type: str
     error: str
     traceback: str
-    def __init__(self, attempt: _Optional[int] = ..., ending: _Optional[str] = ..., worker: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., duration_seconds: _Optional[float] = ..., error_type: _Optional[str] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
+    def __init__(self, attempt: _Optional[int] = ..., outcome: _Optional[str] = ..., worker: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., duration_seconds: _Optional[float] = ..., error_type: _Optional[str] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("kind", "at", "attempt", "actor", "detail")
@@ -340,16 +340,16 @@ class GetTaskGraphRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class Graph(_message.Message):
-    __slots__ = ("jobs", "edges", "is_whole")
+    __slots__ = ("jobs", "edges", "is_complete")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     EDGES_FIELD_NUMBER: _ClassVar[int]
-    IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
-    jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
-    edges: _containers.RepeatedCompositeFieldContainer[Tie]
-    is_whole: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping[str, _Any]]]] = ..., edges: _Optional[_Iterable[_Union[Tie, _Mapping[str, _Any]]]] = ..., is_whole: _Optional[bool] = ...) -> None: ...
+    IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobListItem]
+    edges: _containers.RepeatedCompositeFieldContainer[GraphEdge]
+    is_complete: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobListItem, _Mapping[str, _Any]]]] = ..., edges: _Optional[_Iterable[_Union[GraphEdge, _Mapping[str, _Any]]]] = ..., is_complete: _Optional[bool] = ...) -> None: ...
 
-class JobLine(_message.Message):
+class JobListItem(_message.Message):
     __slots__ = ("id", "queue", "task", "state", "priority", "attempt", "failures", "created_at", "run_at", "started_at", "finished_at", "duration_seconds", "worker", "reason", "tags")
     ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -383,7 +383,7 @@ class JobLine(_message.Message):
     tags: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., duration_seconds: _Optional[float] = ..., worker: _Optional[str] = ..., reason: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class Tie(_message.Message):
+class GraphEdge(_message.Message):
     __slots__ = ("parent", "child", "edge", "on_failure")
     PARENT_FIELD_NUMBER: _ClassVar[int]
     CHILD_FIELD_NUMBER: _ClassVar[int]
@@ -401,7 +401,7 @@ class GetTaskResultRequest(_message.Message):
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
-class ResultAnswer(_message.Message):
+class ResultResponse(_message.Message):
     __slots__ = ("id", "result_json")
     ID_FIELD_NUMBER: _ClassVar[int]
     RESULT_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -421,17 +421,17 @@ class CancelTaskRequest(_message.Message):
     force: bool
     def __init__(self, id: _Optional[str] = ..., reason: _Optional[str] = ..., dependants: _Optional[bool] = ..., force: _Optional[bool] = ...) -> None: ...
 
-class Verdict(_message.Message):
-    __slots__ = ("id", "done", "state", "reason")
+class ActionResponse(_message.Message):
+    __slots__ = ("id", "applied", "state", "reason")
     ID_FIELD_NUMBER: _ClassVar[int]
-    DONE_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     id: str
-    done: bool
+    applied: bool
     state: str
     reason: str
-    def __init__(self, id: _Optional[str] = ..., done: _Optional[bool] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., applied: _Optional[bool] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class UpdateTaskPriorityRequest(_message.Message):
     __slots__ = ("id", "priority", "delay_seconds", "run_at", "metadata_json", "queue")
@@ -461,7 +461,7 @@ class DequeueRequest(_message.Message):
     lease_seconds: float
     def __init__(self, wait_seconds: _Optional[float] = ..., queues: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
 
-class ClaimAnswer(_message.Message):
+class ClaimResponse(_message.Message):
     __slots__ = ("jobs",)
     JOBS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[ClaimedJob]
@@ -510,18 +510,18 @@ class ClaimedJob(_message.Message):
     def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., attempt: _Optional[int] = ..., run_number: _Optional[int] = ..., failures: _Optional[int] = ..., priority: _Optional[int] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., heartbeat_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
 
 class DequeueBatchRequest(_message.Message):
-    __slots__ = ("queues", "tasks", "lease_seconds", "most", "wait_seconds")
+    __slots__ = ("queues", "tasks", "lease_seconds", "limit", "wait_seconds")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    MOST_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     queues: _containers.RepeatedScalarFieldContainer[str]
     tasks: _containers.RepeatedScalarFieldContainer[str]
     lease_seconds: float
-    most: int
+    limit: int
     wait_seconds: float
-    def __init__(self, queues: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ..., lease_seconds: _Optional[float] = ..., most: _Optional[int] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, queues: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ..., lease_seconds: _Optional[float] = ..., limit: _Optional[int] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
 
 class DequeueStreamRequest(_message.Message):
     __slots__ = ("window", "queues", "tasks", "lease_seconds")
@@ -547,7 +547,7 @@ class AckTaskRequest(_message.Message):
     cost: int
     def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., result_json: _Optional[str] = ..., cost: _Optional[int] = ...) -> None: ...
 
-class Settled(_message.Message):
+class SettleResult(_message.Message):
     __slots__ = ("id", "is_kept", "problem")
     ID_FIELD_NUMBER: _ClassVar[int]
     IS_KEPT_FIELD_NUMBER: _ClassVar[int]
@@ -576,12 +576,12 @@ class NackTaskRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., error: _Optional[str] = ..., error_type: _Optional[str] = ..., traceback: _Optional[str] = ..., requeue: _Optional[bool] = ..., retry_after_seconds: _Optional[float] = ...) -> None: ...
 
 class SettleTasksRequest(_message.Message):
-    __slots__ = ("endings",)
-    ENDINGS_FIELD_NUMBER: _ClassVar[int]
-    endings: _containers.RepeatedCompositeFieldContainer[Ending]
-    def __init__(self, endings: _Optional[_Iterable[_Union[Ending, _Mapping[str, _Any]]]] = ...) -> None: ...
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping[str, _Any]]]] = ...) -> None: ...
 
-class Ending(_message.Message):
+class Outcome(_message.Message):
     __slots__ = ("id", "lease", "outcome", "result_json", "error", "error_type", "traceback", "delay_seconds", "cost")
     ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
@@ -603,11 +603,11 @@ class Ending(_message.Message):
     cost: int
     def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., outcome: _Optional[str] = ..., result_json: _Optional[str] = ..., error: _Optional[str] = ..., error_type: _Optional[str] = ..., traceback: _Optional[str] = ..., delay_seconds: _Optional[float] = ..., cost: _Optional[int] = ...) -> None: ...
 
-class SettleAnswer(_message.Message):
+class SettleResponse(_message.Message):
     __slots__ = ("settled",)
     SETTLED_FIELD_NUMBER: _ClassVar[int]
-    settled: _containers.RepeatedCompositeFieldContainer[Settled]
-    def __init__(self, settled: _Optional[_Iterable[_Union[Settled, _Mapping[str, _Any]]]] = ...) -> None: ...
+    settled: _containers.RepeatedCompositeFieldContainer[SettleResult]
+    def __init__(self, settled: _Optional[_Iterable[_Union[SettleResult, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("id", "lease", "extend_seconds", "done", "total", "message")
@@ -625,7 +625,7 @@ class HeartbeatRequest(_message.Message):
     message: str
     def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., extend_seconds: _Optional[float] = ..., done: _Optional[float] = ..., total: _Optional[float] = ..., message: _Optional[str] = ...) -> None: ...
 
-class HeartbeatAnswer(_message.Message):
+class HeartbeatResponse(_message.Message):
     __slots__ = ("lease_expires_at", "heartbeat_seconds", "cancel")
     LEASE_EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -653,11 +653,11 @@ class PeekNextRequest(_message.Message):
     limit: int
     def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
-class PeekAnswer(_message.Message):
+class PeekResponse(_message.Message):
     __slots__ = ("jobs",)
     JOBS_FIELD_NUMBER: _ClassVar[int]
-    jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping[str, _Any]]]] = ...) -> None: ...
+    jobs: _containers.RepeatedCompositeFieldContainer[JobListItem]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobListItem, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ()
@@ -779,8 +779,8 @@ class QueueMetrics(_message.Message):
     snoozed: int
     error_rate: float
     errors: _containers.ScalarMap[str, int]
-    wait: Spread
-    run: Spread
+    wait: DurationStats
+    run: DurationStats
     enqueued_per_second: float
     throughput_per_second: float
     next_pending_age_seconds: float
@@ -789,25 +789,25 @@ class QueueMetrics(_message.Message):
     oldest_pending_age_seconds: float
     rate_limited_requests: int
     tasks: _containers.RepeatedCompositeFieldContainer[TaskMetrics]
-    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping[str, _Any]]] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping[str, _Any]]] = ..., run: _Optional[_Union[Spread, _Mapping[str, _Any]]] = ..., enqueued_per_second: _Optional[float] = ..., throughput_per_second: _Optional[float] = ..., next_pending_age_seconds: _Optional[float] = ..., consumers_active: _Optional[int] = ..., pending_by_priority: _Optional[_Mapping[str, int]] = ..., oldest_pending_age_seconds: _Optional[float] = ..., rate_limited_requests: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskMetrics, _Mapping[str, _Any]]]] = ...) -> None: ...
+    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping[str, _Any]]] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[DurationStats, _Mapping[str, _Any]]] = ..., run: _Optional[_Union[DurationStats, _Mapping[str, _Any]]] = ..., enqueued_per_second: _Optional[float] = ..., throughput_per_second: _Optional[float] = ..., next_pending_age_seconds: _Optional[float] = ..., consumers_active: _Optional[int] = ..., pending_by_priority: _Optional[_Mapping[str, int]] = ..., oldest_pending_age_seconds: _Optional[float] = ..., rate_limited_requests: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskMetrics, _Mapping[str, _Any]]]] = ...) -> None: ...
 
-class Spread(_message.Message):
-    __slots__ = ("count", "average_ms", "p50_ms", "p95_ms", "p99_ms", "least_ms", "most_ms")
+class DurationStats(_message.Message):
+    __slots__ = ("count", "average_ms", "p50_ms", "p95_ms", "p99_ms", "min_ms", "max_ms")
     COUNT_FIELD_NUMBER: _ClassVar[int]
     AVERAGE_MS_FIELD_NUMBER: _ClassVar[int]
     P50_MS_FIELD_NUMBER: _ClassVar[int]
     P95_MS_FIELD_NUMBER: _ClassVar[int]
     P99_MS_FIELD_NUMBER: _ClassVar[int]
-    LEAST_MS_FIELD_NUMBER: _ClassVar[int]
-    MOST_MS_FIELD_NUMBER: _ClassVar[int]
+    MIN_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MS_FIELD_NUMBER: _ClassVar[int]
     count: int
     average_ms: float
     p50_ms: float
     p95_ms: float
     p99_ms: float
-    least_ms: float
-    most_ms: float
-    def __init__(self, count: _Optional[int] = ..., average_ms: _Optional[float] = ..., p50_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ..., p99_ms: _Optional[float] = ..., least_ms: _Optional[float] = ..., most_ms: _Optional[float] = ...) -> None: ...
+    min_ms: float
+    max_ms: float
+    def __init__(self, count: _Optional[int] = ..., average_ms: _Optional[float] = ..., p50_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ..., p99_ms: _Optional[float] = ..., min_ms: _Optional[float] = ..., max_ms: _Optional[float] = ...) -> None: ...
 
 class TaskMetrics(_message.Message):
     __slots__ = ("task", "claimed", "completed", "failed", "lost", "retried", "dead", "cancelled", "snoozed", "error_rate", "errors", "wait", "run")
@@ -842,9 +842,9 @@ class TaskMetrics(_message.Message):
     snoozed: int
     error_rate: float
     errors: _containers.ScalarMap[str, int]
-    wait: Spread
-    run: Spread
-    def __init__(self, task: _Optional[str] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping[str, _Any]]] = ..., run: _Optional[_Union[Spread, _Mapping[str, _Any]]] = ...) -> None: ...
+    wait: DurationStats
+    run: DurationStats
+    def __init__(self, task: _Optional[str] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[DurationStats, _Mapping[str, _Any]]] = ..., run: _Optional[_Union[DurationStats, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ListQueueMetricsRequest(_message.Message):
     __slots__ = ("window_seconds",)
@@ -874,7 +874,7 @@ class GetQueueMetricsTimeSeriesRequest(_message.Message):
     resolution_seconds: float
     def __init__(self, metrics: _Optional[_Iterable[str]] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., resolution_seconds: _Optional[float] = ...) -> None: ...
 
-class SeriesAnswer(_message.Message):
+class SeriesResponse(_message.Message):
     __slots__ = ("start", "end", "resolution_seconds", "times", "series")
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
@@ -907,8 +907,8 @@ class CreateQueueRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class QueueSettings(_message.Message):
-    __slots__ = ("mode", "weight", "lease_seconds", "max_length", "default_priority", "min_priority", "max_priority", "aging_seconds", "max_aging_bonus", "retry_penalty", "deadline_weight", "deadline_horizon_seconds", "keep_finished_seconds", "keep_dead_seconds", "archive", "keep_archive_seconds", "enqueue_rate", "enqueue_burst", "client_rate", "client_burst", "share_weights", "promote_per_second", "without")
-    class ShareWeightsEntry(_message.Message):
+    __slots__ = ("mode", "weight", "lease_seconds", "max_length", "default_priority", "min_priority", "max_priority", "aging_seconds", "max_aging_bonus", "retry_penalty", "deadline_weight", "deadline_horizon_seconds", "keep_finished_seconds", "keep_dead_seconds", "archive", "keep_archive_seconds", "enqueue_rate", "enqueue_burst", "client_rate", "client_burst", "fairness_weights", "promote_per_second", "without")
+    class FairnessWeightsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -935,7 +935,7 @@ class QueueSettings(_message.Message):
     ENQUEUE_BURST_FIELD_NUMBER: _ClassVar[int]
     CLIENT_RATE_FIELD_NUMBER: _ClassVar[int]
     CLIENT_BURST_FIELD_NUMBER: _ClassVar[int]
-    SHARE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    FAIRNESS_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     PROMOTE_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_FIELD_NUMBER: _ClassVar[int]
     mode: str
@@ -958,10 +958,10 @@ class QueueSettings(_message.Message):
     enqueue_burst: int
     client_rate: int
     client_burst: int
-    share_weights: _containers.ScalarMap[str, int]
+    fairness_weights: _containers.ScalarMap[str, int]
     promote_per_second: int
     without: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, mode: _Optional[str] = ..., weight: _Optional[int] = ..., lease_seconds: _Optional[float] = ..., max_length: _Optional[int] = ..., default_priority: _Optional[int] = ..., min_priority: _Optional[int] = ..., max_priority: _Optional[int] = ..., aging_seconds: _Optional[float] = ..., max_aging_bonus: _Optional[float] = ..., retry_penalty: _Optional[float] = ..., deadline_weight: _Optional[float] = ..., deadline_horizon_seconds: _Optional[float] = ..., keep_finished_seconds: _Optional[float] = ..., keep_dead_seconds: _Optional[float] = ..., archive: _Optional[bool] = ..., keep_archive_seconds: _Optional[float] = ..., enqueue_rate: _Optional[int] = ..., enqueue_burst: _Optional[int] = ..., client_rate: _Optional[int] = ..., client_burst: _Optional[int] = ..., share_weights: _Optional[_Mapping[str, int]] = ..., promote_per_second: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, mode: _Optional[str] = ..., weight: _Optional[int] = ..., lease_seconds: _Optional[float] = ..., max_length: _Optional[int] = ..., default_priority: _Optional[int] = ..., min_priority: _Optional[int] = ..., max_priority: _Optional[int] = ..., aging_seconds: _Optional[float] = ..., max_aging_bonus: _Optional[float] = ..., retry_penalty: _Optional[float] = ..., deadline_weight: _Optional[float] = ..., deadline_horizon_seconds: _Optional[float] = ..., keep_finished_seconds: _Optional[float] = ..., keep_dead_seconds: _Optional[float] = ..., archive: _Optional[bool] = ..., keep_archive_seconds: _Optional[float] = ..., enqueue_rate: _Optional[int] = ..., enqueue_burst: _Optional[int] = ..., client_rate: _Optional[int] = ..., client_burst: _Optional[int] = ..., fairness_weights: _Optional[_Mapping[str, int]] = ..., promote_per_second: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UpdateQueueConfigRequest(_message.Message):
     __slots__ = ("name", "settings")
@@ -979,7 +979,7 @@ class DeleteQueueRequest(_message.Message):
     force: bool
     def __init__(self, name: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
 
-class DropAnswer(_message.Message):
+class DropResponse(_message.Message):
     __slots__ = ("name", "live_jobs")
     NAME_FIELD_NUMBER: _ClassVar[int]
     LIVE_JOBS_FIELD_NUMBER: _ClassVar[int]
@@ -1049,19 +1049,19 @@ class JobFilter(_message.Message):
     text: str
     def __init__(self, queues: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ..., priority_from: _Optional[int] = ..., priority_to: _Optional[int] = ..., created_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., created_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., finished_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., unique_key: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., metadata_json: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
-class BulkAnswer(_message.Message):
-    __slots__ = ("matched", "matched_is_exact", "done", "dry_run", "busy")
+class BulkResponse(_message.Message):
+    __slots__ = ("matched", "matched_is_exact", "affected", "dry_run", "busy")
     MATCHED_FIELD_NUMBER: _ClassVar[int]
     MATCHED_IS_EXACT_FIELD_NUMBER: _ClassVar[int]
-    DONE_FIELD_NUMBER: _ClassVar[int]
+    AFFECTED_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
     matched: int
     matched_is_exact: bool
-    done: int
+    affected: int
     dry_run: bool
     busy: int
-    def __init__(self, matched: _Optional[int] = ..., matched_is_exact: _Optional[bool] = ..., done: _Optional[int] = ..., dry_run: _Optional[bool] = ..., busy: _Optional[int] = ...) -> None: ...
+    def __init__(self, matched: _Optional[int] = ..., matched_is_exact: _Optional[bool] = ..., affected: _Optional[int] = ..., dry_run: _Optional[bool] = ..., busy: _Optional[int] = ...) -> None: ...
 
 class RequeueTasksRequest(_message.Message):
     __slots__ = ("name", "where", "dry_run")
@@ -1086,26 +1086,26 @@ class SearchTasksRequest(_message.Message):
     def __init__(self, where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., with_total: _Optional[bool] = ...) -> None: ...
 
 class JobList(_message.Message):
-    __slots__ = ("jobs", "after", "has_more", "stopped_at", "total", "total_is_exact")
+    __slots__ = ("jobs", "after", "has_more", "scanned_back_to", "total", "total_is_exact")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
-    STOPPED_AT_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_BACK_TO_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     TOTAL_IS_EXACT_FIELD_NUMBER: _ClassVar[int]
-    jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobListItem]
     after: str
     has_more: bool
-    stopped_at: _timestamp_pb2.Timestamp
+    scanned_back_to: _timestamp_pb2.Timestamp
     total: int
     total_is_exact: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping[str, _Any]]]] = ..., after: _Optional[str] = ..., has_more: _Optional[bool] = ..., stopped_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., total: _Optional[int] = ..., total_is_exact: _Optional[bool] = ...) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobListItem, _Mapping[str, _Any]]]] = ..., after: _Optional[str] = ..., has_more: _Optional[bool] = ..., scanned_back_to: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., total: _Optional[int] = ..., total_is_exact: _Optional[bool] = ...) -> None: ...
 
 class BulkTasksRequest(_message.Message):
-    __slots__ = ("action", "where", "everything", "dry_run", "reason", "queue", "delay_seconds", "reset")
+    __slots__ = ("action", "where", "all", "dry_run", "reason", "queue", "delay_seconds", "reset")
     ACTION_FIELD_NUMBER: _ClassVar[int]
     WHERE_FIELD_NUMBER: _ClassVar[int]
-    EVERYTHING_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -1113,13 +1113,13 @@ class BulkTasksRequest(_message.Message):
     RESET_FIELD_NUMBER: _ClassVar[int]
     action: str
     where: JobFilter
-    everything: bool
+    all: bool
     dry_run: bool
     reason: str
     queue: str
     delay_seconds: float
     reset: bool
-    def __init__(self, action: _Optional[str] = ..., where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., everything: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., reason: _Optional[str] = ..., queue: _Optional[str] = ..., delay_seconds: _Optional[float] = ..., reset: _Optional[bool] = ...) -> None: ...
+    def __init__(self, action: _Optional[str] = ..., where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., all: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., reason: _Optional[str] = ..., queue: _Optional[str] = ..., delay_seconds: _Optional[float] = ..., reset: _Optional[bool] = ...) -> None: ...
 
 class DeleteTaskRequest(_message.Message):
     __slots__ = ("id",)
@@ -1197,19 +1197,19 @@ class ListFailureGroupsRequest(_message.Message):
     newest: int
     def __init__(self, where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., newest: _Optional[int] = ...) -> None: ...
 
-class GroupList(_message.Message):
-    __slots__ = ("groups", "jobs", "is_whole", "others")
+class FailureGroupList(_message.Message):
+    __slots__ = ("groups", "jobs", "is_complete", "others")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
-    IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
-    groups: _containers.RepeatedCompositeFieldContainer[Group]
+    groups: _containers.RepeatedCompositeFieldContainer[FailureGroup]
     jobs: int
-    is_whole: bool
+    is_complete: bool
     others: int
-    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping[str, _Any]]]] = ..., jobs: _Optional[int] = ..., is_whole: _Optional[bool] = ..., others: _Optional[int] = ...) -> None: ...
+    def __init__(self, groups: _Optional[_Iterable[_Union[FailureGroup, _Mapping[str, _Any]]]] = ..., jobs: _Optional[int] = ..., is_complete: _Optional[bool] = ..., others: _Optional[int] = ...) -> None: ...
 
-class Group(_message.Message):
+class FailureGroup(_message.Message):
     __slots__ = ("id", "message", "frames", "jobs", "tasks", "first_at", "last_at", "example_id", "example_reason")
     class TasksEntry(_message.Message):
         __slots__ = ("key", "value")
@@ -1238,101 +1238,101 @@ class Group(_message.Message):
     example_reason: str
     def __init__(self, id: _Optional[str] = ..., message: _Optional[str] = ..., frames: _Optional[_Iterable[str]] = ..., jobs: _Optional[int] = ..., tasks: _Optional[_Mapping[str, int]] = ..., first_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., example_id: _Optional[str] = ..., example_reason: _Optional[str] = ...) -> None: ...
 
-class StartRampRequest(_message.Message):
-    __slots__ = ("where", "group", "first", "factor", "most", "every_seconds", "stop_percent")
+class StartGradualReviveRequest(_message.Message):
+    __slots__ = ("where", "group", "initial_batch", "growth_factor", "max_batch", "every_seconds", "max_failure_percent")
     WHERE_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
-    FIRST_FIELD_NUMBER: _ClassVar[int]
-    FACTOR_FIELD_NUMBER: _ClassVar[int]
-    MOST_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_BATCH_FIELD_NUMBER: _ClassVar[int]
+    GROWTH_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_FIELD_NUMBER: _ClassVar[int]
     EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    STOP_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    MAX_FAILURE_PERCENT_FIELD_NUMBER: _ClassVar[int]
     where: JobFilter
     group: str
-    first: int
-    factor: float
-    most: int
+    initial_batch: int
+    growth_factor: float
+    max_batch: int
     every_seconds: float
-    stop_percent: float
-    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., group: _Optional[str] = ..., first: _Optional[int] = ..., factor: _Optional[float] = ..., most: _Optional[int] = ..., every_seconds: _Optional[float] = ..., stop_percent: _Optional[float] = ...) -> None: ...
+    max_failure_percent: float
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., group: _Optional[str] = ..., initial_batch: _Optional[int] = ..., growth_factor: _Optional[float] = ..., max_batch: _Optional[int] = ..., every_seconds: _Optional[float] = ..., max_failure_percent: _Optional[float] = ...) -> None: ...
 
-class Ramp(_message.Message):
-    __slots__ = ("name", "state", "reason", "group", "queues", "first", "factor", "most", "every_seconds", "stop_percent", "started_at", "started_by", "next_at", "ended_at", "batches", "looked", "revived", "waiting", "completed", "dead", "refused", "gone")
+class GradualRevive(_message.Message):
+    __slots__ = ("name", "state", "reason", "group", "queues", "initial_batch", "growth_factor", "max_batch", "every_seconds", "max_failure_percent", "started_at", "started_by", "next_at", "ended_at", "batches", "scanned", "revived", "waiting", "completed", "failed_again", "refused", "removed")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
-    FIRST_FIELD_NUMBER: _ClassVar[int]
-    FACTOR_FIELD_NUMBER: _ClassVar[int]
-    MOST_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_BATCH_FIELD_NUMBER: _ClassVar[int]
+    GROWTH_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_FIELD_NUMBER: _ClassVar[int]
     EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    STOP_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    MAX_FAILURE_PERCENT_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     STARTED_BY_FIELD_NUMBER: _ClassVar[int]
     NEXT_AT_FIELD_NUMBER: _ClassVar[int]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
-    LOOKED_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_FIELD_NUMBER: _ClassVar[int]
     REVIVED_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_FIELD_NUMBER: _ClassVar[int]
-    DEAD_FIELD_NUMBER: _ClassVar[int]
+    FAILED_AGAIN_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
-    GONE_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     reason: str
     group: str
     queues: _containers.RepeatedScalarFieldContainer[str]
-    first: int
-    factor: float
-    most: int
+    initial_batch: int
+    growth_factor: float
+    max_batch: int
     every_seconds: float
-    stop_percent: float
+    max_failure_percent: float
     started_at: _timestamp_pb2.Timestamp
     started_by: str
     next_at: _timestamp_pb2.Timestamp
     ended_at: _timestamp_pb2.Timestamp
     batches: int
-    looked: int
+    scanned: int
     revived: int
     waiting: int
     completed: int
-    dead: int
+    failed_again: int
     refused: int
-    gone: int
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., factor: _Optional[float] = ..., most: _Optional[int] = ..., every_seconds: _Optional[float] = ..., stop_percent: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., started_by: _Optional[str] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., batches: _Optional[int] = ..., looked: _Optional[int] = ..., revived: _Optional[int] = ..., waiting: _Optional[int] = ..., completed: _Optional[int] = ..., dead: _Optional[int] = ..., refused: _Optional[int] = ..., gone: _Optional[int] = ...) -> None: ...
+    removed: int
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., initial_batch: _Optional[int] = ..., growth_factor: _Optional[float] = ..., max_batch: _Optional[int] = ..., every_seconds: _Optional[float] = ..., max_failure_percent: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., started_by: _Optional[str] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., batches: _Optional[int] = ..., scanned: _Optional[int] = ..., revived: _Optional[int] = ..., waiting: _Optional[int] = ..., completed: _Optional[int] = ..., failed_again: _Optional[int] = ..., refused: _Optional[int] = ..., removed: _Optional[int] = ...) -> None: ...
 
-class ListRampsRequest(_message.Message):
+class ListGradualRevivesRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class RampList(_message.Message):
-    __slots__ = ("ramps",)
-    RAMPS_FIELD_NUMBER: _ClassVar[int]
-    ramps: _containers.RepeatedCompositeFieldContainer[Ramp]
-    def __init__(self, ramps: _Optional[_Iterable[_Union[Ramp, _Mapping[str, _Any]]]] = ...) -> None: ...
+class GradualReviveList(_message.Message):
+    __slots__ = ("gradual_revives",)
+    GRADUAL_REVIVES_FIELD_NUMBER: _ClassVar[int]
+    gradual_revives: _containers.RepeatedCompositeFieldContainer[GradualRevive]
+    def __init__(self, gradual_revives: _Optional[_Iterable[_Union[GradualRevive, _Mapping[str, _Any]]]] = ...) -> None: ...
 
-class GetRampRequest(_message.Message):
+class GetGradualReviveRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
-class PauseRampRequest(_message.Message):
+class PauseGradualReviveRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
-class ResumeRampRequest(_message.Message):
+class ResumeGradualReviveRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
-class StopRampRequest(_message.Message):
+class StopGradualReviveRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
@@ -1349,7 +1349,7 @@ class ScheduleList(_message.Message):
     def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Schedule(_message.Message):
-    __slots__ = ("name", "when", "cron", "every_seconds", "at", "task", "queue", "priority", "metadata_json", "timezone", "start_at", "end_at", "jitter_seconds", "is_paused", "is_declared", "next_at", "last_at", "last_job_id", "overlap", "catch_up", "catch_up_most", "catch_up_seconds", "max_firings", "fired", "skipped", "failed", "created_at", "updated_at", "args_json", "kwargs_json", "payload_base64", "payload_error")
+    __slots__ = ("name", "when", "cron", "every_seconds", "at", "task", "queue", "priority", "metadata_json", "timezone", "start_at", "end_at", "jitter_seconds", "is_paused", "is_declared", "next_run_at", "last_run_at", "last_job_id", "overlap", "catch_up", "catch_up_limit", "catch_up_seconds", "max_runs", "enqueued_runs", "skipped_runs", "failed_runs", "created_at", "updated_at", "args_json", "kwargs_json", "payload_base64", "payload_error")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WHEN_FIELD_NUMBER: _ClassVar[int]
     CRON_FIELD_NUMBER: _ClassVar[int]
@@ -1365,17 +1365,17 @@ class Schedule(_message.Message):
     JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
     IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     IS_DECLARED_FIELD_NUMBER: _ClassVar[int]
-    NEXT_AT_FIELD_NUMBER: _ClassVar[int]
-    LAST_AT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_RUN_AT_FIELD_NUMBER: _ClassVar[int]
     LAST_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     OVERLAP_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_FIELD_NUMBER: _ClassVar[int]
-    CATCH_UP_MOST_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_LIMIT_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    MAX_FIRINGS_FIELD_NUMBER: _ClassVar[int]
-    FIRED_FIELD_NUMBER: _ClassVar[int]
-    SKIPPED_FIELD_NUMBER: _ClassVar[int]
-    FAILED_FIELD_NUMBER: _ClassVar[int]
+    MAX_RUNS_FIELD_NUMBER: _ClassVar[int]
+    ENQUEUED_RUNS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_RUNS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_RUNS_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
     ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -1397,24 +1397,24 @@ class Schedule(_message.Message):
     jitter_seconds: float
     is_paused: bool
     is_declared: bool
-    next_at: _timestamp_pb2.Timestamp
-    last_at: _timestamp_pb2.Timestamp
+    next_run_at: _timestamp_pb2.Timestamp
+    last_run_at: _timestamp_pb2.Timestamp
     last_job_id: str
     overlap: str
     catch_up: str
-    catch_up_most: int
+    catch_up_limit: int
     catch_up_seconds: float
-    max_firings: int
-    fired: int
-    skipped: int
-    failed: int
+    max_runs: int
+    enqueued_runs: int
+    skipped_runs: int
+    failed_runs: int
     created_at: _timestamp_pb2.Timestamp
     updated_at: _timestamp_pb2.Timestamp
     args_json: str
     kwargs_json: str
     payload_base64: str
     payload_error: str
-    def __init__(self, name: _Optional[str] = ..., when: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., jitter_seconds: _Optional[float] = ..., is_paused: _Optional[bool] = ..., is_declared: _Optional[bool] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., last_job_id: _Optional[str] = ..., overlap: _Optional[str] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., max_firings: _Optional[int] = ..., fired: _Optional[int] = ..., skipped: _Optional[int] = ..., failed: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., when: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., jitter_seconds: _Optional[float] = ..., is_paused: _Optional[bool] = ..., is_declared: _Optional[bool] = ..., next_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., last_run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., last_job_id: _Optional[str] = ..., overlap: _Optional[str] = ..., catch_up: _Optional[str] = ..., catch_up_limit: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., max_runs: _Optional[int] = ..., enqueued_runs: _Optional[int] = ..., skipped_runs: _Optional[int] = ..., failed_runs: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
 
 class GetScheduleRequest(_message.Message):
     __slots__ = ("name",)
@@ -1423,7 +1423,7 @@ class GetScheduleRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class SaveScheduleRequest(_message.Message):
-    __slots__ = ("name", "task", "queue", "args_json", "kwargs_json", "priority", "metadata_json", "cron", "every_seconds", "at", "timezone", "start_at", "end_at", "jitter_seconds", "catch_up", "catch_up_most", "catch_up_seconds", "overlap", "max_firings")
+    __slots__ = ("name", "task", "queue", "args_json", "kwargs_json", "priority", "metadata_json", "cron", "every_seconds", "at", "timezone", "start_at", "end_at", "jitter_seconds", "catch_up", "catch_up_limit", "catch_up_seconds", "overlap", "max_runs")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -1439,10 +1439,10 @@ class SaveScheduleRequest(_message.Message):
     END_AT_FIELD_NUMBER: _ClassVar[int]
     JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_FIELD_NUMBER: _ClassVar[int]
-    CATCH_UP_MOST_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_LIMIT_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_SECONDS_FIELD_NUMBER: _ClassVar[int]
     OVERLAP_FIELD_NUMBER: _ClassVar[int]
-    MAX_FIRINGS_FIELD_NUMBER: _ClassVar[int]
+    MAX_RUNS_FIELD_NUMBER: _ClassVar[int]
     name: str
     task: str
     queue: str
@@ -1458,14 +1458,14 @@ class SaveScheduleRequest(_message.Message):
     end_at: _timestamp_pb2.Timestamp
     jitter_seconds: float
     catch_up: str
-    catch_up_most: int
+    catch_up_limit: int
     catch_up_seconds: float
     overlap: str
-    max_firings: int
-    def __init__(self, name: _Optional[str] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_firings: _Optional[int] = ...) -> None: ...
+    max_runs: int
+    def __init__(self, name: _Optional[str] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_limit: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_runs: _Optional[int] = ...) -> None: ...
 
 class PreviewScheduleRequest(_message.Message):
-    __slots__ = ("name", "runs", "task", "queue", "args_json", "kwargs_json", "priority", "metadata_json", "cron", "every_seconds", "at", "timezone", "start_at", "end_at", "jitter_seconds", "catch_up", "catch_up_most", "catch_up_seconds", "overlap", "max_firings")
+    __slots__ = ("name", "runs", "task", "queue", "args_json", "kwargs_json", "priority", "metadata_json", "cron", "every_seconds", "at", "timezone", "start_at", "end_at", "jitter_seconds", "catch_up", "catch_up_limit", "catch_up_seconds", "overlap", "max_runs")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -1482,10 +1482,10 @@ class PreviewScheduleRequest(_message.Message):
     END_AT_FIELD_NUMBER: _ClassVar[int]
     JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_FIELD_NUMBER: _ClassVar[int]
-    CATCH_UP_MOST_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_LIMIT_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_SECONDS_FIELD_NUMBER: _ClassVar[int]
     OVERLAP_FIELD_NUMBER: _ClassVar[int]
-    MAX_FIRINGS_FIELD_NUMBER: _ClassVar[int]
+    MAX_RUNS_FIELD_NUMBER: _ClassVar[int]
     name: str
     runs: int
     task: str
@@ -1502,13 +1502,13 @@ class PreviewScheduleRequest(_message.Message):
     end_at: _timestamp_pb2.Timestamp
     jitter_seconds: float
     catch_up: str
-    catch_up_most: int
+    catch_up_limit: int
     catch_up_seconds: float
     overlap: str
-    max_firings: int
-    def __init__(self, name: _Optional[str] = ..., runs: _Optional[int] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_firings: _Optional[int] = ...) -> None: ...
+    max_runs: int
+    def __init__(self, name: _Optional[str] = ..., runs: _Optional[int] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_limit: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_runs: _Optional[int] = ...) -> None: ...
 
-class PreviewAnswer(_message.Message):
+class PreviewResponse(_message.Message):
     __slots__ = ("when", "runs")
     WHEN_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
@@ -1522,11 +1522,11 @@ class RemoveScheduleRequest(_message.Message):
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
-class Answered(_message.Message):
-    __slots__ = ("done",)
-    DONE_FIELD_NUMBER: _ClassVar[int]
-    done: bool
-    def __init__(self, done: _Optional[bool] = ...) -> None: ...
+class ChangeResponse(_message.Message):
+    __slots__ = ("applied",)
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    applied: bool
+    def __init__(self, applied: _Optional[bool] = ...) -> None: ...
 
 class PauseScheduleRequest(_message.Message):
     __slots__ = ("name",)
@@ -1546,7 +1546,7 @@ class FireScheduleRequest(_message.Message):
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
-class ListFiringsRequest(_message.Message):
+class ListScheduleRunsRequest(_message.Message):
     __slots__ = ("name", "limit")
     NAME_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
@@ -1554,25 +1554,25 @@ class ListFiringsRequest(_message.Message):
     limit: int
     def __init__(self, name: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
-class FiringList(_message.Message):
-    __slots__ = ("firings",)
-    FIRINGS_FIELD_NUMBER: _ClassVar[int]
-    firings: _containers.RepeatedCompositeFieldContainer[Firing]
-    def __init__(self, firings: _Optional[_Iterable[_Union[Firing, _Mapping[str, _Any]]]] = ...) -> None: ...
+class ScheduleRunList(_message.Message):
+    __slots__ = ("runs",)
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    runs: _containers.RepeatedCompositeFieldContainer[ScheduleRun]
+    def __init__(self, runs: _Optional[_Iterable[_Union[ScheduleRun, _Mapping[str, _Any]]]] = ...) -> None: ...
 
-class Firing(_message.Message):
-    __slots__ = ("at", "status", "job_id", "reason", "count")
-    AT_FIELD_NUMBER: _ClassVar[int]
+class ScheduleRun(_message.Message):
+    __slots__ = ("planned_at", "status", "job_id", "reason", "runs")
+    PLANNED_AT_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    COUNT_FIELD_NUMBER: _ClassVar[int]
-    at: _timestamp_pb2.Timestamp
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    planned_at: _timestamp_pb2.Timestamp
     status: str
     job_id: str
     reason: str
-    count: int
-    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., status: _Optional[str] = ..., job_id: _Optional[str] = ..., reason: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+    runs: int
+    def __init__(self, planned_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., status: _Optional[str] = ..., job_id: _Optional[str] = ..., reason: _Optional[str] = ..., runs: _Optional[int] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ("with_dead",)
@@ -1587,12 +1587,12 @@ class WorkerList(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "host", "pid", "state", "pulse", "queues", "paused", "running", "slots", "stuck", "abandoned", "completed", "failed", "memory", "cpu", "started_at", "beat_at", "recent")
+    __slots__ = ("id", "host", "pid", "state", "heartbeat_status", "queues", "paused", "running", "slots", "stuck", "abandoned", "completed", "failed", "memory", "cpu", "started_at", "heartbeat_at", "recent")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
-    PULSE_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_STATUS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
@@ -1604,13 +1604,13 @@ class Worker(_message.Message):
     MEMORY_FIELD_NUMBER: _ClassVar[int]
     CPU_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
-    BEAT_AT_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_AT_FIELD_NUMBER: _ClassVar[int]
     RECENT_FIELD_NUMBER: _ClassVar[int]
     id: str
     host: str
     pid: int
     state: str
-    pulse: str
+    heartbeat_status: str
     queues: _containers.RepeatedScalarFieldContainer[str]
     paused: _containers.RepeatedScalarFieldContainer[str]
     running: _containers.RepeatedScalarFieldContainer[str]
@@ -1622,9 +1622,9 @@ class Worker(_message.Message):
     memory: int
     cpu: float
     started_at: _timestamp_pb2.Timestamp
-    beat_at: _timestamp_pb2.Timestamp
+    heartbeat_at: _timestamp_pb2.Timestamp
     recent: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., pulse: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., paused: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., stuck: _Optional[int] = ..., abandoned: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., memory: _Optional[int] = ..., cpu: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., beat_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., recent: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., heartbeat_status: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., paused: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., stuck: _Optional[int] = ..., abandoned: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., memory: _Optional[int] = ..., cpu: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., heartbeat_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., recent: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SendCommandRequest(_message.Message):
     __slots__ = ("all_workers", "kind", "workers", "queue")
@@ -1645,22 +1645,22 @@ class CommandList(_message.Message):
     def __init__(self, commands: _Optional[_Iterable[_Union[Command, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("id", "worker", "kind", "sent_at", "expires_at", "taken_at", "answer")
+    __slots__ = ("id", "worker", "kind", "sent_at", "expires_at", "delivered_at", "response")
     ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     SENT_AT_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
-    TAKEN_AT_FIELD_NUMBER: _ClassVar[int]
-    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_AT_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
     id: str
     worker: str
     kind: str
     sent_at: _timestamp_pb2.Timestamp
     expires_at: _timestamp_pb2.Timestamp
-    taken_at: _timestamp_pb2.Timestamp
-    answer: str
-    def __init__(self, id: _Optional[str] = ..., worker: _Optional[str] = ..., kind: _Optional[str] = ..., sent_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., taken_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., answer: _Optional[str] = ...) -> None: ...
+    delivered_at: _timestamp_pb2.Timestamp
+    response: str
+    def __init__(self, id: _Optional[str] = ..., worker: _Optional[str] = ..., kind: _Optional[str] = ..., sent_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., delivered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., response: _Optional[str] = ...) -> None: ...
 
 class GetCommandsRequest(_message.Message):
     __slots__ = ("ids",)
@@ -1675,11 +1675,11 @@ class ListLimitsRequest(_message.Message):
 class LimitList(_message.Message):
     __slots__ = ("limits",)
     LIMITS_FIELD_NUMBER: _ClassVar[int]
-    limits: _containers.RepeatedCompositeFieldContainer[LimitUse]
-    def __init__(self, limits: _Optional[_Iterable[_Union[LimitUse, _Mapping[str, _Any]]]] = ...) -> None: ...
+    limits: _containers.RepeatedCompositeFieldContainer[LimitUsage]
+    def __init__(self, limits: _Optional[_Iterable[_Union[LimitUsage, _Mapping[str, _Any]]]] = ...) -> None: ...
 
-class LimitUse(_message.Message):
-    __slots__ = ("scope", "concurrency", "rate", "per_seconds", "burst", "state", "running", "tokens", "waiting", "throttled")
+class LimitUsage(_message.Message):
+    __slots__ = ("scope", "concurrency", "rate", "per_seconds", "burst", "state", "running", "tokens", "waiting", "waiting_workers")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
     RATE_FIELD_NUMBER: _ClassVar[int]
@@ -1689,7 +1689,7 @@ class LimitUse(_message.Message):
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
-    THROTTLED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_WORKERS_FIELD_NUMBER: _ClassVar[int]
     scope: str
     concurrency: int
     rate: int
@@ -1699,8 +1699,8 @@ class LimitUse(_message.Message):
     running: int
     tokens: int
     waiting: int
-    throttled: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, scope: _Optional[str] = ..., concurrency: _Optional[int] = ..., rate: _Optional[int] = ..., per_seconds: _Optional[float] = ..., burst: _Optional[int] = ..., state: _Optional[str] = ..., running: _Optional[int] = ..., tokens: _Optional[int] = ..., waiting: _Optional[int] = ..., throttled: _Optional[_Iterable[str]] = ...) -> None: ...
+    waiting_workers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, scope: _Optional[str] = ..., concurrency: _Optional[int] = ..., rate: _Optional[int] = ..., per_seconds: _Optional[float] = ..., burst: _Optional[int] = ..., state: _Optional[str] = ..., running: _Optional[int] = ..., tokens: _Optional[int] = ..., waiting: _Optional[int] = ..., waiting_workers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SetLimitRequest(_message.Message):
     __slots__ = ("scope", "concurrency", "rate", "per_seconds", "burst")
@@ -1737,18 +1737,18 @@ class RemoveLimitRequest(_message.Message):
     def __init__(self, scope: _Optional[str] = ...) -> None: ...
 
 class ListAlertsRequest(_message.Message):
-    __slots__ = ("severity", "acknowledged", "everything", "active", "limit")
+    __slots__ = ("severity", "acknowledged", "all", "active", "limit")
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
-    EVERYTHING_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     severity: str
     acknowledged: bool
-    everything: bool
+    all: bool
     active: bool
     limit: int
-    def __init__(self, severity: _Optional[str] = ..., acknowledged: _Optional[bool] = ..., everything: _Optional[bool] = ..., active: _Optional[bool] = ..., limit: _Optional[int] = ...) -> None: ...
+    def __init__(self, severity: _Optional[str] = ..., acknowledged: _Optional[bool] = ..., all: _Optional[bool] = ..., active: _Optional[bool] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class AlertList(_message.Message):
     __slots__ = ("alerts",)
@@ -1814,7 +1814,7 @@ class ListAlertRulesRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class RuleList(_message.Message):
+class AlertRuleList(_message.Message):
     __slots__ = ("rules", "metrics")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
@@ -1825,89 +1825,89 @@ class RuleList(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     RULES_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
-    rules: _containers.RepeatedCompositeFieldContainer[Rule]
+    rules: _containers.RepeatedCompositeFieldContainer[AlertRule]
     metrics: _containers.ScalarMap[str, str]
-    def __init__(self, rules: _Optional[_Iterable[_Union[Rule, _Mapping[str, _Any]]]] = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, rules: _Optional[_Iterable[_Union[AlertRule, _Mapping[str, _Any]]]] = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
-class Rule(_message.Message):
-    __slots__ = ("id", "name", "condition", "severity", "window_seconds", "hold_seconds", "cooldown_seconds", "enabled", "queue", "task", "each", "is_usual")
+class AlertRule(_message.Message):
+    __slots__ = ("id", "name", "condition", "severity", "window_seconds", "hold_for_seconds", "cooldown_seconds", "enabled", "queue", "task", "per", "is_builtin")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
     WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    HOLD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FOR_SECONDS_FIELD_NUMBER: _ClassVar[int]
     COOLDOWN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
-    EACH_FIELD_NUMBER: _ClassVar[int]
-    IS_USUAL_FIELD_NUMBER: _ClassVar[int]
+    PER_FIELD_NUMBER: _ClassVar[int]
+    IS_BUILTIN_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     condition: str
     severity: str
     window_seconds: float
-    hold_seconds: float
+    hold_for_seconds: float
     cooldown_seconds: float
     enabled: bool
     queue: str
     task: str
-    each: str
-    is_usual: bool
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., condition: _Optional[str] = ..., severity: _Optional[str] = ..., window_seconds: _Optional[float] = ..., hold_seconds: _Optional[float] = ..., cooldown_seconds: _Optional[float] = ..., enabled: _Optional[bool] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., each: _Optional[str] = ..., is_usual: _Optional[bool] = ...) -> None: ...
+    per: str
+    is_builtin: bool
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., condition: _Optional[str] = ..., severity: _Optional[str] = ..., window_seconds: _Optional[float] = ..., hold_for_seconds: _Optional[float] = ..., cooldown_seconds: _Optional[float] = ..., enabled: _Optional[bool] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., per: _Optional[str] = ..., is_builtin: _Optional[bool] = ...) -> None: ...
 
 class CreateAlertRuleRequest(_message.Message):
-    __slots__ = ("name", "condition", "severity", "window_seconds", "hold_seconds", "cooldown_seconds", "enabled", "queue", "task", "each", "id")
+    __slots__ = ("name", "condition", "severity", "window_seconds", "hold_for_seconds", "cooldown_seconds", "enabled", "queue", "task", "per", "id")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
     WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    HOLD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FOR_SECONDS_FIELD_NUMBER: _ClassVar[int]
     COOLDOWN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
-    EACH_FIELD_NUMBER: _ClassVar[int]
+    PER_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     name: str
     condition: str
     severity: str
     window_seconds: float
-    hold_seconds: float
+    hold_for_seconds: float
     cooldown_seconds: float
     enabled: bool
     queue: str
     task: str
-    each: str
+    per: str
     id: str
-    def __init__(self, name: _Optional[str] = ..., condition: _Optional[str] = ..., severity: _Optional[str] = ..., window_seconds: _Optional[float] = ..., hold_seconds: _Optional[float] = ..., cooldown_seconds: _Optional[float] = ..., enabled: _Optional[bool] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., each: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., condition: _Optional[str] = ..., severity: _Optional[str] = ..., window_seconds: _Optional[float] = ..., hold_for_seconds: _Optional[float] = ..., cooldown_seconds: _Optional[float] = ..., enabled: _Optional[bool] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., per: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
 
 class SaveAlertRuleRequest(_message.Message):
-    __slots__ = ("id", "name", "condition", "severity", "window_seconds", "hold_seconds", "cooldown_seconds", "enabled", "queue", "task", "each")
+    __slots__ = ("id", "name", "condition", "severity", "window_seconds", "hold_for_seconds", "cooldown_seconds", "enabled", "queue", "task", "per")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
     WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    HOLD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FOR_SECONDS_FIELD_NUMBER: _ClassVar[int]
     COOLDOWN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
-    EACH_FIELD_NUMBER: _ClassVar[int]
+    PER_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     condition: str
     severity: str
     window_seconds: float
-    hold_seconds: float
+    hold_for_seconds: float
     cooldown_seconds: float
     enabled: bool
     queue: str
     task: str
-    each: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., condition: _Optional[str] = ..., severity: _Optional[str] = ..., window_seconds: _Optional[float] = ..., hold_seconds: _Optional[float] = ..., cooldown_seconds: _Optional[float] = ..., enabled: _Optional[bool] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., each: _Optional[str] = ...) -> None: ...
+    per: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., condition: _Optional[str] = ..., severity: _Optional[str] = ..., window_seconds: _Optional[float] = ..., hold_for_seconds: _Optional[float] = ..., cooldown_seconds: _Optional[float] = ..., enabled: _Optional[bool] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., per: _Optional[str] = ...) -> None: ...
 
 class RemoveAlertRuleRequest(_message.Message):
     __slots__ = ("id",)
@@ -2057,7 +2057,7 @@ class CreateKeyRequest(_message.Message):
     bytes_rate: int
     def __init__(self, name: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., lasts_seconds: _Optional[float] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ..., max_waits: _Optional[int] = ..., max_streams: _Optional[int] = ..., bytes_rate: _Optional[int] = ...) -> None: ...
 
-class KeyMade(_message.Message):
+class KeyWithToken(_message.Message):
     __slots__ = ("token", "name", "state", "grants", "created_at", "expires_at", "revoked_at", "used_at", "old_until", "rate", "burst", "max_waits", "max_streams", "bytes_rate")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -2104,9 +2104,9 @@ class RevokeKeyRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class SearchAuditRequest(_message.Message):
-    __slots__ = ("kinds", "everything", "actor", "request", "queue", "job_id", "since", "until", "limit", "after")
+    __slots__ = ("kinds", "all", "actor", "request", "queue", "job_id", "since", "until", "limit", "after")
     KINDS_FIELD_NUMBER: _ClassVar[int]
-    EVERYTHING_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -2116,7 +2116,7 @@ class SearchAuditRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     kinds: _containers.RepeatedScalarFieldContainer[str]
-    everything: bool
+    all: bool
     actor: str
     request: str
     queue: str
@@ -2125,19 +2125,19 @@ class SearchAuditRequest(_message.Message):
     until: _timestamp_pb2.Timestamp
     limit: int
     after: int
-    def __init__(self, kinds: _Optional[_Iterable[str]] = ..., everything: _Optional[bool] = ..., actor: _Optional[str] = ..., request: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
+    def __init__(self, kinds: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., actor: _Optional[str] = ..., request: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
 
-class AuditAnswer(_message.Message):
+class AuditResponse(_message.Message):
     __slots__ = ("lines", "after", "has_more")
     LINES_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
-    lines: _containers.RepeatedCompositeFieldContainer[AuditLine]
+    lines: _containers.RepeatedCompositeFieldContainer[AuditEntry]
     after: int
     has_more: bool
-    def __init__(self, lines: _Optional[_Iterable[_Union[AuditLine, _Mapping[str, _Any]]]] = ..., after: _Optional[int] = ..., has_more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, lines: _Optional[_Iterable[_Union[AuditEntry, _Mapping[str, _Any]]]] = ..., after: _Optional[int] = ..., has_more: _Optional[bool] = ...) -> None: ...
 
-class AuditLine(_message.Message):
+class AuditEntry(_message.Message):
     __slots__ = ("number", "at", "kind", "actor", "request", "queue", "job_id", "detail", "before_json", "after_json")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
@@ -2169,7 +2169,7 @@ class VerifyAuditRequest(_message.Message):
     limit: int
     def __init__(self, after: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
-class AuditChecked(_message.Message):
+class AuditCheckResponse(_message.Message):
     __slots__ = ("is_sound", "lines", "position", "hash", "unchained", "flaw_position", "flaw_number", "reason", "next_after")
     IS_SOUND_FIELD_NUMBER: _ClassVar[int]
     LINES_FIELD_NUMBER: _ClassVar[int]

@@ -37,12 +37,12 @@ class ProducerStub:
         self.Enqueue = channel.unary_unary(
                 '/forebay.v1.Producer/Enqueue',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.EnqueueRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Accepted.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.EnqueueResponse.FromString,
                 _registered_method=True)
         self.EnqueueBatch = channel.unary_unary(
                 '/forebay.v1.Producer/EnqueueBatch',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.EnqueueBatchRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.EnqueueManyAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.EnqueueBatchResponse.FromString,
                 _registered_method=True)
         self.GetTaskStatus = channel.unary_unary(
                 '/forebay.v1.Producer/GetTaskStatus',
@@ -67,17 +67,17 @@ class ProducerStub:
         self.GetTaskResult = channel.unary_unary(
                 '/forebay.v1.Producer/GetTaskResult',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.GetTaskResultRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ResultAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ResultResponse.FromString,
                 _registered_method=True)
         self.CancelTask = channel.unary_unary(
                 '/forebay.v1.Producer/CancelTask',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.CancelTaskRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Verdict.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ActionResponse.FromString,
                 _registered_method=True)
         self.UpdateTaskPriority = channel.unary_unary(
                 '/forebay.v1.Producer/UpdateTaskPriority',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.UpdateTaskPriorityRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Verdict.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ActionResponse.FromString,
                 _registered_method=True)
 
 
@@ -153,12 +153,12 @@ def add_ProducerServicer_to_server(servicer, server):
             'Enqueue': grpc.unary_unary_rpc_method_handler(
                     servicer.Enqueue,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.EnqueueRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Accepted.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.EnqueueResponse.SerializeToString,
             ),
             'EnqueueBatch': grpc.unary_unary_rpc_method_handler(
                     servicer.EnqueueBatch,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.EnqueueBatchRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.EnqueueManyAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.EnqueueBatchResponse.SerializeToString,
             ),
             'GetTaskStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTaskStatus,
@@ -183,17 +183,17 @@ def add_ProducerServicer_to_server(servicer, server):
             'GetTaskResult': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTaskResult,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.GetTaskResultRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ResultAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ResultResponse.SerializeToString,
             ),
             'CancelTask': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelTask,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.CancelTaskRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Verdict.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ActionResponse.SerializeToString,
             ),
             'UpdateTaskPriority': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateTaskPriority,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.UpdateTaskPriorityRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Verdict.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ActionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,7 +222,7 @@ class Producer:
             target,
             '/forebay.v1.Producer/Enqueue',
             forebay_dot_v1_dot_forebay__pb2.EnqueueRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Accepted.FromString,
+            forebay_dot_v1_dot_forebay__pb2.EnqueueResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -249,7 +249,7 @@ class Producer:
             target,
             '/forebay.v1.Producer/EnqueueBatch',
             forebay_dot_v1_dot_forebay__pb2.EnqueueBatchRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.EnqueueManyAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.EnqueueBatchResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -384,7 +384,7 @@ class Producer:
             target,
             '/forebay.v1.Producer/GetTaskResult',
             forebay_dot_v1_dot_forebay__pb2.GetTaskResultRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.ResultAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.ResultResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -411,7 +411,7 @@ class Producer:
             target,
             '/forebay.v1.Producer/CancelTask',
             forebay_dot_v1_dot_forebay__pb2.CancelTaskRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Verdict.FromString,
+            forebay_dot_v1_dot_forebay__pb2.ActionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -438,7 +438,7 @@ class Producer:
             target,
             '/forebay.v1.Producer/UpdateTaskPriority',
             forebay_dot_v1_dot_forebay__pb2.UpdateTaskPriorityRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Verdict.FromString,
+            forebay_dot_v1_dot_forebay__pb2.ActionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -462,12 +462,12 @@ class ConsumerStub:
         self.Dequeue = channel.unary_unary(
                 '/forebay.v1.Consumer/Dequeue',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.DequeueRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ClaimAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ClaimResponse.FromString,
                 _registered_method=True)
         self.DequeueBatch = channel.unary_unary(
                 '/forebay.v1.Consumer/DequeueBatch',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.DequeueBatchRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ClaimAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ClaimResponse.FromString,
                 _registered_method=True)
         self.DequeueStream = channel.unary_stream(
                 '/forebay.v1.Consumer/DequeueStream',
@@ -477,32 +477,32 @@ class ConsumerStub:
         self.AckTask = channel.unary_unary(
                 '/forebay.v1.Consumer/AckTask',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.AckTaskRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Settled.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.SettleResult.FromString,
                 _registered_method=True)
         self.NackTask = channel.unary_unary(
                 '/forebay.v1.Consumer/NackTask',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.NackTaskRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Settled.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.SettleResult.FromString,
                 _registered_method=True)
         self.SettleTasks = channel.unary_unary(
                 '/forebay.v1.Consumer/SettleTasks',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.SettleTasksRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.SettleAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.SettleResponse.FromString,
                 _registered_method=True)
         self.Heartbeat = channel.unary_unary(
                 '/forebay.v1.Consumer/Heartbeat',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.HeartbeatRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.HeartbeatAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.HeartbeatResponse.FromString,
                 _registered_method=True)
         self.ExtendVisibility = channel.unary_unary(
                 '/forebay.v1.Consumer/ExtendVisibility',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.ExtendVisibilityRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.HeartbeatAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.HeartbeatResponse.FromString,
                 _registered_method=True)
         self.PeekNext = channel.unary_unary(
                 '/forebay.v1.Consumer/PeekNext',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.PeekNextRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.PeekAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.PeekResponse.FromString,
                 _registered_method=True)
 
 
@@ -578,12 +578,12 @@ def add_ConsumerServicer_to_server(servicer, server):
             'Dequeue': grpc.unary_unary_rpc_method_handler(
                     servicer.Dequeue,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.DequeueRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ClaimAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ClaimResponse.SerializeToString,
             ),
             'DequeueBatch': grpc.unary_unary_rpc_method_handler(
                     servicer.DequeueBatch,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.DequeueBatchRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ClaimAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ClaimResponse.SerializeToString,
             ),
             'DequeueStream': grpc.unary_stream_rpc_method_handler(
                     servicer.DequeueStream,
@@ -593,32 +593,32 @@ def add_ConsumerServicer_to_server(servicer, server):
             'AckTask': grpc.unary_unary_rpc_method_handler(
                     servicer.AckTask,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.AckTaskRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Settled.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.SettleResult.SerializeToString,
             ),
             'NackTask': grpc.unary_unary_rpc_method_handler(
                     servicer.NackTask,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.NackTaskRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Settled.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.SettleResult.SerializeToString,
             ),
             'SettleTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.SettleTasks,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.SettleTasksRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.SettleAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.SettleResponse.SerializeToString,
             ),
             'Heartbeat': grpc.unary_unary_rpc_method_handler(
                     servicer.Heartbeat,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.HeartbeatRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.HeartbeatAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.HeartbeatResponse.SerializeToString,
             ),
             'ExtendVisibility': grpc.unary_unary_rpc_method_handler(
                     servicer.ExtendVisibility,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.ExtendVisibilityRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.HeartbeatAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.HeartbeatResponse.SerializeToString,
             ),
             'PeekNext': grpc.unary_unary_rpc_method_handler(
                     servicer.PeekNext,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.PeekNextRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.PeekAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.PeekResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -647,7 +647,7 @@ class Consumer:
             target,
             '/forebay.v1.Consumer/Dequeue',
             forebay_dot_v1_dot_forebay__pb2.DequeueRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.ClaimAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.ClaimResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -674,7 +674,7 @@ class Consumer:
             target,
             '/forebay.v1.Consumer/DequeueBatch',
             forebay_dot_v1_dot_forebay__pb2.DequeueBatchRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.ClaimAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.ClaimResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -728,7 +728,7 @@ class Consumer:
             target,
             '/forebay.v1.Consumer/AckTask',
             forebay_dot_v1_dot_forebay__pb2.AckTaskRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Settled.FromString,
+            forebay_dot_v1_dot_forebay__pb2.SettleResult.FromString,
             options,
             channel_credentials,
             insecure,
@@ -755,7 +755,7 @@ class Consumer:
             target,
             '/forebay.v1.Consumer/NackTask',
             forebay_dot_v1_dot_forebay__pb2.NackTaskRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Settled.FromString,
+            forebay_dot_v1_dot_forebay__pb2.SettleResult.FromString,
             options,
             channel_credentials,
             insecure,
@@ -782,7 +782,7 @@ class Consumer:
             target,
             '/forebay.v1.Consumer/SettleTasks',
             forebay_dot_v1_dot_forebay__pb2.SettleTasksRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.SettleAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.SettleResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -809,7 +809,7 @@ class Consumer:
             target,
             '/forebay.v1.Consumer/Heartbeat',
             forebay_dot_v1_dot_forebay__pb2.HeartbeatRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.HeartbeatAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.HeartbeatResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -836,7 +836,7 @@ class Consumer:
             target,
             '/forebay.v1.Consumer/ExtendVisibility',
             forebay_dot_v1_dot_forebay__pb2.ExtendVisibilityRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.HeartbeatAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.HeartbeatResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -863,7 +863,7 @@ class Consumer:
             target,
             '/forebay.v1.Consumer/PeekNext',
             forebay_dot_v1_dot_forebay__pb2.PeekNextRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.PeekAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.PeekResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -907,7 +907,7 @@ class AdminStub:
         self.GetQueueMetricsTimeSeries = channel.unary_unary(
                 '/forebay.v1.Admin/GetQueueMetricsTimeSeries',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.GetQueueMetricsTimeSeriesRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.SeriesAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.SeriesResponse.FromString,
                 _registered_method=True)
         self.CreateQueue = channel.unary_unary(
                 '/forebay.v1.Admin/CreateQueue',
@@ -922,7 +922,7 @@ class AdminStub:
         self.DeleteQueue = channel.unary_unary(
                 '/forebay.v1.Admin/DeleteQueue',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.DeleteQueueRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.DropAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.DropResponse.FromString,
                 _registered_method=True)
         self.PauseQueue = channel.unary_unary(
                 '/forebay.v1.Admin/PauseQueue',
@@ -942,12 +942,12 @@ class AdminStub:
         self.PurgeQueue = channel.unary_unary(
                 '/forebay.v1.Admin/PurgeQueue',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.PurgeQueueRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkResponse.FromString,
                 _registered_method=True)
         self.RequeueTasks = channel.unary_unary(
                 '/forebay.v1.Admin/RequeueTasks',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.RequeueTasksRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkResponse.FromString,
                 _registered_method=True)
         self.SearchTasks = channel.unary_unary(
                 '/forebay.v1.Admin/SearchTasks',
@@ -957,22 +957,22 @@ class AdminStub:
         self.BulkTasks = channel.unary_unary(
                 '/forebay.v1.Admin/BulkTasks',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.BulkTasksRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkResponse.FromString,
                 _registered_method=True)
         self.DeleteTask = channel.unary_unary(
                 '/forebay.v1.Admin/DeleteTask',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.DeleteTaskRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Verdict.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ActionResponse.FromString,
                 _registered_method=True)
         self.ReviveTask = channel.unary_unary(
                 '/forebay.v1.Admin/ReviveTask',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.ReviveTaskRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Verdict.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ActionResponse.FromString,
                 _registered_method=True)
         self.ReplayTask = channel.unary_unary(
                 '/forebay.v1.Admin/ReplayTask',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.ReplayTaskRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Accepted.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.EnqueueResponse.FromString,
                 _registered_method=True)
         self.ListDeadLetterTasks = channel.unary_unary(
                 '/forebay.v1.Admin/ListDeadLetterTasks',
@@ -982,47 +982,47 @@ class AdminStub:
         self.RequeueFromDeadLetter = channel.unary_unary(
                 '/forebay.v1.Admin/RequeueFromDeadLetter',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.RequeueFromDeadLetterRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkResponse.FromString,
                 _registered_method=True)
         self.PurgeDeadLetterQueue = channel.unary_unary(
                 '/forebay.v1.Admin/PurgeDeadLetterQueue',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.PurgeDeadLetterQueueRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkResponse.FromString,
                 _registered_method=True)
         self.ListFailureGroups = channel.unary_unary(
                 '/forebay.v1.Admin/ListFailureGroups',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.ListFailureGroupsRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.GroupList.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.FailureGroupList.FromString,
                 _registered_method=True)
-        self.StartRamp = channel.unary_unary(
-                '/forebay.v1.Admin/StartRamp',
-                request_serializer=forebay_dot_v1_dot_forebay__pb2.StartRampRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+        self.StartGradualRevive = channel.unary_unary(
+                '/forebay.v1.Admin/StartGradualRevive',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.StartGradualReviveRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.GradualRevive.FromString,
                 _registered_method=True)
-        self.ListRamps = channel.unary_unary(
-                '/forebay.v1.Admin/ListRamps',
-                request_serializer=forebay_dot_v1_dot_forebay__pb2.ListRampsRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.RampList.FromString,
+        self.ListGradualRevives = channel.unary_unary(
+                '/forebay.v1.Admin/ListGradualRevives',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ListGradualRevivesRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.GradualReviveList.FromString,
                 _registered_method=True)
-        self.GetRamp = channel.unary_unary(
-                '/forebay.v1.Admin/GetRamp',
-                request_serializer=forebay_dot_v1_dot_forebay__pb2.GetRampRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+        self.GetGradualRevive = channel.unary_unary(
+                '/forebay.v1.Admin/GetGradualRevive',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.GetGradualReviveRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.GradualRevive.FromString,
                 _registered_method=True)
-        self.PauseRamp = channel.unary_unary(
-                '/forebay.v1.Admin/PauseRamp',
-                request_serializer=forebay_dot_v1_dot_forebay__pb2.PauseRampRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+        self.PauseGradualRevive = channel.unary_unary(
+                '/forebay.v1.Admin/PauseGradualRevive',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.PauseGradualReviveRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.GradualRevive.FromString,
                 _registered_method=True)
-        self.ResumeRamp = channel.unary_unary(
-                '/forebay.v1.Admin/ResumeRamp',
-                request_serializer=forebay_dot_v1_dot_forebay__pb2.ResumeRampRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+        self.ResumeGradualRevive = channel.unary_unary(
+                '/forebay.v1.Admin/ResumeGradualRevive',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ResumeGradualReviveRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.GradualRevive.FromString,
                 _registered_method=True)
-        self.StopRamp = channel.unary_unary(
-                '/forebay.v1.Admin/StopRamp',
-                request_serializer=forebay_dot_v1_dot_forebay__pb2.StopRampRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+        self.StopGradualRevive = channel.unary_unary(
+                '/forebay.v1.Admin/StopGradualRevive',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.StopGradualReviveRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.GradualRevive.FromString,
                 _registered_method=True)
         self.ListSchedules = channel.unary_unary(
                 '/forebay.v1.Admin/ListSchedules',
@@ -1042,12 +1042,12 @@ class AdminStub:
         self.PreviewSchedule = channel.unary_unary(
                 '/forebay.v1.Admin/PreviewSchedule',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.PreviewScheduleRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.PreviewAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.PreviewResponse.FromString,
                 _registered_method=True)
         self.RemoveSchedule = channel.unary_unary(
                 '/forebay.v1.Admin/RemoveSchedule',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.RemoveScheduleRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ChangeResponse.FromString,
                 _registered_method=True)
         self.PauseSchedule = channel.unary_unary(
                 '/forebay.v1.Admin/PauseSchedule',
@@ -1062,12 +1062,12 @@ class AdminStub:
         self.FireSchedule = channel.unary_unary(
                 '/forebay.v1.Admin/FireSchedule',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.FireScheduleRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Accepted.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.EnqueueResponse.FromString,
                 _registered_method=True)
-        self.ListFirings = channel.unary_unary(
-                '/forebay.v1.Admin/ListFirings',
-                request_serializer=forebay_dot_v1_dot_forebay__pb2.ListFiringsRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.FiringList.FromString,
+        self.ListScheduleRuns = channel.unary_unary(
+                '/forebay.v1.Admin/ListScheduleRuns',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ListScheduleRunsRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ScheduleRunList.FromString,
                 _registered_method=True)
         self.ListWorkers = channel.unary_unary(
                 '/forebay.v1.Admin/ListWorkers',
@@ -1097,7 +1097,7 @@ class AdminStub:
         self.RemoveLimit = channel.unary_unary(
                 '/forebay.v1.Admin/RemoveLimit',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.RemoveLimitRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ChangeResponse.FromString,
                 _registered_method=True)
         self.ListAlerts = channel.unary_unary(
                 '/forebay.v1.Admin/ListAlerts',
@@ -1122,22 +1122,22 @@ class AdminStub:
         self.ListAlertRules = channel.unary_unary(
                 '/forebay.v1.Admin/ListAlertRules',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.ListAlertRulesRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.RuleList.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.AlertRuleList.FromString,
                 _registered_method=True)
         self.CreateAlertRule = channel.unary_unary(
                 '/forebay.v1.Admin/CreateAlertRule',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.CreateAlertRuleRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Rule.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.AlertRule.FromString,
                 _registered_method=True)
         self.SaveAlertRule = channel.unary_unary(
                 '/forebay.v1.Admin/SaveAlertRule',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.SaveAlertRuleRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Rule.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.AlertRule.FromString,
                 _registered_method=True)
         self.RemoveAlertRule = channel.unary_unary(
                 '/forebay.v1.Admin/RemoveAlertRule',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.RemoveAlertRuleRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ChangeResponse.FromString,
                 _registered_method=True)
         self.ListAlertChannels = channel.unary_unary(
                 '/forebay.v1.Admin/ListAlertChannels',
@@ -1152,7 +1152,7 @@ class AdminStub:
         self.RemoveAlertChannel = channel.unary_unary(
                 '/forebay.v1.Admin/RemoveAlertChannel',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.RemoveAlertChannelRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ChangeResponse.FromString,
                 _registered_method=True)
         self.ListKeys = channel.unary_unary(
                 '/forebay.v1.Admin/ListKeys',
@@ -1167,12 +1167,12 @@ class AdminStub:
         self.CreateKey = channel.unary_unary(
                 '/forebay.v1.Admin/CreateKey',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.CreateKeyRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.KeyMade.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.KeyWithToken.FromString,
                 _registered_method=True)
         self.RotateKey = channel.unary_unary(
                 '/forebay.v1.Admin/RotateKey',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.RotateKeyRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.KeyMade.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.KeyWithToken.FromString,
                 _registered_method=True)
         self.RevokeKey = channel.unary_unary(
                 '/forebay.v1.Admin/RevokeKey',
@@ -1182,12 +1182,12 @@ class AdminStub:
         self.SearchAudit = channel.unary_unary(
                 '/forebay.v1.Admin/SearchAudit',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.SearchAuditRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.AuditAnswer.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.AuditResponse.FromString,
                 _registered_method=True)
         self.VerifyAudit = channel.unary_unary(
                 '/forebay.v1.Admin/VerifyAudit',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.VerifyAuditRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.AuditChecked.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.AuditCheckResponse.FromString,
                 _registered_method=True)
 
 
@@ -1348,42 +1348,42 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def StartRamp(self, request, context):
+    def StartGradualRevive(self, request, context):
         """Begin to put dead letters back in batches that grow, until too many die again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListRamps(self, request, context):
+    def ListGradualRevives(self, request, context):
         """List ramps, the newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetRamp(self, request, context):
+    def GetGradualRevive(self, request, context):
         """Show how far a ramp has come.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PauseRamp(self, request, context):
+    def PauseGradualRevive(self, request, context):
         """Put no more dead letters back until the ramp is resumed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ResumeRamp(self, request, context):
+    def ResumeGradualRevive(self, request, context):
         """Go on with a ramp that was paused or has stopped.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def StopRamp(self, request, context):
+    def StopGradualRevive(self, request, context):
         """End a ramp; what was put back goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1446,7 +1446,7 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListFirings(self, request, context):
+    def ListScheduleRuns(self, request, context):
         """List what became of the runs of a schedule, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1647,7 +1647,7 @@ def add_AdminServicer_to_server(servicer, server):
             'GetQueueMetricsTimeSeries': grpc.unary_unary_rpc_method_handler(
                     servicer.GetQueueMetricsTimeSeries,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.GetQueueMetricsTimeSeriesRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.SeriesAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.SeriesResponse.SerializeToString,
             ),
             'CreateQueue': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateQueue,
@@ -1662,7 +1662,7 @@ def add_AdminServicer_to_server(servicer, server):
             'DeleteQueue': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteQueue,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.DeleteQueueRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.DropAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.DropResponse.SerializeToString,
             ),
             'PauseQueue': grpc.unary_unary_rpc_method_handler(
                     servicer.PauseQueue,
@@ -1682,12 +1682,12 @@ def add_AdminServicer_to_server(servicer, server):
             'PurgeQueue': grpc.unary_unary_rpc_method_handler(
                     servicer.PurgeQueue,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.PurgeQueueRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.BulkResponse.SerializeToString,
             ),
             'RequeueTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.RequeueTasks,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.RequeueTasksRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.BulkResponse.SerializeToString,
             ),
             'SearchTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.SearchTasks,
@@ -1697,22 +1697,22 @@ def add_AdminServicer_to_server(servicer, server):
             'BulkTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.BulkTasks,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkTasksRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.BulkResponse.SerializeToString,
             ),
             'DeleteTask': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteTask,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.DeleteTaskRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Verdict.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ActionResponse.SerializeToString,
             ),
             'ReviveTask': grpc.unary_unary_rpc_method_handler(
                     servicer.ReviveTask,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.ReviveTaskRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Verdict.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ActionResponse.SerializeToString,
             ),
             'ReplayTask': grpc.unary_unary_rpc_method_handler(
                     servicer.ReplayTask,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.ReplayTaskRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Accepted.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.EnqueueResponse.SerializeToString,
             ),
             'ListDeadLetterTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.ListDeadLetterTasks,
@@ -1722,47 +1722,47 @@ def add_AdminServicer_to_server(servicer, server):
             'RequeueFromDeadLetter': grpc.unary_unary_rpc_method_handler(
                     servicer.RequeueFromDeadLetter,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.RequeueFromDeadLetterRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.BulkResponse.SerializeToString,
             ),
             'PurgeDeadLetterQueue': grpc.unary_unary_rpc_method_handler(
                     servicer.PurgeDeadLetterQueue,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.PurgeDeadLetterQueueRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.BulkResponse.SerializeToString,
             ),
             'ListFailureGroups': grpc.unary_unary_rpc_method_handler(
                     servicer.ListFailureGroups,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListFailureGroupsRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.GroupList.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.FailureGroupList.SerializeToString,
             ),
-            'StartRamp': grpc.unary_unary_rpc_method_handler(
-                    servicer.StartRamp,
-                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.StartRampRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Ramp.SerializeToString,
+            'StartGradualRevive': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartGradualRevive,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.StartGradualReviveRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.GradualRevive.SerializeToString,
             ),
-            'ListRamps': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListRamps,
-                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListRampsRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.RampList.SerializeToString,
+            'ListGradualRevives': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGradualRevives,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListGradualRevivesRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.GradualReviveList.SerializeToString,
             ),
-            'GetRamp': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetRamp,
-                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.GetRampRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Ramp.SerializeToString,
+            'GetGradualRevive': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetGradualRevive,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.GetGradualReviveRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.GradualRevive.SerializeToString,
             ),
-            'PauseRamp': grpc.unary_unary_rpc_method_handler(
-                    servicer.PauseRamp,
-                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.PauseRampRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Ramp.SerializeToString,
+            'PauseGradualRevive': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseGradualRevive,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.PauseGradualReviveRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.GradualRevive.SerializeToString,
             ),
-            'ResumeRamp': grpc.unary_unary_rpc_method_handler(
-                    servicer.ResumeRamp,
-                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ResumeRampRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Ramp.SerializeToString,
+            'ResumeGradualRevive': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeGradualRevive,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ResumeGradualReviveRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.GradualRevive.SerializeToString,
             ),
-            'StopRamp': grpc.unary_unary_rpc_method_handler(
-                    servicer.StopRamp,
-                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.StopRampRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Ramp.SerializeToString,
+            'StopGradualRevive': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopGradualRevive,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.StopGradualReviveRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.GradualRevive.SerializeToString,
             ),
             'ListSchedules': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSchedules,
@@ -1782,12 +1782,12 @@ def add_AdminServicer_to_server(servicer, server):
             'PreviewSchedule': grpc.unary_unary_rpc_method_handler(
                     servicer.PreviewSchedule,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.PreviewScheduleRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.PreviewAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.PreviewResponse.SerializeToString,
             ),
             'RemoveSchedule': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveSchedule,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.RemoveScheduleRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Answered.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ChangeResponse.SerializeToString,
             ),
             'PauseSchedule': grpc.unary_unary_rpc_method_handler(
                     servicer.PauseSchedule,
@@ -1802,12 +1802,12 @@ def add_AdminServicer_to_server(servicer, server):
             'FireSchedule': grpc.unary_unary_rpc_method_handler(
                     servicer.FireSchedule,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.FireScheduleRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Accepted.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.EnqueueResponse.SerializeToString,
             ),
-            'ListFirings': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListFirings,
-                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListFiringsRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.FiringList.SerializeToString,
+            'ListScheduleRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListScheduleRuns,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListScheduleRunsRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ScheduleRunList.SerializeToString,
             ),
             'ListWorkers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWorkers,
@@ -1837,7 +1837,7 @@ def add_AdminServicer_to_server(servicer, server):
             'RemoveLimit': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveLimit,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.RemoveLimitRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Answered.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ChangeResponse.SerializeToString,
             ),
             'ListAlerts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAlerts,
@@ -1862,22 +1862,22 @@ def add_AdminServicer_to_server(servicer, server):
             'ListAlertRules': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAlertRules,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListAlertRulesRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.RuleList.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.AlertRuleList.SerializeToString,
             ),
             'CreateAlertRule': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateAlertRule,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.CreateAlertRuleRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Rule.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.AlertRule.SerializeToString,
             ),
             'SaveAlertRule': grpc.unary_unary_rpc_method_handler(
                     servicer.SaveAlertRule,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.SaveAlertRuleRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Rule.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.AlertRule.SerializeToString,
             ),
             'RemoveAlertRule': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveAlertRule,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.RemoveAlertRuleRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Answered.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ChangeResponse.SerializeToString,
             ),
             'ListAlertChannels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAlertChannels,
@@ -1892,7 +1892,7 @@ def add_AdminServicer_to_server(servicer, server):
             'RemoveAlertChannel': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveAlertChannel,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.RemoveAlertChannelRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Answered.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ChangeResponse.SerializeToString,
             ),
             'ListKeys': grpc.unary_unary_rpc_method_handler(
                     servicer.ListKeys,
@@ -1907,12 +1907,12 @@ def add_AdminServicer_to_server(servicer, server):
             'CreateKey': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateKey,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.CreateKeyRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.KeyMade.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.KeyWithToken.SerializeToString,
             ),
             'RotateKey': grpc.unary_unary_rpc_method_handler(
                     servicer.RotateKey,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.RotateKeyRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.KeyMade.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.KeyWithToken.SerializeToString,
             ),
             'RevokeKey': grpc.unary_unary_rpc_method_handler(
                     servicer.RevokeKey,
@@ -1922,12 +1922,12 @@ def add_AdminServicer_to_server(servicer, server):
             'SearchAudit': grpc.unary_unary_rpc_method_handler(
                     servicer.SearchAudit,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.SearchAuditRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.AuditAnswer.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.AuditResponse.SerializeToString,
             ),
             'VerifyAudit': grpc.unary_unary_rpc_method_handler(
                     servicer.VerifyAudit,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.VerifyAuditRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.AuditChecked.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.AuditCheckResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2064,7 +2064,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/GetQueueMetricsTimeSeries',
             forebay_dot_v1_dot_forebay__pb2.GetQueueMetricsTimeSeriesRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.SeriesAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.SeriesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2145,7 +2145,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/DeleteQueue',
             forebay_dot_v1_dot_forebay__pb2.DeleteQueueRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.DropAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.DropResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2253,7 +2253,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/PurgeQueue',
             forebay_dot_v1_dot_forebay__pb2.PurgeQueueRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.BulkResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2280,7 +2280,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/RequeueTasks',
             forebay_dot_v1_dot_forebay__pb2.RequeueTasksRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.BulkResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2334,7 +2334,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/BulkTasks',
             forebay_dot_v1_dot_forebay__pb2.BulkTasksRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.BulkResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2361,7 +2361,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/DeleteTask',
             forebay_dot_v1_dot_forebay__pb2.DeleteTaskRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Verdict.FromString,
+            forebay_dot_v1_dot_forebay__pb2.ActionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2388,7 +2388,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/ReviveTask',
             forebay_dot_v1_dot_forebay__pb2.ReviveTaskRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Verdict.FromString,
+            forebay_dot_v1_dot_forebay__pb2.ActionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2415,7 +2415,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/ReplayTask',
             forebay_dot_v1_dot_forebay__pb2.ReplayTaskRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Accepted.FromString,
+            forebay_dot_v1_dot_forebay__pb2.EnqueueResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2469,7 +2469,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/RequeueFromDeadLetter',
             forebay_dot_v1_dot_forebay__pb2.RequeueFromDeadLetterRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.BulkResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2496,7 +2496,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/PurgeDeadLetterQueue',
             forebay_dot_v1_dot_forebay__pb2.PurgeDeadLetterQueueRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.BulkResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2523,7 +2523,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/ListFailureGroups',
             forebay_dot_v1_dot_forebay__pb2.ListFailureGroupsRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.GroupList.FromString,
+            forebay_dot_v1_dot_forebay__pb2.FailureGroupList.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2535,7 +2535,7 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
-    def StartRamp(request,
+    def StartGradualRevive(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2548,9 +2548,9 @@ class Admin:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/forebay.v1.Admin/StartRamp',
-            forebay_dot_v1_dot_forebay__pb2.StartRampRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+            '/forebay.v1.Admin/StartGradualRevive',
+            forebay_dot_v1_dot_forebay__pb2.StartGradualReviveRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.GradualRevive.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2562,7 +2562,7 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
-    def ListRamps(request,
+    def ListGradualRevives(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2575,9 +2575,9 @@ class Admin:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/forebay.v1.Admin/ListRamps',
-            forebay_dot_v1_dot_forebay__pb2.ListRampsRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.RampList.FromString,
+            '/forebay.v1.Admin/ListGradualRevives',
+            forebay_dot_v1_dot_forebay__pb2.ListGradualRevivesRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.GradualReviveList.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2589,7 +2589,7 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
-    def GetRamp(request,
+    def GetGradualRevive(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2602,9 +2602,9 @@ class Admin:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/forebay.v1.Admin/GetRamp',
-            forebay_dot_v1_dot_forebay__pb2.GetRampRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+            '/forebay.v1.Admin/GetGradualRevive',
+            forebay_dot_v1_dot_forebay__pb2.GetGradualReviveRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.GradualRevive.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2616,7 +2616,7 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
-    def PauseRamp(request,
+    def PauseGradualRevive(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2629,9 +2629,9 @@ class Admin:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/forebay.v1.Admin/PauseRamp',
-            forebay_dot_v1_dot_forebay__pb2.PauseRampRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+            '/forebay.v1.Admin/PauseGradualRevive',
+            forebay_dot_v1_dot_forebay__pb2.PauseGradualReviveRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.GradualRevive.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2643,7 +2643,7 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
-    def ResumeRamp(request,
+    def ResumeGradualRevive(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2656,9 +2656,9 @@ class Admin:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/forebay.v1.Admin/ResumeRamp',
-            forebay_dot_v1_dot_forebay__pb2.ResumeRampRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+            '/forebay.v1.Admin/ResumeGradualRevive',
+            forebay_dot_v1_dot_forebay__pb2.ResumeGradualReviveRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.GradualRevive.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2670,7 +2670,7 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
-    def StopRamp(request,
+    def StopGradualRevive(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2683,9 +2683,9 @@ class Admin:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/forebay.v1.Admin/StopRamp',
-            forebay_dot_v1_dot_forebay__pb2.StopRampRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+            '/forebay.v1.Admin/StopGradualRevive',
+            forebay_dot_v1_dot_forebay__pb2.StopGradualReviveRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.GradualRevive.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2793,7 +2793,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/PreviewSchedule',
             forebay_dot_v1_dot_forebay__pb2.PreviewScheduleRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.PreviewAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.PreviewResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2820,7 +2820,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/RemoveSchedule',
             forebay_dot_v1_dot_forebay__pb2.RemoveScheduleRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+            forebay_dot_v1_dot_forebay__pb2.ChangeResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2901,7 +2901,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/FireSchedule',
             forebay_dot_v1_dot_forebay__pb2.FireScheduleRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Accepted.FromString,
+            forebay_dot_v1_dot_forebay__pb2.EnqueueResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2913,7 +2913,7 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
-    def ListFirings(request,
+    def ListScheduleRuns(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2926,9 +2926,9 @@ class Admin:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/forebay.v1.Admin/ListFirings',
-            forebay_dot_v1_dot_forebay__pb2.ListFiringsRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.FiringList.FromString,
+            '/forebay.v1.Admin/ListScheduleRuns',
+            forebay_dot_v1_dot_forebay__pb2.ListScheduleRunsRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.ScheduleRunList.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3090,7 +3090,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/RemoveLimit',
             forebay_dot_v1_dot_forebay__pb2.RemoveLimitRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+            forebay_dot_v1_dot_forebay__pb2.ChangeResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3225,7 +3225,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/ListAlertRules',
             forebay_dot_v1_dot_forebay__pb2.ListAlertRulesRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.RuleList.FromString,
+            forebay_dot_v1_dot_forebay__pb2.AlertRuleList.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3252,7 +3252,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/CreateAlertRule',
             forebay_dot_v1_dot_forebay__pb2.CreateAlertRuleRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Rule.FromString,
+            forebay_dot_v1_dot_forebay__pb2.AlertRule.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3279,7 +3279,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/SaveAlertRule',
             forebay_dot_v1_dot_forebay__pb2.SaveAlertRuleRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Rule.FromString,
+            forebay_dot_v1_dot_forebay__pb2.AlertRule.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3306,7 +3306,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/RemoveAlertRule',
             forebay_dot_v1_dot_forebay__pb2.RemoveAlertRuleRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+            forebay_dot_v1_dot_forebay__pb2.ChangeResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3387,7 +3387,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/RemoveAlertChannel',
             forebay_dot_v1_dot_forebay__pb2.RemoveAlertChannelRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+            forebay_dot_v1_dot_forebay__pb2.ChangeResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3468,7 +3468,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/CreateKey',
             forebay_dot_v1_dot_forebay__pb2.CreateKeyRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.KeyMade.FromString,
+            forebay_dot_v1_dot_forebay__pb2.KeyWithToken.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3495,7 +3495,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/RotateKey',
             forebay_dot_v1_dot_forebay__pb2.RotateKeyRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.KeyMade.FromString,
+            forebay_dot_v1_dot_forebay__pb2.KeyWithToken.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3549,7 +3549,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/SearchAudit',
             forebay_dot_v1_dot_forebay__pb2.SearchAuditRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.AuditAnswer.FromString,
+            forebay_dot_v1_dot_forebay__pb2.AuditResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3576,7 +3576,7 @@ class Admin:
             target,
             '/forebay.v1.Admin/VerifyAudit',
             forebay_dot_v1_dot_forebay__pb2.VerifyAuditRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.AuditChecked.FromString,
+            forebay_dot_v1_dot_forebay__pb2.AuditCheckResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -20,13 +20,14 @@ from msgspec import NODEFAULT, inspect
 
 from forebay.service.schema.base import InvalidRequest
 from forebay.service.schema.claims import OutcomeRequest
-from forebay.service.schema.jobs import EnqueueRequest
+from forebay.service.schema.jobs import DependencyRequest, EnqueueRequest
 from forebay.service.schema.queues import QueueSettingsRequest
 
 WITHOUT: Final = "without"
 _NAMES: Final[Mapping[type, str]] = {
+    DependencyRequest: "Dependency",
     EnqueueRequest: "NewJob",
-    OutcomeRequest: "Ending",
+    OutcomeRequest: "Outcome",
     QueueSettingsRequest: "QueueSettings",
 }
 
@@ -77,7 +78,7 @@ class MessageMapping:
             field = self.by_wire.get(descriptor.name)
             if field is not None:
                 found[field.name] = _read(field, value)
-        for name in message.redact_job if self.nullable else ():
+        for name in getattr(message, WITHOUT) if self.nullable else ():
             if name not in self.nullable or name in found:
                 raise InvalidRequest(f"{name!r:.100} cannot be taken away here - at `$.{WITHOUT}`")
             found[name] = None
@@ -99,7 +100,7 @@ def mapping_of(struct_type: type[msgspec.Struct]) -> MessageMapping:
 
 def message_name(struct_type: type[msgspec.Struct]) -> str:
     """What the message of a shape is called."""
-    return _NAMES.get(struct_type) or struct_type.__name__.removesuffix("Shape")
+    return _NAMES.get(struct_type) or struct_type.__name__.removesuffix("View")
 
 
 # Reading and writing

@@ -32,7 +32,7 @@ from forebay.service.runtime.converter import LARGE
 from forebay.service.sessions import ShownSession
 
 CALLER: Final = "forebay.caller"
-REFUSED_KEY_NAME: Final = "forebay.claimed"  # the name of the key in a token that was refused
+REFUSED_KEY_NAME: Final = "forebay.refused_key_name"  # the name of the key in a token that was refused
 CERTIFICATE: Final = "forebay.certificate"  # in the state: the common name that the client has proved
 REQUEST_ID: Final = "X-Request-Id"
 # What says nothing about anybody's jobs: whoever watches over the server, and how to talk to it.

@@ -17,7 +17,7 @@ from forebay.errors import ConfigError, ForebayError, Unauthenticated
 from forebay.service.auth import Caller, request_id
 from forebay.service.http.auth import CALLER, OPEN, REQUEST_ID, add_headers, check_page, refuse
 
-HOST_SCOPE = "forebay.outside"  # in the scope: the request as the program around us has it
+HOST_SCOPE = "forebay.host_scope"  # in the scope: the request as the program around us has it
 
 
 class EmbeddedUser(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ async def failure_groups(permit: AuthorizedRequest, data: FailureGroupsRequest) 
 
 async def start_gradual_revive(permit: AuthorizedRequest, data: GradualReviveRequest) -> GradualReviveView:
     """Begin to put dead letters back in batches that grow, until too many die again."""
-    return await authorize_filter(permit, "start_ramp", data.where).reviving.start_gradual_revive(
+    return await authorize_filter(permit, "start_gradual_revive", data.where).reviving.start_gradual_revive(
         data, permit.actor
     )
 
@@ -44,33 +44,33 @@ async def gradual_revives(permit: AuthorizedRequest) -> GradualReviveList:
 
 
 def _may_see(permit: AuthorizedRequest, view: GradualReviveView) -> bool:
-    return all(permit.caller.may("ramps", queue) for queue in view.queues or (None,))
+    return all(permit.caller.may("gradual_revives", queue) for queue in view.queues or (None,))
 
 
 async def gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
     """Show how far a ramp has come."""
     found = await permit.service.reviving.gradual_revive(name)
-    permit.authorize("ramps", *found.queues)
+    permit.authorize("gradual_revives", *found.queues)
     return found
 
 
 async def pause_gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
     """Put no more dead letters back until the ramp is resumed."""
-    return await (await _authorize_change(permit, "pause_ramp", name)).reviving.pause_gradual_revive(
+    return await (await _authorize_change(permit, "pause_gradual_revive", name)).reviving.pause_gradual_revive(
         name, permit.actor
     )
 
 
 async def resume_gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
     """Go on with a ramp that was paused or has stopped."""
-    return await (await _authorize_change(permit, "resume_ramp", name)).reviving.resume_gradual_revive(
+    return await (await _authorize_change(permit, "resume_gradual_revive", name)).reviving.resume_gradual_revive(
         name, permit.actor
     )
 
 
 async def stop_gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
     """End a ramp; what was put back goes on."""
-    return await (await _authorize_change(permit, "stop_ramp", name)).reviving.stop_gradual_revive(
+    return await (await _authorize_change(permit, "stop_gradual_revive", name)).reviving.stop_gradual_revive(
         name, permit.actor
     )
 

@@ -96,9 +96,9 @@ async def cancel(permit: AuthorizedRequest, job_id: str, data: CancelRequest) ->
 
 async def update_job(permit: AuthorizedRequest, job_id: str, data: UpdateJobRequest) -> ActionResponse:
     """Change the priority, the time, the metadata or the queue of a job that waits."""
-    service = await permit.authorize_jobs("amend", job_id)
+    service = await permit.authorize_jobs("update_job", job_id)
     if data.queue is not None:  # who puts a job there must be allowed to do the same to that one
-        permit.authorize("amend", data.queue)
+        permit.authorize("update_job", data.queue)
     return await service.jobs.update_job(job_id, data, permit.actor)
 
 
@@ -151,7 +151,7 @@ async def check_references(
 def _may_raise(permit: AuthorizedRequest) -> MayRaise | None:
     """In which queues a new job may change the priority of those it waits for; None for all."""
     caller = permit.caller
-    return None if caller.may("amend") else partial(caller.may, "amend")
+    return None if caller.may("update_job") else partial(caller.may, "update_job")
 
 
 def _visible_queues(permit: AuthorizedRequest) -> QueueFilter | None:

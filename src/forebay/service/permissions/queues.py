@@ -138,7 +138,7 @@ async def _check_produce(permit: AuthorizedRequest, job_id: str, queue: str | No
 
 async def dead_letters(permit: AuthorizedRequest, data: SearchRequest) -> JobList:
     """List dead letters, newest first."""
-    found = await authorize_filter(permit, "dead", data.where).administering.dead_letters(data)
+    found = await authorize_filter(permit, "dead_letters", data.where).administering.dead_letters(data)
     return replace(found, jobs=permit.redact_items(found.jobs))
 
 

@@ -64,7 +64,7 @@ async def fire_schedule(permit: AuthorizedRequest, name: str) -> EnqueueResponse
 
 async def schedule_runs(permit: AuthorizedRequest, name: str, limit: int) -> ScheduleRunList:
     """List what became of its runs, newest first."""
-    return await permit.authorize("firings").steering.schedule_runs(name, limit)
+    return await permit.authorize("schedule_runs").steering.schedule_runs(name, limit)
 
 
 async def workers(permit: AuthorizedRequest, *, active_only: bool) -> WorkerList:

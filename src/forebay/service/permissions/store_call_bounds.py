@@ -45,8 +45,8 @@ MAX_METRICS_AGE_MS: Final = 5 * MINUTE
 MAX_COUNT: Final = 2**40
 MAX_TOTAL_US: Final = 2**57
 _MAX_COUNTERS: Final = 100  # of things that are counted; a later release may know more than this one
-_JOB_READS: Final = ("jobs", "fates", "wholes")  # by these jobs are read as a whole
-_LISTS: Final = ("ids", "names", "queues", "workers", "wants", "dead")
+_JOB_READS: Final = ("jobs", "job_states", "export_jobs")  # by these jobs are read as a whole
+_LISTS: Final = ("ids", "names", "queues", "workers", "claims", "dead")
 
 
 def check_bounds(operation: str, call_args: Any) -> None:
@@ -62,7 +62,7 @@ def check_bounds(operation: str, call_args: Any) -> None:
     if isinstance(limit, int) and limit > MAX_ITEMS:  # and no Limit; the store says what it thinks of too few
         raise InvalidJob(f"a call asks for at most {MAX_ITEMS:,} lines", field="limit")
     _check_lease(getattr(call_args, "lease_ms", None))
-    if operation == "exchange":
+    if operation == "settle_and_claim":
         _bound_settle_and_claim(call_args)
 
 
@@ -77,7 +77,7 @@ def _bound_settle_and_claim(call_args: Any) -> None:
     call_args.room = min(call_args.room, MAX_ITEMS)
     share = payload_limit(call_args.room)
     call_args.claims = [
-        want._replace(most=min(want.limit, MAX_ITEMS), max_payload=min(share, want.largest_payload))
+        want._replace(limit=min(want.limit, MAX_ITEMS), max_payload=min(share, want.largest_payload))
         for want in call_args.claims
     ]
 
@@ -87,7 +87,7 @@ def _check_settlement(end: Settlement) -> Settlement:
     if end.result is not None:
         check_size("result", end.result, "result")
     if end.lane is not None:
-        check_text("gate", end.lane)
+        check_text("lane", end.lane)
     if end.reason is None or len(end.reason) <= MAX_REASON:
         return end
     return replace(end, reason=truncate_reason(end.reason))
@@ -131,7 +131,7 @@ def _check_row(row: MetricRow) -> None:
     """Raise InvalidJob for what no worker has seen. Everything is made again from such rows, also what
     belongs to other queues: one that cannot be added up would spoil it for all."""
     if row.resolution_ms != TEN_SECONDS or row.starts_at % TEN_SECONDS:
-        raise InvalidJob("a worker keeps figures of ten seconds", field="start")
+        raise InvalidJob("a worker keeps figures of ten seconds", field="starts_at")
     if not 0 <= row.consumers <= MAX_CONSUMERS:
         raise InvalidJob(f"a queue has at most {MAX_CONSUMERS} consumers", field="consumers")
     if row.worker in (SAMPLE, ALL_WORKERS) or row.snapshot is not None:

@@ -21,7 +21,7 @@ from forebay.service.service import Service
 from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.rpc import encode, store_methods
 
-WAKEUP_OPERATION: Final = "hint"
+WAKEUP_OPERATION: Final = "poll_wakeups"
 
 
 def check_call(permit: AuthorizedRequest, operation: str) -> None:
@@ -37,8 +37,8 @@ async def call_store(permit: AuthorizedRequest, operation: str, body: bytes) -> 
     call = store_methods()[operation]
     asked = call.decode_arguments(body)
     if operation == WAKEUP_OPERATION:
-        return encode(await permit.service.claim_waiters.wait_for_wakeup(asked.seen))
-    is_bounded = any(want.max_payload is not None for want in getattr(asked, "wants", ()))
+        return encode(await permit.service.claim_waiters.wait_for_wakeup(asked.version))
+    is_bounded = any(want.max_payload is not None for want in getattr(asked, "claims", ()))
     check_bounds(operation, asked)
     narrow = await STORE_CALL_RULES[operation](StoreAccess(permit.service, permit.caller), asked)
     desk = permit.service.pool

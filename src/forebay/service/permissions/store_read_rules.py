@@ -36,7 +36,7 @@ from forebay.service.sessions import KIND as SESSION
 
 PRIVATE_KINDS: Final = (KIND, SESSION, CHANNEL)
 # Which operation one must be allowed to look at documents of a kind; others are for who may look at keys.
-_KIND_OPERATIONS: Final = {**dict.fromkeys((ALERT, BOARD, RULE), "alerts"), RAMP: "ramps"}
+_KIND_OPERATIONS: Final = {**dict.fromkeys((ALERT, BOARD, RULE), "alerts"), RAMP: "gradual_revives"}
 
 
 def job_rule(empty: Any) -> StoreCallRule:

@@ -98,10 +98,10 @@ def job_action_rule(operation: str) -> StoreCallRule:
 
 
 async def update_job(access: StoreAccess, call_args: Any) -> None:
-    await job_action_rule("amend")(access, call_args)
-    target = call_args.update.queue
+    await job_action_rule("update_job")(access, call_args)
+    target = call_args.change.queue
     if target is not None:
-        access.caller.check("amend", target)
+        access.caller.check("update_job", target)
         await _check_queues_exist(access, {target})
 
 
@@ -267,7 +267,7 @@ async def heartbeat(access: StoreAccess, call_args: Any) -> None:
     call_args.worker = replace(sanitize_worker(call_args.worker), is_remote=True)
 
 
-async def forget_worker(access: StoreAccess, call_args: Any) -> None:
+async def remove_worker(access: StoreAccess, call_args: Any) -> None:
     await access.check_workers([call_args.worker])
 
 
@@ -284,8 +284,8 @@ async def answer_command(access: StoreAccess, call_args: Any) -> None:
 async def record_metrics(access: StoreAccess, call_args: Any) -> None:
     access.check_queues("claim", (row.queue for row in call_args.rows))
     if call_args.instead_of:  # what puts figures of several workers together
-        access.caller.check("duty")
-    if not access.caller.may("duty"):
+        access.caller.check("maintenance")
+    if not access.caller.may("maintenance"):
         now = await access.service.pool.read(lambda reader: reader.now())
         call_args.rows = drop_stale_rows(call_args.rows, now)
 
@@ -311,7 +311,7 @@ async def drop_queue(access: StoreAccess, call_args: Any) -> None:
 async def write_document(access: StoreAccess, call_args: Any) -> None:
     kind = call_args.document.kind if hasattr(call_args, "document") else call_args.kind
     # A ramp may be about jobs of any queue; who has a role for some queues starts theirs by the routes.
-    access.caller.check("start_ramp" if kind == RAMP else "keys")
+    access.caller.check("start_gradual_revive" if kind == RAMP else "keys")
     if kind == RAMP and hasattr(call_args, "document") and access.caller.key is not None:
         call_args.document = await _set_starter(access, call_args.document)
     if call_args.event is not None:
@@ -326,7 +326,7 @@ async def _set_starter(access: StoreAccess, document: Document) -> Document:
     try:
         ramp = msgspec.json.decode(document.body, type=GradualRevive)
     except (msgspec.MsgspecError, ConfigError) as exc:
-        raise InvalidJob(f"this is no ramp: {exc}", field="document") from exc
+        raise InvalidJob(f"this is no gradual revive: {exc}", field="document") from exc
     by = access.actor
     if document.revision:
         with suppress(GradualReviveNotFound):
@@ -355,24 +355,26 @@ async def allow_all(_: StoreAccess, __: Any) -> None:
 
 STORE_CALL_RULES: Final[Mapping[str, StoreCallRule]] = {
     "insert": insert,
-    "exchange": settle_and_claim,
+    "settle_and_claim": settle_and_claim,
     "renew": renew,
-    "standing": lease_status,
-    "beat": heartbeat,
-    "forget_worker": forget_worker,
+    "lease_status": lease_status,
+    "heartbeat": heartbeat,
+    "remove_worker": remove_worker,
     "take_commands": take_commands,
-    "answer": answer_command,
+    "answer_command": answer_command,
     # What happens by the clock, to jobs of all queues
     **dict.fromkeys(
-        ("sweep", "promote", "rescore", "prune", "take_duty", "read_clock"), AllQueuesRule("duty")
+        (
+            *("sweep", "promote", "rescore", "prune", "acquire_maintenance", "read_clock"),
+            *("chain_audit", "snapshot_queues", "prune_metrics"),
+        ),
+        AllQueuesRule("maintenance"),
     ),
-    "chain_audit": AllQueuesRule("duty"),
-    **dict.fromkeys(("take_stock", "forget_metrics"), AllQueuesRule("duty")),
     "record_metrics": record_metrics,
     # These bring jobs along, for any queue
-    **dict.fromkeys(("due_schedules", "fire"), AllQueuesRule("save_schedule")),
+    **dict.fromkeys(("due_schedules", "fire_schedules"), AllQueuesRule("save_schedule")),
     "cancel": job_action_rule("cancel"),
-    "amend": update_job,
+    "update_job": update_job,
     "revive": job_action_rule("revive"),
     "delete": job_action_rule("delete_job"),
     "save_queue": save_queue,
@@ -383,20 +385,20 @@ STORE_CALL_RULES: Final[Mapping[str, StoreCallRule]] = {
     "drop_limit": AllQueuesRule("remove_limit"),
     "save_document": write_document,
     "drop_document": write_document,
-    "send": AllQueuesRule("command"),
-    "record": record_events,
+    "send_command": AllQueuesRule("command"),
+    "record_events": record_events,
     # Jobs with all that they carry, of all queues: what whoever looks after the store may do
-    **dict.fromkeys(("migrate", "adopt", "wholes"), AllQueuesRule("migrate")),
+    **dict.fromkeys(("migrate", "import_jobs", "export_jobs"), AllQueuesRule("migrate")),
     "jobs": jobs,
-    "fates": job_states,
+    "job_states": job_states,
     "search": search,
     "counts": queues_rule("queues"),
     "queues": queues_rule("names"),
-    "paces": queues_rule("queues"),
+    "throughputs": queues_rule("queues"),
     "peek": peek,
-    "held": lanes,
+    "lanes": lanes,
     "position": job_rule(None),
-    "notes": progress,
+    "progress": progress,
     "history": history,
     "parents": dependencies,
     "dependants": dependencies,
@@ -404,30 +406,32 @@ STORE_CALL_RULES: Final[Mapping[str, StoreCallRule]] = {
     "workers": AllQueuesRule("workers"),
     "commands": AllQueuesRule("commands"),
     "schedules": schedules,
-    "firings": AllQueuesRule("firings"),
+    "schedule_runs": AllQueuesRule("schedule_runs"),
     "limits": AllQueuesRule("limits"),
-    "usages": AllQueuesRule("limits"),
+    "limit_usages": AllQueuesRule("limits"),
     "documents": documents,
     "metrics": metrics,
     "last_metrics": allow_all,
-    **dict.fromkeys(("audit", "audit_chain", "unchained"), AllQueuesRule("audit")),
+    **dict.fromkeys(("audit", "audit_chain", "count_unchained"), AllQueuesRule("audit")),
     "archive": AllQueuesRule("search"),
     "health": AllQueuesRule("queues"),
-    "vitals": AllQueuesRule("queues"),
+    "server_usage": AllQueuesRule("queues"),
     "now": allow_all,
 }
 
 # For calls about some queues: what their callers must be allowed for one of them at least.
 _ANY_QUEUE_OPERATIONS: Final[Mapping[str, str]] = {
     "insert": "enqueue_many",
-    "exchange": "claim",
+    "settle_and_claim": "claim",
     "renew": "heartbeat",
-    "standing": "settle",
-    **dict.fromkeys(("beat", "forget_worker", "take_commands", "answer", "record_metrics"), "claim"),
+    "lease_status": "settle",
+    **dict.fromkeys(
+        ("heartbeat", "remove_worker", "take_commands", "answer_command", "record_metrics"), "claim"
+    ),
     "save_queue": "pause_queue",  # who may configure it may pause it
     "drop_queue": "delete_queue",
-    **dict.fromkeys(("save_document", "drop_document"), "start_ramp"),  # who may make keys may do that
-    "record": "record",
+    **dict.fromkeys(("save_document", "drop_document"), "start_gradual_revive"),  # a role for keys includes it
+    "record_events": "record",
     "search": "search",
     "peek": "peek",
     "schedules": "schedules",

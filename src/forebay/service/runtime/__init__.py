@@ -1,1 +1,3 @@
-"""TODO package."""
+"""Shared state of one service process: store pool, batching, waiting claims, event feed, statistics."""
+
+from __future__ import annotations

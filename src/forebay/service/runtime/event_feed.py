@@ -155,7 +155,7 @@ class FeedListener:
             if number > after and self._filter.shows(event, state.task_of(event))
         ]
         if told:
-            yield FeedMessage("log", AuditEvents(lines=told), state.last_event_id)
+            yield FeedMessage("audit", AuditEvents(lines=told), state.last_event_id)
 
 
 class EventFeed:

@@ -19,7 +19,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4"  # the framework adds the char
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0)
 _ENDS: Final = (MetricEvent.COMPLETED, MetricEvent.DEAD, MetricEvent.CANCELLED)
 FRESH_MS: Final = 60_000
-_RUNS: Final = {"enqueued": "fired", "skipped": "skipped", "failed": "failed"}
+_RUNS: Final = {"enqueued": "enqueued_runs", "skipped": "skipped_runs", "failed": "failed_runs"}
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 Sample = tuple[str, Mapping[str, str], float]

@@ -112,7 +112,7 @@ class GradualReviveView(ResponseModel, frozen=True, kw_only=True):
     revived: int
     waiting: int
     completed: int
-    dead: int
+    failed_again: int
     refused: int
     removed: int
 
@@ -169,7 +169,7 @@ def gradual_revive_view(gradual_revive: GradualRevive) -> GradualReviveView:
         revived=gradual_revive.revived,
         waiting=len(gradual_revive.watched),
         completed=gradual_revive.completed_jobs,
-        dead=gradual_revive.dead_jobs,
+        failed_again=gradual_revive.dead_jobs,
         refused=gradual_revive.refused,
         removed=gradual_revive.removed_jobs,
     )

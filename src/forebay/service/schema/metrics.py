@@ -21,8 +21,8 @@ class DurationStatsView(ResponseModel, frozen=True, kw_only=True):
     p50_ms: float | None
     p95_ms: float | None
     p99_ms: float | None
-    least_ms: float | None
-    most_ms: float | None
+    min_ms: float | None
+    max_ms: float | None
 
 
 class TaskMetrics(ResponseModel, frozen=True, kw_only=True):
@@ -106,10 +106,10 @@ class StoreUsageView(ResponseModel, frozen=True, kw_only=True):
 
     memory_bytes: int | None
     memory_limit_bytes: int | None
-    memory_share: float | None
+    memory_used_ratio: float | None
     connections: int | None
     connection_limit: int | None
-    connections_share: float | None
+    connections_used_ratio: float | None
     evicted_keys: int | None
 
 
@@ -133,10 +133,10 @@ def store_usage_view(vitals: ServerUsage) -> StoreUsageView:
     return StoreUsageView(
         memory_bytes=vitals.memory,
         memory_limit_bytes=vitals.memory_limit,
-        memory_share=used_ratio(vitals.memory, vitals.memory_limit),
+        memory_used_ratio=used_ratio(vitals.memory, vitals.memory_limit),
         connections=vitals.connections,
         connection_limit=vitals.connection_limit,
-        connections_share=used_ratio(vitals.connections, vitals.connection_limit),
+        connections_used_ratio=used_ratio(vitals.connections, vitals.connection_limit),
         evicted_keys=vitals.evicted,
     )
 
@@ -185,6 +185,6 @@ def _duration_stats(lengths: Histogram) -> DurationStatsView:
         p50_ms=lengths.percentile_ms(50),
         p95_ms=lengths.percentile_ms(95),
         p99_ms=lengths.percentile_ms(99),
-        least_ms=lengths.min_ms,
-        most_ms=lengths.max_ms,
+        min_ms=lengths.min_ms,
+        max_ms=lengths.max_ms,
     )

@@ -85,10 +85,10 @@ class ScheduleRequest(RequestModel, frozen=True, kw_only=True):
             "end_at": in_ms("end_at", self.end_at),
             "jitter_ms": length(self.jitter_seconds) or 0,
             "catch_up": self.catch_up,
-            "catch_up_most": self.catch_up_limit,
+            "catch_up_limit": self.catch_up_limit,
             "catch_up_ms": length(self.catch_up_seconds) or 0,
             "overlap": self.overlap,
-            "max_firings": self.max_runs,
+            "max_runs": self.max_runs,
             "is_declared": False,
         }
         return ScheduleDefinition(name=name, **fields) if known is None else replace(known, **fields)
@@ -199,10 +199,11 @@ class LimitView(ResponseModel, frozen=True, kw_only=True):
 
 
 class LimitUsageView(ResponseModel, frozen=True, kw_only=True):
-    """A limit and how it stands. `running` jobs count under it, and `tokens` more may start by its rate. It
-    is `busy` while as many run as may, `spend` while its rate has no token, else `open`; of a limit by key
-    `running` is for all values, `tokens` is null, and it is `busy` while jobs of some value wait. `waiting`
-    jobs could start without it, and the workers in `throttled` could claim them."""
+    """A limit with its usage. `running` jobs count under it, and `tokens` more may start by its rate.
+
+    `state` is `at_limit` while as many jobs run as may, `out_of_tokens` while the rate has no token, else
+    `open`. For a limit by key, `running` counts all values, `tokens` is null, and `at_limit` says that jobs
+    of some value wait. `waiting` jobs could start without the limit; `waiting_workers` could claim them."""
 
     scope: str
     concurrency: int | None
@@ -213,7 +214,7 @@ class LimitUsageView(ResponseModel, frozen=True, kw_only=True):
     running: int
     tokens: int | None
     waiting: int
-    throttled: list[str]
+    waiting_workers: list[str]
 
 
 class LimitList(ResponseModel, frozen=True, kw_only=True):
@@ -349,7 +350,7 @@ def limit_usage_view(status: LimitStatus) -> LimitUsageView:
         running=status.usage.running,
         tokens=status.usage.tokens,
         waiting=status.waiting,
-        throttled=list(status.waiting_workers),
+        waiting_workers=list(status.waiting_workers),
     )
 
 

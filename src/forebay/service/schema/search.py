@@ -55,7 +55,7 @@ class JobFilter(RequestModel, frozen=True, kw_only=True):
             "states": tuple(self.states),
             "tasks": tuple(self.tasks),
             "tags": tuple(self.tags),
-            "once_key": self.idempotency_key,
+            "idempotency_key": self.idempotency_key,
             "parent_id": None if self.parent_id is None else StoredId(self.parent_id),
             **{name: getattr(self, name) for name in plain},
             **{name: in_ms(name, getattr(self, name)) for name in _MOMENTS},

@@ -1,1 +1,3 @@
-"""TODO package."""
+"""HTTP routes by resource."""
+
+from __future__ import annotations

@@ -39,7 +39,7 @@ SeverityQuery = Annotated[Severity | None, QueryParameter(description="Of this s
 AcknowledgedQuery = Annotated[
     bool, QueryParameter(description="Those that somebody has acknowledged, instead of the others.")
 ]
-AllQuery = Annotated[bool, QueryParameter(description="Acknowledged or not.")]
+AllQuery = Annotated[bool, QueryParameter(name="all", description="Acknowledged or not.")]
 ActiveQuery = Annotated[
     bool | None, QueryParameter(description="Those that are active, or those that are over.")
 ]

@@ -29,7 +29,7 @@ from forebay.service.schema.search import (
 )
 
 ForceQuery = Annotated[
-    bool, QueryParameter(description="Though it has jobs: they go to the dead_letters letters.")
+    bool, QueryParameter(description="Though it has jobs: they go to the dead letters.")
 ]
 
 
@@ -125,19 +125,19 @@ async def replay(request: HttpRequest, job_id: JobIdPath, data: JSONBody[ReplayR
     return await permitted.replay(permit_of(request), job_id, data)
 
 
-@post("/v1/dead/search", tags=["dead letters"], status_code=200)
+@post("/v1/dead-letters/search", tags=["dead letters"], status_code=200)
 async def dead_letters(request: HttpRequest, data: JSONBody[SearchRequest]) -> JobList:
     """List dead letters, newest first."""
     return await permitted.dead_letters(permit_of(request), data)
 
 
-@post("/v1/dead/revive", tags=["dead letters"], status_code=200)
+@post("/v1/dead-letters/revive", tags=["dead letters"], status_code=200)
 async def revive_dead(request: HttpRequest, data: JSONBody[DeadLetterRequest]) -> BulkResponse:
     """Put the dead letters that fit back."""
     return await permitted.revive_dead(permit_of(request), data)
 
 
-@post("/v1/dead/purge", tags=["dead letters"], status_code=200)
+@post("/v1/dead-letters/purge", tags=["dead letters"], status_code=200)
 async def purge_dead(request: HttpRequest, data: JSONBody[DeadLetterRequest]) -> BulkResponse:
     """Delete the dead letters that fit for good."""
     return await permitted.purge_dead(permit_of(request), data)
