@@ -133,7 +133,7 @@ def test_what_cannot_be_read_can_be_replaced(plain: Forebay) -> None:
 
 
 def test_alerts_by_hand_are_bounded(plain: Forebay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.app.alerts.MAX_BY_HAND", 2)
+    monkeypatch.setattr("forebay.app.alerts.MAX_MANUAL_ALERTS", 2)
     first = plain.alerts.trigger("deploy", "It is late")
     plain.alerts.trigger("deploy", "It is late")
 

@@ -277,7 +277,7 @@ class Ailing:
         self._vitals = vitals
 
     def __getattr__(self, name: str) -> Any:
-        return (lambda: self._vitals) if name == "vitals" else getattr(self._reader, name)
+        return (lambda: self._vitals) if name == "server_usage" else getattr(self._reader, name)
 
 
 @pytest.mark.shows("R-ALERT-15", "R-STORE-63", "R-EDGE-70", "R-MET-49", "R-STORE-31")
@@ -468,7 +468,7 @@ def test_what_is_resolved_by_hand_and_still_holds_comes_again_after_the_cooldown
     [
         ({"colour": "red"}, "a rule has no colour"),
         ({"severity": "loud"}, "is no severity"),
-        ({"each": "worker"}, "is no scope: there are queue, task"),
+        ({"per": "worker"}, "is no scope: there are queue, task"),
         ({"window": 1}, "window must be from 10"),
     ],
 )

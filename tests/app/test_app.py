@@ -84,7 +84,7 @@ def test_a_worker_loads_no_event_loop_before_it_has_a_coroutine(tmp_path: Path) 
     script = (
         "import sys, forebay; app = forebay.Forebay('sqlite:///jobs.db')\n"
         "handle = app.task(name='t')(lambda: sorted({'asyncio', 'ssl'} & sys.modules.keys())).enqueue()\n"
-        "with app.working(): print(handle.result(60))"
+        "with app.run_worker(): print(handle.result(60))"
     )
 
     answer = subprocess.run(

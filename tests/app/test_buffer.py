@@ -112,7 +112,7 @@ def test_it_is_bounded_and_says_what_is_lost(
         buffer.enqueue(job())
     outage.end()
     assert buffer.enqueue(job()).is_new
-    with pytest.raises(InvalidJob, match="most"):
+    with pytest.raises(InvalidJob, match="max_jobs"):
         Buffer(app, max_jobs=0)
 
 

@@ -255,7 +255,7 @@ def test_jobs_are_enqueued_even_if_those_they_wait_for_cannot_be_raised(
     engine: Engine, clock: ManualClock
 ) -> None:
     def away(name: str, args: tuple[Any, ...]) -> None:
-        if name == "amend":
+        if name == "update_job":
             raise StoreUnavailable("away")
 
     watched = WatchedEngine(engine, away)
@@ -379,7 +379,7 @@ def test_an_empty_batch_does_nothing(app: Forebay, atomic: bool) -> None:
 
 
 @pytest.mark.shows("R-IDEM-01", "R-IDEM-09")
-@pytest.mark.parametrize("key", ["unique", "once"])
+@pytest.mark.parametrize("key", ["unique_key", "idempotency_key"])
 def test_a_taken_key_gives_the_holders_handle(app: Forebay, key: str) -> None:
     options: Any = {key: "k"}
     task = app.task(name="t")(lambda: None)
@@ -393,7 +393,7 @@ def test_a_taken_key_gives_the_holders_handle(app: Forebay, key: str) -> None:
     assert elsewhere != first
 
 
-@pytest.mark.parametrize("key", ["unique", "once"])
+@pytest.mark.parametrize("key", ["unique_key", "idempotency_key"])
 def test_a_taken_key_is_an_error_for_who_asks_for_it(app: Forebay, key: str) -> None:
     options: Any = {key: "k"}
     call = app.task(name="t")(lambda: None).using(on_conflict="raise", **options)

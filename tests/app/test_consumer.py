@@ -196,7 +196,7 @@ def test_a_lease_can_be_asked_for_and_renewed(app: Forebay, consumer: Consumer, 
         (lambda consumer, job: consumer.renew([job], lease=-1), "lease must be from 1 to"),
         (lambda consumer, job: consumer.snooze(job, -1), "delay must be from 0 to"),
         (lambda consumer, job: consumer.fail(job, "x", after=-1), "after must be from 0 to"),
-        (lambda consumer, job: consumer.claim(0), "most must be a whole number"),
+        (lambda consumer, job: consumer.claim(0), "limit must be a whole number"),
         (lambda consumer, job: consumer.claim(queue="my queue"), "cannot name a queue"),
     ],
 )
@@ -233,7 +233,7 @@ def test_what_is_claimed_reaches_the_caller_though_a_duty_goes_wrong(
     app: Forebay, caplog: pytest.LogCaptureFixture
 ) -> None:
     def trouble(name: str, args: tuple[Any, ...]) -> None:
-        if name == "take_duty":
+        if name == "acquire_maintenance":
             raise StoreUnavailable("locked")
 
     handle = app.task(name="send")(send).enqueue("ada")
@@ -267,7 +267,7 @@ def test_a_bug_in_a_duty_costs_neither_what_was_claimed_nor_the_other_duties(
     assert "the duty 'broken' went wrong" in caplog.text
 
 
-@pytest.mark.parametrize("what", ["exchange", "take_duty"])
+@pytest.mark.parametrize("what", ["settle_and_claim", "acquire_maintenance"])
 def test_after_an_outage_a_consumer_sweeps_only_when_holders_had_time_to_renew(
     app: Forebay, consumer: Consumer, clock: ManualClock, what: str
 ) -> None:
@@ -297,7 +297,7 @@ def test_after_an_outage_a_consumer_sweeps_only_when_holders_had_time_to_renew(
     assert consumer.renew(held) == [True]
 
 
-@pytest.mark.parametrize("what", ["exchange", "promote"])
+@pytest.mark.parametrize("what", ["settle_and_claim", "promote"])
 @pytest.mark.parametrize(
     ("errors", "quiet_seconds"), [([StoreBusy], 0), ([StoreUnavailable, StoreBusy], 12)], ids=["busy", "both"]
 )
@@ -403,7 +403,7 @@ def test_of_two_attempts_at_one_job_only_the_one_that_is_held_is_settled(
 
 def test_one_ending_that_the_store_cannot_hold_does_not_hold_up_the_others(app: Forebay) -> None:
     def trouble(name: str, args: tuple[Any, ...]) -> None:
-        ends = args[1] if name == "exchange" and len(args) > 1 else ()
+        ends = args[1] if name == "settle_and_claim" and len(args) > 1 else ()
         if any(end.job_id == handles[1].id and end.state is JobState.COMPLETED for end in ends):
             raise StoreRefused("too odd")
 

@@ -43,10 +43,10 @@ def test_on_a_file_that_was_open_the_child_is_refused_and_the_parent_goes_on(tmp
 app = noted(f"sqlite:///{path}")
 consumer = app.consumer()
 [first] = consumer.claim()
-consumer.holds([first])
+consumer.check_leases([first])
 say(child(lambda: consumer.claim()))
 say(child(lambda: consumer.complete(first)))
-say(child(lambda: consumer.holds([first])))
+say(child(lambda: consumer.check_leases([first])))
 say(child(lambda: consumer.close()))
 say(consumer.complete(first), len(consumer.claim(5)))
 """
@@ -80,7 +80,7 @@ def test_what_the_parent_has_claimed_stays_its_own(tmp_path: Path) -> None:
 app = noted("memory://")
 consumer = app.consumer()
 [job] = consumer.claim()
-say(child(lambda: say(consumer.complete(job), *consumer.holds([job]), *consumer.renew([job]))))
+say(child(lambda: say(consumer.complete(job), *consumer.check_leases([job]), *consumer.renew([job]))))
 say(consumer.complete(job))
 """
     assert heard(script, tmp_path / "jobs.db", 3) == ["False False False", "0", "True"]
@@ -97,10 +97,10 @@ class Slow:
         self._store = store
     def __getattr__(self, name):
         return getattr(self._store, name)
-    def exchange(self, *args, **options):
+    def settle_and_claim(self, *args, **options):
         reached.set()
         opened.wait(120)
-        return self._store.exchange(*args, **options)
+        return self._store.settle_and_claim(*args, **options)
 
 consumer._store = Slow(app.engine.store())
 holder = Thread(target=consumer.claim)

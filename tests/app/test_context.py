@@ -264,7 +264,7 @@ def test_earlier_steps_are_looked_for_once_and_not_in_a_first_attempt(
 def test_an_absent_store_is_asked_for_earlier_steps_until_it_answers(
     context: JobContext, stepping: Stepping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.app.context.ASK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("forebay.app.context.STORE_RETRY_SECONDS", 0.01)
     context, heard = speaking(context, attempt=2)
     heard.done, heard.absences = {"add": encode_result(3)}, 2
 

@@ -77,7 +77,7 @@ def test_a_worker_takes_the_apps_default_queue() -> None:
 
 @pytest.mark.shows("R-RETRY-20")
 def test_base_factor_ceiling_floor_and_jitter_are_set_for_the_app_and_for_a_task() -> None:
-    app = app_with(retry=SLOW)
+    app = app_with(retry_policy=SLOW)
 
     assert app.task(name="all")(nothing).job().policy == SLOW
     assert app.task(name="one", retry_policy=QUICK)(nothing).job().policy == QUICK
@@ -89,13 +89,13 @@ def test_base_factor_ceiling_floor_and_jitter_are_set_for_the_app_and_for_a_task
     ("defaults", "on_task", "on_call", "policy"),
     [
         ({"retries": 5}, {}, {}, RetryPolicy(max_retries=5)),
-        ({"retries": 5, "retry": SLOW}, {"retries": 6}, {}, ("slow", 6)),
-        ({"retry": SLOW}, {"retries": 6}, {"max_crashes": 0}, ("slow", 6)),
+        ({"retries": 5, "retry_policy": SLOW}, {"retries": 6}, {}, ("slow", 6)),
+        ({"retry_policy": SLOW}, {"retries": 6}, {"max_crashes": 0}, ("slow", 6)),
         # A policy says how often, too: what lies below it is no longer asked.
-        ({"retries": 5}, {"retry": QUICK}, {}, QUICK),
-        ({}, {"retries": 5}, {"retry": QUICK}, QUICK),
-        ({"max_crashes": 0}, {}, {"retry": QUICK}, QUICK),
-        ({"retries": 5}, {"retry": QUICK}, {"retries": 7}, ("quick", 7)),
+        ({"retries": 5}, {"retry_policy": QUICK}, {}, QUICK),
+        ({}, {"retries": 5}, {"retry_policy": QUICK}, QUICK),
+        ({"max_crashes": 0}, {}, {"retry_policy": QUICK}, QUICK),
+        ({"retries": 5}, {"retry_policy": QUICK}, {"retries": 7}, ("quick", 7)),
     ],
 )
 def test_a_policy_and_its_counts_come_from_the_highest_that_speaks(
@@ -118,9 +118,9 @@ def test_a_policy_and_its_counts_come_from_the_highest_that_speaks(
         ({"timeout": 0}, "timeout must be"),
         ({"retries": -1}, "retries must be"),
         ({"queue": "my queue"}, "cannot name a queue"),
-        ({"retry": "fast"}, "no retry preset 'fast'"),
+        ({"retry_policy": "fast"}, "no retry preset 'fast'"),
         ({"colour": "red"}, "no option 'colour'"),
-        ({"unique": "k"}, "no option 'unique'"),
+        ({"unique_key": "k"}, "no option 'unique_key'"),
         ([], "defaults must be a dict"),
     ],
 )

@@ -34,26 +34,26 @@ def test_a_task_is_not_isolated_unless_it_says_so() -> None:
     ],
 )
 def test_memory_is_a_number_of_bytes_or_a_text(memory: int | str, count: int) -> None:
-    assert isolated(isolated=True, memory=memory).memory_limit == count
+    assert isolated(isolated=True, memory_limit=memory).memory_limit == count
 
 
 @pytest.mark.parametrize("memory", ["much", "", "-1GB", "1 MB more", "\uff11GB", True, 1.5, b"1GB", [1]])
 def test_memory_that_is_no_size_is_refused(memory: Any) -> None:
     with pytest.raises(
-        ConfigError, match='memory must be a number of bytes or a text like "512MB" or "2GB", not '
+        ConfigError, match='memory_limit must be a number of bytes or a text like "512MB" or "2GB", not '
     ):
-        isolated(isolated=True, memory=memory)
+        isolated(isolated=True, memory_limit=memory)
 
 
 @pytest.mark.parametrize("memory", [0, 1, "31MB", "2TB", 2**40 + 1])
 def test_memory_that_no_process_could_live_with_is_refused(memory: int | str) -> None:
-    with pytest.raises(ConfigError, match="memory must be from 32MB to 1,024GB, not "):
-        isolated(isolated=True, memory=memory)
+    with pytest.raises(ConfigError, match="memory_limit must be from 32MB to 1,024GB, not "):
+        isolated(isolated=True, memory_limit=memory)
 
 
 def test_memory_without_a_process_of_its_own_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ConfigError, match="give isolated=True too, or leave memory out"):
-        isolated(memory="512MB")
+    with pytest.raises(ConfigError, match="give isolated=True too, or leave memory_limit out"):
+        isolated(memory_limit="512MB")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ class Meanwhile:
         self._happens = happens
 
     def __getattr__(self, name: str) -> Any:
-        if name == "adopt":
+        if name == "import_jobs":
             self._happens()
         return getattr(self._store, name)
 

@@ -28,7 +28,7 @@ DEADLINE: Final = 120.0
 # Killed before or after the call of the store that is named.
 DYING: Final = """
 import os, signal, sys
-from forebay.operations.store_move import Mover, Place
+from forebay.operations.store_move import MoveEndpoint, StoreMover
 from forebay.clock import SystemClock
 from forebay.stores.factory import open_engine
 
@@ -49,9 +49,10 @@ def die(method, *args, **more):
 
 def opened(url, wrap):
     engine = open_engine(url)
-    return Place(engine.features.name, engine.place, wrap(engine.store()), engine.reader())
+    return MoveEndpoint(engine.features.name, engine.location, wrap(engine.store()), engine.reader())
 
-Mover(opened(old_url, lambda store: store), opened(new_url, Dying), SystemClock(), settle=lambda: None).move()
+old, new = opened(old_url, lambda store: store), opened(new_url, Dying)
+StoreMover(old, new, SystemClock(), settle=lambda: None).move()
 """
 
 
@@ -105,7 +106,8 @@ class Stores:
 
 @pytest.mark.parametrize("engine", SHARED)
 @pytest.mark.parametrize(
-    ("moment", "operation", "come"), [("before", "adopt", 0), ("after", "adopt", 3), ("after", "delete", 3)]
+    ("moment", "operation", "come"),
+    [("before", "import_jobs", 0), ("after", "import_jobs", 3), ("after", "delete", 3)],
 )
 def test_what_was_done_and_forgotten_after_a_mover_was_killed_does_not_run_again(
     tmp_path: Path, engine: str, moment: str, operation: str, come: int

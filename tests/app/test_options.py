@@ -11,6 +11,7 @@ import pytest
 from forebay import ConfigError, Forebay, ForebayError, InvalidJob, RetryPolicy
 from forebay.app.options import CallOptions, TaskOptions
 from forebay.app.task import Task
+from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import DEFAULT_TIMEOUT_MS, Dependency, JobId, NewJob, OnFailure, UniqueUntil
 from forebay.domain.retry import PRESETS
 from forebay.testing.clock import ManualClock
@@ -52,8 +53,8 @@ OF_TASKS: list[Any] = [
     ({"metadata": {"tenant": 7, "deep": [{}]}}, {"metadata": {"tenant": 7, "deep": [{}]}}),
     ({"limit_keys": {"tenant": "a"}}, {"limit_keys": {"tenant": "a"}}),
     ({"limit_by": {"tenant": lambda: "b"}}, {"limit_keys": {"tenant": "b"}}),
-    ({"share": "acme", "limit_keys": {"host": "h"}}, {"limit_keys": {"host": "h", "share": "acme"}}),
-    ({"share_by": lambda: "acme"}, {"limit_keys": {"share": "acme"}}),
+    ({"fairness_key": "acme", "limit_keys": {"host": "h"}}, {"limit_keys": {"host": "h", FAIRNESS: "acme"}}),
+    ({"fairness_by": lambda: "acme"}, {"limit_keys": {FAIRNESS: "acme"}}),
     ({"sequence": "s"}, {"sequence": "s"}),
     ({"cost": 3}, {"cost": 3}),
     ({"sequence_by": lambda: "s"}, {"sequence": "s"}),
@@ -61,10 +62,10 @@ OF_TASKS: list[Any] = [
     ({"client": "web"}, {"client": "web"}),
     ({"retries": 0}, {"policy": RetryPolicy(max_retries=0)}),
     ({"max_crashes": 0}, {"policy": RetryPolicy(max_crashes=0)}),
-    ({"retry": "work_table"}, {"policy": PRESETS["work_table"]}),
-    ({"retry": RetryPolicy(base_ms=7)}, {"policy": RetryPolicy(base_ms=7)}),
+    ({"retry_policy": "work_table"}, {"policy": PRESETS["work_table"]}),
+    ({"retry_policy": RetryPolicy(base_ms=7)}, {"policy": RetryPolicy(base_ms=7)}),
     (
-        {"retry": RetryPolicy(base_ms=7), "retries": 9, "max_crashes": 1},
+        {"retry_policy": RetryPolicy(base_ms=7), "retries": 9, "max_crashes": 1},
         {"policy": RetryPolicy(base_ms=7, max_retries=9, max_crashes=1)},
     ),
 ]
@@ -74,13 +75,16 @@ OF_CALLS: list[Any] = [
     ({"delay": timedelta(days=1)}, {"delay_ms": 86_400_000}),
     ({"run_at": NOON}, {"run_at": NOON_AT}),
     ({"deadline": NOON}, {"deadline_at": NOON_AT}),
-    ({"unique": "daily"}, {"unique_key": "daily", "unique_until": UniqueUntil.FINAL}),
+    ({"unique_key": "daily"}, {"unique_key": "daily", "unique_until": UniqueUntil.FINAL}),
     (
-        {"unique": "daily", "unique_until": "started"},
+        {"unique_key": "daily", "unique_until": "started"},
         {"unique_key": "daily", "unique_until": UniqueUntil.STARTED},
     ),
-    ({"once": "pay-1"}, {"once_key": "pay-1", "once_ms": 86_400_000}),
-    ({"once": "pay-1", "once_for": 60}, {"once_key": "pay-1", "once_ms": 60_000}),
+    ({"idempotency_key": "pay-1"}, {"idempotency_key": "pay-1", "idempotency_ttl_ms": 86_400_000}),
+    (
+        {"idempotency_key": "pay-1", "idempotency_ttl": 60},
+        {"idempotency_key": "pay-1", "idempotency_ttl_ms": 60_000},
+    ),
     ({"correlation_id": "req-1"}, {"correlation_id": "req-1"}),
     (
         {"depends_on": ["a"], "on_failure": "hold", "allow_missing": True},
@@ -221,7 +225,7 @@ def test_a_mistyped_option_of_a_task_is_guessed_and_all_are_listed(
     assert set(listed.split(", ")) == {*taken, *TaskOptions.__annotations__}
 
 
-@pytest.mark.parametrize("name", ["id", "delay", "run_at", "unique", "once", "correlation_id"])
+@pytest.mark.parametrize("name", ["id", "delay", "run_at", "unique_key", "idempotency_key", "correlation_id"])
 def test_what_belongs_to_one_call_is_no_option_of_a_task(app: Forebay, name: str) -> None:
     wrong: Any = {name: "x"}
 
@@ -258,9 +262,9 @@ WRONG: list[Any] = [
     ({"limit_by": ["a"]}, "limit_by"),
     ({"limit_by": {"a b": "c"}}, "limit_by"),
     ({"limit_by": {"a": 7}}, "limit_by"),
-    ({"share": 7}, "share"),
-    ({"share": ""}, "share"),
-    ({"share_by": 7}, "share_by"),
+    ({"fairness_key": 7}, "fairness_key"),
+    ({"fairness_key": ""}, "fairness_key"),
+    ({"fairness_by": 7}, "fairness_by"),
     ({"sequence": ""}, "sequence"),
     ({"cost": -1}, "cost"),
     ({"sequence_by": 7}, "sequence_by"),
@@ -271,8 +275,8 @@ WRONG: list[Any] = [
     ({"retries": 101}, "retries"),
     ({"retries": "3"}, "retries"),
     ({"max_crashes": -1}, "max_crashes"),
-    ({"retry": "fast"}, "retry"),
-    ({"retry": 3}, "retry"),
+    ({"retry_policy": "fast"}, "retry"),
+    ({"retry_policy": 3}, "retry_policy"),
     ({"id": ""}, "id"),
     ({"id": "a\nb"}, "id"),
     ({"delay": -1}, "delay"),
@@ -287,12 +291,12 @@ WRONG: list[Any] = [
     ({"deadline": -5}, "deadline"),
     ({"deadline": 1e12}, "deadline"),
     ({"deadline": 3e9}, "deadline"),
-    ({"unique": ""}, "unique"),
-    ({"unique": "k" * 201}, "unique"),
-    ({"unique": 5}, "unique"),
+    ({"unique_key": ""}, "unique_key"),
+    ({"unique_key": "k" * 201}, "unique_key"),
+    ({"unique_key": 5}, "unique_key"),
     ({"unique_until": "done"}, "unique_until"),
-    ({"once": "\x00"}, "once"),
-    ({"once_for": 0}, "once"),
+    ({"idempotency_key": "\x00"}, "idempotency_key"),
+    ({"idempotency_ttl": 0}, "idempotency_ttl"),
     ({"correlation_id": 5}, "correlation_id"),
     ({"on_conflict": "replace"}, "on_conflict"),
 ]
@@ -314,8 +318,7 @@ def test_a_wrong_value_is_named_before_anything_is_stored(
 
 
 OURS = {
-    "timeout_ms", "lease_ms", "delay_ms", "once_ms", "deadline_at", "expires_at", "unique_key", "once_key",
-    "max_retries",
+    "timeout_ms", "lease_ms", "delay_ms", "idempotency_ttl_ms", "deadline_at", "expires_at", "max_retries",
 }  # fmt: skip
 
 
@@ -343,7 +346,7 @@ def test_an_error_speaks_in_the_callers_own_words(app: Forebay, options: dict[st
         ({"run_at": datetime(2101, 1, 1, tzinfo=UTC)}, "run_at must lie between the years 1970 and 2100"),
         ({"deadline": 3e9}, "deadline must lie between the years 1970 and 2100"),
         ({"expires": 3e9}, "expires must lie between the years 1970 and 2100"),
-        ({"once": "a\nb"}, "once must not contain control characters: 'a\\nb'"),
+        ({"idempotency_key": "a\nb"}, "idempotency_key must not contain control characters: 'a\\nb'"),
     ],
 )
 def test_an_error_says_what_would_be_right(app: Forebay, options: dict[str, Any], message: str) -> None:

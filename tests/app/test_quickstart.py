@@ -76,13 +76,13 @@ def test_a_worker_process_runs_what_another_program_enqueues(folder: Path) -> No
 
 def test_a_worker_process_runs_what_the_program_itself_enqueues(folder: Path) -> None:
     program = (folder / "jobs.py").read_text()
-    alone = re.sub(r"    with app\.working\(.*\n        (.*)\n        (.*)", r"    \1\n    \2", program)
+    alone = re.sub(r"    with app\.run_worker\(.*\n        (.*)\n        (.*)", r"    \1\n    \2", program)
     (folder / "jobs.py").write_text(alone.replace("timeout=10", "timeout=100"))
 
     with worker(folder):
         answer = run(folder, "jobs.py")
 
-    assert "working" not in alone
+    assert "run_worker" not in alone
     assert (answer.stdout, answer.stderr) == ("Hello Ada! Hello Ada!\n", "")
 
 

@@ -140,7 +140,7 @@ def test_a_pickle_in_the_place_of_a_result_is_never_read(app: Forebay, tmp_path:
 def test_nothing_in_the_package_can_unpickle() -> None:
     # What waits in other queues is often a pickle. Who imports from there says that it can be trusted, and
     # even then plain data alone is read: tests/importers/test_pickles.py.
-    reads_plain_data = SOURCE / "integrations" / "moving_in" / "plain_pickle.py"
+    reads_plain_data = SOURCE / "integrations" / "importers" / "safe_pickle.py"
     imported = {
         name
         for file in SOURCE.rglob("*.py")

@@ -333,7 +333,7 @@ def test_the_words_of_celery_are_no_attributes_and_the_error_names_ours(app: For
     task: Any = app.task(name="send")(lambda: None)
 
     with pytest.raises(
-        AttributeError, match=rf"no attribute '{word}'; write task\.enqueue\(.*facades\.celery"
+        AttributeError, match=rf"no attribute '{word}'; write task\.enqueue\(.*compat\.celery"
     ):
         getattr(task, word)
     assert not hasattr(task, word)

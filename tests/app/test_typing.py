@@ -46,11 +46,11 @@ async def right() -> None:
     handle: JobHandle[None] = plain.enqueue(5)
     number: float = later.enqueue(5).result(timeout=1)
     numbers: list[int] = (await other.enqueue_async(5)).result()
-    more: JobHandle[str] = await send.using(priority=9, delay=60, unique="daily").enqueue_async("ada")
+    more: JobHandle[str] = await send.using(priority=9, delay=60, unique_key="daily").enqueue_async("ada")
     handles: list[JobHandle[Any]] = app.enqueue_many([send.job("ada"), plain.job(number=5)])
     later_text: str = await send.enqueue("ada").result_async(timeout=timedelta(seconds=1))
-    within: JobHandle[str] = send.enqueue_within(object(), "ada", copies=2)
-    within = await send.enqueue_within_async(object(), "ada", copies=2)
+    within: JobHandle[str] = send.enqueue_tx(object(), "ada", copies=2)
+    within = await send.enqueue_tx_async(object(), "ada", copies=2)
     named: JobHandle[Any] = app.enqueue("mail.send", ["ada"], {"copies": 2}, queue="mail", priority=9)
     made: JobHandle[Any] = await app.enqueue_async(send.job("ada"), on_conflict="raise")
     print(text, handle, number, numbers, more, handles, later_text, within, named, made)
@@ -77,8 +77,8 @@ async def wrong() -> None:
     handle: JobHandle[int] = send.enqueue("ada")  # wrong: assignment
     app.enqueue_many([send.enqueue("ada")])  # wrong: list-item
     plain("five")  # wrong: arg-type
-    send.enqueue_within(object(), 5)  # wrong: arg-type
-    plain.using(priority=9).enqueue_within(object())  # wrong: call-arg
+    send.enqueue_tx(object(), 5)  # wrong: arg-type
+    plain.using(priority=9).enqueue_tx(object())  # wrong: call-arg
     app.enqueue(5)  # wrong: arg-type
     app.enqueue("mail.send", ["ada"], priority="high")  # wrong: arg-type
     Forebay("memory://", defaults={"colour": "red"})  # wrong: arg-type|typeddict-unknown-key

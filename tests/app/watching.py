@@ -55,18 +55,18 @@ class Held(Watched):
         self.leases: set[Lease] = set()
         self.is_claim_held = False
 
-    def exchange(
+    def settle_and_claim(
         self,
         worker: object,
         settlements: Sequence[Settlement] = (),
-        wants: Sequence[QueueClaim] = (),
+        claims: Sequence[QueueClaim] = (),
         room: int = 0,
         known: Sequence[Lease] | None = None,
-        notes: Sequence[ProgressUpdate] = (),
+        updates: Sequence[ProgressUpdate] = (),
     ) -> Any:
         ended = {Lease(end.job_id, end.attempt) for end in settlements}
-        noted = {note.lease for note in notes}
-        self.calls.append("exchange")
-        if (ended | noted) & self.leases or (wants and self.is_claim_held):
+        updated = {update.lease for update in updates}
+        self.calls.append("settle_and_claim")
+        if (ended | updated) & self.leases or (claims and self.is_claim_held):
             raise StoreBusy("another transaction holds it")
-        return self._store.settle_and_claim(cast(Any, worker), settlements, wants, room, known, notes)
+        return self._store.settle_and_claim(cast(Any, worker), settlements, claims, room, known, updates)

@@ -336,7 +336,7 @@ def test_a_sweep_goes_on_where_the_store_cannot_hold_one_ending(
 
     def trouble(name: str, args: tuple[Any, ...]) -> None:
         # The ending as lost is what it refuses; the one as failed counts no crash.
-        ends = args[1] if name == "exchange" else ()
+        ends = args[1] if name == "settle_and_claim" else ()
         if any(end.job_id == jobs[1].id and end.crashes for end in ends):
             raise StoreRefused("too odd")
 

@@ -58,7 +58,7 @@ def dead_jobs(store: Store, count: int, outcome: Outcome = BOOM) -> list[JobId]:
 
 def started(store: Store, reader: Reader, clock: ManualClock, **options: Any) -> GradualRevive:
     clock.advance(ms=1)
-    return start_gradual_revive(store, reader, ALL, **{"pace": QUICK, "actor": "ann#r1", **options})
+    return start_gradual_revive(store, reader, ALL, **{"plan": QUICK, "actor": "ann#r1", **options})
 
 
 def turn(store: Store, reader: Reader, clock: ManualClock) -> GradualRevive:
@@ -121,7 +121,7 @@ def test_a_job_that_died_again_is_not_revived_once_more_by_the_same_ramp(
 ) -> None:
     ids = dead_jobs(store, 3)
     started(
-        store, reader, clock, pace=GradualRevivePlan(initial_batch=2, every_ms=1_000, max_failure_percent=100)
+        store, reader, clock, plan=GradualRevivePlan(initial_batch=2, every_ms=1_000, max_failure_percent=100)
     )
 
     ran = []
@@ -184,7 +184,7 @@ def test_a_group_alone_is_revived_and_the_others_stay(
         ("Boom: order #", 3),
     ]
     assert (second.frames, second.example in boom) == (("t.py:pay",), True)
-    started(store, reader, clock, group=first.id, pace=GradualRevivePlan(initial_batch=3, every_ms=1_000))
+    started(store, reader, clock, group=first.id, plan=GradualRevivePlan(initial_batch=3, every_ms=1_000))
 
     ramp = turn(store, reader, clock)
     assert (ramp.batches, ramp.size) == (1, 3)
@@ -293,7 +293,7 @@ def test_who_was_held_up_after_the_write_puts_no_job_back_that_has_run_and_died_
     store: Store, other_store: Store, reader: Reader, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = dead_jobs(store, 2)
-    started(store, reader, clock, pace=GradualRevivePlan(every_ms=1_000, max_failure_percent=100))
+    started(store, reader, clock, plan=GradualRevivePlan(every_ms=1_000, max_failure_percent=100))
     revive = store.revive
 
     def held_up(*args: Any, **options: Any) -> Any:
@@ -317,7 +317,7 @@ def test_two_schedulers_that_take_every_turn_at_once_revive_each_job_once(
     engine: Engine, store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     ids = dead_jobs(store, 12)
-    started(store, reader, clock, pace=GradualRevivePlan(initial_batch=3, growth_factor=1, every_ms=1_000))
+    started(store, reader, clock, plan=GradualRevivePlan(initial_batch=3, growth_factor=1, every_ms=1_000))
 
     def at_once(handle: Store) -> None:
         with closing(GradualReviver(engine.reader, clock)) as duty:
@@ -384,8 +384,8 @@ def test_two_ramps_for_the_same_jobs_are_one_too_many(
 def test_few_ramps_that_have_ended_are_kept_and_only_so_many_are_open(
     store: Store, reader: Reader, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.operations.gradual_revive.KEPT", 2)
-    monkeypatch.setattr("forebay.operations.gradual_revive.MOST_OPEN", 2)
+    monkeypatch.setattr("forebay.operations.gradual_revive.KEPT_FINISHED", 2)
+    monkeypatch.setattr("forebay.operations.gradual_revive.MAX_OPEN", 2)
     names = []
     for _ in range(4):
         names.append(started(store, reader, clock).name)

@@ -135,7 +135,7 @@ def test_without_a_culprit_it_is_one_exchange(store: Store) -> None:
     answer = exchanged(watched.seam, jobs, ended(jobs, set()))
 
     assert len(answer.settled) == 10
-    assert watched.calls == ["exchange"]
+    assert watched.calls == ["settle_and_claim"]
 
 
 @pytest.mark.parametrize("culprits", [set(), {2}])
@@ -143,7 +143,7 @@ def test_the_claim_happens_once(store: Store, culprits: set[int]) -> None:
     jobs = running(store, 5)
     store.insert([new_job()] * 10)
 
-    answer = exchanged(store, jobs, ended(jobs, culprits), wants=[QueueClaim(jobs[0].queue, 10)], room=4)
+    answer = exchanged(store, jobs, ended(jobs, culprits), claims=[QueueClaim(jobs[0].queue, 10)], room=4)
 
     assert len(answer.settled) == 5
     assert [job.attempt for job in answer.jobs] == [1, 1, 1, 1]
@@ -159,7 +159,7 @@ def test_nobody_is_blamed_for_a_claim_that_is_refused(store: Store, reader: Read
     wants = [QueueClaim(jobs[0].queue, 1)]
 
     with pytest.raises(StoreRefused):
-        exchanged(Watched(store, refuse_claims).seam, jobs, ended(jobs, set()), wants=wants, room=1)
+        exchanged(Watched(store, refuse_claims).seam, jobs, ended(jobs, set()), claims=wants, room=1)
 
     assert states(reader, jobs) == ["completed"] * count
 
@@ -265,7 +265,7 @@ def test_a_refusal_that_no_settlement_has_caused_passes_through(store: Store) ->
         raise StoreRefused("no")
 
     with pytest.raises(StoreRefused, match="no"):
-        exchanged(Watched(store, refuse).seam, [], [], wants=[])
+        exchanged(Watched(store, refuse).seam, [], [], claims=[])
 
 
 def spoiled(*jobs: Job) -> Trouble:
@@ -336,7 +336,7 @@ def test_a_store_that_cannot_be_used_is_no_fault_of_a_settlement(store: Store, k
     with pytest.raises(kind):
         exchanged(watched.seam, jobs, ended(jobs, set()))
 
-    assert watched.calls == ["exchange"]
+    assert watched.calls == ["settle_and_claim"]
 
 
 # It takes nine calls, of which four are refused because of the culprit and five have an answer to lose.
@@ -408,7 +408,7 @@ def lines(reader: Reader, job: Job) -> list[str]:
 def test_notes_go_along_with_the_settlements(store: Store, reader: Reader) -> None:
     jobs = running(store, 3)
 
-    answer = exchanged(store, jobs, [complete(jobs[0])], notes=[note_of(job) for job in jobs])
+    answer = exchanged(store, jobs, [complete(jobs[0])], updates=[note_of(job) for job in jobs])
 
     assert (len(answer.settled), answer.refused_updates) == (1, ())
     assert [lines(reader, job) for job in jobs] == [["hi"]] * 3
@@ -418,7 +418,7 @@ def test_notes_are_kept_once_when_a_batch_is_split(store: Store, reader: Reader)
     jobs = running(store, 8)
     stranger = replace(note_of(jobs[0]), lease=Lease(jobs[0].id, 7))
 
-    answer = exchanged(store, jobs, ended(jobs, {3}), notes=[*map(note_of, jobs), stranger])
+    answer = exchanged(store, jobs, ended(jobs, {3}), updates=[*map(note_of, jobs), stranger])
 
     assert len(answer.settled) == 8
     assert [lines(reader, job) for job in jobs] == [["hi"]] * 8
@@ -436,7 +436,7 @@ def test_a_note_that_cannot_be_kept_is_dropped_alone(
             call = super().__getattr__(name)
 
             def checked(*args: Any, **more: Any) -> Any:
-                given: Sequence[ProgressUpdate] = args[5] if len(args) > 5 else more.get("notes", ())
+                given: Sequence[ProgressUpdate] = args[5] if len(args) > 5 else more.get("updates", ())
                 if any(note.lines[0].text == "bad" for note in given):
                     raise error
                 return call(*args, **more)
@@ -444,7 +444,7 @@ def test_a_note_that_cannot_be_kept_is_dropped_alone(
             return checked
 
     notes = [note_of(jobs[0]), note_of(jobs[1], "bad"), note_of(jobs[2])]
-    answer = exchanged(Picky(store).seam, jobs, [complete(jobs[0])], notes=notes)
+    answer = exchanged(Picky(store).seam, jobs, [complete(jobs[0])], updates=notes)
 
     assert [lines(reader, job) for job in jobs] == [["hi"], [], ["hi"]]
     assert answer.settled == (jobs[0].id,)
@@ -465,4 +465,4 @@ def test_an_outage_between_two_notes_is_an_outage(store: Store) -> None:
             raise errors.pop(0)
 
     with pytest.raises(StoreUnavailable):
-        exchanged(Watched(store, trouble).seam, jobs, [], notes=[note_of(job) for job in jobs])
+        exchanged(Watched(store, trouble).seam, jobs, [], updates=[note_of(job) for job in jobs])

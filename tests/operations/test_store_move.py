@@ -199,7 +199,7 @@ def killed_and_begun_again(places: list[MoveEndpoint], after: int) -> bool:
             self._store = store
 
         def __getattr__(self, name: str) -> object:
-            if name.startswith(("save_", "drop_", "adopt", "delete")) and next(calls, None) is None:
+            if name.startswith(("save_", "drop_", "import_jobs", "delete")) and next(calls, None) is None:
                 raise Killed
             return getattr(self._store, name)
 
@@ -354,7 +354,7 @@ def test_a_new_store_that_was_restored_from_a_backup_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finishes: bool
 ) -> None:
     """Its jobs of the last parts are gone; the old store knows that they were copied."""
-    monkeypatch.setattr("forebay.operations.store_move.AT_ONCE", 1)
+    monkeypatch.setattr("forebay.operations.store_move.BATCH_SIZE", 1)
     with ExitStack() as stack:
         old = opened(stack, SqliteEngine(str(tmp_path / "old.db")))
         new_file = tmp_path / "new.db"
@@ -494,7 +494,7 @@ def test_heavy_jobs_are_written_a_few_at_once(
     places: list[MoveEndpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = places
-    monkeypatch.setattr("forebay.operations.store_move.MOST_BYTES", 10)
+    monkeypatch.setattr("forebay.operations.store_move.MAX_BYTES", 10)
     put(old, *(new_job(queue=MAIL, payload=b"x" * size) for size in (4, 6, 1, 20, 1)))
     sizes: list[int] = []
 

@@ -110,7 +110,7 @@ def test_jobs_are_held_while_the_folder_is_away(url: str, folder: Path) -> None:
 
 def test_a_blob_that_is_gone_is_looked_for_again(folder: Path) -> None:
     tries = RetryPolicy(max_retries=100, base_ms=500, floor_ms=500, ceiling_ms=500)
-    with echoing("memory://", folder, retry=tries) as app:
+    with echoing("memory://", folder, retry_policy=tries) as app:
         job = app.enqueue("echo", [LARGE])
         [file] = kept(folder)
         file.rename(folder / "elsewhere")
@@ -199,7 +199,7 @@ def test_a_result_is_written_once_however_often_the_store_is_away(url: str, fold
     outages = iter([True, True, False])
 
     def trouble(name: str, args: tuple[Any, ...]) -> None:
-        if name == "exchange" and args[1] and next(outages):
+        if name == "settle_and_claim" and args[1] and next(outages):
             raise StoreUnavailable("away")
 
     engine = wrap_engine(WatchedEngine(open_engine(url), trouble).seam, blobs=folder)

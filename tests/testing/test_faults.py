@@ -49,7 +49,7 @@ def test_an_answer_that_is_lost_has_stored_it_all_the_same(app: Forebay, trial: 
 @pytest.mark.parametrize("fault", [Fault.AWAY, Fault.BUSY, Fault.LOST])
 def test_a_worker_tries_again_until_the_store_answers(fault: Fault, app: Forebay, trial: Trial) -> None:
     job = app.enqueue("work")
-    trial.faults.plan("exchange", fault, times=3)
+    trial.faults.plan("settle_and_claim", fault, times=3)
 
     assert trial.drain() == 1
 
@@ -71,7 +71,7 @@ def test_a_worker_that_is_killed_in_a_call_leaves_what_the_store_has(
     fault: Fault, app: Forebay, trial: Trial
 ) -> None:
     job = app.enqueue("work")
-    trial.faults.plan("exchange", fault)
+    trial.faults.plan("settle_and_claim", fault)
 
     assert trial.drain() == 0
     assert job.refresh().state is (JobState.RUNNING if fault is Fault.KILLED_AFTER else JobState.PENDING)

@@ -258,7 +258,7 @@ def test_a_signal_is_no_failure(trial: Trial, shop: Shop) -> None:
 def test_a_task_that_always_enqueues_itself_does_not_hang_a_test(
     trial: Trial, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.testing.worker.MOST_ATTEMPTS", 20)
+    monkeypatch.setattr("forebay.testing.worker.MAX_ATTEMPTS", 20)
 
     @shop.app.task(name="again")
     def again() -> None:

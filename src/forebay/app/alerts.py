@@ -49,7 +49,7 @@ T = TypeVar("T")
 MAX_RULES: Final = 100
 MAX_CHANNELS: Final = 20
 MAX_MANUAL_ALERTS: Final = 1_000
-_DURATION_FIELDS: Final = ("window", "hold", "cooldown")
+_DURATION_FIELDS: Final = ("window", "hold_for", "cooldown")
 
 
 class RuleOptions(TypedDict, total=False):
@@ -399,8 +399,8 @@ def _fields(options: RuleOptions | RuleChanges) -> dict[str, Any]:
             fields[f"{name}_ms"] = duration_within(name, fields.pop(name), 0, 7 * DAY_MS)
     if "severity" in fields:
         fields["severity"] = parse_severity(fields["severity"])
-    if fields.get("each") is not None:
-        fields["each"] = _parse_choice(AlertScope, fields["each"], "scope")
+    if fields.get("per") is not None:
+        fields["per"] = _parse_choice(AlertScope, fields["per"], "scope")
     unknown = sorted(fields.keys() - set(AlertRule.__struct_fields__))
     if unknown:
         raise ConfigError(f"a rule has no {', '.join(unknown)}")

@@ -383,8 +383,8 @@ class Forebay(ScheduleDecorators, QueueAdmin):
 
         engine, clock, hooks = self.engine, self.clock, Hooks(self.registry.hooks.observers)
         policy = self.delivery_policy
-        duties = partial(standard_tasks, clock=clock, roll=random, hooks=hooks, engine=engine, policy=policy)
-        own: dict[str, Any] = {} if engine.features.runs_maintenance else {"duties": duties}
+        tasks = partial(standard_tasks, clock=clock, roll=random, hooks=hooks, engine=engine, policy=policy)
+        own: dict[str, Any] = {} if engine.features.runs_maintenance else {"maintenance_tasks": tasks}
         own |= {"default_queue": self.default_queue, "observers": hooks.observers, "clock": clock}
         return Consumer(engine, **own, metrics=True)
 
@@ -456,7 +456,7 @@ _TASK_SETTINGS: Final = (
     "soft_timeout",
     "retry_on_timeout",
     "isolated",
-    "memory",
+    "memory_limit",
     "grace",
 )
 

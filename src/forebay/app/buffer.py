@@ -46,14 +46,14 @@ class Buffer:
         with Buffer(app) as buffer:
             buffer.enqueue(send.job("ada@example.com"))
 
-    Not durable: what waits is in the memory of this process, and is lost with it. Up to `most` jobs wait;
+    Not durable: what waits is in the memory of this process, and is lost with it. Up to `max_jobs` jobs wait;
     then the next one is refused with StoreUnavailable, as all are without a buffer. A delay counts from when
     the job is stored. Each job gets an id of its own before it is sent, so that one whose answer was lost is
     not stored twice. May be used from several threads.
     """
 
     def __init__(self, app: Forebay, max_jobs: int = MAX_JOBS) -> None:
-        check_integer("most", max_jobs, 1, 1_000_000)
+        check_integer("max_jobs", max_jobs, 1, 1_000_000)
         self._client = app.client
         self._max_jobs = max_jobs
         self._waiting: deque[NewJob] = deque()

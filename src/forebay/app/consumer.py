@@ -113,7 +113,7 @@ class Consumer:
         # A worker id belongs to one process: two that claim under one would settle each other's attempts.
         # The sweeper among the duties has one too.
         self.id: WorkerId = new_worker_id()
-        self._maintenance_tasks = self._new_maintenance_tasks(sweeper=new_worker_id(), tell=self._count_lost)
+        self._maintenance_tasks = self._new_maintenance_tasks(sweeper=new_worker_id(), on_settled=self._count_lost)
         self._metrics = MetricsRecorder(self.id, self._clock) if self._has_metrics else None
         self._was_unavailable = False
         self._lost: list[SettledAttempt] = []
@@ -122,7 +122,7 @@ class Consumer:
 
     def claim(self, limit: int = 1, *, queue: str | None = None, lease: Duration | None = None) -> list[Job]:
         """Take up to `limit` jobs of a queue and a lease on each, in the order they should run."""
-        check_integer("most", limit, 1, MAX_CLAIM)
+        check_integer("limit", limit, 1, MAX_CLAIM)
         name = QueueName(queue or self._default_queue)
         check_queue_name(name)
         want = QueueClaim(name, limit, _lease_ms(lease))

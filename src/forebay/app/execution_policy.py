@@ -45,7 +45,7 @@ def make_execution_policy(
     _check_flag("isolated", isolated)
     if memory_limit is not None and not isolated:
         raise ConfigError(
-            "memory limits a task in a process of its own: give isolated=True too, or leave memory out"
+            "memory_limit is for a task in a process of its own: give isolated=True too, or leave memory_limit out"
         )
     if grace is not None and not isolated:
         raise ConfigError(
@@ -90,10 +90,10 @@ def _memory_bytes(memory: object) -> int:
     count = _parse_memory(memory) if isinstance(memory, str) else memory
     if isinstance(count, bool) or not isinstance(count, int):
         raise ConfigError(
-            f'memory must be a number of bytes or a text like "512MB" or "2GB", not {memory!r:.60}'
+            f'memory_limit must be a number of bytes or a text like "512MB" or "2GB", not {memory!r:.60}'
         )
     if not MIN_MEMORY <= count <= MAX_MEMORY:
-        raise ConfigError(f"memory must be from 32MB to 1,024GB, not {memory!r:.60}")
+        raise ConfigError(f"memory_limit must be from 32MB to 1,024GB, not {memory!r:.60}")
     return count
 
 

@@ -135,25 +135,25 @@ _DIRECT_FIELDS: Final = {
     "queue": "queue",
     "priority": "priority",
     "id": "id",
-    "unique": "unique_key",
-    "once": "once_key",
+    "unique_key": "unique_key",
+    "idempotency_key": "idempotency_key",
     "correlation_id": "correlation_id",
     "sequence": "sequence",
     "cost": "cost",
     "client": "client",
 }
-_TEXTS: Final = ("id", "unique", "once", "correlation_id", "client")
+_TEXTS: Final = ("id", "unique_key", "idempotency_key", "correlation_id", "client")
 _DURATIONS: Final = {
     "timeout": ("timeout_ms", MIN_TIMEOUT_MS, MAX_TIMEOUT_MS),
     "lease": ("lease_ms", MIN_LEASE_MS, DAY_MS),
     "delay": ("delay_ms", 0, LATEST_AT),
-    "once_for": ("once_ms", 1, 366 * DAY_MS),
+    "idempotency_ttl": ("idempotency_ttl_ms", 1, 366 * DAY_MS),
 }
 
 
 def merge_options(upper: CallOptions, lower: CallOptions) -> CallOptions:
     """The options of two layers; the upper one wins. A policy is a whole: it replaces the counts below it."""
-    hidden = ("retries", "max_crashes") if "retry" in upper else ()
+    hidden = ("retries", "max_crashes") if "retry_policy" in upper else ()
     kept = {name: value for name, value in lower.items() if name not in hidden}
     return cast(CallOptions, {**kept, **upper})  # the names and types of both are those of the class
 
@@ -318,13 +318,13 @@ def _check_choice(name: str, value: T, choices: object) -> T:
 
 
 def _retry_policy(options: CallOptions) -> RetryPolicy:
-    chosen = options.get("retry", DEFAULT_POLICY)
+    chosen = options.get("retry_policy", DEFAULT_POLICY)
     if isinstance(chosen, str):
         if chosen not in PRESETS:
             raise ConfigError(f"there is no retry preset {chosen!r}; there are {', '.join(sorted(PRESETS))}")
         chosen = PRESETS[chosen]
     if not isinstance(chosen, RetryPolicy):
-        raise ConfigError(f"retry must be a RetryPolicy or the name of a preset, not {chosen!r:.60}")
+        raise ConfigError(f"retry_policy must be a RetryPolicy or the name of a preset, not {chosen!r:.60}")
     changes: dict[str, int] = {}
     if "retries" in options:
         check_integer("retries", options["retries"], 0, MAX_RETRIES)

@@ -61,9 +61,9 @@ _INSTANTS: Final = {"at": "at", "start": "start_at", "end": "end_at"}
 _DIRECT_FIELDS: Final = {
     "cron": "cron",
     "timezone": "timezone",
-    "catch_up_most": "catch_up_most",
-    "unique": "unique_key",
-    "max_firings": "max_firings",
+    "catch_up_limit": "catch_up_limit",
+    "unique_key": "unique_key",
+    "max_runs": "max_runs",
 }
 _ENUMS: Final[dict[str, type[StrEnum]]] = {"catch_up": CatchUp, "overlap": Overlap}
 

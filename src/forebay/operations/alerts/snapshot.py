@@ -232,7 +232,7 @@ class MetricSnapshot:
     @property
     def evicted(self) -> int | None:
         """How many keys the server has ever thrown away, for the next look to compare with."""
-        return self._server_usage.evicted if "_vitals" in self.__dict__ else self._evicted_before
+        return self._server_usage.evicted if "_server_usage" in self.__dict__ else self._evicted_before
 
     @property
     def _evictions(self) -> int | None:
