@@ -26,14 +26,14 @@ OURS = {
     "JobContext": {
         "client",
         "follow_ups",
-        "is_within",
-        "tell_cancelled",
-        "tell_in_doubt",
-        "tell_lost",
-        "tell_overdue",
-        "tell_regained",
-        "tell_renewed",
-        "voice",
+        "is_completed_in_tx",
+        "mark_cancelled",
+        "mark_lease_in_doubt",
+        "mark_lease_lost",
+        "mark_lease_regained",
+        "mark_past_soft_timeout",
+        "mark_renewed",
+        "progress_sink",
     },
 }
 KINDS = [Forebay, JobHandle, ConfiguredTask, JobContext, Consumer, Schedules, RetryPolicy]

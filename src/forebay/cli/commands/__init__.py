@@ -1,1 +1,3 @@
-"""TODO package."""
+"""Commands, one file per command group."""
+
+from __future__ import annotations

@@ -1,1 +1,3 @@
-"""TODO package."""
+"""`forebay dev`: worker, service and dashboard in one terminal."""
+
+from __future__ import annotations

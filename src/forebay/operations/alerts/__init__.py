@@ -1,1 +1,3 @@
-"""TODO package."""
+"""Alerts: metric snapshot, evaluation of rules, stored records, notification."""
+
+from __future__ import annotations

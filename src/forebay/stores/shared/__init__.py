@@ -1,1 +1,3 @@
-"""TODO package."""
+"""Code that several engines use: rows, limits, fairness, dependencies, schedules, job import, statements."""
+
+from __future__ import annotations
