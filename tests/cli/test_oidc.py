@@ -11,7 +11,7 @@ from tests.cli.calling import refusal
 
 ISSUER = ("--oidc-issuer", "https://id.example.org")
 CLIENT = ("--oidc-client-id", "forebay", "--oidc-group", "ops=operate")
-READY = ("--keys", "--public-url", "https://jobs.example.org")
+READY = ("--require-keys", "--public-url", "https://jobs.example.org")
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_every_command_about_jobs(app_folder: Path) -> None:
     assert ids(json_of(app_folder, "jobs", "search", "Grace")["jobs"]) == [made[1]]
     assert json_of(app_folder, "jobs", "show", made[0])["timeline"][0]["what"] == "enqueued"
     assert json_of(app_folder, "jobs", "tree", made[0])["dependants"] == []
-    assert json_of(app_folder, "jobs", "amend", made[0], "--priority", "5")["amended"] is True
+    assert json_of(app_folder, "jobs", "update", made[0], "--priority", "5")["updated"] is True
     assert json_of(app_folder, "jobs", "cancel", made[0], "--yes")["cancelled"] == 1
     assert json_of(app_folder, "jobs", "revive", made[0])["revived"] == 1
     assert json_of(app_folder, "jobs", "delete", made[0], "--yes")["deleted"] == 1
@@ -187,7 +187,7 @@ def test_every_command_about_queues(app_folder: Path) -> None:
 
 def test_every_command_about_alerts(app_folder: Path) -> None:
     rule = json_of(app_folder, "alerts", "set-rule", "any", "--condition", "queue_depth > 0")
-    assert (rule["name"], rule["is_usual"]) == ("any", False)
+    assert (rule["name"], rule["is_builtin"]) == ("any", False)
     json_of(app_folder, "enqueue", "tasks.greet", "Ada")
     assert len(json_of(app_folder, "alerts", "check")["alerts"]) == 1
     [alert] = json_of(app_folder, "alerts", "list", "--active")["alerts"]
@@ -212,12 +212,12 @@ def test_every_command_about_dead_letters(app_folder: Path) -> None:
     [group] = json_of(app_folder, "dead", "groups")["groups"]
     assert (group["message"], group["frames"]) == ("ValueError: no luck", ["tasks.py:fail"])
     assert "payload_base64" in json_of(app_folder, "dead", "payload", job)
-    ramp = json_of(app_folder, "ramps", "start", "--group", group["id"], "--yes")["name"]
-    assert json_of(app_folder, "ramps", "pause", ramp)["state"] == "paused"
-    assert json_of(app_folder, "ramps", "resume", ramp)["state"] == "running"
-    assert json_of(app_folder, "ramps", "stop", ramp)["state"] == "stopped"
-    assert json_of(app_folder, "ramps", "show", ramp)["revived"] == 0
-    assert len(json_of(app_folder, "ramps", "list")["ramps"]) == 1
+    ramp = json_of(app_folder, "gradual-revives", "start", "--group", group["id"], "--yes")["name"]
+    assert json_of(app_folder, "gradual-revives", "pause", ramp)["state"] == "paused"
+    assert json_of(app_folder, "gradual-revives", "resume", ramp)["state"] == "running"
+    assert json_of(app_folder, "gradual-revives", "stop", ramp)["state"] == "stopped"
+    assert json_of(app_folder, "gradual-revives", "show", ramp)["revived"] == 0
+    assert len(json_of(app_folder, "gradual-revives", "list")["gradual_revives"]) == 1
     assert json_of(app_folder, "dead", "revive", job)["revived"] == 1
     assert json_of(app_folder, "dead", "purge", "--all", "--yes") == {"deleted": 0}
 

@@ -39,7 +39,7 @@ def url(served: tuple[str, dict[str, str]]) -> str:
 @pytest.fixture
 def become(served: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Take the key of somebody."""
-    return lambda name: monkeypatch.setenv("FOREBAY_KEY", served[1].get(name, WRONG))
+    return lambda name: monkeypatch.setenv("FOREBAY_API_KEY", served[1].get(name, WRONG))
 
 
 def test_commands_look_and_steer_with_the_key_of_the_environment(
@@ -59,7 +59,7 @@ def test_who_shows_no_key_is_told_how_to_get_one(url: str) -> None:
     result = call("stats", "--url", url)
 
     assert result.exit_code == 2
-    assert "Put the token of a key into FOREBAY_KEY" in result.stderr
+    assert "Set FOREBAY_API_KEY to the token of an API key" in result.stderr
 
 
 def test_what_a_key_does_not_allow_has_the_status_of_a_refusal(

@@ -140,7 +140,8 @@ def remedy_of(error: Exception) -> str:
         return "Look at the user and the password in the address; signs such as @ are written %40 there."
     if isinstance(error, Unauthenticated):
         return (
-            "Put the token of a key into FOREBAY_KEY; `forebay keys create` makes one on the server's side."
+            "Set FOREBAY_API_KEY to the token of an API key; `forebay keys create` creates one on the "
+            "server's side."
         )
     missing = error.__cause__ if isinstance(error, BrokenApp) else None
     if isinstance(missing, ModuleNotFoundError):

@@ -27,8 +27,8 @@ from forebay.payload.masking import mask
 from forebay.stores.contract.values import ActionResult
 
 # How an engine keeps a job is no business of programs that read our answers.
-_INTERNAL_FIELDS: Final = ("seq", "rank", "capped", "payload", "result", "unstarted")
-_INTERNAL_QUEUE_FIELDS: Final = ("rank_version",)
+_INTERNAL_FIELDS: Final = ("seq", "rank", "age_capped", "payload", "result", "unstarted")
+_INTERNAL_QUEUE_FIELDS: Final = ("scoring_version",)
 _INTERNAL_REVIVE_FIELDS: Final = (
     "query",
     "after",
@@ -36,9 +36,9 @@ _INTERNAL_REVIVE_FIELDS: Final = (
     "picked",
     "watched",
     "size",
-    "died",
+    "failed_again",
     "chosen",
-    "seen_at",
+    "checked_at",
 )
 
 
@@ -164,7 +164,12 @@ def estimate_drain_ms(counts: Counts, throughput: Throughput) -> int | None:
 def worker_json(worker: WorkerInfo, now: int) -> dict[str, Any]:
     """A worker with what the store's clock makes of its beats."""
     silent, up = max(0, now - worker.heartbeat_at), max(0, now - worker.started_at)
-    return {**_json_fields(worker), "pulse": worker.heartbeat_status(now), "silent_ms": silent, "up_ms": up}
+    return {
+        **_json_fields(worker),
+        "heartbeat_status": worker.heartbeat_status(now),
+        "silent_ms": silent,
+        "up_ms": up,
+    }
 
 
 def failure_group_json(group: FailureGroup) -> dict[str, Any]:
@@ -187,7 +192,7 @@ def action_result_json(action_result: ActionResult) -> dict[str, Any]:
     """What became of an operator's wish about one job."""
     return {
         "id": action_result.job_id,
-        "done": action_result.applied,
+        "applied": action_result.applied,
         "state": action_result.state,
         "reason": action_result.reason,
         "is_busy": action_result.is_busy,

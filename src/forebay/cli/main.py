@@ -38,8 +38,8 @@ COMMANDS = {
         "Serve jobs over HTTP, and gRPC, until a signal says stop.",
     ),
     "dead": ("forebay.cli.commands.dead:dead", "Look at the dead letters, revive or purge them."),
-    "ramps": (
-        "forebay.cli.commands.gradual_revives:ramps",
+    "gradual-revives": (
+        "forebay.cli.commands.gradual_revives:gradual_revives",
         "Revive dead letters in batches that grow while they do well.",
     ),
     "workers": (

@@ -21,7 +21,7 @@ def not_on_windows(func: Callable[P, None]) -> Callable[P, None]:
         if not (hasattr(os, "fork") and hasattr(signal, "SIGHUP")):
             raise ConfigError(
                 f"`forebay {func.__name__}` does not run on Windows: run it in a container, or use "
-                "app.working() inside a program of yours (docs/support.md)"
+                "app.run_worker() inside a program of yours (docs/support.md)"
             )
         func(*args, **kwargs)
 

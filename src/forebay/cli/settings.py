@@ -34,15 +34,15 @@ DJANGO_BACKEND: Final = "FOREBAY_DJANGO_BACKEND"
 # Every setting with the type it must have in a file; in the environment all are texts.
 SETTING_TYPES: Final[dict[str, Any]] = {
     "url": str,
-    "key": str,
+    "api_key": str,
     "app": str,
     "actor": str,
     "queues": list[str] | str,
     "threads": int,
     "coroutines": int,
     "isolated": int,
-    "drain": float,
-    "beat": float,
+    "drain_timeout": float,
+    "heartbeat": float,
     "strict": bool,
     "processes": int,
     "max_jobs": int,
@@ -51,7 +51,7 @@ SETTING_TYPES: Final[dict[str, Any]] = {
     "max_abandoned": int,
     "metrics": bool,
     "encryption_keys": str,
-    "blobs": str,
+    "blob_store": str,
     "masked_names": list[str] | str,
     "allow_webhooks_to": list[str] | str,
     "secrets_folder": str,
@@ -62,7 +62,7 @@ SETTING_TYPES: Final[dict[str, Any]] = {
 
 # Settings of other commands.
 _NOT_FOR_WORKERS: Final = (
-    "url", "key", "actor", "encryption_keys", "blobs", "masked_names", "require_encryption",
+    "url", "api_key", "actor", "encryption_keys", "blob_store", "masked_names", "require_encryption",
 )  # fmt: skip
 
 

@@ -115,11 +115,11 @@ def _open_url_store(settings: Settings, url: str, *, create: bool) -> StoreSessi
 def open_engine_at(settings: Settings, url: str) -> Engine:
     """The engine at this address; a service is shown the key that is set."""
     is_service = url.partition("://")[0].lower() in ("http", "https")
-    return open_engine(url, key=settings.get("key") if is_service else None)
+    return open_engine(url, key=settings.get("api_key") if is_service else None)
 
 
 def _wrap_engine(settings: Settings, engine: Engine) -> Engine:
-    keys, blobs = settings.get("encryption_keys"), settings.get("blobs")
+    keys, blobs = settings.get("encryption_keys"), settings.get("blob_store")
     requires = bool(settings.get("require_encryption"))
     if keys is None and blobs is None and not requires:
         return engine

@@ -40,18 +40,18 @@ def test_an_alert_can_be_raised_by_hand(store: Store) -> None:
 
 
 def test_rules_are_made_changed_and_removed(store: Store) -> None:
-    assert "needs --condition" in refusal("alerts", "set-rule", "slow", "--hold", "5s")["message"]
+    assert "needs --condition" in refusal("alerts", "set-rule", "slow", "--hold-for", "5s")["message"]
     made = answer(
-        *("alerts", "set-rule", "slow", "--condition", "run_p99_ms > 5000", "--each", "task"),
-        *("--window", "1m", "--hold", "5s", "--cooldown", "10m", "--severity", "critical"),
+        *("alerts", "set-rule", "slow", "--condition", "run_p99_ms > 5000", "--per", "task"),
+        *("--window", "1m", "--hold-for", "5s", "--cooldown", "10m", "--severity", "critical"),
     )
-    assert (made["window_ms"], made["hold_ms"], made["cooldown_ms"]) == (60_000, 5_000, 600_000)
+    assert (made["window_ms"], made["hold_for_ms"], made["cooldown_ms"]) == (60_000, 5_000, 600_000)
     assert answer("alerts", "set-rule", "slow", "--disable")["enabled"] is False
     assert answer("alerts", "set-rule", "slow", "--enable")["enabled"] is True
-    assert "run_p99_ms > 5000 (each=task)" in call("alerts", "rules").stdout
+    assert "run_p99_ms > 5000 (per=task)" in call("alerts", "rules").stdout
     assert "queue_fill" in call("alerts", "rules", "--metrics").stdout
     assert call("alerts", "remove-rule", "slow", "--yes").stdout == "rule slow removed\n"
-    assert refusal("alerts", "remove-rule", "slow", "--yes")["kind"] == "RuleNotFound"
+    assert refusal("alerts", "remove-rule", "slow", "--yes")["kind"] == "AlertRuleNotFound"
     assert "as it was at first" in call("alerts", "remove-rule", "queue-deep", "--yes").stdout
     assert "there is no metric" in refusal("alerts", "set-rule", "bad", "--condition", "a > 1")["message"]
 

@@ -129,9 +129,9 @@ def test_dead_letters_are_grouped_and_one_group_is_revived_or_purged(store: Stor
 
     [group] = found["groups"]
     assert (group["message"], group["jobs"], group["tasks"]) == ("Boom: it broke", 2, {"t": 2})
-    assert (found["jobs"], found["is_whole"], found["others"]) == (2, True, 0)
+    assert (found["jobs"], found["is_complete"], found["others"]) == (2, True, 0)
     assert "1 groups of 2 jobs" in call("dead", "groups").stdout
-    assert answer("dead", "groups", "--newest", "1")["is_whole"] is False
+    assert answer("dead", "groups", "--newest", "1")["is_complete"] is False
     assert "there are older ones" in call("dead", "groups", "--newest", "1").stdout
     assert answer("dead", "groups", "--task", "none")["groups"] == []
     assert answer("dead", "revive", "--group", "0" * 16, "--yes") == {"revived": 0}

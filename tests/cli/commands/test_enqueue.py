@@ -31,8 +31,9 @@ def test_a_job_is_enqueued_by_hand(store: Store, reader: Reader) -> None:
 def test_the_options_of_a_call_are_options_of_the_command(store: Store, reader: Reader) -> None:
     made = answer(
         *("enqueue", "t", "--queue", "mail", "--priority", "9", "--delay", "5m", "--timeout", "30s"),
-        *("--retries", "7", "--lease", "1m", "--expires", "1h", "--deadline", "2h", "--unique", "u"),
-        *("--once", "o", "--once-for", "1d", "--tag", "red", "--tag", "blue", "--metadata", "tenant=7"),
+        *("--retries", "7", "--lease", "1m", "--expires", "1h", "--deadline", "2h", "--unique-key", "u"),
+        *("--idempotency-key", "o", "--idempotency-ttl", "1d", "--tag", "red", "--tag", "blue"),
+        *("--metadata", "tenant=7"),
         *("--correlation-id", "c", "--id", "mine"),
     )
 
@@ -53,13 +54,13 @@ def test_a_job_can_be_enqueued_for_an_instant(store: Store, reader: Reader) -> N
 
 
 def test_a_taken_key_is_an_answer_or_an_error(store: Store) -> None:
-    first = answer("enqueue", "t", "--unique", "u")
-    second = answer("enqueue", "t", "--unique", "u")
-    error = refusal("enqueue", "t", "--unique", "u", "--fail-if-taken")
+    first = answer("enqueue", "t", "--unique-key", "u")
+    second = answer("enqueue", "t", "--unique-key", "u")
+    error = refusal("enqueue", "t", "--unique-key", "u", "--fail-on-conflict")
 
     assert (second["id"], second["is_new"]) == (first["id"], False)
     assert (error["kind"], error["status"]) == ("DuplicateJob", 5)
-    assert "has the key already" in call("enqueue", "t", "--unique", "u").stdout
+    assert "has the key already" in call("enqueue", "t", "--unique-key", "u").stdout
 
 
 def test_a_closed_queue_refuses(store: Store) -> None:
@@ -84,7 +85,7 @@ def test_a_closed_queue_refuses(store: Store) -> None:
         (("t", "--priority", "101"), "priority must be a whole number from -100 to 100"),
         (("t", "--delay", "soon"), "'soon' is not a length of time"),
         (("t", "--run-at", "2030-01-01"), "'2030-01-01' has no time zone"),
-        (("t", "--retry", "nope"), "there is no retry preset 'nope'"),
+        (("t", "--retry-policy", "nope"), "there is no retry preset 'nope'"),
         (("t", "--queue", "a:b"), "'a:b' cannot name a queue"),
         (("",), "task must be a text of 1 to 100 characters"),
         (("t", "--delay", "1m", "--run-at", "2090-01-01T00:00:00Z"), "not both"),

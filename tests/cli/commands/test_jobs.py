@@ -69,8 +69,8 @@ def test_a_list_may_be_longer_than_a_page_of_the_store(store: Store) -> None:
         ("--metadata", "name=ada"),
         ("--priority-from", "5"),
         ("--priority-from", "5", "--priority-to", "9"),
-        ("--unique", "u"),
-        ("--once", "o"),
+        ("--unique-key", "u"),
+        ("--idempotency-key", "o"),
         ("--correlation-id", "c"),
         ("--parent", "p"),
         ("--text", "needle"),
@@ -88,7 +88,7 @@ def test_conditions_narrow_a_list(condition: tuple[str, ...], store: Store) -> N
         tags=("red", "blue"),
         metadata={"tenant": 7, "name": "ada"},
         unique_key="u",
-        once_key="o",
+        idempotency_key="o",
         correlation_id="c",
         parent_id="p",
     )
@@ -272,7 +272,7 @@ def test_a_job_that_waits_is_cancelled_with_a_reason(store: Store, reader: Reade
     assert done == {
         "cancelled": 1,
         "asked": 0,
-        "jobs": [{"id": job_id, "done": True, "state": "cancelled", "reason": "", "is_busy": False}],
+        "jobs": [{"id": job_id, "applied": True, "state": "cancelled", "reason": "", "is_busy": False}],
     }
     assert steps.look(reader, job_id).reason == "no longer wanted"
 
@@ -350,7 +350,7 @@ def test_of_several_jobs_each_answers_for_itself(store: Store) -> None:
     verdicts = json.loads(result.stdout)
     assert result.exit_code == 5
     assert verdicts["cancelled"] == 1
-    assert [(job["id"], job["done"]) for job in verdicts["jobs"]] == [(waiting, True), (final, False)]
+    assert [(job["id"], job["applied"]) for job in verdicts["jobs"]] == [(waiting, True), (final, False)]
     assert unknown.exit_code == 4
     assert "nobody" in unknown.stdout
     assert "1 job deleted" in unknown.stdout
@@ -430,7 +430,7 @@ def test_a_large_number_is_counted_up_to_ten_thousand(store: Store) -> None:
     assert "more than 10,000 jobs" in refusal("jobs", "delete", "--priority-from", "5")["message"]
 
 
-@pytest.mark.parametrize("option", ["--text", "--queue", "--task", "--tag", "--unique", "--parent"])
+@pytest.mark.parametrize("option", ["--text", "--queue", "--task", "--tag", "--unique-key", "--parent"])
 def test_an_empty_condition_is_not_taken_for_every_job(option: str, store: Store, reader: Reader) -> None:
     job_id = put(store)
 
@@ -563,15 +563,15 @@ def test_people_are_told_how_a_list_goes_on(store: Store) -> None:
 def test_a_job_that_waits_can_be_changed(store: Store, reader: Reader) -> None:
     job_id = put(store, delay_ms=60_000)
 
-    assert answer("jobs", "amend", job_id, "--priority", "9", "--delay", "0")["state"] == "pending"
+    assert answer("jobs", "update", job_id, "--priority", "9", "--delay", "0")["state"] == "pending"
     assert steps.look(reader, job_id).priority == 9
-    assert refusal("jobs", "amend", job_id, "--to", "mail")["status"] == 4
+    assert refusal("jobs", "update", job_id, "--to", "mail")["status"] == 4
     store.save_queue(MAIL)
-    assert answer("jobs", "amend", job_id, "--to", "mail")["state"] == "pending"
+    assert answer("jobs", "update", job_id, "--to", "mail")["state"] == "pending"
     assert steps.look(reader, job_id).queue == "mail"
-    assert refusal("jobs", "amend", job_id)["status"] == 2
-    assert refusal("jobs", "amend", job_id, "--priority", "101")["status"] == 2
-    assert refusal("jobs", "amend", job_id, "--delay", "5m")["status"] == 5
+    assert refusal("jobs", "update", job_id)["status"] == 2
+    assert refusal("jobs", "update", job_id, "--priority", "101")["status"] == 2
+    assert refusal("jobs", "update", job_id, "--delay", "5m")["status"] == 5
 
 
 def test_waiting_gives_what_the_job_returned(store: Store) -> None:

@@ -61,7 +61,7 @@ def test_what_makes_no_sense_is_refused(store: Store) -> None:
     assert "is no role" in refusal("keys", "create", "a", "--allow", "root")["message"]
     assert "names no queues" in refusal("keys", "create", "a", "--allow", "view:a*b")["message"]
     assert "there is no key a" in refusal("keys", "rotate", "a")["message"]
-    assert refusal("keys", "revoke", "a", "--yes")["kind"] == "KeyNotFound"
+    assert refusal("keys", "revoke", "a", "--yes")["kind"] == "ApiKeyNotFound"
     answer("keys", "create", "a", "--allow", "view")
     assert "already" in refusal("keys", "create", "a", "--allow", "view")["message"]
 

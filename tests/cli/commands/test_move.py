@@ -56,7 +56,7 @@ def test_a_blob_that_is_gone_ends_with_1_and_blobs_without_a_folder_are_counted(
     assert "1 job with blobs, which were not looked for" in call(*words).stdout
     [blob] = [path for path in folder.rglob("*") if path.is_file()]
     blob.unlink()
-    monkeypatch.setenv("FOREBAY_BLOBS", str(folder))
+    monkeypatch.setenv("FOREBAY_BLOB_STORE", str(folder))
 
     result = call(*words)
 

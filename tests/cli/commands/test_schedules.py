@@ -59,7 +59,7 @@ def test_a_schedule_is_added_listed_and_shown(app: str) -> None:
     assert expected.items() <= added.items()
     assert added["when"] == "0 9 * * MON (Europe/Berlin)"
     assert (shown["args"], shown["kwargs"], shown["history"]) == (["Ada"], {"times": 2}, [])
-    assert [run[:4] for run in shown["next_runs"]] == [added["next_at"][:4]] * 2
+    assert [run[:4] for run in shown["next_runs"]] == [added["next_run_at"][:4]] * 2
     assert "0 9 * * MON (Europe/Berlin)" in page
     assert "0 fired, 0 skipped, 0 failed" in page
 
@@ -107,8 +107,8 @@ def test_a_schedule_is_paused_resumed_and_changed(store: Store, reader: Reader) 
     resumed = answer("schedules", "resume", "nightly")
     changed = answer("schedules", "update", "nightly", "--every", "90m", "--catch-up", "none")
 
-    assert (paused["is_paused"], paused["due_at"]) == (True, None)
-    assert (resumed["is_paused"], resumed["due_at"] is not None) == (False, True)
+    assert (paused["is_paused"], paused["check_at"]) == (True, None)
+    assert (resumed["is_paused"], resumed["check_at"] is not None) == (False, True)
     assert (changed["cron"], changed["every_ms"], changed["catch_up"]) == (None, 5_400_000, "none")
     events = [event for _, event in reader.audit()]
     assert {event.actor for event in events[:3]} == {events[0].actor}
@@ -139,7 +139,7 @@ def test_the_share_of_runs_that_were_missed_in_the_last_hour_is_told(store: Stor
     told = answer("schedules", "missed")
     page = call("schedules", "missed", "--window", "90m").stdout
 
-    assert (told["runs"], told["missed"], told["rate"], told["is_whole"]) == (4, 1, 0.25, True)
+    assert (told["runs"], told["missed"], told["rate"], told["is_complete"]) == (4, 1, 0.25, True)
     [one] = told["schedules"]
     assert (one["name"], one["runs"], one["missed"], one["rate"]) == ("alone", 2, 1, 0.5)
     assert ("50.0%" in page, "25.0%" in page, "often" in page) == (True, True, False)

@@ -86,7 +86,9 @@ def test_with_keys_and_a_certificate_a_server_may_be_reached_from_anywhere(folde
     trusting = ssl.create_default_context(cafile=str(certificate))
     everywhere = "0.0.0.0"  # noqa: S104 - that is the point
 
-    with running(folder, "--host", everywhere, "--keys", "--certificate", str(certificate)) as address:
+    with running(
+        folder, "--host", everywhere, "--require-keys", "--certificate", str(certificate)
+    ) as address:
         there = address.replace(everywhere, "127.0.0.1")
         with httpx2.Client(base_url=there, verify=trusting, timeout=DEADLINE) as client:
             job = {"task": "t", "queue": "mail"}
@@ -112,8 +114,8 @@ def test_with_keys_and_a_certificate_a_server_may_be_reached_from_anywhere(folde
         (["--public-url", "https://jobs.example.org?key=fbk_x.y"], "--public-url takes the address"),
         (["--public-url", "https://jobs.example.org:port"], "--public-url takes the address"),
         (["--public-url", "https://["], "--public-url takes the address"),
-        (["--host", "192.0.2.1", "--keys"], "--behind-tls-proxy"),
-        (["--grpc", "0.0.0.0:0", "--keys"], "API keys would be sent unencrypted"),
+        (["--host", "192.0.2.1", "--require-keys"], "--behind-tls-proxy"),
+        (["--grpc", "0.0.0.0:0", "--require-keys"], "API keys would be sent unencrypted"),
         (["--session-idle", "13h"], "--session-idle"),
         (["--session-lasts", "10m"], "--session-lasts"),
         (["--burst", "5"], "--burst goes with --rate"),
@@ -160,7 +162,7 @@ def test_a_server_answers_until_it_is_told_to_stop(folder: Path, number: int) ->
 
 def test_a_second_signal_waits_for_nobody(folder: Path) -> None:
     process = subprocess.Popen(
-        command("server", "--port", "0", "--url", "sqlite:///jobs.db", "--grace", "600"),
+        command("server", "--port", "0", "--url", "sqlite:///jobs.db", "--shutdown-timeout", "600"),
         cwd=folder,
         env=environment(),
         stdin=subprocess.DEVNULL,
@@ -224,7 +226,7 @@ def test_without_keys_a_server_is_known_by_the_names_that_it_was_given(folder: P
     def status(address: str, host: str) -> int:
         return httpx2.get(f"{address}/v1/queues", headers={"Host": host}, timeout=DEADLINE).status_code
 
-    with running(folder, "--trust-host", "jobs.example.org") as address:
+    with running(folder, "--allowed-host", "jobs.example.org") as address:
         statuses = [status(address, host) for host in ("jobs.example.org", "localhost", "other.example.org")]
 
     assert statuses == [200, 200, 403]
@@ -236,7 +238,7 @@ def test_behind_a_proxy_with_tls_a_server_speaks_without(folder: Path) -> None:
     options = (
         "--host",
         everywhere,
-        "--keys",
+        "--require-keys",
         "--behind-tls-proxy",
         "--public-url",
         "https://jobs.example.org",
@@ -266,7 +268,7 @@ def test_grpc_has_the_keys_and_the_certificate_of_http(folder: Path) -> None:
     everywhere = "0.0.0.0:0"
     request = forebay_pb2.EnqueueRequest(job=forebay_pb2.NewJob(task="t", queue="mail"))
 
-    options = ["--grpc", everywhere, "--keys", "--certificate", str(certificate)]
+    options = ["--grpc", everywhere, "--require-keys", "--certificate", str(certificate)]
     with started(folder, *options) as process:
         assert process.stdout is not None
         _, said = process.stdout.readline(), process.stdout.readline().split()[-1]
@@ -290,7 +292,7 @@ def test_a_call_of_grpc_keeps_http_from_nothing_and_a_second_signal_ends_it(fold
         is_over.wait(DEADLINE)
         yield b""
 
-    with started(folder, "--grpc", "127.0.0.1:0", "--grace", "600") as process:
+    with started(folder, "--grpc", "127.0.0.1:0", "--shutdown-timeout", "600") as process:
         assert process.stdout is not None
         http, said = (process.stdout.readline().split()[-1] for _ in range(2))
         with grpc.insecure_channel(said.removeprefix("grpc://")) as channel:

@@ -37,7 +37,7 @@ def test_a_tree_shows_what_depends_on_a_job(diamond: list[JobId]) -> None:
 
     tree = answer("jobs", "tree", a)
 
-    assert (tree["id"], tree["state"], tree["is_whole"]) == (a, "pending", True)
+    assert (tree["id"], tree["state"], tree["is_complete"]) == (a, "pending", True)
     assert sorted(each["id"] for each in tree["dependants"]) == sorted([b, c])
     joins = [each["dependants"][0] for each in tree["dependants"]]
     assert {each["id"] for each in joins} == {d}
@@ -55,7 +55,7 @@ def test_a_tree_can_be_looked_at_from_below_and_be_cut(diamond: list[JobId]) -> 
     cut = answer("jobs", "tree", a, "--limit", "2")
 
     assert [each["id"] for each in up["depends_on"]] == [b, c]
-    assert cut["is_whole"] is False
+    assert cut["is_complete"] is False
     assert "There is more" in call("jobs", "tree", a, "--limit", "2").stdout
     assert "no job nobody" in refusal("jobs", "tree", "nobody")["message"]
 

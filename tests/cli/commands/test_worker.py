@@ -13,7 +13,7 @@ from forebay.errors import ConfigError
 
 SAID = [
     *("jobs:app", "--queues", "mail:3,reports", "--strict", "--threads", "3", "--coroutines", "7"),
-    *("--isolated", "2", "--drain", "9.5", "--beat", "20", "--processes", "2", "--reload"),
+    *("--isolated", "2", "--drain-timeout", "9.5", "--heartbeat", "20", "--processes", "2", "--reload"),
     *("--max-jobs", "10", "--max-memory", "150.5", "--max-age", "60"),
     *("--allow-webhooks-to", "10.1.0.0/16,::1", "--secrets-folder", "/run/secrets"),
     *("--log-format", "json", "--log-level", "info,worker=debug"),

@@ -88,7 +88,7 @@ def test_all_workers_are_listed_with_what_they_say_of_themselves(store: Store) -
 
     assert (first["id"], first["host"], first["pid"], first["queues"]) == (FIRST, "here", 7, ["mail"])
     assert (first["running"], first["completed"], first["failed"]) == (["j1"], 12, 3)
-    assert (first["pulse"], first["paused"], second["state"]) == ("alive", ["mail"], "stopping")
+    assert (first["heartbeat_status"], first["paused"], second["state"]) == ("alive", ["mail"], "stopping")
     assert first["up_ms"] >= 0
     assert "50 MB" in page
     assert "mail (paused)" in page
@@ -113,7 +113,7 @@ def test_one_worker_is_shown_with_the_jobs_that_wait_for_it(store: Store) -> Non
 
     assert (found["id"], found["slots"], found["depths"]) == (FIRST, 4, {"mail": 1})
     assert "mail: 1" in page
-    assert "beats every" in page
+    assert "heartbeat every" in page
 
 
 @pytest.mark.shows("R-WORK-39")
@@ -125,7 +125,7 @@ def test_a_worker_that_misses_two_beats_is_stale_and_three_dead(
 
     [worker] = answer("workers")["workers"]
 
-    assert worker["pulse"] == pulse
+    assert worker["heartbeat_status"] == pulse
     assert pulse in call("workers").stdout
 
 
@@ -206,7 +206,7 @@ def test_stacks_are_printed_as_they_are(store: Store) -> None:
 
 
 @pytest.mark.shows("R-WORK-44")
-def test_who_does_not_answer_is_named_with_its_last_beat(
+def test_who_does_not_answer_is_named_with_its_last_heartbeat(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.cli.commands.workers.COMMAND_EXPIRES_MS", 300)
@@ -217,7 +217,7 @@ def test_who_does_not_answer_is_named_with_its_last_beat(
 
     assert result.exit_code == 6
     assert told["answer"] is None
-    assert told["note"].startswith("no answer: it may be stuck or dead; its last beat was ")
+    assert told["note"].startswith("no answer: it may be stuck or dead; its last heartbeat was ")
     assert "no answer: it may be stuck or dead" in call("workers", "pause", FIRST).stdout
 
 

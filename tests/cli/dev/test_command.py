@@ -153,7 +153,7 @@ def test_a_second_signal_does_not_wait_for_jobs(app_folder: Path) -> None:
     (app_folder / "tasks.py").write_text(
         f"import time\n{TASKS}\n\n@app.task\ndef hold() -> None:\n    print('holds')\n    time.sleep(600)\n"
     )
-    with developing(app_folder, "--drain", "600") as running:
+    with developing(app_folder, "--drain-timeout", "600") as running:
         running.says(r"worker \| .* runs")
         program(app_folder, "enqueue", "tasks.hold")
         running.says("holds")

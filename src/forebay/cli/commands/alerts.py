@@ -124,19 +124,19 @@ def rules(session: StoreSession, out: Output, metrics: bool) -> None:
 @click.option("--condition", metavar="TEXT", help='Such as "error_rate > 0.05 and queue_depth > 1000".')
 @click.option("--severity", type=SEVERITIES)
 @click.option("--window", type=DurationParam(), help="The time that the condition is about; 5m without it.")
-@click.option("--hold", type=DurationParam(), help="How long the condition has to hold.")
+@click.option("--hold-for", type=DurationParam(), help="How long the condition has to hold.")
 @click.option("--cooldown", type=DurationParam(), help="No other alert for so long; 5m without it.")
 @click.option("--enable/--disable", "enabled", default=None, help="Whether it may fire.")
 @click.option("--queue", help="About the jobs of this queue alone.")
 @click.option("--task", help="About the jobs of this task alone.")
 @click.option(
-    "--each", type=click.Choice([one.value for one in AlertScope]), help="An alert for each of them."
+    "--per", type=click.Choice([one.value for one in AlertScope]), help="An alert for each of them."
 )
 @with_store(create=True)
 def set_rule(session: StoreSession, out: Output, rule_id: str, **options: Any) -> None:
     """Make a rule, or change what is given of the one there is."""
     given = {name: value for name, value in options.items() if value is not None}
-    for field in ("window", "hold", "cooldown"):
+    for field in ("window", "hold_for", "cooldown"):
         if field in given:
             given[field] /= 1_000
     kept = _open_alerts(session)
@@ -243,7 +243,7 @@ def alert_json(alert: Alert) -> dict[str, Any]:
 
 def rule_json(rule: AlertRule) -> dict[str, Any]:
     """A rule, and whether it is one of those that are always there."""
-    return {**msgspec.to_builtins(rule), "is_usual": rule.id in DEFAULT_ALERT_RULES}
+    return {**msgspec.to_builtins(rule), "is_builtin": rule.id in DEFAULT_ALERT_RULES}
 
 
 def channel_json(channel: Channel) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def _print_rules(found: Sequence[AlertRule]) -> None:
 
 
 def _describe_rule(rule: AlertRule) -> str:
-    labels = {"queue": rule.queue, "task": rule.task, "each": rule.per}
+    labels = {"queue": rule.queue, "task": rule.task, "per": rule.per}
     told = " ".join(f"{name}={value}" for name, value in labels.items() if value is not None)
     return f"{rule.condition} {f'({told})' if told else ''}".rstrip()
 

@@ -117,7 +117,7 @@ def show(session: StoreSession, out: Output, job_id: str) -> None:
 def revive(
     session: StoreSession, out: Output, target: str | None, delay: int, keep_failures: bool, **which: Any
 ) -> None:
-    """Put dead letters back, with fresh failures; in careful batches by `forebay ramps start`."""
+    """Put dead letters back, with fresh failures; in careful batches by `forebay gradual-revives start`."""
     choice = JobSelection(**which)
     deed = revive_action(session, DEAD, target, delay, reset=not keep_failures, group=choice.group)
     run_action(session, out, _guard_by_state(session, deed), choice)
@@ -168,7 +168,7 @@ def list_groups(session: StoreSession, out: Output, chosen: Filter, newest: int,
         more = "" if found.is_complete else "; there are older ones, see --newest"
         click.echo(f"{len(found.groups)} groups of {format_job_count(found.jobs)}{more}")
 
-    answer = {"jobs": found.jobs, "is_whole": found.is_complete, "others": found.others}
+    answer = {"jobs": found.jobs, "is_complete": found.is_complete, "others": found.others}
     out.print_result({"groups": [failure_group_json(one) for one in shown], **answer}, people)
 
 

@@ -26,10 +26,10 @@ from forebay.payload.codec import encode_call
 
 # Options of the command that are options of a call as they are.
 _PLAIN: Final = (
-    *("queue", "priority", "retries", "id", "unique", "once", "correlation_id", "retry", "client"),
-    "sequence",
+    *("queue", "priority", "retries", "retry_policy", "id", "unique_key", "idempotency_key"),
+    *("correlation_id", "client", "sequence"),
 )
-_DURATIONS: Final = ("delay", "timeout", "lease", "expires", "deadline", "once_for")
+_DURATIONS: Final = ("delay", "timeout", "lease", "expires", "deadline", "idempotency_ttl")
 
 OPTIONS: Final = (
     click.option("--queue", "-q", type=QueueParam(), help="The queue; the task's own without it."),
@@ -38,7 +38,9 @@ OPTIONS: Final = (
     click.option("--run-at", metavar="TIME", help="Run it at this time: 2030-01-31T12:00:00+00:00."),
     click.option("--timeout", type=DurationParam(), help="How long an attempt may run, such as 30s."),
     click.option("--retries", type=int, help="How many failures are tried again."),
-    click.option("--retry", metavar="PRESET", help=f"A ready-made retry policy: {', '.join(PRESETS)}."),
+    click.option(
+        "--retry-policy", metavar="PRESET", help=f"A ready-made retry policy: {', '.join(PRESETS)}."
+    ),
     click.option(
         "--lease", type=DurationParam(), help="How long a worker that does not answer keeps the job."
     ),
@@ -46,9 +48,17 @@ OPTIONS: Final = (
     click.option(
         "--deadline", type=DurationParam(), help="The nearer this comes, the earlier the job is run."
     ),
-    click.option("--unique", metavar="KEY", help="At most one such job at a time."),
-    click.option("--once", metavar="KEY", help="An idempotency key, held for --once-for."),
-    click.option("--once-for", type=DurationParam(), help="How long the once key is held; a day without it."),
+    click.option("--unique-key", metavar="KEY", help="At most one live job with this key."),
+    click.option(
+        "--idempotency-key",
+        metavar="KEY",
+        help="Enqueue once: the same key answers with the same job for --idempotency-ttl.",
+    ),
+    click.option(
+        "--idempotency-ttl",
+        type=DurationParam(),
+        help="How long the idempotency key is kept; a day without it.",
+    ),
     click.option("--sequence", metavar="NAME", help="Runs after the jobs of this sequence, one at a time."),
     click.option("--tag", "tags", multiple=True, help="A word to find it by; may be repeated."),
     click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="JSON or text; may be repeated."),
@@ -69,7 +79,11 @@ def _with_call_options(func: Command) -> Command:
 @click.argument("values", metavar="[VALUE]...", nargs=-1)
 @click.option("--args", "args_json", metavar="JSON", help="Positional arguments as a JSON list.")
 @click.option("--kwargs", "kwargs_json", metavar="JSON", help="Keyword arguments as a JSON object.")
-@click.option("--fail-if-taken", is_flag=True, help="A taken key is an error, not an answer.")
+@click.option(
+    "--fail-on-conflict",
+    is_flag=True,
+    help="Fail if the id or a key is taken, instead of answering with that job.",
+)
 @_with_call_options
 @with_store(create=True)
 def enqueue(
@@ -79,7 +93,7 @@ def enqueue(
     values: tuple[str, ...],
     args_json: str | None,
     kwargs_json: str | None,
-    fail_if_taken: bool,
+    fail_on_conflict: bool,
     **given: Any,
 ) -> None:
     """Ask for a task to be run.
@@ -98,7 +112,7 @@ def enqueue(
         if app
         else _build_named_job(task, options, args, kwargs)
     )
-    [handle] = session.client.enqueue([job], on_conflict="raise" if fail_if_taken else "return")
+    [handle] = session.client.enqueue([job], on_conflict="raise" if fail_on_conflict else "return")
     answer = {"id": handle.id, "is_new": handle.is_new, "queue": job.queue, "task": job.task}
     line = (
         f"job {handle.id} enqueued in {job.queue}"

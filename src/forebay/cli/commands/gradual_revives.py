@@ -59,17 +59,21 @@ def gradual_revives() -> None:
 @gradual_revives.command("start")
 @GROUP
 @click.option(
-    "--first", type=click.IntRange(1, MAX_BATCH), default=10, show_default=True, help="Jobs at first."
+    "--initial-batch", type=click.IntRange(1, MAX_BATCH), default=10, show_default=True, help="Jobs at first."
 )
 @click.option(
-    "--factor",
+    "--growth-factor",
     type=click.FloatRange(1, MAX_FACTOR),
     default=2,
     show_default=True,
     help="Then so many times as many each time.",
 )
 @click.option(
-    "--most", type=click.IntRange(1, MAX_BATCH), default=MAX_BATCH, show_default=True, help="At most so many."
+    "--max-batch",
+    type=click.IntRange(1, MAX_BATCH),
+    default=MAX_BATCH,
+    show_default=True,
+    help="At most so many.",
 )
 @click.option(
     "--every",
@@ -80,7 +84,7 @@ def gradual_revives() -> None:
     help="Not sooner than after this.",
 )
 @click.option(
-    "--stop-percent",
+    "--max-failure-percent",
     type=click.FloatRange(0, 100),
     default=20,
     show_default=True,
@@ -99,14 +103,14 @@ def start(
     everything: bool,
     yes: bool,
     wait: bool,
-    **pace: Any,
+    **plan_options: Any,
 ) -> None:
     """Begin to revive the dead letters that fit, or those of a failure group."""
     resolve_ids((), chosen, everything=everything or group is not None)
     query = chosen.to_query(session)
     count, is_exact = count_jobs(session.reader, restrict_to_dead(query), group)
     confirm(f"Revive {format_job_count(count, is_exact=is_exact)} in batches in {session.name}?", yes=yes)
-    made = GradualRevivePlan(**pace)
+    made = GradualRevivePlan(**plan_options)
     ramp = start_gradual_revive(
         session.store, session.reader, query, group=group, plan=made, actor=session.actor
     )
@@ -149,7 +153,7 @@ def list_revives(session: StoreSession, out: Output) -> None:
         ]
         print_table(("ramp", "is", "started", "revived", "completed", "died again", "why"), rows)
 
-    out.print_result({"ramps": [gradual_revive_json(one) for one in found]}, people)
+    out.print_result({"gradual_revives": [gradual_revive_json(one) for one in found]}, people)
 
 
 @gradual_revives.command("show")

@@ -16,7 +16,7 @@ from forebay.cli.output import Output, text
 from forebay.errors import ConfigError, ForebayError
 from forebay.stores.factory import open_engine, redact_url
 
-TEMPLATES: Final = Path(__file__).parent / "project"
+TEMPLATES: Final = Path(__file__).parents[1] / "project"
 # What may be answered in one word, and the address that it stands for.
 DEFAULT_URLS: Final = {
     "sqlite": "sqlite:///jobs.db",

@@ -80,7 +80,7 @@ def list_jobs(session: StoreSession, out: Output, chosen: Filter, limit: int, af
 
 
 @jobs.command()
-@click.argument("words", metavar="TEXT")
+@click.argument("search_text", metavar="TEXT")
 @AFTER
 @limit_option(50)
 @with_filter("text")
@@ -300,8 +300,8 @@ def update(
     verdict = session.store.update_job(JobId(job_id), change, actor=session.actor)
     verdict.check()
     out.print_message(
-        {"id": job_id, "amended": True, "state": verdict.state},
-        f"job {job_id} amended; it is {verdict.state}",
+        {"id": job_id, "updated": True, "state": verdict.state},
+        f"job {job_id} updated; it is {verdict.state}",
     )
 
 
@@ -354,7 +354,7 @@ def print_jobs(session: StoreSession, out: Output, page: Page, **more: Any) -> N
     now = session.reader.now()
     answer = {"jobs": [summary_json(job) for job in page.jobs], "after": page.after, **more}
     if page.scanned_back_to is not None:
-        answer["stopped_at"] = iso_instant(page.scanned_back_to)
+        answer["scanned_back_to"] = iso_instant(page.scanned_back_to)
 
     def people() -> None:
         print_table(
@@ -472,7 +472,7 @@ def _job_details(job: Job) -> dict[str, object]:
         "worker": job.worker,
         "timeout": format_duration(job.timeout_ms),
         "unique key": job.unique_key,
-        "once key": job.idempotency_key,
+        "idempotency key": job.idempotency_key,
         "sequence": job.sequence,
         "correlation id": job.correlation_id,
         "parent": job.parent_id,

@@ -45,7 +45,7 @@ def move(old: str, new: str, wait: int, finish: bool, as_json: bool) -> None:
     """
     settings = read_settings({}, config=click.get_current_context().find_root().obj)
     with _open_endpoints(settings, old, new) as (source, target), _progress_bars() as tell:
-        blobs = FolderBlobs(folder) if (folder := settings.get("blobs")) else None
+        blobs = FolderBlobs(folder) if (folder := settings.get("blob_store")) else None
         mover = StoreMover(source, target, SystemClock(), actor=settings.actor, report=tell, blobs=blobs)
         moved = mover.move(wait)
         compared = mover.compare()
@@ -122,7 +122,7 @@ def _print_result(
             click.echo(
                 f"{format_job_count(comparison.blobs_unchecked)} with blobs, which were not looked "
                 f"for: name their "
-                "folder with the setting blobs (FOREBAY_BLOBS)"
+                "folder with the setting blob_store (FOREBAY_BLOB_STORE)"
             )
         if comparison.forgotten:
             click.echo(

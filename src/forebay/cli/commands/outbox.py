@@ -70,8 +70,8 @@ def outbox(
     set_up_logs(log_format, log_level, session.settings)
     relaying = _load_relay_module()
     with _open_outbox(options["database"], options["name"], create=options["create"]) as (engine, table):
-        every, most = options["polling_interval"] / 1_000, options["batch_size"]
-        relay: Relay = relaying.Relay(table, engine, session.client, every=every, most=most)
+        every, limit = options["polling_interval"] / 1_000, options["batch_size"]
+        relay: Relay = relaying.Relay(table, engine, session.client, every=every, limit=limit)
         if options["once"]:
             relay.tick()
         else:

@@ -52,7 +52,7 @@ RUNS = click.option(
     "--runs", "-r", type=click.IntRange(1, 1_000), default=5, show_default=True, help="How many next runs."
 )
 # Options of the commands that are options of a schedule as they are, and those that are lengths or times.
-_PLAIN: Final = ("cron", "timezone", "catch_up", "catch_up_most", "overlap", "unique", "max_firings")
+_PLAIN: Final = ("cron", "timezone", "catch_up", "catch_up_limit", "overlap", "unique_key", "max_runs")
 _DURATIONS: Final = ("every", "jitter", "catch_up_within", "unique_for")
 _INSTANTS: Final = ("at", "start", "end")
 
@@ -71,16 +71,16 @@ TIMING_OPTIONS: Final = (
         type=click.Choice([one.value for one in CatchUp]),
         help="For runs that nobody was there to fire.",
     ),
-    click.option("--catch-up-most", type=int, help="With --catch-up all: at most this many; 10 without it."),
+    click.option("--catch-up-limit", type=int, help="With --catch-up all: at most this many; 10 without it."),
     click.option("--catch-up-within", type=DurationParam(), help="None that are older; a day without it."),
     click.option(
         "--overlap",
         type=click.Choice([one.value for one in Overlap]),
         help="While the job before has not ended.",
     ),
-    click.option("--unique", metavar="KEY", help="At most one job with this key in --unique-for."),
+    click.option("--unique-key", metavar="KEY", help="At most one job with this key in --unique-for."),
     click.option("--unique-for", type=DurationParam(), help="How long that key is held; 5m without it."),
-    click.option("--max-firings", type=int, help="End after so many jobs."),
+    click.option("--max-runs", type=int, help="End after so many jobs."),
 )
 
 

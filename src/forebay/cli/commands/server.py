@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_PORT: Final = 65_535
-MAX_GRACE_SECONDS: Final = 3_600
+MAX_SHUTDOWN_SECONDS: Final = 3_600
 
 
 @click.command(epilog="Example: `forebay server --url sqlite:///jobs.db --port 8080`.")
@@ -38,7 +38,7 @@ MAX_GRACE_SECONDS: Final = 3_600
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Where to listen; beyond loopback only with --keys and TLS.",
+    help="Where to listen; beyond loopback only with --require-keys and TLS.",
 )
 @click.option(
     "--port",
@@ -50,25 +50,27 @@ MAX_GRACE_SECONDS: Final = 3_600
 @click.option(
     "--grpc",
     metavar="HOST:PORT",
-    help="Serve gRPC too, there; beyond loopback only with --keys and TLS.",
+    help="Serve gRPC too, there; beyond loopback only with --require-keys and TLS.",
 )
 @click.option(
-    "--grace",
-    type=click.IntRange(0, MAX_GRACE_SECONDS),
+    "--shutdown-timeout",
+    type=click.IntRange(0, MAX_SHUTDOWN_SECONDS),
     default=25,
     show_default=True,
     help="Seconds to let requests end on a stop.",
 )
-@click.option("--keys", is_flag=True, help="Let in only who shows an API key; `forebay keys` makes them.")
+@click.option(
+    "--require-keys", is_flag=True, help="Serve only clients with an API key; `forebay keys` creates keys."
+)
 @click.option("--rate", type=int, help="So many requests a second of each client whose key has no rate.")
 @click.option("--burst", type=int, help="So many of them at once; else twice the rate.")
 @quota_options("of each client whose key says nothing", DEFAULT_QUOTA)
 @click.option(
-    "--trust-host",
-    "hosts",
+    "--allowed-host",
+    "allowed_hosts",
     multiple=True,
     metavar="NAME",
-    help="Without --keys: a name under which a proxy asks; may be repeated.",
+    help="Without --require-keys: a Host name that a proxy sends; may be repeated.",
 )
 @click.option("--certificate", metavar="FILE", help="Speak TLS with this certificate (PEM, with its chain).")
 @click.option("--private-key", metavar="FILE", help="Its key, if that is a file of its own.")
@@ -143,10 +145,10 @@ def server(
         place = session.engine.location
         out.print_message({"address": address, "store": place}, f"serving {place} at {address}")
 
-    address = serving.Address(options["host"], options["port"])
-    security = serving.Security(
-        asks_for_keys=options["keys"],
-        hosts=frozenset(host.lower() for host in options["hosts"]),
+    address = serving.ListenAddress(options["host"], options["port"])
+    security = serving.ServerSecurity(
+        requires_keys=options["require_keys"],
+        allowed_hosts=frozenset(host.lower() for host in options["allowed_hosts"]),
         rate=_build_rate_limit(options["rate"], options["burst"]),
         quota=Quota(**{name: options[name] for name in Quota.__struct_fields__}),
         certificate=options["certificate"],
@@ -158,8 +160,8 @@ def server(
         sessions=SessionLimits(idle_ms=options["session_idle"], lasts_ms=options["session_lasts"]),
         openid=build_oidc_settings(options),
         access_log=options["access_log"],
-        most_connections=options["max_connections"],
-        most_connections_each=options["max_connections_each"],
+        max_connections=options["max_connections"],
+        max_connections_per_address=options["max_connections_each"],
         debug=options["debug"],
         delivery_policy=_build_delivery_policy(session, options),
     )
@@ -167,11 +169,11 @@ def server(
         session.engine,
         address,
         version=__version__,
-        grpc=None if options["grpc"] is None else serving.Address(*_parse_address(options["grpc"])),
-        grace=options["grace"],
+        grpc=None if options["grpc"] is None else serving.ListenAddress(*_parse_address(options["grpc"])),
+        shutdown_timeout=options["shutdown_timeout"],
         security=security,
-        tell=tell,
-        around=StaticFiles if options["dashboard"] else None,
+        notify=tell,
+        wrap_app=StaticFiles if options["dashboard"] else None,
     )
 
 

@@ -31,12 +31,12 @@ _HIDDEN_FIELDS: Final = (
     *("pending_by_priority", "oldest_pending_age_seconds"),
 )
 _STATS_COLUMNS: Final = (
-    *("queue", "came/s", "done/s", "done", "failed", "died"),
+    *("queue", "came/s", "done/s", "done", "failed", "dead"),
     *("wait p50", "wait p95", "run p50", "run p95", "run p99"),
 )
 _WORKER_COLUMNS: Final = (
-    *("worker", "host", "pid", "is", "pulse", "queues"),
-    *("runs", "done", "failed", "memory", "up", "last beat"),
+    *("worker", "host", "pid", "is", "heartbeat", "queues"),
+    *("runs", "done", "failed", "memory", "up", "last heartbeat"),
 )
 
 

@@ -14,7 +14,7 @@ from forebay.cli.store_session import StoreSession
 from forebay.clock import SystemClock
 from forebay.domain.job import WorkerId
 from forebay.maintenance.sweeper import Sweeper
-from forebay.operations.bulk import sweep as swept_once
+from forebay.operations.bulk import sweep as sweep_once
 from forebay.stores.ids import new_worker_id
 from forebay.telemetry.observers import SettledAttempt
 
@@ -37,7 +37,7 @@ def sweep(session: StoreSession, out: Output, dead_workers: bool, at_once: bool)
     if dead_workers or at_once:
         swept, is_over = 0, False
         while not is_over:
-            batch = swept_once(session.store, sweeper, random.random, only_dead=dead_workers)
+            batch = sweep_once(session.store, sweeper, random.random, only_dead=dead_workers)
             swept, is_over = swept + batch, batch == 0
     else:
         swept = _sweep_after_hold_back(session, sweeper)

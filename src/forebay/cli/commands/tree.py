@@ -47,7 +47,7 @@ def tree(session: StoreSession, out: Output, job_id: str, up: bool, limit: int) 
     """Show what depends on a job, and what depends on that."""
     graph = load_graph(session.reader, JobId(job_id), limit, is_up=up)
     out.print_result(
-        {**_branch_json(graph, graph.root, None, set()), "is_whole": graph.is_complete},
+        {**_branch_json(graph, graph.root, None, set()), "is_complete": graph.is_complete},
         lambda: _print_graph(graph),
     )
 

@@ -41,12 +41,17 @@ _SUPERVISOR_OPTIONS: Final = ("app", "processes", "reload", "child")
 @click.option(
     "--isolated", type=int, help="Isolated tasks that run at once, each in a process; default: usable cores."
 )
-@click.option("--drain", default=DRAIN_SECONDS, show_default=True, help="Seconds to let jobs end on a stop.")
 @click.option(
-    "--beat",
+    "--drain-timeout",
+    default=DRAIN_SECONDS,
+    show_default=True,
+    help="Seconds to let running jobs end on a stop.",
+)
+@click.option(
+    "--heartbeat",
     default=DEFAULT_HEARTBEAT_MS / 1_000,
     show_default=True,
-    help="Seconds between two signs of life, 5 to 300; without three of them a worker counts as dead.",
+    help="Seconds between two heartbeats, 5 to 300; after three missed ones a worker counts as dead.",
 )
 @click.option(
     "--processes",
@@ -89,17 +94,19 @@ def worker(ctx: click.Context, /, app: str, **options: Any) -> None:
     processes, child = options.pop("processes"), options.pop("child")
     reload = options.pop("reload")
     if child is None and (processes is not None or reload):
-        _supervise(ctx, processes or 1, options["drain"], reload=reload)
+        _supervise(ctx, processes or 1, options["drain_timeout"], reload=reload)
         return
     from forebay.cli.worker_process import WorkerOptions, work  # noqa: PLC0415 - a supervisor has no use for a worker's parts
 
     work(app, WorkerOptions(**options), child)
 
 
-def _check_options(*, drain: float, processes: int | None, **options: Any) -> None:
+def _check_options(*, drain_timeout: float, processes: int | None, **options: Any) -> None:
     """Refuse what makes no sense, before anything starts."""
-    if not 0 <= drain <= MAX_DRAIN_SECONDS:  # also refuses NaN
-        raise ConfigError(f"drain must be a number of seconds from 0 to {MAX_DRAIN_SECONDS}, not {drain}")
+    if not 0 <= drain_timeout <= MAX_DRAIN_SECONDS:  # also refuses NaN
+        raise ConfigError(
+            f"drain_timeout must be a number of seconds from 0 to {MAX_DRAIN_SECONDS}, not {drain_timeout}"
+        )
     if processes is not None and not 1 <= processes <= MAX_PROCESSES:
         raise ConfigError(f"processes must be a number from 1 to {MAX_PROCESSES}, not {processes}")
     check_abandoned(options["max_abandoned"])
@@ -112,7 +119,7 @@ def limits_of(options: dict[str, Any]) -> ProcessLimits:
     return ProcessLimits(**{name: options[name] for name in ("max_jobs", "max_memory", "max_age")})
 
 
-def _supervise(ctx: click.Context, processes: int, drain: float, *, reload: bool) -> None:
+def _supervise(ctx: click.Context, processes: int, drain_timeout: float, *, reload: bool) -> None:
     from forebay.worker.supervisor.supervisor import Supervisor, SupervisorPlan  # noqa: PLC0415 - as above
 
     words = [sys.executable, "-m", "forebay", *child_arguments(ctx)]
@@ -121,7 +128,7 @@ def _supervise(ctx: click.Context, processes: int, drain: float, *, reload: bool
         return [*words, "--child", f"{os.getpid()}:{channel}:{page}"]
 
     status = Supervisor(
-        SupervisorPlan(processes=processes, drain=drain, command=command, is_reloading=reload)
+        SupervisorPlan(processes=processes, drain=drain_timeout, command=command, is_reloading=reload)
     ).run()
     if status:
         ctx.exit(status)

@@ -83,9 +83,9 @@ def _print_worker(worker: WorkerInfo, now: int, depths: dict[QueueName, int]) ->
             "pid": worker.pid,
             "supervisor": worker.supervisor or None,
             "state": worker.state,
-            "pulse": worker.heartbeat_status(now),
-            "last beat": _format_last_heartbeat(worker, now),
-            "beats every": format_duration(worker.heartbeat_ms),
+            "heartbeat": worker.heartbeat_status(now),
+            "last heartbeat": _format_last_heartbeat(worker, now),
+            "heartbeat every": format_duration(worker.heartbeat_ms),
             "up since": f"{format_instant(worker.started_at)} "
             f"({format_duration(max(0, now - worker.started_at))})",
             "queues": ", ".join(worker.queues),
@@ -168,7 +168,7 @@ def resume(session: StoreSession, out: Output, **values: Any) -> None:
 def stop(session: StoreSession, out: Output, **values: Any) -> None:
     """Stop workers in order, as SIGTERM does.
 
-    They claim nothing more, let running jobs end for their --drain time, and hand back the rest.
+    They claim nothing more, let running jobs end for their --drain-timeout, and hand back the rest.
     """
     run_command(session, out, CommandKind.STOP, CommandOptions(**values))
 
@@ -289,7 +289,7 @@ def _describe_silence(command: Command, worker: WorkerInfo | None, now: int, *, 
     if worker is None:
         return "no answer: it has ended, and is not on the list any more"
     taken = "it has heard and not answered" if command.delivered_at is not None else "it may be stuck or dead"
-    return f"no answer: {taken}; its last beat was {_format_last_heartbeat(worker, now)}"
+    return f"no answer: {taken}; its last heartbeat was {_format_last_heartbeat(worker, now)}"
 
 
 def _print_answer_lines(lines: Sequence[tuple[WorkerId, str]]) -> None:

@@ -21,7 +21,7 @@ from forebay.worker.inbox import WakeSignal
 
 MAX_PORT: Final = 65_535
 _SERVING: Final = "serving "
-_GRACE_SECONDS: Final = 2  # for requests; a page that looks on is told at once
+_SHUTDOWN_SECONDS: Final = 2  # for requests; a page that looks on is told at once
 _POLL_SECONDS: Final = 1.0
 _KILL_AFTER_SIGNALS: Final = 3  # signals, after which nothing is waited for
 
@@ -40,7 +40,7 @@ _KILL_AFTER_SIGNALS: Final = 3  # signals, after which nothing is waited for
 )
 @click.option("--queues", "-q", help="Queues to work on, as `forebay worker --queues` takes them.")
 @click.option(
-    "--drain",
+    "--drain-timeout",
     type=click.FloatRange(0, 86_400),
     default=5.0,
     show_default=True,
@@ -50,7 +50,13 @@ _KILL_AFTER_SIGNALS: Final = 3  # signals, after which nothing is waited for
 @click.pass_context
 @not_on_windows
 def dev(
-    ctx: click.Context, app: str, port: int, reload: bool, queues: str | None, drain: float, as_json: bool
+    ctx: click.Context,
+    app: str,
+    port: int,
+    reload: bool,
+    queues: str | None,
+    drain_timeout: float,
+    as_json: bool,
 ) -> None:
     """Run a worker, the service and its dashboard in one terminal, for development.
 
@@ -64,8 +70,18 @@ def dev(
     _check_store(app)
     config = ["--config", str(ctx.obj)] if ctx.obj else []
     logs = ["--log-format", "json"] if as_json else []
-    server = [*config, "server", "--app", app, "--port", str(port), "--grace", str(_GRACE_SECONDS), *logs]
-    worker = [*config, "worker", app, "--drain", str(drain), *logs]
+    server = [
+        *config,
+        "server",
+        "--app",
+        app,
+        "--port",
+        str(port),
+        "--shutdown-timeout",
+        str(_SHUTDOWN_SECONDS),
+        *logs,
+    ]
+    worker = [*config, "worker", app, "--drain-timeout", str(drain_timeout), *logs]
     worker += ["--queues", queues] if queues else []
     crew = ProcessGroup(LinePrinter(as_json=as_json), server, [*worker, "--reload"] if reload else worker)
     with _forward_signals(crew):

@@ -80,7 +80,7 @@ def _check_worker(worker: WorkerInfo, now: int) -> Iterator[CheckResult]:
         case HeartbeatStatus.STALE:
             yield CheckResult(
                 about="workers",
-                message=f"{name} is stale: its last beat was {since} ago",
+                message=f"{name} is stale: its last heartbeat was {since} ago",
                 level="note",
                 see=SILENT,
             )

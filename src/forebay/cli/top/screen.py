@@ -21,7 +21,13 @@ from forebay.cli.top.snapshot import (
 )
 from forebay.cli.top.view import TopView
 
-_STATES: Final = {"paused": "yellow", "draining": "yellow", "dead": "red", "stale": "yellow", "silent": "red"}
+_STATES: Final = {
+    "paused": "yellow",
+    "draining": "yellow",
+    "dead": "red",
+    "stale": "yellow",
+    "unresponsive": "red",
+}
 _GIVES_WAY: Final = {"queue", "queues", "task", "reason", "host", "worker"}
 _WIDE: Final = 110  # on a terminal of fewer columns these give way altogether
 _ONLY_WIDE: Final = {"sched", "retry", "wait p95", "host", "slots", "cpu"}

@@ -26,7 +26,7 @@ WORKER_HEADS: Final = (
     "worker",
     "host",
     "is",
-    "pulse",
+    "heartbeat",
     "queues",
     "runs",
     "slots",
