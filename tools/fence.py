@@ -93,15 +93,15 @@ GUARDS: Final = (
     ),
     Guard("postgresql", "postgres/*.py", "(last, holder) == (attempt, worker)", "holder == worker"),
     Guard("postgresql", "postgres/*.py", "if last != attempt:", "if False:"),
-    Guard("redis", "redis/lua/shared/*.lua", "if head[ATTEMPT] ~= attempt then", "if false then"),
-    Guard("redis", "redis/lua/*.lua", "head[ATTEMPT] == attempt and ", ""),
-    Guard("redis", "redis/lua/*.lua", "bad[1] == attempt and ", ""),
+    Guard("redis", "redis/lua/shared/*.lua", "if header[ATTEMPT] ~= attempt then", "if false then"),
+    Guard("redis", "redis/lua/*.lua", "header[ATTEMPT] == attempt and ", ""),
+    Guard("redis", "redis/lua/*.lua", "attempt_row[1] == attempt and ", ""),
     # State, attempt and worker are compared as they are packed; a small number takes one byte.
     Guard(
         "redis",
         "redis/lua/shared/*.lua",
-        "string.sub(standing, 1, #before) ~= before",
-        "string.sub(standing, 1, 8) .. '\\1' .. string.sub(standing, 10, #before) ~= before",
+        "string.sub(state_part, 1, #before) ~= before",
+        "string.sub(state_part, 1, 8) .. '\\1' .. string.sub(state_part, 10, #before) ~= before",
     ),
     Guard("redis", "redis/*.py", "end.attempt == 1", "True"),
 )
@@ -122,12 +122,12 @@ NO_FENCE: Final = {
     "if None in (job.worker, job.started_at, job.lease_expires_at) or job.attempt == 0:": "`doctor` looks",
     "is_held = job.unique_until is UniqueUntil.FINAL or job.attempt == 0": "`doctor` looks",
     "ready_at = run_at if job.attempt == 0 else job.ready_at": "whether the job was ever claimed",
-    "head[READY_AT] = head[ATTEMPT] > 0 and head[READY_AT] or head[RUN_AT]": "whether it was ever claimed",
-    "local holds = head[UNIQUE_KEY] and not FINAL[state] and (not head[UNTIL_STARTED] or head[ATTEMPT] == "
-    "0)": "`doctor` looks",
-    "local unstarted = job.head[ATTEMPT] > 1 and redis.call('HGET', prefix .. 'unstarted', "
+    "header[READY_AT] = header[ATTEMPT] > 0 and header[READY_AT] or header[RUN_AT]": "whether it was ever claimed",
+    "local holds_key = header[UNIQUE_KEY] and not FINAL[state] and (not header[UNTIL_STARTED] or "
+    "header[ATTEMPT] == 0)": "`doctor` looks",
+    "local unstarted = job.header[ATTEMPT] > 1 and redis.call('HGET', prefix .. 'unstarted', "
     "job.id)": "whether an earlier attempt may not have begun",
-    "if job.head[ATTEMPT] > 1 or job.head[STATE] ~= 'completed' then": "whether an attempt may not have "
+    "if job.header[ATTEMPT] > 1 or job.header[STATE] ~= 'completed' then": "whether an attempt may not have "
     "begun",
     "if attempt == TRIES - 1:": "tries of a transaction",
 }

@@ -63,7 +63,7 @@ class SteppedStore:
     def has_duty(self, name: str) -> bool:
         """Whether some program has taken its turn for this duty."""
         if self._is_redis:
-            return bool(self._redis().hexists(f"{tag(self._name)}:duties", name))
+            return bool(self._redis().hexists(f"{tag(self._name)}:maintenance", name))
         found = self._postgres(f"select 1 from {self._name}.duties where name = '{name}'")
         return found.fetchone() is not None
 

@@ -128,7 +128,7 @@ def test_a_new_job_with_the_id_of_one_that_is_gone_comes_after_what_the_list_say
 
 def listed(redis: ModuleType, engine: RedisEngine) -> int:
     """How many lines the list has."""
-    return int(redis.admin().llen(f"{engine.address.tag}:aftermaths"))
+    return int(redis.admin().llen(f"{engine.address.tag}:dependency_outbox"))
 
 
 def test_a_join_is_told_at_once_of_parents_that_are_not_its_last(

@@ -110,7 +110,7 @@ def test_an_insert_is_one_script_that_writes_all_of_it(store: Store, admin: driv
     assert scripts(admin) == 1
     assert receipt.id is not None
     assert set(places(admin, receipt.id)) == {"ready:default"}
-    assert admin.hexists("{forebay}:heads", receipt.id)
+    assert admin.hexists("{forebay}:headers", receipt.id)
     assert admin.hget("{forebay}:unique:default", "u") == receipt.id.encode()
     assert admin.hget("{forebay}:counts", "default pending") == b"1"
     assert admin.exists("{forebay}:body:2") == 1
@@ -137,10 +137,10 @@ def test_a_retry_stands_by_its_due_time_and_moves_in_one_script(store: Store, ad
     before = now_of(admin)
     store.settle_and_claim(WORKER, [fail(job, after_ms=60_000)])
     [(place, due_at)] = places(admin, job.id).items()
-    assert place == "due:default"
+    assert place == "delayed:default"
     assert before + 60_000 <= due_at <= now_of(admin) + 60_000
 
-    admin.zincrby("{forebay}:due:default", -due_at, f"{job.seq:013}:{job.id}")
+    admin.zincrby("{forebay}:delayed:default", -due_at, f"{job.seq:013}:{job.id}")
     admin.config_resetstat()
     assert store.promote() == 1
 
@@ -151,8 +151,8 @@ def test_a_retry_stands_by_its_due_time_and_moves_in_one_script(store: Store, ad
 @pytest.mark.shows("R-STORE-44", "R-STORE-52")
 def test_many_due_jobs_are_promoted_by_scripts_of_a_hundred(store: Store, admin: driver.Redis) -> None:
     store.insert([new_job(run_at=1 + now_of(admin) + 60_000)] * 250)
-    for member, _ in admin.zscan_iter("{forebay}:due:default", count=1_000):
-        admin.zadd("{forebay}:due:default", {member: 1})
+    for member, _ in admin.zscan_iter("{forebay}:delayed:default", count=1_000):
+        admin.zadd("{forebay}:delayed:default", {member: 1})
     admin.config_resetstat()
 
     assert (store.promote(220), store.promote()) == (220, 30)
@@ -243,4 +243,4 @@ def test_a_job_that_is_ended_by_force_leaves_no_place_behind(store: Store, admin
 
     store.cancel([job.id], force=True)
 
-    assert admin.exists("{forebay}:places") == 0
+    assert admin.exists("{forebay}:limit_slots") == 0

@@ -50,9 +50,9 @@ class Kept:
 
     def put_place(self, scope: str, *ids: str) -> None:
         packed = str(len(ids)) + "".join(f"\0{one}\0" for one in ids)
-        self._client.hset(f"{self._tag}:places", scope, packed)
+        self._client.hset(f"{self._tag}:limit_slots", scope, packed)
         for one in ids:
-            self._client.hset(f"{self._tag}:places", f"\0{one}\0", scope)
+            self._client.hset(f"{self._tag}:limit_slots", f"\0{one}\0", scope)
 
     def spoil_body(self, job: Job) -> None:
         self._client.set(f"{self._tag}:body:{job.seq}", b"\0")
@@ -62,12 +62,12 @@ class Kept:
         return [field.decode().strip("\0") for field, _ in self._fields() if field.startswith(b"\0")]
 
     def _fields(self) -> Iterable[tuple[bytes, bytes]]:
-        found: dict[bytes, bytes] = self._client.hgetall(f"{self._tag}:places")
+        found: dict[bytes, bytes] = self._client.hgetall(f"{self._tag}:limit_slots")
         return found.items()
 
     def buckets(self) -> tuple[int, int]:
-        return int(self._client.hlen(f"{self._tag}:buckets")), int(
-            self._client.zcard(f"{self._tag}:bucket_times")
+        return int(self._client.hlen(f"{self._tag}:rate_buckets")), int(
+            self._client.zcard(f"{self._tag}:rate_bucket_expiry")
         )
 
 

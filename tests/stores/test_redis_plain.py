@@ -54,8 +54,8 @@ def jobs_of(engine: Engine, ids: list[JobId]) -> list[Job | None]:
         return list(reader.jobs(ids))
 
 
-def heads_key(engine: Any) -> str:
-    return f"{engine.address.tag}:heads"
+def headers_key(engine: Any) -> str:
+    return f"{engine.address.tag}:headers"
 
 
 def commands(admin: driver.Redis, store: Store, jobs: int) -> dict[str, int]:
@@ -223,25 +223,25 @@ def test_a_head_with_a_damaged_part_is_skipped_and_the_batch_goes_on(
     engine: Engine, store: Store, admin: driver.Redis, place: int
 ) -> None:
     ids = [receipt.id for receipt in store.insert([new_job()] * 3)]
-    stored: Any = admin.hget(heads_key(engine), str(ids[1]))
+    stored: Any = admin.hget(headers_key(engine), str(ids[1]))
     head = bytearray(stored)
     head[place] = 0xC1  # no value of MessagePack begins like this, and no number has it
-    admin.hset(heads_key(engine), str(ids[1]), bytes(head))
+    admin.hset(headers_key(engine), str(ids[1]), bytes(head))
 
     jobs = claim(store, 3)
 
     assert [job.id for job in jobs] == [ids[0], ids[2]]
-    assert f"job {ids[1]} has a damaged head" in problems(engine)
+    assert f"job {ids[1]} has a damaged header" in problems(engine)
 
 
 def test_heads_that_are_missing_are_reported_one_by_one(
     engine: Engine, store: Store, admin: driver.Redis
 ) -> None:
     ids = [receipt.id for receipt in store.insert([new_job()] * 4)]
-    admin.hdel(heads_key(engine), str(ids[0]))
+    admin.hdel(headers_key(engine), str(ids[0]))
 
     jobs = claim(store, 4)
-    admin.hdel(heads_key(engine), jobs[1].id)
+    admin.hdel(headers_key(engine), jobs[1].id)
     answer = store.settle_and_claim(WORKER, [complete(job) for job in jobs])
 
     assert [job.id for job in jobs] == ids[1:]

@@ -25,6 +25,6 @@ def test_a_time_whose_schedule_is_gone_is_forgotten(redis: ModuleType, clock: Ma
     [kept] = store.due_schedules().schedules
 
     assert kept.name == "kept"
-    assert store._connection.execute("ZRANGE", f"{tag}:schedules_due", 0, -1) == [b"kept"]
+    assert store._connection.execute("ZRANGE", f"{tag}:schedule_checks", 0, -1) == [b"kept"]
     assert store._connection.execute("ZRANGE", f"{tag}:schedule_names", 0, -1) == [b"kept"]
     store.close()

@@ -19,7 +19,7 @@ ENGINE = Path(keys.__file__).parent
 FILES = {path.stem: path.read_text(encoding="utf-8") for path in (ENGINE / "lua").glob("*.lua")}
 SHARED = [path.read_text(encoding="utf-8") for path in (ENGINE / "lua" / "shared").glob("*.lua")]
 # They end what cannot be refused: a server without memory must let jobs end, and history go.
-WHEN_FULL = {"prepare", "exchange", "renew", "sweep", "promote", "cancel", "delete"}
+WHEN_FULL = {"prepare", "settle_and_claim", "renew", "sweep", "promote", "cancel", "delete"}
 WHEN_FULL |= {"prune", "prune_queues", "prune_records"}
 
 
@@ -44,7 +44,7 @@ def test_what_ends_jobs_works_without_memory_and_what_brings_them_does_not() -> 
     flags = {name: text.partition("\n")[0] for name, text in FILES.items()}
 
     assert {flags[name] for name in WHEN_FULL} == {"#!lua flags=allow-oom"}
-    assert flags["insert"] == flags["insert_plain"] == "#!lua"
+    assert flags["insert"] == flags["insert_fast"] == "#!lua"
 
 
 @pytest.mark.shows("R-STORE-39", "R-STORE-52", "R-STORE-44")

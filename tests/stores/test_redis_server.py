@@ -311,11 +311,11 @@ def test_a_job_whose_record_is_gone_holds_nobody_up(
     [first, second, third] = store.insert([new_job()] * 3)
     assert first.id is not None
     assert third.id is not None
-    admin.hdel("{forebay}:heads", first.id)
+    admin.hdel("{forebay}:headers", first.id)
 
     [job] = claim(store)
     assert job.id == second.id
-    admin.hdel("{forebay}:heads", job.id)
+    admin.hdel("{forebay}:headers", job.id)
     answer = store.settle_and_claim(WORKER, [complete(job)])
 
     assert [refusal.reason for refusal in answer.refused] == ["gone"]
@@ -326,12 +326,12 @@ def test_a_job_whose_record_is_gone_holds_nobody_up(
 def test_a_share_whose_only_job_is_gone_is_forgotten(store: Store, admin: driver.Redis) -> None:
     [gone, other] = store.insert([new_job(limit_keys={"share": share}) for share in "ab"])
     assert gone.id is not None
-    admin.hdel("{forebay}:heads", gone.id)
+    admin.hdel("{forebay}:headers", gone.id)
 
     jobs = [job.id for _ in range(3) for job in claim(store)]
 
     assert jobs == [other.id]
-    assert not admin.exists("{forebay}:shares:default")
+    assert not admin.exists("{forebay}:fairness_keys:default")
 
 
 def test_a_bucket_stays_for_longer_than_the_slowest_rate_takes_to_fill_it(
@@ -341,7 +341,7 @@ def test_a_bucket_stays_for_longer_than_the_slowest_rate_takes_to_fill_it(
 
     store.insert([new_job()])
 
-    assert admin.pttl("{forebay}:bucket:enqueue:default") > FULL_AFTER_MS
+    assert admin.pttl("{forebay}:enqueue_bucket:enqueue:default") > FULL_AFTER_MS
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x93\x01\x02", b"text"])
@@ -350,9 +350,9 @@ def test_a_job_whose_head_is_damaged_holds_nobody_up_and_is_found(
 ) -> None:
     [first, second] = store.insert([new_job()] * 2)
     assert first.id is not None
-    admin.hset("{forebay}:heads", first.id, damage)
+    admin.hset("{forebay}:headers", first.id, damage)
 
-    assert f"job {first.id} has a damaged head" in problems(engine)
+    assert f"job {first.id} has a damaged header" in problems(engine)
     assert [job.id for job in claim(store, 5)] == [second.id]
     assert store.delete([first.id])[0].applied is False
 
@@ -390,7 +390,7 @@ def test_a_look_at_large_jobs_is_cut_and_the_page_is_whole(engine: Engine, store
     receipts = store.insert([new_job(payload=b"x" * 1_000_000)] * 9)
 
     with closing(engine.reader()) as reader:
-        ask = {**_conditions(JobQuery()), "below": None, "most": 200, "most_bytes": 4_000_000}
+        ask = {**_conditions(JobQuery()), "below": None, "limit": 200, "max_bytes": 4_000_000}
         below, _, rows = reader._run("search", ask)  # type: ignore[attr-defined]  # behind the seam
         page = reader.search(JobQuery(), limit=100)
 
@@ -399,7 +399,7 @@ def test_a_look_at_large_jobs_is_cut_and_the_page_is_whole(engine: Engine, store
 
 
 def test_a_namespace_that_another_program_uses_is_named_as_such(store: Store, admin: driver.Redis) -> None:
-    admin.set("{forebay}:heads", "something")
+    admin.set("{forebay}:headers", "something")
 
     with pytest.raises(StoreUnusable, match="keys of another program"):
         store.insert([new_job()])

@@ -143,7 +143,7 @@ def test_what_is_wrong_with_plain_jobs_is_said_by_the_other_script(
     with pytest.raises(error):
         store.insert([new_job(**changes)])
 
-    assert called == ["insert_plain", "insert"]
+    assert called == ["insert_fast", "insert"]
 
 
 def test_a_queue_with_a_rate_is_not_asked_twice_for_each_job(store: Store, called: list[str]) -> None:
@@ -153,7 +153,7 @@ def test_a_queue_with_a_rate_is_not_asked_twice_for_each_job(store: Store, calle
     for _ in range(SLOW_CALLS + 1):
         store.insert([new_job(client="someone")])
 
-    assert called == ["insert_plain", *["insert"] * SLOW_CALLS, "insert_plain", "insert"]
+    assert called == ["insert_fast", *["insert"] * SLOW_CALLS, "insert_fast", "insert"]
 
 
 def test_a_plain_job_may_earn_nothing_by_its_age_from_the_beginning(engine: Engine, store: Store) -> None:
@@ -202,8 +202,8 @@ def test_workers_take_the_short_way_until_something_else_comes_and_again_after_a
 
     jobs = [job.id for _ in range(SLOW_CALLS + 1) for job in claim(store)]
 
-    assert plainly == ["exchange_plain"] * 2
-    assert called == ["exchange_plain", *["exchange"] * SLOW_CALLS, "exchange_plain"]
+    assert plainly == ["settle_and_claim_fast"] * 2
+    assert called == ["settle_and_claim_fast", *["settle_and_claim"] * SLOW_CALLS, "settle_and_claim_fast"]
     assert jobs == ids[4 : SLOW_CALLS + 5]
 
 
@@ -219,7 +219,7 @@ def test_behind_plain_jobs_the_other_script_goes_on(
     want = QueueClaim(DEFAULT, before + 2, lanes=frozenset(["task:t"]))
     jobs = store.settle_and_claim(WORKER, (), [want], before + 2).jobs
 
-    assert called == ["exchange_plain", "exchange"]
+    assert called == ["settle_and_claim_fast", "settle_and_claim"]
     assert [job.id for job in jobs][:before] == plain
     assert jobs[-1].id == rest[0]
     assert problems(engine) == ()

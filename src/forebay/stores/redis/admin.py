@@ -36,7 +36,7 @@ def action_results(ids: Sequence[JobId], answers: Sequence[Sequence[Any]]) -> li
 
 def revive(connection: Connection, ids: Sequence[JobId], options: ReviveOptions) -> list[ActionResult]:
     options.check()
-    ask = {"ids": list(ids), **options._asdict(), "fresh": FRESH_QUEUE}
+    ask = {"ids": list(ids), **options._asdict(), "default_queue": FRESH_QUEUE}
     return action_results(ids, connection.run("revive", ask))
 
 
@@ -55,24 +55,24 @@ def update_job(connection: Connection, job_id: JobId, update: JobUpdate, actor: 
             return ActionResult(job_id=job_id, applied=False, state=job.state, reason=objection)
         ask = {
             "id": job_id,
-            "seen": job.state.value,
+            "seen_state": job.state.value,
             "priority": update.priority,
             "delay_ms": update.delay_ms,
             "metadata": update.metadata is not None,
             "queue": update.queue,
             "actor": actor,
             "detail": ",".join(update.changed_fields),
-            "fresh": FRESH_QUEUE,
+            "default_queue": FRESH_QUEUE,
         }
         seen = rows[0][2] or b""
         body = (
             b"" if update.metadata is None else body_with(job_id, seen, update.merge_metadata(job.metadata))
         )
         digest = hashlib.sha1(seen, usedforsecurity=False).hexdigest()
-        answer = connection.run("amend", ask, digest, body)
-        if answer[0] == b"stays":
+        answer = connection.run("update_job", ask, digest, body)
+        if answer[0] == b"unchanged":
             return ActionResult(job_id=job_id, applied=False, state=job.state, reason=answer[1].decode())
-        if answer[0] != b"again":
+        if answer[0] != b"retry":
             return ActionResult(job_id=job_id, applied=True, state=state_of(check_reply(answer)[0]))
     raise busy_error(connection, f"job {job_id}")
 
@@ -101,7 +101,7 @@ def save_queue(
             "changes": changes_text(queue_changes(old, queue)) or False,
         }
         answer = connection.run("save_queue", ask, seen or b"")
-        if answer[0] != b"again":
+        if answer[0] != b"retry":
             return queue_from_packed(name, check_reply(answer)[0])
     raise busy_error(connection, f"queue {name}")
 

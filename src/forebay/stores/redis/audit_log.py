@@ -31,7 +31,7 @@ class RedisAuditLogStore:
             for line in extend_chain(head, _events(numbers, packed))
         ]
         return (
-            int(self._connection.run("chain_audit", {"head": head.position, "links": links})) if links else 0
+            int(self._connection.run("chain_audit", {"last_position": head.position, "links": links})) if links else 0
         )
 
 

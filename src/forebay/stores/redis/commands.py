@@ -46,7 +46,7 @@ def send_command(
     listed = [worker.id for worker in load_workers(connection)]
     commands = build_commands(workers, listed, kind, queue, actor, 0, 0)
     rows = [command_row(command, expires_ms) for command in commands]
-    answer = connection.run("send", {"commands": rows, "is_for_all": workers is None})
+    answer = connection.run("send_commands", {"commands": rows, "is_for_all": workers is None})
     now, sent = check_reply(answer)
     return [
         replace(command, sent_at=now, expires_at=now + expires_ms)

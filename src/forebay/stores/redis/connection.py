@@ -228,7 +228,7 @@ class Connection:
         self._key = address.tag.encode()
         self._scripts = load_scripts(address.clock)
         self._is_closed = False
-        # A job has ended that others depend on, and `follow` was not called since.
+        # A job has ended that others depend on, and `propagate` was not called since.
         self.has_outbox_entries: bool = False
         self._used_at = monotonic()
         self._schema_check: Callable[[Connection], None] | None = None
@@ -241,7 +241,7 @@ class Connection:
         except UnicodeEncodeError as exc:
             raise _unwritable_error(exc) from exc
         answer = self.call(name, request, *arguments)
-        if type(answer) is list and answer and answer[0] == b"listed":
+        if type(answer) is list and answer and answer[0] == b"has_outbox_entries":
             self.has_outbox_entries = True
             return answer[1]
         return answer

@@ -49,7 +49,7 @@ _IN_BODY: Final = ("payload", "policy", "timeout_ms", "metadata", "tags", "corre
 _ON_FAILURE_VALUES: Final = {
     one: one.value for one in OnFailure
 }  # to ask a member for its value takes longer
-STAYS_SLOW: Final = -1  # the answer of `insert_plain` where it has nothing to do for a while
+STAYS_SLOW: Final = -1  # the answer of `insert_fast` where it has nothing to do for a while
 _STATES: Final = {name.encode(): state for name, state in STATES.items()}
 _UNUSED: Final = ("idempotency_ttl_ms", "allow_missing")  # without a key, without parents
 # Looked at with the claim, but for a share; by a queue with a rate, which is not plain.
@@ -167,19 +167,19 @@ class InsertRequest:
 
     def build_request(self, first: int) -> dict[str, Any]:
         """What the script must know of them; their ids and bodies are its arguments from `first` on."""
-        needs = {"needs": self._dependencies} if self._dependencies else {}
-        near = {"near": self._near} if self._has_near else {}
+        needs = {"dependencies": self._dependencies} if self._dependencies else {}
+        near = {"nearby": self._near} if self._has_near else {}
         sequences = {"sequences": self._sequences} if self._sequences else {}
         return {
             **needs,
             **near,
             **sequences,
-            "is_dear": self._has_token_costs,
-            "lots": [[False if part is None else part for part in lot] for lot in self._groups],
-            "lot_of": self._group_of,
+            "has_token_costs": self._has_token_costs,
+            "groups": [[False if part is None else part for part in lot] for lot in self._groups],
+            "group_of": self._group_of,
             "keyed": self._keyed,
             "first": first,
-            "fresh": FRESH_QUEUE,
+            "default_queue": FRESH_QUEUE,
         }
 
 
@@ -301,9 +301,9 @@ _ERRORS: dict[str, Callable[..., ForebayError]] = {
         f"a key of queue {queue} is held by {holder}", holder=holder
     ),
     "MissingParent": lambda task, parent, allowed: missing_parent(task, JobId(parent), bool(allowed)),
-    "MissingPlace": missing_batch_parent,
+    "MissingBatchParent": missing_batch_parent,
     "IllegalTransition": lambda state: IllegalTransition(f"a running job cannot become {state}"),
-    "StillListed": PropagationPending,
+    "PropagationPending": PropagationPending,
     "RepeatedId": RepeatedId,
     "StoreRefused": _refused_error,
     "Unwritable": lambda job_id: StoreRefused(f"a text about job {job_id} cannot be written as UTF-8"),

@@ -42,10 +42,10 @@ class RedisJobImport(ABC):
         for whole in exports:
             whole.check()
         arguments: list[bytes | str] = []
-        ask = {"jobs": [_build_import(whole, arguments) for whole in exports], "fresh": FRESH_QUEUE}
+        ask = {"jobs": [_build_import(whole, arguments) for whole in exports], "default_queue": FRESH_QUEUE}
         [answers] = self._call_after_propagation(
             lambda: check_reply(
-                self._retry_after_pruning(lambda: self._connection.run("adopt", ask, *arguments))
+                self._retry_after_pruning(lambda: self._connection.run("import_jobs", ask, *arguments))
             )
         )
         return self._propagate_then([answer == 1 for answer in answers])
@@ -57,7 +57,7 @@ class RedisJobExport(JobExportMixin):
     _connection: Connection
 
     def _idempotency_until(self, job: Job) -> int | None:
-        key = f"{self._connection.address.tag}:once:{job.queue}"
+        key = f"{self._connection.address.tag}:idempotency:{job.queue}"
         packed = self._connection.execute("HGET", key, job.idempotency_key or "")
         holder, until = (None, None) if packed is None else _decode(packed)
         return until if holder == job.id else None
@@ -80,25 +80,25 @@ def _build_import(export: JobExport, arguments: list[bytes | str]) -> dict[str, 
         edges += (edge.parent, edge.on_failure.value, edge.state.value)
     return {
         "id": job.id,
-        "head": _build_header(export),
-        "takes_key": export.holds_unique_key,
+        "header": _build_header(export),
+        "holds_unique_key": export.holds_unique_key,
         "attempts": [_attempt_row(attempt) for attempt in export.attempts],
         "unstarted": job.unstarted or False,
         "events": [event_row(event) for event in export.events],
         "progress": False
         if progress is None
         else f"{progress.at} {progress.attempt} {progress_text(progress)}",
-        "lines": [
+        "log_lines": [
             f"{line.position or ''} {format_log_line(line, log_line_text(line))}" for line in notes.lines
         ],
         "steps": steps,
         "edges": edges,
-        "once": False
+        "idempotency": False
         if export.idempotency_until is None
         else (job.idempotency_key, export.idempotency_until),
         "sequence": job.sequence or False,
-        "share": job.limit_keys.get(FAIRNESS, False),
-        "is_dear": job.cost != 1,
+        "fairness_key": job.limit_keys.get(FAIRNESS, False),
+        "has_token_costs": job.cost != 1,
         "body": put(imported_body(job)),
         "result": False if job.result is None else put(job.result),
     }
@@ -119,7 +119,7 @@ def _build_header(export: JobExport) -> list[Any]:
 
 
 def _attempt_row(attempt: Attempt) -> list[Any]:
-    """As `exchange.lua` keeps it. Who wrote down how it ended is not told by readers."""
+    """As `settle_and_claim.lua` keeps it. Who wrote down how it ended is not told by readers."""
     return [
         attempt.attempt, attempt.outcome.value, _none_to_false(attempt.worker),
         _none_to_false(attempt.started_at), attempt.ended_at, json_text(attempt.error), attempt.worker or "",

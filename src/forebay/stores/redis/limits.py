@@ -38,7 +38,7 @@ class RedisLimitReader:
         return [_limit(scope.decode(), kept[scope]) for scope in sorted(kept)]
 
     def limit_usages(self) -> list[LimitUsage]:
-        now, found = self._connection.run("usages", {})
+        now, found = self._connection.run("limit_usages", {})
         return [
             _usage(scope.decode(), _decode(stored), running, now) for scope, stored, running in sorted(found)
         ]

@@ -71,9 +71,9 @@ class RedisPruner:
         ask = {
             "queues": names,
             "limit": limit,
-            "most_kept": self._connection.address.max_kept,
+            "max_kept": self._connection.address.max_kept,
             "fitting": self._fitting,
-            "share": fraction,
+            "fraction": fraction,
         }
         return int(self._connection.run("prune", ask))
 
@@ -111,8 +111,8 @@ class RedisPruner:
     def _weigh_one(self, name: QueueName, state: str) -> Iterator[None]:
         fitting, room = 0, self._connection.address.max_bytes_kept
         while True:
-            ask = {"queue": name, "state": state, "skip": fitting, "most": WEIGHED_AT_ONCE, "room": room}
-            fit, taken, is_over = self._connection.run("weigh", ask)
+            ask = {"queue": name, "state": state, "skip": fitting, "limit": WEIGHED_AT_ONCE, "room": room}
+            fit, taken, is_over = self._connection.run("job_sizes", ask)
             fitting, room = fitting + fit, room - taken
             yield
             if is_over or fit < WEIGHED_AT_ONCE:

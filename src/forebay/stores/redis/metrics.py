@@ -17,7 +17,7 @@ class RedisMetricReader:
     _connection: Connection
 
     def metrics(self, resolution_ms: int, since: int, before: int, *, limit: int = MAX_ROWS) -> MetricPage:
-        ask = {"tier": resolution_ms, "since": since, "before": before, "limit": limit}
+        ask = {"resolution_ms": resolution_ms, "since": since, "before": before, "limit": limit}
         starts, found = self._connection.run("metrics", ask)
         rows = sorted(
             (int(start), *_split_field(field), body)
@@ -37,15 +37,15 @@ class RedisMetricStore(RedisMetricReader):
 
     def record_metrics(self, rows: Sequence[MetricRow], *, instead_of: Sequence[MetricRow] = ()) -> None:
         if rows or instead_of:
-            ask = {"rows": [_key(row) for row in rows], "gone": [_key(row) for row in instead_of]}
+            ask = {"rows": [_key(row) for row in rows], "removed": [_key(row) for row in instead_of]}
             self._connection.run("record_metrics", ask, *map(pack_row, rows))
 
     def prune_metrics(self, resolution_ms: int, before: int, limit: int = MAX_ROWS) -> int:
-        ask = {"tier": resolution_ms, "before": before, "limit": limit}
-        return int(self._connection.run("forget_metrics", ask))
+        ask = {"resolution_ms": resolution_ms, "before": before, "limit": limit}
+        return int(self._connection.run("prune_metrics", ask))
 
     def snapshot_queues(self) -> dict[QueueName, QueueSnapshot]:
-        now, counts, removed = self._connection.run("take_stock", {})
+        now, counts, removed = self._connection.run("snapshot_queues", {})
         counted = {
             _split_field(field): int(jobs) for field, jobs in zip(counts[::2], counts[1::2], strict=True)
         }

@@ -106,7 +106,7 @@ class RedisReader(
     def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
         found: dict[JobId, JobStateInfo] = {}
         for first in range(0, len(ids), JOBS_PER_SCAN):
-            rows = self._run("fates", {"ids": list(ids[first : first + JOBS_PER_SCAN])})
+            rows = self._run("job_states", {"ids": list(ids[first : first + JOBS_PER_SCAN])})
             found |= {fate.id: fate for fate in map(state_info_from_row, rows)}
         return [found.get(job_id) for job_id in ids]
 
@@ -115,7 +115,7 @@ class RedisReader(
         below: int | None = None if after is None else page_end(after)
         found: list[Job] = []
         reached: int | None = None
-        ask = {"most": JOBS_PER_SCAN, "most_bytes": BYTES_PER_SCAN, **_conditions(query)}
+        ask = {"limit": JOBS_PER_SCAN, "max_bytes": BYTES_PER_SCAN, **_conditions(query)}
         for _ in range(0, JOBS_PER_PAGE, JOBS_PER_SCAN):
             below, created_at, rows = self._run("search", {**ask, "below": below})
             jobs = [job_from_row(row) for row in rows]
@@ -149,12 +149,12 @@ class RedisReader(
     def lanes(self) -> list[LaneCount]:
         return [
             LaneCount(queue=QueueName(queue.decode()), lane=gate.decode(), jobs=jobs)
-            for queue, gate, jobs in self._run("held", {})
+            for queue, gate, jobs in self._run("lanes", {})
         ]
 
     def position(self, job_id: JobId) -> Position | None:
         found = self._run(
-            "position", {"id": job_id, "exact_up_to": EXACT_UP_TO, "pace_ms": THROUGHPUT_WINDOW_MS}
+            "position", {"id": job_id, "exact_up_to": EXACT_UP_TO, "window_ms": THROUGHPUT_WINDOW_MS}
         )
         if found is None:
             return None
@@ -163,7 +163,7 @@ class RedisReader(
         return Position(ahead=ahead, is_exact=ahead <= EXACT_UP_TO, starts_in_ms=wait)
 
     def throughputs(self, queues: Sequence[QueueName]) -> dict[QueueName, Throughput]:
-        done = self._run("paces", {"queues": queues, "pace_ms": THROUGHPUT_WINDOW_MS})
+        done = self._run("throughputs", {"queues": queues, "window_ms": THROUGHPUT_WINDOW_MS})
         return {
             queue: Throughput(jobs, THROUGHPUT_WINDOW_MS) for queue, jobs in zip(queues, done, strict=True)
         }
@@ -267,7 +267,7 @@ class RedisReader(
     def _scan(self, script: str, params: dict[str, Any]) -> Iterator[str]:
         cursor = b"0"
         while True:
-            cursor, found = self._run(script, {**params, "cursor": cursor.decode(), "most": JOBS_PER_SCAN})
+            cursor, found = self._run(script, {**params, "cursor": cursor.decode(), "limit": JOBS_PER_SCAN})
             yield from (line.decode() for line in found)
             if cursor == b"0":
                 return

@@ -79,11 +79,11 @@ class RedisScheduleStore:
         ask = {
             **intake.build_request(2),
             "create_queues": True,
-            "held_for_ms": POSTPONE_MS,
-            "kept": MAX_STORED_RUNS,
-            "moves": asked,
+            "postpone_ms": POSTPONE_MS,
+            "max_stored_runs": MAX_STORED_RUNS,
+            "advances": asked,
         }
-        [answers] = check_reply(self._connection.run("fire", ask, *intake.arguments))
+        [answers] = check_reply(self._connection.run("fire_schedules", ask, *intake.arguments))
         return [_fire_result(move, answer) for move, answer in zip(advances, answers, strict=True)]
 
 
@@ -107,7 +107,7 @@ class RedisScheduleReader:
 
     def schedule_runs(self, name: str, *, limit: int = 100) -> list[ScheduleRun]:
         check_limit(limit)
-        key = f"{self._connection.address.tag}:firings:{name}"
+        key = f"{self._connection.address.tag}:schedule_runs:{name}"
         return [
             _schedule_run_from_packed(packed)
             for packed in self._connection.execute("LRANGE", key, -limit, -1)
@@ -126,12 +126,12 @@ def _advance_row(advance: ScheduleAdvance, number: int) -> dict[str, Any]:
         "revision": advance.revision,
         "runs": [(number + i, run.planned_at, run.skip_reason) for i, run in enumerate(advance.runs, 1)],
         "skips": [_schedule_run_row(skip) for skip in advance.skips],
-        "next_at": advance.next_run_at,
-        "due_at": advance.check_at,
-        "holds": advance.waits_for_previous,
-        "removes": advance.removes_schedule,
-        "by_hand": advance.is_manual,
-        "max_firings": advance.max_runs,
+        "next_run_at": advance.next_run_at,
+        "check_at": advance.check_at,
+        "waits_for_previous": advance.waits_for_previous,
+        "removes_schedule": advance.removes_schedule,
+        "is_manual": advance.is_manual,
+        "max_runs": advance.max_runs,
     }
 
 

@@ -163,7 +163,7 @@ class _ScriptCalls:
         ask: dict[str, Any] = {
             "worker": self._worker,
             "completed": len(fast),
-            "wants": [_claim_row(want, left) for want, left in self._remaining_claims] if is_claiming else (),
+            "claims": [_claim_row(want, left) for want, left in self._remaining_claims] if is_claiming else (),
             "room": min(self._room, MAX_PER_CALL),
             "max_payload": self._max_payload,
         }
@@ -171,15 +171,15 @@ class _ScriptCalls:
         if is_plain and self._owner.fast_path.should_try() and self._try_fast_path(ask, arguments):
             return
         intake = InsertRequest(self._owner.new_id)
-        ask["notes"] = [_update_row(note, arguments) for note in updates]
-        ask["ends"] = [(*_settlement_row(ends[number], arguments, intake), number) for number in slow]
+        ask["updates"] = [_update_row(note, arguments) for note in updates]
+        ask["settlements"] = [(*_settlement_row(ends[number], arguments, intake), number) for number in slow]
         if slow and fast:
-            ask["places"] = list(fast)
+            ask["positions"] = list(fast)
         if intake.arguments:
             ask |= intake.build_request(_FIRST + len(arguments))
         if known is not None:
             ask["known"] = [tuple(lease) for lease in known]
-        answer = check_reply(self._owner.connection.run("exchange", ask, *arguments, *intake.arguments))
+        answer = check_reply(self._owner.connection.run("settle_and_claim", ask, *arguments, *intake.arguments))
         self._record_settled(fast, slow, answer)
         if is_claiming:
             _, _, claimed, adopted, self._cancels, next_due_ms, _ = answer
@@ -190,7 +190,7 @@ class _ScriptCalls:
 
     def _try_fast_path(self, params: dict[str, Any], arguments: Sequence[bytes | str]) -> bool:
         """Whether the script for plain jobs could do it; it has done nothing otherwise."""
-        answer = self._owner.connection.run("exchange_plain", params, *arguments)
+        answer = self._owner.connection.run("settle_and_claim_fast", params, *arguments)
         if not answer:
             self._owner.fast_path.record_slow_call()
             return False

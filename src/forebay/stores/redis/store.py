@@ -80,7 +80,7 @@ _PROPAGATION_PARAMS: Final = {
     "reset": True,
     "actor": "",
     "dependants": True,
-    "fresh": FRESH_QUEUE,
+    "default_queue": FRESH_QUEUE,
 }
 _CLOCK_PARAMS: Final = {"names": list(NAMES), "period_ms": PERIOD_MS, "earlier_ms": EARLIER_MS}
 
@@ -121,9 +121,9 @@ class RedisStore(
         intake = InsertRequest(partial(next, iter(create_ids(self._new_id, len(jobs)))))
         for place, job in enumerate(jobs):
             intake.add(job, place)
-        ask = {**intake.build_request(2), **rules}
+        params = {**intake.build_request(2), **rules}
         [answers] = check_reply(
-            self._retry_after_pruning(lambda: self._run("insert", ask, *intake.arguments))
+            self._retry_after_pruning(lambda: self._run("insert", params, *intake.arguments))
         )
         return insert_results(intake.ids, answers)
 
@@ -133,7 +133,7 @@ class RedisStore(
         if not short_way.should_try():
             return None
         plain = FastInsertRequest(jobs, self._new_id)
-        answer = self._retry_after_pruning(lambda: self._connection.call("insert_plain", *plain.arguments))
+        answer = self._retry_after_pruning(lambda: self._connection.call("insert_fast", *plain.arguments))
         if answer == STAYS_SLOW:
             short_way.record_slow_call()
         return plain.results if answer > 0 else None
@@ -184,7 +184,7 @@ class RedisStore(
             try:
                 return retry_with_other_ids(call)
             except PropagationPending:
-                self._run("follow", _PROPAGATION_PARAMS)
+                self._run("propagate", _PROPAGATION_PARAMS)
 
     def _propagate(self) -> bool:
         """Go on with what the ends of jobs mean for others, for a while; whether jobs wait now that did not
@@ -196,7 +196,7 @@ class RedisStore(
                 break
             self._connection.has_outbox_entries = False
             try:
-                has_released |= self._run("follow", _PROPAGATION_PARAMS) == 1
+                has_released |= self._run("propagate", _PROPAGATION_PARAMS) == 1
             except StoreUnavailable:
                 break  # what was asked for has happened all the same
         return has_released
@@ -207,7 +207,7 @@ class RedisStore(
         return answer
 
     def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
-        reasons = self._run("standing", {"worker": worker, "leases": [tuple(lease) for lease in leases]})
+        reasons = self._run("lease_status", {"worker": worker, "leases": [tuple(lease) for lease in leases]})
         return [LeaseStatus.OVER if reason else LeaseStatus.HELD for reason in reasons]
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> RenewResult:
@@ -245,7 +245,7 @@ class RedisStore(
         while len(jobs) < limit:
             most = {
                 "limit": min(MOVED_AT_ONCE, limit - len(jobs)),
-                "most_buried": min(MOVED_AT_ONCE, limit - buried),
+                "max_marked_dead": min(MOVED_AT_ONCE, limit - buried),
             }
             try:
                 went, rows = self._run("sweep", ask | most)
@@ -255,7 +255,7 @@ class RedisStore(
                 break  # those before are ours: the caller has to know of them
             jobs += map(job_from_row, rows)
             buried += went
-            if len(rows) < most["limit"] and (went < most["most_buried"] or buried >= limit):
+            if len(rows) < most["limit"] and (went < most["max_marked_dead"] or buried >= limit):
                 break
         return self._propagate_then(jobs)
 
@@ -333,10 +333,10 @@ class RedisStore(
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         with self._connection.short_timeouts():
-            self._run("beat", {"worker": commands.worker_row_of(worker)})
+            self._run("heartbeat", {"worker": commands.worker_row_of(worker)})
 
     def remove_worker(self, worker: WorkerId) -> None:
-        self._run("forget_worker", {"worker": worker})
+        self._run("remove_worker", {"worker": worker})
 
     def send_command(
         self,
@@ -354,10 +354,10 @@ class RedisStore(
             return commands.take_commands(self._connection, workers)
 
     def answer_command(self, command_id: str, text: str) -> None:
-        self._run("answer", {"id": command_id, "text": truncate_answer(text)})
+        self._run("answer_command", {"id": command_id, "text": truncate_answer(text)})
 
     def acquire_maintenance(self, name: str, every_ms: int) -> bool:
-        return self._run_count("take_duty", {"name": name, "every_ms": every_ms}) == 1
+        return self._run_count("acquire_maintenance", {"name": name, "every_ms": every_ms}) == 1
 
     def read_clock(self, *, record: bool = False) -> ClockReading:
         if not record:
@@ -366,7 +366,7 @@ class RedisStore(
         return ClockReading(now=now, earlier=earlier or None)
 
     def record_events(self, events: Sequence[Event]) -> None:
-        self._run("record", {"events": [event_row(event) for event in events]})
+        self._run("record_events", {"events": [event_row(event) for event in events]})
 
     def migrate(self) -> int:
         prepare(self._connection)

@@ -80,7 +80,7 @@ class RedisWakeups:
             # A server that still loads its data lets everybody listen, and refuses this.
             raw.send_command("PING")
             raw.read_response()
-            raw.send_command("SUBSCRIBE", f"{self._address.tag}:news")
+            raw.send_command("SUBSCRIBE", f"{self._address.tag}:wakeups")
             raw.read_response()
             yield raw
         finally:

@@ -3,15 +3,15 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: queue, from, below (times; false for none), skip, limit
 -- Returns their numbers, the times at which they ended, and the lines.
-local below = ask.below and '(' .. string.format('%.0f', ask.below) or '+inf'
-local from = ask.from and string.format('%.0f', ask.from) or '-inf'
-local found = redis.call(
-  'ZRANGE', prefix .. 'archived:' .. ask.queue, below, from, 'BYSCORE', 'REV',
-  'LIMIT', ask.skip, ask.limit, 'WITHSCORES'
+local below = request.below and '(' .. string.format('%.0f', request.below) or '+inf'
+local from = request.from and string.format('%.0f', request.from) or '-inf'
+local entries = redis.call(
+  'ZRANGE', prefix .. 'archived:' .. request.queue, below, from, 'BYSCORE', 'REV',
+  'LIMIT', request.skip, request.limit, 'WITHSCORES'
 )
 local numbers, times = {}, {}
-for i = 1, #found, 2 do
-  numbers[#numbers + 1] = string.format('%.0f', found[i])
-  times[#times + 1] = tonumber(found[i + 1])
+for i = 1, #entries, 2 do
+  numbers[#numbers + 1] = string.format('%.0f', entries[i])
+  times[#times + 1] = tonumber(entries[i + 1])
 end
 return {numbers, times, fetch('HMGET', numbers, prefix .. 'archive')}

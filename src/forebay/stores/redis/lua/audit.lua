@@ -3,11 +3,11 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit, after (a number, false for the newest)
 -- Returns numbers and lines of the audit log, numbers and events; the two have one series of numbers.
-local below = ask.after and '(' .. string.format('%.0f', ask.after) or '+inf'
+local below = request.after and '(' .. string.format('%.0f', request.after) or '+inf'
 
 local function newest(key)
-  return redis.call('ZRANGE', prefix .. key, below, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, ask.limit)
+  return redis.call('ZRANGE', prefix .. key, below, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, request.limit)
 end
 
-local lines, events = newest('audit_order'), newest('event_order')
+local lines, events = newest('audit_order'), newest('event_ids')
 return {lines, fetch('HMGET', lines, prefix .. 'audit'), events, fetch('HMGET', events, prefix .. 'events')}

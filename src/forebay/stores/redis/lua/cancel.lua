@@ -3,46 +3,46 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: ids, reason, actor, force, dependants (whether all that depends on them is cancelled too)
 -- Returns for each job {done, state, reason}.
-local verdicts, forced = {}, {}
-load(ask.ids)
+local results, forced = {}, {}
+load_jobs(request.ids)
 -- Before the lines of their ends, by which some dependants would be released, or die.
-if ask.dependants then
-  for _, id in ipairs(ask.ids) do
+if request.dependants then
+  for _, id in ipairs(request.ids) do
     -- What has completed has met its edges, whatever these say.
     if not has_completed(id) then
-      list_aftermath(id, 'cancel')
+      add_outbox_entry(id, 'cancel')
     end
   end
 end
-for i, id in ipairs(ask.ids) do
-  local job = find(id)
+for i, id in ipairs(request.ids) do
+  local job = load_job(id)
   if not job then
-    verdicts[i] = {0, false, ''}
-  elseif FINAL[job.head[STATE]] then
-    verdicts[i] = {0, job.head[STATE], 'it is already ' .. job.head[STATE]}
+    results[i] = {0, false, ''}
+  elseif FINAL[job.header[STATE]] then
+    results[i] = {0, job.header[STATE], 'it is already ' .. job.header[STATE]}
   else
-    local head = job.head
-    if head[STATE] ~= 'running' then
-      local changes = changed({{'state', head[STATE], 'cancelled'}})
-      put_final(job, 'cancelled', ask.reason, false)
-      tell('cancel', job, ask.actor, false, ask.reason, changes)
-    elseif ask.force then
-      lift(job)
+    local header = job.header
+    if header[STATE] ~= 'running' then
+      local changes = changes_json({{'state', header[STATE], 'cancelled'}})
+      finish_job(job, 'cancelled', request.reason, false)
+      add_event('cancel', job, request.actor, false, request.reason, changes)
+    elseif request.force then
+      unindex_job(job)
       -- Without a worker, so that the old holder's settlement is refused and not taken for a repeated one.
-      head[WORKER] = false
-      put_final(job, 'dead', ask.reason, false)
-      tell('forced', job, ask.actor, head[ATTEMPT], ask.reason, changed({{'state', 'running', 'dead'}}))
+      header[WORKER] = false
+      finish_job(job, 'dead', request.reason, false)
+      add_event('forced', job, request.actor, header[ATTEMPT], request.reason, changes_json({{'state', 'running', 'dead'}}))
       forced[#forced + 1] = id
-    elseif not head[CANCEL_REASON] then
-      head[CANCEL_REASON] = ask.reason
-      wishes[id] = ask.reason
-      rewrite(job)
-      tell('cancel', job, ask.actor, false, ask.reason)
+    elseif not header[CANCEL_REASON] then
+      header[CANCEL_REASON] = request.reason
+      cancel_changes[id] = request.reason
+      write_header(job)
+      add_event('cancel', job, request.actor, false, request.reason)
     end
-    has_news = true
-    verdicts[i] = {1, head[STATE], ''}
+    needs_wakeup = true
+    results[i] = {1, header[STATE], ''}
   end
 end
-free_places(forced, {})
-write_crowds()
-return finish(verdicts)
+free_slots(forced, {})
+write_slots()
+return finish(results)

@@ -3,11 +3,11 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: head (the last position that was seen), links (position, previous, hash, number)
 -- Returns how many links were appended.
-local last = redis.call('LINDEX', prefix .. 'audit_chain', -1)
-if (last and cmsgpack.unpack(last)[1] or 0) ~= ask.head then
+local last_link = redis.call('LINDEX', prefix .. 'audit_chain', -1)
+if (last_link and cmsgpack.unpack(last_link)[1] or 0) ~= request.last_position then
   return 0
 end
-for _, link in ipairs(ask.links) do
+for _, link in ipairs(request.links) do
   redis.call('RPUSH', prefix .. 'audit_chain', cmsgpack.pack(link))
 end
-return #ask.links
+return #request.links

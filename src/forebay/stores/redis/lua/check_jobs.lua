@@ -3,86 +3,86 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: cursor, most
 -- Returns the next cursor ('0' at the end) and a sentence for each thing that is wrong.
-local page = redis.call('HSCAN', prefix .. 'heads', ask.cursor, 'COUNT', ask.most)
-local found = {}
+local page = redis.call('HSCAN', prefix .. 'headers', request.cursor, 'COUNT', request.limit)
+local problems = {}
 local job
 
-local function wrong(what)
-  found[#found + 1] = 'job ' .. job.id .. ' ' .. what
+local function report(problem)
+  problems[#problems + 1] = 'job ' .. job.id .. ' ' .. problem
 end
 
-local function stands(key, score, name)
-  local there = redis.call('ZSCORE', key, name)
-  if not there or (score and tonumber(there) ~= score) then
-    wrong('is missing in an order, ' .. string.sub(key, #prefix + 1))
+local function check_entry(key, score, name)
+  local stored_score = redis.call('ZSCORE', key, name)
+  if not stored_score or (score and tonumber(stored_score) ~= score) then
+    report('is missing in an order, ' .. string.sub(key, #prefix + 1))
   end
 end
 
-local function check_edges(head)
+local function check_edges(header)
   local blocking = 0
-  local all = edges_of(job.id)
-  for i = 1, #all, 2 do
-    local parent = string.match(all[i + 1], '^%a+ (.*)$')
-    local state = tonumber(redis.call('ZSCORE', prefix .. 'behind:' .. parent, edge_name(job.id, all[i])))
+  local edges = parent_edges(job.id)
+  for i = 1, #edges, 2 do
+    local parent = string.match(edges[i + 1], '^%a+ (.*)$')
+    local state = tonumber(redis.call('ZSCORE', prefix .. 'children:' .. parent, edge_member(job.id, edges[i])))
     blocking = blocking + ((state == HELD or (state == OPEN and not is_met(parent))) and 1 or 0)
   end
-  local sequence = redis.call('HGET', prefix .. 'sequence_of', job.id)
+  local sequence = redis.call('HGET', prefix .. 'job_sequence', job.id)
   if sequence and redis.call('ZRANK', prefix .. 'sequence:' .. sequence, job.id) ~= 0 then
     blocking = blocking + 1
   end
   if tonumber(redis.call('HGET', prefix .. 'unmet', job.id) or 0) ~= blocking then
-    wrong('is blocked by ' .. blocking .. ' edges, and another number is counted')
+    report('is blocked by ' .. blocking .. ' edges, and another number is counted')
   end
-  if not FINAL[head[STATE]] and (head[STATE] == 'blocked') ~= (blocking > 0) then
-    wrong('is ' .. head[STATE] .. ', and its edges say otherwise')
+  if not FINAL[header[STATE]] and (header[STATE] == 'blocked') ~= (blocking > 0) then
+    report('is ' .. header[STATE] .. ', and its edges say otherwise')
   end
 end
 
-local function check_waiting(head)
-  if head[STATE] == 'pending' then
-    stands(ready_key(head[QUEUE], head[GATE], head[CAPPED]), head[RANK], member(job))
+local function check_waiting(header)
+  if header[STATE] == 'pending' then
+    check_entry(ready_key(header[QUEUE], header[LANE], header[AGE_CAPPED]), header[RANK], member_of_job(job))
   else
-    stands(prefix .. (head[STATE] == 'blocked' and 'blocked:' or 'due:') .. head[QUEUE], head[RUN_AT], member(job))
+    check_entry(prefix .. (header[STATE] == 'blocked' and 'blocked:' or 'delayed:') .. header[QUEUE], header[RUN_AT], member_of_job(job))
   end
-  if head[EXPIRES_AT] then
-    stands(prefix .. 'expiring', head[EXPIRES_AT], member(job))
+  if header[EXPIRES_AT] then
+    check_entry(prefix .. 'expiry_times', header[EXPIRES_AT], member_of_job(job))
   end
-  if head[RESCORE_AT] then
-    stands(prefix .. 'rescoring', head[RESCORE_AT], member(job))
+  if header[RESCORE_AT] then
+    check_entry(prefix .. 'rescore_times', header[RESCORE_AT], member_of_job(job))
   end
 end
 
-local function check(head)
-  local state = head[STATE]
-  if not queue_of(head[QUEUE]) then
-    wrong('is in no known queue')
+local function check(header)
+  local state = header[STATE]
+  if not load_queue(header[QUEUE]) then
+    report('is in no known queue')
   end
-  if redis.call('EXISTS', body_key(head[SEQ])) == 0 then
-    wrong('has no body')
+  if redis.call('EXISTS', body_key(header[SEQ])) == 0 then
+    report('has no body')
   end
   if state == 'running' then
-    if not head[WORKER] or not redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], member(job)) then
-      wrong('is running without a lease')
+    if not header[WORKER] or not redis.call('ZSCORE', prefix .. 'leases:' .. header[WORKER], member_of_job(job)) then
+      report('is running without a lease')
     end
   elseif FINAL[state] then
-    stands(final_key(head[QUEUE], state), head[FINISHED_AT], job.id)
+    check_entry(final_key(header[QUEUE], state), header[FINISHED_AT], job.id)
   else
-    check_waiting(head)
+    check_waiting(header)
   end
-  check_edges(head)
-  local holds = head[UNIQUE_KEY] and not FINAL[state] and (not head[UNTIL_STARTED] or head[ATTEMPT] == 0)
-  if holds and unique_holder(head[QUEUE], head[UNIQUE_KEY]) ~= job.id then
-    wrong('does not hold its unique key')
+  check_edges(header)
+  local holds_key = header[UNIQUE_KEY] and not FINAL[state] and (not header[UNTIL_STARTED] or header[ATTEMPT] == 0)
+  if holds_key and unique_holder(header[QUEUE], header[UNIQUE_KEY]) ~= job.id then
+    report('does not hold its unique key')
   end
 end
 
 for i = 1, #page[2], 2 do
-  job = find(page[2][i])
+  job = load_job(page[2][i])
   if job then
-    check(job.head)
+    check(job.header)
   else
     job = {id = page[2][i]}
-    wrong('has a damaged head')
+    report('has a damaged header')
   end
 end
-return {page[1], found}
+return {page[1], problems}

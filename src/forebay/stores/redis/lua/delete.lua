@@ -3,18 +3,18 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: ids, actor
 -- Returns for each job {done, state, reason}.
-local verdicts = {}
-load(ask.ids)
-for i, id in ipairs(ask.ids) do
-  local job = find(id)
+local results = {}
+load_jobs(request.ids)
+for i, id in ipairs(request.ids) do
+  local job = load_job(id)
   if not job then
-    verdicts[i] = {0, false, ''}
-  elseif job.head[STATE] == 'running' then
-    verdicts[i] = {0, 'running', 'it is running'}
+    results[i] = {0, false, ''}
+  elseif job.header[STATE] == 'running' then
+    results[i] = {0, 'running', 'it is running'}
   else
-    remove(job)
-    tell('deleted', job, ask.actor, false, job.head[STATE], changed({{'state', job.head[STATE], false}}))
-    verdicts[i] = {1, false, ''}
+    remove_job(job)
+    add_event('deleted', job, request.actor, false, job.header[STATE], changes_json({{'state', job.header[STATE], false}}))
+    results[i] = {1, false, ''}
   end
 end
-return finish(verdicts)
+return finish(results)

@@ -3,12 +3,12 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: scope, actor
 -- Returns 1, or 0 if there was none.
-local packed = redis.call('HGET', prefix .. 'limits', ask.scope)
+local packed = redis.call('HGET', prefix .. 'limits', request.scope)
 if not packed then
   return 0
 end
-redis.call('HDEL', prefix .. 'limits', ask.scope)
-look_behind(function(scope) return scope == ask.scope or string.match(scope, '^key:[^:]*') == ask.scope end)
-told[#told + 1] = {'limit', now, false, false, false, ask.actor, 'removed ' .. ask.scope, limit_changes(cmsgpack.unpack(packed), {})}
-has_news = true
+redis.call('HDEL', prefix .. 'limits', request.scope)
+recheck_lanes(function(scope) return scope == request.scope or string.match(scope, '^key:[^:]*') == request.scope end)
+new_events[#new_events + 1] = {'limit', now, false, false, false, request.actor, 'removed ' .. request.scope, limit_changes(cmsgpack.unpack(packed), {})}
+needs_wakeup = true
 return finish(1)

@@ -3,20 +3,20 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: name, force, limit, actor
 -- Returns {'refused', error}, or {'done', how many waiting jobs are left}.
-local queue = queue_of(ask.name)
+local queue = load_queue(request.name)
 if not queue then
-  return {'refused', {'QueueNotFound', ask.name}}
+  return {'refused', {'QueueNotFound', request.name}}
 end
-local live = count_of(ask.name, 'scheduled', 'blocked', 'pending', 'running', 'retrying')
-if live > 0 and not ask.force then
-  return {'refused', {'QueueNotEmpty', ask.name, live}}
+local live = count_jobs(request.name, 'scheduled', 'blocked', 'pending', 'running', 'retrying')
+if live > 0 and not request.force then
+  return {'refused', {'QueueNotEmpty', request.name, live}}
 end
 if queue[Q_STATE] ~= 'dropped' then
-  local changes = changed({{'state', queue[Q_STATE], 'dropped'}})
+  local changes = changes_json({{'state', queue[Q_STATE], 'dropped'}})
   queue[Q_STATE], queue[Q_UPDATED_AT] = 'dropped', now
-  write_queue(ask.name, queue)
-  told[#told + 1] = {'queue', now, false, ask.name, false, ask.actor, 'dropped', changes}
-  has_news = true
+  write_queue(request.name, queue)
+  new_events[#new_events + 1] = {'queue', now, false, request.name, false, request.actor, 'dropped', changes}
+  needs_wakeup = true
 end
-bury(ask.name, ask.limit)
-return finish({'done', count_of(ask.name, 'scheduled', 'blocked', 'pending', 'retrying')})
+mark_waiting_dead(request.name, request.limit)
+return finish({'done', count_jobs(request.name, 'scheduled', 'blocked', 'pending', 'retrying')})

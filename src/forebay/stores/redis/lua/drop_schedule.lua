@@ -3,10 +3,10 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: name, revision (of what was seen), actor, changes
 -- Returns 1, or 0 if it has another revision by now.
-local known = schedule_of(ask.name)
-if not known or known[S_REVISION] ~= ask.revision then
+local known = load_schedule(request.name)
+if not known or known[S_REVISION] ~= request.revision then
   return 0
 end
-forget_schedule(ask.name)
-told[#told + 1] = {'schedule', now, false, false, false, ask.actor, 'removed ' .. ask.name, ask.changes}
+delete_schedule(request.name)
+new_events[#new_events + 1] = {'schedule', now, false, false, false, request.actor, 'removed ' .. request.name, request.changes}
 return finish(1)

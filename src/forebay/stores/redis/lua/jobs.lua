@@ -3,12 +3,12 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: ids, is_bare (without payloads, results and errors)
 -- Returns rows, without those that are not there.
-load(ask.ids)
+load_jobs(request.ids)
 local jobs, seen = {}, {}
-for _, id in ipairs(ask.ids) do
-  if loaded[id] and not seen[id] then
+for _, id in ipairs(request.ids) do
+  if loaded_jobs[id] and not seen[id] then
     seen[id] = true
-    jobs[#jobs + 1] = loaded[id]
+    jobs[#jobs + 1] = loaded_jobs[id]
   end
 end
-return rows_of(jobs, ask.is_bare)
+return job_rows(jobs, request.is_bare)

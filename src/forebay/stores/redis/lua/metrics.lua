@@ -3,18 +3,18 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: tier, since, before, limit
 -- Returns starts, and for each of them the fields (queue and worker) and what they say, in no order.
-local tier = string.format('%.0f', ask.tier)
+local resolution = string.format('%.0f', request.resolution_ms)
 local starts = redis.call(
-  'ZRANGE', prefix .. 'metric_starts:' .. tier, ask.since, '(' .. string.format('%.0f', ask.before), 'BYSCORE',
-  'LIMIT', 0, ask.limit
+  'ZRANGE', prefix .. 'metric_starts:' .. resolution, request.since, '(' .. string.format('%.0f', request.before), 'BYSCORE',
+  'LIMIT', 0, request.limit
 )
 local times, found, rows = {}, {}, 0
 for _, start in ipairs(starts) do
-  if rows >= ask.limit then
+  if rows >= request.limit then
     break
   end
-  local all = redis.call('HGETALL', prefix .. 'metrics:' .. tier .. ':' .. start)
-  times[#times + 1], found[#found + 1] = start, all
-  rows = rows + #all / 2
+  local fields = redis.call('HGETALL', prefix .. 'metrics:' .. resolution .. ':' .. start)
+  times[#times + 1], found[#found + 1] = start, fields
+  rows = rows + #fields / 2
 end
 return {times, found}

@@ -4,16 +4,16 @@
 -- ARGV: 1 the request: ids
 -- Returns {child, number, parent, what its failure means, state} for each, by child as asked.
 local rows = {}
-for _, id in ipairs(ask.ids) do
-  local is_free = redis.call('HEXISTS', prefix .. 'unmet', id) == 0
-  local all = edges_of(id)
-  for i = 1, #all, 2 do
-    local how, parent = string.match(all[i + 1], '^(%a+) (.*)$')
-    local state = tonumber(redis.call('ZSCORE', prefix .. 'behind:' .. parent, edge_name(id, all[i])))
-    if state == OPEN and (is_free or is_met(parent)) then
+for _, id in ipairs(request.ids) do
+  local is_unblocked = redis.call('HEXISTS', prefix .. 'unmet', id) == 0
+  local edges = parent_edges(id)
+  for i = 1, #edges, 2 do
+    local on_failure, parent = string.match(edges[i + 1], '^(%a+) (.*)$')
+    local state = tonumber(redis.call('ZSCORE', prefix .. 'children:' .. parent, edge_member(id, edges[i])))
+    if state == OPEN and (is_unblocked or is_met(parent)) then
       state = MET
     end
-    rows[#rows + 1] = {id, tonumber(all[i]), parent, how, state}
+    rows[#rows + 1] = {id, tonumber(edges[i]), parent, on_failure, state}
   end
 end
 return rows

@@ -3,22 +3,22 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: queue, limit
 -- Returns rows.
-local LOOKS = 2000
-local queue = queue_of(ask.queue)
+local MAX_PASSED = 2000
+local queue = load_queue(request.queue)
 if not queue then
   return {}
 end
-local orders, jobs, looks = orders_of(ask.queue, queue, {}), {}, 0
-while #jobs < ask.limit and looks < ask.limit + LOOKS do
-  looks = looks + 1
-  local order, one = leading(orders, ask.limit)
+local orders, jobs, passed = claim_orders(request.queue, queue, {}), {}, 0
+while #jobs < request.limit and passed < request.limit + MAX_PASSED do
+  passed = passed + 1
+  local order, entry = best_candidate(orders, request.limit)
   if not order then
     break
   end
   order.at = order.at + 1
-  local job = find(id_in(one))
-  if job and not (job.head[EXPIRES_AT] and job.head[EXPIRES_AT] <= now) then
+  local job = load_job(id_in(entry))
+  if job and not (job.header[EXPIRES_AT] and job.header[EXPIRES_AT] <= now) then
     jobs[#jobs + 1] = job
   end
 end
-return rows_of(jobs)
+return job_rows(jobs)

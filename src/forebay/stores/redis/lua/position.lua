@@ -3,22 +3,22 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: id, exact_up_to, pace_ms
 -- Returns {ahead, completed in that time}; nothing for a job that stands in no order.
-local job = find(ask.id)
-if not job or job.head[STATE] ~= 'pending' or job.head[GATE] then
+local job = load_job(request.id)
+if not job or job.header[STATE] ~= 'pending' or job.header[LANE] then
   return false
 end
-local head = job.head
-local name = head[QUEUE]
-local cap = cap_ms(queue_of(name))
-local mine = ready_key(name, false, head[CAPPED])
-local others = ready_key(name, false, not head[CAPPED])
-local ahead = redis.call('ZRANK', mine, member(job)) or 0
+local header = job.header
+local name = header[QUEUE]
+local cap = cap_ms(load_queue(name))
+local own_order = ready_key(name, false, header[AGE_CAPPED])
+local other_order = ready_key(name, false, not header[AGE_CAPPED])
+local ahead = redis.call('ZRANK', own_order, member_of_job(job)) or 0
 -- The rank below which a job of the other class goes first; at this very rank the lower number does.
-local rank = head[RANK] + (head[CAPPED] and now - cap or cap - now)
-ahead = ahead + redis.call('ZCOUNT', others, '-inf', '(' .. string.format('%.0f', rank))
-for _, one in ipairs(redis.call('ZRANGEBYSCORE', others, rank, rank, 'LIMIT', 0, ask.exact_up_to)) do
-  if one < member(job) then
+local rank = header[RANK] + (header[AGE_CAPPED] and now - cap or cap - now)
+ahead = ahead + redis.call('ZCOUNT', other_order, '-inf', '(' .. string.format('%.0f', rank))
+for _, entry in ipairs(redis.call('ZRANGEBYSCORE', other_order, rank, rank, 'LIMIT', 0, request.exact_up_to)) do
+  if entry < member_of_job(job) then
     ahead = ahead + 1
   end
 end
-return {ahead, completed_since(name, now - ask.pace_ms)}
+return {ahead, completed_since(name, now - request.window_ms)}

@@ -3,35 +3,35 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit
 -- Returns how many jobs moved.
-local moved = expire(ask.limit)
-local found = {}
+local moved = expire_jobs(request.limit)
+local due_rows = {}
 for _, name in ipairs(queue_names()) do
-  local key, due = prefix .. 'due:' .. name, {}
-  if queue_of(name)[Q_STAGGER_JOBS] then
-    moved = moved + promote_in(name, ask.limit)
+  local key, entries = prefix .. 'delayed:' .. name, {}
+  if load_queue(name)[Q_STAGGER_JOBS] then
+    moved = moved + promote_queue(name, request.limit)
   else
-    due = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, ask.limit)
+    entries = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, request.limit)
   end
-  for i = 1, #due, 2 do
-    found[#found + 1] = {tonumber(due[i + 1]), due[i], key}
+  for i = 1, #entries, 2 do
+    due_rows[#due_rows + 1] = {tonumber(entries[i + 1]), entries[i], key}
   end
 end
-table.sort(found, function(one, other)
-  if one[1] ~= other[1] then
-    return one[1] < other[1]
+table.sort(due_rows, function(left, right)
+  if left[1] ~= right[1] then
+    return left[1] < right[1]
   end
-  return one[2] < other[2]
+  return left[2] < right[2]
 end)
-if redis.call('EXISTS', prefix .. 'aftermaths') == 1 then
-  has_listed = true
+if redis.call('EXISTS', prefix .. 'dependency_outbox') == 1 then
+  has_outbox_entries = true
 end
 local jobs = {}
-for i = 1, math.min(#found, ask.limit) do
-  local job = find(id_in(found[i][2]))
+for i = 1, math.min(#due_rows, request.limit) do
+  local job = load_job(id_in(due_rows[i][2]))
   if job then
     jobs[#jobs + 1] = job
   else
-    remove_later(found[i][3], found[i][2])
+    defer_remove(due_rows[i][3], due_rows[i][2])
   end
 end
-return finish(moved + promote_all(jobs))
+return finish(moved + promote_jobs(jobs))

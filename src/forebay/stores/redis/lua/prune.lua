@@ -6,72 +6,72 @@
 --       of the completed and cancelled jobs of each queue goes to make room, whatever their age. Dead letters
 --       stay then: somebody has to look at them.
 -- Returns how many jobs went. What is left goes with the next call.
-local EXCERPT = 800  -- bytes: two hundred characters at most
-local gone_now = 0
+local EXCERPT_BYTES = 800  -- bytes: two hundred characters at most
+local pruned = 0
 
-local function archive(name, job)
-  local number = redis.call('INCR', prefix .. 'archive_number')
-  local line = {unpack(job.head)}
-  line[RESULT] = line[RESULT] and string.sub(line[RESULT], 1, EXCERPT)
-  redis.call('HSET', prefix .. 'archive', number, struct.pack('>H', #job.id) .. job.id .. packed_of(line))
-  local one = string.format('%013.0f', number)
-  redis.call('ZADD', prefix .. 'archived:' .. name, job.head[FINISHED_AT], one)
+local function archive_job(name, job)
+  local number = redis.call('INCR', prefix .. 'archive_id')
+  local archived_header = {unpack(job.header)}
+  archived_header[RESULT] = archived_header[RESULT] and string.sub(archived_header[RESULT], 1, EXCERPT_BYTES)
+  redis.call('HSET', prefix .. 'archive', number, struct.pack('>H', #job.id) .. job.id .. pack_header(archived_header))
+  local entry = string.format('%013.0f', number)
+  redis.call('ZADD', prefix .. 'archived:' .. name, job.header[FINISHED_AT], entry)
 end
 
 -- Those past their time, or the oldest of more than there may be.
-local function too_many(key, most, keep_ms, left)
+local function ids_to_prune(key, max_kept, keep_ms, left)
   local old = {}
   if keep_ms > 0 then
     old = redis.call('ZRANGEBYSCORE', key, '-inf', now - keep_ms, 'LIMIT', 0, left)
   end
-  local over = most and redis.call('ZCARD', key) - most or 0
-  if over > #old then
-    old = redis.call('ZRANGE', key, 0, math.min(over, left) - 1)
+  local excess = max_kept and redis.call('ZCARD', key) - max_kept or 0
+  if excess > #old then
+    old = redis.call('ZRANGE', key, 0, math.min(excess, left) - 1)
   end
   return old
 end
 
-local function most_of(name, state)
-  local most = ask.most_kept > 0 and ask.most_kept
-  local fitting = ask.fitting[state .. ':' .. name]
-  if fitting and (not most or fitting < most) then
+local function max_kept_of(name, state)
+  local max_kept = request.max_kept > 0 and request.max_kept
+  local fitting = request.fitting[state .. ':' .. name]
+  if fitting and (not max_kept or fitting < max_kept) then
     return fitting
   end
-  return most
+  return max_kept
 end
 
-local function prune(name, queue, state, keep_ms, share)
-  local left = ask.limit - gone_now
-  if left <= 0 then
+local function prune_state(name, queue, state, keep_ms, fraction)
+  local room_left = request.limit - pruned
+  if room_left <= 0 then
     return
   end
   local key = final_key(name, state)
-  local ids = too_many(key, most_of(name, state), keep_ms, left)
-  local most = math.min(left, math.ceil(share * redis.call('ZCARD', key)))
-  if most > #ids then
-    ids = redis.call('ZRANGE', key, 0, most - 1)
+  local ids = ids_to_prune(key, max_kept_of(name, state), keep_ms, room_left)
+  local fraction_jobs = math.min(room_left, math.ceil(fraction * redis.call('ZCARD', key)))
+  if fraction_jobs > #ids then
+    ids = redis.call('ZRANGE', key, 0, fraction_jobs - 1)
   end
-  load(ids)
+  load_jobs(ids)
   for _, id in ipairs(ids) do
-    local job = loaded[id]
+    local job = loaded_jobs[id]
     if job then
       if queue[Q_ARCHIVE] then
-        archive(name, job)
+        archive_job(name, job)
       end
-      remove(job)
-      gone_now = gone_now + 1
+      remove_job(job)
+      pruned = pruned + 1
     else
-      remove_later(key, id)
+      defer_remove(key, id)
     end
   end
 end
 
-for _, name in ipairs(ask.queues) do
-  local queue = queue_of(name)
+for _, name in ipairs(request.queues) do
+  local queue = load_queue(name)
   if queue then
-    prune(name, queue, 'completed', queue[Q_KEEP_FINISHED_MS], ask.share)
-    prune(name, queue, 'cancelled', queue[Q_KEEP_FINISHED_MS], ask.share)
-    prune(name, queue, 'dead', queue[Q_KEEP_DEAD_MS], 0)
+    prune_state(name, queue, 'completed', queue[Q_KEEP_FINISHED_MS], request.fraction)
+    prune_state(name, queue, 'cancelled', queue[Q_KEEP_FINISHED_MS], request.fraction)
+    prune_state(name, queue, 'dead', queue[Q_KEEP_DEAD_MS], 0)
   end
 end
-return finish(gone_now)
+return finish(pruned)

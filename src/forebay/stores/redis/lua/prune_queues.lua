@@ -3,9 +3,9 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: queues, limit
 -- Returns how many went; as many as `limit` means that there may be more.
-local left = ask.limit
+local left = request.limit
 
-local function take(key, until_at)
+local function take_expired(key, until_at)
   if left <= 0 then
     return {}
   end
@@ -17,14 +17,14 @@ local function take(key, until_at)
   return old
 end
 
-for _, name in ipairs(ask.queues) do
-  local queue = queue_of(name)
+for _, name in ipairs(request.queues) do
+  local queue = load_queue(name)
   local keep_ms = queue and queue[Q_KEEP_ARCHIVE_MS] or 0
-  local lines = keep_ms > 0 and take(prefix .. 'archived:' .. name, now - keep_ms) or {}
+  local lines = keep_ms > 0 and take_expired(prefix .. 'archived:' .. name, now - keep_ms) or {}
   for i, number in ipairs(lines) do
     lines[i] = string.format('%.0f', number)
   end
-  send('HDEL', prefix .. 'archive', lines)
-  send('HDEL', prefix .. 'once:' .. name, take(prefix .. 'once_until:' .. name, now))
+  call_in_slices('HDEL', prefix .. 'archive', lines)
+  call_in_slices('HDEL', prefix .. 'idempotency:' .. name, take_expired(prefix .. 'idempotency_until:' .. name, now))
 end
-return ask.limit - left
+return request.limit - left

@@ -3,30 +3,30 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: worker, leases {id, attempt}, lease_ms
 -- Returns for each lease why it was refused, or '', and the cancels of this worker.
-local worker = ask.worker
-local ids, answers, ends = {}, {}, {}
-for i, lease in ipairs(ask.leases) do
+local worker = request.worker
+local ids, answers, new_ends = {}, {}, {}
+for i, lease in ipairs(request.leases) do
   ids[i] = lease[1]
 end
-load(ids)
+load_jobs(ids)
 
-for i, lease in ipairs(ask.leases) do
-  local job = find(lease[1])
-  local reason = why_not_held(job, lease[2], worker)
-  if not reason and now >= job.head[STARTED_AT] + job.head[EXTENSION_MS] then
+for i, lease in ipairs(request.leases) do
+  local job = load_job(lease[1])
+  local reason = lease_refusal(job, lease[2], worker)
+  if not reason and now >= job.header[STARTED_AT] + job.header[EXTENSION_MS] then
     reason = 'extension over'
   end
   answers[i] = reason or ''
   if not reason then
-    local head = job.head
-    local queue = queue_of(head[QUEUE])
-    local lease_ms = ask.lease_ms or head[LEASE_MS] or queue[Q_LEASE_MS]
-    ends[#ends + 1] = math.min(now + lease_ms, head[STARTED_AT] + head[EXTENSION_MS])
-    ends[#ends + 1] = member(job)
+    local header = job.header
+    local queue = load_queue(header[QUEUE])
+    local lease_ms = request.lease_ms or header[LEASE_MS] or queue[Q_LEASE_MS]
+    new_ends[#new_ends + 1] = math.min(now + lease_ms, header[STARTED_AT] + header[EXTENSION_MS])
+    new_ends[#new_ends + 1] = member_of_job(job)
   end
 end
-for first = 1, #ends, SLICE do
-  local last = math.min(first + SLICE - 1, #ends)
-  redis.call('ZADD', prefix .. 'leases:' .. worker, 'XX', 'GT', unpack(ends, first, last))
+for first = 1, #new_ends, SLICE do
+  local last = math.min(first + SLICE - 1, #new_ends)
+  redis.call('ZADD', prefix .. 'leases:' .. worker, 'XX', 'GT', unpack(new_ends, first, last))
 end
-return {answers, cancels_of(worker)}
+return {answers, pending_cancels(worker)}

@@ -4,31 +4,31 @@
 -- ARGV: 1 the request: ids, queue, delay_ms, reset, actor, dependants, ended_before, fresh (a queue that nobody has
 --   configured)
 -- Returns for each job {done, state, reason}.
-local verdicts, reasons = {}, {}
-load(ask.ids)
+local results, reasons = {}, {}
+load_jobs(request.ids)
 -- All are judged before the first is put back, so that children know which of their parents will live.
-for i, id in ipairs(ask.ids) do
-  local job = find(id)
-  local target = job and (ask.queue or job.head[QUEUE])
-  if job and not together[id] then
-    reasons[i] = why_not_revived(job, target)
-    together[id] = not reasons[i]
-    if together[id] and job.head[UNIQUE_KEY] then
-      set_unique(target, job.head[UNIQUE_KEY], id)
+for i, id in ipairs(request.ids) do
+  local job = load_job(id)
+  local target = job and (request.queue or job.header[QUEUE])
+  if job and not revived_together[id] then
+    reasons[i] = revive_refusal(job, target)
+    revived_together[id] = not reasons[i]
+    if revived_together[id] and job.header[UNIQUE_KEY] then
+      set_unique(target, job.header[UNIQUE_KEY], id)
     end
   end
 end
 local revived = {}
-for i, id in ipairs(ask.ids) do
-  local job = find(id)
-  local target = job and (ask.queue or job.head[QUEUE])
-  local is_first = together[id] and not revived[id]
+for i, id in ipairs(request.ids) do
+  local job = load_job(id)
+  local target = job and (request.queue or job.header[QUEUE])
+  local is_first = revived_together[id] and not revived[id]
   -- What is named twice is looked at again.
-  local reason = reasons[i] or (revived[id] and why_not_revived(job, target))
+  local reason = reasons[i] or (revived[id] and revive_refusal(job, target))
   if is_first then
     revived[id] = true
-    revive(job, target, MET)
+    revive_job(job, target, MET)
   end
-  verdicts[i] = {is_first and 1 or 0, job and job.head[STATE], reason or ''}
+  results[i] = {is_first and 1 or 0, job and job.header[STATE], reason or ''}
 end
-return finish(verdicts)
+return finish(results)

@@ -3,17 +3,17 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: kind, name, body, revision (of what was seen, 0 for none), event (false for none)
 -- Returns 1, or 0 if it has another revision by now.
-local key = prefix .. 'documents:' .. ask.kind
-local packed = redis.call('HGET', key, ask.name)
+local key = prefix .. 'documents:' .. request.kind
+local packed = redis.call('HGET', key, request.name)
 local known = packed and cmsgpack.unpack(packed)
-if (known and known[2] or 0) ~= ask.revision then
+if (known and known[2] or 0) ~= request.revision then
   return 0
 end
 local created_at = known and known[3] or now
-redis.call('HSET', key, ask.name, cmsgpack.pack({ask.body, ask.revision + 1, created_at, now}))
-redis.call('ZADD', prefix .. 'document_names:' .. ask.kind, 0, ask.name)
-if ask.event then
-  ask.event[2] = now
-  told[#told + 1] = ask.event
+redis.call('HSET', key, request.name, cmsgpack.pack({request.body, request.revision + 1, created_at, now}))
+redis.call('ZADD', prefix .. 'document_names:' .. request.kind, 0, request.name)
+if request.event then
+  request.event[2] = now
+  new_events[#new_events + 1] = request.event
 end
 return finish(1)

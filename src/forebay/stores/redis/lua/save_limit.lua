@@ -3,24 +3,24 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: scope, limit (concurrency, rate, per_ms, burst, most at once), actor
 -- Returns 1.
-local limit = ask.limit
-local packed = redis.call('HGET', prefix .. 'limits', ask.scope)
+local limit = request.limit
+local packed = redis.call('HGET', prefix .. 'limits', request.scope)
 local old = packed and cmsgpack.unpack(packed)
-local most = limit[L_MOST] * limit[L_PER_MS]
+local most = limit[L_BURST_SIZE] * limit[L_PER_MS]
 -- Buckets of a key from before are of another limit, or of one that had no rate meanwhile: all are full.
-limit[L_PARTS], limit[L_AT], limit[L_SINCE], limit[L_CHANGES] = most, now, now, {}
+limit[L_PARTS], limit[L_REFILLED_AT], limit[L_SINCE], limit[L_CHANGES] = most, now, now, {}
 if old and old[L_RATE] and limit[L_RATE] then
-  limit[L_PARTS] = carried(old, limit, filled(old, old[L_PARTS], old[L_AT]))
+  limit[L_PARTS] = converted_parts(old, limit, refilled_parts(old, old[L_PARTS], old[L_REFILLED_AT]))
   limit[L_SINCE], limit[L_CHANGES] = old[L_SINCE] or 0, old[L_CHANGES] or {}
-  if old[L_RATE] ~= limit[L_RATE] or old[L_PER_MS] ~= limit[L_PER_MS] or old[L_MOST] ~= limit[L_MOST] then
-    table.insert(limit[L_CHANGES], {false, limit[L_RATE], limit[L_PER_MS], false, limit[L_MOST], false, now})
+  if old[L_RATE] ~= limit[L_RATE] or old[L_PER_MS] ~= limit[L_PER_MS] or old[L_BURST_SIZE] ~= limit[L_BURST_SIZE] then
+    table.insert(limit[L_CHANGES], {false, limit[L_RATE], limit[L_PER_MS], false, limit[L_BURST_SIZE], false, now})
   end
-  if #limit[L_CHANGES] > MOST_CHANGES + 1 then
+  if #limit[L_CHANGES] > MAX_CHANGES + 1 then
     table.remove(limit[L_CHANGES], 1)
   end
 end
-redis.call('HSET', prefix .. 'limits', ask.scope, cmsgpack.pack(limit))
-look_behind(function(scope) return scope == ask.scope or string.match(scope, '^key:[^:]*') == ask.scope end)
-told[#told + 1] = {'limit', now, false, false, false, ask.actor, 'saved ' .. ask.scope, limit_changes(old or {}, limit)}
-has_news = true
+redis.call('HSET', prefix .. 'limits', request.scope, cmsgpack.pack(limit))
+recheck_lanes(function(scope) return scope == request.scope or string.match(scope, '^key:[^:]*') == request.scope end)
+new_events[#new_events + 1] = {'limit', now, false, false, false, request.actor, 'saved ' .. request.scope, limit_changes(old or {}, limit)}
+needs_wakeup = true
 return finish(1)

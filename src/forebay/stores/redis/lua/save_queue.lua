@@ -3,23 +3,23 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: name, queue, actor, detail, changes  2 the queue as it was seen, '' for none
 -- Returns {'again'} if it has changed meanwhile, else {'done', whether it has jobs to be reordered}.
-local seen = redis.call('HGET', prefix .. 'queues', ask.name) or ''
+local seen = redis.call('HGET', prefix .. 'queues', request.name) or ''
 if seen ~= ARGV[2] then
-  return {'again'}
+  return {'retry'}
 end
-local queue = ask.queue
+local queue = request.queue
 queue[Q_UPDATED_AT] = now
 if seen == '' then
   queue[Q_CREATED_AT] = now
 end
-local live = count_of(ask.name, 'scheduled', 'blocked', 'pending', 'running', 'retrying')
+local live = count_jobs(request.name, 'scheduled', 'blocked', 'pending', 'running', 'retrying')
 if live == 0 then
-  queue[Q_REORDERED_TO] = false
+  queue[Q_RESCORED_TO_SEQ] = false
 end
-if queue[Q_REORDERED_TO] == 0 then
-  redis.call('HDEL', prefix .. 'capped_to', ask.name)
+if queue[Q_RESCORED_TO_SEQ] == 0 then
+  redis.call('HDEL', prefix .. 'capped_scan', request.name)
 end
-write_queue(ask.name, queue)
-told[#told + 1] = {'queue', now, false, ask.name, false, ask.actor, ask.detail, ask.changes}
-has_news = true
+write_queue(request.name, queue)
+new_events[#new_events + 1] = {'queue', now, false, request.name, false, request.actor, request.detail, request.changes}
+needs_wakeup = true
 return finish({'done', cmsgpack.pack(queue)})

@@ -4,21 +4,21 @@
 -- ARGV: 1 the request: workers, kinds (those that the caller knows)
 -- Returns the commands.
 local known, taken = {}, {}
-for _, kind in ipairs(ask.kinds) do
+for _, kind in ipairs(request.kinds) do
   known[kind] = true
 end
-for _, worker in ipairs(ask.workers) do
-  local waiting = prefix .. 'commands_of:' .. worker
-  for _, id in ipairs(redis.call('LRANGE', waiting, 0, -1)) do
+for _, worker in ipairs(request.workers) do
+  local pending_key = prefix .. 'worker_commands:' .. worker
+  for _, id in ipairs(redis.call('LRANGE', pending_key, 0, -1)) do
     local packed = redis.call('HGET', prefix .. 'commands', id)
     local command = packed and cmsgpack.unpack(packed)
     if not command or command[7] <= now then
-      redis.call('LREM', waiting, 0, id)
+      redis.call('LREM', pending_key, 0, id)
     elseif known[command[3]] then
       command[8] = now
       local text = cmsgpack.pack(command)
       redis.call('HSET', prefix .. 'commands', id, text)
-      redis.call('LREM', waiting, 0, id)
+      redis.call('LREM', pending_key, 0, id)
       taken[#taken + 1] = text
     end
   end

@@ -2,7 +2,7 @@
 -- KEYS[1] is the namespace, such as {forebay}; all other keys begin with it and so lie in the same slot.
 -- ARGV[1] is the request as MessagePack; bytes that Lua must not look into follow as arguments of their own.
 local prefix = KEYS[1] .. ':'
-local ask = cmsgpack.unpack(ARGV[1])
+local request = cmsgpack.unpack(ARGV[1])
 local now = now_ms()
 
 -- unpack() fails somewhere between 7,000 and 8,000 values.
@@ -13,16 +13,16 @@ local SLICE = 2000
 local QUEUE, TASK, PRIORITY, LEASE_MS, EXTENSION_MS, UNTIL_STARTED = 1, 2, 3, 4, 5, 6
 local SEQ, CREATED_AT, READY_AT, RUN_AT, RANK = 7, 8, 9, 10, 11
 local STATE, ATTEMPT, WORKER, STARTED_AT, UPDATED_AT, FINISHED_AT = 12, 13, 14, 15, 16, 17
-local GATE, CAPPED, RESCORE_AT, DEADLINE_AT, EXPIRES_AT, UNIQUE_KEY = 18, 19, 20, 21, 22, 23
+local LANE, AGE_CAPPED, RESCORE_AT, DEADLINE_AT, EXPIRES_AT, UNIQUE_KEY = 18, 19, 20, 21, 22, 23
 local CANCEL_REASON, SWEPT_FROM, REASON, FAILURES, CRASHES, ERRORS, RESULT = 24, 25, 26, 27, 28, 29, 30
 
 -- A queue: its state, its settings as text for readers, and as numbers for scripts.
-local Q_STATE, Q_SETTINGS, Q_VERSION, Q_REORDERED_TO, Q_CREATED_AT, Q_UPDATED_AT = 1, 2, 3, 4, 5, 6
+local Q_STATE, Q_SETTINGS, Q_SCORING_VERSION, Q_RESCORED_TO_SEQ, Q_CREATED_AT, Q_UPDATED_AT = 1, 2, 3, 4, 5, 6
 local Q_LEASE_MS, Q_MAX_LENGTH, Q_DEFAULT_PRIORITY, Q_MIN_PRIORITY, Q_MAX_PRIORITY = 7, 8, 9, 10, 11
 local Q_AGING_MS, Q_CAP, Q_PENALTY, Q_DEADLINE_WEIGHT, Q_HORIZON_MS = 12, 13, 14, 15, 16
 local Q_KEEP_FINISHED_MS, Q_KEEP_DEAD_MS, Q_ARCHIVE, Q_KEEP_ARCHIVE_MS = 17, 18, 19, 20
 local Q_ENQUEUE_RATE, Q_ENQUEUE_BURST, Q_CLIENT_RATE, Q_CLIENT_BURST = 21, 22, 23, 24
-local Q_SHARE_WEIGHTS, Q_STAGGER_JOBS, Q_STAGGER_MS = 25, 26, 27
+local Q_FAIRNESS_WEIGHTS, Q_STAGGER_JOBS, Q_STAGGER_MS = 25, 26, 27
 
 local WAITING = {scheduled = true, blocked = true, pending = true, retrying = true}
 local FINAL = {completed = true, dead = true, cancelled = true}
@@ -44,7 +44,7 @@ local function ids_in(entries)
   return ids
 end
 
-local function send(command, key, list)
+local function call_in_slices(command, key, list)
   for first = 1, #list, SLICE do
     redis.call(command, key, unpack(list, first, math.min(first + SLICE - 1, #list)))
   end
@@ -71,11 +71,11 @@ local function fetch(command, names, key)
   return found
 end
 
-local function ready_key(queue, gate, capped)
-  if gate then
-    return prefix .. (capped and 'gated_capped:' or 'gated:') .. queue .. ':' .. gate
+local function ready_key(queue, lane, capped)
+  if lane then
+    return prefix .. (capped and 'lane_capped:' or 'lane:') .. queue .. ':' .. lane
   end
-  return prefix .. (capped and 'capped:' or 'ready:') .. queue
+  return prefix .. (capped and 'ready_capped:' or 'ready:') .. queue
 end
 
 local function trunc(number)

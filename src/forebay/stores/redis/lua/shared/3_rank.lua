@@ -1,13 +1,13 @@
 -- The formula of domain/rank.py. Every value stays below 2^53, so doubles are exact.
 
 -- The wait that is worth this many thousandths of a point. In two parts: points times 2^40 is too much.
-local function worth_ms(queue, points)
-  local whole = trunc(points / 1000)
-  return whole * queue[Q_AGING_MS] + trunc((points - whole * 1000) * queue[Q_AGING_MS] / 1000)
+local function points_to_ms(queue, points)
+  local whole_points = trunc(points / 1000)
+  return whole_points * queue[Q_AGING_MS] + trunc((points - whole_points * 1000) * queue[Q_AGING_MS] / 1000)
 end
 
 local function cap_ms(queue)
-  return queue[Q_CAP] and worth_ms(queue, queue[Q_CAP]) or 0
+  return queue[Q_CAP] and points_to_ms(queue, queue[Q_CAP]) or 0
 end
 
 local function deadline_step(queue, deadline_at)
@@ -25,28 +25,28 @@ local function deadline_step(queue, deadline_at)
 end
 
 -- Where a waiting job stands now, written into its head.
-local function place(queue, head)
-  local points = head[PRIORITY] * 1000
+local function set_rank(queue, header)
+  local points = header[PRIORITY] * 1000
   local next_step = false
-  if head[FAILURES] > 0 then
-    points = points - math.min(head[FAILURES] * queue[Q_PENALTY], 100000)
+  if header[FAILURES] > 0 then
+    points = points - math.min(header[FAILURES] * queue[Q_PENALTY], 100000)
   end
-  if head[DEADLINE_AT] then
+  if header[DEADLINE_AT] then
     local step
-    step, next_step = deadline_step(queue, head[DEADLINE_AT])
+    step, next_step = deadline_step(queue, header[DEADLINE_AT])
     points = points + math.floor(queue[Q_DEADLINE_WEIGHT] * step * step / 64)
   end
-  local worth = worth_ms(queue, points)
-  local capped_from = queue[Q_CAP] and head[READY_AT] + cap_ms(queue)
-  head[CAPPED] = capped_from and now >= capped_from or false
-  head[RESCORE_AT] = next_step
-  if head[CAPPED] then
-    head[RANK] = -worth
+  local offset_ms = points_to_ms(queue, points)
+  local capped_from = queue[Q_CAP] and header[READY_AT] + cap_ms(queue)
+  header[AGE_CAPPED] = capped_from and now >= capped_from or false
+  header[RESCORE_AT] = next_step
+  if header[AGE_CAPPED] then
+    header[RANK] = -offset_ms
     return
   end
-  head[RANK] = head[READY_AT] - worth
+  header[RANK] = header[READY_AT] - offset_ms
   -- Jobs that were ready when they were created need no entry: they are found by their numbers (see rescore).
-  if capped_from and head[READY_AT] ~= head[CREATED_AT] then
-    head[RESCORE_AT] = next_step and math.min(capped_from, next_step) or capped_from
+  if capped_from and header[READY_AT] ~= header[CREATED_AT] then
+    header[RESCORE_AT] = next_step and math.min(capped_from, next_step) or capped_from
   end
 end

@@ -9,10 +9,10 @@ end
 
 -- The order lists what is no action: the audit log lists those.
 local function write_event(event)
-  local number = redis.call('INCR', prefix .. 'event_number')
+  local number = redis.call('INCR', prefix .. 'event_id')
   redis.call('HSET', prefix .. 'events', number, cmsgpack.pack(event))
   if not is_action(event) then
-    redis.call('ZADD', prefix .. 'event_order', number, number)
+    redis.call('ZADD', prefix .. 'event_ids', number, number)
   end
   redis.call('ZADD', prefix .. 'event_times', event[2], number)
   return number
@@ -23,48 +23,48 @@ local function write_action(event, number)
   redis.call('ZADD', prefix .. 'audit_order', number, number)
 end
 
-local function count_more(list, event)
-  local numbers = redis.call('LRANGE', list, 0, -1)
+local function count_omitted_event(key, event)
+  local numbers = redis.call('LRANGE', key, 0, -1)
   for i, packed in ipairs(redis.call('HMGET', prefix .. 'events', unpack(numbers))) do
-    local more = packed and cmsgpack.unpack(packed)
-    if more and more[1] == 'more' then
-      more[2], more[7] = event[2], string.format('%.0f', more[7] + 1)
-      redis.call('HSET', prefix .. 'events', numbers[i], cmsgpack.pack(more))
-      redis.call('ZADD', prefix .. 'event_times', more[2], numbers[i])
+    local omitted = packed and cmsgpack.unpack(packed)
+    if omitted and omitted[1] == 'more' then
+      omitted[2], omitted[7] = event[2], string.format('%.0f', omitted[7] + 1)
+      redis.call('HSET', prefix .. 'events', numbers[i], cmsgpack.pack(omitted))
+      redis.call('ZADD', prefix .. 'event_times', omitted[2], numbers[i])
       return
     end
   end
-  redis.call('RPUSH', list, write_event({'more', event[2], event[3], event[4], false, false, '1'}))
+  redis.call('RPUSH', key, write_event({'more', event[2], event[3], event[4], false, false, '1'}))
 end
 
 -- An event of a job, or a count of it where the job has as many as it may have.
-local function record_history(event)
+local function append_job_event(event)
   if not event[3] then
     return write_event(event)
   end
-  local list = prefix .. 'events_of:' .. event[3]
-  if redis.call('LLEN', list) >= MAX_EVENTS then
-    return count_more(list, event)
+  local key = prefix .. 'job_events:' .. event[3]
+  if redis.call('LLEN', key) >= MAX_EVENTS then
+    return count_omitted_event(key, event)
   end
-  redis.call('RPUSH', list, write_event(event))
+  redis.call('RPUSH', key, write_event(event))
 end
 
 -- A deletion is told about a job that is gone, and some actions are about no job: these have no history.
-local function record(event)
-  local acts = is_action(event)
-  if not acts or event[3] and event[1] ~= 'deleted' then
-    record_history(event)
+local function record_event(event)
+  local is_operator_action = is_action(event)
+  if not is_operator_action or event[3] and event[1] ~= 'deleted' then
+    append_job_event(event)
   end
-  if acts then
-    write_action(event, redis.call('INCR', prefix .. 'event_number'))
+  if is_operator_action then
+    write_action(event, redis.call('INCR', prefix .. 'event_id'))
   end
 end
 
-local function forget_events(numbers)
+local function delete_events(numbers)
   if #numbers > 0 then
-    send('HDEL', prefix .. 'events', numbers)
-    send('ZREM', prefix .. 'event_order', numbers)
-    send('ZREM', prefix .. 'event_times', numbers)
+    call_in_slices('HDEL', prefix .. 'events', numbers)
+    call_in_slices('ZREM', prefix .. 'event_ids', numbers)
+    call_in_slices('ZREM', prefix .. 'event_times', numbers)
   end
 end
 
@@ -75,64 +75,64 @@ local function block_of(seq)
 end
 
 -- The edges to the parents of a job that goes.
-local function forget_edges(id)
-  local single = redis.call('HGET', prefix .. 'single_edges', id)
-  local all = single and {0, single} or redis.call('HGETALL', prefix .. 'edges:' .. id)
+local function delete_edges(id)
+  local single_parent = redis.call('HGET', prefix .. 'single_parents', id)
+  local edges = single_parent and {0, single_parent} or redis.call('HGETALL', prefix .. 'parents:' .. id)
   redis.call('HDEL', prefix .. 'unmet', id)
-  for i = 1, #all, 2 do
-    redis.call('ZREM', prefix .. 'behind:' .. string.match(all[i + 1], '^%a+ (.*)$'), edge_name(id, all[i]))
+  for i = 1, #edges, 2 do
+    redis.call('ZREM', prefix .. 'children:' .. string.match(edges[i + 1], '^%a+ (.*)$'), edge_member(id, edges[i]))
   end
-  if #all > 0 then
-    redis.call('UNLINK', prefix .. 'edges:' .. id)
-    redis.call('HDEL', prefix .. 'single_edges', id)
-    if redis.call('DECRBY', prefix .. 'edge_count', #all / 2) <= 0 then
-      redis.call('DEL', prefix .. 'edge_count')
+  if #edges > 0 then
+    redis.call('UNLINK', prefix .. 'parents:' .. id)
+    redis.call('HDEL', prefix .. 'single_parents', id)
+    if redis.call('DECRBY', prefix .. 'dependency_count', #edges / 2) <= 0 then
+      redis.call('DEL', prefix .. 'dependency_count')
     end
   end
 end
 
-local function forget(job)
+local function delete_job(job)
   local id = job.id
-  if has_edges() then
-    forget_edges(id)
+  if has_dependencies() then
+    delete_edges(id)
   end
-  forget_events(redis.call('LRANGE', prefix .. 'events_of:' .. id, 0, -1))
-  redis.call('HDEL', prefix .. 'heads', id)
+  delete_events(redis.call('LRANGE', prefix .. 'job_events:' .. id, 0, -1))
+  redis.call('HDEL', prefix .. 'headers', id)
   -- Of most jobs the only attempt has completed, so it has begun.
-  if job.head[ATTEMPT] > 1 or job.head[STATE] ~= 'completed' then
+  if job.header[ATTEMPT] > 1 or job.header[STATE] ~= 'completed' then
     redis.call('HDEL', prefix .. 'unstarted', id)
   end
   redis.call(
     'UNLINK',
-    prefix .. 'body:' .. string.format('%.0f', job.head[SEQ]),
-    prefix .. 'attempts:' .. id,
-    prefix .. 'events_of:' .. id,
-    prefix .. 'notes:' .. id,
-    prefix .. 'lines:' .. id,
+    prefix .. 'body:' .. string.format('%.0f', job.header[SEQ]),
+    prefix .. 'failed_attempts:' .. id,
+    prefix .. 'job_events:' .. id,
+    prefix .. 'progress:' .. id,
+    prefix .. 'logs:' .. id,
     prefix .. 'steps:' .. id
   )
-  redis.call('HINCRBY', prefix .. 'removed', job.head[QUEUE], 1)
-  local block = block_of(job.head[SEQ])
-  blocks[block] = (blocks[block] or 0) - 1
+  redis.call('HINCRBY', prefix .. 'removed_counts', job.header[QUEUE], 1)
+  local block = block_of(job.header[SEQ])
+  block_changes[block] = (block_changes[block] or 0) - 1
 end
 
-local function write_places()
+local function write_indexes()
   for key, list in pairs(removals) do
-    send('ZREM', key, list)
+    call_in_slices('ZREM', key, list)
   end
   for key, list in pairs(additions) do
-    send('ZADD', key, list)
+    call_in_slices('ZADD', key, list)
   end
-  for name, change in pairs(counted) do
+  for name, change in pairs(count_changes) do
     if change ~= 0 then
       redis.call('HINCRBY', prefix .. 'counts', name, change)
     end
   end
-  removals, additions, counted = {}, {}, {}
+  removals, additions, count_changes = {}, {}, {}
 end
 
 local function write_keys()
-  for queue, keys in pairs(unique) do
+  for queue, keys in pairs(unique_changes) do
     for key, id in pairs(keys) do
       if id then
         redis.call('HSET', prefix .. 'unique:' .. queue, key, id)
@@ -141,38 +141,38 @@ local function write_keys()
       end
     end
   end
-  for queue, keys in pairs(once) do
-    for key, held in pairs(keys) do
-      redis.call('HSET', prefix .. 'once:' .. queue, key, cmsgpack.pack(held))
-      redis.call('ZADD', prefix .. 'once_until:' .. queue, held[2], key)
+  for queue, keys in pairs(idempotency_changes) do
+    for key, entry in pairs(keys) do
+      redis.call('HSET', prefix .. 'idempotency:' .. queue, key, cmsgpack.pack(entry))
+      redis.call('ZADD', prefix .. 'idempotency_until:' .. queue, entry[2], key)
     end
   end
-  unique, once = {}, {}
+  unique_changes, idempotency_changes = {}, {}
 end
 
 -- Which gates have jobs behind them; a queue without any pays nothing.
-local function write_gates()
-  for queue, names in pairs(gates) do
-    for gate, is_used in pairs(names) do
-      local share = string.match(gate, '^fair:(.*)')
+local function write_lanes()
+  for queue, changes in pairs(lane_changes) do
+    for lane, is_used in pairs(changes) do
+      local fairness_key = string.match(lane, '^fair:(.*)')
       local is_empty = not is_used
-        and redis.call('EXISTS', ready_key(queue, gate, false), ready_key(queue, gate, true)) == 0
-      if share and is_used then
-        join_share(queue, share)
-      elseif share and is_empty then
-        leave_share(queue, share)
+        and redis.call('EXISTS', ready_key(queue, lane, false), ready_key(queue, lane, true)) == 0
+      if fairness_key and is_used then
+        join_fairness_key(queue, fairness_key)
+      elseif fairness_key and is_empty then
+        leave_fairness_key(queue, fairness_key)
       elseif is_used then
-        redis.call('SADD', prefix .. 'gates:' .. queue, gate)
+        redis.call('SADD', prefix .. 'lanes:' .. queue, lane)
       elseif is_empty then
-        redis.call('SREM', prefix .. 'gates:' .. queue, gate)
+        redis.call('SREM', prefix .. 'lanes:' .. queue, lane)
       end
     end
   end
-  gates = {}
+  lane_changes = {}
 end
 
 local function write_blocks()
-  for block, change in pairs(blocks) do
+  for block, change in pairs(block_changes) do
     local jobs = redis.call('HINCRBY', prefix .. 'block_jobs', block, change)
     if jobs == 0 then
       redis.call('HDEL', prefix .. 'block_jobs', block)
@@ -181,91 +181,91 @@ local function write_blocks()
       redis.call('ZADD', prefix .. 'blocks', block, block)
     end
   end
-  blocks = {}
+  block_changes = {}
 end
 
 local function write_leases()
-  for worker in pairs(holders) do
-    redis.call('SADD', prefix .. 'holders', worker)
+  for worker in pairs(new_lease_holders) do
+    redis.call('SADD', prefix .. 'lease_holders', worker)
   end
-  for id, reason in pairs(wishes) do
+  for id, reason in pairs(cancel_changes) do
     if reason then
-      redis.call('HSET', prefix .. 'wishes', id, reason)
+      redis.call('HSET', prefix .. 'cancel_requests', id, reason)
     else
-      redis.call('HDEL', prefix .. 'wishes', id)
+      redis.call('HDEL', prefix .. 'cancel_requests', id)
     end
   end
-  holders, wishes = {}, {}
+  new_lease_holders, cancel_changes = {}, {}
 end
 
 -- One command for a job that depends on many, and one for a job that many depend on.
-local function write_new_edges()
-  for id, needs in pairs(edges) do
-    send('HSET', prefix .. 'edges:' .. id, needs)
+local function write_new_dependencies()
+  for id, parent_pairs in pairs(new_parents) do
+    call_in_slices('HSET', prefix .. 'parents:' .. id, parent_pairs)
   end
-  send('HSET', prefix .. 'single_edges', single_edges)
-  local key, open = prefix .. 'behind:', string.format('%d', OPEN)
-  for parent, entries in pairs(behind) do
+  call_in_slices('HSET', prefix .. 'single_parents', new_single_parents)
+  local key, open = prefix .. 'children:', string.format('%d', OPEN)
+  for parent, entries in pairs(new_children) do
     if type(entries) == 'string' then
       redis.call('ZADD', key .. parent, open, entries)
     else
-      send('ZADD', key .. parent, entries)
+      call_in_slices('ZADD', key .. parent, entries)
     end
   end
-  redis.call('INCRBY', prefix .. 'edge_count', edge_count)
-  are_edges_known = true
+  redis.call('INCRBY', prefix .. 'dependency_count', new_dependency_count)
+  has_any_dependencies = true
 end
 
-local function write_renamed()
-  for _, id in ipairs(renamed) do
-    local sequence = redis.call('HGET', prefix .. 'sequence_of', id)
-    local key, nobody = prefix .. 'sequence:' .. sequence, id .. '\0' .. redis.call('INCR', prefix .. 'turn')
-    redis.call('ZADD', key, redis.call('ZSCORE', key, id), nobody)
+local function write_replaced_ids()
+  for _, id in ipairs(replaced_ids) do
+    local sequence = redis.call('HGET', prefix .. 'job_sequence', id)
+    local key, placeholder = prefix .. 'sequence:' .. sequence, id .. '\0' .. redis.call('INCR', prefix .. 'sequence_position')
+    redis.call('ZADD', key, redis.call('ZSCORE', key, id), placeholder)
     redis.call('ZREM', key, id)
-    redis.call('HSET', prefix .. 'sequence_of', nobody, sequence)
-    redis.call('HDEL', prefix .. 'sequence_of', id)
-    aftermaths[#aftermaths + 1] = cmsgpack.pack({nobody, 'deleted'})
+    redis.call('HSET', prefix .. 'job_sequence', placeholder, sequence)
+    redis.call('HDEL', prefix .. 'job_sequence', id)
+    outbox_entries[#outbox_entries + 1] = cmsgpack.pack({placeholder, 'deleted'})
   end
-  renamed = {}
+  replaced_ids = {}
 end
 
-local function write_turns()
-  for i = 1, #turns, 2 do
-    local id, sequence = turns[i], turns[i + 1]
-    redis.call('ZADD', prefix .. 'sequence:' .. sequence, redis.call('INCR', prefix .. 'turn'), id)
-    redis.call('HSET', prefix .. 'sequence_of', id, sequence)
-    are_edges_known = true
+local function write_sequence_positions()
+  for i = 1, #sequence_joins, 2 do
+    local id, sequence = sequence_joins[i], sequence_joins[i + 1]
+    redis.call('ZADD', prefix .. 'sequence:' .. sequence, redis.call('INCR', prefix .. 'sequence_position'), id)
+    redis.call('HSET', prefix .. 'job_sequence', id, sequence)
+    has_any_dependencies = true
   end
 end
 
 local function write_unmet()
-  local blocked, free = {}, {}
-  for id, jobs in pairs(unmet) do
-    if jobs > 0 then
+  local blocked, unblocked = {}, {}
+  for id, edge_count in pairs(unmet_changes) do
+    if edge_count > 0 then
       blocked[#blocked + 1] = id
-      blocked[#blocked + 1] = jobs
+      blocked[#blocked + 1] = edge_count
     else
-      free[#free + 1] = id
+      unblocked[#unblocked + 1] = id
     end
   end
-  send('HSET', prefix .. 'unmet', blocked)
-  send('HDEL', prefix .. 'unmet', free)
+  call_in_slices('HSET', prefix .. 'unmet', blocked)
+  call_in_slices('HDEL', prefix .. 'unmet', unblocked)
 end
 
-local function write_edges()
-  if edge_count > 0 then
-    write_new_edges()
+local function write_dependencies()
+  if new_dependency_count > 0 then
+    write_new_dependencies()
   end
-  write_renamed()
-  write_turns()
-  if next(unmet) then
+  write_replaced_ids()
+  write_sequence_positions()
+  if next(unmet_changes) then
     write_unmet()
   end
-  if #aftermaths > 0 then
-    send('RPUSH', prefix .. 'aftermaths', aftermaths)
-    has_listed = true
+  if #outbox_entries > 0 then
+    call_in_slices('RPUSH', prefix .. 'dependency_outbox', outbox_entries)
+    has_outbox_entries = true
   end
-  edges, single_edges, behind, unmet, aftermaths, edge_count, turns, joined = {}, {}, {}, {}, {}, 0, {}, {}
+  new_parents, new_single_parents, new_children, unmet_changes, outbox_entries, new_dependency_count, sequence_joins, joined_sequences = {}, {}, {}, {}, {}, 0, {}, {}
 end
 
 local function write_queue(name, queue)
@@ -273,56 +273,56 @@ local function write_queue(name, queue)
 end
 
 function flush()
-  for name in pairs(opened) do
-    write_queue(name, queues[name])
+  for name in pairs(new_queues) do
+    write_queue(name, queue_cache[name])
   end
-  opened = {}
-  for _, act in ipairs(noted) do
-    act()
+  new_queues = {}
+  for _, write in ipairs(deferred_writes) do
+    write()
   end
-  for first = 1, #bodies, SLICE do
-    redis.call('MSET', unpack(bodies, first, math.min(first + SLICE - 1, #bodies)))
+  for first = 1, #body_writes, SLICE do
+    redis.call('MSET', unpack(body_writes, first, math.min(first + SLICE - 1, #body_writes)))
   end
-  send('HSET', prefix .. 'heads', heads)
-  for i = 1, #heads, 2 do
-    if loaded[heads[i]] then
-      loaded[heads[i]].is_put = false
+  call_in_slices('HSET', prefix .. 'headers', header_writes)
+  for i = 1, #header_writes, 2 do
+    if loaded_jobs[header_writes[i]] then
+      loaded_jobs[header_writes[i]].is_indexed = false
     end
   end
-  noted, bodies, heads = {}, {}, {}
-  write_places()
+  deferred_writes, body_writes, header_writes = {}, {}, {}
+  write_indexes()
   write_keys()
-  write_gates()
+  write_lanes()
   write_leases()
-  write_edges()
-  for scope, bucket in pairs(buckets) do
-    if bucket.is_taken then
+  write_dependencies()
+  for scope, bucket in pairs(enqueue_buckets) do
+    if bucket.is_spent then
       local packed = cmsgpack.pack({bucket.parts, now})
       -- Twice as long as the slowest rate takes to fill it: this one may be lowered.
-      redis.call('SET', prefix .. 'bucket:' .. scope, packed, 'PX', 7200000)
+      redis.call('SET', prefix .. 'enqueue_bucket:' .. scope, packed, 'PX', 7200000)
     end
   end
-  buckets = {}
-  for _, job in ipairs(gone) do
-    forget(job)
+  enqueue_buckets = {}
+  for _, job in ipairs(removed_jobs) do
+    delete_job(job)
   end
-  gone = {}
+  removed_jobs = {}
   write_blocks()
-  for _, event in ipairs(told) do
-    record(event)
+  for _, event in ipairs(new_events) do
+    record_event(event)
   end
-  told = {}
+  new_events = {}
 end
 
 -- The end of every script that writes. A hint is published by the script itself: no commit without it. An answer in
 -- `listed` says that a job has ended that others depend on; whoever asked calls `follow` then.
 local function finish(answer)
   flush()
-  if has_news then
-    redis.call('PUBLISH', prefix .. 'news', '1')
+  if needs_wakeup then
+    redis.call('PUBLISH', prefix .. 'wakeups', '1')
   end
-  if has_listed then
-    return {'listed', answer}
+  if has_outbox_entries then
+    return {'has_outbox_entries', answer}
   end
   return answer
 end

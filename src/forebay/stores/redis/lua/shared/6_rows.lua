@@ -1,13 +1,13 @@
 -- Jobs as they are answered: id, head, body, the end of the lease, the last ten bad attempts, how many attempts
 -- never began.
-local ERRORS_KEPT = 10
+local MAX_ERRORS = 10
 
 local function body_key(seq)
   return prefix .. 'body:' .. string.format('%.0f', seq)
 end
 
 -- What a body says besides the payload, if one of the words is in it; nothing for most, and for what cannot be read.
-local function options_of(body, word, other)
+local function parse_options(body, word, other)
   if not string.find(body, '"' .. word .. '"', 1, true)
     and not (other and string.find(body, '"' .. other .. '"', 1, true)) then
     return {}
@@ -18,100 +18,100 @@ local function options_of(body, word, other)
   return is_json and options or {}
 end
 
-local function options_in(job, word, other)
-  return options_of(redis.call('GET', body_key(job.head[SEQ])) or '', word, other)
+local function load_options(job, word, other)
+  return parse_options(redis.call('GET', body_key(job.header[SEQ])) or '', word, other)
 end
 
-local function errors_of(job)
-  return redis.call('LRANGE', prefix .. 'attempts:' .. job.id, -ERRORS_KEPT, -1)
+local function last_errors(job)
+  return redis.call('LRANGE', prefix .. 'failed_attempts:' .. job.id, -MAX_ERRORS, -1)
 end
 
 -- A body with an empty payload; false for one that cannot be read.
-local function without_payload(whole)
-  if #whole < 2 then
+local function strip_payload(body)
+  if #body < 2 then
     return false
   end
-  local is_read, after = pcall(cmsgpack.unpack_one, whole, 3 + struct.unpack('>H', whole))
-  return is_read and string.sub(whole, 1, after) .. '\196\0'
+  local is_read, after = pcall(cmsgpack.unpack_one, body, 3 + struct.unpack('>H', body))
+  return is_read and string.sub(body, 1, after) .. '\196\0'
 end
 
 -- Only the beginning of a body is read: a payload may have a megabyte.
-local OPTIONS_READ = 65536
-local function options_only(key)
-  return without_payload(redis.call('GETRANGE', key, 0, OPTIONS_READ - 1))
-    or without_payload(redis.call('GET', key) or '')
+local OPTIONS_BYTES = 65536
+local function load_body_options(key)
+  return strip_payload(redis.call('GETRANGE', key, 0, OPTIONS_BYTES - 1))
+    or strip_payload(redis.call('GET', key) or '')
 end
 
 -- Claimed bodies. A caller that has said how large a payload it takes reads the others apart.
-local function within_bytes(found)
-  for i, whole in ipairs(ask.max_payload and found or {}) do
-    if whole and #whole > ask.max_payload then
-      found[i] = without_payload(whole)
+local function limit_payloads(bodies)
+  for i, body in ipairs(request.max_payload and bodies or {}) do
+    if body and #body > request.max_payload then
+      bodies[i] = strip_payload(body)
     end
   end
-  return found
+  return bodies
 end
 
 -- Bare rows have no payload, no result and no errors.
-local function rows_of(jobs, is_bare)
-  local names, ids, rows = {}, {}, {}
+local function job_rows(jobs, is_bare)
+  local body_keys, ids, rows = {}, {}, {}
   for i, job in ipairs(jobs) do
-    names[i], ids[i] = body_key(job.head[SEQ]), job.id
+    body_keys[i], ids[i] = body_key(job.header[SEQ]), job.id
   end
-  local found = is_bare and {} or fetch('MGET', names)
+  local bodies = is_bare and {} or fetch('MGET', body_keys)
   local unstarted = fetch('HMGET', ids, prefix .. 'unstarted')
   for i, job in ipairs(jobs) do
-    local head = job.head
-    local ends_at = head[STATE] == 'running'
-      and (job.lease_ends_at or redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], member(job)))
-    local errors = not is_bare and head[ERRORS] > 0 and errors_of(job)
-    local standing, whole = job.packed, found[i]
+    local header = job.header
+    local ends_at = header[STATE] == 'running'
+      and (job.lease_expires_at or redis.call('ZSCORE', prefix .. 'leases:' .. header[WORKER], member_of_job(job)))
+    local errors = not is_bare and header[ERRORS] > 0 and last_errors(job)
+    local packed, body = job.packed, bodies[i]
     if is_bare then
-      whole = options_only(names[i])
-      if head[RESULT] then
-        head[RESULT] = false
-        standing = packed_of(head)
+      body = load_body_options(body_keys[i])
+      if header[RESULT] then
+        header[RESULT] = false
+        packed = pack_header(header)
       end
     end
-    rows[i] = {job.id, standing, whole, ends_at and tonumber(ends_at), errors, tonumber(unstarted[i] or 0)}
+    rows[i] = {job.id, packed, body, ends_at and tonumber(ends_at), errors, tonumber(unstarted[i] or 0)}
   end
   return rows
 end
 
 -- The fence: why this worker does not hold the lease on this attempt; false if it does.
-local function why_not_held(job, attempt, worker)
+local function lease_refusal(job, attempt, worker)
   if not job then
     return 'gone'
   end
-  local head = job.head
-  if head[ATTEMPT] ~= attempt then
+  local header = job.header
+  if header[ATTEMPT] ~= attempt then
     return 'other attempt'
   end
-  if head[STATE] ~= 'running' then
+  if header[STATE] ~= 'running' then
     return 'other state'
   end
-  return head[WORKER] ~= worker and 'other worker'
+  return header[WORKER] ~= worker and 'other worker'
 end
 
 -- Which running jobs of a worker shall stop, and why. Wishes are few: there is one only while its job runs.
-local function cancels_of(worker)
-  local found = {}
-  if redis.call('HLEN', prefix .. 'wishes') == 0 then
-    return found
+local function pending_cancels(worker)
+  local cancels = {}
+  if redis.call('HLEN', prefix .. 'cancel_requests') == 0 then
+    return cancels
   end
-  local all = redis.call('HGETALL', prefix .. 'wishes')
-  for i = 1, #all, 2 do
-    local job = find(all[i])
-    if job and job.head[STATE] == 'running' and job.head[WORKER] == worker then
-      found[#found + 1] = {all[i], all[i + 1]}
+  local requests = redis.call('HGETALL', prefix .. 'cancel_requests')
+  for i = 1, #requests, 2 do
+    local job = load_job(requests[i])
+    if job and job.header[STATE] == 'running' and job.header[WORKER] == worker then
+      cancels[#cancels + 1] = {requests[i], requests[i + 1]}
     end
   end
-  table.sort(found, function(one, other) return one[1] < other[1] end)
-  return found
+  table.sort(cancels, function(left, right) return left[1] < right[1] end)
+  return cancels
 end
 
 -- Every body begins with the length of its job's id and the id.
-local function id_of_body(seq)
+local function read_job_id(seq)
   local front = redis.call('GETRANGE', body_key(seq), 0, 1023)
   if #front < 2 then
     return

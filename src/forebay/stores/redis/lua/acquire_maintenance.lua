@@ -3,4 +3,4 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: name, every_ms
 -- Returns 1 or 0.
-return take_duty(ask.name, ask.every_ms) and 1 or 0
+return acquire_maintenance(request.name, request.every_ms) and 1 or 0

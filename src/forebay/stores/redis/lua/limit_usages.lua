@@ -5,16 +5,16 @@
 -- Returns the time, and {scope, the limit as it is stored, how many run} for each; of a key for all its values together.
 local running, answers = {}, {}
 
-local function running_by(scope)
-  local gauge = gauge_of(scope)
-  look_closer(gauge)
-  return running_under(gauge)
+local function count_running_in(scope)
+  local counter = load_counter(scope)
+  check_leases(counter)
+  return count_under(counter)
 end
 
-for _, scope in ipairs(has_limits() and redis.call('HKEYS', prefix .. 'places') or {}) do
+for _, scope in ipairs(has_limits() and redis.call('HKEYS', prefix .. 'limit_slots') or {}) do
   local kind = string.match(scope, '^key:[^:]*')
-  if kind and limits[kind] then
-    running[kind] = (running[kind] or 0) + running_by(scope)
+  if kind and limit_cache[kind] then
+    running[kind] = (running[kind] or 0) + count_running_in(scope)
   end
 end
 local stored_limits = redis.call('HGETALL', prefix .. 'limits')
@@ -22,9 +22,9 @@ for i = 1, #stored_limits, 2 do
   local scope = stored_limits[i]
   local queue = string.match(scope, '^queue:(.*)$')
   if scope == 'global' or queue then
-    running[scope] = running_in(queue)
+    running[scope] = count_running(queue)
   elseif string.find(scope, '^task:') then
-    running[scope] = running_by(scope)
+    running[scope] = count_running_in(scope)
   end
   answers[#answers + 1] = {scope, stored_limits[i + 1], running[scope] or 0}
 end

@@ -4,7 +4,7 @@
 -- ARGV: 1 the request: worker, leases {id, attempt}
 -- Returns for each lease why it is not held, or ''.
 local answers = {}
-for i, lease in ipairs(ask.leases) do
-  answers[i] = why_not_held(find(lease[1]), lease[2], ask.worker) or ''
+for i, lease in ipairs(request.leases) do
+  answers[i] = lease_refusal(load_job(lease[1]), lease[2], request.worker) or ''
 end
 return answers

@@ -5,21 +5,21 @@
 --       is_for_all (then a worker that has left meanwhile is passed over)
 -- Returns {'refused', error}, or {'done', now, for each command whether it was sent}.
 local sent = {}
-for i, command in ipairs(ask.commands) do
+for i, command in ipairs(request.commands) do
   sent[i] = redis.call('HEXISTS', prefix .. 'workers', command[2])
-  if sent[i] == 0 and not ask.is_for_all then
+  if sent[i] == 0 and not request.is_for_all then
     return {'refused', {'WorkerNotFound', command[2]}}
   end
 end
-for i, command in ipairs(ask.commands) do
+for i, command in ipairs(request.commands) do
   if sent[i] == 1 then
     command[6], command[7] = now, now + command[7]
     redis.call('HSET', prefix .. 'commands', command[1], cmsgpack.pack(command))
-    redis.call('ZADD', prefix .. 'command_times', command[7], command[1])
-    redis.call('RPUSH', prefix .. 'commands_of:' .. command[2], command[1])
+    redis.call('ZADD', prefix .. 'command_expiry', command[7], command[1])
+    redis.call('RPUSH', prefix .. 'worker_commands:' .. command[2], command[1])
     local detail = command[3] .. ' ' .. command[2]
-    told[#told + 1] = {'command', now, false, command[4], false, command[5], detail}
-    has_news = true
+    new_events[#new_events + 1] = {'command', now, false, command[4], false, command[5], detail}
+    needs_wakeup = true
   end
 end
 return finish({'done', now, sent})

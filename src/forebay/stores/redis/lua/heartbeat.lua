@@ -3,7 +3,7 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: worker (id, host, pid, queues, state, started_at, beat_at, what else it says)
 -- Returns nothing. Its start stays what it was at its first beat.
-local row = ask.worker
+local row = request.worker
 local known = redis.call('HGET', prefix .. 'workers', row[1])
 if known then
   row[6] = cmsgpack.unpack(known)[6]

@@ -3,4 +3,4 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 an empty request
 -- Returns the time, and the two hashes.
-return {now, redis.call('HGETALL', prefix .. 'counts'), redis.call('HGETALL', prefix .. 'removed')}
+return {now, redis.call('HGETALL', prefix .. 'counts'), redis.call('HGETALL', prefix .. 'removed_counts')}

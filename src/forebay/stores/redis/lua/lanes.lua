@@ -3,14 +3,14 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 an empty request
 -- Returns {queue, gate, jobs} by queue and gate.
-local found = {}
+local lanes = {}
 for _, name in ipairs(queue_names()) do
-  for _, gate in ipairs(all_gates_of(name)) do
-    local jobs = redis.call('ZCARD', ready_key(name, gate, false))
-      + redis.call('ZCARD', ready_key(name, gate, true))
+  for _, lane in ipairs(all_lanes(name)) do
+    local jobs = redis.call('ZCARD', ready_key(name, lane, false))
+      + redis.call('ZCARD', ready_key(name, lane, true))
     if jobs > 0 then
-      found[#found + 1] = {name, gate, jobs}
+      lanes[#lanes + 1] = {name, lane, jobs}
     end
   end
 end
-return found
+return lanes

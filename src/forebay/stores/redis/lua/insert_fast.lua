@@ -9,8 +9,8 @@
 -- Most inserts are of one such job, and most of what they cost is what a script does before it begins: so this one
 -- has hardly any functions, and the heads come half packed.
 local name, size = ARGV[1], (#ARGV - 4) / 2
-local found = redis.call('HGET', prefix .. 'queues', name)
-local queue = found and cmsgpack.unpack(found)
+local stored_queue = redis.call('HGET', prefix .. 'queues', name)
+local queue = stored_queue and cmsgpack.unpack(stored_queue)
 local priority = queue and (tonumber(ARGV[4]) or queue[Q_DEFAULT_PRIORITY])
 if not queue
   or (queue[Q_STATE] ~= 'active' and queue[Q_STATE] ~= 'paused')
@@ -26,16 +26,16 @@ if queue[Q_MAX_LENGTH]
   return 0
 end
 
-local head_key = prefix .. 'heads'
+local headers_key = prefix .. 'headers'
 if size > 1 then
   local ids = {}
   for at = 1, size do
     ids[at] = ARGV[2 * at + 3]
   end
   for at = 1, size, SLICE do
-    local found = redis.call('HMGET', head_key, unpack(ids, at, math.min(at + SLICE - 1, size)))
-    for i = 1, #found do
-      if found[i] then
+    local stored_queue = redis.call('HMGET', headers_key, unpack(ids, at, math.min(at + SLICE - 1, size)))
+    for i = 1, #stored_queue do
+      if stored_queue[i] then
         return -2
       end
     end
@@ -43,29 +43,29 @@ if size > 1 then
 end
 
 local rank = now - priority * queue[Q_AGING_MS]
-local alike, own = ARGV[2] .. cmsgpack.pack(priority) .. ARGV[3], cmsgpack.pack(now, false, false, rank)
-local before = struct.pack('>HB', #alike, #own + 14) .. alike .. '\173'
-local after = own .. fresh_standing
+local common_part, own_part = ARGV[2] .. cmsgpack.pack(priority) .. ARGV[3], cmsgpack.pack(now, false, false, rank)
+local before = struct.pack('>HB', #common_part, #own_part + 14) .. common_part .. '\173'
+local after = own_part .. new_job_state
 local last = redis.call('INCRBY', prefix .. 'seq', size)
 local first = last - size + 1
-local format, body, packs, texts, ready = string.format, prefix .. 'body:', {}, {}, {}
+local format, body, header_pairs, body_pairs, ready = string.format, prefix .. 'body:', {}, {}, {}
 for seq = first, last do
   local at = 2 * (seq - first) + 1
   local id, number = ARGV[at + 4], format('%013.0f', seq)
-  packs[at], packs[at + 1] = id, before .. number .. after
-  texts[at], texts[at + 1] = body .. format('%.0f', seq), ARGV[at + 5]
+  header_pairs[at], header_pairs[at + 1] = id, before .. number .. after
+  body_pairs[at], body_pairs[at + 1] = body .. format('%.0f', seq), ARGV[at + 5]
   ready[at], ready[at + 1] = rank, number .. ':' .. id
 end
 -- One job takes its id and sees whether it was free by one command. The number that was drawn in vain is not missed.
 if size > 1 then
-  send('HSET', head_key, packs)
-elseif redis.call('HSETNX', head_key, packs[1], packs[2]) == 0 then
+  call_in_slices('HSET', headers_key, header_pairs)
+elseif redis.call('HSETNX', headers_key, header_pairs[1], header_pairs[2]) == 0 then
   return -2
 end
-for at = 1, #texts, SLICE do
-  redis.call('MSET', unpack(texts, at, math.min(at + SLICE - 1, #texts)))
+for at = 1, #body_pairs, SLICE do
+  redis.call('MSET', unpack(body_pairs, at, math.min(at + SLICE - 1, #body_pairs)))
 end
-send('ZADD', prefix .. 'ready:' .. name, ready)
+call_in_slices('ZADD', prefix .. 'ready:' .. name, ready)
 redis.call('HINCRBY', prefix .. 'counts', pending, size)
 for block = math.floor(first / BLOCK), math.floor(last / BLOCK) do
   local inside = math.min(last, block * BLOCK + BLOCK - 1) - math.max(first, block * BLOCK) + 1
@@ -73,5 +73,5 @@ for block = math.floor(first / BLOCK), math.floor(last / BLOCK) do
     redis.call('ZADD', prefix .. 'blocks', block, block)
   end
 end
-redis.call('PUBLISH', prefix .. 'news', '1')
+redis.call('PUBLISH', prefix .. 'wakeups', '1')
 return 1

@@ -3,4 +3,4 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: worker
 -- Returns nothing.
-redis.call('HDEL', prefix .. 'workers', ask.worker)
+redis.call('HDEL', prefix .. 'workers', request.worker)

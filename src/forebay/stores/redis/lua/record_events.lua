@@ -3,9 +3,9 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: events (kind, at or 0 for now, job, queue, attempt, actor, detail)
 -- Returns nothing.
-for _, event in ipairs(ask.events) do
+for _, event in ipairs(request.events) do
   if event[2] == 0 then
     event[2] = now
   end
-  record(event)
+  record_event(event)
 end

@@ -4,7 +4,7 @@
 -- ARGV: 1 the request: queues, pace_ms
 -- Returns a number for each.
 local found = {}
-for i, name in ipairs(ask.queues) do
-  found[i] = completed_since(name, now - ask.pace_ms)
+for i, name in ipairs(request.queues) do
+  found[i] = completed_since(name, now - request.window_ms)
 end
 return found

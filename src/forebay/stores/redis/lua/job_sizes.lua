@@ -1,0 +1,39 @@
+#!lua flags=no-writes
+-- How much memory some final jobs of one queue and state take, the last ended first.
+-- KEYS: 1 the namespace
+-- ARGV: 1 the request: queue, state, skip: how many come before them, most, room: bytes that they may take
+-- Returns how many of them fit, what these take, and 1 if the next one does not fit.
+local INDEX_BYTES = 200  -- bytes: a member of a sorted set and a field of a hash, roughly
+
+local function memory(name)
+  return redis.call('MEMORY', 'USAGE', prefix .. name) or 0
+end
+
+-- Most jobs have none of these, and one question for all is a third of the work of four.
+local function memory_of_records(id)
+  local names = {'failed_attempts:' .. id, 'progress:' .. id, 'logs:' .. id, 'steps:' .. id}
+  local total = 0
+  if redis.call('EXISTS', prefix .. names[1], prefix .. names[2], prefix .. names[3], prefix .. names[4]) > 0 then
+    for _, name in ipairs(names) do
+      total = total + memory(name)
+    end
+  end
+  return total
+end
+
+local function job_size(job)
+  local body = 'body:' .. string.format('%.0f', job.header[SEQ])
+  return INDEX_BYTES + #job.packed + memory(body) + memory_of_records(job.id)
+end
+
+local ids = redis.call('ZREVRANGE', final_key(request.queue, request.state), request.skip, request.skip + request.limit - 1)
+load_jobs(ids)
+local total = 0
+for i, id in ipairs(ids) do
+  local size = loaded_jobs[id] and job_size(loaded_jobs[id]) or INDEX_BYTES
+  if total + size > request.room then
+    return {i - 1, total, 1}
+  end
+  total = total + size
+end
+return {#ids, total, 0}

@@ -1,0 +1,19 @@
+#!lua flags=allow-oom
+-- Remove the oldest rows of metrics of one tier, up to the start at which there are enough.
+-- KEYS: 1 the namespace
+-- ARGV: 1 the request: tier, before, limit
+-- Returns how many went.
+local resolution = string.format('%.0f', request.resolution_ms)
+local starts_key = prefix .. 'metric_starts:' .. resolution
+local before = '(' .. string.format('%.0f', request.before)
+local removed = 0
+for _, start in ipairs(redis.call('ZRANGEBYSCORE', starts_key, '-inf', before, 'LIMIT', 0, request.limit)) do
+  if removed >= request.limit then
+    break
+  end
+  local key = prefix .. 'metrics:' .. resolution .. ':' .. start
+  removed = removed + redis.call('HLEN', key)
+  redis.call('UNLINK', key)
+  redis.call('ZREM', starts_key, start)
+end
+return removed
