@@ -92,7 +92,7 @@ def server_of_our_own(name: str | None) -> Iterator[Server | None]:
 
 def url_of(server: Server) -> str:
     """The address of a store there that keeps every job for the comparison."""
-    return server.url() if isinstance(server, Postgres) else f"{server.url()}?keep=0"
+    return server.url() if isinstance(server, Postgres) else f"{server.url()}?max_finished=0"
 
 
 def stop(server: Server, *, is_crash: bool) -> None:

@@ -186,7 +186,7 @@ def restart(rounds: int, **settings: str) -> Iterator[Figure]:
     """From when the server answers again until a worker has written the next completion."""
     logging.getLogger("forebay").setLevel(logging.ERROR)  # it is away on purpose
     server = RedisServer(**settings)
-    url, waits = f"{server.url()}?keep=0", []
+    url, waits = f"{server.url()}?max_finished=0", []
     with Forebay(url) as app, in_another_process() as process:
         task = app.task(name="bench.nap")(nap)
         app.enqueue_many([task.job() for _ in range(LOAD)])

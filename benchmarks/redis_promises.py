@@ -63,7 +63,7 @@ def main() -> None:
 def memory() -> Iterator[Figure]:
     server = RedisServer()
     try:
-        url = f"{server.url()}?persistence=none&keep=0"
+        url = f"{server.url()}?persistence=none&max_finished=0"
         with redis.Redis(port=server.port) as admin, closing(open_engine(url).store()) as store:
             store.insert([JOB])
             complete_some(store, 1)
@@ -91,7 +91,7 @@ def used(admin: redis.Redis) -> int:
 def history(jobs: int) -> Iterator[Figure]:
     server = RedisServer(**{"slowlog-log-slower-than": str(SLOW_US), "slowlog-max-len": "100000"})
     try:
-        with closing(open_engine(f"{server.url()}?persistence=none&keep=0").store()) as store:
+        with closing(open_engine(f"{server.url()}?persistence=none&max_finished=0").store()) as store:
             finish(store, jobs)
         with redis.Redis(port=server.port) as admin, closing(lowered(server)) as store:
             yield cpu_of_a_step(admin, store)
@@ -128,7 +128,7 @@ def cpu_ms(admin: redis.Redis) -> float:
 
 
 def lowered(server: RedisServer) -> Store:
-    return open_engine(f"{server.url()}?persistence=none&keep=1").store()
+    return open_engine(f"{server.url()}?persistence=none&max_finished=1").store()
 
 
 def finish(store: Store, jobs: int) -> None:

@@ -19,7 +19,7 @@ from tests.urls import url_of
 
 @pytest.fixture
 def engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> PostgresEngine:
-    monkeypatch.setattr("forebay.stores.postgres.row_locks.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("forebay.stores.postgres.row_locks.LOCK_WAIT_SECONDS", 0.05)
     url = url_of("postgresql", folder)
     (folder / "forebay.toml").write_text(f'url = "{url}"\n')
     engine = open_engine(url)

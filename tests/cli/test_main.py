@@ -68,7 +68,7 @@ def said_by_help(name: str) -> str:
 
 def test_the_help_lists_the_words_that_an_option_takes() -> None:
     assert all(state in said_by_help("jobs list").partition("--state")[2] for state in JobState)
-    assert all(preset in said_by_help("enqueue").partition("--retry ")[2] for preset in PRESETS)
+    assert all(preset in said_by_help("enqueue").partition("--retry-policy ")[2] for preset in PRESETS)
     for name in ("queues create", "queues configure"):
         # A long list may be broken behind an underscore or not at all.
         assert [word for word in setting_names() if word not in said_by_help(name)] == []
@@ -154,7 +154,7 @@ def test_a_store_that_somebody_else_has_locked_is_not_reachable_and_nothing_is_s
 ) -> None:
     with closing(sqlite3.connect(folder / "jobs.db", isolation_level=None)) as other:
         other.execute("begin immediate")
-        error = refusal("enqueue", "t", "--url", "sqlite:///jobs.db?lock_wait=0")
+        error = refusal("enqueue", "t", "--url", "sqlite:///jobs.db?lock_timeout=0")
 
     assert (error["kind"], error["status"]) == ("StoreLocked", 3)
     assert "locked" in error["message"]

@@ -21,7 +21,7 @@ READY = ("--require-keys", "--public-url", "https://jobs.example.org")
         (ISSUER, "--oidc-client-id"),
         ((*ISSUER, "--oidc-client-id", "x"), "--oidc-group"),
         ((*ISSUER, *CLIENT, "--oidc-group", "ops"), "GROUP=ROLE"),
-        ((*ISSUER, *CLIENT), "needs --keys and --public-url"),
+        ((*ISSUER, *CLIENT), "needs --require-keys and --public-url"),
         (("--oidc-issuer", "http://id.example.org", *CLIENT, *READY), "address of https"),
         ((*ISSUER, *CLIENT, "--oidc-client-secret", "s3cret"), "write env:NAME or file:PATH"),
         ((*ISSUER, *CLIENT, "--oidc-client-secret", "env:NO_SUCH_SECRET"), "no variable NO_SUCH_SECRET"),

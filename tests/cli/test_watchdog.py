@@ -23,7 +23,7 @@ def test_the_program_ends_when_its_loop_hangs_for_good(store: Store, monkeypatch
     go_on = Event()
 
     def hang(name: str, args: tuple[Any, ...]) -> None:
-        if name == "exchange":
+        if name == "settle_and_claim":
             go_on.wait(DEADLINE)
 
     app = Forebay("sqlite:///jobs.db")

@@ -30,11 +30,11 @@ class Network:
         self._proxies.append(Proxy(port))
         return self._proxies[-1]
 
-    def through(self, proxy: Proxy, answer_wait: int = ANSWER_SECONDS) -> str:
+    def through(self, proxy: Proxy, response_timeout: int = ANSWER_SECONDS) -> str:
         """The address for who has to go that way, and does not wait long for an answer."""
         parts = urlsplit(self.url)
         there = self.url.replace(f":{parts.port}/", f":{proxy.port}/")
-        return f"{there}{'&' if parts.query else '?'}answer_wait={answer_wait}"
+        return f"{there}{'&' if parts.query else '?'}response_timeout={response_timeout}"
 
     def close(self) -> None:
         for proxy in self._proxies:

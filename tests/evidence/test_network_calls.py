@@ -83,9 +83,9 @@ Use = Callable[[Any], object]
 WRITES: Final[dict[str, Use]] = {
     "insert": lambda store: store.insert([new_job()]),
     "insert many": lambda store: store.insert([new_job(unique_key=f"k{one}") for one in range(300)]),
-    "exchange": lambda store: store.settle_and_claim(ME, wants=[QueueClaim(DEFAULT_QUEUE, 1)], room=1),
+    "settle_and_claim": lambda store: store.settle_and_claim(ME, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1),
     "renew": lambda store: store.renew(ME, [Lease(JobId("0" * 26), 1)]),
-    "beat": lambda store: store.heartbeat(WorkerInfo(id=ME)),
+    "heartbeat": lambda store: store.heartbeat(WorkerInfo(id=ME)),
     "take_commands": lambda store: store.take_commands([ME]),
     "sweep": lambda store: store.sweep(ME, 10, 30_000),
     "cancel": lambda store: store.cancel([JobId("0" * 26)]),
@@ -127,7 +127,7 @@ def test_no_call_waits_without_end_on_a_half_open_connection(
 
 @pytest.mark.parametrize("engine", ["postgres", "redis"])
 def test_what_keeps_leases_is_given_up_before_they_run_out(engine: str) -> None:
-    keeping = import_module(f"forebay.stores.{engine}.connection").KEEPING_SECONDS
+    keeping = import_module(f"forebay.stores.{engine}.connection").RENEWAL_SECONDS
 
     assert keeping * 1_000 <= QueueSettings().lease_ms / 3
 
@@ -135,10 +135,10 @@ def test_what_keeps_leases_is_given_up_before_they_run_out(engine: str) -> None:
 def test_leases_are_not_lost_because_one_connection_is_forgotten(
     network: Network, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.stores.postgres.connection.KEEPING_SECONDS", 1.0)
-    monkeypatch.setattr("forebay.stores.redis.connection.KEEPING_SECONDS", 1.0)
-    engine = open_engine(network.through(proxy, answer_wait=3_600))
-    calls = [WRITES[name] for name in ("renew", "beat", "take_commands")]
+    monkeypatch.setattr("forebay.stores.postgres.connection.RENEWAL_SECONDS", 1.0)
+    monkeypatch.setattr("forebay.stores.redis.connection.RENEWAL_SECONDS", 1.0)
+    engine = open_engine(network.through(proxy, response_timeout=3_600))
+    calls = [WRITES[name] for name in ("renew", "heartbeat", "take_commands")]
     with ExitStack() as handles, ThreadPoolExecutor(len(calls)) as threads:
         stores = [handles.enter_context(closing(engine.store())) for _ in calls]
         for use, store in zip(calls, stores, strict=True):
@@ -165,8 +165,8 @@ def refused(use: Use, handle: object) -> tuple[Exception | None, float]:
 def test_a_listener_on_a_half_open_connection_makes_another_one(
     network: Network, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.stores.postgres.wakeups.LOOK_SECONDS", 0.1)
-    monkeypatch.setattr("forebay.stores.redis.wakeups.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("forebay.stores.postgres.wakeups.CHECK_SECONDS", 0.1)
+    monkeypatch.setattr("forebay.stores.redis.wakeups.CHECK_SECONDS", 0.1)
     poked = Event()
     with closing(open_engine(network.through(proxy)).wakeups()) as wakeups:
         wakeups.start(poked.set)

@@ -38,9 +38,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     started.close()
 
 
-def url_of(server: Server, answer_wait: int) -> str:
+def url_of(server: Server, response_timeout: int) -> str:
     more = "" if isinstance(server, Postgres) else "&persistence=none"
-    return f"{server.url()}?answer_wait={answer_wait}{more}"
+    return f"{server.url()}?response_timeout={response_timeout}{more}"
 
 
 @contextmanager

@@ -296,7 +296,7 @@ def test_what_was_done_and_forgotten_in_the_new_store_does_not_come_again(tmp_pa
     """Redis keeps so many jobs of a queue and no more, however long they are to be kept."""
     with ExitStack() as stack:
         old = opened(stack, SqliteEngine(str(tmp_path / "old.db")))
-        new = opened(stack, open_engine(f"{url_of('redis', tmp_path)}&keep=1"))
+        new = opened(stack, open_engine(f"{url_of('redis', tmp_path)}&max_finished=1"))
         put(old, *[new_job(queue=MAIL)] * 3)
         one = mover(old, new)
         one.move()

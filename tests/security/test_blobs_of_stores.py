@@ -124,7 +124,7 @@ def test_a_blob_that_is_gone_is_looked_for_again(folder: Path) -> None:
 
 def test_a_transaction_of_the_callers_does_not_wait_for_itself(tmp_path: Path, folder: Path) -> None:
     job = NewJob(task="echo", payload=encode_call([LARGE], {}))
-    with Forebay(f"sqlite:///{tmp_path}/jobs.db?lock_wait=1", blob_store=folder) as app:
+    with Forebay(f"sqlite:///{tmp_path}/jobs.db?lock_timeout=1", blob_store=folder) as app:
         app.enqueue("echo", ["x"])
         connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
         counts = []

@@ -96,7 +96,7 @@ def keys_of(engine: Engine) -> Iterator[ApiKeyAdmin]:
 
 
 def asking(ours: Authority, **more: Any) -> dict[str, Any]:
-    return {"asks_for_keys": True, "client_ca": str(ours.path), **more}
+    return {"requires_keys": True, "client_ca": str(ours.path), **more}
 
 
 @pytest.mark.shows("R-SEC-03")
@@ -192,7 +192,7 @@ def test_a_program_over_the_service_shows_its_certificate(ours: Authority, tmp_p
     with secured(ours, **asking(ours)) as server:
         with keys_of(server.engine) as keys:
             keys.create("shop", [Grant.parse("produce:mail")])
-        address = f"https://{server.http}?ssl_ca_certs={ours.path}&answer_wait=5&ssl_certfile="
+        address = f"https://{server.http}?ssl_ca_certs={ours.path}&response_timeout=5&ssl_certfile="
         assert enqueued(f"{address}{ours.issue('shop')}")
         with pytest.raises(StoreUnusable, match=r"broken.pem cannot be used"):
             enqueued(f"{address}{broken}")
@@ -275,7 +275,7 @@ def test_a_key_of_its_own_is_renewed_with_its_certificate(ours: Authority, tmp_p
 def test_another_authority_for_clients_holds_without_a_restart(ours: Authority, tmp_path: Path) -> None:
     clients = Authority(tmp_path, "clients")
     old, path = clients.issue("shop"), clients.path
-    with secured(ours, asks_for_keys=True, client_ca=str(path)) as server:
+    with secured(ours, requires_keys=True, client_ca=str(path)) as server:
         with keys_of(server.engine) as keys:
             keys.create("shop", [Grant.parse("produce:mail")])
         assert server.session(old).status_code == 200

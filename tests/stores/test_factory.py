@@ -38,7 +38,7 @@ def test_an_engine_uses_the_clock_it_was_given(clock: ManualClock) -> None:
         ("sqlite:////{root}/jobs.db", "{root}/jobs.db"),
         ("sqlite:///with%20space%23.db", "with space#.db"),
         ("sqlite:///jobs.db?durability=relaxed", "jobs.db"),
-        ("sqlite:///jobs.db?durability=full&lock_wait=0.5", "jobs.db"),
+        ("sqlite:///jobs.db?durability=full&lock_timeout=0.5", "jobs.db"),
     ],
 )
 @pytest.mark.shows("R-STORE-02")
@@ -69,14 +69,17 @@ def test_there_are_these_engines_and_no_brokers() -> None:
 
 @pytest.mark.shows("R-CFG-41")
 def test_how_long_an_answer_is_waited_for_is_up_to_the_address() -> None:
-    postgres = [open_engine(f"postgresql://host/jobs{rest}") for rest in ("", "?answer_wait=4")]
-    redis = [open_engine(f"redis://host/0{rest}") for rest in ("", "?answer_wait=2.5")]
+    postgres = [open_engine(f"postgresql://host/jobs{rest}") for rest in ("", "?response_timeout=4")]
+    redis = [open_engine(f"redis://host/0{rest}") for rest in ("", "?response_timeout=2.5")]
 
-    assert [engine.address.answer_wait for engine in postgres if isinstance(engine, PostgresEngine)] == [
+    assert [engine.address.response_timeout for engine in postgres if isinstance(engine, PostgresEngine)] == [
         35,
         4,
     ]
-    assert [engine.address.answer_wait for engine in redis if isinstance(engine, RedisEngine)] == [30, 2.5]
+    assert [engine.address.response_timeout for engine in redis if isinstance(engine, RedisEngine)] == [
+        30,
+        2.5,
+    ]
 
 
 def test_naming_a_file_does_not_open_it(tmp_path: Path) -> None:
@@ -126,17 +129,23 @@ def test_naming_a_file_does_not_open_it(tmp_path: Path) -> None:
         ("unix:///run/", "names no socket; write unix:///run/redis.sock?db=0"),
         ("http:host", "lacks // behind http:; write https://host:8080"),
         ("https:host:8443", "lacks // behind https:; write https://host:8080"),
-        ("sqlite:///jobs.db?timeout=3", "unknown option timeout; known are: durability, lock_wait"),
+        ("sqlite:///jobs.db?timeout=3", "unknown option timeout; known are: durability, lock_timeout"),
         ("sqlite:///jobs.db?durability=some", "one of default, relaxed, full"),
         ("sqlite:///jobs.db?durability=", "one of default, relaxed, full"),
-        ("sqlite:///jobs.db?lock_wait=soon", "seconds from 0 to 3600"),
-        ("sqlite:///jobs.db?lock_wait=-1", "seconds from 0 to 3600"),
-        ("sqlite:///jobs.db?lock_wait=nan", "seconds from 0 to 3600"),
-        ("sqlite:///jobs.db?lock_wait=inf", "seconds from 0 to 3600"),
-        ("sqlite:///jobs.db?lock_wait=1&lock_wait=2", "given twice"),
+        ("sqlite:///jobs.db?lock_timeout=soon", "seconds from 0 to 3600"),
+        ("sqlite:///jobs.db?lock_timeout=-1", "seconds from 0 to 3600"),
+        ("sqlite:///jobs.db?lock_timeout=nan", "seconds from 0 to 3600"),
+        ("sqlite:///jobs.db?lock_timeout=inf", "seconds from 0 to 3600"),
+        ("sqlite:///jobs.db?lock_timeout=1&lock_timeout=2", "given twice"),
         ("sqlite:///jobs.db#part", "%23"),
-        ("postgresql://host/jobs?answer_wait=0", "answer_wait must be a number of seconds from 1 to 3600"),
-        ("redis://host/0?answer_wait=soon", "answer_wait must be a number of seconds from 1 to 3600"),
+        (
+            "postgresql://host/jobs?response_timeout=0",
+            "response_timeout must be a number of seconds from 1 to 3600",
+        ),
+        (
+            "redis://host/0?response_timeout=soon",
+            "response_timeout must be a number of seconds from 1 to 3600",
+        ),
     ],
 )
 def test_a_url_that_makes_no_sense_is_refused_with_the_way_out(url: str, said: str) -> None:
@@ -222,7 +231,7 @@ def test_engines_of_one_store_have_one_place(tmp_path: Path) -> None:
     (tmp_path / "linked.db").symlink_to(tmp_path / "jobs.db")
     one = open_engine(f"sqlite:///{tmp_path}/jobs.db")
 
-    assert one.location == open_engine(f"sqlite:///{tmp_path}/linked.db?lock_wait=5").location
+    assert one.location == open_engine(f"sqlite:///{tmp_path}/linked.db?lock_timeout=5").location
     assert one.location != open_engine(f"sqlite:///{tmp_path}/other.db").location
     assert open_engine("memory://").location != one.location
 

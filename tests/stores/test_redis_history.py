@@ -71,7 +71,7 @@ def test_ten_thousand_final_jobs_are_kept_unless_somebody_says_otherwise() -> No
 
 @pytest.mark.shows("R-HIST-08", "R-HIST-23")
 def test_of_final_jobs_only_so_many_are_kept(own_server: RedisServer, admin: driver.Redis) -> None:
-    engine = opened(own_server, keep=5)
+    engine = opened(own_server, max_finished=5)
     with closing(engine.store()) as store:
         done = finish(store, 12)
         finish(store, 3, queue=MAIL)
@@ -88,7 +88,7 @@ def test_a_lowered_number_is_reached_by_scripts_of_a_hundred_jobs(
 ) -> None:
     with closing(opened(own_server).store()) as store:
         done = finish(store, 950)
-    engine = opened(own_server, keep=1)
+    engine = opened(own_server, max_finished=1)
     with closing(engine.store()) as store:
         admin.config_resetstat()
         gone = store.prune(900)
@@ -103,7 +103,7 @@ def test_many_queues_are_pruned_in_slices(
     own_server: RedisServer, admin: driver.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "QUEUES_AT_ONCE", 2)
-    engine = opened(own_server, keep=1)
+    engine = opened(own_server, max_finished=1)
     with closing(engine.store()) as store:
         for number in range(5):
             finish(store, 3, queue=QueueName(f"q{number}"))
@@ -115,7 +115,7 @@ def test_many_queues_are_pruned_in_slices(
 
 @pytest.mark.shows("R-HIST-08")
 def test_of_final_jobs_only_so_many_bytes_are_kept(own_server: RedisServer, admin: driver.Redis) -> None:
-    engine = opened(own_server, keep_bytes=100 * KIB)
+    engine = opened(own_server, max_finished_bytes=100 * KIB)
     with closing(engine.store()) as store:
         large, small = finish(store, 30, size=10 * KIB), finish(store, 50)
         others = finish(store, 20, size=KIB, queue=MAIL)
@@ -132,7 +132,7 @@ def test_of_final_jobs_only_so_many_bytes_are_kept(own_server: RedisServer, admi
 
 
 def test_dead_letters_are_weighed_by_themselves(own_server: RedisServer, admin: driver.Redis) -> None:
-    engine = opened(own_server, keep_bytes=100 * KIB)
+    engine = opened(own_server, max_finished_bytes=100 * KIB)
     discarded = Discarded(AttemptError(type="Boom", message="no"))
     with closing(engine.store()) as store:
         done = finish(store, 8, size=10 * KIB)
@@ -150,7 +150,7 @@ def test_a_long_history_is_weighed_in_several_calls(
 ) -> None:
     monkeypatch.setattr(maintenance, "WEIGHED_AT_ONCE", 10)
     monkeypatch.setattr(maintenance, "WEIGHED_PER_CALL", 2)
-    engine = opened(own_server, keep_bytes=50 * KIB, keep=0)
+    engine = opened(own_server, max_finished_bytes=50 * KIB, max_finished=0)
     with closing(engine.store()) as store:
         done = finish(store, 100, size=KIB)
 

@@ -119,7 +119,7 @@ def test_a_server_behind_a_socket(own_server: RedisServer, admin: driver.Redis) 
         "redis://host/jobs",
         "redis://host/0?namespace=a:b",
         "redis://host/0?colour=red",
-        "redis://host/0?keep=many",
+        "redis://host/0?max_finished=many",
         "redis://host/0?persistence=some",
     ],
 )

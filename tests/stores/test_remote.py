@@ -157,7 +157,7 @@ def test_a_silent_server_is_given_up_soon_where_there_is_another(
     monkeypatch.setattr(http_client, "FAILOVER_SECONDS", 1.0)
     here = served.address.removeprefix("http://")
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        both = f"http://127.0.0.1:{silent.getsockname()[1]},{here}?answer_wait=3600"
+        both = f"http://127.0.0.1:{silent.getsockname()[1]},{here}?response_timeout=3600"
         with closing(open_engine(both).store()) as store:
             renewal = store.renew(W1, [])
 
@@ -291,7 +291,7 @@ def test_nobody_says_that_jobs_are_refused_while_they_may_come_yet(served: Serve
     served.enqueue(queue)
     here = served.address.removeprefix("http://")
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        both = f"http://127.0.0.1:{silent.getsockname()[1]},{here}?answer_wait=1"
+        both = f"http://127.0.0.1:{silent.getsockname()[1]},{here}?response_timeout=1"
         with closing(open_engine(both).store()) as store, pytest.raises(StoreUnavailable):
             store.insert([NewJob(task="t", queue=queue)])
 
@@ -448,7 +448,7 @@ def test_a_header_that_cannot_be_sent_is_not_shown(served: Served) -> None:
         ("http://one,,two", "address of a service"),
         ("https://host?key=secret", "unknown option"),
         ("https://host?ssl_ca_certs=/nowhere.pem", "no such file"),
-        ("https://host?answer_wait=0", "answer_wait"),
+        ("https://host?response_timeout=0", "response_timeout"),
         ("https://host#part", "address of a service"),
     ],
 )
@@ -472,7 +472,7 @@ def test_one_service_is_one_place() -> None:
 def test_what_speaks_another_language_is_no_service() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = silent.getsockname()
-        engine = open_engine(f"http://127.0.0.1:{address[1]}?answer_wait=1")
+        engine = open_engine(f"http://127.0.0.1:{address[1]}?response_timeout=1")
         with closing(engine.reader()) as reader, pytest.raises(StoreUnavailable):
             reader.now()
 

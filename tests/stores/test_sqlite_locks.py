@@ -53,8 +53,8 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def opened(path: Path, lock_wait_ms: int = 30_000) -> Iterator[SqliteStore]:
-    store = SqliteEngine(str(path), lock_timeout_ms=lock_wait_ms).store()
+def opened(path: Path, lock_timeout_ms: int = 30_000) -> Iterator[SqliteStore]:
+    store = SqliteEngine(str(path), lock_timeout_ms=lock_timeout_ms).store()
     try:
         yield store
     finally:
@@ -73,7 +73,7 @@ def free(other: Program) -> None:
 
 @pytest.mark.shows("R-STORE-07", "R-EDGE-65", "R-EDGE-72")
 def test_a_lock_held_for_longer_than_the_limit_is_reported_and_the_call_works_later(path: Path) -> None:
-    with opened(path, lock_wait_ms=300) as store, program(HOLD, path) as other:
+    with opened(path, lock_timeout_ms=300) as store, program(HOLD, path) as other:
         lock(other)
         began = time.monotonic()
         with pytest.raises(
@@ -95,7 +95,9 @@ def test_a_lock_held_for_longer_than_the_limit_is_reported_and_the_call_works_la
 
 
 @pytest.mark.shows("R-LEASE-15")
-@pytest.mark.parametrize("call", ["settle_and_claim", "renew", "sweep", "promote", "prune", "rescore", "record_events"])
+@pytest.mark.parametrize(
+    "call", ["settle_and_claim", "renew", "sweep", "promote", "prune", "rescore", "record_events"]
+)
 def test_every_call_reports_a_lock_that_lasts(path: Path, call: str) -> None:
     arguments: dict[str, tuple[object, ...]] = {
         "settle_and_claim": ("w",),
@@ -104,7 +106,7 @@ def test_every_call_reports_a_lock_that_lasts(path: Path, call: str) -> None:
         "record_events": ([],),
     }
 
-    with opened(path, lock_wait_ms=0) as store, program(HOLD, path) as other:
+    with opened(path, lock_timeout_ms=0) as store, program(HOLD, path) as other:
         lock(other)
         with pytest.raises(StoreUnavailable, match="locked by another program"):
             getattr(store, call)(*arguments.get(call, ()))
@@ -189,7 +191,7 @@ def test_the_note_of_a_waiter_comes_and_goes(path: Path) -> None:
 
 
 def test_the_note_goes_when_the_waiter_gives_up(path: Path) -> None:
-    with opened(path, lock_wait_ms=200) as store, program(HOLD, path) as other:
+    with opened(path, lock_timeout_ms=200) as store, program(HOLD, path) as other:
         lock(other)
         with pytest.raises(StoreUnavailable):
             store.insert([new_job()])
@@ -262,7 +264,7 @@ def test_a_note_is_seen_soon_by_whoever_has_just_looked(path: Path) -> None:
 
 
 def test_looking_for_commands_does_not_wait_for_the_write_lock(path: Path) -> None:
-    with opened(path, lock_wait_ms=0) as store, program(HOLD, path) as holder:
+    with opened(path, lock_timeout_ms=0) as store, program(HOLD, path) as holder:
         store.heartbeat(WorkerInfo(id=WORKER))
         holder.say("lock")
         assert holder.hear() == "locked"
@@ -277,7 +279,7 @@ def test_looking_for_commands_does_not_wait_for_the_write_lock(path: Path) -> No
 
 
 def test_a_command_that_cannot_be_taken_now_is_taken_later(path: Path) -> None:
-    with opened(path, lock_wait_ms=0) as store, program(HOLD, path) as holder:
+    with opened(path, lock_timeout_ms=0) as store, program(HOLD, path) as holder:
         store.heartbeat(WorkerInfo(id=WORKER))
         [sent] = store.send_command(CommandKind.STOP)
         holder.say("lock")

@@ -200,8 +200,8 @@ def test_a_job_that_takes_down_two_workers_is_recovered_after_its_back_off(
 def test_each_process_has_its_own_place_on_a_server(tmp_path: Path) -> None:
     assert trial_url("sqlite", tmp_path) == f"sqlite:///{tmp_path}/jobs.db"
     assert (
-        trial_url("redis://host/3?keep=5", tmp_path, "gw2")
-        == "redis://host/3?keep=5&namespace=forebay_test_gw2"
+        trial_url("redis://host/3?max_finished=5", tmp_path, "gw2")
+        == "redis://host/3?max_finished=5&namespace=forebay_test_gw2"
     )
     assert trial_url("postgresql://host/x?schema=mine", tmp_path) == "postgresql://host/x?schema=mine"
     with pytest.raises(ConfigError, match="'mysql' is no store"):

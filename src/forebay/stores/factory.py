@@ -59,21 +59,17 @@ _TLS_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
 def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None) -> Engine:
-    """The engine at this address; nothing is opened yet.
+    """Return the engine for a URL; nothing is opened yet. Raises ConfigError for a URL that names none.
 
-    `memory://` makes a new one each time. `sqlite:///jobs.db` is a path from the current folder,
-    `sqlite:////var/lib/jobs.db` one from the root; its options are `durability` (default, relaxed, full),
-    `lock_wait` (seconds) and `file_mode` (600, or 660 for its group). `postgresql://user@host/database` is a
-    server; its options are `schema` (forebay), `pooler` (session, transaction), `notify` (on, off) and
-    `answer_wait` (35: seconds without a word after which it is given up), and all others are libpq's.
-    `redis://user:password@host:6379/0` is a Redis or Valkey server, or a cluster with some of its nodes
-    (`redis://one:7000,two:7000/0`), `redis+sentinel://one,two/master/0` one that Sentinels name, `rediss://`
-    one behind TLS (with the options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...),
-    `unix:///run/redis.sock?db=0` one behind a socket; their options are `namespace` (forebay), `keep` (10000:
-    how many final jobs of a queue), `keep_bytes` (0: how much memory they may take), `answer_wait` (30) and
-    `persistence` (none: its loss is accepted). `https://one,two:8443/prefix` is a service on one or several
-    servers, opened with an API `key`; its options are `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and
-    `answer_wait` (30). Raises ConfigError for everything else.
+    The options of each kind of URL are in `URL_OPTIONS`.
+
+    - `memory://`: a new store each time.
+    - `sqlite:///jobs.db`: a path from the current folder; `sqlite:////var/lib/jobs.db`: one from the root.
+    - `postgresql://user@host/database`: a server. Options that Forebay does not know are passed to libpq.
+    - `redis://user:password@host:6379/0`: a Redis or Valkey server, or a cluster named by some of its nodes
+      (`redis://one:7000,two:7000/0`); `rediss://`: with TLS; `redis+sentinel://one,two/master/0`: the master
+      that Sentinels name; `unix:///run/redis.sock?db=0`: a server behind a socket.
+    - `https://one,two:8443/prefix`: a service on one or several servers, opened with an API `key`.
     """
     parts = _split_url(url)
     shown = redact_url(url)
@@ -184,9 +180,9 @@ def _build_postgres_engine(url: str, parts: SplitResult) -> Engine:
     if len(own) + len(others) < len(given):
         raise ConfigError(f"{url!r}: an option is given twice")
     query = f"?{urlencode(others, quote_via=quote)}" if others else ""
-    wait = _parse_response_timeout(url, own.pop("answer_wait", None), ANSWER_SECONDS)
+    wait = _parse_response_timeout(url, own.pop("response_timeout", None), ANSWER_SECONDS)
     dsn = f"postgresql://{parts.netloc}{parts.path}{query}"
-    return PostgresEngine(address_of(dsn, url, **own, answer_wait=wait))
+    return PostgresEngine(address_of(dsn, url, **own, response_timeout=wait))
 
 
 def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
@@ -216,9 +212,9 @@ def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
     namespace = options.pop("namespace", DEFAULT_NAMESPACE)
     tag(namespace)
     accepts_loss = options.pop("persistence", None) is not None
-    most_kept = int(options.pop("keep", MAX_KEPT))
-    bytes_kept = int(options.pop("keep_bytes", 0))
-    answer_wait = _parse_response_timeout(url, options.pop("answer_wait", None), ANSWER_SECONDS)
+    most_kept = int(options.pop("max_finished", MAX_KEPT))
+    bytes_kept = int(options.pop("max_finished_bytes", 0))
+    response_timeout = _parse_response_timeout(url, options.pop("response_timeout", None), ANSWER_SECONDS)
     query = f"?{urlencode(options, quote_via=quote)}" if options else ""
     return RedisEngine(
         RedisAddress(
@@ -228,7 +224,7 @@ def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
             accepts_loss=accepts_loss,
             max_kept=most_kept,
             max_bytes_kept=bytes_kept,
-            answer_wait=answer_wait,
+            response_timeout=response_timeout,
         )
     )
 
@@ -257,7 +253,7 @@ def _build_remote_engine(url: str, parts: SplitResult, key: str | None) -> Engin
         ServiceAddress(
             urls=tuple(f"{parts.scheme}://{host}{path}" for host in parts.netloc.split(",")),
             key=key,
-            answer_wait=_parse_response_timeout(url, options.get("answer_wait"), ANSWER_SECONDS),
+            response_timeout=_parse_response_timeout(url, options.get("response_timeout"), ANSWER_SECONDS),
             ca_certs=options.get("ssl_ca_certs"),
             certfile=options.get("ssl_certfile"),
             keyfile=options.get("ssl_keyfile"),
@@ -268,10 +264,10 @@ def _build_remote_engine(url: str, parts: SplitResult, key: str | None) -> Engin
 def _check_redis_options(url: str, options: Mapping[str, str]) -> None:
     if options.get("persistence", "none") != "none":
         raise ConfigError(f"{url!r}: persistence can only be none, which accepts that a server keeps nothing")
-    if not re.fullmatch(r"[0-9]{1,9}", options.get("keep", "0")):
-        raise ConfigError(f"{url!r}: keep must be a number of jobs, or 0 to keep them for their time")
-    if not re.fullmatch(r"[0-9]{1,15}", options.get("keep_bytes", "0")):
-        raise ConfigError(f"{url!r}: keep_bytes must be a number of bytes, or 0 for any number")
+    if not re.fullmatch(r"[0-9]{1,9}", options.get("max_finished", "0")):
+        raise ConfigError(f"{url!r}: max_finished must be a number of jobs, or 0 to keep them for their time")
+    if not re.fullmatch(r"[0-9]{1,15}", options.get("max_finished_bytes", "0")):
+        raise ConfigError(f"{url!r}: max_finished_bytes must be a number of bytes, or 0 for any number")
     _check_tls_files(options)
 
 
@@ -325,11 +321,11 @@ def _is_for_group(url: str, options: Mapping[str, str]) -> bool:
 
 
 def _parse_lock_timeout_ms(url: str, options: Mapping[str, str]) -> int:
-    return round(_parse_seconds(url, "lock_wait", options.get("lock_wait", "30"), minimum=0) * 1_000)
+    return round(_parse_seconds(url, "lock_timeout", options.get("lock_timeout", "30"), minimum=0) * 1_000)
 
 
 def _parse_response_timeout(url: str, text: str | None, default: float) -> float:
-    return default if text is None else _parse_seconds(url, "answer_wait", text, minimum=1)
+    return default if text is None else _parse_seconds(url, "response_timeout", text, minimum=1)
 
 
 def _parse_seconds(url: str, name: str, text: str, minimum: int) -> float:

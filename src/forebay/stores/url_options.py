@@ -34,7 +34,7 @@ URL_OPTIONS: Final[Mapping[EngineName, tuple[UrlOption, ...]]] = {
             "`default`: an accepted job outlives a power failure; `full`: what became of it does too; "
             "`relaxed`: the last moments may be lost with the power, not with the program",
         ),
-        UrlOption("lock_wait", "30", "seconds to wait for other writers, 0 to 3600"),
+        UrlOption("lock_timeout", "30", "seconds to wait for other writers, 0 to 3600"),
         UrlOption(
             "file_mode",
             "600",
@@ -49,21 +49,23 @@ URL_OPTIONS: Final[Mapping[EngineName, tuple[UrlOption, ...]]] = {
         UrlOption(
             "notify", "`on`", "`off`: workers are not woken by the server and look for jobs by themselves"
         ),
-        UrlOption("answer_wait", "35", _RESPONSE_TIMEOUT),
+        UrlOption("response_timeout", "35", _RESPONSE_TIMEOUT),
     ),
     "redis": (
         UrlOption("namespace", "`forebay`", "what all of our keys begin with"),
         UrlOption(
-            "keep", "10000", "how many final jobs of a queue are kept; 0: all, for the time of their queue"
+            "max_finished",
+            "10000",
+            "how many final jobs of a queue are kept; 0: all, for the time of their queue",
         ),
-        UrlOption("keep_bytes", "0", "how much memory final jobs may take; 0: any"),
+        UrlOption("max_finished_bytes", "0", "how much memory final jobs may take; 0: any"),
         UrlOption("persistence", "", "`none` accepts a server that keeps nothing when it stops"),
-        UrlOption("answer_wait", "30", _RESPONSE_TIMEOUT),
+        UrlOption("response_timeout", "30", _RESPONSE_TIMEOUT),
         UrlOption("db", "0", "the number of the database, where the address has no other place for it"),
         *_TLS_OPTIONS,
     ),
     "https": (
-        UrlOption("answer_wait", "30", _RESPONSE_TIMEOUT),
+        UrlOption("response_timeout", "30", _RESPONSE_TIMEOUT),
         *_TLS_OPTIONS[:3],
     ),
 }

@@ -258,7 +258,7 @@ def test_a_url_beside_the_app_s_own_store_is_a_problem(app_folder: Path) -> None
 
     apart = program(app_folder, "doctor", "--json", FOREBAY_URL="sqlite:///other.db")
     alike = program(
-        app_folder, "doctor", "--json", FOREBAY_URL=f"sqlite:///{app_folder}/./jobs.db?lock_wait=5"
+        app_folder, "doctor", "--json", FOREBAY_URL=f"sqlite:///{app_folder}/./jobs.db?lock_timeout=5"
     )
 
     found = json.loads(apart.stdout)["findings"]
@@ -309,7 +309,7 @@ def test_a_stale_worker_is_a_note(store: Store) -> None:
 
     assert found[0] == ("note", "0 alive")
     assert found[1][0] == "note"
-    assert found[1][1].startswith("w1 on here (pid 7) is stale: its last beat was 2")
+    assert found[1][1].startswith("w1 on here (pid 7) is stale: its last heartbeat was 2")
 
 
 def test_a_worker_whose_loop_hangs_is_a_problem(store: Store) -> None:

@@ -83,14 +83,14 @@ RETRYABLE_ERRORS: Final = (errors.DeadlockDetected, errors.SerializationFailure,
 
 class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a store is and how it is talked to. `pooled` means a pooler that gives each transaction to any
-    session: then nothing may be left in a session, and no statement is prepared. After `answer_wait` seconds
+    session: then nothing may be left in a session, and no statement is prepared. After `response_timeout` seconds
     without a word a server is given up."""
 
     dsn: str
     schema: str = "forebay"
     pooled: bool = False
     notifies: bool = True
-    answer_wait: float = ANSWER_SECONDS
+    response_timeout: float = ANSWER_SECONDS
 
     @property
     def location(self) -> str:
@@ -103,13 +103,13 @@ class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def connect_timeout(self) -> int:
         """Seconds for a connection to each host."""
-        return min(CONNECT_SECONDS, ceil(self.answer_wait))
+        return min(CONNECT_SECONDS, ceil(self.response_timeout))
 
     @property
     def statement_timeout(self) -> str:
         """What a statement may take: less than an answer is waited for, so that a server that runs says so
         itself, and the statement ends there too."""
-        return f"{max(self.answer_wait - 5, self.answer_wait / 2) * 1_000:.0f}ms"
+        return f"{max(self.response_timeout - 5, self.response_timeout / 2) * 1_000:.0f}ms"
 
     @property
     def application(self) -> str:
@@ -128,7 +128,7 @@ def address_of(
     schema: str = "forebay",
     pooler: str = "session",
     notify: str | None = None,
-    answer_wait: float = ANSWER_SECONDS,
+    response_timeout: float = ANSWER_SECONDS,
 ) -> PostgresAddress:
     """An address from the options of a URL; raises ConfigError for what cannot be meant.
 
@@ -158,7 +158,7 @@ def address_of(
         schema=schema,
         pooled=is_pooled,
         notifies=not is_pooled if notify is None else notify == "on",
-        answer_wait=answer_wait,
+        response_timeout=response_timeout,
     )
 
 
@@ -202,7 +202,7 @@ class Connection:
         self.address = address
         self._reads = reads
         self._raw: Raw | None = None
-        self._answer_seconds = address.answer_wait
+        self._answer_seconds = address.response_timeout
         self._pid = os.getpid()
         self._used_at = 0.0
         self.generation: int = 0  # how often it was made

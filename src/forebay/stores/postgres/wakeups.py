@@ -132,7 +132,7 @@ class PostgresWakeups:
             keepalives_count=3,
             tcp_user_timeout=30_000,
         )
-        raw.answer_timeout = self._address.answer_wait
+        raw.answer_timeout = self._address.response_timeout
         try:
             raw.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(self._address.channel)))
         except BaseException:

@@ -70,7 +70,7 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     `accepts_loss` says that its owner knows that the server forgets everything when it ends; `max_kept` is
     how many jobs of each queue and final state stay and `max_bytes_kept` how much memory they may take, 0 for
     any
-    number; after `answer_wait` seconds without a word a server is given up; `clock` is for tests."""
+    number; after `response_timeout` seconds without a word a server is given up; `clock` is for tests."""
 
     url: str
     master: str | None = None
@@ -78,7 +78,7 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     accepts_loss: bool = False
     max_kept: int = MAX_KEPT
     max_bytes_kept: int = 0
-    answer_wait: float = ANSWER_SECONDS
+    response_timeout: float = ANSWER_SECONDS
     clock: str | None = None
 
     @property
@@ -125,7 +125,7 @@ def open_connection(
     """A connection of the driver's to the store's server: the one that was used last, or the first of the
     address that can be reached, or the one that a Sentinel names. It never sends anything twice by itself:
     what was not answered may have happened."""
-    answer_seconds = answer_seconds or address.answer_wait
+    answer_seconds = answer_seconds or address.response_timeout
     if address.master is not None:
         return _connect_first(address, [_find_master(address, address.master)], answer_seconds)
     return _connect_first(address, [*([] if last is None else [last]), *address.urls], answer_seconds)
@@ -166,7 +166,7 @@ def _connect_first(address: RedisAddress, urls: Iterable[str], answer_seconds: f
 def _build_connection(address: RedisAddress, url: str) -> Any:
     # A socket of the same machine needs no probes, and its connection takes no such setting.
     probes = {} if url.startswith("unix:") else {"socket_keepalive": True}
-    wait = min(CONNECT_SECONDS, address.answer_wait)
+    wait = min(CONNECT_SECONDS, address.response_timeout)
     try:
         pool = ConnectionPool.from_url(
             url,
@@ -224,7 +224,7 @@ class Connection:
         self._breaker = breaker
         self._raw: Any = None
         self._url: str | None = None
-        self._answer_wait = address.answer_wait
+        self._response_timeout = address.response_timeout
         self._key = address.tag.encode()
         self._scripts = load_scripts(address.clock)
         self._is_closed = False
@@ -283,7 +283,7 @@ class Connection:
     def short_timeouts(self) -> Iterator[None]:
         """Leases run out while we wait. Where no answer comes, it may be that somebody on its way
         has forgotten the connection: given up in time, the leases are kept over another one."""
-        usual = self._answer_wait
+        usual = self._response_timeout
         self._wait_for(min(RENEWAL_SECONDS, usual))
         try:
             yield
@@ -291,7 +291,7 @@ class Connection:
             self._wait_for(usual)
 
     def _wait_for(self, seconds: float) -> None:
-        self._answer_wait = seconds
+        self._response_timeout = seconds
         if _is_connected(self._raw):
             self._raw.update_current_socket_timeout(seconds)
 
@@ -340,7 +340,7 @@ class Connection:
 
     def _connect(self) -> Any:
         with self._breaker.attempt():
-            raw = open_connection(self.address, self._url, self._answer_wait)
+            raw = open_connection(self.address, self._url, self._response_timeout)
         self._checked_at = -inf  # this may be another server; where the call knew before, it has looked
         # What was shared with all that had not got through; from now on this handle's attempts are its own.
         self._breaker = ConnectBreaker(self._breaker.reachability)

@@ -64,7 +64,7 @@ class ServiceAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     urls: tuple[str, ...]
     key: str | None = None
-    answer_wait: float = ANSWER_SECONDS
+    response_timeout: float = ANSWER_SECONDS
     ca_certs: str | None = None
     certfile: str | None = None
     keyfile: str | None = None
@@ -134,7 +134,7 @@ class ServiceClient:
         Where there are others, a server that is silent is given up soon, but in the last round: they may all
         have much to do."""
         is_impatient = may_repeat and len(self.address.urls) > 1
-        ends = time.monotonic() + self.address.answer_wait
+        ends = time.monotonic() + self.address.response_timeout
         for pause in (*PAUSES, None):
             for _ in self.address.urls:
                 chosen = self.chosen
@@ -173,7 +173,7 @@ class ServiceClient:
         self, operation: str, body: bytes, chosen: int, *, is_impatient: bool = False
     ) -> Iterator[httpx2.Response]:
         """A request to the chosen server whose answer has begun."""
-        url, wait = self.address.urls[chosen % len(self.address.urls)], self.address.answer_wait
+        url, wait = self.address.urls[chosen % len(self.address.urls)], self.address.response_timeout
         timeout = httpx2.Timeout(
             min(wait, FAILOVER_SECONDS) if is_impatient else wait, connect=CONNECT_SECONDS
         )

@@ -29,7 +29,7 @@ class RemoteWakeups:
 
     def __init__(self, client: ServiceClient) -> None:
         # Connections of its own, on which nobody speaks for longer than an answer may take.
-        self._client = ServiceClient(replace(client.address, answer_wait=SILENT_SECONDS))
+        self._client = ServiceClient(replace(client.address, response_timeout=SILENT_SECONDS))
         self._stopping = Event()
         self._thread: Thread | None = None
         self._lock = Lock()

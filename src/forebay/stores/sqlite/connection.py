@@ -260,7 +260,7 @@ class Connection:
             if waited > self._lock_timeout:
                 raise StoreLocked(
                     f"{self._path} is locked by another program for more than {self._lock_timeout:g} s: "
-                    "end its transaction, or wait longer with lock_wait"
+                    "end its transaction, or wait longer with lock_timeout"
                 ) from exc
             return False
         return True
