@@ -37,7 +37,7 @@ class Address(NamedTuple):
 def server_process(url: str, folder: Path, *options: str) -> Iterator[Address]:
     """A server for this store, which asks for keys, while the block lasts."""
     process = subprocess.Popen(
-        command("server", "--port", "0", "--grpc", "127.0.0.1:0", "--url", url, "--keys", *options),
+        command("server", "--port", "0", "--grpc", "127.0.0.1:0", "--url", url, "--require-keys", *options),
         cwd=folder,
         env=environment(),
         stdin=subprocess.DEVNULL,

@@ -24,14 +24,14 @@ PUBLIC = "https://jobs.example.org"
         ("DELETE", "/v1/jobs", 405),
     ],
 )
-@pytest.mark.parametrize("asks_for_keys", [True, False])
+@pytest.mark.parametrize("requires_keys", [True, False])
 def test_every_answer_is_for_its_client_alone(
-    asks_for_keys: bool, method: str, path: str, status: int
+    requires_keys: bool, method: str, path: str, status: int
 ) -> None:
-    with serving(open_engine("memory://"), security=ServerSecurity(requires_keys=asks_for_keys)) as served:
+    with serving(open_engine("memory://"), security=ServerSecurity(requires_keys=requires_keys)) as served:
         answer = served.client.request(method, path, content=b"[")
 
-    assert answer.status_code == (401 if asks_for_keys and path.startswith("/v1/") else status)
+    assert answer.status_code == (401 if requires_keys and path.startswith("/v1/") else status)
     assert answer.headers.get_list("X-Content-Type-Options") == ["nosniff"]
     assert answer.headers.get_list("Cache-Control") == ["no-store"]
     assert answer.headers.get_list("Cross-Origin-Resource-Policy") == ["same-origin"]

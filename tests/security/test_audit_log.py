@@ -153,7 +153,7 @@ def change(statement: str) -> Callable[[sqlite3.Connection], object]:
     [
         ("update forebay_audit set actor = 'shop' where position = 5", 5),
         ("update forebay_audit set detail = detail || ' ' where position = 7", 7),
-        ("update forebay_audit set at = at - 1 where position = 4", 4),
+        ("update forebay_audit set occurred_at = occurred_at - 1 where position = 4", 4),
         ("update forebay_audit set changes = null where position = 5", 5),
         ("delete from forebay_audit where position = 5", 6),
         ("delete from forebay_audit where position <= 3", 4),

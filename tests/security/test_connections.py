@@ -146,7 +146,7 @@ def test_a_client_that_leaves_its_answer_unread_is_cut_off() -> None:
 
 
 @pytest.mark.shows("R-SEC-10")
-@pytest.mark.parametrize("bound", [{"most_connections": 2}, {"most_connections_each": 2}])
+@pytest.mark.parametrize("bound", [{"max_connections": 2}, {"max_connections_per_address": 2}])
 def test_connections_beyond_a_bound_are_refused_until_others_end(
     bound: dict[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -183,7 +183,7 @@ def is_open(address: str) -> bool:
         ({}, "127.0.0.1", None),
         ({}, "0.0.0.0", 1_000),  # noqa: S104 - that is the point
         ({"behind_tls_proxy": True}, "0.0.0.0", None),  # noqa: S104 - as above
-        ({"most_connections_each": 7}, "127.0.0.1", 7),
+        ({"max_connections_per_address": 7}, "127.0.0.1", 7),
     ],
 )
 def test_addresses_are_counted_where_they_are_those_of_clients(

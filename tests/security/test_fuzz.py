@@ -331,7 +331,7 @@ def test_any_text_names_a_part_of_a_job_or_is_refused_with_the_part(text: str) -
         "queue": text,
         "id": text,
         "unique_key": text,
-        "once_key": text,
+        "idempotency_key": text,
         "correlation_id": text,
         "parent_id": text,
         "sequence": text,

@@ -96,7 +96,8 @@ def claim_all(store: Store, worker: WorkerId) -> list[Job]:
 
 
 @pytest.mark.parametrize(
-    "field", ["task", "queue", "id", "unique_key", "once_key", "correlation_id", "parent_id", "sequence"]
+    "field",
+    ["task", "queue", "id", "unique_key", "idempotency_key", "correlation_id", "parent_id", "sequence"],
 )
 def test_what_cannot_be_a_name_is_refused_with_the_field(field: str) -> None:
     for text in REFUSED:
@@ -121,7 +122,7 @@ def test_every_name_and_key_of_a_job_comes_back_and_is_found_alone(store: Store,
         id=HELD,
         task=HELD,
         unique_key=HELD,
-        once_key=HELD,
+        idempotency_key=HELD,
         correlation_id=HELD,
         parent_id=HELD,
         tags=tuple((text,) for text in HELD),
@@ -137,7 +138,7 @@ def test_every_name_and_key_of_a_job_comes_back_and_is_found_alone(store: Store,
         for conditions in (
             {"tasks": (text,)},
             {"unique_key": text},
-            {"once_key": text},
+            {"idempotency_key": text},
             {"correlation_id": text},
             {"parent_id": text},
             {"tags": (text,)},
@@ -190,7 +191,7 @@ def test_a_question_about_what_cannot_be_stored_is_refused_or_finds_nothing(
 
     for text in (*REFUSED, "'); DROP"):
         conditions: list[dict[str, Any]] = [
-            {name: text} for name in ("unique_key", "once_key", "correlation_id", "parent_id")
+            {name: text} for name in ("unique_key", "idempotency_key", "correlation_id", "parent_id")
         ]
         conditions += [{name: (text,)} for name in ("tags", "tasks", "queues")]
         for one in [*conditions, {"metadata": {text: text}}]:

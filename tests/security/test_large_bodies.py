@@ -142,7 +142,7 @@ def test_what_is_stored_already_holds_nobody_up(served: Served, holder: Holder, 
     with closing(served.service.pool.engine.store()) as store:
         [receipt] = store.insert([NewJob(task="t", queue=QueueName("a"), payload=payload)])
 
-    claim = {"queues": ["a"], "most": 1_000, "wait_seconds": 0}
+    claim = {"queues": ["a"], "limit": 1_000, "wait_seconds": 0}
     jobs = answered_beside(served, holder, "/v1/claim", claim).json()["jobs"]
 
     [job] = [job for job in jobs if job["id"] == receipt.id]
@@ -162,12 +162,12 @@ def test_large_bodies_are_read_beside_the_loop(
     enqueued = seen.taken()
     plain.done("POST", path.replace("jobs", "jobs/batch"), {"jobs": [job]})
     batched = seen.taken()
-    [first, second] = plain.claim(queue, most=2)
+    [first, second] = plain.claim(queue, limit=2)
     claimed = seen.taken()
     plain.done("POST", f"/v1/jobs/{first['id']}/ack", {"lease": first["lease"], "result": tagged(size)})
     acked = seen.taken()
     ending = {"id": second["id"], "lease": second["lease"], "result": tagged(size)}
-    plain.done("POST", "/v1/settle", {"endings": [ending]})
+    plain.done("POST", "/v1/settle", {"outcomes": [ending]})
     settled = seen.taken()
     shown = plain.done("GET", f"/v1/jobs/{first['id']}/result")["result"]
 

@@ -51,7 +51,7 @@ class Looks:
 
 def watch(spoken: Spoken) -> Any:
     stub = health_pb2_grpc.HealthStub(spoken.channel)
-    return stub.ServerWatch(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
+    return stub.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
 
 
 def check(spoken: Spoken) -> Any:
@@ -151,21 +151,21 @@ def test_one_connection_has_a_bound_of_calls(monkeypatch: pytest.MonkeyPatch) ->
         assert [len(group.waiters) for group in list(groups.values())] == [2]
 
 
-@pytest.mark.parametrize("asks_for_keys", [True, False])
+@pytest.mark.parametrize("requires_keys", [True, False])
 def test_a_store_that_is_away_is_named_to_the_log_and_not_to_strangers(
-    asks_for_keys: bool, caplog: pytest.LogCaptureFixture
+    requires_keys: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    with serving(open_engine(AWAY), security=ServerSecurity(requires_keys=asks_for_keys)) as served:
+    with serving(open_engine(AWAY), security=ServerSecurity(requires_keys=requires_keys)) as served:
         answers = [served.client.get("/health/ready") for _ in range(2)]
-        if asks_for_keys:
+        if requires_keys:
             answers += [served.client.get("/v1/queues"), served.client.get("/v1/queues")]
 
     for answer in answers:
         assert answer.status_code == 503
         assert not any(word in answer.text for word in ("prod_db", "127.0.0.1", "postgresql", "refused"))
     told = [one.getMessage() for one in caplog.records if one.name.endswith((".auth", ".store_check"))]
-    assert len(told) == (2 if asks_for_keys else 1)
+    assert len(told) == (2 if requires_keys else 1)
     assert all("127.0.0.1" in line for line in told)
 
 

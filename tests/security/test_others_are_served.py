@@ -73,7 +73,7 @@ class World:
     def serves_other(self) -> bool:
         """Whether the other client enqueues a job and is given it."""
         job_id = self.other.ask("POST", "/v1/jobs", {"task": "t", "queue": OTHER})["id"]
-        claim = {"queues": [OTHER], "most": 1, "wait_seconds": 20}
+        claim = {"queues": [OTHER], "limit": 1, "wait_seconds": 20}
         return [job["id"] for job in self.other.ask("POST", "/v1/claim", claim)["jobs"]] == [job_id]
 
 
@@ -119,8 +119,8 @@ def test_colliding_hashes_hold_no_other_client_up(world: World) -> None:
 def test_large_jobs_take_no_memory_from_others(world: World) -> None:
     """H2: many endings of one job, and results beyond what a job keeps."""
     [job_id] = world.attacker.enqueue(1)
-    endings = {"endings": [{"id": job_id, "lease": "1-nobody"}] * 1_000}
-    large = {"endings": [{"id": job_id, "lease": "1-nobody", "result": random_text(15_000_000)}]}
+    endings = {"outcomes": [{"id": job_id, "lease": "1-nobody"}] * 1_000}
+    large = {"outcomes": [{"id": job_id, "lease": "1-nobody", "result": random_text(15_000_000)}]}
     [refused] = world.attacker.ask("POST", "/v1/settle", large)["settled"]
     assert refused["problem"]["code"] == "payload"
 
@@ -203,7 +203,7 @@ def test_watches_of_strangers_take_no_call_from_others(world: World) -> None:
         for _ in range(4):
             health = health_pb2_grpc.HealthStub(stack.enter_context(channel_to(world.address.grpc)))
             asked = health_pb2.HealthCheckRequest()
-            watches += [health.ServerWatch(asked, timeout=DEADLINE) for _ in range(MAX_OPEN_CALLS // 2)]
+            watches += [health.Watch(asked, timeout=DEADLINE) for _ in range(MAX_OPEN_CALLS // 2)]
         for one in watches:
             stack.callback(one.cancel)
 

@@ -64,7 +64,7 @@ def test_ends_of_one_large_job_cost_its_size_once(measured: Measured) -> None:
     endings = [{"id": job_id, "lease": "1-nobody"}] * 300
 
     with measured.within():
-        answer = measured.ask("POST", "/v1/settle", {"endings": endings})
+        answer = measured.ask("POST", "/v1/settle", {"outcomes": endings})
 
     assert len(answer["settled"]) == 300
     assert {one["problem"]["code"] for one in answer["settled"]} == {"lease_lost"}
@@ -75,7 +75,7 @@ def test_ends_of_large_jobs_do_not_read_their_payloads(measured: Measured) -> No
 
     with measured.within(ALLOWED // 4):
         endings = [{"id": job_id, "lease": "1-nobody"} for job_id in ids]
-        measured.ask("POST", "/v1/settle", {"endings": endings})
+        measured.ask("POST", "/v1/settle", {"outcomes": endings})
 
 
 def test_calls_that_wait_for_one_large_job_do_not_read_its_payload(measured: Measured) -> None:
@@ -107,7 +107,7 @@ def test_a_claim_of_many_large_jobs_is_answered_in_parts(measured: Measured) -> 
     with measured.within():
         while len(claimed) < len(ids):
             answer = measured.client.post(
-                "/v1/claim", json={"queues": [QUEUE], "most": 1_000, "wait_seconds": 20}
+                "/v1/claim", json={"queues": [QUEUE], "limit": 1_000, "wait_seconds": 20}
             )
             assert len(answer.content) < 6 * MIB
             jobs = json.loads(answer.content)["jobs"]

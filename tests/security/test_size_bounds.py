@@ -86,7 +86,7 @@ def noted(job: Job, **fields: Any) -> ProgressUpdate:
             PayloadError,
             "the result has",
         ),
-        ({"gate": HUGE}, InvalidJob, "gate must be a text of 1 to"),
+        ({"lane": HUGE}, InvalidJob, "lane must be a text of 1 to"),
     ],
 )
 def test_a_settlement_that_is_too_large_is_refused(
