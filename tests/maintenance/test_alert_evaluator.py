@@ -321,7 +321,7 @@ def test_deliveries_end_between_two_of_them(memory: Engine, calls: Calls) -> Non
 def test_where_many_workers_write_minutes_are_read_instead_of_seconds(
     memory: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.operations.alerts.snapshot.MOST_FINE_ROWS", 5)
+    monkeypatch.setattr("forebay.operations.alerts.snapshot.MAX_FINE_ROWS", 5)
     store, reader = memory.store(), memory.reader()
     store.insert([new_job()])
     start = start_of(clock.now_ms(), MINUTE) - MINUTE
@@ -403,5 +403,5 @@ def test_all_rules_together_cost_a_few_looks(memory: Engine, clock: ManualClock)
     # Rules and standings, the clock, jobs, queues, workers, the server, rows of hours and of seconds: those
     # of the window, and those of the consumers that are there now.
     assert sorted(looks) == sorted(
-        ["documents"] * 2 + ["now", "counts", "queues", "workers", "vitals"] + ["metrics"] * 3
+        ["documents"] * 2 + ["now", "counts", "queues", "workers", "server_usage"] + ["metrics"] * 3
     )

@@ -47,7 +47,7 @@ class Beating:
         self.before()
         if self.is_away:
             raise StoreUnavailable("away")
-        self.beats += name == "beat"
+        self.beats += name == "heartbeat"
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_the_thread_that_beats_survives_an_outage(app: Forebay) -> None:
     def hear(name: str, args: tuple[Any, ...]) -> None:
         if is_away.is_set():
             raise StoreUnavailable("away")
-        if name == "beat":
+        if name == "heartbeat":
             beats.append(name)
 
     worker = Worker(WatchedEngine(app.engine, hear).seam, app.registry)

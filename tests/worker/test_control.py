@@ -147,7 +147,7 @@ def test_what_a_claim_brings_after_the_pause_is_not_started(rig: Rig) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(rig.store, name)
 
-        def exchange(self, *args: Any, **more: Any) -> Any:
+        def settle_and_claim(self, *args: Any, **more: Any) -> Any:
             answer = rig.store.settle_and_claim(*args, **more)
             paused.queue_weights.pause()
             return answer
@@ -348,11 +348,11 @@ def test_an_answer_that_the_store_did_not_take_is_given_again_and_the_command_is
     answered: list[str] = []
 
     class Away:
-        def answer(self, command_id: str, text: str) -> None:
+        def answer_command(self, command_id: str, text: str) -> None:
             raise StoreUnavailable("away")
 
     class Back:
-        def answer(self, command_id: str, text: str) -> None:
+        def answer_command(self, command_id: str, text: str) -> None:
             answered.append(f"{command_id} {text}")
 
     with pytest.raises(StoreUnavailable):
@@ -402,7 +402,7 @@ def test_each_state_is_published(app: Forebay, holding: Holding) -> None:
     said: list[WorkerInfo] = []
 
     def hear(name: str, args: tuple[Any, ...]) -> None:
-        if name == "beat":
+        if name == "heartbeat":
             said.append(args[0])
 
     worker = Worker(WatchedEngine(app.engine, hear).seam, app.registry)
@@ -500,15 +500,15 @@ def test_ten_jobs_are_named_and_all_are_counted(app: Forebay, holding: Holding) 
 
 
 @pytest.mark.shows("R-CFG-47")
-@pytest.mark.parametrize("beat", [4.9, 301, -1, nan])
-def test_a_beat_outside_of_its_range_is_refused(app: Forebay, beat: float) -> None:
+@pytest.mark.parametrize("heartbeat", [4.9, 301, -1, nan])
+def test_a_beat_outside_of_its_range_is_refused(app: Forebay, heartbeat: float) -> None:
     with pytest.raises(ConfigError, match="beat must be a number of seconds from 5 to 300"):
-        Worker(app.engine, app.registry, heartbeat=beat)
+        Worker(app.engine, app.registry, heartbeat=heartbeat)
 
 
 @pytest.mark.shows("R-CFG-47")
 def test_the_beat_is_part_of_what_a_worker_says(app: Forebay) -> None:
-    with working(app, beat=5) as worker:
+    with working(app, heartbeat=5) as worker:
         info = listed(app, worker)
 
     assert info is not None
@@ -534,7 +534,7 @@ def test_a_loop_that_hangs_is_seen_said_and_shown(
     app.on_error(lambda job, error: told_of.append(error.type))
 
     def hang(name: str, args: tuple[Any, ...]) -> None:
-        if name == "exchange":
+        if name == "settle_and_claim":
             reached.set()
             go_on.wait(DEADLINE)
 
@@ -579,7 +579,7 @@ def test_time_in_which_the_whole_process_was_stopped_is_not_held_against_the_loo
 
 def test_a_worker_whose_loop_has_crashed_says_that_it_is_not_well(app: Forebay) -> None:
     def crash(name: str, args: tuple[Any, ...]) -> None:
-        if name == "exchange":
+        if name == "settle_and_claim":
             raise SystemExit("crashed")
 
     worker = Worker(WatchedEngine(app.engine, crash).seam, app.registry)

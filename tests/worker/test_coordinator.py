@@ -48,7 +48,7 @@ def test_what_has_ended_is_settled_before_more_is_claimed_in_the_same_call(rig: 
 
     coordinator.tick()
 
-    assert watched.calls == ["exchange", "exchange"]
+    assert watched.calls == ["settle_and_claim", "settle_and_claim"]
     assert rig.states(ids) == {"completed": 1, "running": 1, "pending": 1}
     assert rig.job(ids[0]).result == b"7"
 
@@ -63,7 +63,7 @@ def test_all_that_has_piled_up_is_settled_by_one_call(rig: Rig) -> None:
 
     coordinator.tick()
 
-    assert watched.calls == ["exchange", "exchange"]
+    assert watched.calls == ["settle_and_claim", "settle_and_claim"]
     assert rig.states(ids) == {"completed": 8}
     assert coordinator.is_idle
 
@@ -412,7 +412,7 @@ def test_an_empty_queue_is_asked_once_for_each_sleep(rig: Rig, clock: ManualCloc
         pauses.append(coordinator.tick())
         clock.advance(seconds=pauses[-1])
 
-    assert watched.calls == ["exchange"] * 3
+    assert watched.calls == ["settle_and_claim"] * 3
     assert min(pauses) > 0
 
 

@@ -115,7 +115,7 @@ def test_the_rest_is_offered_at_once_when_the_first_are_settled(
 
 def busy(name: str, args: tuple[Any, ...]) -> None:
     """Another transaction holds what each settlement needs."""
-    if name == "exchange" and len(args) > 1 and args[1]:
+    if name == "settle_and_claim" and len(args) > 1 and args[1]:
         raise StoreBusy("a key is held")
 
 

@@ -26,7 +26,7 @@ class Forgetful:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def exchange(self, *args: Any) -> SettleAndClaimResult:
+    def settle_and_claim(self, *args: Any) -> SettleAndClaimResult:
         answer = self._store.settle_and_claim(*args)
         again, self.again = self.again, ()
         return replace(answer, jobs=(*again, *answer.jobs))
@@ -100,17 +100,17 @@ def test_an_attempt_whose_outcome_is_on_its_way_is_settled_with_that(rig: Rig, f
     coordinator.tick()
     [one] = rig.threads.begin()
     forgetful.again = [one.job]
-    original = forgetful.exchange
+    original = forgetful.settle_and_claim
 
     def end_meanwhile(*args: Any) -> SettleAndClaimResult:
         answer = original(*args)
         rig.threads.finish(one)
         return answer
 
-    forgetful.exchange = end_meanwhile  # type: ignore[method-assign]
+    forgetful.settle_and_claim = end_meanwhile  # type: ignore[method-assign]
     rig.clock.advance(seconds=1)
     coordinator.tick()
-    forgetful.exchange = original  # type: ignore[method-assign]
+    forgetful.settle_and_claim = original  # type: ignore[method-assign]
     coordinator.tick()
 
     assert rig.threads.given == [one]

@@ -198,7 +198,7 @@ def test_a_listener_hears_of_jobs_that_the_sweep_gives_up(
     app: Forebay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It would hold back for ten seconds, as after every start.
-    monkeypatch.setattr("forebay.maintenance.sweeper.Sweeping.connected", lambda _: None)
+    monkeypatch.setattr("forebay.maintenance.sweeper.Sweeper.on_connected", lambda _: None)
     heard: Told = []
     app.on_error(lambda job, error: heard.append((job, error)))
     handle = app.task(name="t", max_crashes=0)(lambda: None).using(lease=1).enqueue()
@@ -220,7 +220,7 @@ def test_a_listener_hears_of_errors_of_the_loop_once_for_an_outage(rig: Rig) -> 
     errors: list[Any] = [StoreUnavailable("away"), StoreUnavailable("away"), None, RuntimeError("our own")]
 
     def trouble(name: str, _: object) -> None:
-        if name == "exchange" and errors and (error := errors.pop(0)) is not None:
+        if name == "settle_and_claim" and errors and (error := errors.pop(0)) is not None:
             raise error
 
     heard: Told = []

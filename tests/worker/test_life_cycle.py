@@ -89,7 +89,7 @@ def test_a_queue_that_cannot_exist_is_refused(app: Forebay) -> None:
 
 
 def test_a_start_without_a_store_leaves_nothing_behind(app: Forebay) -> None:
-    worker = Worker(WatchedEngine(app.engine, Away("beat")).seam, app.registry)
+    worker = Worker(WatchedEngine(app.engine, Away("heartbeat")).seam, app.registry)
 
     with no_thread_stays():
         with pytest.raises(StoreUnavailable):
@@ -117,7 +117,7 @@ def test_a_stop_while_the_store_is_away_comes_to_an_end(
     app: Forebay, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.worker.worker.INTERRUPT_SECONDS", 0.1)
-    away = Away("exchange", "renew", "beat", "forget_worker", "take_duty")
+    away = Away("settle_and_claim", "renew", "heartbeat", "remove_worker", "acquire_maintenance")
     away.lasts = False
     worker = Worker(WatchedEngine(app.engine, away).seam, app.registry)
 
@@ -133,7 +133,7 @@ def test_a_stop_while_the_store_is_away_comes_to_an_end(
 
 @pytest.mark.shows("R-EDGE-66", "R-RATE-19")
 def test_an_outage_in_the_middle_of_the_work_costs_no_job(app: Forebay) -> None:
-    away = Away("exchange", "renew", "take_duty")
+    away = Away("settle_and_claim", "renew", "acquire_maintenance")
     away.lasts = False
     ran: list[int] = []
 
@@ -161,7 +161,7 @@ def test_an_outage_in_the_middle_of_the_work_costs_no_job(app: Forebay) -> None:
 def test_a_crash_of_the_coordinator_is_reported_by_stop(
     app: Forebay, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken = Away("exchange", error=StoreError("this file is not a database any more"))
+    broken = Away("settle_and_claim", error=StoreError("this file is not a database any more"))
     worker = Worker(WatchedEngine(app.engine, broken).seam, app.registry)
 
     with no_thread_stays(), caplog.at_level(logging.ERROR):

@@ -66,7 +66,7 @@ def test_figures_cost_one_call_of_the_store_in_ten_seconds_however_many_jobs_the
         for one in rig.threads.begin():
             rig.threads.finish(one)
     coordinator.tick()
-    assert set(watched.calls) == {"exchange"}
+    assert set(watched.calls) == {"settle_and_claim"}
 
     rig.clock.advance(ms=TEN_SECONDS)
     coordinator.tick()
@@ -112,7 +112,7 @@ def calls_of(rig: Rig, *, is_measuring: bool) -> int:
 def test_a_worker_keeps_figures_unless_it_is_told_otherwise(metrics: bool) -> None:
     with Forebay("memory://") as app:
 
-        @app.task
+        @app.task(name="nothing")
         def nothing() -> None:
             pass
 

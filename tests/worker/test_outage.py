@@ -29,7 +29,7 @@ class Outage:
 
     def __init__(self, *names: str, error: Callable[[], BaseException] | None = None) -> None:
         self.lasts = False
-        self._names = names or ("exchange",)
+        self._names = names or ("settle_and_claim",)
         self._error = error or (lambda: StoreUnavailable("nobody is at home"))
 
     def __call__(self, name: str, args: tuple[Any, ...]) -> None:
@@ -176,7 +176,7 @@ def test_time_runs_out_while_the_store_is_away(rig: Rig) -> None:
     assert isinstance(one.stopped_by, JobTimeout)
 
 
-@pytest.mark.parametrize("only", [(), ("take_duty",)], ids=["wholly away", "duties only"])
+@pytest.mark.parametrize("only", [(), ("acquire_maintenance",)], ids=["wholly away", "duties only"])
 def test_after_an_outage_the_sweep_lets_the_holders_of_leases_come_first(
     rig: Rig, other_store: Store, only: tuple[str, ...]
 ) -> None:
@@ -273,7 +273,7 @@ def test_an_adopted_lease_is_renewed_before_its_job_is_started(rig: Rig) -> None
 
 def test_an_adopted_job_is_not_started_when_its_lease_cannot_be_renewed(rig: Rig) -> None:
     [job] = rig.insert()
-    outage = Outage("exchange", "renew")
+    outage = Outage("settle_and_claim", "renew")
     coordinator = on_bad_ground(rig, outage, too_late=True)
     outage.lasts = True
     coordinator.tick()
@@ -309,7 +309,7 @@ def test_a_worker_that_stops_hands_back_what_it_adopts(rig: Rig) -> None:
 
 def test_jobs_claimed_before_a_duty_found_the_store_away_are_run_once(rig: Rig) -> None:
     ids = rig.insert(2)
-    outage = Outage("take_duty")
+    outage = Outage("acquire_maintenance")
 
     class Nothing:
         name = "nothing"

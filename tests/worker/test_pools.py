@@ -166,11 +166,11 @@ def test_a_worker_has_two_handles_each_used_by_one_thread_and_closes_them(app: F
         worker.stop()
 
     keeping, working = engine.stores
-    assert set(keeping.calls) == {"beat", "renew", "take_commands", "forget_worker", "close"}
-    assert not {"beat", "renew", "forget_worker"} & set(working.calls)
+    assert set(keeping.calls) == {"heartbeat", "renew", "take_commands", "remove_worker", "close"}
+    assert not {"heartbeat", "renew", "remove_worker"} & set(working.calls)
     assert (keeping.calls.count("close"), working.calls.count("close")) == (1, 1)
     assert (keeping.calls[-1], working.calls[-1]) == ("close", "close")
-    [claims], [renews] = threads["exchange"], threads["renew"]
-    assert threads["take_duty"] == {claims}
+    [claims], [renews] = threads["settle_and_claim"], threads["renew"]
+    assert threads["acquire_maintenance"] == {claims}
     assert len({main, claims, renews}) == 3
-    assert threads["beat"] <= {main, renews}
+    assert threads["heartbeat"] <= {main, renews}

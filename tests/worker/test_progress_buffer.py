@@ -91,11 +91,11 @@ def test_a_job_that_says_nothing_new_writes_nothing(rig: Rig) -> None:
     coordinator.tick()
     begun(rig).context.progress(1)
     coordinator.tick()
-    written = store.calls.count("exchange")
+    written = store.calls.count("settle_and_claim")
 
     coordinator.tick()
 
-    assert store.calls.count("exchange") == written
+    assert store.calls.count("settle_and_claim") == written
 
 
 def test_the_last_words_go_with_the_settlement(rig: Rig) -> None:
@@ -124,13 +124,13 @@ def test_who_talks_on_when_its_attempt_is_over_costs_one_look(rig: Rig) -> None:
     rig.threads.finish(one)
     coordinator.tick()
     coordinator.is_claiming = False  # from here on it asks the store only for what is said
-    written = store.calls.count("exchange")
+    written = store.calls.count("settle_and_claim")
 
     for number in range(10):
         one.context.log(f"still here {number}")
         coordinator.tick()
 
-    assert store.calls.count("exchange") == written + 1
+    assert store.calls.count("settle_and_claim") == written + 1
     assert said(rig, job_id) == (None, [], [])
 
 
@@ -139,7 +139,7 @@ def test_an_outage_loses_no_word_and_keeps_each_once(rig: Rig, is_stored: bool) 
     is_away = [False]
 
     def away(name: str, _: object) -> None:
-        if name == "exchange" and is_away[0]:
+        if name == "settle_and_claim" and is_away[0]:
             raise StoreUnavailable("gone fishing")
 
     store = Watched(rig.store, away, too_late=is_stored)
@@ -184,9 +184,9 @@ def test_a_step_waits_through_an_outage(rig: Rig) -> None:
     failures = [1, 1]
 
     def away(name: str, _: object) -> None:
-        if name == "exchange" and not failures:
+        if name == "settle_and_claim" and not failures:
             failures.append(1)
-        elif name == "exchange" and len(failures) > 2:
+        elif name == "settle_and_claim" and len(failures) > 2:
             failures.pop()
             raise StoreUnavailable("gone fishing")
 
@@ -388,14 +388,14 @@ def test_wake_ups_are_worth_ten_looks_a_second_at_most(rig: Rig) -> None:
     rig.insert()
     coordinator.tick()
     begun(rig)
-    looks = store.calls.count("exchange")
+    looks = store.calls.count("settle_and_claim")
 
     for _ in range(100):
         rig.inbox.wake()
         coordinator.tick()
         rig.clock.advance(seconds=0.01)
 
-    assert store.calls.count("exchange") - looks <= 11
+    assert store.calls.count("settle_and_claim") - looks <= 11
 
 
 # ------------------------------------------------------------------ another transaction holds the row

@@ -215,7 +215,7 @@ def test_leases_come_before_the_beat(kept: Kept, store: Store, clock: ManualCloc
 
     kept.renewal.renew_due()
 
-    assert watched.calls == ["renew", "beat"]
+    assert watched.calls == ["renew", "heartbeat"]
 
 
 # ------------------------------------------------------------------ life cycle
@@ -261,7 +261,7 @@ def test_a_stop_while_the_store_is_away_shows_no_death_of_a_worker_whose_jobs_st
 
     assert store.sweep(SWEEPER, only_dead=True) == []
     [watched] = kept.engine.stores
-    assert watched.calls[-1] == "forget_worker"
+    assert watched.calls[-1] == "remove_worker"
     assert unclosed_stores.pop() is watched
     kept.trouble = None
     watched.seam.close()
@@ -279,7 +279,7 @@ def test_a_start_that_fails_leaves_no_handle_open(engine: Engine, clock: ManualC
         kept.renewal.start()
 
     [watched] = kept.engine.stores
-    assert watched.calls == ["beat", "close"]
+    assert watched.calls == ["heartbeat", "close"]
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), ZeroDivisionError("a bug")])

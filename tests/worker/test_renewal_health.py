@@ -148,7 +148,7 @@ def test_a_beat_that_fails_puts_no_lease_in_doubt_that_was_just_renewed(
     one = kept.hold(store)
     clock.advance(seconds=10)
     [watched] = kept.engine.stores
-    watched._trouble = lambda name, args: away() if name == "beat" else None
+    watched._trouble = lambda name, args: away() if name == "heartbeat" else None
     with pytest.raises(StoreUnavailable):
         kept.renewal.renew_due()
     watched._trouble = None
@@ -249,7 +249,7 @@ def test_the_state_of_a_worker_shows_its_failures_and_its_jobs_go_on(app: Foreba
     is_away = Event()
 
     def trouble(name: str, args: object) -> None:
-        if is_away.is_set() and name in ("renew", "beat"):
+        if is_away.is_set() and name in ("renew", "heartbeat"):
             away()
 
     @app.task(name="work", lease=3.0)

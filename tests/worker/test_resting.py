@@ -102,7 +102,7 @@ class Asked:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def take_duty(self, name: str, every_ms: int) -> bool:
+    def acquire_maintenance(self, name: str, every_ms: int) -> bool:
         self.asked[name] += 1
         return self._store.acquire_maintenance(name, every_ms)
 

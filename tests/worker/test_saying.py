@@ -69,7 +69,7 @@ def test_coroutines_can_look_at_progress_too(app: Forebay) -> None:
     with app.run_worker(threads=1):
         progress, lines = asyncio.run(look())
 
-    assert (progress.applied, [line.text for line in lines]) == (1, ["hi"])
+    assert (progress.done, [line.text for line in lines]) == (1, ["hi"])
 
 
 def test_a_job_that_has_said_nothing_has_no_progress_and_no_lines(app: Forebay) -> None:

@@ -149,7 +149,7 @@ app = Forebay("memory://")
 def sleep():
     time.sleep(3_600)
 
-with app.working(threads=1):
+with app.run_worker(threads=1):
     print(app.enqueue("sleep").wait(timeout=120).reason, flush=True)
 """
 

@@ -46,7 +46,7 @@ class WatchedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def exchange(self, *args: Any, **kwargs: Any) -> SettleAndClaimResult:
+    def settle_and_claim(self, *args: Any, **kwargs: Any) -> SettleAndClaimResult:
         answer: SettleAndClaimResult = self._store.settle_and_claim(*args, **kwargs)
         act, self._engine.after_look = self._engine.after_look, None
         if act is not None:

@@ -257,7 +257,7 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.worker.executors.threads import ThreadExecutor
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoker import Invoke, JobTimeout
+from forebay.worker.invoker import Invoker, JobTimeout
 from tests.worker.support import an_assignment
 
 app, began = Forebay("memory://"), []
@@ -270,7 +270,7 @@ def sleeps():
 def step():
     return "went on"
 
-executor = ThreadExecutor(1, Invoke(app.registry), Inbox(), SystemClock())
+executor = ThreadExecutor(1, Invoker(app.registry), Inbox(), SystemClock())
 executor.start()
 assignment = an_assignment("sleeps")
 executor.submit(assignment)

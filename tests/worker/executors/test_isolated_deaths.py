@@ -150,7 +150,7 @@ def test_a_job_cannot_take_more_memory_than_its_task_may(isolated: Isolating, ta
 def test_where_the_limit_cannot_be_set_the_process_is_watched_and_killed(
     isolated: Isolating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.worker.executors.process_attempt.resident", lambda _: 2**40)
+    monkeypatch.setattr("forebay.worker.executors.process_attempt.resident_bytes", lambda _: 2**40)
 
     assert isolated.reason("hold in memory") == "OutOfMemory: needed more than 64 MB"
 
@@ -271,7 +271,7 @@ def test_no_process_is_left_when_a_thread_of_the_executor_dies(monkeypatch: pyte
     with Forebay("memory://") as app, isolating(app, isolated=1) as isolated:
         pid = isolated.result("pid")
         monkeypatch.setattr(
-            "forebay.worker.executors.isolated.IsolatedExecutor._refresh", lambda *_: sys.exit()
+            "forebay.worker.executors.isolated.IsolatedExecutor._replace_worn", lambda *_: sys.exit()
         )
 
         isolated.result("add", 1, 2)

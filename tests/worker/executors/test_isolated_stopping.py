@@ -271,7 +271,7 @@ def test_a_fault_of_our_own_costs_one_attempt_and_no_slot(
     alone: Alone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("forebay.worker.executors.isolated.Attending", None)
+        broken.setattr("forebay.worker.executors.isolated.ProcessAttempt", None)
         failed = alone.given("add", 1, 2)
         outcome = alone.inbox.of(failed)
     assert isinstance(outcome, Failed)

@@ -216,7 +216,7 @@ def test_whoever_is_not_up_yet_is_left_alone(scene: Scene) -> None:
 
 
 def test_a_worker_is_welcomed_only_when_it_is_on_the_list(scene: Scene) -> None:
-    scene.engine.fails_before.add("beat")
+    scene.engine.fails_before.add("heartbeat")
     scene.keeper.welcome(scene.child)
 
     assert not scene.keeper.tick()
@@ -419,7 +419,7 @@ def test_of_a_dead_worker_what_had_begun_is_lost_and_the_rest_counts_for_nothing
     assert scene.keeper.is_idle
 
 
-@pytest.mark.parametrize("method", ["sweep", "exchange", "forget_worker"])
+@pytest.mark.parametrize("method", ["sweep", "settle_and_claim", "remove_worker"])
 @pytest.mark.parametrize("is_lost", [True, False], ids=["the answer is lost", "it never arrived"])
 def test_a_dead_worker_is_buried_as_soon_as_the_store_answers(
     scene: Scene, method: str, is_lost: bool
@@ -440,7 +440,7 @@ def test_a_dead_worker_is_buried_as_soon_as_the_store_answers(
     assert scene.keeper.is_idle
 
 
-@pytest.mark.parametrize("method", ["sweep", "standing", "forget_worker"])
+@pytest.mark.parametrize("method", ["sweep", "lease_status", "remove_worker"])
 def test_while_a_transaction_holds_what_a_dead_worker_held_leases_of_the_living_are_renewed(
     scene: Scene, method: str
 ) -> None:
@@ -541,7 +541,7 @@ def test_the_last_answer_of_a_worker_comes_before_it_is_taken_off_the_list(scene
     scene.welcomed()
     (command,) = scene.store.send_command(CommandKind.HALT, [WORKER])
     scene.keeper.answer(command.id, "halting")
-    scene.engine.fails_before.add("forget_worker")
+    scene.engine.fails_before.add("remove_worker")
 
     scene.dies()
     assert not scene.keeper.tick()

@@ -137,7 +137,7 @@ def test_a_beat_of_a_supervised_process_leaves_the_lock_of_its_supervisor_alone(
     one = scene.hold(store)
     scene.pass_time(20.0, is_kept=False)
     scene.standby.start_if_needed()
-    eventually(lambda: "beat" in scene.asked and one.start_by > scene.clock.monotonic())
+    eventually(lambda: "heartbeat" in scene.asked and one.start_by > scene.clock.monotonic())
     scene.standby.stop()
 
     assert store.sweep(SWEEPER, 10, only_dead=True) == []
@@ -210,4 +210,4 @@ def test_under_a_supervisor_that_marks_no_time_leases_are_renewed_and_no_beats_a
 
     eventually(lambda: one.start_by > scene.clock.monotonic())
     eventually(lambda: not scene.standby.is_active)
-    assert "beat" not in scene.asked
+    assert "heartbeat" not in scene.asked

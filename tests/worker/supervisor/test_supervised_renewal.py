@@ -23,36 +23,36 @@ from forebay.worker.supervisor.supervised_renewal import ORPHANED
 
 DEADLINE: Final = 120.0
 
-# A worker process that only hears; it is told its ends of the channel and of the page.
+# A worker process that only hears; it is told its ends of the channel and of the lease table.
 HEARING: Final = """
 import socket, sys, threading
 from forebay.clock import SystemClock
 from forebay.domain.job import WorkerId
 from forebay.domain.worker import WorkerInfo
 from forebay.worker.supervisor.channel import TO_WORKER, Channel
-from forebay.worker.lease_table import Page
+from forebay.worker.lease_table import LeaseTable
 from forebay.stores.factory import open_engine
 from forebay.worker.slots import Slots
-from forebay.worker.supervisor.standby_renewal import Standby
-from forebay.worker.supervisor.supervised_renewal import Leash, Steered, Supervised
+from forebay.worker.supervisor.standby_renewal import StandbyRenewal
+from forebay.worker.supervisor.supervised_renewal import SupervisedRenewal, SupervisorLink, WorkerCallbacks
 
-page, slots, clock = Page(int(sys.argv[2])), Slots(1), SystemClock()
+lease_table, slots, clock = LeaseTable(int(sys.argv[2])), Slots(1), SystemClock()
 report = lambda: WorkerInfo(id=WorkerId("w"))
 channel = Channel(socket.socket(fileno=int(sys.argv[1])), TO_WORKER)
 nothing = lambda *_: None
-Supervised(
-    Leash(channel, page, "sqlite:///jobs.db", True),
+SupervisedRenewal(
+    SupervisorLink(channel, lease_table, "sqlite:///jobs.db", True),
     slots=slots,
     clock=clock,
-    tell=nothing,
+    on_cancels=nothing,
     report=report,
-    steered=Steered(*[nothing] * 5, poke=lambda: print("poked", flush=True), report=nothing),
-    standby=Standby(
+    callbacks=WorkerCallbacks(*[nothing] * 5, wake=lambda: print("woken", flush=True), report=nothing),
+    standby=StandbyRenewal(
         engine=open_engine("sqlite:///jobs.db"),
-        page=page,
+        lease_table=lease_table,
         slots=slots,
         clock=clock,
-        tell=nothing,
+        on_cancels=nothing,
         report=report,
         supervisor=1,
     ),
@@ -99,7 +99,7 @@ def hearing() -> Iterator[Hearing]:
     hearing.close()
 
 
-@pytest.mark.parametrize("nonsense", [b"this is no message\n", b'{"type":"goodbye"}\n'])
+@pytest.mark.parametrize("nonsense", [b"this is no message\n", b'{"type":"stopped"}\n'])
 def test_a_worker_process_that_does_not_understand_its_supervisor_ends(
     hearing: Hearing, nonsense: bytes
 ) -> None:
@@ -115,4 +115,4 @@ def test_a_worker_process_looks_when_its_supervisor_pokes_it(hearing: Hearing) -
 
     hearing.channel.send(WakeUp())
 
-    assert hearing.says() == b"poked\n"
+    assert hearing.says() == b"woken\n"

@@ -210,5 +210,5 @@ def outcome_of(message: AttemptEnded) -> Outcome:
 def _parse_completed(fields: dict[str, Any]) -> Completed:
     result = msgspec.convert(fields["result"], bytes | None)
     follow_ups = tuple(job_from_dict(NewJob, one) for one in fields["follow_ups"])
-    is_within = msgspec.convert(fields["is_within"], bool)
-    return Completed(result, follow_ups, is_within, msgspec.convert(fields["cost"], int | None))
+    is_in_caller_tx = msgspec.convert(fields["is_in_caller_tx"], bool)
+    return Completed(result, follow_ups, is_in_caller_tx, msgspec.convert(fields["cost"], int | None))

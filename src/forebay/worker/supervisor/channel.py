@@ -19,7 +19,7 @@ _READ_BYTES: Final = 65_536
 _MAX_UNSENT: Final = 1_048_576
 
 
-class WorkerReady(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+class WorkerReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """A worker process has loaded its app and would like to begin. The store's address may hold a password:
     it is said here, as is the key for a service, and on no command line."""
 
@@ -29,10 +29,10 @@ class WorkerReady(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     key: str | None = None
 
     def __repr__(self) -> str:
-        return f"Hello({self.info.id})"
+        return f"WorkerReady({self.info.id})"
 
 
-class StatusChanged(msgspec.Struct, frozen=True, kw_only=True, tag="said"):
+class StatusChanged(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
     """What a worker says about itself now."""
 
     info: WorkerInfo
@@ -46,24 +46,24 @@ class WorkerRetiring(msgspec.Struct, frozen=True, kw_only=True, tag="retiring"):
     replace_after: float = 0.0
 
 
-class CommandAnswered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
+class CommandAnswered(msgspec.Struct, frozen=True, kw_only=True, tag="command_answered"):
     """What came of a command."""
 
     command_id: str
     text: str
 
 
-class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True, tag="goodbye"):
+class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True, tag="stopped"):
     """A worker has stopped in order; its process ends now."""
 
 
-class WorkerAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
+class WorkerAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted"):
     """The supervisor keeps the worker's leases from now on."""
 
     is_paused: bool = False
 
 
-class LeasesRenewed(msgspec.Struct, frozen=True, kw_only=True, tag="kept"):
+class LeasesRenewed(msgspec.Struct, frozen=True, kw_only=True, tag="renewed"):
     """What a renewal has come to; `at` is when, in milliseconds since 1970, `since` when it was asked for, by
     CLOCK_MONOTONIC: whoever reads this late must not take a lease for fresher than it is."""
 
@@ -73,20 +73,20 @@ class LeasesRenewed(msgspec.Struct, frozen=True, kw_only=True, tag="kept"):
     refused: tuple[LeaseRefusal, ...] = ()
 
 
-class RenewalFailed(msgspec.Struct, frozen=True, kw_only=True, tag="in_doubt"):
+class RenewalFailed(msgspec.Struct, frozen=True, kw_only=True, tag="renewal_failed"):
     """These leases could not be renewed now; `failures` in a row."""
 
     leases: tuple[Lease, ...]
     failures: int
 
 
-class CancelsRequested(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
+class CancelsRequested(msgspec.Struct, frozen=True, kw_only=True, tag="cancels"):
     """Somebody wants jobs stopped."""
 
     cancels: tuple[PendingCancel, ...]
 
 
-class CommandSent(msgspec.Struct, frozen=True, kw_only=True, tag="order"):
+class CommandSent(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
     """An operator's command; whoever reads this after `until`, by CLOCK_MONOTONIC, leaves it alone."""
 
     command: Command
@@ -105,11 +105,11 @@ class SetPaused(msgspec.Struct, frozen=True, kw_only=True, tag="pause"):
     is_over: bool = False
 
 
-class WakeUp(msgspec.Struct, frozen=True, kw_only=True, tag="poke"):
+class WakeUp(msgspec.Struct, frozen=True, kw_only=True, tag="wake_up"):
     """Something may have come to the store: look."""
 
 
-class JobMarkedDead(msgspec.Struct, frozen=True, kw_only=True, tag="given_up"):
+class JobMarkedDead(msgspec.Struct, frozen=True, kw_only=True, tag="job_dead"):
     """The supervisor has moved a job of a dead process to the dead letters: call the error listeners."""
 
     job_id: JobId
