@@ -79,7 +79,7 @@ ELSEWHERE: Final = {
     ),
     **{
         (page, "python"): (
-            "facades/test_pages.py::test_the_examples_of_a_page_are_a_program_that_prints_what_it_promises"
+            "compat/test_pages.py::test_the_examples_of_a_page_are_a_program_that_prints_what_it_promises"
         )
         for page in ("guide/task-queue.md", "guide/task-service.md", "guide/work-queue.md")
     },
@@ -115,7 +115,7 @@ ELSEWHERE: Final = {
     },
     **{
         ("guide/moving-in.md", language): (
-            "moving_in/test_guide.py::test_a_backlog_of_celery_comes_over_as_the_page_says"
+            "importers/test_guide.py::test_a_backlog_of_celery_comes_over_as_the_page_says"
         )
         for language in ("python", "console")
     },

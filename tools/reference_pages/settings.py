@@ -22,7 +22,7 @@ _MARKS: Final = "<!-- made by make reference: {0} -->{1}<!-- end of {0} -->"
 # What no flag of a command tells: what a setting means, and what holds without it.
 MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
     "url": ("The store that commands look at.", code(DEFAULT_URL)),
-    "key": ("The API key for a `url` that is a [service](../guide/remote.md) (`https://`).", "none"),
+    "api_key": ("The API key for a `url` that is a [service](../guide/remote.md) (`https://`).", "none"),
     "app": ("The app, as `package.module:name`, looked for from the present folder on.", "none"),
     "actor": ("What the history calls whoever runs a command.", "`cli:USER@HOST`"),
     "encryption_keys": (
@@ -30,7 +30,10 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
         "`id=base64,id=base64`, the newest first.",
         "none",
     ),
-    "blobs": ("The folder in which they find large arguments and results; it must be there.", "none"),
+    "blob_store": (
+        "The folder in which they find large arguments and results; it must exist.",
+        "none",
+    ),
     "masked_names": (
         "Names whose values are also [masked](../guide/security.md#what-is-masked): each name that contains "
         "one of these, separated by commas.",
@@ -69,8 +72,8 @@ OF_A_QUEUE: Final[Mapping[str, str]] = {
     "enqueue_burst": "how many it takes together after a pause; twice the rate if nobody says",
     "client_rate": "how many new jobs a second it takes of each client",
     "client_burst": "how many together of one client after a pause; twice the rate if nobody says",
-    "share_weights": "the weights of [shares](../guide/fairness.md) that count for more than 1, as JSON: "
-    '`share_weights:={"gold": 3}`',
+    "fairness_weights": "the weights of [fairness keys](../guide/fairness.md) that count for more than 1, as "
+    'JSON: `fairness_weights:={"gold": 3}`',
     "promote_per_second": "how many jobs that come due together become pending in a second "
     "([staggered](../guide/fairness.md))",
 }

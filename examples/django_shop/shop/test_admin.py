@@ -71,7 +71,7 @@ class Admin(TransactionTestCase):
     def test_a_job_is_shown_with_its_life_and_without_secrets(self) -> None:
         client = self.client_of("ann", "view_job")
         label = print_label.enqueue(-7)
-        with self.app.working(queues=["default"]):
+        with self.app.run_worker(queues=["default"]):
             self.app.job(label.id).wait(timeout=60)
         page = self.body(client, f"{LIST}{label.id}/")
         for words in ("dead", "NoPaper", "no paper for order -7", "-7"):

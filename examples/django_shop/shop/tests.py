@@ -26,7 +26,7 @@ class Tasks(TransactionTestCase):
         self.app = django_app()
 
     def run_all(self, *ids: str) -> None:
-        with self.app.working(queues=["default", "mail"]):
+        with self.app.run_worker(queues=["default", "mail"]):
             for job_id in ids:
                 self.app.job(job_id).wait(timeout=WITHIN)
 

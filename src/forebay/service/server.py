@@ -146,7 +146,7 @@ class ServerSecurity(msgspec.Struct, frozen=True, kw_only=True):
         if self.public_url is not None:
             _check_public_url(self.public_url)
         if self.openid is not None and not (self.requires_keys and self.public_url):
-            raise ConfigError("--oidc-issuer needs --keys and --public-url, to which the provider leads back")
+            raise ConfigError("--oidc-issuer needs --require-keys and --public-url, to which the provider leads back")
         found = self.certificates
         if found is not None:
             found.load()
@@ -388,7 +388,7 @@ def _check_exposure(address: ListenAddress, secured: ServerSecurity) -> None:
     if not secured.requires_keys:
         raise ConfigError(
             f"{address.host} can be reached from other machines, and nobody would have to say who they are; "
-            "ask for keys (--keys), or listen on 127.0.0.1"
+            "ask for keys (--require-keys), or listen on 127.0.0.1"
         )
     if secured.certificate is None and not secured.behind_tls_proxy:
         raise ConfigError(

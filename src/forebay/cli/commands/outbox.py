@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine, Table
 
-    from forebay.integrations.outbox.relay import Relay
+    from forebay.integrations.outbox import Relay
 
 _POLL_SECONDS: Final = 1.0
 
@@ -99,7 +99,7 @@ def _open_outbox(url: str, name: str, *, create: bool) -> Iterator[tuple[Engine,
     from sqlalchemy import MetaData, create_engine, inspect  # noqa: PLC0415 - as below
     from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError  # noqa: PLC0415
 
-    from forebay.integrations.outbox.table import outbox_table  # noqa: PLC0415
+    from forebay.integrations.outbox import outbox_table  # noqa: PLC0415
 
     schema, _, last = name.rpartition(".")
     table = outbox_table(MetaData(), last, schema=schema or None)

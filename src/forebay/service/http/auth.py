@@ -151,7 +151,7 @@ def check_local(headers: Headers, hosts: frozenset[str]) -> None:
     if not _is_ours(host, hosts):
         raise Forbidden(
             f"this server has no keys, and is not known as {host!r:.100}: ask it by its address, or start it "
-            "with --trust-host"
+            "with --allowed-host"
         )
     if origin is not None and not _is_same(origin, named):
         raise Forbidden("this server has no keys, and takes nothing from pages of other sites")
