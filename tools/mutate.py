@@ -52,9 +52,9 @@ MODULES: Final = (
 # Statements that only answer readers, and those that build the schema. They guard no write.
 LEFT_OUT: Final = frozenset(
     {
-        "ahead", "archive", "attempts", "audit", "audit_chain", "audit_rest", "check_counts", "check_jobs",
-        "check_keys", "check_orders", "command", "commands_wait", "counts", "events", "held_jobs", "notes",
-        "pace", "peek", "rank_span", "schema_add", "schema_create", "schema_exists", "schema_number",
+        "position_ahead", "archive", "failed_attempts", "audit", "audit_chain", "audit_rest", "check_counts", "check_jobs",
+        "check_keys", "check_indexes", "command", "commands_pending", "counts", "events", "lane_counts", "progress",
+        "throughput", "peek", "rank_span", "schema_add", "schema_create", "schema_exists", "schema_number",
         "search", "search_window", "workers",
     }
 )  # fmt: skip
@@ -64,28 +64,27 @@ _HINT: Final = re.compile(r" indexed by \w+")
 
 # Which files to try first, by what was changed. The order decides only how soon a mutant is caught.
 LIKELY: Final = (
-    ("orphaned*", ("sqlite_liveness", "sweep")),
-    ("note*", ("notes",)),
-    ("progress.*", ("notes",)),
+    ("leases_of_dead*", ("sqlite_liveness", "sweep")),
+    ("progress*", ("notes",)),
     ("command*", ("commands",)),
     ("claim*", ("claim", "order", "fence")),
-    ("heads*", ("sqlite_guards", "claim", "order")),
+    ("candidates*", ("sqlite_guards", "claim", "order")),
     ("renew*", ("lease", "fence")),
     ("*sweep*", ("sweep", "lease")),
     ("leases.*", ("sweep", "lease")),
     ("key*", ("keys",)),
     ("*revive*", ("revive",)),
-    ("*amend*", ("operators",)),
+    ("update_job*", ("operators",)),
     ("*cancel*", ("operators",)),
     ("admin.*", ("operators", "queues", "revive")),
     ("*prun*", ("prune",)),
     ("*promote*", ("promote",)),
     ("*resc*", ("order",)),
-    ("walk*", ("order",)),
+    ("scan*", ("order",)),
     ("insert.insert_follow_ups*", ("follow_ups",)),
     ("insert.*", ("insert", "keys", "order")),
-    ("take_duty*", ("duties",)),
-    ("beat*", ("duties", "read")),
+    ("acquire_maintenance*", ("duties",)),
+    ("heartbeat*", ("duties", "read")),
     ("audit*", ("audit_log",)),
     ("event*", ("read", "duties")),
     ("*", ("settle", "fence", "transitions")),
@@ -102,22 +101,26 @@ class Equivalent(NamedTuple):
 
 EQUIVALENTS: Final = (
     Equivalent(
-        ("job.sql", "fate.sql", "locate.sql", "token_of.sql"),
-        ("seq = :seq", "by_id = 1"),
+        ("job.sql", "job_state.sql", "locate.sql", "lease_holder.sql"),
+        ("seq = :seq", "has_custom_id = 1"),
         "the id names the job; the seq, and the index of ids that were brought, are the quick way to it",
     ),
-    Equivalent(("job.sql", "fate.sql"), ("id = :job_id",), "`locate` has just found this seq by the id"),
+    Equivalent(("job.sql", "job_state.sql"), ("id = :job_id",), "`locate` has just found this seq by the id"),
     Equivalent(
-        ("note_line.sql",), ("kind = 'line'",), "any number that is higher than the last line's puts it last"
+        ("progress_log_add.sql",),
+        ("kind = 'log'",),
+        "any number that is higher than the last line's puts it last",
     ),
     Equivalent(("revive_dead.sql",), ("state = 'dead'",), "the table has a check that lets in nothing else"),
     Equivalent(
-        ("expired.sql", "keys_prune.sql", "rescore_due.sql", "overdue.sql"),
-        ("expires_at is not null", "until is not null", "rescore_at is not null", "state = 'running'"),
+        ("expired.sql", "keys_prune.sql", "rescore_due.sql", "expired_leases.sql"),
+        ("expires_at is not null", "held_until is not null", "rescore_at is not null", "state = 'running'"),
         "names the partial index; rows outside of it fail the next condition anyway",
     ),
     Equivalent(
-        ("cancels.sql",), ("state = 'running'",), "a job with a stored wish to be cancelled never waits"
+        ("pending_cancels.sql",),
+        ("state = 'running'",),
+        "a job with a stored wish to be cancelled never waits",
     ),
     Equivalent(
         ("uncounted.sql", "last_seq.sql"),
@@ -130,19 +133,19 @@ EQUIVALENTS: Final = (
         "the queue is also made by `scoring`, when the job's place is worked out",
     ),
     Equivalent(
-        ("gates.sql", "gates_among.sql"),
+        ("lanes_claimable.sql", "lanes_among.sql"),
         (
             "state = 'pending'",
             "state = 'pending' (2)",
             "queue = :queue",
             "queue = :queue (2)",
-            "gate > 'l~'",
-            "gate > closed.gate",
-            "closed.gate is not null",
-            "gate is not null",
-            "gate = value",
+            "lane > 'l~'",
+            "lane > lanes.lane",
+            "lanes.lane is not null",
+            "lane is not null",
+            "lane = value",
             "exists ( select 1 from forebay_jobs where state = 'pending' and queue = :queue "
-            "and gate = value )",
+            "and lane = value )",
         ),
         "says behind which gates to look; a claim behind one where nothing waits finds nothing",
     ),

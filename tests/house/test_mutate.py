@@ -154,8 +154,8 @@ def test_mutants_have_names_of_their_own() -> None:
         "claim.sql: state = 'pending'",
         "renew.sql: worker = :worker",
         "key_free.sql: job_id = :job_id",
-        "put_back.sql: lease_expires_at = null",
-        "key_take.sql: forebay_keys.until <= :now",
+        "return_to_queue.sql: lease_expires_at = null",
+        "key_take.sql: forebay_job_keys.held_until <= :now",
         "settle._finish: tx.release_key(queue, unique_key, settlement.job_id)",
     ],
 )

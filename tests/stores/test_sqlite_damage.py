@@ -117,7 +117,7 @@ def test_a_claim_from_a_damaged_page_says_so_and_changes_nothing(
     assert str(path) in str(refused.value)
     with raw(path) as connection:
         (running,) = connection.execute(
-            "select coalesce(sum(jobs), 0) from forebay_counts where state = 'running'"
+            "select coalesce(sum(jobs), 0) from forebay_queue_counts where state = 'running'"
         ).fetchone()
     assert running == 0
 
@@ -192,7 +192,9 @@ SEARCHES: Final[dict[str, Any]] = {
 def test_a_search_by_options_goes_past_damaged_ones(path: Path, clock: ManualClock, text: str) -> None:
     engine = SqliteEngine(str(path), clock=clock)
     store, reader = engine.store(), engine.reader()
-    first, second = (one.id for one in store.insert([new_job(tags=("a",)), new_job(**SEARCHES, idempotency_ttl_ms=1)]))
+    first, second = (
+        one.id for one in store.insert([new_job(tags=("a",)), new_job(**SEARCHES, idempotency_ttl_ms=1)])
+    )
     assert first is not None
     spoil(path, first, "options", text)
 
@@ -276,7 +278,7 @@ def test_a_damaged_error_of_an_attempt_does_not_hide_the_history(
     [job] = claim(store)
     store.settle_and_claim(WORKER, [fail(job)])
     with raw(path) as connection:
-        connection.execute("update forebay_attempts set error = ?", (text,))
+        connection.execute("update forebay_failed_attempts set error = ?", (text,))
 
     history = reader.history(job.id)
     store.close()
@@ -303,7 +305,7 @@ def test_damaged_notes_are_shown_as_they_are_and_hide_nothing(
     )
     store.settle_and_claim(WORKER, updates=[note])
     with raw(path) as connection:
-        connection.execute("update forebay_notes set body = ? where kind <> 'step'", (text,))
+        connection.execute("update forebay_job_progress set body = ? where kind <> 'step'", (text,))
 
     history = reader.history(job.id)
     store.close()
@@ -322,7 +324,7 @@ def test_damage_in_what_a_worker_said_does_not_hide_it(path: Path, clock: Manual
     store, reader = engine.store(), engine.reader()
     store.heartbeat(WorkerInfo(id=WORKER, slots=4))
     with raw(path) as connection:
-        connection.execute("update forebay_workers set said = ?, queues = '7'", (text,))
+        connection.execute("update forebay_workers set details = ?, queues = '7'", (text,))
 
     [worker] = reader.workers()
     store.close()
@@ -353,7 +355,7 @@ def without_entry(path: Path, index: str, write: Callable[[], object]) -> None:
     ("index", "wish", "said"),
     [
         ("forebay_jobs_ready", {}, "is pending and in no order"),
-        ("forebay_jobs_due", {"delay_ms": 3_600_000}, "waits for its time and is in no order"),
+        ("forebay_jobs_delayed", {"delay_ms": 3_600_000}, "waits for its time and is in no order"),
     ],
 )
 def test_a_job_that_its_order_lacks_is_found(

@@ -41,24 +41,24 @@ GUARDED: list[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = [
     ("claim", "jobs", ("pending",), ()),
     ("complete", "jobs", RUNNING, ("job_id", "attempt", "worker")),
     ("finish", "jobs", RUNNING, ("job_id", "attempt", "worker")),
-    ("bury", "jobs", RUNNING, ("job_id", "attempt", "worker")),
+    ("mark_dead", "jobs", RUNNING, ("job_id", "attempt", "worker")),
     ("finish_remove", "jobs", RUNNING, ("job_id", "attempt", "worker")),
-    ("put_back", "jobs", RUNNING, ("job_id", "attempt", "worker")),
-    ("held", "jobs", RUNNING, ("job_id", "attempt", "worker")),
-    ("keep_errors", "jobs", RUNNING, ("job_id", "attempt", "worker")),
+    ("return_to_queue", "jobs", RUNNING, ("job_id", "attempt", "worker")),
+    ("lease_details", "jobs", RUNNING, ("job_id", "attempt", "worker")),
+    ("errors_save", "jobs", RUNNING, ("job_id", "attempt", "worker")),
     ("renew", "jobs", RUNNING, ("job_id", "attempt", "worker")),
     ("sweep", "jobs", RUNNING, ("attempt", "worker")),
-    ("cancel_ask", "jobs", RUNNING, ("job_id",)),
-    ("bury_running", "jobs", RUNNING, ("job_id",)),
+    ("cancel_request", "jobs", RUNNING, ("job_id",)),
+    ("mark_dead_running", "jobs", RUNNING, ("job_id",)),
     ("remove_running", "jobs", RUNNING, ("job_id",)),
     ("finish_waiting", "jobs", WAITING, ("job_id",)),
-    ("bury_waiting", "jobs", WAITING, ("job_id",)),
+    ("mark_dead_waiting", "jobs", WAITING, ("job_id",)),
     ("remove_waiting", "jobs", WAITING, ("job_id",)),
     ("promote", "jobs", ("scheduled", "retrying"), ()),
-    ("hold", "jobs", ("pending",), ()),
+    ("park", "jobs", ("pending",), ()),
     ("rescore", "jobs", ("pending",), ()),
     ("rescore_drop", "jobs", ("running", "scheduled", "retrying", "blocked"), ()),
-    ("amend", "jobs", RUNNING, ("job_id", "was")),
+    ("update_job", "jobs", RUNNING, ("job_id", "old_state")),
     ("revive_finished", "finished", ("cancelled",), ("job_id",)),
     ("revive_dead", "dead", ("dead",), ("job_id",)),
     ("remove_finished", "finished", ("completed", "cancelled"), ("job_id",)),
@@ -91,7 +91,7 @@ class Bench:
             "due_at": 1,
             "priority": 0,
             "metadata": None,
-            "has_place": False,
+            "has_rank": False,
             "is_moved": False,
             "errors": "[]",
             "lease_ms": 1,
@@ -99,9 +99,9 @@ class Bench:
             "extension_ms": 86_400_000,
             "sweeper": "s",
             "queue": "default",
-            "was": "running",
+            "old_state": "running",
             "unmet": 0,
-            "gate": None,
+            "lane": None,
         }
         return {**END, **PLACE, **token, **rest}
 
@@ -112,7 +112,7 @@ class Bench:
             seq = self.jobs[table].seq
             self.database.execute(f"update forebay_{table} set state = ? where seq = ?", (state, seq))
             values = {**self.values(table), **changes}
-            if name in ("put_back", "amend", "revive_finished", "revive_dead"):
+            if name in ("return_to_queue", "update_job", "revive_finished", "revive_dead"):
                 values["state"] = "pending"
             # Some statements are for many jobs at once.
             values["seqs"] = json.dumps([values["seq"]])
@@ -139,9 +139,9 @@ def bench(tmp_path: Path, clock: ManualClock) -> Iterator[Bench]:
 def test_a_statement_finds_its_job_in_the_states_it_is_made_for(
     bench: Bench, name: str, table: str, states: tuple[str, ...], guards: tuple[str, ...]
 ) -> None:
-    found = {state: bench.rows(name, table, state, was=state) for state in STATES[table]}
+    found = {state: bench.rows(name, table, state, old_state=state) for state in STATES[table]}
 
-    allowed = LIVE if name == "amend" else states
+    allowed = LIVE if name == "update_job" else states
     assert found == {state: int(state in allowed) for state in STATES[table]}
 
 
@@ -149,7 +149,7 @@ def test_a_statement_finds_its_job_in_the_states_it_is_made_for(
 def test_a_statement_finds_nothing_with_one_part_of_its_guard_wrong(
     bench: Bench, name: str, table: str, states: tuple[str, ...], guards: tuple[str, ...]
 ) -> None:
-    wrong: Values = {"seq": 1, "job_id": "other", "attempt": 99, "worker": "other", "was": "blocked"}
+    wrong: Values = {"seq": 1, "job_id": "other", "attempt": 99, "worker": "other", "old_state": "blocked"}
 
     found = {guard: bench.rows(name, table, states[0], **{guard: wrong[guard]}) for guard in ("seq", *guards)}
 
@@ -163,7 +163,7 @@ def test_what_is_not_due_is_not_promoted(bench: Bench) -> None:
 def test_a_wish_to_cancel_is_not_replaced(bench: Bench) -> None:
     bench.store.cancel([bench.jobs["jobs"].id], "first")
 
-    assert bench.rows("cancel_ask", "jobs", "running", reason="second") == 0
+    assert bench.rows("cancel_request", "jobs", "running", reason="second") == 0
 
 
 @pytest.mark.parametrize("change", [{"queue": "other"}, {"key": "other"}, {"job_id": "other"}])
@@ -179,7 +179,14 @@ def test_a_key_is_freed_only_by_all_its_names(bench: Bench, change: Values) -> N
 @pytest.mark.parametrize(("now", "taken"), [(9, 0), (10, 1)])
 def test_a_key_is_taken_only_from_a_holder_whose_time_is_over(bench: Bench, now: int, taken: int) -> None:
     take = load_statements(PACKAGE)["key_take"]
-    values = {"queue": "default", "kind": "once", "key": "k", "job_id": "a", "until": 10, "now": 0}
+    values = {
+        "queue": "default",
+        "kind": "idempotency",
+        "key": "k",
+        "job_id": "a",
+        "held_until": 10,
+        "now": 0,
+    }
     bench.database.execute(take, values)
 
     assert bench.database.execute(take, {**values, "job_id": "b", "now": now}).rowcount == taken
@@ -190,7 +197,8 @@ def test_a_job_behind_a_gate_is_not_claimed_and_not_shown(bench: Bench, capped: 
     gated = claim(bench.store, 1)
     bench.store.settle_and_claim(WorkerId(gated[0].worker or ""), [])
     bench.database.execute(
-        "update forebay_jobs set state = 'pending', gate = 'payload:9', lease_expires_at = null, capped = ?",
+        "update forebay_jobs set state = 'pending', lane = 'payload:9', lease_expires_at = null,"
+        " age_capped = ?",
         (capped,),
     )
 
@@ -218,13 +226,13 @@ def test_heads_are_pending_jobs_of_one_class_by_rank(
     ranked = list(enumerate(zip(seqs, kinds, strict=False)))
     for rank, (seq, kind) in ranked:
         bench.database.execute(
-            "update forebay_jobs set queue = ?, state = ?, gate = ?, capped = ?, expires_at = ?, rank = ?"
+            "update forebay_jobs set queue = ?, state = ?, lane = ?, age_capped = ?, expires_at = ?, rank = ?"
             " where seq = ?",
             (*kind, rank, seq),
         )
     values = {
         "queue": "default",
-        "gate": gate,
+        "lane": gate,
         "age_capped": capped,
         "zero": 7,
         "now": bench.now,
@@ -232,7 +240,7 @@ def test_heads_are_pending_jobs_of_one_class_by_rank(
         "max_payload": 0,
     }
 
-    heads = bench.database.execute(load_statements(PACKAGE)["heads"], values).fetchall()
+    heads = bench.database.execute(load_statements(PACKAGE)["candidates"], values).fetchall()
 
     wanted = [("default", "pending", gate, capped, until) for until in (None, bench.now + 1)]
     expected = [(rank - 7, seq) for rank, (seq, kind) in ranked if kind in wanted]
@@ -241,12 +249,12 @@ def test_heads_are_pending_jobs_of_one_class_by_rank(
 
 
 def test_putting_back_opens_the_gate(bench: Bench) -> None:
-    bench.database.execute("update forebay_jobs set gate = 'task:x' where state = 'running'")
+    bench.database.execute("update forebay_jobs set lane = 'task:x' where state = 'running'")
     job = bench.jobs["jobs"]
 
     bench.store.settle_and_claim(WorkerId(job.worker or ""), [fail(job)])
 
-    assert bench.database.execute("select gate from forebay_jobs where seq = ?", (job.seq,)).fetchone() == (
+    assert bench.database.execute("select lane from forebay_jobs where seq = ?", (job.seq,)).fetchone() == (
         None,
     )
 
@@ -258,9 +266,9 @@ def test_what_a_newer_program_asks_for_and_says_stops_nobody(tmp_path: Path, clo
     store.heartbeat(WorkerInfo(id=WORKER, slots=4))
     [strange, known] = [*store.send_command(CommandKind.STOP), *store.send_command(CommandKind.PAUSE)]
     with raw(path) as connection:
-        connection.execute("update forebay_commands set kind = 'dance' where id = ?", (strange.id,))
+        connection.execute("update forebay_worker_commands set kind = 'dance' where id = ?", (strange.id,))
         connection.execute(
-            "update forebay_workers set state = 'dancing', said = json_set(said, '$.mood', 'good')"
+            "update forebay_workers set state = 'dancing', details = json_set(details, '$.mood', 'good')"
         )
 
     [worker] = reader.workers()
@@ -297,7 +305,7 @@ def test_the_notes_of_a_job_that_is_forgotten_take_no_room(
     store.close()
 
     with raw(path) as connection:
-        assert connection.execute("select seq from forebay_notes").fetchall() == [(other.seq,)]
+        assert connection.execute("select seq from forebay_job_progress").fetchall() == [(other.seq,)]
 
 
 def test_one_call_prunes_so_many_lines_of_the_audit_log(tmp_path: Path, clock: ManualClock) -> None:

@@ -58,7 +58,9 @@ def test_a_setting_of_a_newer_program_stops_nobody(
 def test_an_event_of_a_newer_program_is_shown_as_a_note(
     engine: SqliteEngine, store: SqliteStore, newer: sqlite3.Connection
 ) -> None:
-    newer.execute("insert into forebay_events (kind, at, detail) values ('teleported', 1, 'to mars')")
+    newer.execute(
+        "insert into forebay_events (kind, occurred_at, detail) values ('teleported', 1, 'to mars')"
+    )
 
     reader = engine.reader()
     [(_, event)] = reader.audit()

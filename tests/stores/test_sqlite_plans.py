@@ -38,9 +38,9 @@ insert into forebay_dead
 select -seq - 1000000, 'd' || seq, 0, queue, task, 'dead', priority, options, 1, 0, 0, created_at, created_at,
   ready_at, run_at, rank, 0, 'w', created_at, null, null, null, null, null, created_at, null, payload, null
 from forebay_jobs;
-insert into forebay_notes (seq, kind, number, attempt, at, body)
-select seq, 'line', seq % 7, 1, 0, '{}' from forebay_jobs;
-insert into forebay_commands (id, worker, kind, actor, sent_at, expires_at, taken_at)
+insert into forebay_job_progress (seq, kind, position, attempt, recorded_at, body)
+select seq, 'log', seq % 7, 1, 0, '{}' from forebay_jobs;
+insert into forebay_worker_commands (id, worker, kind, actor, sent_at, expires_at, delivered_at)
 select id, 'w' || seq % 10, 'stop', '', 0, 0, iif(seq % 100, 1, null) from forebay_jobs;
 """
 
@@ -75,7 +75,9 @@ def scans(lines: list[str]) -> list[str]:
     return [
         line
         for line in lines
-        if re.match(r"SCAN forebay_(jobs|finished|dead|events|attempts|notes|commands)\b", line)
+        if re.match(
+            r"SCAN forebay_(jobs|finished|dead|events|failed_attempts|job_progress|worker_commands)\b", line
+        )
     ]
 
 
@@ -84,10 +86,10 @@ def sorts(lines: list[str]) -> list[str]:
 
 
 BY_INDEX: Final = {
-    "heads": "forebay_jobs USING INDEX forebay_jobs_ready (queue=? AND gate=? AND capped=?)",
-    "overdue": "forebay_jobs USING INDEX forebay_jobs_lease (lease_expires_at<?)",
-    "due": "forebay_jobs USING INDEX forebay_jobs_due (queue=? AND run_at<?)",
-    "next_due": "forebay_jobs USING INDEX forebay_jobs_due (queue=?)",
+    "candidates": "forebay_jobs USING INDEX forebay_jobs_ready (queue=? AND lane=? AND age_capped=?)",
+    "expired_leases": "forebay_jobs USING INDEX forebay_jobs_lease (lease_expires_at<?)",
+    "delayed_take_due": "forebay_jobs USING INDEX forebay_jobs_delayed (queue=? AND run_at<?)",
+    "next_due": "forebay_jobs USING INDEX forebay_jobs_delayed (queue=?)",
     "expired": "forebay_jobs USING INDEX forebay_jobs_expires (expires_at>? AND expires_at<?)",
     "rescore_due": "forebay_jobs USING INDEX forebay_jobs_rescore (rescore_at>? AND rescore_at<?)",
     "prunable_finished": "forebay_finished USING INDEX forebay_finished_queue (queue=? AND finished_at<?)",
@@ -105,7 +107,18 @@ def test_a_list_comes_in_order_from_its_index(database: sqlite3.Connection, name
 
 
 @pytest.mark.parametrize(
-    "name", ["sweep", "held", "finish", "bury", "finish_remove", "put_back", "renew", "promote", "rescore"]
+    "name",
+    [
+        "sweep",
+        "lease_details",
+        "finish",
+        "mark_dead",
+        "finish_remove",
+        "return_to_queue",
+        "renew",
+        "promote",
+        "rescore",
+    ],
 )
 def test_one_job_is_found_by_its_seq(database: sqlite3.Connection, name: str) -> None:
     lines = plan(database, name)
@@ -129,7 +142,7 @@ def test_a_peek_reads_the_heads_of_both_classes_and_sorts_no_backlog(database: s
 
     heads = [line for line in lines if line.startswith("SEARCH forebay_jobs USING INDEX forebay_jobs_ready")]
     assert len(heads) == 2
-    assert all("queue=?" in line and "capped=?" in line for line in heads)
+    assert all("queue=?" in line and "age_capped=?" in line for line in heads)
     assert scans(lines) == []
     # What is sorted are the heads, at most twice the room: the sort comes after both of them.
     assert len(sorts(lines)) == 1
@@ -150,7 +163,7 @@ def test_a_job_is_found_in_every_table_without_a_scan(database: sqlite3.Connecti
 def test_a_search_merges_the_tables_by_seq_and_sorts_nothing(
     database: sqlite3.Connection, states: tuple[JobState, ...]
 ) -> None:
-    lines = plan(database, "search", **_conditions(JobQuery(states=states)), places='["live","dead"]')
+    lines = plan(database, "search", **_conditions(JobQuery(states=states)), locations='["live","dead"]')
 
     assert "MERGE (UNION ALL)" in lines
     assert [line.split()[1] for line in lines if "INTEGER PRIMARY KEY (rowid>? AND rowid<?)" in line] == [
@@ -162,7 +175,7 @@ def test_a_search_merges_the_tables_by_seq_and_sorts_nothing(
 
 
 def test_the_end_of_a_look_is_found_without_a_sort(database: sqlite3.Connection) -> None:
-    lines = plan(database, "search_window", places='["live"]', rows=10)
+    lines = plan(database, "search_window", locations='["live"]', rows=10)
 
     assert (scans(lines), sorts(lines)) == ([], [])
 
@@ -171,10 +184,10 @@ def test_the_end_of_a_look_is_found_without_a_sort(database: sqlite3.Connection)
 @pytest.mark.parametrize(
     ("values", "index"),
     [
-        ({}, "forebay_archive_day (day>? AND day<?)"),
-        ({"day": "2027-01-15"}, "forebay_archive_day (day>? AND day<?)"),
-        ({"task": "t"}, "forebay_archive_task (task=?)"),
-        ({"day": "2027-01-15", "task": "t"}, "forebay_archive_task (task=?)"),
+        ({}, "forebay_job_archive_day (day>? AND day<?)"),
+        ({"day": "2027-01-15"}, "forebay_job_archive_day (day>? AND day<?)"),
+        ({"task": "t"}, "forebay_job_archive_task (task=?)"),
+        ({"day": "2027-01-15", "task": "t"}, "forebay_job_archive_task (task=?)"),
     ],
 )
 def test_the_archive_is_read_by_day_or_by_task(
@@ -182,7 +195,7 @@ def test_the_archive_is_read_by_day_or_by_task(
 ) -> None:
     lines = plan(database, "archive", **values)
 
-    assert f"SEARCH forebay_archive USING INDEX {index}" in lines
+    assert f"SEARCH forebay_job_archive USING INDEX {index}" in lines
     assert sorts(lines) == []
 
 
@@ -194,12 +207,12 @@ def test_the_audit_log_is_paged_by_its_number(database: sqlite3.Connection) -> N
     assert sorts(lines) == []
 
 
-@pytest.mark.parametrize("name", ["uncounted", "counts", "walk_next", "last_seq"])
+@pytest.mark.parametrize("name", ["uncounted", "counts", "scan_next", "last_seq"])
 def test_new_jobs_are_counted_from_the_end_of_the_table(database: sqlite3.Connection, name: str) -> None:
     assert scans(plan(database, name)) == []
 
 
-@pytest.mark.parametrize("name", ["orphaned", "leases_of"])
+@pytest.mark.parametrize("name", ["leases_of_dead_workers", "leases_of"])
 def test_leases_of_a_worker_are_looked_for_among_running_jobs_only(
     database: sqlite3.Connection, name: str
 ) -> None:
@@ -209,33 +222,35 @@ def test_leases_of_a_worker_are_looked_for_among_running_jobs_only(
 
 
 def test_wishes_to_cancel_have_an_index_of_their_own(database: sqlite3.Connection) -> None:
-    assert "SEARCH forebay_jobs USING INDEX forebay_jobs_cancel (worker=?)" in plan(database, "cancels")
+    assert "SEARCH forebay_jobs USING INDEX forebay_jobs_cancel (worker=?)" in plan(
+        database, "pending_cancels"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "index"),
     [
-        ("attempts", "PRIMARY KEY (job_id=?)"),
-        ("attempts_remove", "PRIMARY KEY (job_id=?)"),
+        ("failed_attempts", "PRIMARY KEY (job_id=?)"),
+        ("failed_attempts_remove", "PRIMARY KEY (job_id=?)"),
         ("events", "INDEX forebay_events_job (job_id=?)"),
         ("events_remove", "INDEX forebay_events_job (job_id=?)"),
-        ("events_prune", "INDEX forebay_events_at (at<?)"),
+        ("events_prune", "INDEX forebay_events_occurred_at (occurred_at<?)"),
         ("audit_unchained", "INDEX sqlite_autoindex_forebay_audit_1 (position=?)"),
         ("audit_rest", "COVERING INDEX sqlite_autoindex_forebay_audit_1 (position=?)"),
         ("audit_chain", "INDEX sqlite_autoindex_forebay_audit_1 (position>?)"),
         ("audit_head", "INDEX sqlite_autoindex_forebay_audit_1 (position>?)"),
-        ("keys_prune", "INDEX forebay_keys_until (until>? AND until<?)"),
+        ("keys_prune", "INDEX forebay_job_keys_held_until (held_until>? AND held_until<?)"),
         ("key_holder", "PRIMARY KEY (queue=? AND kind=? AND key=?)"),
-        ("notes", "PRIMARY KEY (seq=?)"),
-        ("notes_remove", "PRIMARY KEY (seq=?)"),
-        ("note_line", "PRIMARY KEY (seq=? AND kind=?)"),
-        ("note_lines_trim", "PRIMARY KEY (seq=? AND kind=? AND number<?)"),
-        ("note_step", "PRIMARY KEY (seq=? AND kind=?)"),
-        ("command", "INDEX forebay_commands_id (id=?)"),
-        ("command_answer", "INDEX forebay_commands_id (id=?)"),
-        ("commands_wait", "INDEX forebay_commands_waiting (worker=?)"),
-        ("commands_take", "INDEX forebay_commands_waiting (worker=?)"),
-        ("pace", "INDEX forebay_finished_queue (queue=? AND finished_at>?)"),
+        ("progress", "PRIMARY KEY (seq=?)"),
+        ("progress_remove", "PRIMARY KEY (seq=?)"),
+        ("progress_log_add", "PRIMARY KEY (seq=? AND kind=?)"),
+        ("progress_log_trim", "PRIMARY KEY (seq=? AND kind=? AND position<?)"),
+        ("progress_step_add", "PRIMARY KEY (seq=? AND kind=?)"),
+        ("command", "INDEX forebay_worker_commands_id (id=?)"),
+        ("command_answer", "INDEX forebay_worker_commands_id (id=?)"),
+        ("commands_pending", "INDEX forebay_worker_commands_pending (worker=?)"),
+        ("commands_take", "INDEX forebay_worker_commands_pending (worker=?)"),
+        ("throughput", "INDEX forebay_finished_queue (queue=? AND finished_at>?)"),
     ],
 )
 def test_history_and_keys_are_found_by_index(database: sqlite3.Connection, name: str, index: str) -> None:
@@ -246,4 +261,4 @@ def test_history_and_keys_are_found_by_index(database: sqlite3.Connection, name:
 
 
 def test_notes_come_in_their_order_without_a_sort(database: sqlite3.Connection) -> None:
-    assert plan(database, "notes") == ["SEARCH forebay_notes USING PRIMARY KEY (seq=?)"]
+    assert plan(database, "progress") == ["SEARCH forebay_job_progress USING PRIMARY KEY (seq=?)"]

@@ -229,7 +229,7 @@ def test_a_sweep_looks_for_stragglers_only_while_there_are_some(store: SqliteSto
     def looks() -> int:
         statements.clear()
         store.sweep(SWEEPER)
-        return sum(statement.startswith("-- stragglers") for statement in statements)
+        return sum(statement.startswith("-- dropped_queue_") for statement in statements)
 
     first, second = looks(), looks()
     store._connection._raw.set_trace_callback(None)

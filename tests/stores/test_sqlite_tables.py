@@ -37,15 +37,15 @@ def test_each_kind_of_thing_has_a_table(database: sqlite3.Connection) -> None:
         "jobs",
         "finished",
         "dead",
-        "attempts",
+        "failed_attempts",
         "events",
-        "keys",
+        "job_keys",
         "queues",
-        "counts",
-        "archive",
+        "queue_counts",
+        "job_archive",
         "workers",
-        "notes",
-        "commands",
+        "job_progress",
+        "worker_commands",
     )
     assert names >= {f"forebay_{kind}" for kind in kinds}
 
@@ -105,5 +105,5 @@ def test_a_bad_attempt_has_a_row_of_its_own_and_a_good_one_is_on_the_job(
 
     store.settle_and_claim(WorkerId(bad.worker or ""), [fail(bad), complete(good)])
 
-    assert database.execute("select job_id, attempt from forebay_attempts").fetchall() == [(bad.id, 1)]
+    assert database.execute("select job_id, attempt from forebay_failed_attempts").fetchall() == [(bad.id, 1)]
     assert database.execute("select id, attempt from forebay_finished").fetchall() == [(good.id, 1)]

@@ -411,7 +411,7 @@ def test_jobs_of_a_program_that_died_run_again_at_the_next_start(
 import os, sys
 from threading import Event
 from forebay.compat.task_queue.queue import TaskQueue
-from tests.facades import calls
+from tests.compat import calls
 
 queue = TaskQueue({str(file)!r}, num_workers=1)
 queue.submit(calls.hold, {key!r}, job_id="held")
@@ -785,7 +785,7 @@ def test_a_file_that_does_not_add_up_is_reported_at_the_start_unless_nobody_want
     with TaskQueue(file, num_workers=0) as queue:
         queue.submit(calls.add, 1, job_id="kept")
     with closing(sqlite3.connect(file)) as connection, connection:
-        connection.execute("insert or replace into forebay_counts values ('default', 'completed', 5)")
+        connection.execute("insert or replace into forebay_queue_counts values ('default', 'completed', 5)")
 
     with pytest.raises(StoreUnusable, match="check_integrity=False"):
         TaskQueue(file, num_workers=0)

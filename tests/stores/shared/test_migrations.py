@@ -16,7 +16,7 @@ from forebay.stores.shared.migrations import (
 )
 from forebay.stores.sqlite.schema import PACKAGE as SQLITE
 
-SCRIPT = "-- oldest: 1\ncreate table t (x);\n"
+SCRIPT = "-- min_program: 1\ncreate table t (x);\n"
 
 
 def migration(number: int, oldest: int = 1) -> Migration:
@@ -30,7 +30,7 @@ def load(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> tuple[Migrat
 
 
 def test_they_are_read_in_the_order_of_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"0002_second": "-- oldest: 2\nx", "0003_third": "-- oldest: 1\ny", "0001_first": SCRIPT}
+    files = {"0002_second": "-- min_program: 2\nx", "0003_third": "-- min_program: 1\ny", "0001_first": SCRIPT}
 
     found = load(monkeypatch, files)
 
@@ -51,10 +51,10 @@ def test_a_gap_or_a_number_twice_is_refused(monkeypatch: pytest.MonkeyPatch, nam
 
 
 @pytest.mark.parametrize(
-    "text", ["create table t (x);", "-- oldest: one\n", "\n-- oldest: 1\n", "-- oldest: 1", ""]
+    "text", ["create table t (x);", "-- min_program: one\n", "\n-- min_program: 1\n", "-- min_program: 1", ""]
 )
 def test_a_wrong_header_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    with pytest.raises(ValueError, match=r"0001_a needs .* a first line '-- oldest: 1'"):
+    with pytest.raises(ValueError, match=r"0001_a needs .* a first line '-- min_program: 1'"):
         load(monkeypatch, {"0001_a": text})
 
 

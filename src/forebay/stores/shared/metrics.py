@@ -55,7 +55,12 @@ def snapshots_of(
 
 def key_of(row: MetricRow) -> dict[str, object]:
     """What names a row, as statements take it."""
-    return {"tier": row.resolution_ms, "start": row.starts_at, "queue": row.queue, "worker": row.worker}
+    return {
+        "resolution_ms": row.resolution_ms,
+        "starts_at": row.starts_at,
+        "queue": row.queue,
+        "worker": row.worker,
+    }
 
 
 def row_params(row: MetricRow) -> dict[str, object]:

@@ -11,7 +11,7 @@ from forebay.errors import SchemaNewer, SchemaOutdated
 from forebay.stores.shared.statements import load_statements
 
 _FILE: Final = re.compile(r"(\d{4})_(\w+)")
-_MIN_PROGRAM: Final = re.compile(r"-- oldest: (\d+)\n")
+_MIN_PROGRAM: Final = re.compile(r"-- min_program: (\d+)\n")
 
 
 class Migration(NamedTuple):
@@ -46,7 +46,7 @@ def load_migrations(package: str) -> tuple[Migration, ...]:
 def _parse(name: str, text: str) -> Migration:
     file, head = _FILE.fullmatch(name), _MIN_PROGRAM.match(text)
     if file is None or head is None:
-        raise ValueError(f"migration {name} needs a name like 0001_jobs and a first line '-- oldest: 1'")
+        raise ValueError(f"migration {name} needs a name like 0001_jobs and a first line '-- min_program: 1'")
     return Migration(int(file[1]), file[2], int(head[1]), text)
 
 

@@ -187,7 +187,7 @@ def schedules_from_rows(rows: Iterable[Sequence[Any]]) -> list[Schedule]:
 
 
 def row_from_schedule_run(name: str, run: ScheduleRun) -> dict[str, object]:
-    return {**msgspec.structs.asdict(run), "name": name, "status": run.status.value}
+    return {**msgspec.structs.asdict(run), "schedule": name, "status": run.status.value}
 
 
 def schedule_run_from_row(row: Sequence[Any]) -> ScheduleRun:

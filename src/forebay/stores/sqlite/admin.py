@@ -89,7 +89,7 @@ def cancel(tx: Transaction, job_id: JobId, reason: str, actor: str, *, force: bo
 
 
 def _request_cancel(tx: Transaction, job: JobRef, reason: str, actor: str) -> ActionResult:
-    for (queue,) in tx.all("cancel_ask", {**job, "reason": reason}):
+    for (queue,) in tx.all("cancel_request", {**job, "reason": reason}):
         tx.record(Event(kind=EventKind.CANCEL, job_id=job["job_id"], queue=queue, actor=actor, detail=reason))
         tx.needs_wakeup = True
     return ActionResult(job_id=job["job_id"], applied=True, state=JobState.RUNNING)
@@ -97,7 +97,7 @@ def _request_cancel(tx: Transaction, job: JobRef, reason: str, actor: str) -> Ac
 
 def _force_cancel(tx: Transaction, job: JobRef, reason: str, actor: str) -> ActionResult:
     job_id = job["job_id"]
-    tx.run("bury_running", {**job, "reason": reason, "now": tx.now})
+    tx.run("mark_dead_running", {**job, "reason": reason, "now": tx.now})
     queue, unique_key, attempt = tx.all("remove_running", job)[0]
     tx.release_key(queue, unique_key, job_id)
     tx.count_moved(queue, JobState.RUNNING, JobState.DEAD)
@@ -130,7 +130,7 @@ def update_job(tx: Transaction, job_id: JobId, update: JobUpdate, actor: str) ->
     if objection:
         return _refusal(job, objection)
     values = _update_params(tx, job, update, state)
-    tx.run("amend", {**values, "was": job.state.value})
+    tx.run("update_job", {**values, "old_state": job.state.value})
     tx.count_leaving(job.queue, job.state, name)
     tx.count(name, state, 1)
     if state is JobState.PENDING and (job.queue, job.state) != (name, state):
@@ -184,12 +184,12 @@ def _update_params(tx: Transaction, job: Job, update: JobUpdate, state: JobState
     values: dict[str, object] = {
         "rank": job.rank,
         "age_capped": job.age_capped,
-        "has_place": False,
+        "has_rank": False,
         "rescore_at": None,
     }
     if state is JobState.PENDING and (update.priority is not None or is_moved or state is not job.state):
         where = tx.compute_rank(name, ready_at, priority, job.failures, job.deadline_at)
-        values = {**where._asdict(), "has_place": True}
+        values = {**where._asdict(), "has_rank": True}
     return {
         "seq": job.seq,
         "job_id": job.id,
@@ -265,8 +265,8 @@ def _apply_revive(tx: Transaction, job: Job, options: ReviveOptions) -> ActionRe
         tx.join_sequence(job.sequence, job.id)
     unmet = 0
     if tx.has_edges():
-        (unmet,) = tx.one("edges_unmet", {"child": job.id}) or (0,)
-        if unmet or tx.one("sequence_behind", {"child": job.id}) == (1,):
+        (unmet,) = tx.one("edges_unmet", {"child_id": job.id}) or (0,)
+        if unmet or tx.one("sequence_is_blocked", {"job_id": job.id}) == (1,):
             state = JobState.BLOCKED
     _insert_live(tx, job, target, options.delay_ms, state, unmet, reset=options.reset)
     tx.add_to_outbox([job.id], DependencyEvent.REVIVE if options.dependants else DependencyEvent.REVIVED)
@@ -396,13 +396,13 @@ def heartbeat(tx: Transaction, worker: WorkerInfo) -> None:
         "state": worker.state.value,
         "started_at": worker.started_at or tx.now,
         "now": tx.now,
-        "said": worker_details_json(worker),
+        "details": worker_details_json(worker),
     }
-    tx.run("beat", values)
+    tx.run("heartbeat", values)
 
 
 def acquire_maintenance(tx: Transaction, name: str, every_ms: int) -> bool:
-    return tx.run("take_duty", {"name": name, "every_ms": every_ms, "now": tx.now}).rowcount == 1
+    return tx.run("acquire_maintenance", {"name": name, "every_ms": every_ms, "now": tx.now}).rowcount == 1
 
 
 def record_clock(tx: Transaction) -> ClockReading:

@@ -155,14 +155,14 @@ class QueueClaimer:
         for capped, zero in ((0, tx.now), (1, self._cap_ms)):
             values = {
                 "queue": self._request.queue,
-                "gate": lane,
+                "lane": lane,
                 "age_capped": capped,
                 "zero": zero,
                 "now": tx.now,
                 "room": limit,
                 "max_payload": self._request.largest_payload,
             }
-            heads += tx.all("heads", values)
+            heads += tx.all("candidates", values)
         heads.sort()
         return heads[:limit]
 
@@ -201,16 +201,16 @@ class QueueClaimer:
     def _load_lanes(self) -> list[str]:
         """Where jobs wait that are for this worker. A queue has few gates, mostly none."""
         tx, want = self._tx, self._request
-        rows = tx.all("gates", {"queue": want.queue, "limit": MAX_LANES})
+        rows = tx.all("lanes_claimable", {"queue": want.queue, "limit": MAX_LANES})
         if len(rows) == MAX_LANES and want.lanes is not None:
-            rows = tx.all("gates_among", {"queue": want.queue, "gates": json_text(sorted(want.lanes))})
+            rows = tx.all("lanes_among", {"queue": want.queue, "lanes": json_text(sorted(want.lanes))})
         return [gate for (gate,) in rows if want.accepts_lane(gate)]
 
     def _park(self, candidates: list[Candidate]) -> None:
         tx = self._tx
         for _, seq, job_id, _, queue, task, *_ in candidates:
             gate = task_lane(task)
-            tx.run("hold", {"seq": seq, "gate": gate, "now": tx.now})
+            tx.run("park", {"seq": seq, "lane": gate, "now": tx.now})
             tx.record(
                 Event(kind=EventKind.PARKED, job_id=job_id, queue=queue, actor=self._worker, detail=gate)
             )

@@ -38,4 +38,4 @@ def take_commands(tx: Transaction, workers: Sequence[WorkerId]) -> list[Command]
 
 
 def answer_command(tx: Transaction, command_id: str, text: str) -> None:
-    tx.run("command_answer", {"id": command_id, "answer": truncate_answer(text)})
+    tx.run("command_answer", {"id": command_id, "response": truncate_answer(text)})

@@ -49,7 +49,7 @@ def _resolve_inline(tx: Transaction) -> int:
     """What most ends are: jobs of this transaction have completed, and nothing that happened before is left
     to be looked at. What is too much for one transaction is put on the list."""
     ids, tx.completed = tx.completed, []
-    is_first = not tx.may_have_outbox_entries() or tx.one("aftermath_next", {}) is None
+    is_first = not tx.may_have_outbox_entries() or tx.one("outbox_next", {}) is None
     met = _count_met_edges(tx, ids, PROPAGATION_BATCH) if is_first else None
     if met is None:
         tx.add_to_outbox(ids, DependencyEvent.COMPLETED)
@@ -66,7 +66,7 @@ def _resolve_from_outbox(tx: Transaction, room: int) -> int:
     edge and its place in an index would take half as long as the job. It is done once for each edge, because
     the line that asks for it goes, or moves behind the edge, in the same transaction.
     """
-    lines = tx.all("aftermaths_completed", {"limit": room})
+    lines = tx.all("outbox_completed", {"limit": room})
     if not lines:
         return 0
     parents = [parent for _, parent, _, _ in lines]
@@ -78,28 +78,28 @@ def _resolve_from_outbox(tx: Transaction, room: int) -> int:
     if met is None:
         return _resolve_partially(tx, lines[0], room)
     _decrement_unmet(tx, met)
-    tx.run("aftermaths_remove", {"number": lines[len(parents) - 1][0]})
+    tx.run("outbox_remove_all", {"id": lines[len(parents) - 1][0]})
     return max(sum(met.values()), 1)
 
 
 def _count_met_edges(tx: Transaction, parents: Sequence[JobId], room: int) -> dict[JobId, int] | None:
     """How many edges to each child lead from these jobs; None if they are too many."""
-    values = {"parents": json_text(parents), "limit": room + 1}
-    met: dict[JobId, int] = dict(tx.all("edges_done", values))
+    values = {"parent_ids": json_text(parents), "limit": room + 1}
+    met: dict[JobId, int] = dict(tx.all("edges_completed_by_child", values))
     return met if sum(met.values()) <= room else None
 
 
 def _resolve_partially(tx: Transaction, entry: Row, room: int) -> int:
     """The same for one job on which many depend, from the edge on up to which it is done."""
     number, parent, after_child, after_number = entry
-    span = {"after_child": after_child, "after_number": after_number}
-    rows = tx.all("edges_after", {"parent": parent, "limit": room, **span})
+    span = {"cursor_child_id": after_child, "cursor_position": after_number}
+    rows = tx.all("edges_after", {"parent_id": parent, "limit": room, **span})
     _decrement_unmet(tx, Counter(child for child, _ in rows))
     if len(rows) < room:
-        tx.run("aftermaths_remove", {"number": number})
+        tx.run("outbox_remove_all", {"id": number})
     else:
         child, last = rows[-1]
-        tx.run("aftermath_move", {"number": number, "after_child": child, "after_number": last})
+        tx.run("outbox_set_cursor", {"id": number, "cursor_child_id": child, "cursor_position": last})
     return max(len(rows), 1)
 
 
@@ -122,7 +122,7 @@ def _decrement_unmet(tx: Transaction, met: Mapping[JobId, int]) -> None:
         else:
             free.append(job)
     for edges, some in fewer.items():
-        tx.run("lower", {"met": edges, "seqs": json_text(some)})
+        tx.run("unmet_decrement", {"met": edges, "seqs": json_text(some)})
     _release(tx, free)
 
 
@@ -130,7 +130,7 @@ def _release(tx: Transaction, jobs: Sequence[BlockedRow]) -> None:
     """Let blocked jobs wait like any others, by one statement for those that are alike."""
     if not jobs:
         return
-    (walked_to,) = tx.one("walked_to", {"name": AGE_CAP_SCAN}) or (0,)
+    (walked_to,) = tx.one("scan_position", {"name": AGE_CAP_SCAN}) or (0,)
     alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
     for seq, queue, priority, failures, deadline_at, run_at, options in jobs:
         share = None if options is None else fairness_key_in(options)
@@ -165,8 +165,8 @@ def _leave_sequences(tx: Transaction, engine: _SqliteDependencyTx, ids: Sequence
         found = tx.locate(job_id)
         if found is not None and not is_final(found[1]):
             continue  # somebody has revived it meanwhile
-        tx.run("sequence_leave", {"name": name, "number": number})
-        first = tx.one("sequence_first", {"name": name, "number": number})
+        tx.run("sequence_leave", {"name": name, "position": number})
+        first = tx.one("sequence_first", {"name": name, "position": number})
         if first is not None and engine.is_blocked(first[0]) and not engine.has_unmet(first[0]):
             engine.release(first[0])
             moved_up += 1
@@ -180,14 +180,14 @@ class _SqliteDependencyTx:
         self.unmet = 0  # how many edges block it
 
     def next_entry(self) -> OutboxEntry | None:
-        row = self._tx.one("aftermath_next", {})
+        row = self._tx.one("outbox_next", {})
         # Jobs that have completed are gone through together.
         if row is None or row[2] == DependencyEvent.COMPLETED:
             return None
         return OutboxEntry(row[0], row[1], DependencyEvent(row[2]))
 
     def drop_entry(self, entry: OutboxEntry) -> None:
-        self._tx.run("aftermath_remove", {"number": entry.id})
+        self._tx.run("outbox_remove", {"id": entry.id})
 
     def add_to_outbox(self, job_id: JobId, event: DependencyEvent) -> None:
         self._tx.add_to_outbox([job_id], event)
@@ -196,17 +196,27 @@ class _SqliteDependencyTx:
         _leave_sequences(self._tx, self, [job_id])
 
     def edges_from_parent(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
-        values = {"parent": parent, "one": states[0].value, "other": states[-1].value, "limit": limit}
-        return [edge_from_row(row) for row in self._tx.all("edges_behind", values)]
+        values = {
+            "parent_id": parent,
+            "state": states[0].value,
+            "other_state": states[-1].value,
+            "limit": limit,
+        }
+        return [edge_from_row(row) for row in self._tx.all("edges_from_parents", values)]
 
     def set_edge(self, edge: Edge, state: EdgeState) -> None:
-        values = {"child": edge.child, "number": edge.position, "was": edge.state.value, "state": state.value}
+        values = {
+            "child_id": edge.child,
+            "position": edge.position,
+            "old_state": edge.state.value,
+            "state": state.value,
+        }
         # A child that was revived because of another edge to this parent has reopened this one too.
         if not self._tx.run("edge_set", values).rowcount:
             return
         fewer = (edge.state in UNMET_STATES) - (state in UNMET_STATES)
         if fewer and self.is_blocked(edge.child):
-            self._tx.run("lower", {"met": fewer, "seqs": json_text([self.blocked[0]])})
+            self._tx.run("unmet_decrement", {"met": fewer, "seqs": json_text([self.blocked[0]])})
 
     def is_blocked(self, child: JobId) -> bool:
         row = self._tx.one("blocked", {"seq": seq_in_id(child), "job_id": child})
@@ -215,7 +225,7 @@ class _SqliteDependencyTx:
 
     def is_sequence_blocked(self, child: JobId) -> bool:
         """Whether a job before it in its sequence blocks a child."""
-        return self._tx.one("sequence_behind", {"child": child}) == (1,)
+        return self._tx.one("sequence_is_blocked", {"job_id": child}) == (1,)
 
     def has_unmet(self, child: JobId) -> bool:
         return self.unmet > 0 or self.is_sequence_blocked(child)

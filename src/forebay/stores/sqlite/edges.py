@@ -37,7 +37,7 @@ def find_met_edges(
         return set()
     states = states_of(context, parents)
     ended = {one for one in parents if states.get(one, JobState.COMPLETED) is JobState.COMPLETED}
-    rows = context.all("aftermaths_among", {"parents": json_text(ended)}) if ended else []
+    rows = context.all("outbox_for_jobs", {"job_ids": json_text(ended)}) if ended else []
     told = {parent: (child, number) for parent, child, number in rows}
     return {
         (child, number)
@@ -51,7 +51,7 @@ def reopen_edges(tx: Transaction, child: JobId, revived_ids: Collection[JobId], 
     completed lowered a number that went when the job ended. `revived_ids` are jobs that are revived in the
     same
     call, so they are as good as alive."""
-    rows = tx.all("edges_unsure", {"child": child}) if tx.has_edges() else []
+    rows = tx.all("edges_unchecked", {"child_id": child}) if tx.has_edges() else []
     failed = [(number, parent) for number, parent, state in rows if state == EdgeState.FAILED]
     states = tx.states(parent for _, parent in failed if parent not in revived_ids)
     numbers: defaultdict[EdgeState, list[int]] = defaultdict(list)
@@ -61,7 +61,7 @@ def reopen_edges(tx: Transaction, child: JobId, revived_ids: Collection[JobId], 
     still = ((child, number, parent) for number, parent, state in rows if state == EdgeState.OPEN)
     numbers[EdgeState.MET] += sorted(number for _, number in find_met_edges(tx, still))
     for into, some in numbers.items():
-        tx.run("edges_set", {"child": child, "numbers": json_text(some), "state": into.value})
+        tx.run("edges_set", {"child_id": child, "positions": json_text(some), "state": into.value})
 
 
 class EdgeWriter:

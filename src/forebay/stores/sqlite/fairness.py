@@ -17,10 +17,10 @@ def mark_pending(tx: Transaction, queue: QueueName, key: str | None, seqs: Seque
     if key is None:
         return
     weights = tx.get_or_create_queue(queue).settings.fairness_weights
-    tx.run("share_put", {"gate": fairness_lane(key), "seqs": json_text(seqs)})
+    tx.run("fairness_lane_put", {"lane": fairness_lane(key), "seqs": json_text(seqs)})
     # Only where there are limits a share can have lanes that keep its turn.
-    values = {"queue": queue, "share": key, "step": virtual_time_step(weights, key)}
-    tx.run("share_resume" if tx.has_limits else "share_join", values)
+    values = {"queue": queue, "fairness_key": key, "step": virtual_time_step(weights, key)}
+    tx.run("fairness_key_resume" if tx.has_limits else "fairness_key_join", values)
     tx.cache.has_fairness_keys = None
 
 
@@ -28,13 +28,14 @@ def join_limit_lane(tx: Transaction, queue: QueueName, scope: str, key: str) -> 
     """Jobs of this share wait at the limit of a scope."""
     weights = tx.get_or_create_queue(queue).settings.fairness_weights
     tx.run(
-        "lane_join", {"queue": queue, "scope": scope, "share": key, "step": virtual_time_step(weights, key)}
+        "limit_fairness_join",
+        {"queue": queue, "scope": scope, "fairness_key": key, "step": virtual_time_step(weights, key)},
     )
 
 
 def prune(tx: Transaction) -> None:
     """Forget shares that nobody has met empty."""
-    tx.run("shares_prune", {})
+    tx.run("fairness_keys_prune", {})
 
 
 class SqliteFairClaim(FairClaim[Row]):
@@ -53,7 +54,9 @@ class SqliteFairClaim(FairClaim[Row]):
         self._load_lane = load_lane
 
     def _load_keys(self, limit: int) -> list[FairnessKey]:
-        return [FairnessKey(*row) for row in self._tx.all("shares", {"queue": self._queue, "limit": limit})]
+        return [
+            FairnessKey(*row) for row in self._tx.all("fairness_keys", {"queue": self._queue, "limit": limit})
+        ]
 
     def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[Row]]:
         return {share: self._load_lane(fairness_lane(share), jobs) for share, jobs in counts.items()}
@@ -61,13 +64,18 @@ class SqliteFairClaim(FairClaim[Row]):
     def _remove_idle(self, keys: Sequence[str]) -> None:
         for share in keys:
             if self._tx.has_limits:
-                self._tx.run("lanes_keep", {"queue": self._queue, "share": share})
-            self._tx.run("share_leave", {"queue": self._queue, "share": share, "gate": fairness_lane(share)})
+                self._tx.run("limit_fairness_keep_time", {"queue": self._queue, "fairness_key": share})
+            self._tx.run(
+                "fairness_key_remove",
+                {"queue": self._queue, "fairness_key": share, "lane": fairness_lane(share)},
+            )
         self._tx.cache.has_fairness_keys = None
 
     def _advance(self, steps: Mapping[str, int]) -> None:
         for share, change in steps.items():
-            self._tx.run("share_move", {"queue": self._queue, "share": share, "by": change})
+            self._tx.run(
+                "fairness_key_advance", {"queue": self._queue, "fairness_key": share, "change": change}
+            )
 
 
 class SqliteFairUnpark(FairUnpark[int]):
@@ -82,19 +90,21 @@ class SqliteFairUnpark(FairUnpark[int]):
         self._scope = scope
 
     def _load_keys(self, limit: int) -> list[FairnessKey]:
-        return [FairnessKey(*row) for row in self._tx.all("lanes", {**self._lane, "limit": limit})]
+        return [
+            FairnessKey(*row) for row in self._tx.all("limit_fairness_lanes", {**self._lane, "limit": limit})
+        ]
 
     def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[int]]:
         return {share: self._load_seqs(share, jobs) for share, jobs in counts.items()}
 
     def _load_seqs(self, key: str, jobs: int) -> list[int]:
-        values = {"queue": self._queue, "gate": limit_fairness_lane(self._scope, key), "limit": jobs}
-        return [seq for (seq,) in self._tx.all("lane_heads", values)]
+        values = {"queue": self._queue, "lane": limit_fairness_lane(self._scope, key), "limit": jobs}
+        return [seq for (seq,) in self._tx.all("limit_fairness_candidates", values)]
 
     def _remove_idle(self, keys: Sequence[str]) -> None:
         for share in keys:
             gate = limit_fairness_lane(self._scope, share)
-            self._tx.run("lane_leave", {**self._lane, "share": share, "gate": gate})
+            self._tx.run("limit_fairness_remove", {**self._lane, "fairness_key": share, "lane": gate})
 
     def _unpark(self, candidates: Sequence[tuple[str, int]]) -> None:
         seqs: dict[str, list[int]] = {}
@@ -105,4 +115,4 @@ class SqliteFairUnpark(FairUnpark[int]):
 
     def _advance(self, steps: Mapping[str, int]) -> None:
         for share, change in steps.items():
-            self._tx.run("lane_move", {**self._lane, "share": share, "by": change})
+            self._tx.run("limit_fairness_advance", {**self._lane, "fairness_key": share, "change": change})

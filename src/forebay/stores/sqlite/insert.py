@@ -181,7 +181,8 @@ class InsertBatch:
         taken = {} if self.rate_limiter is None else self.rate_limiter.changed_buckets
         for scope, bucket in taken.items():
             self._tx.run(
-                "bucket_save", {"scope": scope, "token_parts": bucket.token_parts, "refilled_at": bucket.refilled_at}
+                "rate_bucket_save",
+                {"scope": scope, "token_parts": bucket.token_parts, "refilled_at": bucket.refilled_at},
             )
 
     def count_new(self) -> None:
@@ -247,10 +248,10 @@ class InsertBatch:
 
     def _load_throughput(self, queue: str) -> Throughput:
         now = self._tx.now
-        return throughput_from_row(self._tx.one("pace", throughput_params(queue, now)), now)
+        return throughput_from_row(self._tx.one("throughput", throughput_params(queue, now)), now)
 
     def _load_bucket(self, scope: str) -> Bucket | None:
-        row = self._tx.one("bucket", {"scope": scope})
+        row = self._tx.one("rate_bucket", {"scope": scope})
         return None if row is None else Bucket(*row)
 
     def _find_conflict(self, job: NewJob) -> InsertResult | None:
@@ -261,7 +262,7 @@ class InsertBatch:
             if found is not None:
                 return self._id_conflict(job.id, found[1])
             detach_reused_id(self._tx, job.id)
-        for kind, key in (("unique", job.unique_key), ("once", job.idempotency_key)):
+        for kind, key in (("unique", job.unique_key), ("idempotency", job.idempotency_key)):
             holder = None if key is None else self._tx.find_key_holder(job.queue, kind, key)
             if holder is not None:
                 return self._key_conflict(job, kind, holder)
@@ -289,7 +290,9 @@ class InsertBatch:
         if job.unique_key is not None:
             tx.take_key(job.queue, "unique", job.unique_key, job_id, None)
         if job.idempotency_key is not None:
-            tx.take_key(job.queue, "once", job.idempotency_key, job_id, tx.now + job.idempotency_ttl_ms)
+            tx.take_key(
+                job.queue, "idempotency", job.idempotency_key, job_id, tx.now + job.idempotency_ttl_ms
+            )
         group.rows += (seq, job_id, new_options_text(job), job.unique_key, job.payload)
         return job_id
 
@@ -314,9 +317,9 @@ def detach_reused_id(tx: Transaction, job_id: JobId) -> None:
     """A new job gets the id of one that is gone: what led from that one is none of its business."""
     if not tx.has_edges():
         return
-    if tx.may_have_outbox_entries() and tx.all("aftermaths_among", {"parents": json_text([job_id])}):
+    if tx.may_have_outbox_entries() and tx.all("outbox_for_jobs", {"job_ids": json_text([job_id])}):
         raise PropagationPending(job_id)
-    tx.run("edges_renamed", {"parent": job_id})
+    tx.run("edges_mark_met", {"parent_id": job_id})
 
 
 def insert_all(

@@ -46,7 +46,7 @@ class SqliteJobExport(JobExportMixin):
 
     def _idempotency_until(self, job: Job) -> int | None:
         values: dict[str, object] = {"queue": job.queue, "key": job.idempotency_key, "job_id": job.id}
-        return next((until for (until,) in self._query("once_until", values)), None)
+        return next((until for (until,) in self._query("idempotency_until", values)), None)
 
 
 def _import_job(tx: Transaction, export: JobExport) -> bool:
@@ -67,7 +67,7 @@ def _import_job(tx: Transaction, export: JobExport) -> bool:
         and export.idempotency_until is not None
         and export.idempotency_until > tx.now
     ):
-        tx.take_key(job.queue, "once", job.idempotency_key, job.id, export.idempotency_until)
+        tx.take_key(job.queue, "idempotency", job.idempotency_key, job.id, export.idempotency_until)
     unmet = _save_edges(tx, export)
     seq = tx.next_seq()
     (_store_final if job.is_final else _store_waiting)(tx, export.job, seq, unmet)
@@ -103,7 +103,7 @@ def _store_waiting(tx: Transaction, job: Job, seq: int, unmet: int) -> None:
         "rescore_at": where.rescore_at if is_pending else None,
         "unmet": unmet,
     }
-    tx.run("adopt_live", {**job_params(job), **values})
+    tx.run("import_live", {**job_params(job), **values})
     tx.count(job.queue, state, 1)
     tx.needs_wakeup = True
     if is_pending:
@@ -112,22 +112,27 @@ def _store_waiting(tx: Transaction, job: Job, seq: int, unmet: int) -> None:
 
 def _store_final(tx: Transaction, job: Job, seq: int, _: int) -> None:
     table = "dead" if job.state is JobState.DEAD else "finished"
-    tx.run(f"adopt_{table}", {**job_params(job), "seq": seq})
+    tx.run(f"import_{table}", {**job_params(job), "seq": seq})
     tx.count(job.queue, job.state, 1)
     tx.add_to_outbox([job.id], DependencyEvent(job.state.value))
 
 
 def _save_history(tx: Transaction, export: JobExport, seq: int) -> None:
     for attempt in export.attempts:
-        tx.run("attempt_add", attempt_params(attempt))
+        tx.run("failed_attempt_add", attempt_params(attempt))
     notes = export.progress
     if notes.progress is not None:
-        at = {"attempt": notes.progress.attempt, "at": notes.progress.at}
-        tx.run("note_progress", {"seq": seq, **at, "body": progress_text(notes.progress)})
+        at = {"attempt": notes.progress.attempt, "recorded_at": notes.progress.at}
+        tx.run("progress_set", {"seq": seq, **at, "body": progress_text(notes.progress)})
     for line in notes.lines:
-        said = {"attempt": line.attempt, "at": line.at, "place": line.position, "body": log_line_text(line)}
-        tx.run("note_line", {"seq": seq, **said})
+        said = {
+            "attempt": line.attempt,
+            "recorded_at": line.at,
+            "position": line.position,
+            "body": log_line_text(line),
+        }
+        tx.run("progress_log_add", {"seq": seq, **said})
     for step in notes.steps:
-        done = {"name": step.name, "attempt": step.attempt, "at": step.at, "body": step.result}
-        tx.run("note_step", {"seq": seq, **done, "most": MAX_STEPS})
+        done = {"name": step.name, "attempt": step.attempt, "recorded_at": step.at, "body": step.result}
+        tx.run("progress_step_add", {"seq": seq, **done, "max_steps": MAX_STEPS})
     tx.record_all(export.events)

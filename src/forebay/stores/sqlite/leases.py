@@ -64,9 +64,9 @@ def sweep(
         if queue.state is QueueState.DROPPED and left and tx.count_jobs(queue.name, *WAITING):
             left -= move_queue_to_dead(tx, queue.name, left)
     last = tx.now if ended_by is None else min(tx.now, ended_by)
-    overdue = [] if only_dead else tx.all("overdue", {"now": last, "limit": limit})
+    overdue = [] if only_dead else tx.all("expired_leases", {"now": last, "limit": limit})
     if dead:
-        overdue += tx.all("orphaned", {"dead": json_text(sorted(dead)), "limit": limit})
+        overdue += tx.all("leases_of_dead_workers", {"dead": json_text(sorted(dead)), "limit": limit})
     # A lease may be on both lists.
     rows = list(dict.fromkeys(overdue))[:limit]
     taken = (_take_over(tx, sweeper, row, lease_ms) for row in rows)

@@ -62,7 +62,7 @@ class SqliteLimitReader(ABC):
 
     def limit_usages(self) -> list[LimitUsage]:
         now = self.now()
-        return [usage_from_row(row, now) for row in self._query("usages", {"now": now})]
+        return [usage_from_row(row, now) for row in self._query("limit_usages", {"now": now})]
 
 
 def save(tx: Transaction, limit: Limit, actor: str) -> None:
@@ -71,9 +71,9 @@ def save(tx: Transaction, limit: Limit, actor: str) -> None:
     tx.run("limit_save", row_from_stored_limit(StoredLimit(limit, limit.convert_bucket(old, bucket, tx.now))))
     if old is not None and limit.is_narrow:
         if old.rate is None or limit.rate is None:
-            tx.run("buckets_remove", {"scope": limit.scope})  # all are full, as `convert_bucket` has it
+            tx.run("rate_buckets_remove", {"scope": limit.scope})  # all are full, as `convert_bucket` has it
         else:
-            tx.run("buckets_change", bucket_conversion_params(old, limit, tx.now))
+            tx.run("rate_buckets_convert", bucket_conversion_params(old, limit, tx.now))
     _record_change(tx, limit.scope, actor, "saved", limit_changes(old, limit))
 
 
@@ -81,7 +81,7 @@ def drop(tx: Transaction, scope: str, actor: str) -> bool:
     row = tx.one("limit_remove", {"scope": scope})
     if row is None:
         return False
-    tx.run("buckets_remove", {"scope": scope})
+    tx.run("rate_buckets_remove", {"scope": scope})
     _record_change(tx, scope, actor, "removed", limit_changes(stored_limit_from_row(row).limit, None))
     return True
 
@@ -110,10 +110,14 @@ def save_budget(tx: Transaction, budget: LimitBudget, claims: Sequence[QueueClai
     if not tx.has_limits:
         return
     for gauge in budget.changed_counters:
-        values = {"scope": gauge.scope, "token_parts": gauge.bucket.token_parts, "refilled_at": gauge.bucket.refilled_at}
-        tx.run("limit_spend" if gauge.scope == gauge.limit.scope else "bucket_save", values)
+        values = {
+            "scope": gauge.scope,
+            "token_parts": gauge.bucket.token_parts,
+            "refilled_at": gauge.bucket.refilled_at,
+        }
+        tx.run("limit_spend" if gauge.scope == gauge.limit.scope else "rate_bucket_save", values)
     for want in claims:
-        (look_at,) = tx.one("closed_next", {"queue": want.queue}) or (None,)
+        (look_at,) = tx.one("limit_lanes_next", {"queue": want.queue}) or (None,)
         budget.add_wait(None if look_at is None else look_at - tx.now)
     if released > 0 or budget.has_refund:
         tx.needs_wakeup = True
@@ -126,52 +130,52 @@ def park(
     waits in the lane of that share."""
     gauge = budget.find_counter(scope)
     gate = limit_lane(scope) if fairness_key is None else limit_fairness_lane(scope, fairness_key)
-    tx.run("hold", {"seq": seq, "gate": gate, "now": tx.now})
+    tx.run("park", {"seq": seq, "lane": gate, "now": tx.now})
     if fairness_key is not None:
         join_limit_lane(tx, queue, scope, fairness_key)
     look_at = tx.now if gauge is None else gauge.recheck_at(tx.now, 0)
-    tx.run("closed_save", {"queue": queue, "scope": scope, "look_at": look_at})
+    tx.run("limit_lanes_save", {"queue": queue, "scope": scope, "recheck_at": look_at})
 
 
 def unpark_due(tx: Transaction, queue: QueueName, budget: LimitBudget) -> None:
     """Open gates that it is time to look behind, as far as there is room."""
     left = MAX_UNPARKED
-    due = tx.all("closed_due", {"queue": queue, "now": tx.now, "limit": MAX_RECHECKS})
+    due = tx.all("limit_lanes_due", {"queue": queue, "now": tx.now, "limit": MAX_RECHECKS})
     load_counters(tx, budget, [scope for scope, _ in due])
     for scope, has_lanes in due:
         gauge = budget.find_counter(scope)
         room = None if gauge is None else gauge.room(tx.now)
-        gate = {"queue": queue, "gate": limit_lane(scope)}
+        gate = {"queue": queue, "lane": limit_lane(scope)}
         most = left if room is None else min(room, left)
-        back = tx.run("bring_back", {**gate, "room": most, "now": tx.now}).rowcount
+        back = tx.run("lanes_unpark", {**gate, "room": most, "now": tx.now}).rowcount
         if has_lanes:
             # As many with a share as without: the claim that follows compares them.
             back += SqliteFairUnpark(tx, queue, scope).unpark(most)
         left -= min(left, back)
-        if tx.one("gate_first", {**gate, "scope": scope}) is None:
-            tx.run("closed_remove", {"queue": queue, "scope": scope})
+        if tx.one("lane_first", {**gate, "scope": scope}) is None:
+            tx.run("limit_lanes_remove", {"queue": queue, "scope": scope})
         else:
             look_at = tx.now if gauge is None else gauge.recheck_at(tx.now, min(back, most))
-            tx.run("closed_save", {"queue": queue, "scope": scope, "look_at": look_at})
+            tx.run("limit_lanes_save", {"queue": queue, "scope": scope, "recheck_at": look_at})
 
 
 def acquire_slots(tx: Transaction, slots: list[object]) -> None:
     """Jobs have started; given as scope, seq and id of each place, one after the other."""
     if slots:
-        tx.run_rows("places_take", (), slots, 3)
+        tx.run_rows("limit_slots_take", (), slots, 3)
 
 
 def release_slots(tx: Transaction, ids: Sequence[JobId]) -> None:
     """Attempts at these jobs have ended: whoever claims next looks behind the gates of their scopes."""
     if ids and tx.has_limits:
-        tx.run("places_open", {"ids": json_text(ids)})
-        tx.run("places_free", {"ids": json_text(ids)})
+        tx.run("limit_lanes_recheck", {"ids": json_text(ids)})
+        tx.run("limit_slots_release", {"ids": json_text(ids)})
 
 
 def prune(tx: Transaction) -> None:
     """Forget places and buckets that count for nothing."""
-    tx.run("places_prune", {})
-    tx.run("buckets_prune", {"now": tx.now})
+    tx.run("limit_slots_prune", {})
+    tx.run("rate_buckets_prune", {"now": tx.now})
 
 
 def _load_limits(tx: Transaction) -> list[StoredLimit]:
@@ -183,7 +187,7 @@ def load_counters(tx: Transaction, budget: LimitBudget, scopes: Iterable[str]) -
     missing = budget.missing_limits(scopes)
     if not missing:
         return
-    rows = tx.all("places_count", {"scopes": json_text(list(missing)), "now": tx.now})
+    rows = tx.all("limit_slots_count", {"scopes": json_text(list(missing)), "now": tx.now})
     counted: dict[str, tuple[int, int | None]] = {scope: (jobs, ends_at) for scope, jobs, ends_at in rows}
     buckets = _load_buckets(tx, missing)
     for scope, limit in missing.items():
@@ -202,7 +206,7 @@ def _load_buckets(tx: Transaction, limits: Mapping[str, Limit]) -> dict[str, Buc
         for scope, limit in limits.items()
         if limit.rate is not None and scope != limit.scope
     }
-    rows = tx.all("buckets", {"scopes": json_text(list(full))}) if full else []
+    rows = tx.all("rate_buckets", {"scopes": json_text(list(full))}) if full else []
     return full | {scope: Bucket(parts, at) for scope, parts, at in rows}
 
 
@@ -210,13 +214,13 @@ def _count_running(tx: Transaction, limit: Limit) -> int:
     """Every job that runs is counted; those whose lease has ended are few, and do not count."""
     if limit.concurrency is None:
         return 0
-    (lapsed,) = tx.one("lapsed", {"queue": limit.queue, "now": tx.now}) or (0,)
+    (lapsed,) = tx.one("expired_lease_count", {"queue": limit.queue, "now": tx.now}) or (0,)
     running = tx.count_running() if limit.queue is None else tx.count_jobs(limit.queue, JobState.RUNNING)
     return running - int(lapsed)
 
 
 def _record_change(tx: Transaction, scope: str, actor: str, action: str, changes: Changes) -> None:
-    tx.run("closed_look", {"scope": scope})
+    tx.run("limit_lanes_release", {"scope": scope})
     tx.record(Event(kind=EventKind.LIMIT_CHANGED, actor=actor, detail=f"{action} {scope}", changes=changes))
     tx.cache.has_limits = None
     tx.needs_wakeup = True

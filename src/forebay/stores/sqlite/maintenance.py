@@ -22,7 +22,7 @@ from forebay.stores.sqlite.transaction import Transaction
 
 WORKER_RETENTION_MS: Final = DAY_MS
 EXCERPT: Final = 200
-AGE_CAP_SCAN: Final = "look at old jobs"
+AGE_CAP_SCAN: Final = "age cap scan"
 SCAN_STEP: Final = 200
 
 
@@ -32,10 +32,10 @@ def promote_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
     stagger = None if known is None else known.settings.stagger
     if stagger is not None:
         limit = min(limit, stagger.jobs)
-    rows = tx.all("due", {"queue": queue, "now": tx.now, "limit": limit})
+    rows = tx.all("delayed_take_due", {"queue": queue, "now": tx.now, "limit": limit})
     if stagger is not None and rows:
         values = {"name": stagger_task_name(queue), "every_ms": stagger.every_ms, "now": tx.now}
-        if tx.run("take_duty", values).rowcount == 0:
+        if tx.run("acquire_maintenance", values).rowcount == 0:
             return 0
     return _promote_rows(tx, queue, rows)
 
@@ -59,7 +59,7 @@ def promote(tx: Transaction, limit: int) -> int:
         (row[6], row[0], queue.name, row)
         for queue in queues
         if queue.settings.stagger is None
-        for row in tx.all("due", {"queue": queue.name, "now": tx.now, "limit": limit})
+        for row in tx.all("delayed_take_due", {"queue": queue.name, "now": tx.now, "limit": limit})
     ]
     for _, _, name, row in sorted(due)[:limit]:
         moved += _promote_rows(tx, name, [row])
@@ -78,7 +78,7 @@ def expire(tx: Transaction, limit: int) -> int:
 def end_waiting(tx: Transaction, seq: int, job_id: JobId, state: JobState, reason: str) -> QueueName | None:
     """Move a job that waits to the finished or the dead; None if it does not wait."""
     values = {"seq": seq, "job_id": job_id, "reason": reason, "now": tx.now}
-    tx.run("bury_waiting" if state is JobState.DEAD else "finish_waiting", values)
+    tx.run("mark_dead_waiting" if state is JobState.DEAD else "finish_waiting", values)
     removed = tx.all("remove_waiting", {"seq": seq, "job_id": job_id})
     if not removed:
         return None
@@ -91,9 +91,9 @@ def end_waiting(tx: Transaction, seq: int, job_id: JobId, state: JobState, reaso
 
 def move_queue_to_dead(tx: Transaction, queue: QueueName, limit: int) -> int:
     """Move waiting jobs of a dropped queue to the dead letters."""
-    rows = tx.all("stragglers_due", {"queue": queue, "limit": limit})
+    rows = tx.all("dropped_queue_delayed", {"queue": queue, "limit": limit})
     if len(rows) < limit:
-        rows += tx.all("stragglers", {"queue": queue, "limit": limit - len(rows)})
+        rows += tx.all("dropped_queue_jobs", {"queue": queue, "limit": limit - len(rows)})
     for seq, job_id in rows:
         end_waiting(tx, seq, job_id, JobState.DEAD, "queue dropped")
         tx.record(Event(kind=EventKind.DROPPED, job_id=job_id, queue=queue))
@@ -121,15 +121,15 @@ def _scan_aging_jobs(tx: Transaction, limit: int) -> int:
     caps = [queue.settings.scoring.cap_ms for queue in load_all_queues(tx) if queue.settings.max_aging_bonus]
     if not caps or limit <= 0:
         return 0
-    (walked_to,) = tx.one("walked_to", {"name": AGE_CAP_SCAN}) or (0,)
+    (walked_to,) = tx.one("scan_position", {"name": AGE_CAP_SCAN}) or (0,)
     young = tx.now - min(caps) // 2
-    rows = tx.all("walk_next", {"after": walked_to, "limit": min(limit, SCAN_STEP)})
+    rows = tx.all("scan_next", {"after": walked_to, "limit": min(limit, SCAN_STEP)})
     old = list(takewhile(lambda row: row[7] <= young, rows))
     for row in old:
         if row[2] == JobState.PENDING:
             _rescore_one(tx, row[:7])
     if old:
-        tx.run("walk_save", {"name": AGE_CAP_SCAN, "walked_to": old[-1][0]})
+        tx.run("scan_save", {"name": AGE_CAP_SCAN, "scan_position": old[-1][0]})
     return len(old)
 
 
@@ -144,7 +144,7 @@ def _rescore_one(tx: Transaction, row: Row) -> None:
 
 def _rescore_queue(tx: Transaction, queue: Queue, rescored_to_seq: int, limit: int) -> int:
     """Walk on by seq. Whatever enters the order behind the walk already has its place by the new scoring."""
-    rows = tx.all("walk_next", {"after": rescored_to_seq, "limit": limit})
+    rows = tx.all("scan_next", {"after": rescored_to_seq, "limit": limit})
     for row in rows:
         if row[1] == queue.name and row[2] == JobState.PENDING:
             _rescore_one(tx, row[:7])
@@ -171,7 +171,7 @@ def prune(tx: Transaction, limit: int) -> int:
         fairness.prune(tx)
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
     tx.run("events_prune", {"before": tx.now - AUDIT_RETENTION_MS, "limit": limit})
-    tx.run("audit_prune", {"before": tx.now - AUDIT_RETENTION_MS, "most": limit})
+    tx.run("audit_prune", {"before": tx.now - AUDIT_RETENTION_MS, "max_rows": limit})
     tx.run("workers_prune", {"before": tx.now - WORKER_RETENTION_MS})
     tx.run("commands_prune", {"before": tx.now - COMMAND_RETENTION_MS})
     return pruned
@@ -193,14 +193,14 @@ def _prune_table(tx: Transaction, queue: Queue, table: str, before: int, limit: 
 
 def remove_history(tx: Transaction, job_id: JobId) -> None:
     """A job's attempts and events go with it."""
-    tx.run("attempts_remove", {"job_id": job_id})
+    tx.run("failed_attempts_remove", {"job_id": job_id})
     tx.run("events_remove", {"job_id": job_id})
 
 
 def remove_edges(tx: Transaction, job_id: JobId, state: JobState) -> None:
     """The edges to a job's parents go with it; what waits for it hears of it, unless it has completed."""
     if tx.has_edges():
-        tx.run("edges_remove", {"child": job_id})
+        tx.run("edges_remove", {"child_id": job_id})
         if state is not JobState.COMPLETED:
             tx.add_to_outbox([job_id], DependencyEvent.DELETED)
 
@@ -209,7 +209,7 @@ def _archive_params(row: Row) -> dict[str, object]:
     _, job_id, queue, task, state, created_at, finished_at, started_at, *rest = row
     attempt, failures, reason, excerpt = rest
     return {
-        "id": job_id,
+        "job_id": job_id,
         "queue": queue,
         "task": task,
         "state": state,

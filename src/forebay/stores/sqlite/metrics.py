@@ -23,11 +23,16 @@ class SqliteMetricReader(ABC):
     def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...
 
     def metrics(self, resolution_ms: int, since: int, before: int, *, limit: int = MAX_ROWS) -> MetricPage:
-        values: dict[str, object] = {"tier": resolution_ms, "since": since, "before": before, "limit": limit}
+        values: dict[str, object] = {
+            "resolution_ms": resolution_ms,
+            "since": since,
+            "before": before,
+            "limit": limit,
+        }
         return page_of(self._query("metrics", values), resolution_ms, limit)
 
     def last_metrics(self, resolution_ms: int) -> int | None:
-        [(start,)] = self._query("metrics_last", {"tier": resolution_ms})
+        [(start,)] = self._query("metrics_last", {"resolution_ms": resolution_ms})
         return None if start is None else int(start)
 
 
@@ -51,7 +56,7 @@ class SqliteMetricStore(SqliteMetricReader, ABC):
             self._write(record, moves=False)
 
     def prune_metrics(self, resolution_ms: int, before: int, limit: int = MAX_ROWS) -> int:
-        values = {"tier": resolution_ms, "before": before, "limit": limit}
+        values = {"resolution_ms": resolution_ms, "before": before, "limit": limit}
         return self._write(lambda tx: tx.run("metrics_prune", values).rowcount, moves=False)
 
     def snapshot_queues(self) -> dict[QueueName, QueueSnapshot]:
@@ -60,4 +65,4 @@ class SqliteMetricStore(SqliteMetricReader, ABC):
 
 def _snapshot_queues(tx: Transaction) -> dict[QueueName, QueueSnapshot]:
     counted = {(queue, state): jobs for queue, state, jobs in tx.all("counts", {})}
-    return snapshots_of(tx.now, counted, dict(tx.all("removed", {})))
+    return snapshots_of(tx.now, counted, dict(tx.all("removed_counts", {})))

@@ -35,21 +35,24 @@ def save_progress(
 
 def remove_progress(tx: Transaction, seqs: Sequence[int]) -> None:
     """The notes of jobs go with them."""
-    if seqs and tx.one("notes_any", {}) is not None:
-        tx.run("notes_remove", {"seqs": json_text(seqs)})
+    if seqs and tx.one("progress_any", {}) is not None:
+        tx.run("progress_remove", {"seqs": json_text(seqs)})
 
 
 def _is_held(tx: Transaction, token: LeaseParams) -> bool:
-    return tx.one("held", token) is not None
+    return tx.one("lease_details", token) is not None
 
 
 def _write_progress(tx: Transaction, token: LeaseParams, update: JobProgress) -> None:
-    common = {"seq": token["seq"], "attempt": token["attempt"], "at": tx.now}
+    common = {"seq": token["seq"], "attempt": token["attempt"], "recorded_at": tx.now}
     if update.progress is not None:
-        tx.run("note_progress", {**common, "body": progress_text(update.progress)})
+        tx.run("progress_set", {**common, "body": progress_text(update.progress)})
     for line in update.lines:
-        tx.run("note_line", {**common, "at": line.at, "place": line.position, "body": log_line_text(line)})
+        tx.run(
+            "progress_log_add",
+            {**common, "recorded_at": line.at, "position": line.position, "body": log_line_text(line)},
+        )
     if update.lines:
-        tx.run("note_lines_trim", {"seq": token["seq"], "most": MAX_LINES})
+        tx.run("progress_log_trim", {"seq": token["seq"], "max_lines": MAX_LINES})
     for step in update.steps:
-        tx.run("note_step", {**common, "name": step.name, "body": step.result, "most": MAX_STEPS})
+        tx.run("progress_step_add", {**common, "name": step.name, "body": step.result, "max_steps": MAX_STEPS})

@@ -127,14 +127,14 @@ class SqliteReader(
 
     def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
         with self._open_snapshot():
-            jobs = [self._find_job("fate", job_id) for job_id in ids]
+            jobs = [self._find_job("job_state", job_id) for job_id in ids]
         return [None if job is None else state_info_of(job) for job in jobs]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)
         places = json_text(_locations(query.states))
         with self._open_snapshot():
-            span = {"places": places, "after": None if after is None else page_end(after)}
+            span = {"locations": places, "after": None if after is None else page_end(after)}
             window = self._one("search_window", {**span, "rows": ROWS_PER_SCAN - 1})
             until, reached = (None, None) if window is None else window
             rows = self._all("search", {**_conditions(query), **span, "until": until, "limit": limit})
@@ -155,7 +155,7 @@ class SqliteReader(
 
     def lanes(self) -> list[LaneCount]:
         with self._open_snapshot():
-            rows = self._all("held_jobs")
+            rows = self._all("lane_counts")
         return [LaneCount(queue=queue, lane=gate, jobs=jobs) for queue, gate, jobs in rows]
 
     def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
@@ -186,7 +186,7 @@ class SqliteReader(
 
     def _load_throughput(self, queue: QueueName) -> Throughput:
         now = self.now()
-        return throughput_from_row(self._one("pace", throughput_params(queue, now)), now)
+        return throughput_from_row(self._one("throughput", throughput_params(queue, now)), now)
 
     def _count_ahead(self, job: Job) -> int:
         """Jobs with a greater lead, or the same one and a lower seq, in both classes."""
@@ -197,7 +197,7 @@ class SqliteReader(
         ahead = 0
         for capped, rank in ((job.age_capped, job.rank), (not job.age_capped, other)):
             values = {"queue": job.queue, "age_capped": capped, "rank": rank, "seq": job.seq}
-            row = self._one("ahead", {**values, "most": EXACT_UP_TO + 1})
+            row = self._one("position_ahead", {**values, "limit": EXACT_UP_TO + 1})
             ahead += row[0] if row else 0
         return ahead
 
@@ -250,7 +250,7 @@ class SqliteReader(
 
     def first_in_sequence(self, name: str) -> JobId | None:
         with self._open_snapshot():
-            rows = self._all("sequence_turn", {"name": name})
+            rows = self._all("sequence_current", {"name": name})
         return rows[0][0] if rows else None
 
     def dependants(
@@ -267,7 +267,7 @@ class SqliteReader(
             return JobProgress() if found is None else self._load_progress(found[0])
 
     def _load_progress(self, seq: int) -> JobProgress:
-        return progress_from_rows(self._all("notes", {"seq": seq}))
+        return progress_from_rows(self._all("progress", {"seq": seq}))
 
     def history(self, job_id: JobId) -> Timeline | None:
         with self._open_snapshot():
@@ -275,7 +275,7 @@ class SqliteReader(
             if job is None:
                 return None
             attempts = tuple(
-                attempt_from_row(job_id, row) for row in self._all("attempts", {"job_id": job_id})
+                attempt_from_row(job_id, row) for row in self._all("failed_attempts", {"job_id": job_id})
             )
             events = tuple(event_from_row(row) for row in self._all("events", {"job_id": job_id}))
             notes = self._load_progress(job.seq)
@@ -302,7 +302,7 @@ class SqliteReader(
                 if line != "ok":
                     problems.append(f"the file is damaged: {line}")
             problems += self._find_miscounts()
-            for name in ("check_jobs", "check_orders", "check_keys", "check_edges"):
+            for name in ("check_jobs", "check_indexes", "check_keys", "check_edges"):
                 found = self._all(name, {"late_ms": LATE_MS})
                 problems += [f"{what} {trouble}" for what, trouble in found]
             number = schema_number(self._connection, self._statements)

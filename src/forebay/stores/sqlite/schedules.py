@@ -80,7 +80,10 @@ class SqliteScheduleReader(ABC):
 
     def schedule_runs(self, name: str, *, limit: int = 100) -> list[ScheduleRun]:
         check_limit(limit)
-        return [schedule_run_from_row(row) for row in self._query("firings", {"name": name, "limit": limit})]
+        return [
+            schedule_run_from_row(row)
+            for row in self._query("schedule_runs", {"schedule": name, "limit": limit})
+        ]
 
 
 def save(tx: Transaction, schedule: Schedule, actor: str) -> bool:
@@ -135,7 +138,7 @@ def _save_update(tx: Transaction, name: str, update: ScheduleUpdate) -> None:
         return
     tx.run("schedule_save", row_from_schedule(update.schedule))
     for firing in update.runs:
-        tx.run("firing_add", row_from_schedule_run(name, firing))
+        tx.run("schedule_run_add", row_from_schedule_run(name, firing))
     if update.may_overflow:
         _trim(tx, name, MAX_STORED_RUNS)
 
@@ -146,5 +149,5 @@ def _remove(tx: Transaction, name: str) -> bool:
 
 
 def _trim(tx: Transaction, name: str, max_runs: int) -> None:
-    values: dict[str, Any] = {"name": name, "kept": max_runs}
-    tx.run("firings_trim", values)
+    values: dict[str, Any] = {"schedule": name, "max_runs": max_runs}
+    tx.run("schedule_runs_trim", values)

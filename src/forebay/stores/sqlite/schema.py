@@ -136,7 +136,12 @@ def _read_applied(connection: StatementExecutor, statements: Mapping[str, str]) 
 def _apply(raw: sqlite3.Connection, statements: Mapping[str, str], migration: Migration, now: int) -> None:
     for statement in split_statements(migration.script):
         raw.execute(statement)
-    values = {"number": migration.number, "name": migration.name, "oldest": migration.min_program, "now": now}
+    values = {
+        "number": migration.number,
+        "name": migration.name,
+        "min_program": migration.min_program,
+        "now": now,
+    }
     raw.execute(statements["schema_add"], values)
 
 

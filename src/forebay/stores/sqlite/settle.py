@@ -166,7 +166,7 @@ def _end_lease(tx: Transaction, token: LeaseParams, settlement: Settlement) -> Q
 
 
 def _end_uncompleted(tx: Transaction, token: LeaseParams, settlement: Settlement) -> QueueName | None:
-    held = tx.one("held", token)
+    held = tx.one("lease_details", token)
     if held is None:
         return None
     check_transition(JobState.RUNNING, settlement.state)
@@ -198,7 +198,7 @@ def _finish(
         "reason": reason,
         "result": settlement.result,
     }
-    copied = tx.run("bury" if state is JobState.DEAD else "finish", values)
+    copied = tx.run("mark_dead" if state is JobState.DEAD else "finish", values)
     if copied.rowcount == 0:
         return None
     queue, unique_key = tx.all("finish_remove", token)[0]
@@ -222,10 +222,10 @@ def _return_to_queue(tx: Transaction, token: LeaseParams, settlement: Settlement
         "rank": where.rank,
         "age_capped": where.age_capped,
         "rescore_at": where.rescore_at,
-        "gate": settlement.lane,
+        "lane": settlement.lane,
         "now": tx.now,
     }
-    tx.run("put_back", values)
+    tx.run("return_to_queue", values)
     if settlement.lane is not None:
         tx.record(
             Event(
@@ -261,7 +261,7 @@ def _record_error(
         traceback=error.traceback,
     )
     kept = (*errors_from_text(errors), past)[-MAX_STORED_ERRORS:]
-    tx.run("keep_errors", {**token, "errors": json_text(kept)})
+    tx.run("errors_save", {**token, "errors": json_text(kept)})
     values = {
         **token,
         "outcome": settlement.outcome.value,
@@ -270,12 +270,12 @@ def _record_error(
         "now": tx.now,
         "error": json_text(error),
     }
-    tx.run("attempt_add", values)
+    tx.run("failed_attempt_add", values)
 
 
 def _refuse(tx: Transaction, token: LeaseParams, settlement: Settlement) -> str:
     """Why the settlement does not count; an empty text if this worker had settled this attempt so before."""
-    row = tx.one("token_of", token)
+    row = tx.one("lease_holder", token)
     if row is not None and _is_repeated(tx, row, token, settlement):
         return ""
     reason = _refusal_reason(row, token)
@@ -299,7 +299,7 @@ def _is_repeated(tx: Transaction, row: Row, token: LeaseParams, settlement: Sett
     state = STATES[stored]
     is_newest = attempt == token["attempt"] and holder == token["worker"] and state is not JobState.RUNNING
     # Nearly always a success is told again, and has no row.
-    bad = None if is_newest and state is _COMPLETED else tx.one("attempt_of", token)
+    bad = None if is_newest and state is _COMPLETED else tx.one("failed_attempt", token)
     recorded = None if bad is None else OutcomeKind(bad[0])
     is_early = is_ready_early(settlement, run_at, started_at, updated_at)
     return is_same_end(settlement.outcome, recorded, state if is_newest else None, is_early=is_early)
@@ -307,7 +307,7 @@ def _is_repeated(tx: Transaction, row: Row, token: LeaseParams, settlement: Sett
 
 def find_refusal(tx: Transaction, token: LeaseParams) -> str:
     """What keeps a worker from writing under a lease; empty if nothing does."""
-    return _refusal_reason(tx.one("token_of", token), token)
+    return _refusal_reason(tx.one("lease_holder", token), token)
 
 
 def _refusal_reason(row: Row | None, token: LeaseParams) -> str:

@@ -96,7 +96,7 @@ def _unknown_leases(
 
 def pending_cancels(tx: Transaction, worker: WorkerId) -> tuple[PendingCancel, ...]:
     """The running jobs of a worker that somebody wants stopped."""
-    return tuple(PendingCancel(*row) for row in tx.all("cancels", {"worker": worker}))
+    return tuple(PendingCancel(*row) for row in tx.all("pending_cancels", {"worker": worker}))
 
 
 def _next_due_ms(tx: Transaction, claims: Sequence[QueueClaim]) -> int | None:
@@ -110,5 +110,5 @@ def _next_due_at(tx: Transaction, name: QueueName) -> int | None:
     queue = tx.queue(name)
     if row is None or queue is None or queue.settings.stagger is None:
         return None if row is None else int(row[0])
-    (turn,) = tx.one("duty_due", {"name": stagger_task_name(name)}) or (0,)
+    (turn,) = tx.one("maintenance_due", {"name": stagger_task_name(name)}) or (0,)
     return max(int(row[0]), int(turn))

@@ -247,7 +247,7 @@ class SqliteStore(
         self._write(lambda tx: admin.heartbeat(tx, worker), moves=False)
 
     def remove_worker(self, worker: WorkerId) -> None:
-        self._write(lambda tx: tx.run("forget_worker", {"id": worker}), moves=False)
+        self._write(lambda tx: tx.run("remove_worker", {"id": worker}), moves=False)
         self._worker_locks.release(worker)
 
     def send_command(
@@ -272,7 +272,7 @@ class SqliteStore(
 
     def _has_commands(self, workers: Sequence[WorkerId]) -> bool:
         values = {"workers": json_text(workers), "now": self._clock.now_ms()}
-        return bool(self._query("commands_wait", values))
+        return bool(self._query("commands_pending", values))
 
     def _query(self, name: str, values: dict[str, object]) -> list[Row]:
         """What a statement finds, beside all writers."""

@@ -173,13 +173,13 @@ class Transaction:
         for queue, state, jobs, _ in rows:
             self.count(queue, STATES[state], jobs)
         if rows:
-            self.run("counted_save", {"counted": max(row[3] for row in rows)})
+            self.run("counted_seq_save", {"counted": max(row[3] for row in rows)})
 
     def mark_all_counted(self) -> None:
         """Say that every job is counted that has a number."""
         self.has_new_jobs = False
         if self.cache.last_seq is not None:
-            self.run("counted_save", {"counted": self.cache.last_seq})
+            self.run("counted_seq_save", {"counted": self.cache.last_seq})
 
     def defer_counting(self, jobs: int) -> None:
         """Leave new jobs to the next writer, but not more than a few: it counts under the write lock."""
@@ -210,7 +210,7 @@ class Transaction:
     def has_fairness_keys(self) -> bool:
         """Whether there are jobs with a share, or were lately."""
         if self.cache.has_fairness_keys is None:
-            (found,) = self.one("shares_exist", {}) or (0,)
+            (found,) = self.one("fairness_keys_exist", {}) or (0,)
             self.cache.has_fairness_keys = bool(found)
         return self.cache.has_fairness_keys
 
@@ -221,7 +221,7 @@ class Transaction:
                 self.run("count", {"queue": queue, "state": state.value, "jobs": jobs})
         self._counts.clear()
         for queue, jobs in self._removed.items():
-            self.run("removed_add", {"queue": queue, "jobs": jobs})
+            self.run("removed_counts_add", {"queue": queue, "jobs": jobs})
         self._removed.clear()
 
     def next_seq(self) -> int:
@@ -284,7 +284,14 @@ class Transaction:
         return None if row is None else row[0]
 
     def take_key(self, queue: str, kind: str, key: str, job_id: JobId, until: int | None) -> None:
-        values = {"queue": queue, "kind": kind, "key": key, "job_id": job_id, "until": until, "now": self.now}
+        values = {
+            "queue": queue,
+            "kind": kind,
+            "key": key,
+            "job_id": job_id,
+            "held_until": until,
+            "now": self.now,
+        }
         self.run("key_take", values)
 
     def release_key(self, queue: str, key: str | None, job_id: JobId) -> None:
@@ -296,7 +303,7 @@ class Transaction:
     def has_edges(self) -> bool:
         """Whether any job waits for another one; one look for many transactions."""
         if self.cache.has_edges is None:
-            self.cache.has_edges = self.one("edges_any", {}) == (1,)
+            self.cache.has_edges = self.one("has_dependencies", {}) == (1,)
         return self.cache.has_edges
 
     def mark_has_edges(self) -> None:
@@ -305,7 +312,7 @@ class Transaction:
     def add_to_outbox(self, job_ids: Iterable[JobId], event: DependencyEvent) -> None:
         """Remember to look at what depends on these jobs; nothing does on most."""
         if self.has_edges():
-            added = self.run("aftermath_add", {"parents": json_text(list(job_ids)), "aftermath": event})
+            added = self.run("outbox_add", {"job_ids": json_text(list(job_ids)), "event": event})
             if added.rowcount:
                 self.cache.may_have_outbox_entries = self.has_outbox_entries = True
 
@@ -352,7 +359,7 @@ class Transaction:
     def record(self, event: Event) -> None:
         values: dict[str, object] = {
             "kind": event.kind.value,
-            "at": event.occurred_at or self.now,
+            "occurred_at": event.occurred_at or self.now,
             "job_id": event.job_id,
             "queue": event.queue,
             "attempt": event.attempt,
@@ -360,9 +367,9 @@ class Transaction:
             "detail": event.detail,
             "changes": changes_text(event.changes),
         }
-        if event.is_history and self.run("event", {**values, "most": MAX_EVENTS}).rowcount == 0:
-            more = {"at": values["at"], "job_id": event.job_id, "queue": event.queue}
-            if self.run("event_more", more).rowcount == 0:
-                self.run("event_first_more", more)
+        if event.is_history and self.run("event", {**values, "max_events": MAX_EVENTS}).rowcount == 0:
+            more = {"occurred_at": values["occurred_at"], "job_id": event.job_id, "queue": event.queue}
+            if self.run("event_overflow_add", more).rowcount == 0:
+                self.run("event_overflow_first", more)
         if event.is_action:
             self.run("audit_add", values)

@@ -1,8 +1,8 @@
 -- archive_add: the line that stays of a pruned job. It refers to nothing, so nothing can take it along.
-insert into forebay_archive (
-  id, queue, task, state, created_at, finished_at, day, duration_ms, attempt, failures, excerpt, reason
+insert into forebay_job_archive (
+  job_id, queue, task, state, created_at, finished_at, day, duration_ms, attempt, failures, excerpt, reason
 )
 values (
-  :id, :queue, :task, :state, :created_at, :finished_at, :day, :duration_ms, :attempt, :failures, :excerpt,
+  :job_id, :queue, :task, :state, :created_at, :finished_at, :day, :duration_ms, :attempt, :failures, :excerpt,
   :reason
 );

@@ -1,11 +1,11 @@
 -- audit: the audit log, and events that are no actions, newest first. The two have one series of numbers.
-select number, kind, at, job_id, queue, attempt, actor, detail, changes
+select id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes
 from forebay_audit
-where number < coalesce(:after, 9223372036854775807)
+where id < coalesce(:after, 9223372036854775807)
 union all
-select number, kind, at, job_id, queue, attempt, actor, detail, changes
+select id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes
 from forebay_events
-where number < coalesce(:after, 9223372036854775807)
+where id < coalesce(:after, 9223372036854775807)
   and kind not in (select value from json_each(:actions))
-order by number desc
+order by id desc
 limit :limit;

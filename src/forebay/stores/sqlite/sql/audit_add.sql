@@ -1,9 +1,9 @@
 -- audit_add: one action of an operator, with the next number of the series that events have, too.
-insert into forebay_audit (number, kind, at, job_id, queue, attempt, actor, detail, changes)
+insert into forebay_audit (id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes)
 values (
   1 + max(
     coalesce((select seq from sqlite_sequence where name = 'forebay_events'), 0),
-    coalesce((select max(number) from forebay_audit), 0)
+    coalesce((select max(id) from forebay_audit), 0)
   ),
-  :kind, :at, :job_id, :queue, :attempt, :actor, :detail, :changes
+  :kind, :occurred_at, :job_id, :queue, :attempt, :actor, :detail, :changes
 );

@@ -6,10 +6,10 @@ where position < coalesce(
       select position
       from forebay_audit
       where position is not null
-        and at > :before
+        and occurred_at > :before
       order by position
       limit 1
     ),
     (select max(position) + 1 from forebay_audit)
   ) - 1
-  and position < :most + (select min(position) from forebay_audit);
+  and position < :max_rows + (select min(position) from forebay_audit);

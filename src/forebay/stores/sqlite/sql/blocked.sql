@@ -7,5 +7,5 @@ union all
 select seq, queue, priority, failures, deadline_at,
   case when run_at > max(created_at, updated_at) then run_at else 0 end, options, unmet
 from forebay_jobs
-where by_id = 1 and id = :job_id and state = 'blocked'
+where has_custom_id = 1 and id = :job_id and state = 'blocked'
 limit 1;

@@ -7,8 +7,8 @@ select
   exists (
     select 1
     from forebay_sequences as own
-    where own.id = one.value
-      and exists (select 1 from forebay_sequences as f where f.name = own.name and f.number < own.number)
+    where own.job_id = one.value
+      and exists (select 1 from forebay_sequences as f where f.name = own.name and f.position < own.position)
   ),
   job.seq, queue, priority, failures, deadline_at,
   case when run_at > max(created_at, updated_at) then run_at else 0 end,

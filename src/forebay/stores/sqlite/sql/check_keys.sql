@@ -1,6 +1,6 @@
 -- check_keys: unique keys that are held by no live job, and live jobs that should hold theirs and do not.
 select 'key ' || k.key || ' of queue ' || k.queue, 'is held by no live job'
-from forebay_keys k
+from forebay_job_keys k
 where k.kind = 'unique'
   and not exists (
     select 1 from forebay_jobs j where j.id = k.job_id and j.queue = k.queue and j.unique_key = k.key
@@ -15,6 +15,6 @@ where j.unique_key is not null
   )
   and not exists (
     select 1
-    from forebay_keys k
+    from forebay_job_keys k
     where k.queue = j.queue and k.kind = 'unique' and k.key = j.unique_key and k.job_id = j.id
   );

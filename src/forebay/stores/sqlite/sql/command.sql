@@ -1,4 +1,4 @@
 -- command: one command as it is now.
-select id, worker, kind, queue, actor, sent_at, expires_at, taken_at, answer
-from forebay_commands
+select id, worker, kind, queue, actor, sent_at, expires_at, delivered_at, response
+from forebay_worker_commands
 where id = :id;

@@ -1,3 +1,3 @@
 -- command_add: a wish to one worker.
-insert into forebay_commands (id, worker, kind, queue, actor, sent_at, expires_at)
+insert into forebay_worker_commands (id, worker, kind, queue, actor, sent_at, expires_at)
 values (:id, :worker, :kind, :queue, :actor, :sent_at, :expires_at);

@@ -1,2 +1,2 @@
 -- command_answer: what came of a command.
-update forebay_commands set answer = :answer where id = :id;
+update forebay_worker_commands set response = :response where id = :id;

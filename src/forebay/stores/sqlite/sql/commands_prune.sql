@@ -1,2 +1,2 @@
 -- commands_prune: commands that ended an hour ago.
-delete from forebay_commands where expires_at <= :before;
+delete from forebay_worker_commands where expires_at <= :before;

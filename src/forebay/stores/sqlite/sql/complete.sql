@@ -4,13 +4,13 @@
 -- Guarantees: only while the lease is held (state, attempt, worker); `complete_remove` takes what was copied
 -- out of the live ones in the same transaction.
 insert into forebay_finished (
-  seq, id, by_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
-  ready_at, run_at, rank, capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
+  seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
+  ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
   errors, finished_at, reason, payload, result
 )
 select
-  job.seq, job.id, by_id, queue, task, 'completed', priority, options, attempt, :failures, :crashes,
-  created_at, :now, ready_at, run_at, rank, capped, worker, started_at, deadline_at, expires_at, unique_key,
+  job.seq, job.id, has_custom_id, queue, task, 'completed', priority, options, attempt, :failures, :crashes,
+  created_at, :now, ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key,
   cancel_reason, errors, :now, :reason, payload, :result
 -- `cross`: the few that ended lead to their jobs, and never the other way round.
 from json_each(:ended) as ended cross join forebay_jobs as job

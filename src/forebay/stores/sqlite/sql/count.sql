@@ -1,5 +1,5 @@
 -- count: add to the counter of one queue and state; may be negative.
-insert into forebay_counts (queue, state, jobs)
+insert into forebay_queue_counts (queue, state, jobs)
 values (:queue, :state, :jobs)
 on conflict (queue, state) do update
 set jobs = jobs + excluded.jobs;

@@ -1,11 +1,11 @@
 -- counts: the maintained counters of all queues, and what has been inserted since.
 select queue, state, sum(jobs)
 from (
-  select queue, state, jobs from forebay_counts where queue <> ''
+  select queue, state, jobs from forebay_queue_counts where queue <> ''
   union all
   select queue, state, count(*)
   from forebay_jobs
-  where seq > coalesce((select jobs from forebay_counts where queue = '' and state = 'counted'), 0)
+  where seq > coalesce((select jobs from forebay_queue_counts where queue = '' and state = 'counted'), 0)
   group by queue, state
 )
 group by queue, state;

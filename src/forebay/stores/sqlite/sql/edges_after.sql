@@ -1,6 +1,6 @@
 -- edges_after: open edges of a job that has completed, from one on. Relies on index forebay_edges_parent.
-select child, number
-from forebay_edges
-where parent = :parent and state = 'open' and (child, number) > (:after_child, :after_number)
-order by child, number
+select child_id, position
+from forebay_dependencies
+where parent_id = :parent_id and state = 'open' and (child_id, position) > (:cursor_child_id, :cursor_position)
+order by child_id, position
 limit :limit;

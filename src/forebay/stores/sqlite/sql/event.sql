@@ -1,11 +1,11 @@
 -- event: one rare thing that happened; a job has at most :most of them. The number is the next of the series that the audit
 -- log has, too. Relies on index forebay_events_job.
-insert into forebay_events (number, kind, at, job_id, queue, attempt, actor, detail, changes)
+insert into forebay_events (id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes)
 select
   1 + max(
     coalesce((select seq from sqlite_sequence where name = 'forebay_events'), 0),
-    coalesce((select max(number) from forebay_audit), 0)
+    coalesce((select max(id) from forebay_audit), 0)
   ),
-  :kind, :at, :job_id, :queue, :attempt, :actor, :detail, :changes
+  :kind, :occurred_at, :job_id, :queue, :attempt, :actor, :detail, :changes
 where :job_id is null
-   or (select count(*) from forebay_events where job_id = :job_id) < :most;
+   or (select count(*) from forebay_events where job_id = :job_id) < :max_events;

@@ -1,5 +1,5 @@
 -- key_free: let go of a unique key, but only if it names this very job.
-delete from forebay_keys
+delete from forebay_job_keys
 where queue = :queue
   and kind = 'unique'
   and key = :key

@@ -1,7 +1,7 @@
 -- key_holder: who holds a key now. A once key that has run out is held by nobody.
 select job_id
-from forebay_keys
+from forebay_job_keys
 where queue = :queue
   and kind = :kind
   and key = :key
-  and (until is null or until > :now);
+  and (held_until is null or held_until > :now);

@@ -1,4 +1,4 @@
 -- limit_spend: write what is left of a rate.
 update forebay_limits
-set parts = :token_parts, at = :refilled_at
+set token_parts = :token_parts, refilled_at = :refilled_at
 where scope = :scope;

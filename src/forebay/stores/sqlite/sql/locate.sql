@@ -2,5 +2,5 @@
 -- one that a caller brought is looked up. Relies on the rowid and on the id index of each table.
 select seq, state from forebay_all_jobs where seq = :seq and id = :job_id
 union all
-select seq, state from forebay_all_jobs where by_id = 1 and id = :job_id
+select seq, state from forebay_all_jobs where has_custom_id = 1 and id = :job_id
 limit 1;

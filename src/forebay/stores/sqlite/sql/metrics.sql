@@ -1,17 +1,17 @@
 -- metrics: rows of one tier in a span of time, up to the start at which there are :limit of them.
-select start, queue, worker, body
+select starts_at, queue, worker, body
 from forebay_metrics
-where tier = :tier
-  and start >= :since
-  and start < :before
-  and start <= coalesce(
+where resolution_ms = :resolution_ms
+  and starts_at >= :since
+  and starts_at < :before
+  and starts_at <= coalesce(
     (
-      select start
+      select starts_at
       from forebay_metrics
-      where tier = :tier and start >= :since
-      order by start
+      where resolution_ms = :resolution_ms and starts_at >= :since
+      order by starts_at
       limit 1 offset :limit - 1
     ),
     :before
   )
-order by start, queue, worker;
+order by starts_at, queue, worker;

@@ -1,2 +1,2 @@
 -- metrics_last: when the latest row of one tier starts.
-select max(start) from forebay_metrics where tier = :tier;
+select max(starts_at) from forebay_metrics where resolution_ms = :resolution_ms;

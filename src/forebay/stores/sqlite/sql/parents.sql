@@ -1,5 +1,5 @@
 -- parents: the edges that lead to jobs. Relies on the primary key.
-select e.child, e.number, e.parent, e.on_failure, e.state
+select e.child_id, e.position, e.parent_id, e.on_failure, e.state
 from json_each(:ids) as asked
-join forebay_edges e on e.child = asked.value
-order by asked.key, e.number;
+join forebay_dependencies e on e.child_id = asked.value
+order by asked.key, e.position;

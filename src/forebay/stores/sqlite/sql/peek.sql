@@ -7,7 +7,7 @@ from (
     select :now - rank as lead, seq, id, queue, task, state, priority, attempt, failures, created_at,
       run_at, started_at, null as finished_at, worker, null as reason, options
     from forebay_jobs
-    where state = 'pending' and gate is null and queue = :queue and capped = 0
+    where state = 'pending' and lane is null and queue = :queue and age_capped = 0
       and (expires_at is null or expires_at > :now)
     order by rank, seq
     limit :limit
@@ -17,7 +17,7 @@ from (
     select :cap_ms - rank as lead, seq, id, queue, task, state, priority, attempt, failures, created_at,
       run_at, started_at, null as finished_at, worker, null as reason, options
     from forebay_jobs
-    where state = 'pending' and gate is null and queue = :queue and capped = 1
+    where state = 'pending' and lane is null and queue = :queue and age_capped = 1
       and (expires_at is null or expires_at > :now)
     order by rank, seq
     limit :limit

@@ -2,7 +2,7 @@
 update forebay_jobs
 set state = 'pending',
     rank = :rank,
-    capped = :age_capped,
+    age_capped = :age_capped,
     rescore_at = :rescore_at,
     updated_at = max(:now, run_at + 1) -- `promoted_at` in domain/settlement.py says why
 where seq = :seq

@@ -1,7 +1,7 @@
 -- rescore: a new place for a job that is still pending.
 update forebay_jobs
 set rank = :rank,
-    capped = :age_capped,
+    age_capped = :age_capped,
     rescore_at = :rescore_at
 where seq = :seq
   and state = 'pending';

@@ -1,7 +1,7 @@
 -- schedules_next: when the next schedule is worth a look.
 -- Relies on index forebay_schedules_due (due_at, name).
-select due_at
+select check_at
 from forebay_schedules
-where due_at > :now
-order by due_at
+where check_at > :now
+order by check_at
 limit 1;

@@ -6,7 +6,7 @@
 select id, queue, task, state, priority, attempt, failures, created_at, run_at, started_at, finished_at,
   worker, reason, options, seq
 from forebay_all_jobs
-where instr(:places, place) > 0
+where instr(:locations, location) > 0
   and seq < coalesce(:after, 9223372036854775807)
   and seq >= coalesce(:until, 0)
   and (:states is null or state in (select value from json_each(:states)))

@@ -1,7 +1,7 @@
 -- search_window: the seq at which one look through the list ends, however few rows fit, and when that job was created.
 select seq, created_at
 from forebay_all_jobs
-where instr(:places, place) > 0
+where instr(:locations, location) > 0
   and seq < coalesce(:after, 9223372036854775807)
 order by seq desc
 limit 1 offset :rows;

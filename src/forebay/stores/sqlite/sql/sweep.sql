@@ -13,5 +13,5 @@ where seq = :seq
   and worker = :worker
   and attempt = :attempt
 returning id, seq, queue, task, state, payload, priority, options, attempt, failures, crashes, created_at,
-  updated_at, ready_at, run_at, rank, capped, gate, worker, started_at, lease_expires_at, deadline_at,
+  updated_at, ready_at, run_at, rank, age_capped, lane, worker, started_at, lease_expires_at, deadline_at,
   expires_at, unique_key, cancel_reason, errors;

@@ -1,2 +1,2 @@
 -- workers_prune: workers that have been silent for a day.
-delete from forebay_workers where beat_at <= :before;
+delete from forebay_workers where heartbeat_at <= :before;

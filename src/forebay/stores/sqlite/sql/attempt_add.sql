@@ -1,3 +1,0 @@
--- attempt_add: an attempt that failed or was lost. (job, attempt) is unique: none is recorded twice.
-insert into forebay_attempts (job_id, attempt, ending, worker, settled_by, started_at, ended_at, error)
-values (:job_id, :attempt, :outcome, :ran_by, :worker, :started_at, :now, :error);

@@ -1,2 +1,0 @@
--- attempts_remove: a job's bad attempts go with it.
-delete from forebay_attempts where job_id = :job_id;

@@ -1,4 +1,0 @@
--- buckets: what is left of rates of keys, by scope of one value; nothing of those that nobody has used.
-select b.scope, b.parts, b.at
-from json_each(:scopes) s
-cross join forebay_buckets b on b.scope = s.value;

@@ -1,8 +1,0 @@
--- cancels: jobs this worker runs that somebody wants stopped.
--- Relies on index forebay_jobs_cancel (worker), empty for nearly all workers.
-select id, cancel_reason
-from forebay_jobs
-where cancel_reason is not null
-  and state = 'running'
-  and worker = :worker
-order by id;

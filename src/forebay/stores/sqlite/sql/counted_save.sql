@@ -1,5 +1,0 @@
--- counted_save: from now on the counters know all jobs up to this seq.
-insert into forebay_counts (queue, state, jobs)
-values ('', 'counted', :counted)
-on conflict (queue, state) do update
-set jobs = excluded.jobs;

@@ -1,0 +1,22 @@
+-- dropped_queue_delayed: scheduled, retrying and blocked jobs of a queue that was dropped, earliest first.
+-- Relies on indexes forebay_jobs_due (queue, run_at) and forebay_jobs_blocked (queue, run_at), one for each part.
+select seq, id
+from (
+  select * from (
+    select seq, id, run_at
+    from forebay_jobs
+    where (state = 'scheduled' or state = 'retrying') and queue = :queue
+    order by run_at, seq
+    limit :limit
+  )
+  union all
+  select * from (
+    select seq, id, run_at
+    from forebay_jobs
+    where state = 'blocked' and queue = :queue
+    order by run_at, seq
+    limit :limit
+  )
+)
+order by run_at, seq
+limit :limit;

@@ -1,9 +1,0 @@
--- event_first_more: the row that stands for all events of a job that are not kept.
-insert into forebay_events (number, kind, at, job_id, queue, detail)
-values (
-  1 + max(
-    coalesce((select seq from sqlite_sequence where name = 'forebay_events'), 0),
-    coalesce((select max(number) from forebay_audit), 0)
-  ),
-  'more', :at, :job_id, :queue, '1'
-);

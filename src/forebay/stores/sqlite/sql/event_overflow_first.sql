@@ -1,0 +1,9 @@
+-- event_overflow_first: the row that stands for all events of a job that are not kept.
+insert into forebay_events (id, kind, occurred_at, job_id, queue, detail)
+values (
+  1 + max(
+    coalesce((select seq from sqlite_sequence where name = 'forebay_events'), 0),
+    coalesce((select max(id) from forebay_audit), 0)
+  ),
+  'more', :occurred_at, :job_id, :queue, '1'
+);

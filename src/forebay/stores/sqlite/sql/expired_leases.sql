@@ -1,0 +1,8 @@
+-- expired_leases: leases that have ended, soonest first.
+-- Relies on index forebay_jobs_lease (lease_expires_at): a range from its head.
+select seq, attempt, worker
+from forebay_jobs
+where state = 'running'
+  and lease_expires_at <= :now
+order by lease_expires_at, seq
+limit :limit;

@@ -1,8 +1,0 @@
--- gates_among: behind which of these gates of a queue jobs wait, by one probe for each.
--- Relies on index forebay_jobs_ready (queue, gate, capped, rank).
-select value
-from json_each(:gates)
-where exists (
-  select 1 from forebay_jobs where state = 'pending' and queue = :queue and gate = value
-)
-order by value;

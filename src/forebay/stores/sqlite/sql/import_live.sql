@@ -1,0 +1,12 @@
+-- import_live: a job of another store that waits.
+-- Guarantees: a seq or an id that is taken fails.
+insert into forebay_jobs (
+  seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
+  ready_at, run_at, rank, age_capped, rescore_at, worker, started_at, deadline_at, expires_at, unique_key, errors,
+  unmet, payload
+)
+values (
+  :seq, :id, 1, :queue, :task, :state, :priority, :options, :attempt, :failures, :crashes, :created_at,
+  :updated_at, :ready_at, :run_at, :rank, :age_capped, :rescore_at, :worker, :started_at, :deadline_at, :expires_at,
+  :unique_key, :errors, :unmet, :payload
+);

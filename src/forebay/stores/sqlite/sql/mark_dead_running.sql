@@ -1,0 +1,15 @@
+-- mark_dead_running: an operator takes the lease away. The worker goes off the row, so that its settlement is
+-- refused and not taken for a repeated one.
+insert into forebay_dead (
+  seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
+  ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
+  errors, finished_at, reason, payload, result
+)
+select
+  seq, id, has_custom_id, queue, task, 'dead', priority, options, attempt, failures, crashes, created_at, :now,
+  ready_at, run_at, rank, age_capped, null, started_at, deadline_at, expires_at, unique_key, cancel_reason,
+  errors, :now, :reason, payload, null
+from forebay_jobs
+where seq = :seq
+  and id = :job_id
+  and state = 'running';

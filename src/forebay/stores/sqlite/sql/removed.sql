@@ -1,2 +1,0 @@
--- removed: how many jobs of each queue are gone.
-select queue, jobs from forebay_removed;

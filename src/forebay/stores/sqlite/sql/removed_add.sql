@@ -1,5 +1,0 @@
--- removed_add: so many jobs of a queue more are gone.
-insert into forebay_removed (queue, jobs)
-values (:queue, :jobs)
-on conflict (queue) do update
-set jobs = jobs + excluded.jobs;

@@ -1,0 +1,2 @@
+-- sequence_current: the first job of a sequence.
+select job_id from forebay_sequences where name = :name order by position limit 1;

@@ -1,0 +1,6 @@
+-- sequence_is_blocked: whether a job before it in its sequence blocks a job.
+select exists (
+  select 1
+  from forebay_sequences s
+  where s.job_id = :job_id and exists (select 1 from forebay_sequences f where f.name = s.name and f.position < s.position)
+);

@@ -1,2 +1,0 @@
--- shares_exist: whether there are jobs with a share, or were lately.
-select exists (select 1 from forebay_shares);

@@ -1,0 +1,4 @@
+-- unmet_decrement: fewer edges block these jobs.
+update forebay_jobs
+set unmet = unmet - :met
+where seq in (select value from json_each(:seqs)) and state = 'blocked';

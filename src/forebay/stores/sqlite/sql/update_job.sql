@@ -1,0 +1,22 @@
+-- update_job: change a job that is still in the state it was looked at in.
+update forebay_jobs
+set state = :state,
+    queue = :queue,
+    -- In another queue it is looked at by itself whether somebody may run it.
+    lane = iif(:is_moved, null, lane),
+    priority = :priority,
+    -- Only this member: what else is there may come from a newer program.
+    options = case
+      when :metadata is null then options
+      else json_set(coalesce(iif(json_valid(options), options, null), '{}'), '$.metadata', json(:metadata))
+    end,
+    run_at = :run_at,
+    ready_at = :ready_at,
+    rank = :rank,
+    age_capped = :age_capped,
+    -- A job that keeps its place keeps the time at which that is looked at again.
+    rescore_at = iif(:has_rank, :rescore_at, rescore_at),
+    updated_at = :now
+where seq = :seq
+  and id = :job_id
+  and state = :old_state;
