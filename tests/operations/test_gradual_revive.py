@@ -411,7 +411,7 @@ def test_a_ramp_that_cannot_be_read_holds_up_no_other(
     store: Store, reader: Reader, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     ids = dead_jobs(store, 2)
-    store.save_document(Document(kind="ramp", name="0", body='{"of": "a later release"}'))
+    store.save_document(Document(kind="gradual_revive", name="0", body='{"of": "a later release"}'))
     started(store, reader, clock)
 
     turn(store, reader, clock)

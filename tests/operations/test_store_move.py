@@ -111,7 +111,7 @@ def test_everything_goes_to_the_other_store_and_none_of_it_twice(places: list[Mo
                 check_at=None if name == "off" else at,
             )
         )
-    old.store.save_document(Document(kind="key", name="ada", body="{}"))
+    old.store.save_document(Document(kind="api_key", name="ada", body="{}"))
 
     moved = mover(old, new).move()
     compared = mover(old, new).compare()
@@ -135,7 +135,7 @@ def test_everything_goes_to_the_other_store_and_none_of_it_twice(places: list[Mo
         True,
     )
     assert [schedule.is_paused for schedule in old.reader.schedules()] == [True, True]
-    assert [document.name for document in new.reader.documents("key")] == ["ada"]
+    assert [document.name for document in new.reader.documents("api_key")] == ["ada"]
 
 
 def test_what_came_meanwhile_comes_with_the_next_move_and_the_old_store_is_empty_in_the_end(
@@ -320,17 +320,17 @@ def test_what_was_deleted_or_dropped_in_the_new_store_does_not_come_again(places
     old.store.save_limit(Limit(scope=GLOBAL, concurrency=7))
     definition = ScheduleDefinition(name="on", job=new_job(), cron="0 0 1 1 *")
     old.store.save_schedule(Schedule(definition=definition, next_run_at=HOUR, check_at=HOUR))
-    old.store.save_document(Document(kind="key", name="ada", body="{}"))
+    old.store.save_document(Document(kind="api_key", name="ada", body="{}"))
     mover(old, new).move()
     new.store.delete([job_id])
     new.store.drop_limit(GLOBAL)
     new.store.drop_schedule("on")
-    new.store.drop_document("key", "ada")
+    new.store.drop_document("api_key", "ada")
 
     move_all(mover(old, new))
 
     assert new.reader.jobs([job_id]) == [None]
-    assert (new.reader.limits(), new.reader.schedules(), new.reader.documents("key")) == ([], [], [])
+    assert (new.reader.limits(), new.reader.schedules(), new.reader.documents("api_key")) == ([], [], [])
     assert new.reader.queues([MAIL])[0].settings.keep_finished_ms == 0  # the move has not made this one
 
 

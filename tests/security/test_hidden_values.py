@@ -100,14 +100,14 @@ def test_notes_of_a_hidden_queue_are_as_good_as_none(world: Guarded) -> None:
 
 @pytest.mark.shows("R-SEC-13")
 def test_documents_of_unknown_kinds_are_for_who_may_see_keys(world: Guarded) -> None:
-    for kind in ("move", "moving", "copied", "later"):
+    for kind in ("store_move", "moving", "copied", "later"):
         world.store.save_document(Document(kind=kind, name="n", body="{}"))
         for name in ("producer", "consumer", "viewer", "operator"):
             with pytest.raises(Forbidden, match="may not keys"):
                 world[name].reader.documents(kind)
         assert len(world["admin"].reader.documents(kind)) == 1
     # Programs with a place for blobs name theirs by the id of the store.
-    assert world["producer"].reader.documents("blobs") == []
+    assert world["producer"].reader.documents("blob_prefix") == []
 
 
 @pytest.mark.shows("R-SEC-13")

@@ -134,7 +134,7 @@ def state_of(near: Far, job_id: JobId) -> JobState:
 
 
 def test_every_call_of_the_seam_has_its_need() -> None:
-    assert STORE_CALL_RULES.keys() | {"hint"} == store_methods().keys()
+    assert STORE_CALL_RULES.keys() | {"poll_wakeups"} == store_methods().keys()
 
 
 # What spans all queues, or is about none, needs a key for all of them
@@ -144,19 +144,19 @@ SPANNING: dict[str, Callable[[Far], object]] = {
     "promote": lambda far: far.store.promote(),
     "rescore": lambda far: far.store.rescore(),
     "prune": lambda far: far.store.prune(),
-    "take_duty": lambda far: far.store.acquire_maintenance("d", 0),
-    "take_stock": lambda far: far.store.snapshot_queues(),
-    "forget_metrics": lambda far: far.store.prune_metrics(10_000, 0),
+    "acquire_maintenance": lambda far: far.store.acquire_maintenance("d", 0),
+    "snapshot_queues": lambda far: far.store.snapshot_queues(),
+    "prune_metrics": lambda far: far.store.prune_metrics(10_000, 0),
     "due_schedules": lambda far: far.store.due_schedules(),
-    "fire": lambda far: far.store.fire_schedules([]),
+    "fire_schedules": lambda far: far.store.fire_schedules([]),
     "save_limit": lambda far: far.store.save_limit(Limit(scope="global", concurrency=1_000)),
     "drop_limit": lambda far: far.store.drop_limit("global"),
     "save_schedule": lambda far: far.store.save_schedule(
         Schedule(definition=ScheduleDefinition(name="s", job=NewJob(task="t"), cron="0 3 1 1 *"))
     ),
     "drop_schedule": lambda far: far.store.drop_schedule("s"),
-    "send": lambda far: far.store.send_command(CommandKind.PAUSE, []),
-    "record": lambda far: far.store.record_events([Event(kind=EventKind.COMMENT)]),
+    "send_command": lambda far: far.store.send_command(CommandKind.PAUSE, []),
+    "record_events": lambda far: far.store.record_events([Event(kind=EventKind.COMMENT)]),
     "migrate": lambda far: far.store.migrate(),
     "save_document": lambda far: far.store.save_document(Document(kind="d", name="d", body="{}")),
     "drop_document": lambda far: far.store.drop_document("d", "d"),
@@ -172,7 +172,7 @@ SPANNING: dict[str, Callable[[Far], object]] = {
     "audit": lambda far: far.reader.audit(),
     "archive": lambda far: far.reader.archive(),
     "health": lambda far: far.reader.health(),
-    "vitals": lambda far: far.reader.server_usage(),
+    "server_usage": lambda far: far.reader.server_usage(),
     "cancel dependants": lambda far: far.store.cancel([], dependants=True),
     "revive dependants": lambda far: far.store.revive([], dependants=True),
 }
@@ -415,11 +415,11 @@ def test_a_worker_keeps_and_sees_figures_of_its_own_queues(near: Far, far: dict[
 
 SOME = Histogram({1: 1}, 1, 1, 1)
 NO_FIGURES: dict[str, dict[str, Any]] = {
-    "tier": {"tier": 60_000},
-    "between": {"start": 1},
+    "resolution": {"resolution_ms": 60_000},
+    "between": {"starts_at": 1},
     "sample": {"worker": SAMPLE},
     "together": {"worker": ALL_WORKERS},
-    "stock": {"stock": QueueSnapshot(0, Counts(), 0, 0)},
+    "snapshot": {"snapshot": QueueSnapshot(0, Counts(), 0, 0)},
     "tasks": {"tasks": {str(number): TaskStats() for number in range(1_002)}},
     "counts": {"tasks": {"t": TaskStats({"completed": 2**60})}},
     "less than none": {"tasks": {"t": TaskStats({"completed": -1})}},
@@ -433,8 +433,8 @@ NO_FIGURES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", NO_FIGURES)
 def test_figures_that_no_worker_can_have_seen_are_refused(name: str, near: Far, far: dict[str, Far]) -> None:
     fields = dict(NO_FIGURES[name])
-    start = start_of(near.reader.now(), TEN_SECONDS) + fields.pop("start", 0)
-    row = MetricRow(**{"tier": TEN_SECONDS, "start": start, "queue": MINE, "worker": "w", **fields})
+    start = start_of(near.reader.now(), TEN_SECONDS) + fields.pop("starts_at", 0)
+    row = MetricRow(**{"resolution_ms": TEN_SECONDS, "starts_at": start, "queue": MINE, "worker": "w", **fields})
 
     with pytest.raises(InvalidJob):
         far["consumer"].store.record_metrics([row])
@@ -503,15 +503,15 @@ def test_keys_and_sessions_are_changed_by_nobody_unseen(kind: str, far: dict[str
 def test_a_ramp_is_of_who_shows_the_key_whatever_they_write(near: Far, far: dict[str, Far]) -> None:
     def saved(holder: str, by: str, revision: int) -> str:
         body = msgspec.json.encode(GradualRevive(name="r", query=JobQuery(), started_by=by)).decode()
-        far[holder].store.save_document(Document(kind="ramp", name="r", body=body, revision=revision))
+        far[holder].store.save_document(Document(kind="gradual_revive", name="r", body=body, revision=revision))
         return find_gradual_revive(near.reader, "r").started_by.partition("#")[0]
 
     assert [saved("admin", "bob", 0), saved("boss", "bob", 1)] == ["admin", "admin"]
     with pytest.raises(Forbidden):
         saved("everywhere", "bob", 2)
     with pytest.raises(InvalidJob, match="no gradual revive"):
-        far["admin"].store.save_document(Document(kind="ramp", name="s", body='{"name": 1}'))
-    near.store.drop_document("ramp", "r")
+        far["admin"].store.save_document(Document(kind="gradual_revive", name="s", body='{"name": 1}'))
+    near.store.drop_document("gradual_revive", "r")
 
 
 def test_a_job_is_moved_into_no_queue_beyond_the_key(near: Far, far: dict[str, Far]) -> None:

@@ -46,7 +46,7 @@ from forebay.stores.contract.revive_options import ENDED_SINCE
 from forebay.stores.contract.store import Store
 from forebay.stores.ids import new_id
 
-KIND: Final = "ramp"
+KIND: Final = "gradual_revive"
 KEPT_FINISHED: Final = 50  # of those that have ended; the list is read every few seconds
 MAX_OPEN: Final = 50
 MAX_TRIES: Final = 20

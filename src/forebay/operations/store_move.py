@@ -61,7 +61,7 @@ from forebay.stores.ids import new_id
 # What is kept in documents, by whoever keeps it; the mark of a move itself stays where it is.
 DOCUMENT_KINDS: Final = (
     BLOB_PREFIX_KIND,
-    "key",  # see `service.keys`
+    "api_key",  # see `service.api_keys`
     *(records.kind for records in (RULES, ALERTS, CHANNELS, BOARDS)),
     RAMPS,
 )

@@ -11,7 +11,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.ids import new_id
 
-BLOB_PREFIX_KIND: Final = "blobs"  # the kind of the document
+BLOB_PREFIX_KIND: Final = "blob_prefix"  # the kind of the document
 _NAME: Final = "store"
 _FORMER: Final = "former"  # names of ids that came with a move begin with it
 

@@ -16,8 +16,8 @@ from forebay.payload.blobs import ORPHAN_AGE_MS
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 
-KIND: Final = "move"
-COPIED_KIND: Final = "moved"
+KIND: Final = "store_move"
+COPIED_KIND: Final = "store_move_copied"
 _NAME: Final = "to"
 # The same time that the row of a blob has to appear: a caller transaction of the old store may commit its job
 # after the last pass, and the next `forebay move --finish` brings that job.

@@ -17,7 +17,7 @@ from forebay.errors import ApiKeyNotFound, IllegalTransition, StoreUnavailable
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 
-KIND: Final = "key"
+KIND: Final = "api_key"
 # By this people and programs that look for secrets in the wrong places know one of ours.
 PREFIX: Final = "fbk_"
 SECRET_BYTES: Final = 32
