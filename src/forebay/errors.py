@@ -17,7 +17,7 @@ ForebayError
   SessionNotFound          check the id: `forebay sessions list`
   AlertNotFound            check the id: `forebay alerts list`; the oldest are forgotten
   AlertRuleNotFound             check the id: `forebay alerts rules`
-  GradualReviveNotFound             check the name: `forebay ramps list`
+  GradualReviveNotFound             check the name: `forebay gradual-revives list`
   WorkersDied              look at the log of the workers: they die as soon as they are started
   DuplicateJob             use the job that `holder` names, or another key
   QueueFull                try later, or raise the queue's max_length

@@ -84,5 +84,5 @@ def test_the_unit_for_systemd_starts_a_worker_and_leaves_it_time_to_stop() -> No
     assert wrong(shlex.join(words)) == ""
     worker = ALL["forebay worker"].make_context("worker", words[1:])
     assert worker.params["processes"] == 4
-    assert int(parser["Service"]["TimeoutStopSec"]) >= worker.params["drain"] + 10
+    assert int(parser["Service"]["TimeoutStopSec"]) >= worker.params["drain_timeout"] + 10
     assert (ROOT / "docs" / "guide" / "workers.md").exists()

@@ -81,7 +81,7 @@ def test_the_first_app_does_what_its_page_says(tmp_path: Path) -> None:
 def test_taking_the_key_out_makes_the_last_test_of_the_first_app_fail(tmp_path: Path) -> None:
     written(tmp_path, FIRST)
     program = (tmp_path / "letters.py").read_text()
-    key = 'send.using(once=f"issue {number} to {to}").enqueue('
+    key = 'send.using(idempotency_key=f"issue {number} to {to}").enqueue('
     assert key in program
     (tmp_path / "letters.py").write_text(program.replace(key, "send.enqueue("))
 

@@ -102,11 +102,11 @@ def test_the_programs_of_the_page_work_over_the_service(tmp_path: Path, options:
         there = "https://jobs-1.example.com,jobs-2.example.com"
         assert there in source
         (tmp_path / "mail.py").write_text(source.replace(there, address))
-        with worker(tmp_path, "mail:app", *options, FOREBAY_KEY=crew_key):
+        with worker(tmp_path, "mail:app", *options, FOREBAY_API_KEY=crew_key):
             done = subprocess.run(
                 [sys.executable, "mail.py"],
                 cwd=tmp_path,
-                env=environment(FOREBAY_KEY=shop_key),
+                env=environment(FOREBAY_API_KEY=shop_key),
                 capture_output=True,
                 text=True,
                 timeout=DEADLINE,

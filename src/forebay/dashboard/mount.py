@@ -50,11 +50,11 @@ class Dashboard:
     """An ASGI app to mount; its `lifespan` goes to the app around it, since those that are mounted hear of no
     start.
 
-    `admit` says who may enter. By default whoever shows an API key of the store, as with `forebay server
-    --keys`; "local": everybody who is on this machine, as admin, which is for a machine of your own and never
-    for a server behind a proxy; or a function of yours, which is given the ASGI scope and gives a
-    `EmbeddedUser`
-    or None. `path` is where the app is mounted, for a framework that does not say so itself: Litestar.
+    `admit` decides which clients may enter. By default a client shows an API key of the store, as with
+    `forebay server --require-keys`. "local" admits every client of this machine as admin: it is for a machine
+    of your own and never for a server behind a proxy. A function of yours takes the ASGI scope and returns an
+    `EmbeddedUser` or None. `path` is where the app is mounted, for a framework that does not say so itself:
+    Litestar.
     """
 
     def __init__(
