@@ -352,7 +352,7 @@ export interface EnqueueRequest {
   timeout_seconds?: number | null;
   lease_seconds?: number | null;
   max_retries?: number | null;
-  retry?: "default" | "job_processor" | "table_queue" | "task_service" | "work_table";
+  retry?: "base_1m" | "base_5s" | "cap_5m" | "default" | "jitter_both_ways";
   unique_key?: string | null;
   unique_until?: UniqueUntil;
   idempotency_key?: string | null;

@@ -62,7 +62,7 @@ OF_TASKS: list[Any] = [
     ({"client": "web"}, {"client": "web"}),
     ({"retries": 0}, {"policy": RetryPolicy(max_retries=0)}),
     ({"max_crashes": 0}, {"policy": RetryPolicy(max_crashes=0)}),
-    ({"retry_policy": "work_table"}, {"policy": PRESETS["work_table"]}),
+    ({"retry_policy": "base_1m"}, {"policy": PRESETS["base_1m"]}),
     ({"retry_policy": RetryPolicy(base_ms=7)}, {"policy": RetryPolicy(base_ms=7)}),
     (
         {"retry_policy": RetryPolicy(base_ms=7), "retries": 9, "max_crashes": 1},
@@ -369,5 +369,5 @@ def test_a_wrong_value_of_a_task_is_named_when_the_task_is_made(
 
 
 def test_the_error_of_a_preset_names_those_that_there_are(app: Forebay) -> None:
-    with pytest.raises(ConfigError, match=r"no retry preset 'fast'; there are default, .*work_table"):
+    with pytest.raises(ConfigError, match=r"no retry preset 'fast'; there are base_1m, .*jitter_both_ways"):
         app.task(retry_policy="fast")(nothing)

@@ -50,25 +50,25 @@ def test_the_default_waits_one_two_and_four_seconds() -> None:
     ("name", "least", "most"),
     [
         pytest.param(
-            "table_queue",
+            "cap_5m",
             [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 300_000, 300_000],
             [1_100, 2_200, 4_400, 8_800, 17_600, 35_200, 70_400, 140_800, 281_600, 300_000, 300_000],
             marks=pytest.mark.shows("R-RETRY-15"),
         ),
         pytest.param(
-            "task_service",
+            "base_5s",
             [5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 320_000, 640_000, 900_000, 900_000],
             [10_000, 15_000, 25_000, 45_000, 85_000, 165_000, 325_000, 645_000, 900_000, 900_000],
             marks=pytest.mark.shows("R-RETRY-16"),
         ),
         pytest.param(
-            "job_processor",
+            "jitter_both_ways",
             [900, 1_800, 3_600, 7_200, 14_400, 28_800, 57_600, 115_200, 230_400, 460_800, 921_600],
             [1_100, 2_200, 4_400, 8_800, 17_600, 35_200, 70_400, 140_800, 281_600, 563_200, 1_126_400],
             marks=pytest.mark.shows("R-RETRY-17"),
         ),
         pytest.param(
-            "work_table",
+            "base_1m",
             [60_000, 120_000, 240_000, 480_000, 960_000, 1_920_000, 3_600_000, 3_600_000],
             [60_000, 120_000, 240_000, 480_000, 960_000, 1_920_000, 3_600_000, 3_600_000],
             marks=pytest.mark.shows("R-RETRY-18"),
@@ -84,7 +84,7 @@ def test_a_preset_reaches_the_delays_its_users_know(name: str, least: list[int],
 @pytest.mark.shows("R-RETRY-02")
 @pytest.mark.parametrize(
     ("name", "retries"),
-    [("default", 3), ("table_queue", 3), ("task_service", 2), ("job_processor", 3), ("work_table", 2)],
+    [("default", 3), ("cap_5m", 3), ("base_5s", 2), ("jitter_both_ways", 3), ("base_1m", 2)],
 )
 def test_a_preset_brings_its_limit(name: str, retries: int) -> None:
     assert PRESETS[name].max_retries == retries
@@ -107,7 +107,7 @@ def test_a_curve_grows_as_it_is_called(curve: Curve, seconds: list[int]) -> None
 
 
 @pytest.mark.shows("R-RETRY-23", "R-TEST-24", "R-CFG-54", "R-TEST-18")
-@pytest.mark.parametrize("name", ["default", "table_queue", "job_processor", "task_service"])
+@pytest.mark.parametrize("name", ["default", "cap_5m", "jitter_both_ways", "base_5s"])
 @pytest.mark.parametrize("failures", [1, 3, 7])
 def test_a_thousand_rolls_stay_inside_the_band_and_differ(name: str, failures: int) -> None:
     policy, dice = PRESETS[name], random.Random(failures)
@@ -164,7 +164,7 @@ def test_a_delay_never_shrinks_with_another_failure(policy: RetryPolicy, failure
 @pytest.mark.shows("R-RETRY-17", "R-CFG-54")
 @pytest.mark.parametrize("failures", [20, 61, 62, 100])
 def test_far_above_the_ceiling_chance_no_longer_shortens_the_wait(failures: int) -> None:
-    assert PRESETS["job_processor"].delay_ms(failures, 0.0) == 3_600_000
+    assert PRESETS["jitter_both_ways"].delay_ms(failures, 0.0) == 3_600_000
 
 
 @pytest.mark.shows("R-RETRY-17", "R-CFG-54")
@@ -180,7 +180,7 @@ def test_a_base_of_nothing_stays_at_the_floor(failures: int) -> None:
         (RetryPolicy(max_retries=0), 0),
         (RetryPolicy(max_retries=3, **EXACT), 7_000),
         (RetryPolicy(max_retries=3), 7_700),
-        (PRESETS["task_service"], 25_000),
+        (PRESETS["base_5s"], 25_000),
     ],
 )
 def test_the_longest_wait_is_the_sum_of_the_worst_delays(policy: RetryPolicy, total: int) -> None:

@@ -103,10 +103,10 @@ DEFAULT_POLICY: Final = RetryPolicy()
 # The back-offs that users of table queues, task services, job processors and work tables know.
 PRESETS: Final[dict[str, RetryPolicy]] = {
     "default": DEFAULT_POLICY,
-    "table_queue": RetryPolicy(ceiling_ms=300_000),
-    "task_service": RetryPolicy(
+    "cap_5m": RetryPolicy(ceiling_ms=300_000),
+    "base_5s": RetryPolicy(
         base_ms=5_000, ceiling_ms=900_000, jitter_high=0.0, jitter_ms=5_000, max_retries=2
     ),
-    "job_processor": RetryPolicy(jitter_low=-0.1),
-    "work_table": RetryPolicy(base_ms=60_000, jitter_high=0.0, max_retries=2),
+    "jitter_both_ways": RetryPolicy(jitter_low=-0.1),
+    "base_1m": RetryPolicy(base_ms=60_000, jitter_high=0.0, max_retries=2),
 }

@@ -54,7 +54,7 @@ from forebay.worker.worker import Worker
 
 MAX_PRIORITY: Final = 10
 POLL_SECONDS: Final = 0.1
-POLICY: Final = PRESETS["table_queue"]
+POLICY: Final = PRESETS["cap_5m"]
 MAX_WORKERS: Final = 1_000
 _STOP_POLL_SECONDS: Final = 0.02
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")

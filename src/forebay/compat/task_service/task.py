@@ -112,7 +112,7 @@ def new_job(  # noqa: PLR0913 - what its users can ask for
         # Whoever dequeues it says how long it may take, by its visibility.
         timeout_ms=None,
         lease_ms=visibility_ms(visibility_timeout),
-        policy=replace(PRESETS["task_service"], max_retries=max_attempts - 1, max_crashes=max_attempts - 1),
+        policy=replace(PRESETS["base_5s"], max_retries=max_attempts - 1, max_crashes=max_attempts - 1),
         idempotency_key=idempotency_key,
         metadata=metadata,
         depends_on=tuple(Dependency(JobId(parent)) for parent in depends_on),

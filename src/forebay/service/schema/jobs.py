@@ -66,7 +66,7 @@ class EnqueueRequest(RequestModel, frozen=True, kw_only=True):
     timeout_seconds: Annotated[float, Meta(ge=0.001, le=86_400)] | None = 1_800
     lease_seconds: LeaseSeconds | None = None
     max_retries: Annotated[int, Meta(ge=0, le=100)] | None = None
-    retry_policy: Literal["default", "table_queue", "task_service", "job_processor", "work_table"] = "default"
+    retry_policy: Literal["default", "cap_5m", "base_5s", "jitter_both_ways", "base_1m"] = "default"
     unique_key: Key | None = None
     unique_until: UniqueUntil = UniqueUntil.FINAL
     idempotency_key: Key | None = None
