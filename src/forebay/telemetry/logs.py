@@ -19,7 +19,19 @@ from forebay.interrupts import uninterrupted
 LogFormat: TypeAlias = Literal["text", "json"]
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 # The parts of Forebay by which levels can be set: the second word in the names of its loggers.
-COMPONENTS: Final = ("app", "cli", "facades", "scheduler", "service", "stores", "task", "telemetry", "worker")
+COMPONENTS: Final = (
+    "app",
+    "cli",
+    "compat",
+    "maintenance",
+    "operations",
+    "payload",
+    "service",
+    "stores",
+    "task",
+    "telemetry",
+    "worker",
+)
 _LEVEL: Final = re.compile(r"(?:([\w.-]+)\s*=\s*)?(\w+)")
 MAX_SHOWN: Final = 1_000
 # What every record has, and what another formatter leaves on it.
