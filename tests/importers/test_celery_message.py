@@ -269,7 +269,7 @@ def test_the_tasks_of_an_app_say_what_the_messages_do_not(
     producer: celery.Celery, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "newshop.py").write_text(
-        f"from forebay import Forebay\nfrom tests.moving_in import shop\napp = Forebay({url!r})\n"
+        f"from forebay import Forebay\nfrom tests.importers import shop\napp = Forebay({url!r})\n"
         f'app.task(name="{PLACE}.add", retries=7, timeout=60, tags=["sums"])(shop.add)\n'
     )
     monkeypatch.syspath_prepend(folder)

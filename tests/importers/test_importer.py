@@ -136,7 +136,7 @@ def test_what_was_done_and_deleted_meanwhile_does_not_come_again(ends: tuple[Sto
 
 def test_an_id_that_somebody_else_has_is_not_taken_for_the_same_job(ends: tuple[Store, Reader]) -> None:
     ends[0].insert([new_job(id=JobId("old-1"), queue=QueueName("mail"))])
-    parent, child = waiting(1), waiting(2, needs=("old-1",))
+    parent, child = waiting(1), waiting(2, depends_on=("old-1",))
 
     done = run(Shelf(parent, child, page=1), ends)
 
@@ -184,7 +184,7 @@ def test_what_comes_while_it_runs_is_imported_too(ends: tuple[Store, Reader]) ->
 
 
 def test_parents_that_are_not_carried_over_keep_their_children(ends: tuple[Store, Reader]) -> None:
-    shelf = Shelf(SkippedJob(id="old-1", queue="mail", reason="odd"), waiting(2, needs=("old-1",)))
+    shelf = Shelf(SkippedJob(id="old-1", queue="mail", reason="odd"), waiting(2, depends_on=("old-1",)))
 
     for done in (Importer(shelf, *ends).preview(), run(shelf, ends)):
         assert [left.reason for left in done.left] == [
@@ -219,7 +219,7 @@ def test_with_an_app_a_job_gets_what_its_task_takes_from_the_arguments(ends: tup
 
 
 def test_jobs_wait_for_those_they_need(ends: tuple[Store, Reader]) -> None:
-    assert run(Shelf(waiting(1), waiting(2, needs=("old-1",)), page=1), ends).stored == 2
+    assert run(Shelf(waiting(1), waiting(2, depends_on=("old-1",)), page=1), ends).stored == 2
 
     [job] = ends[1].jobs([JobId("old-2")])
     assert job is not None

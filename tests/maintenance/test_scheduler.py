@@ -102,7 +102,7 @@ def test_it_fires_all_that_is_due_in_batches(memory: MemoryEngine, clock: Manual
     for number in range(7):
         save(store, f"s{number}")
     clock.advance(ms=MINUTE)
-    watched = Wrapped(store, lambda name, args: batches.append(len(args[0])) if name == "fire" else None)
+    watched = Wrapped(store, lambda name, args: batches.append(len(args[0])) if name == "fire_schedules" else None)
     one = scheduler(memory, clock, batch=3)
 
     assert one.tick(watched.seam) == 60.0
@@ -183,7 +183,7 @@ def test_a_run_that_can_never_be_stored_is_an_error_of_its_own_schedule(
     clock.advance(ms=MINUTE)
 
     def refuse(name: str, args: tuple[Any, ...]) -> None:
-        if name == "fire" and any(move.name == "bad" and move.runs for move in args[0]):
+        if name == "fire_schedules" and any(move.name == "bad" and move.runs for move in args[0]):
             raise StoreRefused("this text cannot be written")
 
     with caplog.at_level(logging.WARNING):
@@ -236,7 +236,7 @@ class Held:
         self.store = Wrapped(store, self._hold_up).seam
 
     def _hold_up(self, name: str, args: tuple[Any, ...]) -> None:
-        if name == "fire" and self.names & {move.name for move in args[0] if move.runs}:
+        if name == "fire_schedules" and self.names & {move.name for move in args[0] if move.runs}:
             raise StoreBusy("another transaction holds a key")
 
 

@@ -475,7 +475,7 @@ def test_while_it_holds_back_others_may_sweep(store: Store, other_store: Store, 
     run_due_tasks(store, [fresh])
     run_due_tasks(theirs.seam, [other])
 
-    assert theirs.calls == ["take_duty", "read_clock", "sweep"]
+    assert theirs.calls == ["acquire_maintenance", "read_clock", "sweep"]
 
 
 # ------------------------------------------------------------------ programs that live for a moment
@@ -584,7 +584,7 @@ def test_what_was_taken_over_is_settled_after_the_outage(
     duty = sweeping(store, clock)
     [job] = lose(store, clock)
     with pytest.raises(StoreUnavailable):
-        duty.run(Watched(store, away("exchange"), too_late=too_late).seam)
+        duty.run(Watched(store, away("settle_and_claim"), too_late=too_late).seam)
 
     duty.run(store)
     clock.advance(ms=HOLD_BACK)
@@ -597,7 +597,7 @@ def test_a_sweeper_that_dies_is_swept_in_turn(store: Store, reader: Reader, cloc
     first, second = sweeping(store, clock), sweeping(store, clock, sweeper=OTHER_WORKER)
     [job] = lose(store, clock)
     with pytest.raises(StoreUnavailable):
-        first.run(Watched(store, away("exchange")).seam)
+        first.run(Watched(store, away("settle_and_claim")).seam)
     assert look(reader, job).state is JobState.RUNNING
 
     clock.advance(ms=LEASE)
@@ -613,7 +613,7 @@ def test_a_loss_that_the_store_cannot_hold_is_a_failed_attempt(
     [job] = lose(store, clock)
 
     def refuse_lost(name: str, args: tuple[Any, ...]) -> None:
-        if name == "exchange" and any(end.outcome == "lost" for end in args[1]):
+        if name == "settle_and_claim" and any(end.outcome == "lost" for end in args[1]):
             raise StoreRefused("no")
 
     duty.run(Watched(store, refuse_lost).seam)

@@ -130,8 +130,8 @@ class Admin(TransactionTestCase):
         others = [self.app.registry["shop.tasks.count"].job([each]) for each in range(60)]
         self.app.enqueue_many(others[:30])
         # As if there were thousands.
-        look = "sqlite.reader" if connection.vendor == "sqlite" else "postgres.searching"
-        with patch(f"forebay.stores.{look}.ROWS_PER_LOOK", 10):
+        look = "sqlite.reader" if connection.vendor == "sqlite" else "postgres.search"
+        with patch(f"forebay.stores.{look}.ROWS_PER_SCAN", 10):
             self.assertContains(client.get(LIST, {"task": "rare"}), rare)
             self.app.enqueue_many(others[30:])
             page: Any = client.get(LIST, {"task": "rare"})

@@ -49,7 +49,7 @@ def test_a_name_that_now_means_something_else_is_refused(
     add = calls.add
     monkeypatch.setattr(calls, "add", calls.note)
 
-    with pytest.raises(InvalidJob, match=r"tests\.facades\.calls:add is not the function that was given"):
+    with pytest.raises(InvalidJob, match=r"tests\.compat\.calls:add is not the function that was given"):
         idle.submit(add, 1)
 
 

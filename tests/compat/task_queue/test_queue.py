@@ -39,7 +39,7 @@ from tests.compat import calls
 from tests.compat.conftest import MakeQueue
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @contextmanager

@@ -52,7 +52,7 @@ import os, signal, sys
 from sqlalchemy import create_engine, event
 from forebay import Forebay
 from forebay.integrations.outbox.table import Outbox
-from forebay.integrations.outbox.relay import carry
+from forebay.integrations.outbox.batch import relay_batch
 
 engine = create_engine(sys.argv[1])
 
@@ -62,7 +62,7 @@ def die(connection, cursor, statement, *_):
         os.kill(os.getpid(), signal.SIGKILL)
 
 with Forebay(sys.argv[2]) as queue:
-    carry(Outbox(queue).table, engine, queue.client)
+    relay_batch(Outbox(queue).table, engine, queue.client)
 print("lived")
 """
 

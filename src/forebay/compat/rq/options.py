@@ -23,7 +23,7 @@ _WAYS_OUT: Final = {
     "repeat": "declare a schedule: app.cron or app.every",
     "webhooks": "set up a channel of alerts",
     "pipeline": "use enqueue_many of the app, which stores all jobs or none",
-    "unique": "use task.using(unique=...) of a task of forebay",
+    "unique": "use task.using(unique_key=...) of a task of forebay",
     "group_id": "use a workflow",
     "failure_ttl": "dead jobs are kept as long as their queue says: `forebay queues configure`",
     "is_async": "use forebay.testing, or call the function",
@@ -121,7 +121,7 @@ def _retry_options(retry: Retry | None, chosen: dict[str, Any]) -> dict[str, Jso
         return {}
     if not isinstance(retry, Retry):
         raise ConfigError(f"retry must be a Retry of forebay.compat.rq.queue, not {retry!r:.60}")
-    chosen["retry"] = retry.policy
+    chosen["retry_policy"] = retry.policy
     return {INTERVALS: list[Json](retry.intervals)} if len({*retry.intervals}) > 1 else {}
 
 

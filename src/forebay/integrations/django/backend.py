@@ -49,7 +49,7 @@ _FOR_LIBPQ: Final = frozenset(
 )
 OPTIONS: Final = frozenset(
     {
-        "url", "database", "defaults", "key", "encryption_keys", "blobs", "require_encryption",
+        "url", "database", "defaults", "api_key", "encryption_keys", "blob_store", "require_encryption",
         "allow_webhooks_to", "secrets_folder",
     }
 )  # fmt: skip
@@ -80,7 +80,7 @@ class ForebayBackend(_Backend):
 
     - `url` of the store, or `database`: the alias of one of DATABASES that holds the jobs. Then a task that
       is enqueued in a transaction of that database comes true with its commit, and not before.
-    - `defaults` for all jobs, such as {"retries": 5, "timeout": 60}; `key`, `encryption_keys`, `blobs`,
+    - `defaults` for all jobs, such as {"retries": 5, "timeout": 60}; `api_key`, `encryption_keys`, `blob_store`,
       `require_encryption`, `allow_webhooks_to` and `secrets_folder` as `Forebay` takes them.
 
     A function becomes known to workers where its module is imported: they import `tasks` of every installed
