@@ -1,0 +1,139 @@
+"""The word lists of the house: read by tools/names.py, tests/house/test_names.py and the hook of pre-commit.
+
+A word is refused when the glossary (docs/reference/glossary.md) has another one for the same thing and the
+word has no second use here. Words with a second use, such as `gate` or `hold`, are left to review.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+class Word(NamedTuple):
+    """A refused word in all its forms, and the word to use."""
+
+    forms: tuple[str, ...]
+    use: str
+    only_in_names: bool = False  # ordinary English in prose, private as a name in Python
+
+
+WORDS: Final = (
+    Word(("adopt", "adopts", "adopted", "adopting"), "import (a job), recover (a lease)"),
+    Word(("aftermath", "aftermaths"), "dependency outbox, outbox entry"),
+    Word(("amend", "amends", "amended", "amending", "amendment", "amendments"), "update"),
+    Word(("beat", "beats", "beating"), "heartbeat"),
+    Word(("bell", "bells", "clapper", "poke", "pokes", "poked", "poking"), "wake-up, notify"),
+    Word(("beside",), "signal bus, or the name of the thing", only_in_names=True),
+    Word(("bury", "buries", "buried", "burying", "morgue"), "mark dead, dead letters"),
+    Word(("conduct", "conducts"), "execution policy"),
+    Word(("deed", "deeds"), "action"),
+    Word(("desk", "desks"), "session, store pool"),
+    Word(("duty", "duties"), "maintenance task"),
+    Word(("figures",), "stats, metrics, numbers"),
+    Word(("firings",), "schedule runs"),
+    Word(("gated", "ungated"), "in a lane"),
+    Word(("hybrid",), "signal bus"),
+    Word(("intake", "intakes"), "insert batch"),
+    Word(("lingering",), "the name of the state"),
+    Word(("lot", "lots"), "insert group", only_in_names=True),
+    Word(("news",), "wake-up, notification, update"),
+    Word(("once_key", "once_keys"), "idempotency key"),
+    Word(("pace", "paces"), "throughput"),
+    Word(("pulse", "pulses"), "heartbeat status"),
+    Word(("ramp", "ramps", "ramped", "ramping"), "gradual revive"),
+    Word(("seam", "seams"), "store contract"),
+    Word(("sealed", "sealing", "unsealed"), "encrypted"),
+    Word(("seat", "seats", "ticket", "tickets"), "slot, ownership"),
+    Word(("sequel", "sequels"), "propagation"),
+    Word(("steer", "steers", "steered", "steering"), "update, control"),
+    Word(("stock", "stocks"), "snapshot, stats", only_in_names=True),
+    Word(("straggler", "stragglers"), "dead letter, job of a dropped queue"),
+    Word(("tally", "tallies", "tallied"), "counter, limit counters"),
+    Word(("unnoted",), "without progress"),
+    Word(("unsure",), "unchecked"),
+    Word(("verdict", "verdicts"), "action result"),
+    Word(("voice", "voices"), "progress"),
+    Word(("whereabouts",), "position"),
+)
+
+# Software is named: a worker, the sweeper, another transaction. A few stay where a person is meant.
+ANONYMOUS: Final = Word(
+    ("whoever", "whomever", "somebody", "nobody", "anybody", "everybody"),
+    "the actor: worker, sweeper, another transaction, the caller",
+)
+MAX_ANONYMOUS: Final = 30
+
+# Refused words that mean something else where they stand: by a pattern of paths, with the reason.
+OTHER_MEANING: Final[dict[tuple[str, str], str]] = {
+    ("docs/comparison.md", "beat"): "Celery beat, a scheduler of Celery's",
+}
+
+# A docstring of a module names the thing in it; it does not begin with one of these.
+QUESTION_WORDS: Final = ("What", "Who", "Whose", "Which", "Where", "How", "Why", "Whether")
+
+# Modules and packages named by a gerund that is the established noun.
+GERUNDS: Final = {
+    "masking": "the noun for hidden values, in logs as in databases",
+    "testing": "the package that programs import in their tests, as in Django and NumPy",
+    "tracing": "the noun of OpenTelemetry",
+    "idle_polling": "polling is the noun: how often an idle worker looks at its store",
+}
+MAX_GERUNDS: Final = 12
+
+# Public classes of one name: (a pattern of the paths that may have it, or "*"), with the reason.
+TWINS: Final = {
+    **dict.fromkeys(
+        (
+            *("CallerConnection", "Connection", "EdgeWriter", "HandleCache", "InsertBatch", "InsertGroup"),
+            *("InsertRules", "QueueClaimer", "SettlementBatch", "StatementExecutor", "Transaction"),
+        ),
+        ("stores/*/*.py", "each engine has its own part of this name"),
+    ),
+    **dict.fromkeys(("Command", "Job"), ("integrations/django/*.py", "named by Django")),
+    **dict.fromkeys(
+        ("CreateQueueRequest", "EnqueueRequest", "HeartbeatRequest"),
+        ("service/grpc/requests.py", "extends the HTTP request of the same name"),
+    ),
+}
+# Names that other libraries have given: a class here may have the name of one elsewhere.
+FOREIGN: Final = "compat/*.py"
+
+# Functions that act are imperative verbs. What counts: see `participle_functions` in tools/names.py.
+MAX_PARTICIPLES: Final = 30
+PARTICIPLES: Final = _set("""
+    been begun bent born bought brought built caught chosen done drawn driven fallen felt forgotten
+    fought found given gone got grown heard held hidden hung kept known laid led lent lit lost made meant
+    met overwritten paid put rebuilt redone resent rewritten run said seen sent set shown sold sought
+    spent spoken stolen struck stuck taken taught thought thrown told undone understood withdrawn woken
+    won worn wound written
+    """) - {"put", "run", "set"}  # imperatives as well
+NO_PARTICIPLES: Final = _set(
+    "bed bleed breed embed exceed feed heed need proceed seed shed shred speed succeed weed"
+)
+PARTICLES: Final = _set("""
+    after ahead among apart as aside at away back before behind between beyond by down for from in into
+    of off on onto out over through to together under until up upon with within without
+    """)
+
+# The files of an engine: parts of the store contract, and what one driver or engine needs besides.
+ENGINE_FILES: Final = _set("""
+    __init__ admin audit_log caller_connection claim claim_cursor commands connection dependencies
+    documents edges engine fairness insert insert_fast insert_graph job_import leases limits maintenance
+    metrics progress reader rows schedules schema search sequences settle settle_and_claim
+    settle_and_claim_fast store transaction wakeups
+    """)
+ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
+    "memory": frozenset({"state", "job_heap", "health_check"}),
+    "sqlite": frozenset({"paths", "worker_locks"}),
+    "postgres": _set("""
+        async_bridge autocommit binary errors low_water_marks partitions placeholders prepared_statement
+        row_locks session
+        """),
+    "redis": frozenset({"keys", "scripts", "server_check", "circuit_breaker"}),
+    "remote": frozenset({"http_client"}),
+    "signal_bus": frozenset({"channels", "publisher"}),
+}
