@@ -1,3 +1,3 @@
-"""Where jobs live: the seam (`protocol`) and the engines behind it."""
+"""Storage of jobs: the store contract and the engines that implement it."""
 
 from __future__ import annotations

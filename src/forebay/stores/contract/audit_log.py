@@ -1,4 +1,4 @@
-"""The part of the seam that keeps the audit log: actions of operators, linked to a chain of hashes."""
+"""Protocols of the store contract for the audit log: operators' actions in a hash chain."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from forebay.domain.history import Event
 
 
 class AuditLogStore(Protocol):
-    """The write side of the audit log. Its lines are written by the calls that they are about."""
+    """Write side of the audit log. Each line is written by the call that it describes."""
 
     def chain_audit(self, limit: int = 1_000) -> int:
-        """Append up to `limit` committed lines to the chain; return how many. Lines are written without a
-        lock of the log, so that one action never waits for another one: the order of the chain is the order
-        in which this call finds them. One call at a time appends; a second one returns 0 or goes on behind
-        the first."""
+        """Append up to `limit` committed lines to the chain and return how many. Lines are written without a
+        lock on the log, so no action waits for another one: the order of the chain is the order in which this
+        call finds them. One call at a time appends; a second one returns 0 or continues behind the first.
+        """
         ...
 
 
 class AuditLogReader(Protocol):
-    """The read side of the audit log."""
+    """Read side of the audit log."""
 
     def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
-        """The audit log, and events of jobs and queues that are no actions, with their numbers, newest first,
-        below number `after`. The former stays when its job goes, the latter do not."""
+        """Return the audit log, and the events of jobs and queues that are no actions, with their numbers,
+        newest first, below number `after`. Lines of the audit log outlive their job, the events do not.
+        """
         ...
 
     def audit_chain(self, *, limit: int = 100, after: int = 0) -> list[ChainLine]:
-        """Lines of the chain from behind position `after` on. The first one that is left may be older than
-        the log is kept: it is the anchor of those behind it."""
+        """Return lines of the chain after position `after`. The first line that is left may be older than the
+        retention of the log: it is the anchor of those behind it.
+        """
         ...
 
     def count_unchained(self) -> int:
-        """How many lines are not part of the chain yet."""
+        """Return how many lines are not part of the chain yet."""
         ...

@@ -1,4 +1,4 @@
-"""The part of the seam that keeps documents: API keys, and whatever else is small and seldom changed."""
+"""Protocols of the store contract for documents: API keys and other small values that seldom change."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ from forebay.domain.history import Event
 
 
 class DocumentStore(Protocol):
-    """The write side of documents. What one means is the caller's affair, and so is the event that says what
-    was done: it is recorded in the transaction that does it, and only then."""
+    """Write side of documents. The caller knows what a document means, and passes the event that describes a
+    change. It is recorded in the transaction of the change, and only with it.
+    """
 
     def save_document(self, document: Document, *, event: Event | None = None) -> bool:
-        """Write a document that was worked out from the one with its `revision` (0: from none); false, and
-        nothing is written, if there is another one by now. The stored one has the next revision."""
+        """Save a document that was derived from the one with its `revision` (0: from none). Return false, and
+        write nothing, if the stored revision is another one by now. The stored document has the next
+        revision.
+        """
         ...
 
     def drop_document(self, kind: str, name: str, *, event: Event | None = None) -> bool:
-        """Remove a document; whether there was one. The next of its name begins at revision 1 again: to
-        whoever has seen the one before, and saves late, it may look like that one."""
+        """Remove a document and return whether there was one. The next of its name begins at revision 1
+        again: a late save from before the removal may overwrite it.
+        """
         ...
 
 
 class DocumentReader(Protocol):
-    """The read side of documents."""
+    """Read side of documents."""
 
     def documents(
         self,
@@ -35,5 +39,5 @@ class DocumentReader(Protocol):
         limit: int = 1_000,
         after: str | None = None,
     ) -> list[Document]:
-        """Those of a kind, or those of them that are named, by name from the one behind `after` on."""
+        """Return the documents of a kind, or those of them that are named, by name, after `after`."""
         ...

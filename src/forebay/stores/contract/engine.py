@@ -1,19 +1,8 @@
-"""The seam between Forebay and a storage engine: the whole contract, written once.
+"""Engine protocol of the store contract: one storage engine at one address.
 
-An `Engine` is an address. It opens handles: a `Store` to write, a `Reader` to look, `Wakeups` to listen.
-A handle is blocking, cheap to open and used by one thread at a time. Engines know nothing of tasks,
-retries or policies; the suite in `tests/stores/contract` speaks for this page.
-
-Rules that hold for every method of `Store`:
-
-- One call is one transaction: it happens whole or not at all. A call that raises `StoreUnavailable` may
-  have happened if the answer was lost; all others that raise have changed nothing. Nor has one that
-  raises `StoreBusy`: another transaction, mostly a caller's own, holds a key, an id or a job that it needs.
-- Every time is the store's own clock; callers speak in delays.
-- Every transition is guarded in the statement that makes it, by the state the job must be in and, for
-  lease holders, by job id, attempt and worker id. What the guard refuses is reported, never half done.
-- Whatever ends, moves or deletes a job keeps the counts by queue and state right, and frees only keys
-  that name this very job.
+An `Engine` opens handles: a `Store` to write, a `Reader` to read, `Wakeups` to listen. A handle is blocking,
+cheap to open and used by one thread at a time. Engines know nothing of tasks, retries or policies. The suite
+in `tests/stores/contract` checks every engine against this contract.
 """
 
 from __future__ import annotations
@@ -31,7 +20,7 @@ from forebay.stores.contract.values import InsertResult, OnConflict
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """Where engines differ; the contract suite reads it."""
+    """Differences between engines; the contract suite reads them."""
 
     name: str
     is_durable: bool
@@ -40,84 +29,93 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     # It can tell when a worker's process dies. Where a worker is only known by its connection, it cannot: one
     # that was cut off is alive and works.
     notices_death: bool = False
-    # One hint may stand for all new jobs of the next moments: whoever has heard it looks again for a while.
+    # One wake-up may stand for all new jobs of the next moments: its receiver polls again for a while.
     coalesces_wakeups: bool = False
-    # Somebody behind it does the duties, so those who consume leave them alone.
+    # The service behind it runs the maintenance tasks, so consumers leave them alone.
     runs_maintenance: bool = False
     # Of several handles one writes at a time, and the others wait for it.
     has_one_writer: bool = False
 
 
 class Wakeups(Protocol):
-    """Hints that work may have come. Losing one costs delay, never a job."""
+    """Listener for wake-ups: hints that work may have come. Losing one costs delay, never a job."""
 
     def start(self, on_wakeup: Callable[[], None]) -> None:
-        """Call `on_wakeup`, on a thread of its own, whenever somebody may have enqueued or changed
-        something."""
+        """Call `on_wakeup`, on a thread of its own, when another process may have enqueued or changed
+        something.
+        """
         ...
 
     def close(self) -> None:
-        """Stop listening; closing twice, or before the start, is fine."""
+        """Stop listening. Closing twice, or before the start, is allowed."""
         ...
 
 
 class Engine(Protocol):
-    """One storage engine at one address. Making it does no I/O; opening a handle does."""
+    """One storage engine at one address. Creating it does no I/O; opening a handle does."""
 
     @property
     def features(self) -> Features: ...
 
     @property
     def location(self) -> str:
-        """Where the jobs are: the same text for all engines that share them, whatever their options."""
+        """Location of the jobs: the same text for all engines that share them, whatever their options."""
         ...
 
     def store(self) -> Store:
-        """Open a handle to write, creating the schema if the engine does so by itself."""
+        """Open a handle to write. Creates the schema if the engine does so by itself."""
         ...
 
     def reader(self) -> Reader:
-        """Open a handle to look."""
+        """Open a handle to read."""
         ...
 
     def wakeups(self) -> Wakeups:
-        """A listener for hints; `start` makes it listen."""
+        """Return a listener for wake-ups. It listens after its `start`."""
         ...
 
     def migrate(self) -> int:
-        """Create the schema or apply the steps that it needs, and answer its number; also where `store()`
-        refuses an older schema."""
+        """Create the schema or apply the steps that it needs, and return its number. It also works where
+        `store()` refuses an older schema.
+        """
         ...
 
     def check_schema(self) -> None:
-        """Look whether the store is there and has what this program needs; nothing is created or changed.
-        Raises StoreUnusable where there is nothing of ours, SchemaOutdated and SchemaNewer where it is of
-        another age."""
+        """Check that the store exists and has the schema that this program needs. Creates and changes
+        nothing.
+
+        Raises StoreUnusable where there is no schema of Forebay, SchemaOutdated and SchemaNewer for a schema
+        of another version.
+        """
         ...
 
     def insert_tx(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[InsertResult]:
-        """Accept jobs in the caller's own open transaction: they come true with its commit and vanish with
-        its rollback. Workers hear of them with the commit, or find them by the poll. Raises ConfigError where
-        an engine cannot (see `Features`), for a connection of another kind, and without an open
-        transaction."""
+        """Insert jobs in the caller's own open transaction: its commit stores them and its rollback removes
+        them.
+
+        Workers get a wake-up with the commit, or find the jobs by polling. Raises ConfigError where an engine
+        cannot do this (see `Features`), for a connection of another kind, and without an open transaction.
+        """
         ...
 
     async def insert_tx_async(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[InsertResult]:
-        """`insert_within` with a connection that lives on the event loop of the caller."""
+        """Do the same as `insert_tx` with a connection that belongs to the caller's event loop."""
         ...
 
     def complete_tx(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        """End a lease as completed in the caller's own open transaction: the job and what else is done there
-        come true together, and so once. Raises LeaseLost if the lease is not held, and as `insert_within`.
+        """Settle a lease as completed in the caller's own open transaction. The job and the caller's writes
+        commit together, and so exactly once.
 
-        Until that transaction ends nobody waits for the job: its lease is passed over by renewals, which
-        count it as renewed, and by sweeps. `Store.standing` says what has come of it."""
+        Raises LeaseLost if the lease is not held, and the errors of `insert_tx`. Until that transaction ends
+        no other transaction waits for the job: sweeps skip its lease, and renewals skip it and report it as
+        renewed. `Store.lease_status` returns how it ended.
+        """
         ...
 
     async def complete_tx_async(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        """`complete_within` with a connection that lives on the event loop of the caller."""
+        """Do the same as `complete_tx` with a connection that belongs to the caller's event loop."""
         ...

@@ -1,4 +1,4 @@
-"""The part of the seam by which jobs go from one store to another, with all that is known of them."""
+"""Protocols of the store contract to move jobs with their history between stores."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from forebay.domain.store_move import JobExport
 
 
 class JobImportStore(Protocol):
-    """The write side."""
+    """Write side of job import."""
 
     def import_jobs(self, exports: Sequence[JobExport]) -> list[bool]:
-        """Take in jobs of another store, in the order given; whether each was new. One whose id is here
-        already stays as it is: so what was offered once can be offered again. Parents come before children.
+        """Import jobs of another store, in the order given; return whether each was new. A job whose id
+        exists here stays as it is, so a repeated import is safe. Parents come before children.
 
-        A job keeps its id and all that `Whole` holds, and gets a seq, a rank and a gate of this store. A
-        running one raises IllegalTransition. Neither the length nor the rates nor the state of its queue
-        matter, and one that nobody has made is made with default settings. A live job comes last in its
-        sequence, and is blocked by what blocks it here: edges are as given, but for open ones, which follow
-        their parents; a parent that is not here counts as completed. Keys are taken where nobody has them;
-        a live job whose unique key another one has comes without it, with a NOTE event. What a final job
-        means for those here that wait for it is put on the list, as with every end."""
+        A job keeps its id and all other values of its `JobExport`, and gets a seq, a rank and a lane of this
+        store. A running one raises IllegalTransition. Length, rates and state of its queue do not matter, and
+        an unknown queue is created with default settings. A live job comes last in its sequence, and is
+        blocked if its edges or its sequence block it here. Edges are stored as given, except open ones, which
+        follow their parents; a parent that is not here counts as completed. Keys are taken where they are
+        free; a live job whose unique key is taken comes without it, with a COMMENT event. The end of a final
+        job is added to the dependency outbox, as every end is.
+        """
         ...
 
 
 class JobExportReader(Protocol):
-    """The read side."""
+    """Read side of job export."""
 
     def export_jobs(self, ids: Sequence[JobId]) -> list[JobExport | None]:
-        """These jobs with all that is known of them, in the order asked; None for unknown ids."""
+        """Return these jobs with history, progress and edges, in the order given; None for unknown ids."""
         ...

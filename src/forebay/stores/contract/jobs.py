@@ -1,4 +1,4 @@
-"""The part of the seam that looks at jobs, wherever they are, and at what is left of those that are gone."""
+"""Protocols of the store contract for reading jobs: live, final and archived ones."""
 
 from __future__ import annotations
 
@@ -13,53 +13,57 @@ from forebay.domain.query import ArchiveEntry, JobQuery, JobStateInfo, Page, Pos
 
 
 class JobReader(Protocol):
-    """The read side of jobs."""
+    """Read side of jobs."""
 
     def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
-        """The records of these jobs, in the order asked, wherever they are; None for unknown ids.
+        """Return the records of these jobs, in the order given, whatever table they are in; None for unknown
+        ids.
 
         Without `with_payload` they have neither payload nor result nor errors. These may be large, and are
-        not read, decrypted or fetched."""
+        not read, decrypted or fetched.
+        """
         ...
 
     def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
-        """What has become of these jobs, in the order asked, None for unknown ids. What they carry is neither
-        read by the caller nor decrypted or fetched for it."""
+        """Return states and errors of these jobs, in the order given; None for unknown ids. Payloads and
+        results are neither read nor decrypted nor fetched.
+        """
         ...
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
-        """Jobs that fit, newest first (by seq), from `after` on."""
+        """Return jobs that match, newest first (by seq), after `after`."""
         ...
 
     def position(self, job_id: JobId) -> Position | None:
-        """Where a pending job stands in its queue; None for every other job, and behind a gate."""
+        """Return the position of a pending job in its queue; None for other jobs and for one in a lane."""
         ...
 
     def parents(self, ids: Sequence[JobId]) -> list[Edge]:
-        """The edges that lead to these jobs, by child in the order asked, then by number."""
+        """Return the edges that lead to these jobs, by child in the order given, then by position."""
         ...
 
     def dependants(
         self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
     ) -> list[Edge]:
-        """The edges that lead from these jobs, by parent, child and number, from `after` on."""
+        """Return the edges that lead from these jobs, by parent, child and position, after `after`."""
         ...
 
     def first_in_sequence(self, name: str) -> JobId | None:
-        """Whose turn it is in a sequence: all other jobs of it are blocked until this one is final. None if
-        it has no live job."""
+        """Return the job of a sequence that may run: all other jobs of it are blocked until this one is
+        final. None if the sequence has no live job.
+        """
         ...
 
     def progress(self, job_id: JobId) -> JobProgress:
-        """What attempts at this job have said: the latest progress, the last log lines, the steps done."""
+        """Return the progress of a job: the latest progress, the last log lines, the step results."""
         ...
 
     def history(self, job_id: JobId) -> Timeline | None:
-        """The whole known life of one job, with its notes."""
+        """Return the whole known life of one job, with its progress."""
         ...
 
     def archive(
         self, *, day: str | None = None, task: str | None = None, limit: int = 100
     ) -> list[ArchiveEntry]:
-        """Lines about pruned jobs, last ended first."""
+        """Return archive lines of pruned jobs, last ended first."""
         ...

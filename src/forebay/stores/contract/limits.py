@@ -1,4 +1,4 @@
-"""The part of the seam that keeps limits, and what they leave for the claims of one exchange."""
+"""Protocols of the store contract for limits."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from forebay.domain.limits import Limit, LimitUsage
 
 
 class LimitStore(Protocol):
-    """The write side of limits. What is saved holds from the next claim on, whoever makes it."""
+    """Write side of limits. A saved limit holds from the next claim on, for every worker."""
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
-        """Set the limit of its scope, in the place of another one. What is left of a rate stays left, so a
-        change gives nobody a burst; jobs that run go on, however many they are. Leaves a LIMIT event and is
-        worth a wake-up."""
+        """Save the limit of its scope, in place of an earlier one. What is left of a rate stays left, so a
+        change allows no burst. Running jobs go on, however many they are. Leaves a LIMIT_CHANGED event and
+        sends a wake-up.
+        """
         ...
 
     def drop_limit(self, scope: str, *, actor: str = "") -> bool:
-        """Remove the limit of a scope; whether there was one. Leaves a LIMIT event and is worth a wake-up."""
+        """Remove the limit of a scope and return whether there was one. Leaves a LIMIT_CHANGED event and
+        sends a wake-up.
+        """
         ...
 
 
 class LimitReader(Protocol):
-    """The read side of limits."""
+    """Read side of limits."""
 
     def limits(self) -> list[Limit]:
-        """All limits, by scope."""
+        """Return all limits, by scope."""
         ...
 
     def limit_usages(self) -> list[LimitUsage]:
-        """How all limits stand, by scope. What runs is what has a lease that has not ended."""
+        """Return the usage of all limits, by scope. A job counts as running while its lease has not ended."""
         ...

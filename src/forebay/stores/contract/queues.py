@@ -1,4 +1,4 @@
-"""The part of the seam that keeps queues, and looks at what waits in them."""
+"""Protocols of the store contract for queues and the jobs that wait in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forebay.domain.queue import Queue, QueueState
 
 
 class QueueStore(Protocol):
-    """The write side of queues."""
+    """Write side of queues."""
 
     def save_queue(
         self,
@@ -22,43 +22,45 @@ class QueueStore(Protocol):
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        """Create or change a queue: settings that are named, and its state. Saving a dropped queue makes it
-        active again unless `state` says otherwise. New scoring starts a reordering that `rescore` carries
-        out. Wrong settings raise ConfigError. Leaves a QUEUE event."""
+        """Create or change a queue: the settings that are given, and its state. Saving a dropped queue makes
+        it active again unless `state` says otherwise. New scoring starts a rescoring, which `rescore` carries
+        out. Wrong settings raise ConfigError. Leaves a QUEUE_CHANGED event.
+        """
         ...
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = 1_000, actor: str = "") -> int:
-        """Close a queue for good. Without `force` a queue that has live jobs raises QueueNotEmpty.
+        """Drop a queue. Without `force` a queue with live jobs raises QueueNotEmpty.
 
-        With `force` it takes no more jobs from now on, and up to `limit` waiting ones go to the dead
-        letters with reason "queue dropped", those that are not due yet first. Answers how many waiting jobs
-        are left, so that the caller repeats the call until that is 0. Running jobs may end; `sweep` moves
-        what they leave behind.
+        With `force` it takes no more jobs from now on, and up to `limit` waiting ones go to the dead letters
+        with reason "queue dropped", delayed ones first. Return how many waiting jobs are left; the caller
+        repeats the call until that is 0. Running jobs may end; `sweep` moves those that go back to waiting.
         """
         ...
 
 
 class QueueReader(Protocol):
-    """The read side of queues."""
+    """Read side of queues."""
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
-        """Jobs by queue and state, from maintained counters; of all queues, dropped ones too, if none is
-        named."""
+        """Return jobs by queue and state, from maintained counters; of all queues, dropped ones too, if none
+        is named.
+        """
         ...
 
     def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
-        """The next jobs a claim would take of those already pending, in order, without taking them; a
-        pause does not matter. Jobs behind gates are left out."""
+        """Return the next pending jobs that a claim would take, in order, without claiming them; a pause does
+        not matter. Jobs in lanes are left out.
+        """
         ...
 
     def lanes(self) -> list[LaneCount]:
-        """How many jobs wait behind which gates, by queue and gate."""
+        """Return how many jobs wait in lanes, by queue and lane."""
         ...
 
     def throughputs(self, queues: Sequence[QueueName]) -> dict[QueueName, Throughput]:
-        """How fast jobs of these queues were completed lately: in the last minute, or the last thousand."""
+        """Return how fast jobs of these queues completed lately: in the last minute, or the last thousand."""
         ...
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
-        """Queues by name, dropped ones only if named; all others if none is named."""
+        """Return queues by name, dropped ones only if named; all others if none is named."""
         ...

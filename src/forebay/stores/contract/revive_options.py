@@ -1,4 +1,4 @@
-"""How dead and cancelled jobs come back, as engines hand it down."""
+"""Options of `Store.revive` as engines pass them on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ENDED_SINCE: Final = "it has ended since"
 
 
 class ReviveOptions(NamedTuple):
-    """The options of `Store.revive`."""
+    """Options of `Store.revive`."""
 
     queue: QueueName | None = None
     delay_ms: int = 0
@@ -26,7 +26,7 @@ class ReviveOptions(NamedTuple):
             check_not_reserved(self.queue)
 
     def reason_to_skip(self, job: Job) -> str:
-        """Why a final job stays where it is, if it does: whoever revives has begun before it ended."""
+        """Return why a final job is not revived, or an empty text: it ended after the revive began."""
         is_over = self.ended_before is not None and (job.finished_at or 0) >= self.ended_before
         return ENDED_SINCE if is_over else ""
 

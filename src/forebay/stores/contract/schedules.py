@@ -1,4 +1,4 @@
-"""The part of the seam that keeps schedules, and what it takes to fire one, whatever keeps it."""
+"""Protocols of the store contract for schedules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forebay.domain.schedule_runs import ScheduleAdvance
 
 
 class DueSchedules(msgspec.Struct, frozen=True, kw_only=True):
-    """What is due at `now`, and after how long the next one is, None if there is no other."""
+    """Schedules that are due at `now`, and the wait until the next one; None if there is no other."""
 
     now: int
     schedules: tuple[Schedule, ...] = ()
@@ -24,7 +24,7 @@ class DueSchedules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FireResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a move; not `done` if somebody else has fired or changed the schedule meanwhile."""
+    """Result of firing a schedule; not `applied` if another caller has fired or changed it meanwhile."""
 
     name: str
     applied: bool
@@ -32,50 +32,52 @@ class FireResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def jobs(self) -> int:
-        return sum(firing.status is ScheduleRunStatus.ENQUEUED for firing in self.runs)
+        return sum(run.status is ScheduleRunStatus.ENQUEUED for run in self.runs)
 
 
 class ScheduleStore(Protocol):
-    """The write side of schedules. A schedule is a record with a revision: who has worked out a change from
-    what was read says which revision that was, and an older one changes nothing."""
+    """Write side of schedules. A schedule has a revision: a change names the revision that it was derived
+    from, and is not written over a newer one.
+    """
 
     def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
-        """Write a schedule as it is given, with the next revision and the store's time; `revision` is the one
-        that it was worked out from, 0 for a new one. False, and nothing is written, if it has another by now.
-        Leaves a SCHEDULE event, and is worth a wake-up."""
+        """Save a schedule as it is given, with the next revision and the store's time. `revision` is the one
+        that it was derived from, 0 for a new one. Return false, and write nothing, if the stored revision is
+        another one by now. Leaves a SCHEDULE_CHANGED event and sends a wake-up.
+        """
         ...
 
     def drop_schedule(self, name: str, *, actor: str = "") -> bool:
-        """Remove a schedule with its history; whether there was one. Its jobs stay. Leaves a SCHEDULE
-        event."""
+        """Remove a schedule with its history and return whether there was one. Its jobs stay. Leaves a
+        SCHEDULE_CHANGED event.
+        """
         ...
 
     def due_schedules(self, limit: int = 100) -> DueSchedules:
-        """Up to `limit` schedules with `due_at` now or earlier, the first first."""
+        """Return up to `limit` schedules with `check_at` now or earlier, earliest first."""
         ...
 
     def fire_schedules(self, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
-        """Make moves, all in one transaction; one answer each, in the order asked.
+        """Advance schedules, all in one transaction; return one result each, in the order given.
 
-        A move is made only while the schedule has its revision and is due (unless it is made by hand). Its
-        jobs are inserted as by an insert that is not atomic, in the same transaction that moves the schedule
-        on: so each run is enqueued exactly once, whoever dies and however many fire. Each run and each skip
-        leaves a line in the history, of which the last 100 are kept. A job that is refused leaves an error
-        there; one whose key is taken is skipped, or holds the schedule where it is for another second
-        (`holds`).
+        A schedule is advanced only while it has the given revision and is due (unless the advance is manual).
+        Its jobs are inserted as by an insert that is not atomic, in the same transaction. So each run is
+        enqueued exactly once, even if a caller dies or several fire. Each run and each skip leaves a line in
+        the history, of which the last 100 are kept. A refused job leaves an error there. One whose key is
+        taken is skipped, or keeps the schedule where it is for another second (`waits_for_previous`).
         """
         ...
 
 
 class ScheduleReader(Protocol):
-    """The read side of schedules."""
+    """Read side of schedules."""
 
     def schedules(
         self, names: Sequence[str] | None = None, *, limit: int = 1_000, after: str | None = None
     ) -> list[Schedule]:
-        """These schedules, or all, by name; from the one behind `after` on."""
+        """Return these schedules, or all, by name, after `after`."""
         ...
 
     def schedule_runs(self, name: str, *, limit: int = 100) -> list[ScheduleRun]:
-        """What became of the runs of a schedule, newest first."""
+        """Return the history of a schedule's runs, newest first."""
         ...

@@ -1,19 +1,15 @@
-"""The seam between Forebay and a storage engine: the whole contract, written once.
+"""Store protocol: the write side of the store contract.
 
-An `Engine` is an address. It opens handles: a `Store` to write, a `Reader` to look, `Wakeups` to listen.
-A handle is blocking, cheap to open and used by one thread at a time. Engines know nothing of tasks,
-retries or policies; the suite in `tests/stores/contract` speaks for this page.
+Rules for every method of `Store`:
 
-Rules that hold for every method of `Store`:
-
-- One call is one transaction: it happens whole or not at all. A call that raises `StoreUnavailable` may
-  have happened if the answer was lost; all others that raise have changed nothing. Nor has one that
-  raises `StoreBusy`: another transaction, mostly a caller's own, holds a key, an id or a job that it needs.
-- Every time is the store's own clock; callers speak in delays.
-- Every transition is guarded in the statement that makes it, by the state the job must be in and, for
-  lease holders, by job id, attempt and worker id. What the guard refuses is reported, never half done.
-- Whatever ends, moves or deletes a job keeps the counts by queue and state right, and frees only keys
-  that name this very job.
+- One call is one transaction: it happens completely or not at all. A call that raises `StoreUnavailable` may
+  have happened if the answer was lost; calls that raise any other error have changed nothing. `StoreBusy`
+  means that another transaction, mostly a caller's own, holds a key, an id or a job that the call needs.
+- Every time is the store's own clock; callers pass delays.
+- Every transition is guarded in the statement that makes it: by the state of the job and, for lease holders,
+  by job id, attempt and worker id. A refused write is reported, never done in part.
+- Each end, move or deletion of a job updates the counts by queue and state, and releases only keys that name
+  this very job.
 """
 
 from __future__ import annotations
@@ -59,11 +55,12 @@ class Store(
     ClockReadingStore,
     Protocol,
 ):
-    """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration.
-    Schedules, limits, documents, the audit log, metrics and moving have pages of their own in
-    `forebay.stores.shared.schedules`, `limiting`, `documents`, `audit_log`, `metrics` and `moving`.
+    """Write side of a store. `insert`, `settle_and_claim` and `renew` are the hot path; the rest is
+    administration.
 
-    Events of what an operator does carry its `changes` (see `domain.changes`)."""
+    The base classes hold queues, workers, schedules, limits, documents, the audit log, metrics, job import
+    and clock readings. Events of operators' actions carry their `changes` (see `domain.changes`).
+    """
 
     def insert(
         self,
@@ -73,30 +70,32 @@ class Store(
         atomic: bool = True,
         create_queues: bool = True,
     ) -> list[InsertResult]:
-        """Accept jobs; one receipt each, in the order asked. An empty batch does nothing.
+        """Insert jobs and return one result each, in the order given. An empty batch does nothing.
 
-        A job is `scheduled` if its `delay_ms` or `run_at` lies ahead of the store's clock, else `pending`.
-        An unknown queue is created with default settings, or refused with QueueNotFound.
+        A job is `scheduled` if its `delay_ms` or `run_at` lies ahead of the store's clock, else `pending`. An
+        unknown queue is created with default settings, or refused with QueueNotFound.
 
-        Refused with an error, and nothing of the batch stored: a queue that is draining or dropped
-        (QueueClosed), pending jobs beyond the queue's `max_length` (QueueFull; scheduled ones do not count),
-        more new jobs than a rate of the queue has tokens for (RateLimited), a priority outside the queue's
-        range (InvalidJob), an `id` that is taken (DuplicateJob). With `atomic=False` the refused jobs carry
-        the error in their receipts and the others are stored.
+        These refuse the whole batch with an error:
 
-        Keys belong to a queue. A taken `unique_key` or unexpired `idempotency_key` is an answer, not an
-        error:
-        the receipt names the holder and is not new; also for two jobs of one batch. `on_conflict="raise"`
-        makes it a DuplicateJob; "ignore" makes a taken id an answer too. A `idempotency_key` is held for its
-        time
-        whatever becomes of the job, so its holder may be gone: then the receipt's `state` is None.
+        - a queue that is draining or dropped (QueueClosed)
+        - pending jobs beyond the queue's `max_length` (QueueFull; scheduled jobs do not count)
+        - more new jobs than a rate of the queue has tokens for (RateLimited)
+        - a priority outside the queue's range (InvalidJob)
+        - an `id` that is taken (DuplicateJob)
 
-        A job whose parents have not all ended is `blocked`: in no order, and not counted for `max_length`.
-        Parents that have completed count as met; where one is dead or cancelled the edge's `on_failure` is
-        applied at once. Jobs of one insert stand after the parents that they name by place; a parent that
-        was not new because its key is taken is then the holder. An unknown parent refuses the job
-        (InvalidJob), unless it `allow_missing` and that id is older than the queue's retention: then it is
-        met. In a caller's own transaction an engine may leave the look at parents to `promote`.
+        With `atomic=False` the refused jobs carry the error in their results and the other jobs are stored.
+
+        Keys belong to a queue. A taken `unique_key` or unexpired `idempotency_key` is a result, not an error:
+        the result names the holder and is not new. That holds for two jobs of one batch, too.
+        `on_conflict="raise"` makes it a DuplicateJob; "ignore" accepts a taken id like a taken key. An
+        `idempotency_key` is held for its time, even if its job is gone: then the result's `state` is None.
+
+        A job with parents that have not all ended is `blocked`: no claim finds it, and it does not count for
+        `max_length`. Completed parents count as met; for a dead or cancelled one the edge's `on_failure`
+        applies at once. Jobs of one batch stand after the parents that they name by index. If such a parent
+        was not new because its key is taken, the holder is the parent. An unknown parent refuses the job
+        (InvalidJob), unless it has `allow_missing` and that id is older than the queue's retention: then the
+        edge is met. In a caller's own transaction an engine may leave the check of parents to `promote`.
         """
         ...
 
@@ -109,68 +108,68 @@ class Store(
         known: Sequence[Lease] | None = None,
         updates: Sequence[ProgressUpdate] = (),
     ) -> SettleAndClaimResult:
-        """Keep notes, settle what has ended, then claim for the room there is, in one transaction.
+        """Store progress, settle attempts, then claim jobs for the free slots (`room`), in one transaction.
 
-        A note is kept only while the job is running with exactly its attempt under this worker; else it is
-        answered as `unnoted` and leaves nothing. Progress replaces the one before, with the store's time. Of
-        log lines a job keeps the last 200. A step that is there already stays as it was; after 1,000 no
-        more are kept. Notes stay with the job until it is pruned or deleted, through retries and a revival.
+        Progress is stored only while the job is running with exactly its attempt under this worker. Other
+        updates are returned in `refused_updates` and leave nothing. Progress replaces the progress before,
+        with the store's time. A job keeps its last 200 log lines. A step that is stored stays as it was;
+        after 1,000 no more are stored. Progress stays with the job until it is pruned or deleted, through
+        retries and a revive.
 
-        A settlement is valid only while the job is running with exactly its attempt under this worker. It
-        is answered `settled`; `repeated` if this worker has already ended this very attempt in the same way
-        and no later one has begun, or the end left a row in the history (see `is_same_end`); else, and where
-        it contradicts an earlier end, `refused`, which leaves a REFUSED event on the job. Final jobs leave
-        the live ones for the
-        finished or the dead, their unique key is freed. Ones that go back to waiting keep `ready_at`; a
-        job with a stored wish to be cancelled is cancelled instead of going back. A failed, discarded or
-        lost attempt gets a row in the history, and its error joins the last ten on the job. Follow-ups are
-        inserted whatever the queue's length or state; a taken unique or once key drops one with an
-        UNFOLLOWED event on its parent. A value the engine cannot hold raises StoreRefused and undoes all.
+        A settlement is valid only while the job is running with exactly its attempt under this worker; it is
+        then `settled`. It is `repeated` if this worker has settled this very attempt in the same way before,
+        and either no later attempt has begun or that end left a row in the history (see `is_same_end`).
+        Otherwise, and where it contradicts an earlier end, it is `refused`, which leaves a REFUSED event on
+        the job. Final jobs move from the live jobs to the finished or the dead ones, and their unique key is
+        released. Jobs that go back to waiting keep `ready_at`; with a stored request to cancel they are
+        cancelled instead. A failed, discarded or lost attempt gets a row in the history, and its error joins
+        the last ten on the job. Follow-ups are inserted regardless of the queue's length or state; a taken
+        unique or idempotency key drops one, with a FOLLOW_UP_SKIPPED event on its parent. A value that the
+        engine cannot store raises StoreRefused and rolls back all.
 
-        Claims go through `claims` in order until `room` is full. Before a claim, up to 1,000 due jobs of
-        that queue become pending, and waiting jobs past `expires_at` are cancelled with reason "expired". Of
-        a staggered queue only so many become pending, and then none until the time of its duty.
-        A claim takes pending jobs by lead (see `domain.rank`): attempt + 1, this worker, a lease that ends
-        after the want's, the job's or the queue's lease time, in this order of preference. Paused and
-        dropped queues give nothing. A job with `unique_until` STARTED frees its key here.
+        Claims are served in their order until `room` is full. Before a claim, up to 1,000 due jobs of that
+        queue become pending, and waiting jobs past `expires_at` are cancelled with reason "expired". A
+        staggered queue promotes one batch, and then none until its maintenance task is due again. A claim
+        takes pending jobs by effective priority (see `domain.rank`). It sets attempt + 1, this worker, and a
+        lease that ends after the lease time of the claim, else of the job, else of the queue. Paused and
+        dropped queues give no jobs. A job with `unique_until` STARTED releases its key here.
 
-        A job whose task's gate the want may not pass is not claimed: it goes behind that gate, out of the
-        queue's order, with a HELD event; at most `most_held` in a claim, which ends with the next one. What
-        waits behind gates that the want may pass is claimed together with the queue's own order, by lead; a
-        want for any job may look behind 100 gates at a time. A settlement with a `gate`
-        puts a job that goes back to pending behind it, with a HELD event.
+        A job is parked if the claim does not accept the lane of its task: it moves to that lane, outside the
+        queue's main order, with a PARKED event. A claim parks at most `max_parked` jobs and ends with the
+        next one. Jobs in lanes that the claim accepts are claimed together with the main order, by effective
+        priority; a claim for any job reads up to 100 lanes at a time. A settlement with a `lane` parks a job
+        that goes back to pending, with a PARKED event.
 
-        Jobs of a share wait behind its gate and are claimed in the turns of shares (see `domain.share`); the
-        next of them stands beside the queue's own order by lead.
+        Jobs with a fairness key wait in its lane and are claimed by virtual time (see `domain.fairness`). The
+        next of them competes with the main order by effective priority.
 
-        Limits are counted here, in the claim's own transaction: a claim takes no more than each limit of its
-        queue's scopes leaves (see `domain.limits`). Only leases that have not ended count. A claim that a
-        rate has cut short makes `next_due_ms` the wait until it is worth another one. A job at the limit of
-        its task or of one of its keys goes behind the gate of that limit, without an event; at most
-        `most_held` in a claim. Whoever frees a place there, or the time, makes the next claim of that queue
-        bring back as many as may run. A claim that ends because it has put so many aside makes `next_due_ms`
-        0: the next one goes on.
+        Limits are counted in the claim's own transaction: a claim takes no more than each limit of its
+        queue's scopes leaves (see `domain.limits`). Only leases that have not ended count. If a rate has cut
+        a claim short, `next_due_ms` is the wait until it has a token. A job at the limit of its task or of
+        one of its keys is parked in the lane of that limit, without an event; at most `max_parked` in a
+        claim. A released slot, or the next token, makes the next claim of that queue unpark as many as may
+        run. A claim that ends because it has parked so many sets `next_due_ms` to 0: the next one continues.
 
-        `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
+        `known` lists every lease that the worker knows of; its other leases are returned as `recovered`.
 
-        The end of a job that others depend on is put on a list in the transaction that ends it, here and
-        wherever else jobs end, and the list is worked through: see `domain.workflow`. Some hundred edges are
-        settled before the call returns; what is left goes on with the next one and with `promote`. What this
-        very call has released is claimed after what was there, if there is room. A child whose last edge is
-        met becomes pending, or scheduled if its time is not yet there, with a new `ready_at`; one that ends
-        because of a parent gets a PARENT event.
+        The transaction that ends a job with dependants adds the end to the dependency outbox, here and in
+        every other call (see `domain.dependencies`). Some hundred edges are resolved before the call returns;
+        later calls and `promote` resolve the rest. Jobs that this very call has unblocked are claimed after
+        the older ones, if there is room. A child whose last edge is met becomes pending, or scheduled if it
+        is not due yet, with a new `ready_at`. One that ends because of a parent gets a PARENT_FAILED event.
         """
         ...
 
     def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
-        """How leases stand that were ended in a caller's own transaction, in the order asked: whether it has
-        committed, was rolled back or is still open. Waits for nobody's transaction, except on engines where
-        every write does."""
+        """Return the status of leases that were settled in a caller's own transaction, in the order given:
+        committed, rolled back or still open. Waits for no transaction, except on engines with one writer.
+        """
         ...
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> RenewResult:
-        """Push lease ends to now + `lease_ms` (or the job's, or the queue's), never beyond `extension_ms`
-        after the start of the attempt. The end never moves back. Refused leases leave no event."""
+        """Extend leases to now + `lease_ms` (or the job's, or the queue's), never beyond `extension_ms` after
+        the start of the attempt. The end never moves back. Refused leases leave no event.
+        """
         ...
 
     def sweep(
@@ -183,35 +182,41 @@ class Store(
         dead: Collection[WorkerId] = (),
         ended_by: int | None = None,
     ) -> list[Job]:
-        """Take over up to `limit` running jobs whose lease has ended (expiry <= now) or whose worker is
-        known to be dead: to the engine, or to the caller, who names it in `dead`. Jobs of the sweeper itself
-        are taken over only when their lease has ended. With `only_dead` leases that have merely ended are
-        left to their holders for now. So are, with `ended_by`, those that end later than this time of the
-        store, wherever its clock stands when the call arrives.
+        """Take over up to `limit` running jobs whose lease has ended (expiry <= now) or whose worker is known
+        to be dead: to the engine, or to the caller, which names it in `dead`.
 
-        The takeover is a lease of the sweeper on the same attempt: from now on the old holder's writes are
+        Jobs of the sweeper itself are taken over only when their lease has ended. `only_dead` leaves leases
+        that have merely ended to their holders for now. `ended_by` does the same for leases that end later
+        than this time of the store.
+
+        The takeover is a lease of the sweeper on the same attempt: later writes of the old holder are
         refused, and a sweeper that dies is swept in turn. Each leaves a SWEPT event that names the old
-        holder; the attempt's row in the history will name it too. The caller puts each job through
-        `decide` as Lost and settles it.
+        holder, as the attempt's row in the history will. The caller passes each job through `decide` as Lost
+        and settles it.
         """
         ...
 
     def promote(self, limit: int = BATCH) -> int:
-        """Make up to `limit` due scheduled and retrying jobs pending, earliest first, with fresh ranks;
-        cancel waiting jobs past `expires_at`; go on with what the ends of jobs mean for those that depend on
-        them. Answers how many jobs moved, and at least `limit` while there is more of that."""
+        """Make up to `limit` due scheduled and retrying jobs pending, earliest first, with new ranks. Cancel
+        waiting jobs past `expires_at`, and propagate ends from the dependency outbox. Return how many jobs
+        moved, and at least `limit` while the outbox has more.
+        """
         ...
 
     def rescore(self, limit: int = BATCH) -> int:
-        """Rewrite the place of up to `limit` waiting jobs whose `rescore_at` has come, or that wait in a
-        queue whose scoring has changed. Answers how many were looked at; 0 means nothing is left."""
+        """Compute new ranks for up to `limit` waiting jobs: those whose `rescore_at` has come, and those of
+        queues with changed scoring. Return how many were examined; 0 means that nothing is left.
+        """
         ...
 
     def prune(self, limit: int = BATCH) -> int:
-        """Forget up to `limit` final jobs past their queue's retention with their history and notes, writing
-        a line to the archive first where the queue asks for it; then old archive lines, once keys that ran
-        out, events and lines of the audit log after 90 days, commands an hour after they expired, and the
-        engine's own housekeeping. Answers how many jobs went."""
+        """Remove up to `limit` final jobs past their queue's retention, with their history and progress.
+        Write a line to the archive first where the queue asks for it.
+
+        Then remove old archive lines, expired idempotency keys, events and audit log lines after 90 days,
+        commands an hour after they expired, and the engine's own housekeeping. Return how many jobs were
+        removed.
+        """
         ...
 
     def cancel(
@@ -223,26 +228,28 @@ class Store(
         force: bool = False,
         dependants: bool = False,
     ) -> list[ActionResult]:
-        """Cancel waiting jobs; store the wish on running ones (`done`, still `running`); refuse final ones.
+        """Cancel waiting jobs, store a request on running ones (`applied`, still `running`), and refuse final
+        ones.
 
-        With `force` a running job goes to the dead letters at once and its lease is taken away. Leaves a
-        CANCEL or FORCED event. With `dependants` all that waits for these jobs is cancelled, and what waits
-        for that, whatever the edges say about failure.
+        With `force` a running job goes to the dead letters at once and loses its lease. Leaves a CANCEL or
+        FORCE_CANCELLED event. With `dependants` all jobs that depend on these, directly or not, are
+        cancelled, whatever `on_failure` their edges have.
         """
         ...
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
-        """Change a waiting job (`metadata` also of a running one); wholly or not at all.
+        """Change a waiting job (`metadata` also of a running one), completely or not at all.
 
-        A new priority gives a new place; one outside the queue's range raises InvalidJob. `delay_ms` 0 makes
-        a scheduled or retrying job pending; a longer one moves its `run_at` and leaves its state; a job that
-        has never been claimed takes that time as its `ready_at`.
+        A new priority gives a new rank; one outside the queue's range raises InvalidJob. `delay_ms` 0 makes a
+        scheduled or retrying job pending; a longer one moves its `run_at` and keeps its state. A job that was
+        never claimed takes that time as its `ready_at`.
 
-        With another `queue` it goes on waiting there, by the settings of that one, with its `ready_at` and
-        seq; it counts as gone here and as one that came there, and takes its unique key along, its once key
-        not. If the key is taken there, or if that queue is draining, dropped or, for a pending job, full, it
-        stays where it is, and the reason says why; if its priority is outside the range there, InvalidJob is
-        raised unless another is given. A queue that there is not is made. Leaves an AMENDED event."""
+        With another `queue` the job waits there, by that queue's settings, with its `ready_at` and seq. It
+        counts as removed here and as new there, and takes its unique key along, but not its idempotency key.
+        It stays where it is, with the reason in the result, if the key is taken there, or if that queue is
+        draining, dropped or, for a pending job, full. If its priority is outside the range there, InvalidJob
+        is raised unless another one is given. An unknown queue is created. Leaves an UPDATED event.
+        """
         ...
 
     def revive(
@@ -257,43 +264,49 @@ class Store(
         ended_before: int | None = None,
     ) -> list[ActionResult]:
         """Put dead and cancelled jobs back to pending (scheduled with a delay), in their own queue or in
-        another one, with a new `ready_at`, their old seq and without the wish to be cancelled.
+        another one, with a new `ready_at`, their old seq and without a request to cancel.
 
-        `attempt` goes on growing; `reset` sets failures and crashes to 0. The unique key is taken again;
-        if somebody else has it, the job stays where it is and the reason names the holder. A dropped or
-        draining target queue refuses. Leaves a REVIVED event.
+        `attempt` goes on growing; `reset` sets failures and crashes to 0. The unique key is taken again. If
+        another job holds it, the job stays where it is and the reason names the holder. A dropped or draining
+        target queue refuses. Leaves a REVIVED event.
 
-        A job that depends on others is blocked again while one of them has not ended; those that have failed
-        do not hold it up any more, since somebody wants it to run without them. What is held because of a
-        revived job waits for its next end; with `dependants` what has ended because of it is revived too.
+        A job that depends on others is blocked again while one of them has not ended. Failed parents block it
+        no more: the caller wants it to run without them. Children that are held because of a revived job wait
+        for its next end; `dependants` also revives those that ended because of it.
 
-        With `ended_before` a job that has ended at that time or later stays where it is: whoever names the
-        time at which it began to revive puts no job back twice, however often it asks.
+        With `ended_before` a job that has ended at that time or later stays where it is. A caller that passes
+        the time at which it began revives no job twice, however often it repeats the call.
         """
         ...
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         """Remove jobs that are not running, with their unique key, their history and the edges to their
-        parents; `state` None after it. Leaves a DELETED event in the audit log, which is no part of the job's
-        history, and all lines of that log. Jobs that wait for one that has not completed fare as if it had
-        been cancelled, and so do those that are held because of it."""
+        parents. `state` is None after it.
+
+        Leaves a DELETED event in the audit log, which is no part of the job's history, and keeps all its
+        lines in that log. Children of a job that had not completed end as if it had been cancelled, and so do
+        those that are held because of it.
+        """
         ...
 
     def acquire_maintenance(self, name: str, every_ms: int) -> bool:
-        """Whether the caller shall do this duty now: true for one caller each `every_ms`. Duties are safe
-        to repeat; this only spaces them out. A clock that was set back does not hold a duty up, and with
-        `every_ms` 0 it is always the caller's turn, and the next one's too."""
+        """Return whether the caller shall run this maintenance task now: true for one caller each `every_ms`.
+
+        Maintenance tasks are safe to repeat; this only spaces them out. A clock that was set back does not
+        delay a task, and with `every_ms` 0 every caller acquires it.
+        """
         ...
 
     def record_events(self, events: Sequence[Event]) -> None:
         """Add events to the history, and actions of operators to the audit log. A job has at most 100 events;
-        after that one MORE event counts the rest. The audit log has no such bound."""
+        after that one EVENTS_OMITTED event counts the rest. The audit log has no such bound.
+        """
         ...
 
     def migrate(self) -> int:
-        """Bring the schema up to date and answer its number; safe when several programs do it at once."""
+        """Bring the schema up to date and return its number. Safe when several programs do it at once."""
         ...
 
     def close(self) -> None:
-        """Let go of the handle; closing twice is fine."""
+        """Close the handle; closing twice is allowed."""
         ...

@@ -1,20 +1,4 @@
-"""The seam between Forebay and a storage engine: the whole contract, written once.
-
-An `Engine` is an address. It opens handles: a `Store` to write, a `Reader` to look, `Wakeups` to listen.
-A handle is blocking, cheap to open and used by one thread at a time. Engines know nothing of tasks,
-retries or policies; the suite in `tests/stores/contract` speaks for this page.
-
-Rules that hold for every method of `Store`:
-
-- One call is one transaction: it happens whole or not at all. A call that raises `StoreUnavailable` may
-  have happened if the answer was lost; all others that raise have changed nothing. Nor has one that
-  raises `StoreBusy`: another transaction, mostly a caller's own, holds a key, an id or a job that it needs.
-- Every time is the store's own clock; callers speak in delays.
-- Every transition is guarded in the statement that makes it, by the state the job must be in and, for
-  lease holders, by job id, attempt and worker id. What the guard refuses is reported, never half done.
-- Whatever ends, moves or deletes a job keeps the counts by queue and state right, and frees only keys
-  that name this very job.
-"""
+"""Values of the store contract: claims, and the results of store calls."""
 
 from __future__ import annotations
 
@@ -39,7 +23,7 @@ MAX_PROMOTED_PER_CALL = 1_000
 
 
 class InsertResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The answer to one new job. `is_new` is false when a key was taken: `id` is then its holder's.
+    """Result for one new job. `is_new` is false if a key was taken: `id` is then the id of its holder.
 
     `error` is set only by an insert that is not atomic, for a job that was not stored.
     """
@@ -51,13 +35,13 @@ class InsertResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class QueueClaim(NamedTuple):
-    """A wish for up to `most` jobs of one queue; `lease_ms` overrides the job's and the queue's.
+    """Claim of up to `limit` jobs of one queue. `lease_ms` overrides the lease time of the job and of the
+    queue.
 
-    `gates` are those that the caller may pass (see `domain.gate`); None is for a caller that takes any job.
-    With `max_payload` a claimed job with more bytes comes with an empty payload, which is not read:
-    `Reader.jobs` has it. So a caller with bounded memory can claim many jobs. All claims of one call carry
-    the same bound. An engine may end such a claim
-    before there are no more, and then `next_due_ms` is 0.
+    `lanes` are the lanes that the caller may claim from (see `domain.lane`); None means any job. With
+    `max_payload` a claimed job with a larger payload comes with an empty one, which is not read:
+    `Reader.jobs` returns it. So a caller with bounded memory can claim many jobs. All claims of one call
+    carry the same bound. An engine may end such a claim early, and then `next_due_ms` is 0.
     """
 
     queue: QueueName
@@ -73,42 +57,47 @@ class QueueClaim(NamedTuple):
 
     @property
     def largest_payload(self) -> int:
-        """The number that statements compare with."""
+        """Bound on the payload size that statements compare with."""
         return MAX_BYTES if self.max_payload is None else min(self.max_payload, MAX_BYTES)
 
     @property
     def max_parked(self) -> int:
-        """How many jobs that are not for the caller one claim puts aside before it gives up."""
+        """Number of jobs that one claim parks before it ends."""
         return 4 * self.limit + 100
 
 
 def remaining_claims(claims: Sequence[QueueClaim], jobs: Sequence[Job]) -> list[QueueClaim]:
-    """What is still wanted after these jobs were claimed."""
+    """Return the rest of the claims after these jobs were claimed."""
     taken = Counter(job.queue for job in jobs)
-    return [want._replace(limit=max(0, want.limit - taken[want.queue])) for want in claims]
+    return [claim._replace(limit=max(0, claim.limit - taken[claim.queue])) for claim in claims]
 
 
 class LeaseRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A settlement or renewal whose lease was not held: other attempt, other worker, other state, gone."""
+    """Settlement or renewal whose lease was not held: other attempt, other worker, other state, or no job."""
 
     lease: Lease
     reason: str
 
 
 class PendingCancel(NamedTuple):
-    """A stored wish that a running job shall stop."""
+    """Stored request to stop a running job."""
 
     job_id: JobId
     reason: str
 
 
 class SettleAndClaimResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What an exchange did. `jobs` come in the order they should run; `adopted` are leases held under
-    this worker id that the caller did not know of; `next_due_ms` is the wait until the next scheduled or
-    retrying job of the wanted queues is due or a rate lets another one start, None when there is none;
-    `refused_updates` are leases whose notes were not kept because they are not held. `busy` are leases whose
-    settlement or note was left undone, because another transaction holds what it needs: offer both again
-    later. Only `settle_and_claim_isolating` answers that; a store raises StoreBusy for the whole call."""
+    """Result of `Store.settle_and_claim`.
+
+    - `jobs` come in the order in which they should run.
+    - `recovered` are leases under this worker id that the caller did not know of.
+    - `next_due_ms` is the wait until the next delayed job of the claimed queues is due, or until a rate lets
+      another one start; None if there is neither.
+    - `refused_updates` are leases whose progress was not stored because they are not held.
+    - `busy` are leases whose settlement or progress was not written because another transaction holds a lock
+      that it needs: offer both again later. Only `settle_and_claim_isolating` returns these; a store raises
+      StoreBusy for the whole call.
+    """
 
     settled: tuple[JobId, ...] = ()
     repeated: tuple[JobId, ...] = ()
@@ -122,7 +111,7 @@ class SettleAndClaimResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RenewResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a renewal did, by lease, and which of this worker's jobs shall stop."""
+    """Result of a renewal by lease, and the jobs of this worker that shall stop."""
 
     renewed: tuple[Lease, ...] = ()
     refused: tuple[LeaseRefusal, ...] = ()
@@ -130,7 +119,7 @@ class RenewResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseStatus(StrEnum):
-    """How a lease stands that was ended in a caller's own transaction."""
+    """Status of a lease that was settled in a caller's own transaction."""
 
     OPEN = "open"  # that transaction has not ended
     HELD = "held"  # it was rolled back: the lease is as it was
@@ -138,8 +127,11 @@ class LeaseStatus(StrEnum):
 
 
 class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer about one job to an operator's wish. `state` is the job's state after it. `is_busy` means
-    that nothing was done because another transaction holds the job: try again once that has ended."""
+    """Result of an operator's action for one job. `state` is the job's state after it.
+
+    `is_busy` means that nothing was done because another transaction holds the job's lock: retry once that
+    has ended.
+    """
 
     job_id: JobId
     applied: bool
@@ -148,7 +140,7 @@ class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
     is_busy: bool = False
 
     def check(self) -> None:
-        """Raise JobNotFound, StoreBusy or IllegalTransition if the wish was refused."""
+        """Raise JobNotFound, StoreBusy or IllegalTransition if the action was refused."""
         if self.applied:
             return
         if self.is_busy:
