@@ -168,7 +168,7 @@ def test_the_same_functions_do_the_same_under_both(here: Path, old: redis.Redis,
     theirs = made(
         here, "theirs", "celery", f"Celery('theirs', broker={old_url()!r}, backend={server().url(8)!r})"
     )
-    ours = made(here, "ours", "forebay.compat.celery.app", f"Celery('ours', broker={url!r})")
+    ours = made(here, "ours", "forebay.compat.celery", f"Celery('ours', broker={url!r})")
     with celery_worker(here, "theirs"):
         expected = outcomes(theirs, here)
     theirs.app.close()
@@ -184,7 +184,7 @@ def test_the_same_functions_do_the_same_under_both(here: Path, old: redis.Redis,
 
 
 def test_a_worker_program_runs_what_another_program_has_asked_for(here: Path, url: str) -> None:
-    ours = made(here, "ours", "forebay.compat.celery.app", f"Celery('ours', broker={url!r})")
+    ours = made(here, "ours", "forebay.compat.celery", f"Celery('ours', broker={url!r})")
     (here / "ours.py").write_text((here / "ours.py").read_text() + "\n\nqueue = app.forebay\n")
     result = ours.add.delay(20, 3)
 
@@ -306,12 +306,12 @@ def test_shared_tasks_need_an_app_and_belong_to_all(here: Path) -> None:
 @pytest.mark.parametrize("name", ["chain", "group", "chord", "signals", "signature", "current_app", "Reject"])
 def test_an_import_of_what_is_not_offered_says_the_way_out(name: str) -> None:
     with pytest.raises(ConfigError, match=f"the name {name} of Celery is not offered here: [a-z]"):
-        exec(f"from forebay.compat.celery.app import {name}", {})  # noqa: S102 - the words of a program
+        exec(f"from forebay.compat.celery import {name}", {})  # noqa: S102 - the words of a program
 
 
 def test_a_name_that_nobody_knows_is_an_ordinary_import_error() -> None:
     with pytest.raises(ImportError, match="teapot"):
-        exec("from forebay.compat.celery.app import teapot", {})  # noqa: S102 - as above
+        exec("from forebay.compat.celery import teapot", {})  # noqa: S102 - as above
 
 
 def test_a_result_is_looked_up_by_the_id_of_its_job(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:

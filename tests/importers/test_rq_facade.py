@@ -161,7 +161,7 @@ def test_what_is_not_offered_is_refused_with_the_way_out(app: Forebay, folder: P
         (lambda: queue.enqueue(shop.add, 1, 2, job_timeout="soon")): "1h or 23m",
         (lambda: queue.enqueue(shop.add, 1, 2, job_timeout=0)): "-1 is without end",
         (lambda: queue.enqueue(shop.add, 1, args=(2,))): "not both",
-        (lambda: queue.enqueue(shop.add, 1, 2, retry=rq.Retry(max=2))): "forebay.compat.rq.queue",
+        (lambda: queue.enqueue(shop.add, 1, 2, retry=rq.Retry(max=2))): "forebay.compat.rq",
         (lambda: queue.enqueue(shop.Basket().total)): "top of a module",
         (lambda: queue.enqueue(lambda: None)): "top of a module",
         (lambda: queue.learn(_coroutine)): "coroutine",

@@ -147,7 +147,7 @@ class Task(Generic[P, R]):
         def __getattr__(self, name: str) -> Any:
             words = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in _CELERY_METHODS:
-                words += "; write task.enqueue(...), or import Celery from forebay.compat.celery.app"
+                words += "; write task.enqueue(...), or import Celery from forebay.compat.celery"
             raise AttributeError(words, name=name, obj=self)
 
     def coerce_arguments(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from forebay.compat.celery import app as _names
 from forebay.compat.celery.app import (
     AsyncResult,
     Celery,
@@ -12,3 +15,8 @@ from forebay.compat.celery.app import (
 )
 
 __all__ = ["AsyncResult", "Celery", "MaxRetriesExceededError", "Task", "TaskRequest", "shared_task"]
+
+
+def __getattr__(name: str) -> Any:
+    """Refuse names of Celery's package that are not offered, with the way out."""
+    return _names.__getattr__(name)

@@ -1,6 +1,6 @@
 """Celery's common calls on a store of ours, for programs that move in.
 
-    from forebay.compat.celery.app import Celery  # instead of: from celery import Celery
+    from forebay.compat.celery import Celery  # instead of: from celery import Celery
 
     app = Celery("shop", broker="sqlite:///jobs.db")
 

@@ -120,7 +120,7 @@ def _retry_options(retry: Retry | None, chosen: dict[str, Any]) -> dict[str, Jso
         chosen["retries"] = 0  # one that fails is not tried again
         return {}
     if not isinstance(retry, Retry):
-        raise ConfigError(f"retry must be a Retry of forebay.compat.rq.queue, not {retry!r:.60}")
+        raise ConfigError(f"retry must be a Retry of forebay.compat.rq, not {retry!r:.60}")
     chosen["retry_policy"] = retry.policy
     return {INTERVALS: list[Json](retry.intervals)} if len({*retry.intervals}) > 1 else {}
 

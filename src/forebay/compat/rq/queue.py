@@ -1,7 +1,7 @@
 """RQ's common calls on a store of ours, for programs that move in.
 
     from forebay import Forebay
-    from forebay.compat.rq.queue import Queue, Retry  # instead of: from rq import Queue, Retry
+    from forebay.compat.rq import Queue, Retry  # instead of: from rq import Queue, Retry
 
     app = Forebay("sqlite:///jobs.db")
     queue = Queue("mail", connection=app)
