@@ -20,6 +20,8 @@ TESTS: Final = Path(__file__).parent
 EXTENDED: Final = {
     TESTS / name for name in ("benchmarks", "browser", "deploy", "docs/test_site.py", "evidence", "packaging")
 }
+# Engines that tests/urls.py knows beside SQLite and memory; parts of the ids of parametrized tests.
+SERVERS: Final = ("postgres", "redis")
 PACKAGE: Final = Path(__file__).parents[1] / "src" / "forebay"
 # What would lead a program to a store or a server that is somebody's.
 FOREIGN: Final = (
@@ -64,8 +66,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if EXTENDED.intersection((item.path, *item.path.parents)):
+        if EXTENDED.intersection((item.path, *item.path.parents)) or _runs_on_another_engine(item):
             item.add_marker(pytest.mark.extended)
+
+
+def _runs_on_another_engine(item: pytest.Item) -> bool:
+    """Return whether the test is marked with `engine(NAME)` and this variant of it runs on another server."""
+    marker, callspec = item.get_closest_marker("engine"), getattr(item, "callspec", None)
+    if marker is None or callspec is None:
+        return False
+    return any(name in callspec.id.lower() for name in SERVERS if name != marker.args[0])
 
 
 @pytest.fixture

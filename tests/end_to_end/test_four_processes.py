@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import pytest
 
+pytestmark = pytest.mark.engine("sqlite")  # supervisors and workers are the same on every engine
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 WAIT: Final = "longest wait of a call, s"
 LOCKED: Final = "calls that found the store locked"

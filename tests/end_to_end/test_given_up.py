@@ -16,6 +16,8 @@ from tests.end_to_end.crews import DEADLINE, Crew, a_crew
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually
 
+pytestmark = pytest.mark.engine("sqlite")  # supervisors and workers are the same on every engine
+
 LISTENER: Final = """
 
 @app.on_error

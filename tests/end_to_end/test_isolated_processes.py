@@ -15,6 +15,8 @@ from tests.end_to_end.worker_processes import DEADLINE, Process
 from tests.urls import SHARED, url_of
 from tests.worker.executors.isolating import children
 
+pytestmark = pytest.mark.engine("sqlite")  # supervisors and workers are the same on every engine
+
 
 @pytest.fixture(params=SHARED)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:

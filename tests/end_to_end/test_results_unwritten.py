@@ -18,6 +18,8 @@ from tests.redis_server import RedisServer
 from tests.servers import Postgres
 from tests.worker.support import eventually
 
+pytestmark = pytest.mark.engine("postgres")  # supervisors and workers are the same on every engine
+
 JOBS: Final = 3
 NO_STORE: Final = 3
 UNWRITTEN: Final = re.compile(r"ERROR.* (\d+) results? could not be written")

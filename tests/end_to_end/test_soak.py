@@ -16,6 +16,8 @@ import pytest
 from evidence.load import KINDS
 from evidence.storm import NETWORK
 
+pytestmark = pytest.mark.engine("sqlite")  # supervisors and workers are the same on every engine
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 MINUTES: Final = 1 / 3
 PACE: Final = 25

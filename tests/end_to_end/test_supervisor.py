@@ -18,6 +18,8 @@ from tests.end_to_end.crews import AGAIN, DEADLINE, Crew, a_crew, living
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually
 
+pytestmark = pytest.mark.engine("sqlite")  # supervisors and workers are the same on every engine
+
 QUICK = RetryPolicy(max_crashes=2, base_ms=1)
 now_ms = SystemClock().now_ms
 

@@ -20,6 +20,8 @@ from tests.end_to_end.crews import DEADLINE, Crew, Supervised, a_crew
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually
 
+pytestmark = pytest.mark.engine("sqlite")  # supervisors and workers are the same on every engine
+
 LEASE: Final = 4.0
 BEAT: Final = 5
 LOCK_SECONDS: Final = 5

@@ -17,6 +17,8 @@ from tests.app.watching import Watched
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
+pytestmark = pytest.mark.engine("sqlite")  # supervisors and workers are the same on every engine
+
 Told = list[tuple[Job | None, AttemptError]]
 
 
