@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Whether the caller shall do this duty now.
+-- acquire_maintenance: give a maintenance task to the caller if it is due.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: name, every_ms
 -- Returns 1 or 0.

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Say what came of a command; nothing happens if it is gone.
+-- answer_command: store the response to a worker command. A command that was pruned is ignored.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: id, text
 -- Returns nothing.

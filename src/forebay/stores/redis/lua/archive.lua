@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- Lines about pruned jobs of one queue, last ended first.
+-- archive: archive entries of one queue, last ended first.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: queue, from, below (times; false for none), skip, limit
--- Returns their numbers, the times at which they ended, and the lines.
+-- Returns the entry ids, the times at which the jobs ended, and the entries.
 local below = request.below and '(' .. string.format('%.0f', request.below) or '+inf'
 local from = request.from and string.format('%.0f', request.from) or '-inf'
 local entries = redis.call(

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- The audit log, and events that are no actions, newest first.
+-- audit: audit entries, and events that are no operator actions, newest first.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: limit, after (a number, false for the newest)
--- Returns numbers and lines of the audit log, numbers and events; the two have one series of numbers.
+-- ARGV: 1 the request: limit, after (an id, false for the newest)
+-- Returns ids and entries of the audit log, then ids and events. Both use one series of ids.
 local below = request.after and '(' .. string.format('%.0f', request.after) or '+inf'
 
 local function newest(key)

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- Lines of the chain from behind a position on.
+-- audit_chain: links of the audit chain behind a position.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit, after (a position)
--- Returns links and lines. Positions have no gaps, so the first one says where the wanted ones stand in the list.
+-- Returns links and audit entries. Positions have no gaps, so the first link gives the list index of any other.
 local first_link = redis.call('LINDEX', prefix .. 'audit_chain', 0)
 local skipped = first_link and math.max(0, request.after + 1 - cmsgpack.unpack(first_link)[1])
 if not first_link or skipped >= redis.call('LLEN', prefix .. 'audit_chain') then

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Cancel waiting jobs; store the wish on running ones, or take their lease away by force.
+-- cancel: cancel waiting jobs; store a cancel request for running jobs, or take their lease away by force.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: ids, reason, actor, force, dependants (whether all that depends on them is cancelled too)
--- Returns for each job {done, state, reason}.
+-- ARGV: 1 the request: ids, reason, actor, force, dependants (whether all dependants are cancelled too)
+-- Returns for each job {applied, state, reason}.
 local results, forced = {}, {}
 load_jobs(request.ids)
--- Before the lines of their ends, by which some dependants would be released, or die.
+-- These entries come before those of the jobs' ends, which would release or kill some dependants.
 if request.dependants then
   for _, id in ipairs(request.ids) do
-    -- What has completed has met its edges, whatever these say.
+    -- A completed job has met its edges, whatever their scores say.
     if not has_completed(id) then
       add_outbox_entry(id, 'cancel')
     end
@@ -28,10 +28,11 @@ for i, id in ipairs(request.ids) do
       add_event('cancel', job, request.actor, false, request.reason, changes)
     elseif request.force then
       unindex_job(job)
-      -- Without a worker, so that the old holder's settlement is refused and not taken for a repeated one.
+      -- The worker is removed, so that the old lease holder's settlement is refused and not taken for a repeated one.
       header[WORKER] = false
       finish_job(job, 'dead', request.reason, false)
-      add_event('forced', job, request.actor, header[ATTEMPT], request.reason, changes_json({{'state', 'running', 'dead'}}))
+      add_event('forced', job, request.actor, header[ATTEMPT], request.reason,
+        changes_json({{'state', 'running', 'dead'}}))
       forced[#forced + 1] = id
     elseif not header[CANCEL_REASON] then
       header[CANCEL_REASON] = request.reason

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- Whether some jobs stand where their heads say, and hold what they should.
+-- check_jobs: check the indexes, edges and keys of some jobs against their headers.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: cursor, most
--- Returns the next cursor ('0' at the end) and a sentence for each thing that is wrong.
+-- ARGV: 1 the request: cursor, limit
+-- Returns the next cursor ('0' at the end) and a sentence for each problem.
 local page = redis.call('HSCAN', prefix .. 'headers', request.cursor, 'COUNT', request.limit)
 local problems = {}
 local job
@@ -42,7 +42,8 @@ local function check_waiting(header)
   if header[STATE] == 'pending' then
     check_entry(ready_key(header[QUEUE], header[LANE], header[AGE_CAPPED]), header[RANK], member_of_job(job))
   else
-    check_entry(prefix .. (header[STATE] == 'blocked' and 'blocked:' or 'delayed:') .. header[QUEUE], header[RUN_AT], member_of_job(job))
+    local index = header[STATE] == 'blocked' and 'blocked:' or 'delayed:'
+    check_entry(prefix .. index .. header[QUEUE], header[RUN_AT], member_of_job(job))
   end
   if header[EXPIRES_AT] then
     check_entry(prefix .. 'expiry_times', header[EXPIRES_AT], member_of_job(job))

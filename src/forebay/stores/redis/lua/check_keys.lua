@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- Whether the unique keys of a queue are held by live jobs of that queue.
+-- check_keys: check that live jobs of the queue hold its unique keys.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: queue, cursor, most
--- Returns the next cursor ('0' at the end) and a sentence for each that is not.
+-- ARGV: 1 the request: queue, cursor, limit
+-- Returns the next cursor ('0' at the end) and a sentence for each key that none holds.
 local page = redis.call('HSCAN', prefix .. 'unique:' .. request.queue, request.cursor, 'COUNT', request.limit)
 local problems = {}
 for i = 1, #page[2], 2 do

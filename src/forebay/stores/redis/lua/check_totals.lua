@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- Whether the counts by queue and state are what stands in the places for them.
+-- check_totals: compare the counts by queue and state with the sizes of the indexes.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: late_ms
--- Returns a sentence for each that is not, and for jobs that were due long before the last promotion.
+-- Returns a sentence for each difference, and for each job that was due long before the last promotion.
 local problems = {}
 
 local function compare(label, counted, stored)
@@ -32,8 +32,9 @@ for _, name in ipairs(queue_names()) do
   total = total + count_jobs(
     name, 'scheduled', 'blocked', 'pending', 'running', 'retrying', 'completed', 'dead', 'cancelled'
   )
-  local late = redis.call('ZRANGEBYSCORE', prefix .. 'delayed:' .. name, '-inf', promoted_at - request.late_ms, 'LIMIT', 0, 10)
-  -- In a staggered queue they may wait for as long as it takes.
+  local late_before = promoted_at - request.late_ms
+  local late = redis.call('ZRANGEBYSCORE', prefix .. 'delayed:' .. name, '-inf', late_before, 'LIMIT', 0, 10)
+  -- Due jobs of a staggered queue may wait for any time.
   for _, entry in ipairs(load_queue(name)[Q_STAGGER_JOBS] and {} or late) do
     problems[#problems + 1] = 'job ' .. id_in(entry) .. ' was due and has not been moved'
   end

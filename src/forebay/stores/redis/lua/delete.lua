@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Remove jobs that are not running, with their unique key and their history.
+-- delete: remove jobs that are not running, with their unique keys and history.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: ids, actor
--- Returns for each job {done, state, reason}.
+-- Returns for each job {applied, state, reason}.
 local results = {}
 load_jobs(request.ids)
 for i, id in ipairs(request.ids) do
@@ -13,7 +13,8 @@ for i, id in ipairs(request.ids) do
     results[i] = {0, 'running', 'it is running'}
   else
     remove_job(job)
-    add_event('deleted', job, request.actor, false, job.header[STATE], changes_json({{'state', job.header[STATE], false}}))
+    local state = job.header[STATE]
+    add_event('deleted', job, request.actor, false, state, changes_json({{'state', state, false}}))
     results[i] = {1, false, ''}
   end
 end

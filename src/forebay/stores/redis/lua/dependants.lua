@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- The edges that lead from jobs.
+-- dependants: edges from parents to their children.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: ids
--- Returns {child, number, parent, what its failure means, state} for each.
+-- Returns {child, position, parent, failure policy, state} for each edge.
 local rows = {}
 for _, parent in ipairs(request.ids) do
   local edges = redis.call('ZRANGE', prefix .. 'children:' .. parent, 0, -1, 'WITHSCORES')

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Remove a document.
+-- drop_document: remove a document.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: kind, name, event (false for none)
 -- Returns 1, or 0 if there was none.

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Remove the limit of a scope.
+-- drop_limit: remove the limit of a scope.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: scope, actor
 -- Returns 1, or 0 if there was none.
@@ -9,6 +9,9 @@ if not packed then
 end
 redis.call('HDEL', prefix .. 'limits', request.scope)
 recheck_lanes(function(scope) return scope == request.scope or string.match(scope, '^key:[^:]*') == request.scope end)
-new_events[#new_events + 1] = {'limit', now, false, false, false, request.actor, 'removed ' .. request.scope, limit_changes(cmsgpack.unpack(packed), {})}
+local changes = limit_changes(cmsgpack.unpack(packed), {})
+new_events[#new_events + 1] = {
+  'limit', now, false, false, false, request.actor, 'removed ' .. request.scope, changes,
+}
 needs_wakeup = true
 return finish(1)

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Close a queue for good; by force up to `limit` of its waiting jobs go to the dead letters.
+-- drop_queue: close a queue for good; with `force`, up to `limit` waiting jobs go to the dead letters.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: name, force, limit, actor
--- Returns {'refused', error}, or {'done', how many waiting jobs are left}.
+-- Returns {'refused', error}, or {'done', number of waiting jobs left}.
 local queue = load_queue(request.name)
 if not queue then
   return {'refused', {'QueueNotFound', request.name}}

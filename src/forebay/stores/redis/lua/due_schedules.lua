@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- The schedules that are worth a look, the first first. A name without a schedule is forgotten: a server may have
--- lost what was written last, and it would stand before all others for ever.
+-- due_schedules: schedules whose check is due, earliest first.
+-- Guarantees: a name without a schedule is removed. A server that lost its last writes may have such names, and they
+--   would stay in front for ever.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit
--- Returns the time, the schedules, and after how long the next one is due, false if there is none.
+-- Returns the time, the schedules, and the wait until the next check, false if there is none.
 local due = prefix .. 'schedule_checks'
 local names = redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, request.limit)
 local later = redis.call('ZRANGEBYSCORE', due, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)

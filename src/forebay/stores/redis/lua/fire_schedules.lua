@@ -1,10 +1,11 @@
 #!lua
--- Fire schedules: enqueue the jobs of their runs and move them on. Says the same as `landed` in Python.
+-- fire_schedules: enqueue the jobs of schedule runs and advance the schedules. Same rules as `landed` in Python.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: lots, lot_of, keyed, first, fresh, create_queues (see intake); held_for_ms; kept (lines of
---       history); moves: name, revision, runs (number of the job, time, what is said if its key is taken), skips
---       (lines of history), next_at, due_at, holds, removes, by_hand, max_firings.  2... id and body of each job
--- Returns what is done: for each move its new lines of history, packed; false if it was not made.
+-- ARGV: 1 the request: groups, group_of, keyed, first, default_queue, create_queues (see 7_insert); postpone_ms;
+--   max_stored_runs; advances: name, revision, runs (number of the job, planned time, reason if its key is taken),
+--   skips (run rows), next_run_at, check_at, waits_for_previous, removes_schedule, is_manual, max_runs. 2... id and
+--   body of each job
+-- Returns 'done' and for each advance its new run rows, packed; false if it was not applied.
 
 local function may_fire(schedule, advance)
   if not schedule or schedule[S_REVISION] ~= advance.revision then
@@ -13,7 +14,7 @@ local function may_fire(schedule, advance)
   return advance.is_manual or (schedule[S_CHECK_AT] and schedule[S_CHECK_AT] <= now)
 end
 
--- Accept the jobs of a move; answers a line for each, whether one was taken, and whether one was refused.
+-- Insert the jobs of an advance. Returns a row for each run, whether a key was taken, and whether a job was refused.
 local function enqueue(advance)
   local records, is_key_taken, is_refused = {}, false, false
   for i, run in ipairs(advance.runs) do

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Say that a worker is alive.
+-- heartbeat: record that a worker is alive.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: worker (id, host, pid, queues, state, started_at, beat_at, what else it says)
--- Returns nothing. Its start stays what it was at its first beat.
+-- ARGV: 1 the request: worker (id, host, pid, queues, state, started_at, heartbeat_at, details)
+-- Returns nothing. The start time stays that of the first heartbeat.
 local row = request.worker
 local known = redis.call('HGET', prefix .. 'workers', row[1])
 if known then

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- All that is known about one job.
+-- history: everything that is stored about one job.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: id
--- Returns {row, attempts, events, progress, lines, steps}; nothing for a job that is not there.
+-- Returns {row, failed attempts, events, progress, log lines, steps}; nothing if there is no such job.
 local job = load_job(request.id)
 if not job then
   return false

@@ -1,10 +1,11 @@
 #!lua
--- Take in jobs of another store with all that is known of them; refused by the server when its memory is full.
+-- import_jobs: import jobs of another store with their history. Refused by the server when its memory is full.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: jobs, each with id, head, takes_key, attempts, unstarted, events, progress, lines, steps (name and number of
---   an argument, ...), edges (parent, what its failure means, state, ...), once (key and its end), sequence, share,
---   is_dear, body and result (numbers of arguments); fresh (a queue that nobody has configured).  2... these arguments
--- Returns for each job whether it was new: one whose id is here already stays as it is.
+-- ARGV: 1 the request: jobs, each with id, header, holds_unique_key, attempts, unstarted, events, progress, log_lines,
+--   steps (name, argument number, ...), edges (parent, failure policy, state, ...), idempotency (key and expiry),
+--   sequence, fairness_key, has_token_costs, body and result (argument numbers); default_queue (a queue without
+--   settings). 2... these arguments
+-- Returns for each job whether it is new. A job whose id exists stays as it is.
 local EDGE_STATES = {open = OPEN, held = HELD, failed = FAILED, met = MET}
 local answers = {}
 local last_import_seq = redis.call('INCRBY', prefix .. 'seq', #request.jobs) - #request.jobs
@@ -33,7 +34,7 @@ local function save_history(export)
   end
 end
 
--- How the edges to its parents stand here, as `add_edges` takes them, and how many of them block it.
+-- States of the edges to the job's parents in this store, as `add_edges` takes them, and the number of blocking ones.
 local function imported_edges(export)
   local edges, blocking = {}, 0
   for i = 1, #export.edges, 3 do
@@ -54,7 +55,8 @@ end
 
 local function take_idempotency_key(queue, id, entry)
   local packed = redis.call('HGET', prefix .. 'idempotency:' .. queue, entry[1])
-  local current = (idempotency_changes[queue] and idempotency_changes[queue][entry[1]]) or (packed and cmsgpack.unpack(packed))
+  local current = (idempotency_changes[queue] and idempotency_changes[queue][entry[1]])
+    or (packed and cmsgpack.unpack(packed))
   if entry[2] > now and not (current and current[2] > now) then
     idempotency_changes[queue] = idempotency_changes[queue] or {}
     idempotency_changes[queue][entry[1]] = {id, entry[2]}
@@ -66,7 +68,8 @@ local function take_unique(job)
   local holder = unique_holder(queue, key)
   if holder then
     job.header[UNIQUE_KEY] = false
-    add_event('note', job, false, false, 'it came without its unique key ' .. key .. ', which ' .. holder .. ' holds', false)
+    local detail = 'it came without its unique key ' .. key .. ', which ' .. holder .. ' holds'
+    add_event('note', job, false, false, detail, false)
   else
     set_unique(queue, key, job.id)
   end

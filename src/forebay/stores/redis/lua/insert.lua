@@ -1,14 +1,14 @@
 #!lua
--- Accept new jobs, wholly or not at all; refused by the server when its memory is full.
+-- insert: insert new jobs, all or none unless `atomic` is false. Refused by the server when its memory is full.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: lots, lot_of, keyed, first (see intake); fresh (a queue that nobody has configured);
---       on_conflict, atomic, create_queues.  2... id and body of each job
--- Returns for each job its state if it is new, {id, state} of who holds its key, or {false, error}; for an atomic batch
--- that is refused, {error} alone.
+-- ARGV: 1 the request: groups, group_of, keyed, first (see 7_insert); default_queue (a queue without settings);
+--   on_conflict, atomic, create_queues. 2... id and body of each job
+-- Returns for each job its state if it is new, {id, state} of the holder of its key, or {false, error}. An atomic batch
+--   that is refused gets {error} alone.
 local insert_results = {}
 local unmet_pairs = {}  -- id, 1, ... of jobs that one edge blocks
 
--- Jobs of a lot that are blocked, the last of which has this number, stand where all such jobs stand.
+-- Write the index entries of blocked jobs of one group, the last of which has this seq.
 local function index_identical(template, entries, seq)
   local first = seq - #entries + 1
   for i = 1, #template.entries, 2 do
@@ -24,21 +24,27 @@ local function index_identical(template, entries, seq)
   new_dependency_count, next_seq = new_dependency_count + #entries, seq
 end
 
--- Accept the jobs from this number on as long as each is like the one before, whose lot has taken a blocked one, and
--- depends on one new job of this batch; answers the number of the first that is not or does not. It does what `accept`
--- does: a lot that has taken such a job takes more of them, unless at a rate. A graph is mostly made of them, and one loop
--- that has all it needs at hand takes half the time.
+-- Insert the jobs from this number on as long as each belongs to the group of the previous one and depends on one new
+-- job of this batch. The group must have inserted a blocked job already. Returns the number of the first job that
+-- differs.
+-- Does the same as `accept_job`: without an enqueue rate, a group that took one such job takes more. Graphs consist
+-- mostly of these jobs, and one loop with everything in locals takes half the time.
 local function accept_identical(number)
-  local nearby, group_of, keyed, sequences, argv = request.nearby, request.group_of, request.keyed, request.sequences or {}, ARGV
-  local group_number, group, known_results, results = group_of[number - 1], request.groups[group_of[number - 1]], batch_results, insert_results
+  local nearby, group_of, keyed = request.nearby, request.group_of, request.keyed
+  local sequences, argv = request.sequences or {}, ARGV
+  local group_number = group_of[number - 1]
+  local group, known_results, results = request.groups[group_number], batch_results, insert_results
   local template = group.blocked
   if not template or group.rated_queue or not group[13] then
     return number
   end
   local format, before, after, state = string.format, template.before, template.after, template.header[STATE]
-  local header_pairs, body_pairs, parent_pairs, unmet_list, entries = header_writes, body_writes, new_single_parents, unmet_pairs, {}
-  local headers_end, bodies_end, parents_end, unmet_end, entries_end = #header_pairs, #body_pairs, #parent_pairs, #unmet_list, 0
-  local failure_prefix, first_edge, body, parent, edge = group[13] .. ' ', edge_member('', 0), prefix .. 'body:', nil, nil
+  local header_pairs, body_pairs = header_writes, body_writes
+  local parent_pairs, unmet_list, entries = new_single_parents, unmet_pairs, {}
+  local headers_end, bodies_end = #header_pairs, #body_pairs
+  local parents_end, unmet_end, entries_end = #parent_pairs, #unmet_list, 0
+  local failure_prefix, first_edge = group[13] .. ' ', edge_member('', 0)
+  local body, parent, edge = prefix .. 'body:', nil, nil
   local seq, argument = next_seq, request.first + 2 * number - 2
   while group_of[number] == group_number do
     local distance = nearby[number]
@@ -75,12 +81,18 @@ end
 local number, last = 1, #request.group_of
 while number <= last do
   local insert_result, refusal = accept_job(number, request.on_conflict, false)
-  if refusal and (request.atomic or refusal[1] == 'PropagationPending') then  -- then all of it is done again
+  -- After propagation the caller repeats the whole batch.
+  if refusal and (request.atomic or refusal[1] == 'PropagationPending') then
     return {'refused', refusal}
   end
-  insert_results[number] = insert_result and (insert_result[2] == 1 and insert_result[3] or {insert_result[1], insert_result[3]}) or {false, refusal}
+  local is_new = insert_result and insert_result[2] == 1
+  if is_new then
+    insert_results[number] = insert_result[3]
+  else
+    insert_results[number] = insert_result and {insert_result[1], insert_result[3]} or {false, refusal}
+  end
   number = number + 1
-  if request.nearby and insert_result and insert_result[2] == 1 and request.group_of[number] == request.group_of[number - 1] then
+  if request.nearby and is_new and request.group_of[number] == request.group_of[number - 1] then
     number = accept_identical(number)
   end
 end

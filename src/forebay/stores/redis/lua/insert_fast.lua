@@ -1,13 +1,13 @@
 #!lua
--- Accept new jobs that are plain and alike: no keys, no times, no parents. Refused by the server when its memory is full.
+-- insert_fast: insert jobs of one shape without keys, times and parents. Refused by the server when its memory is full.
 -- KEYS: 1 the namespace
--- ARGV: 1 queue  2 and 3 the first part of their heads, before the priority and after it  4 priority, or '' for the
---       queue's own  5... id and body of each job
--- Returns 1. Where `insert` has to look closer, nothing is written, and it is 0 (no such queue, one that is closed or
--- full, a priority outside of its range) or -1 (the queue takes jobs at a rate, or their age earns nothing): that stays.
--- It is -2 where another job has one of the ids: then nothing is written either, and the caller makes other ids.
--- Most inserts are of one such job, and most of what they cost is what a script does before it begins: so this one
--- has hardly any functions, and the heads come half packed.
+-- ARGV: 1 queue 2 and 3 header part before the priority and after it 4 priority, '' for the queue's default 5... id and
+--   body of each job
+-- Returns 1. Writes nothing and returns 0 where `insert` must decide: unknown, closed or full queue, priority out of
+--   range. Returns -1 where that lasts: the queue has an enqueue rate, or its age bonus is always used up. Returns -2
+--   if another job has one of the ids; the caller creates other ids.
+-- Cost: most inserts have one such job, and most of their time goes into preparing the script. So this script uses few
+--   functions, and headers arrive half packed.
 local name, size = ARGV[1], (#ARGV - 4) / 2
 local stored_queue = redis.call('HGET', prefix .. 'queues', name)
 local queue = stored_queue and cmsgpack.unpack(stored_queue)
@@ -56,7 +56,7 @@ for seq = first, last do
   body_pairs[at], body_pairs[at + 1] = body .. format('%.0f', seq), ARGV[at + 5]
   ready[at], ready[at + 1] = rank, number .. ':' .. id
 end
--- One job takes its id and sees whether it was free by one command. The number that was drawn in vain is not missed.
+-- One command stores the job and detects a taken id. The seq that was drawn in vain leaves a harmless gap.
 if size > 1 then
   call_in_slices('HSET', headers_key, header_pairs)
 elseif redis.call('HSETNX', headers_key, header_pairs[1], header_pairs[2]) == 0 then

@@ -1,8 +1,9 @@
 #!lua flags=no-writes
--- What has become of jobs, wherever they are. Their bodies are not touched: a payload may have a megabyte.
+-- job_states: state of jobs, final ones included.
+-- Cost: bodies are not read, since a payload may have a megabyte.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: ids
--- Returns id, head and the last bad attempt of each, without those that are not there.
+-- Returns id, header and last failed attempt of each job that exists.
 load_jobs(request.ids)
 local rows, seen = {}, {}
 for _, id in ipairs(request.ids) do

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- Jobs by id, wherever they are.
+-- jobs: jobs by id, final ones included.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: ids, is_bare (without payloads, results and errors)
--- Returns rows, without those that are not there.
+-- Returns rows of the jobs that exist.
 load_jobs(request.ids)
 local jobs, seen = {}, {}
 for _, id in ipairs(request.ids) do

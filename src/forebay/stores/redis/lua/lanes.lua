@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- How many jobs wait behind which gates.
+-- lanes: number of jobs in each lane.
 -- KEYS: 1 the namespace
 -- ARGV: 1 an empty request
--- Returns {queue, gate, jobs} by queue and gate.
+-- Returns {queue, lane, jobs} by queue and lane.
 local lanes = {}
 for _, name in ipairs(queue_names()) do
   for _, lane in ipairs(all_lanes(name)) do

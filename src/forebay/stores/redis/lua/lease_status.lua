@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- How leases stand.
+-- lease_status: check leases of a worker.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: worker, leases {id, attempt}
 -- Returns for each lease why it is not held, or ''.

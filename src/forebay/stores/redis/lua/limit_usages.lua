@@ -1,8 +1,9 @@
 #!lua flags=no-writes
--- How many jobs run under each limit: those with a lease that has not ended.
+-- limit_usages: number of running jobs under each limit, counting leases that have not ended.
 -- KEYS: 1 the namespace
 -- ARGV: 1 an empty request
--- Returns the time, and {scope, the limit as it is stored, how many run} for each; of a key for all its values together.
+-- Returns the time, and {scope, stored limit, running jobs} for each limit. A limit by key counts all its values
+--   together.
 local running, answers = {}, {}
 
 local function count_running_in(scope)

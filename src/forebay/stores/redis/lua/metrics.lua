@@ -1,12 +1,12 @@
 #!lua flags=no-writes
--- Rows of metrics of one tier in a span of time, up to the start at which there are enough.
+-- metrics: rows of one resolution in a span of time, up to the start with which the limit is reached.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: tier, since, before, limit
--- Returns starts, and for each of them the fields (queue and worker) and what they say, in no order.
+-- ARGV: 1 the request: resolution_ms, since, before, limit
+-- Returns starts, and for each the fields (queue and worker) and their values, unordered.
 local resolution = string.format('%.0f', request.resolution_ms)
 local starts = redis.call(
-  'ZRANGE', prefix .. 'metric_starts:' .. resolution, request.since, '(' .. string.format('%.0f', request.before), 'BYSCORE',
-  'LIMIT', 0, request.limit
+  'ZRANGE', prefix .. 'metric_starts:' .. resolution, request.since, '(' .. string.format('%.0f', request.before),
+  'BYSCORE', 'LIMIT', 0, request.limit
 )
 local times, found, rows = {}, {}, 0
 for _, start in ipairs(starts) do

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- The store's clock.
+-- now: the store's clock.
 -- KEYS: 1 the namespace
 -- ARGV: 1 an empty request
 -- Returns milliseconds since 1970.

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- The edges that lead to jobs.
+-- parents: edges from children to their parents.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: ids
--- Returns {child, number, parent, what its failure means, state} for each, by child as asked.
+-- Returns {child, position, parent, failure policy, state} for each edge, in the order of the ids.
 local rows = {}
 for _, id in ipairs(request.ids) do
   local is_unblocked = redis.call('HEXISTS', prefix .. 'unmet', id) == 0

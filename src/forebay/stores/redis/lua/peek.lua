@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- The next jobs that a claim would take of those already pending, in order. Jobs behind gates are left out.
+-- peek: pending jobs that a claim would take next, in order. Jobs in lanes are left out.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: queue, limit
 -- Returns rows.

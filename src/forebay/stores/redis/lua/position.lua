@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- How many jobs of its queue go before a pending one, and how many ended in the last minute.
+-- position: number of jobs before a pending job of its queue, and of jobs completed in a window.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: id, exact_up_to, pace_ms
--- Returns {ahead, completed in that time}; nothing for a job that stands in no order.
+-- ARGV: 1 the request: id, exact_up_to, window_ms
+-- Returns {jobs before it, completed jobs}; nothing for a job outside the queue's main order.
 local job = load_job(request.id)
 if not job or job.header[STATE] ~= 'pending' or job.header[LANE] then
   return false
@@ -13,7 +13,7 @@ local cap = cap_ms(load_queue(name))
 local own_order = ready_key(name, false, header[AGE_CAPPED])
 local other_order = ready_key(name, false, not header[AGE_CAPPED])
 local ahead = redis.call('ZRANK', own_order, member_of_job(job)) or 0
--- The rank below which a job of the other class goes first; at this very rank the lower number does.
+-- Rank below which a job of the other order goes first. At this very rank the lower seq goes first.
 local rank = header[RANK] + (header[AGE_CAPPED] and now - cap or cap - now)
 ahead = ahead + redis.call('ZCOUNT', other_order, '-inf', '(' .. string.format('%.0f', rank))
 for _, entry in ipairs(redis.call('ZRANGEBYSCORE', other_order, rank, rank, 'LIMIT', 0, request.exact_up_to)) do

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Write this layout into a namespace that is new. Nothing is written into one that has a layout.
+-- prepare: write this layout into a new namespace. A namespace with a layout stays as it is.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: number, readable_from, name
--- Returns the number of the namespace, the oldest layout that programs must know to work with it, the name of its first
--- layout, and 1 if it is new.
+-- Returns the number of the namespace's layout, the oldest layout that programs must know, the name of its first
+--   layout, and 1 if the namespace is new.
 local key = prefix .. 'schema'
 local is_new = redis.call('HSETNX', key, 'number', request.number)
 if is_new == 1 then

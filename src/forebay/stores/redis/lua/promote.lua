@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Make due jobs of all queues pending, earliest first, and cancel those that were not started in time.
+-- promote: make due jobs of all queues pending, earliest first; cancel jobs that have expired.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit
--- Returns how many jobs moved.
+-- Returns the number of jobs moved.
 local moved = expire_jobs(request.limit)
 local due_rows = {}
 for _, name in ipairs(queue_names()) do

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Work on the list of what the ends of jobs mean for those that depend on them. Says the same as domain/dependencies.py.
+-- propagate: work off the dependency outbox. Same rules as domain/dependencies.py.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: limit (edges to look at); delay_ms, reset, actor, dependants, fresh for jobs that are revived
+-- ARGV: 1 the request: limit (edges to process); delay_ms, reset, actor, dependants, default_queue for revived jobs
 -- Returns whether jobs wait now that did not before.
 local EDGE_STATES = {
   completed = {OPEN, OPEN}, dead = {OPEN, OPEN}, cancelled = {OPEN, OPEN}, deleted = {OPEN, HELD},
   cancel = {OPEN, HELD}, revived = {HELD, FAILED}, ['revive'] = {HELD, FAILED},
 }
 
--- What becomes of an edge, and of its child if that is blocked.
+-- New state of an edge, and final state of its child if that is blocked.
 local function edge_transition(event, on_failure)
   if event == 'completed' then
     return MET
@@ -32,25 +32,27 @@ local function parent_reason(event, parent)
   return parent .. ', which it depends on, ' .. (event == 'deleted' and 'was deleted' or 'is ' .. event)
 end
 
--- How many edges block a child, after one of them has changed.
+-- Adjust the number of edges that block a child after one of them has changed; returns it.
 local function change_unmet(id, old_state, new_state)
   local unmet = unmet_changes[id] or tonumber(redis.call('HGET', prefix .. 'unmet', id) or 0)
-  local change = ((new_state == OPEN or new_state == HELD) and 1 or 0) - ((old_state == OPEN or old_state == HELD) and 1 or 0)
+  local blocked_before = (old_state == OPEN or old_state == HELD) and 1 or 0
+  local change = ((new_state == OPEN or new_state == HELD) and 1 or 0) - blocked_before
   unmet_changes[id] = unmet + change
   return unmet_changes[id]
 end
 
-local scan_positions = {}  -- queue -> up to which number `rescore` has looked at its jobs
+local scan_positions = {}  -- queue -> seq up to which `rescore` has checked its jobs
 
 local function is_already_scanned(queue, seq)
   scan_positions[queue] = scan_positions[queue] or tonumber(redis.call('HGET', prefix .. 'capped_scan', queue) or 0)
   return seq <= scan_positions[queue]
 end
 
--- Say in the head of a blocked job that it waits like any other, or behind this gate. Nearly every job runs before its age is capped; one that
--- does not is found by its number, as those are that were never blocked, unless `rescore` has come past it already.
+-- Set the header of a blocked job to waiting, in this lane. Nearly every job runs before its age bonus is used up; the
+-- rest is found by seq, like jobs that were never blocked. If `rescore` has passed the seq already, the job gets a
+-- rescore time.
 local function set_released(header, lane)
-  -- Without a delay it has no time to wait for, even if the clock was set back: `due_on_release` in domain/dependencies.py.
+  -- Without a delay it is due at once, even if the clock was set back: `due_on_release` in domain/dependencies.py.
   local has_delay = header[RUN_AT] > math.max(header[CREATED_AT], header[UPDATED_AT])
   header[RUN_AT] = has_delay and math.max(header[RUN_AT], now) or now
   header[READY_AT], header[UPDATED_AT] = header[RUN_AT], now
@@ -67,7 +69,8 @@ local function release_job(job)
 end
 
 local MIN_RANGE = 8
-local header_kinds = {}  -- what stands before and after its number in a head -> how such jobs stood and stand; false for others
+-- Header parts around the seq -> index entries of such jobs before and after their release; false for other headers.
+local header_kinds = {}
 
 local function load_kind(packed)
   local is_whole, header = pcall(unpack_header, packed)
@@ -83,8 +86,8 @@ local function load_kind(packed)
   return kind
 end
 
--- Take jobs out of an order. Those that came together mostly stand there one after the other, as they are named here;
--- then one command takes them out whatever their number. For a few it is not worth the look.
+-- Remove members from a sorted set. Jobs inserted together are mostly neighbours in the order given here; then one
+-- command removes them all. For a few members the check costs more than it saves.
 local function remove_range(key, members)
   local first = #members >= MIN_RANGE and redis.call('ZRANK', key, members[1])
   local stored_members = first and redis.call('ZRANGE', key, first, first + #members - 1) or {}
@@ -96,7 +99,7 @@ local function remove_range(key, members)
   redis.call('ZREMRANGEBYRANK', key, first, first + #members - 1)
 end
 
--- Move what was found of a kind to where it waits now.
+-- Move the jobs of one kind from their old index entries to the new ones.
 local function move_released(kind)
   local members = kind.members
   for i = 1, #kind.old_entries, 2 do
@@ -114,12 +117,14 @@ local function move_released(kind)
   needs_wakeup, kind.members = true, {}
 end
 
--- Blocked jobs that came together differ in their numbers alone, and do so when they are released; answers the others.
+-- Release blocked jobs that were inserted together: their headers differ in the seq alone, before and after. Returns
+-- the ids of the others.
 local function release_identical(ids)
   if has_fairness_keys() then
-    return ids  -- whose job it is says its body alone
+    return ids  -- only the body names a fairness key
   end
-  local byte, sub, known, packed_by_id, unpacked_jobs = string.byte, string.sub, header_kinds, packed_headers, loaded_jobs
+  local byte, sub, known = string.byte, string.sub, header_kinds
+  local packed_by_id, unpacked_jobs = packed_headers, loaded_jobs
   local written, at, others, found = header_writes, #header_writes, {}, {}
   for i = 1, #ids do
     local id = ids[i]
@@ -166,7 +171,7 @@ local function release_jobs(ids)
   end
 end
 
--- A job that does not live any more is out of its sequence, and the next one may run.
+-- Remove a job that no longer lives from its sequence, and let the next one run.
 local function leave_sequence(id)
   local sequence = redis.call('HGET', prefix .. 'job_sequence', id)
   local job = sequence and load_job(id)
@@ -194,12 +199,12 @@ local function resolve_edge(event, parent, name)
     return
   end
   local new_state, final_state = edge_transition(event, failure_policy(id, tonumber(position)))
-  -- As it stands now: a child that was revived because of another edge to this parent has reopened this one too.
+  -- The score is read again: reviving the child for another edge to this parent has reopened this edge too.
   local old_state = tonumber(redis.call('ZSCORE', prefix .. 'children:' .. parent, name))
   redis.call('ZADD', prefix .. 'children:' .. parent, new_state, name)
   local blocking = change_unmet(id, old_state, new_state)
   if event == 'cancel' then
-    add_outbox_entry(id, event) -- before the line of its end, which would go by what the edges say
+    add_outbox_entry(id, event)  -- before the entry of its end, which would follow the edge scores
   end
   if event == 'revive' and old_state == FAILED then
     local target = job.header[QUEUE]
@@ -216,7 +221,7 @@ local function resolve_edge(event, parent, name)
   end
 end
 
--- What one line says; answers how many edges it looked at.
+-- Process one outbox entry; returns the number of edges processed.
 local function propagate_entry(entry, limit)
   local parent, event = entry[1], entry[2]
   local states = EDGE_STATES[event]
@@ -240,9 +245,9 @@ local function propagate_entry(entry, limit)
   return math.max(#ids, 1)
 end
 
--- The edges behind a job that has completed are met; answers how many, and counts them by child. They keep their scores (see
--- `is_met`): to give each a new one would be a command for each parent of a join. Only where more of them are left than
--- there is room for are they told apart that way.
+-- Mark the edges of a completed parent as met; returns their number, and counts them by child. They keep their scores
+-- (see `is_met`), since new ones would take a command for each parent of a join. Only if more edges are left than the
+-- limit allows, new scores tell them apart.
 local function meet_edges(parent, limit, met_counts, ids)
   local key = prefix .. 'children:' .. parent
   local names = redis.call('ZRANGEBYSCORE', key, OPEN, OPEN, 'LIMIT', 0, limit)
@@ -264,8 +269,8 @@ local function meet_edges(parent, limit, met_counts, ids)
   return #names
 end
 
--- What most lines say, together: jobs that have completed. One by one, each parent of a join would take ten commands.
--- Answers how many edges were met.
+-- Process all leading entries of completed jobs together. One by one, each parent of a join would take ten commands.
+-- Returns the number of edges met.
 local function meet_completed(limit)
   local met_counts, ids, scanned, done_entries = {}, {}, 0, 0
   local has_sequences = redis.call('EXISTS', prefix .. 'job_sequence') == 1
@@ -280,7 +285,7 @@ local function meet_completed(limit)
       local left = limit - scanned
       local found = left > 0 and meet_edges(parent, left, met_counts, ids) or left
       if found == left then
-        rest = {unpack(parents, i)}  -- there may be more behind this one
+        rest = {unpack(parents, i)}  -- more edges of this parent may be left
         break
       end
       if has_sequences then
@@ -298,7 +303,7 @@ local function meet_completed(limit)
   local stored_counts, changes, unblocked = fetch('HMGET', ids, prefix .. 'unmet'), unmet_changes, {}
   for i = 1, #ids do
     local id = ids[i]
-    -- One that has moved up in its sequence is counted already.
+    -- A child that moved up in its sequence is counted already.
     local left = (changes[id] or tonumber(stored_counts[i] or 0)) - met_counts[id]
     changes[id] = left ~= 0 and left or nil
     if left == 0 then
@@ -314,7 +319,8 @@ local function meet_completed(limit)
   if rest then
     redis.call('LSET', prefix .. 'dependency_outbox', 0, cmsgpack.pack({rest, 'completed'}))
   end
-  outbox_parents = nil  -- one that is revived by a later line finds its count anew, and nobody lowers that for these parents
+  -- A job revived by a later entry counts its edges anew, and nothing decrements them for these parents.
+  outbox_parents = nil
   return scanned
 end
 

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Forget final jobs of some queues past their retention, or make room for new jobs.
+-- prune: remove final jobs of some queues past their retention, or make room for new jobs.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: queues; limit: how many jobs may go; most_kept: how many of each queue and final state
---       stay at most, 0 for any number; fitting: the same for single ones, by "state:queue"; share: which part
---       of the completed and cancelled jobs of each queue goes to make room, whatever their age. Dead letters
---       stay then: somebody has to look at them.
--- Returns how many jobs went. What is left goes with the next call.
-local EXCERPT_BYTES = 800  -- bytes: two hundred characters at most
+-- ARGV: 1 the request: queues; limit (jobs to remove); max_kept (jobs of each queue and final state, 0 for any number);
+--   fitting (the same for single ones, by "state:queue"); fraction (part of the completed and cancelled jobs of each
+--   queue to remove whatever their age)
+-- Returns the number of jobs removed. The next call removes the rest.
+-- Dead letters are not removed to make room: an operator has to look at them.
+local EXCERPT_BYTES = 800  -- two hundred characters at most
 local pruned = 0
 
 local function archive_job(name, job)
@@ -18,7 +18,7 @@ local function archive_job(name, job)
   redis.call('ZADD', prefix .. 'archived:' .. name, job.header[FINISHED_AT], entry)
 end
 
--- Those past their time, or the oldest of more than there may be.
+-- Ids of jobs past their retention, or of the oldest jobs above the allowed number.
 local function ids_to_prune(key, max_kept, keep_ms, left)
   local old = {}
   if keep_ms > 0 then

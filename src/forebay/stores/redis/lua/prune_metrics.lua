@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Remove the oldest rows of metrics of one tier, up to the start at which there are enough.
+-- prune_metrics: remove the oldest rows of one resolution, up to the start with which the limit is reached.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: tier, before, limit
--- Returns how many went.
+-- ARGV: 1 the request: resolution_ms, before, limit
+-- Returns the number of rows removed.
 local resolution = string.format('%.0f', request.resolution_ms)
 local starts_key = prefix .. 'metric_starts:' .. resolution
 local before = '(' .. string.format('%.0f', request.before)

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Forget lines of the archive and once keys of some queues whose time is over.
+-- prune_queues: remove archive entries and idempotency keys of some queues that have expired.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: queues, limit
--- Returns how many went; as many as `limit` means that there may be more.
+-- Returns the number removed; `limit` means that there may be more.
 local left = request.limit
 
 local function take_expired(key, until_at)

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- Forget events, lines of the audit log, commands and workers that are old, and rates by key that nobody has used for long.
+-- prune_records: remove old events, audit entries, commands, workers and token buckets that are full again.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit, audit_kept_ms, commands_kept_ms, workers_kept_ms
--- Returns how many events, lines and commands went, and how many rates were looked at; as many as `limit` means that there may be more.
+-- Returns the number of events, entries and commands removed plus the number of buckets checked; `limit` means that
+--   there may be more.
 local function prune_events()
   local until_at = now - request.audit_kept_ms
   local expired = redis.call('ZRANGEBYSCORE', prefix .. 'event_times', '-inf', until_at, 'LIMIT', 0, request.limit)
@@ -17,7 +18,7 @@ local function prune_events()
   return #expired
 end
 
--- The oldest links of the chain, up to the last one that is old: it stays as the anchor.
+-- Remove the oldest chain links up to the last old one, which stays as the anchor.
 local function prune_audit(limit)
   local until_at = now - request.audit_kept_ms
   local expired = {}
@@ -50,7 +51,7 @@ local function prune_commands(limit)
   return #expired
 end
 
--- Whoever slows a rate down makes it full later than was thought.
+-- A bucket is full later than expected if its rate was lowered.
 local function prune_buckets(max_rows)
   local expired = redis.call('ZRANGEBYSCORE', prefix .. 'rate_bucket_expiry', '-inf', now, 'LIMIT', 0, max_rows)
   for _, scope in ipairs(expired) do

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Read the clock and record the reading in its slot.
+-- read_clock: read the clock and record the reading in its slot.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: names (of the slots), period_ms, earlier_ms
 -- Returns the time, and the latest recorded reading that is at least earlier_ms old, or false.

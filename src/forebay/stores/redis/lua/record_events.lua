@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Add events to the history.
+-- record_events: add events to the history.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: events (kind, at or 0 for now, job, queue, attempt, actor, detail)
+-- ARGV: 1 the request: events (kind, time or 0 for now, job, queue, attempt, actor, detail)
 -- Returns nothing.
 for _, event in ipairs(request.events) do
   if event[2] == 0 then

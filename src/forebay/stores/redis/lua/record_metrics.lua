@@ -1,7 +1,7 @@
 #!lua
--- Keep rows of metrics in the place of those with the same key, and remove those whose figures they contain.
+-- record_metrics: store rows of metrics, replacing rows of the same key, and remove the rows that they sum up.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: rows, gone (each of tier, start, queue, worker); then what each row says
+-- ARGV: 1 the request: rows, removed (each resolution, start, queue, worker). 2... value of each row
 -- Returns nothing.
 local function key_of(row)
   return prefix .. string.format('metrics:%.0f:%.0f', row[1], row[2])

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Take a worker that has ended in order off the list.
+-- remove_worker: remove the record of a worker that has ended in order.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: worker
 -- Returns nothing.

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- Push lease ends further away; an end never moves back.
+-- renew: push lease ends away.
+-- Guarantees: a lease end never moves back, nor beyond the attempt's extension.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: worker, leases {id, attempt}, lease_ms
--- Returns for each lease why it was refused, or '', and the cancels of this worker.
+-- Returns for each lease why it was refused, or '', and the worker's cancel requests.
 local worker = request.worker
 local ids, answers, new_ends = {}, {}, {}
 for i, lease in ipairs(request.leases) do

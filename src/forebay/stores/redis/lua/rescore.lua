@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Rewrite the place of pending jobs whose time for it has come, or whose queue has a new scoring.
+-- rescore: compute the rank of pending jobs anew whose rescore time has come, or whose queue has a new scoring.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit
--- Returns how many jobs were looked at; 0 means that nothing is left.
+-- Returns the number of jobs checked; 0 means that nothing is left.
 local looked_at = 0
 
 for _, job in ipairs(due_jobs(prefix .. 'rescore_times', request.limit)) do
@@ -12,7 +12,7 @@ for _, job in ipairs(due_jobs(prefix .. 'rescore_times', request.limit)) do
 end
 flush()
 
--- The jobs of a block from seq `first` on: every body begins with the id of its job.
+-- Jobs of a block from seq `first` on. Every body begins with the id of its job.
 local function load_block_jobs(first, last)
   local ids, jobs = {}, {}
   for seq = first, last do
@@ -25,7 +25,7 @@ local function load_block_jobs(first, last)
   return jobs
 end
 
--- Up to `limit` jobs of the queue in one block; answers how many, and how far it has come.
+-- Rescore up to `limit` jobs of the queue in one block; returns their number, and the seq reached.
 local function rescore_block(name, first, last, limit)
   local rescored, reached = 0, last
   for _, job in ipairs(load_block_jobs(first, last)) do
@@ -43,7 +43,7 @@ local function rescore_block(name, first, last, limit)
   return rescored, reached
 end
 
--- The next block of a queue that has a new scoring. Jobs that do not wait in an order get their place when they become
+-- Process the next block of a queue with a new scoring. Jobs outside the main order get their rank when they become
 -- pending.
 local function rescore_queue(name, queue, limit)
   local after, rescored = queue[Q_RESCORED_TO_SEQ], 0
@@ -55,20 +55,20 @@ local function rescore_queue(name, queue, limit)
     queue[Q_RESCORED_TO_SEQ] = false
   end
   write_queue(name, queue)
-  -- Something is left to do even where nothing of this queue was met.
+  -- There is more to do even if this block has no job of the queue.
   return queue[Q_RESCORED_TO_SEQ] and math.max(rescored, 1) or rescored
 end
 
--- Move up to `limit` pending jobs whose age earns nothing more since they were looked at. Jobs that were ready
--- when they were created stand in no set of times for that; their numbers are in the order of their creation, and
--- `capped_to` says how far we have come. Answers how many, how far it came now, and whether there may be more.
+-- Move up to `limit` pending jobs whose age bonus was used up since the last check. Jobs that were ready when they were
+-- created have no rescore time. Their seqs are in the order of creation, and `capped_scan` has the seq reached. Returns
+-- the number of jobs, the number of seqs passed, and whether there may be more.
 local function cap_queue(name, queue, limit)
   local after = tonumber(redis.call('HGET', prefix .. 'capped_scan', name) or 0)
   local block = redis.call('ZRANGEBYSCORE', prefix .. 'blocks', block_of(after + 1), '+inf', 'LIMIT', 0, 1)[1]
   if not block then
     return 0, 0, false
   end
-  -- Not beyond the last number that was given to a job.
+  -- Not beyond the last seq of the store.
   local last = math.min((block + 1) * BLOCK - 1, tonumber(redis.call('GET', prefix .. 'seq')))
   local capped, reached, is_over = 0, after, false
   for seq = math.max(after + 1, block * BLOCK), last do

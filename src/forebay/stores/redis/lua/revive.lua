@@ -1,12 +1,12 @@
 #!lua
--- Put dead and cancelled jobs back.
+-- revive: make dead and cancelled jobs live again.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: ids, queue, delay_ms, reset, actor, dependants, ended_before, fresh (a queue that nobody has
---   configured)
--- Returns for each job {done, state, reason}.
+-- ARGV: 1 the request: ids, queue, delay_ms, reset, actor, dependants, ended_before, default_queue (a queue without
+--   settings)
+-- Returns for each job {applied, state, reason}.
 local results, reasons = {}, {}
 load_jobs(request.ids)
--- All are judged before the first is put back, so that children know which of their parents will live.
+-- All jobs are checked before the first is revived, so that children know which parents will live.
 for i, id in ipairs(request.ids) do
   local job = load_job(id)
   local target = job and (request.queue or job.header[QUEUE])
@@ -23,7 +23,7 @@ for i, id in ipairs(request.ids) do
   local job = load_job(id)
   local target = job and (request.queue or job.header[QUEUE])
   local is_first = revived_together[id] and not revived[id]
-  -- What is named twice is looked at again.
+  -- An id that is named twice is checked again.
   local reason = reasons[i] or (revived[id] and revive_refusal(job, target))
   if is_first then
     revived[id] = true

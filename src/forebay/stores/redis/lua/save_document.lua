@@ -1,8 +1,8 @@
 #!lua
--- Write a document in the place of the one that the caller has seen, or of none.
+-- save_document: replace the revision of a document that the caller has read, or create it.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: kind, name, body, revision (of what was seen, 0 for none), event (false for none)
--- Returns 1, or 0 if it has another revision by now.
+-- ARGV: 1 the request: kind, name, body, revision (as the caller read it, 0 for none), event (false for none)
+-- Returns 1, or 0 if the revision has changed.
 local key = prefix .. 'documents:' .. request.kind
 local packed = redis.call('HGET', key, request.name)
 local known = packed and cmsgpack.unpack(packed)

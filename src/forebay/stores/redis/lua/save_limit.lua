@@ -1,13 +1,13 @@
 #!lua
--- Set the limit of a scope. What is left of its rate stays left, as far as there is room for it.
+-- save_limit: set the limit of a scope. The tokens left stay, as far as the new burst allows.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: scope, limit (concurrency, rate, per_ms, burst, most at once), actor
+-- ARGV: 1 the request: scope, limit (concurrency, rate, per_ms, burst, burst size), actor
 -- Returns 1.
 local limit = request.limit
 local packed = redis.call('HGET', prefix .. 'limits', request.scope)
 local old = packed and cmsgpack.unpack(packed)
 local most = limit[L_BURST_SIZE] * limit[L_PER_MS]
--- Buckets of a key from before are of another limit, or of one that had no rate meanwhile: all are full.
+-- Older buckets of a key belong to another limit, or to one that had no rate meanwhile: all count as full.
 limit[L_PARTS], limit[L_REFILLED_AT], limit[L_SINCE], limit[L_CHANGES] = most, now, now, {}
 if old and old[L_RATE] and limit[L_RATE] then
   limit[L_PARTS] = converted_parts(old, limit, refilled_parts(old, old[L_PARTS], old[L_REFILLED_AT]))
@@ -21,6 +21,9 @@ if old and old[L_RATE] and limit[L_RATE] then
 end
 redis.call('HSET', prefix .. 'limits', request.scope, cmsgpack.pack(limit))
 recheck_lanes(function(scope) return scope == request.scope or string.match(scope, '^key:[^:]*') == request.scope end)
-new_events[#new_events + 1] = {'limit', now, false, false, false, request.actor, 'saved ' .. request.scope, limit_changes(old or {}, limit)}
+local changes = limit_changes(old or {}, limit)
+new_events[#new_events + 1] = {
+  'limit', now, false, false, false, request.actor, 'saved ' .. request.scope, changes,
+}
 needs_wakeup = true
 return finish(1)

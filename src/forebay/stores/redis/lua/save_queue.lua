@@ -1,8 +1,8 @@
 #!lua
--- Write a queue that the caller has worked out from what it saw.
+-- save_queue: write a queue that the caller has computed from what it read.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: name, queue, actor, detail, changes  2 the queue as it was seen, '' for none
--- Returns {'again'} if it has changed meanwhile, else {'done', whether it has jobs to be reordered}.
+-- ARGV: 1 the request: name, queue, actor, detail, changes 2 the queue as the caller read it, '' for none
+-- Returns {'retry'} if it has changed meanwhile, else {'done', the stored queue}.
 local seen = redis.call('HGET', prefix .. 'queues', request.name) or ''
 if seen ~= ARGV[2] then
   return {'retry'}

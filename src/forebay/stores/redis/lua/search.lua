@@ -1,12 +1,12 @@
 #!lua flags=no-writes
--- The jobs of one block of seqs that may fit, newest first; with the bodies, since readers look into them. What is said
--- here of a job is true of all that fit, and of few others: so most of those that do not are neither sent nor read. To
--- look for a word in what is packed takes a third of the time that unpacking takes.
+-- search: jobs of one block of seqs that may match, newest first, with their bodies. The conditions hold for every
+-- match and for few other jobs, so most others are neither sent nor parsed. Searching packed text takes a third of the
+-- time of unpacking.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: below (a seq, false for the newest), most, most_bytes; queues, states and tasks (lists, empty for
--- any), unique_key, created_from and created_before (false for any), words (that a body has), text (that a body has, or
--- the reason; false for any)
--- Returns how far it has looked (false at the end), when the last job was created that it has seen there, and rows.
+-- ARGV: 1 the request: below (a seq, false for the newest), limit, max_bytes; queues, states, tasks (lists, empty for
+--   any); unique_key, created_from, created_before (false for any); words (in the body); text (in the body or the
+--   reason, false for any)
+-- Returns the seq reached (false at the end), the creation time of the last job checked, and rows.
 local FRONT_BYTES = 1024
 
 local function contains_any(packed, words)
@@ -28,7 +28,8 @@ local function contains_all(packed, words)
 end
 
 local function may_match(packed)
-  return contains_any(packed, request.queues) and contains_any(packed, request.states) and contains_any(packed, request.tasks)
+  return contains_any(packed, request.queues) and contains_any(packed, request.states)
+    and contains_any(packed, request.tasks)
     and (not request.unique_key or string.find(packed, request.unique_key, 1, true))
 end
 
@@ -59,7 +60,7 @@ for seq = last, first, -1 do
     ids[#ids + 1], body_keys[#body_keys + 1] = string.sub(front, 3, 2 + struct.unpack('>H', front)), key
     size = size + (#front < FRONT_BYTES and #front or redis.call('STRLEN', key))
   end
-  -- A look is no longer for large payloads.
+  -- Large payloads must not make one call longer.
   if size >= request.max_bytes then
     first = seq
     break

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Ask workers to do something.
+-- send_commands: send commands to workers.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: commands (id, worker, kind, queue, actor, sent_at, expires_ms, taken_at, answer),
---       is_for_all (then a worker that has left meanwhile is passed over)
+-- ARGV: 1 the request: commands (id, worker, kind, queue, actor, sent_at, expires_ms, delivered_at, response),
+--   is_for_all (skip workers that have left meanwhile)
 -- Returns {'refused', error}, or {'done', now, for each command whether it was sent}.
 local sent = {}
 for i, command in ipairs(request.commands) do

@@ -1,21 +1,22 @@
 #!lua flags=allow-oom
--- Keep notes, settle what has ended, then claim for the room there is.
+-- settle_and_claim: save progress, settle attempts, then claim jobs for the free slots.
+-- Guarantees: nothing is written before all settlements and follow-ups are known to be possible.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: worker, notes, ends, completed (how many), places (of these among all settlements, where there
---       are others), wants, room, known; lots and the rest for follow-ups (see intake).  2... id and packed result of each job that was completed at its first
---       attempt; results and steps, as the request numbers them; then id and body of each follow-up
--- Returns an answer for each end (settled, repeated, or why not), number and answer of each completed one that
--- was not settled, claimed jobs, rows of adopted ones, cancels, the wait until the next job is due, an answer
--- for each note. Claimed jobs are lists of ids, heads, bodies and ends of leases, pairs of a number and the
--- last bad attempts of that job, and pairs of a number and how many attempts of that job never began.
--- Nothing is written before all settlements and follow-ups are known to be possible.
+-- ARGV: 1 the request: worker, updates, settlements, completed (a number), positions (of these among all settlements,
+--   if there are others), claims, room, known; groups and the rest for follow-ups (see 7_insert). 2... id and packed
+--   result of each job completed at its first attempt; results and steps, as the request numbers them; then id and body
+--   of each follow-up
+-- Returns an answer for each settlement ('settled', 'repeated' or the reason of its refusal); number and answer of each
+--   completed job that was not settled; claimed jobs; rows of recovered leases; cancel requests; the wait until the
+--   next job is due; an answer for each update. Claimed jobs are lists of ids, headers, bodies and lease ends, then
+--   pairs of a number and the failed attempts of that job, then pairs of a number and its unstarted attempts.
 local worker = request.worker
 local MAX_PROMOTED = 1000
 local MAX_PASSED = 2000
 local LEGAL = {completed = 1, cancelled = 1, dead = 1, retrying = 1, scheduled = 1, pending = 1}
 
--- Notes. A note: id, attempt, progress, lines {place, text, ...}, steps {name, argument, ...}
--- `true` stands for a text that the caller could not write; that matters only to the holder of the lease.
+-- Progress. An update: id, attempt, progress, log lines {position, text, ...}, steps {name, argument number, ...}.
+-- `true` stands for a text that cannot be encoded, which matters only to the lease holder.
 local MAX_LINES, MAX_STEPS = 200, 1000
 
 local function save_log_lines(id, lines)
@@ -27,7 +28,7 @@ local function save_log_lines(id, lines)
   local new_lines = {}
   for i = 1, #lines, 2 do
     local number = lines[i] and string.format('%.0f', lines[i]) or ''
-    -- Lines of one note are not compared with each other: they were made by one attempt, in order.
+    -- Lines of one update are not compared with each other: one attempt produced them, in order.
     if number == '' or not known[number] then
       new_lines[#new_lines + 1] = number .. ' ' .. lines[i + 1]
     end
@@ -81,12 +82,12 @@ local E_ID, E_ATTEMPT, E_OUTCOME, E_STATE, E_FAILURES, E_CRASHES, E_DELAY_MS = 1
 local E_REASON, E_LANE, E_RESULT, E_ERROR, E_FOLLOW_UPS, E_COST, E_SCOPES = 8, 9, 10, 11, 12, 13, 14
 local E_UNSTARTED, E_POSITION = 15, 16
 
-local STORED_OUTCOMES = {failed = 1, discarded = 1, lost = 1}  -- these leave a row in the history
+local STORED_OUTCOMES = {failed = 1, discarded = 1, lost = 1}  -- outcomes that add a row of failed_attempts
 
-local outcomes_now = {}  -- endings by id and attempt whose rows are written with the rest of this call
+local outcomes_now = {}  -- id and attempt -> outcome, of rows that this call will write
 
--- The ending in the row that this worker has left of an attempt. By who settled it, not who ran it: a holder
--- whose lease was swept has ended nothing.
+-- Outcome in the row that this worker wrote about an attempt. The writer counts, not the worker that ran it: a lease
+-- holder that was swept has settled nothing.
 local function stored_outcome(job, attempt)
   if job.header[ERRORS] == 0 then
     return
@@ -100,7 +101,8 @@ local function stored_outcome(job, attempt)
   return outcomes_now[job.id .. ' ' .. attempt]
 end
 
--- Whether this worker has ended this very attempt in the same way; `is_same_end` in domain/settlement.py says why.
+-- Whether this worker has settled this very attempt with the same outcome; `is_same_end` in domain/settlement.py has
+-- the reasons.
 local function is_repeated(job, attempt, outcome, delay_ms)
   local header = job.header
   local stored = stored_outcome(job, attempt)
@@ -126,7 +128,8 @@ local function save_failed_attempt(job, settlement)
   header[ERRORS] = header[ERRORS] + 1
   outcomes_now[job.id .. ' ' .. header[ATTEMPT]] = settlement[E_OUTCOME]
   local attempt_row = {
-    header[ATTEMPT], settlement[E_OUTCOME], header[SWEPT_FROM] or worker, header[STARTED_AT], now, settlement[E_ERROR], worker,
+    header[ATTEMPT], settlement[E_OUTCOME], header[SWEPT_FROM] or worker, header[STARTED_AT], now,
+    settlement[E_ERROR], worker,
   }
   deferred_writes[#deferred_writes + 1] = function()
     redis.call('RPUSH', prefix .. 'failed_attempts:' .. job.id, cmsgpack.pack(attempt_row))
@@ -179,7 +182,7 @@ end
 
 local follow_ups_seen = 0
 
--- The new jobs that a task handed back; answers why they cannot be stored.
+-- Store the follow-ups that a task returned; returns the error of the first that cannot be stored.
 local function store_follow_ups(job, settlement)
   local queue, attempt = job.header[QUEUE], settlement[E_ATTEMPT]
   for _ = 1, settlement[E_FOLLOW_UPS] do
@@ -223,7 +226,7 @@ local function settle(settlement)
 end
 
 -- Claims
--- Lists of ids, heads, keys of bodies, ends of leases; numbers with bad attempts; numbers with unstarted attempts.
+-- Lists of ids, headers, body keys, lease ends; number and failed attempts; number and unstarted attempts.
 local claimed = {{}, {}, {}, {}, {}, {}}
 
 local function start_job(job, queue, lease_ms)
@@ -254,17 +257,17 @@ local function claim_job(job, queue, lease_ms)
   if job.header[ERRORS] > 0 then
     table.insert(claimed[5], {number, last_errors(job)})
   end
-  -- An attempt that did not begin was claimed before this one.
+  -- An attempt that never began was claimed before this one.
   local unstarted = job.header[ATTEMPT] > 1 and redis.call('HGET', prefix .. 'unstarted', job.id)
   if unstarted then
     table.insert(claimed[6], {number, tonumber(unstarted)})
   end
 end
 
--- Take or hold a job; answers whether it was held, nothing where there may be no more of these.
+-- Claim or park a job. Returns whether it was parked; nothing if no more jobs may be parked.
 local function claim_or_park(job, queue, queue_claim, allowed_lanes, may_park)
   local lane = 'task:' .. job.header[TASK]
-  -- One that is late is left for the next call, which expires as many again.
+  -- An expired job is left to the next call, which expires as many again.
   if job.header[EXPIRES_AT] and job.header[EXPIRES_AT] <= now then
     return false
   end
@@ -311,16 +314,17 @@ local function claim_queue(queue_claim, max_jobs)
     if not order then
       break
     end
-    -- After a job that costs more than a token, each asks whether anything is left.
+    -- After a job that costs more than one token, the rate is checked for each job.
     local width = #orders == 1 and #fair_scan == 0 and not has_token_costs and room or 1
     if has_narrow_limits then
       prefetch_bodies(order, room)
     end
-    if fairness_key or start_fast(order, width, lease_ms, allowed_lanes, claimed, has_narrow_limits and try_take_slot) == 0 then
+    local fits = has_narrow_limits and try_take_slot
+    if fairness_key or start_fast(order, width, lease_ms, allowed_lanes, claimed, fits) == 0 then
       local job = load_job(id_in(entry))
       local was_parked = job and claim_or_park(job, queue, queue_claim, allowed_lanes, parked < max_parked)
       if job and was_parked == nil then
-        recheck_waits[#recheck_waits + 1] = 0  -- enough for now; the next call goes on
+        recheck_waits[#recheck_waits + 1] = 0  -- enough for this call; the next one goes on
         break
       end
       parked = parked + (was_parked and 1 or 0)
@@ -341,10 +345,11 @@ local function claim_all()
   end
   for _, queue_claim in ipairs(request.claims) do
     promote_queue(queue_claim[CLAIM_QUEUE], MAX_PROMOTED)
-    -- Even for a queue that gives nothing: a gate that stays due would have us asked again at once.
+    -- Also for a queue that gives no jobs: a limit lane that stays due would make the worker call again at once.
     unpark_limited(queue_claim[CLAIM_QUEUE])
     local claimed_before = #claimed[1]
-    local max_jobs = room_within_limits(queue_claim[CLAIM_QUEUE], math.min(queue_claim[CLAIM_LIMIT], request.room - claimed_before))
+    local max_jobs = math.min(queue_claim[CLAIM_LIMIT], request.room - claimed_before)
+    max_jobs = room_within_limits(queue_claim[CLAIM_QUEUE], max_jobs)
     claim_queue(queue_claim, max_jobs)
     record_started(queue_claim[CLAIM_QUEUE], #claimed[1] - claimed_before, max_jobs)
     flush()
@@ -385,7 +390,8 @@ local function next_due_ms()
     local at = tonumber(due[2])
     local queue = at and load_queue(queue_claim[CLAIM_QUEUE])
     if queue and queue[Q_STAGGER_JOBS] then
-      at = math.max(at, tonumber(redis.call('HGET', prefix .. 'maintenance', 'promote ' .. queue_claim[CLAIM_QUEUE]) or 0))
+      local task = 'promote ' .. queue_claim[CLAIM_QUEUE]
+      at = math.max(at, tonumber(redis.call('HGET', prefix .. 'maintenance', task) or 0))
     end
     if at and (not first or at < first) then
       first = at
@@ -398,22 +404,22 @@ local function next_due_ms()
   return first
 end
 
--- Ids of those that were settled.
+-- Ids of settled jobs.
 local settled_ids = {}
-local charges = {}  -- endings of attempts that have cost something else than they took
-local event_positions = {}  -- the place of the settlement that each event is about
+local charges = {}  -- settlements of attempts that cost more or less than one token
+local event_positions = {}  -- number of an event -> position of its settlement
 
 local function settle_at(settlement, position)
   local before = #new_events
   local answer, why_not = settle(settlement)
-  -- A job that was put and is lifted again has all that was told before written down.
+  -- If a job was indexed and is unindexed again, `flush` has written all earlier events.
   for i = #new_events < before and 1 or before + 1, #new_events do
     event_positions[i] = position
   end
   return answer, why_not
 end
 
--- Events in the order in which the settlements came, though those of successes are looked at last.
+-- Sort events by the order of their settlements, though completions are settled last.
 local function order_events()
   local numbers, ordered = {}, {}
   for i = 1, #new_events do
@@ -431,11 +437,11 @@ local function order_events()
   new_events = ordered
 end
 
--- Children of jobs that have completed
-local MAX_CHILDREN = 10  -- how many edges of one parent are too many to be looked at here
+-- Children of completed jobs
+local MAX_CHILDREN = 10  -- edges of one parent from which on its end is left to the outbox
 
--- Lower the counts of those that depend on these jobs; answers which of these were left alone, with all their edges,
--- because a child would be released, is not counted any more, or there are too many.
+-- Decrement the unmet counts of the children of these jobs. Returns the parents that were left alone with all their
+-- edges, because a child would be released or is not counted any more, or because they have too many edges.
 local function decrement_unmet(ids)
   local sub, key, open_edges, children, met_counts = string.sub, prefix .. 'children:', {}, {}, {}
   for i = 1, #ids do
@@ -473,12 +479,13 @@ local function decrement_unmet(ids)
   return deferred
 end
 
--- What it means for others that jobs were completed plainly, all but these numbers. A child that waits for others besides
--- is told at once: its count is lowered. Parents that mean more than that go on the list, as one line.
--- A parent ends once, and when this script is over either its line is there or all its open edges are counted; nobody
--- sees the one without the other, and who dies now leaves nothing half done. A line that is on the list already may be
--- about edges of such a parent, and comes first: then all of them are listed, as they are where there are
--- sequences. New edges of this very call are no matter: their parents were looked at, and so are not plain.
+-- Resolve completions of the fast path inline, all but these numbers. A child that waits for other parents besides is
+-- resolved at once: its unmet count is decremented. Parents that would release a child go to the outbox, as one entry.
+-- A parent ends once. When this script is over, either its entry exists or all its open edges are counted. Scripts are
+-- atomic, so no other client sees half of that, and a crash leaves nothing half done.
+-- An older outbox entry may concern edges of such a parent, and comes first. So all parents go to the outbox if it is
+-- not empty, or if there are sequences. New edges of this call do not matter: their parents were loaded, and so left
+-- the fast path.
 local function resolve_inline(excluded)
   local is_excluded, ids, parents = {}, {}, {}
   for _, number in ipairs(excluded) do
@@ -548,7 +555,7 @@ local repeated = request.group_of and find_repeated_id()
 if repeated then
   return {'refused', repeated}
 end
--- Notes come first: a job that is settled in the same call is still running for them.
+-- Progress comes first: a job that is settled in the same call still counts as running.
 local ids = {}
 for i, settlement in ipairs(request.settlements) do
   ids[i] = settlement[E_ID]

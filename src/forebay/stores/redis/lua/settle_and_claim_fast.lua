@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Settle completions of first attempts and claim plain jobs, where there is nothing else to look at: what workers
--- ask for nearly always. It does what `exchange` does, with a quarter of its functions and commands.
+-- settle_and_claim_fast: settle completions of first attempts and claim jobs, where nothing else can be involved:
+-- nearly every call of a worker. Does the same as `settle_and_claim` with a quarter of its functions and commands.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: worker, completed (how many), wants (one for each queue), room.  2... id and packed result of
---       each job that was completed at its first attempt
--- Returns claimed jobs as `exchange` does, the wait until the next job is due, and 1 if `exchange` has to look at the
--- next one. Or 0 where all of it is left to `exchange`, and nothing was written.
+-- ARGV: 1 the request: worker, completed (a number), claims (one for each queue), room. 2... id and packed result of
+--   each job completed at its first attempt
+-- Returns claimed jobs as `settle_and_claim` does, the wait until the next job is due, and 1 if the next job needs
+--   `settle_and_claim`. Returns 0 if nothing was written and `settle_and_claim` has to do it all.
 local blockers = {
-  prefix .. 'dependency_count', prefix .. 'job_sequence', prefix .. 'limits', prefix .. 'limit_lane_queues', prefix .. 'limit_slots', prefix .. 'cancel_requests',
-  prefix .. 'expiry_times',
+  prefix .. 'dependency_count', prefix .. 'job_sequence', prefix .. 'limits', prefix .. 'limit_lane_queues',
+  prefix .. 'limit_slots', prefix .. 'cancel_requests', prefix .. 'expiry_times',
 }
 local claimed_names, completed_ids, claimed = {}, {}, {{}, {}, {}, {}, {}}
 for i, queue_claim in ipairs(request.claims) do
@@ -46,8 +46,9 @@ for i, queue_claim in ipairs(request.claims) do
     local order = {key = ready_key(claimed_names[i], false, false), at = 1}
     order.members = redis.call('ZRANGE', order.key, 0, max_jobs - 1)
     prefetch_headers(ids_in(order.members))
-    claimed_counts[order.key] = start_fast(order, max_jobs, {queue_claim[CLAIM_LEASE_MS], queue[Q_LEASE_MS]}, claimable_lanes(queue_claim), claimed)
-    -- They are the first of their order, and one command takes them out whatever their number.
+    local lease_ms = {queue_claim[CLAIM_LEASE_MS], queue[Q_LEASE_MS]}
+    claimed_counts[order.key] = start_fast(order, max_jobs, lease_ms, claimable_lanes(queue_claim), claimed)
+    -- They are the first of their order, so one command removes them all.
     removals[order.key] = nil
     has_more = order.at <= #order.members and 1 or 0
   end

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- How many jobs there are by queue and state, and how many are gone, at one moment.
+-- snapshot_queues: number of jobs by queue and state, and of removed jobs, at one moment.
 -- KEYS: 1 the namespace
 -- ARGV: 1 an empty request
 -- Returns the time, and the two hashes.

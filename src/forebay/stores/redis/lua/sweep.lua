@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- Take over running jobs whose lease has ended, or whose worker the caller knows to be dead.
+-- sweep: take over running jobs whose lease has ended, or whose worker the caller knows to be dead.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: sweeper, limit, most_buried, lease_ms, only_dead, dead (workers), ended_by (a time, or false)
--- Returns how many jobs that wait in dropped queues went to the dead letters on the way, and rows of those taken over.
+-- ARGV: 1 the request: sweeper, limit, max_marked_dead, lease_ms, only_dead, dead (workers), ended_by (a time, or
+--   false)
+-- Returns the number of waiting jobs of dropped queues that became dead letters, and rows of the jobs taken over.
 local marked_dead = 0
 for _, name in ipairs(queue_names()) do
   if marked_dead < request.max_marked_dead and load_queue(name)[Q_STATE] == 'dropped' then
@@ -18,8 +19,8 @@ local function ends_before(left, right)
   return left[2] < right[2]
 end
 
--- The leases of these workers that end first, not later than `last`: end, entry, set. However many workers there
--- are, few more than `limit` are looked at: those of the next ones have to end before the last that we have.
+-- Leases of these workers that end first, not later than `last`: end, member, key. However many workers there are, few
+-- more than `limit` leases are read: those of later workers must end before the last one found.
 local function first_leases(workers, last)
   local entries = {}
   for _, worker in ipairs(workers) do

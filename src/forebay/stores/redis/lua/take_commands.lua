@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- The commands for these workers that nobody has taken and that have not expired; each is given once.
+-- take_commands: commands for these workers that are neither taken nor expired; each is delivered once.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: workers, kinds (those that the caller knows)
+-- ARGV: 1 the request: workers, kinds (that the caller knows)
 -- Returns the commands.
 local known, taken = {}, {}
 for _, kind in ipairs(request.kinds) do

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- How many jobs of queues were completed lately.
+-- throughputs: number of jobs of some queues completed in a window.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: queues, pace_ms
--- Returns a number for each.
+-- ARGV: 1 the request: queues, window_ms
+-- Returns a number for each queue.
 local found = {}
 for i, name in ipairs(request.queues) do
   found[i] = completed_since(name, now - request.window_ms)

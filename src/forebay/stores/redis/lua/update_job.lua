@@ -1,11 +1,9 @@
 #!lua
--- Change one job, wholly or not at all. The caller has looked at it: if it is no longer what was seen, it
--- is told to look again.
+-- update_job: change one job, all or nothing. If the job is not what the caller has read, nothing is written.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: id, seen (the state), priority, delay_ms, metadata (whether it changes), queue, actor, detail, fresh
---         (a queue that nobody has configured)
---       2 the digest of the body that was seen  3 the new body
--- Returns {'again'}, {'stays', why}, {'refused', error}, or {'done', state}.
+-- ARGV: 1 the request: id, seen_state, priority, delay_ms, metadata (whether it changes), queue, actor, detail,
+--   default_queue (a queue without settings) 2 digest of the body that the caller has read 3 new body
+-- Returns {'retry'}, {'unchanged', reason}, {'refused', error}, or {'done', state}.
 local job = load_job(request.id)
 if not job or job.header[STATE] ~= request.seen_state then
   return {'retry'}
@@ -25,9 +23,10 @@ if is_moved then
   end
   local limit = new_state == 'pending' and queue[Q_MAX_LENGTH]
   if limit and count_jobs(target, 'pending') >= limit then
-    return {'unchanged', 'queue ' .. target .. ' is full: ' .. string.format('%.0f', limit) .. ' pending jobs are allowed'}
+    local allowed = string.format('%.0f', limit)
+    return {'unchanged', 'queue ' .. target .. ' is full: ' .. allowed .. ' pending jobs are allowed'}
   end
-  -- One that was started may have freed its key.
+  -- A job that was started may have freed its key.
   key = key and unique_holder(from, key) == job.id and key
   local holder = key and unique_holder(target, key)
   if holder then
@@ -47,7 +46,7 @@ else
   header[UPDATED_AT], header[PRIORITY] = now, priority
   if is_moved then
     ensure_queue(target)
-    redis.call('HINCRBY', prefix .. 'removed_counts', from, 1)  -- in the other one it counts as one that came
+    redis.call('HINCRBY', prefix .. 'removed_counts', from, 1)  -- the target queue counts it as new
     header[QUEUE] = target
     if key then
       set_unique(from, key, false)

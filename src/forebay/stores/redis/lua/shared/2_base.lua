@@ -1,6 +1,6 @@
--- What every script begins with: the keys of its namespace, its request, and the shape of what is stored.
--- KEYS[1] is the namespace, such as {forebay}; all other keys begin with it and so lie in the same slot.
--- ARGV[1] is the request as MessagePack; bytes that Lua must not look into follow as arguments of their own.
+-- Base of every script: the key prefix, the request, and the shape of stored values.
+-- KEYS[1] is the namespace, such as {forebay}. All other keys begin with it, and so lie in the same slot.
+-- ARGV[1] is the request as MessagePack. Bytes that Lua must not parse follow as arguments of their own.
 local prefix = KEYS[1] .. ':'
 local request = cmsgpack.unpack(ARGV[1])
 local now = now_ms()
@@ -8,15 +8,15 @@ local now = now_ms()
 -- unpack() fails somewhere between 7,000 and 8,000 values.
 local SLICE = 2000
 
--- The head of a job: all of it that changes or that scripts must know. `false` stands for nothing.
--- First what jobs that are alike have in common, then what is a job's own, then how it stands.
+-- Header of a job: all fields that change or that scripts need. `false` stands for nothing.
+-- First the fields that jobs of one group share, then the job's own fields, then its state.
 local QUEUE, TASK, PRIORITY, LEASE_MS, EXTENSION_MS, UNTIL_STARTED = 1, 2, 3, 4, 5, 6
 local SEQ, CREATED_AT, READY_AT, RUN_AT, RANK = 7, 8, 9, 10, 11
 local STATE, ATTEMPT, WORKER, STARTED_AT, UPDATED_AT, FINISHED_AT = 12, 13, 14, 15, 16, 17
 local LANE, AGE_CAPPED, RESCORE_AT, DEADLINE_AT, EXPIRES_AT, UNIQUE_KEY = 18, 19, 20, 21, 22, 23
 local CANCEL_REASON, SWEPT_FROM, REASON, FAILURES, CRASHES, ERRORS, RESULT = 24, 25, 26, 27, 28, 29, 30
 
--- A queue: its state, its settings as text for readers, and as numbers for scripts.
+-- Queue: its state, its settings as text for readers, and as numbers for scripts.
 local Q_STATE, Q_SETTINGS, Q_SCORING_VERSION, Q_RESCORED_TO_SEQ, Q_CREATED_AT, Q_UPDATED_AT = 1, 2, 3, 4, 5, 6
 local Q_LEASE_MS, Q_MAX_LENGTH, Q_DEFAULT_PRIORITY, Q_MIN_PRIORITY, Q_MAX_PRIORITY = 7, 8, 9, 10, 11
 local Q_AGING_MS, Q_CAP, Q_PENALTY, Q_DEADLINE_WEIGHT, Q_HORIZON_MS = 12, 13, 14, 15, 16
@@ -27,7 +27,7 @@ local Q_FAIRNESS_WEIGHTS, Q_STAGGER_JOBS, Q_STAGGER_MS = 25, 26, 27
 local WAITING = {scheduled = true, blocked = true, pending = true, retrying = true}
 local FINAL = {completed = true, dead = true, cancelled = true}
 
--- Equal scores are ordered by member as bytes, so the number has a fixed width.
+-- Equal scores are ordered by member as bytes, so the seq has a fixed width.
 local function member_of(id, seq)
   return string.format('%013.0f:', seq) .. id
 end

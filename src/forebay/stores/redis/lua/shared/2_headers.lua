@@ -1,13 +1,12 @@
--- Heads as they are stored: the lengths of the first two parts in three bytes, and all values as MessagePack,
--- one after the other. So another standing can be put behind the first two parts without a look at them, and
--- jobs that are alike differ in their numbers alone.
--- The number is text of 13 digits; a time that is that of the job's creation is `false`.
+-- Stored headers: three bytes with the lengths of the first two parts, then all values as MessagePack. So the state
+-- part can be replaced without parsing the parts before it, and headers of one group differ in the seq alone.
+-- The seq is text of 13 digits. A time equal to the creation time is stored as `false`.
 
 local function false_if_equal(created_at, time)
   return time ~= created_at and time
 end
 
--- What stands before the number of a job, and what after it.
+-- Packed bytes before and after the seq.
 local function split_header(header)
   local created_at = header[CREATED_AT]
   local common_part = cmsgpack.pack(unpack(header, QUEUE, UNTIL_STARTED))
@@ -27,7 +26,7 @@ local function pack_header(header)
   return before .. string.format('%013.0f', header[SEQ]) .. after
 end
 
--- A damaged head raises an error or has no number.
+-- A damaged header raises an error or has no seq.
 local function unpack_header(packed)
   local header = {cmsgpack.unpack(string.sub(packed, 4))}
   header[SEQ] = #header == RESULT and tonumber(header[SEQ])

@@ -1,6 +1,6 @@
 -- The formula of domain/rank.py. Every value stays below 2^53, so doubles are exact.
 
--- The wait that is worth this many thousandths of a point. In two parts: points times 2^40 is too much.
+-- Wait that is worth this many thousandths of a point. In two parts: points times 2^40 is too much.
 local function points_to_ms(queue, points)
   local whole_points = trunc(points / 1000)
   return whole_points * queue[Q_AGING_MS] + trunc((points - whole_points * 1000) * queue[Q_AGING_MS] / 1000)
@@ -20,11 +20,11 @@ local function deadline_step(queue, deadline_at)
     return 8, false
   end
   local step = now >= begins_at and math.floor((now - begins_at) * 8 / horizon) or 0
-  -- Rounded up: at the instant named here the step must really have been reached.
+  -- Rounded up: at this instant the step must really have been reached.
   return step, begins_at + math.ceil(horizon * (step + 1) / 8)
 end
 
--- Where a waiting job stands now, written into its head.
+-- Compute the rank of a waiting job and write it into its header.
 local function set_rank(queue, header)
   local points = header[PRIORITY] * 1000
   local next_step = false
@@ -45,7 +45,7 @@ local function set_rank(queue, header)
     return
   end
   header[RANK] = header[READY_AT] - offset_ms
-  -- Jobs that were ready when they were created need no entry: they are found by their numbers (see rescore).
+  -- Jobs that were ready when they were created need no rescore time: `rescore` finds them by seq.
   if capped_from and header[READY_AT] ~= header[CREATED_AT] then
     header[RESCORE_AT] = next_step and math.min(capped_from, next_step) or capped_from
   end

@@ -1,25 +1,27 @@
--- Edges as they stand. The scores of those whose parents have completed stay as they were: an edge that says open is met if its parent has
--- completed, or had and is gone since, and the list has nothing to do for it any more.
+-- Edges as stored. Edges of completed parents keep their scores. An edge with the score OPEN is met if its parent has
+-- completed, or had completed before it was removed, and the outbox has no entry for it.
 
--- The edges of a job: number, what the failure of a parent means and its id, ...
+-- Edges of a job: position, failure policy and id of the parent, ...
 local function parent_edges(id)
   local single_parent = redis.call('HGET', prefix .. 'single_parents', id)
   return single_parent and {0, single_parent} or redis.call('HGETALL', prefix .. 'parents:' .. id)
 end
 
--- What the failure of a parent means for a child.
+-- Failure policy of an edge.
 local function failure_policy(id, position)
-  local edge = redis.call('HGET', prefix .. 'single_parents', id) or redis.call('HGET', prefix .. 'parents:' .. id, position)
+  local edge = redis.call('HGET', prefix .. 'single_parents', id)
+    or redis.call('HGET', prefix .. 'parents:' .. id, position)
   return string.match(edge or '', '^%a+')
 end
 
--- One that is gone had completed, or the list says otherwise.
+-- A removed job had completed, unless the outbox says otherwise.
 local function has_completed(id)
   local job = load_job(id)
   return not job or job.header[STATE] == 'completed'
 end
 
-local outbox_parents  -- id -> whether the list has to do with what its end means; nothing where it has become shorter since it was read
+-- id -> whether the outbox has an entry for its end; nil once the outbox has become shorter since it was read.
+local outbox_parents
 
 local function is_in_outbox(id)
   if not outbox_parents then
@@ -40,8 +42,9 @@ local function is_met(parent)
   return has_completed(parent) and not is_in_outbox(parent)
 end
 
--- A job that is gone and had completed has met its edges, whatever becomes of the new one with its id. Answers why that must wait:
--- what the list has to do for the old one would be done for those that depend on the new one, and a second time when it ends.
+-- Mark the edges of a removed and completed job as met, whatever happens to the new job with its id. Returns why the
+-- call must wait: the outbox entry of the old job would be applied to the children of the new one, and again at its
+-- end.
 local function defer_marking_met(id)
   local key = prefix .. 'children:' .. id
   if redis.call('EXISTS', key) == 1 and is_in_outbox(id) then

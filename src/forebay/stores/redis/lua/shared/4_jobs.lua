@@ -1,41 +1,40 @@
--- Jobs as a script changes them. Nothing is written before `flush`: until then a refusal leaves no trace,
--- and what many jobs have in common is written by few commands.
---
--- To change a job: lift it out of its places, change its head, put it back.
-local packed_headers = {}     -- id -> packed head; false for one that is not there
-local loaded_jobs = {}     -- id -> job; false for one that is not there
-local header_writes = {}      -- id, packed head, ...
+-- Jobs as a script changes them. Nothing is written before `flush`, so a refusal leaves no trace, and few commands
+-- write the changes of many jobs.
+-- To change a job: remove its index entries, change its header, add its index entries.
+local packed_headers = {}  -- id -> packed header; false if there is none
+local loaded_jobs = {}  -- id -> job; false if there is none
+local header_writes = {}  -- id, packed header, ...
 local additions = {}  -- sorted set -> score, member, ...
-local removals = {}   -- sorted set -> member, ...
-local count_changes = {}    -- "queue state" -> change
-local body_writes = {}     -- key, body, ...
-local block_changes = {}     -- block of seqs -> change
-local unique_changes = {}     -- queue -> key -> id, or false for a key that was freed
-local idempotency_changes = {}       -- queue -> key -> {id, until}
-local queue_cache = {}     -- name -> queue; false for one that is not there
-local new_queues = {}     -- names of queues that are to be written
-local lane_changes = {}      -- queue -> gate -> whether jobs were put behind it
-local cancel_changes = {}     -- id -> reason; false for one that is over
-local new_lease_holders = {}    -- workers that were given leases
-local new_events = {}       -- events
-local removed_jobs = {}       -- jobs to be forgotten
-local deferred_writes = {}      -- functions that keep notes
-local new_parents = {}      -- new child -> number, what the failure of a parent means and its id, ...
-local new_single_parents = {} -- the same for children with one parent: id, what its failure means and its id, ...
-local new_children = {}     -- its parent -> state and name of an edge, ...; or the name alone of one that is open
-local new_dependency_count = 0  -- how many these are
-local unmet_changes = {}      -- id -> how many edges block it
-local outbox_entries = {} -- packed lines of the list
-local enqueue_buckets = {}    -- scope -> what is left of a rate at which a queue takes jobs
+local removals = {}  -- sorted set -> member, ...
+local count_changes = {}  -- "queue state" -> change
+local body_writes = {}  -- key, body, ...
+local block_changes = {}  -- block of seqs -> change
+local unique_changes = {}  -- queue -> unique key -> id, or false for a freed key
+local idempotency_changes = {}  -- queue -> key -> {id, expiry}
+local queue_cache = {}  -- name -> queue; false if there is none
+local new_queues = {}  -- names of queues to write
+local lane_changes = {}  -- queue -> lane -> whether jobs were added
+local cancel_changes = {}  -- id -> reason; false to remove the request
+local new_lease_holders = {}  -- workers that were given leases
+local new_events = {}  -- events to write
+local removed_jobs = {}  -- jobs to delete
+local deferred_writes = {}  -- functions that write the rest
+local new_parents = {}  -- new child -> position, failure policy and parent id, ...
+local new_single_parents = {}  -- the same for children with one parent: id, failure policy and parent id, ...
+local new_children = {}  -- parent -> state and member of an edge, ...; the member alone for one open edge
+local new_dependency_count = 0  -- number of new edges
+local unmet_changes = {}  -- id -> number of edges that block the job
+local outbox_entries = {}  -- packed entries of the outbox
+local enqueue_buckets = {}  -- scope -> token bucket of an enqueue rate
 local needs_wakeup = false
 local has_outbox_entries = false
 local has_any_dependencies
 local flush
 
--- An edge's state is its score in the set of its parent, so that what the end of that one concerns is a range.
+-- The state of an edge is its score in the set of its parent, so the edges that an event concerns are a range.
 local OPEN, HELD, FAILED, MET = 0, 1, 2, 3
 
--- Whether any job waits for another one, by an edge or in a sequence; asked once in a script.
+-- Whether any job waits for another one, by an edge or in a sequence; read once in a script.
 local function has_dependencies()
   if has_any_dependencies == nil then
     has_any_dependencies = redis.call('EXISTS', prefix .. 'dependency_count', prefix .. 'job_sequence') > 0
@@ -43,27 +42,27 @@ local function has_dependencies()
   return has_any_dependencies
 end
 
--- Whether any job depends on this one, or comes after it in a sequence; none does on most.
+-- Whether jobs depend on this one, or it is in a sequence; false for most jobs.
 local function has_dependants(id)
   return new_children[id] or (has_dependencies() and (
     redis.call('EXISTS', prefix .. 'children:' .. id) == 1 or redis.call('HEXISTS', prefix .. 'job_sequence', id) == 1
   ))
 end
 
--- Remember to look at what depends on a job. A line of the list is {id, word}; jobs that have completed together are one
--- line, with a list of ids.
+-- Add an outbox entry {id, event} if the job has dependants. Jobs that completed together share one entry, with a list
+-- of ids.
 local function add_outbox_entry(id, event)
   if has_dependants(id) then
     outbox_entries[#outbox_entries + 1] = cmsgpack.pack({id, event})
   end
 end
 
--- How an edge is called in the set of its parent: in the order of children, then of their parents' numbers.
+-- Member of an edge in the set of its parent: ordered by child, then by position.
 local function edge_member(id, number)
   return id .. '\0' .. string.format('%05d', number)
 end
 
--- Bring the heads of these jobs, packed.
+-- Load the packed headers of these jobs.
 local function prefetch_headers(ids)
   local missing = {}
   for _, id in ipairs(ids) do
@@ -84,7 +83,7 @@ local function load_job(id)
       packed_headers[id] = redis.call('HGET', prefix .. 'headers', id)
     end
     loaded_jobs[id] = false
-    -- A damaged one is as good as gone: it must not hold up all others.
+    -- A damaged header counts as a missing job: it must not block all others.
     local is_valid, header = pcall(unpack_header, packed_headers[id])
     if is_valid and header[SEQ] then
       loaded_jobs[id] = {id = id, header = header, packed = packed_headers[id]}
@@ -108,7 +107,7 @@ local function load_queue(name)
   return queue_cache[name]
 end
 
--- The queue of this name, made with the settings of `ask.fresh` if there is none.
+-- Queue of this name, created with the settings of `request.default_queue` if there is none.
 local function ensure_queue(name)
   if not load_queue(name) then
     local queue = {unpack(request.default_queue)}
@@ -168,7 +167,7 @@ local function member_of_job(job)
   return job.member
 end
 
--- How many jobs of a queue have completed since a time.
+-- Number of jobs of a queue completed since a time.
 local function completed_since(queue, at)
   return redis.call('ZCOUNT', prefix .. 'completed:' .. queue, '(' .. string.format('%.0f', at), '+inf')
 end
@@ -177,7 +176,7 @@ local function final_key(queue, state)
   return prefix .. state .. ':' .. queue
 end
 
--- Where a waiting job stands: sorted set, score, ...
+-- Index entries of a waiting job: sorted set, score, ...
 local function index_entries(header)
   local queue, entries = header[QUEUE], nil
   if header[STATE] == 'pending' then
@@ -196,8 +195,8 @@ local function index_entries(header)
   return entries
 end
 
--- Whether a job was put behind its gate, or only taken from there. Gates of limits are kept elsewhere; those of shares
--- say who has something to run.
+-- Record that a job was added to its lane, or removed from it. Lanes of limits are recorded elsewhere. Lanes of
+-- fairness keys tell which keys have jobs to run.
 local function mark_lane(header, is_added)
   local queue, lane = header[QUEUE], header[LANE]
   if header[STATE] == 'pending' and lane and string.sub(lane, 1, 6) ~= 'limit:' then
@@ -206,7 +205,7 @@ local function mark_lane(header, is_added)
   end
 end
 
--- Take a job out of every place where it stands.
+-- Remove a job from every index.
 local function unindex_job(job)
   if job.is_unindexed then
     return
@@ -244,14 +243,14 @@ local function index_waiting(header, entries, member)
   mark_lane(header, true)
 end
 
--- Write what has changed in a job that stays where it is.
+-- Write the changed header of a job whose index entries stay.
 local function write_header(job)
   job.packed = pack_header(job.header)
   header_writes[#header_writes + 1] = job.id
   header_writes[#header_writes + 1] = job.packed
 end
 
--- Put a lifted job where its head says.
+-- Add a job to the indexes that its header names.
 local function index_job(job)
   local header = job.header
   local queue, state = header[QUEUE], header[STATE]
@@ -278,7 +277,7 @@ local function index_pending(job)
   index_job(job)
 end
 
--- Say in a head that its job begins to wait, behind this gate once it is pending.
+-- Set a header to waiting, in this lane once the job is pending.
 local function begin_waiting(header, is_blocked, lane)
   set_rank(load_queue(header[QUEUE]), header)
   header[STATE], header[LANE] = 'pending', lane
@@ -288,7 +287,7 @@ local function begin_waiting(header, is_blocked, lane)
   end
 end
 
--- Put a job that begins to wait.
+-- Index a job that begins to wait.
 local function index_new(job, is_blocked, lane)
   begin_waiting(job.header, is_blocked, lane)
   index_job(job)
@@ -307,7 +306,7 @@ local function set_unique(queue, key, id)
   unique_changes[queue][key] = id
 end
 
--- Only if it names this very job.
+-- Only if this very job holds it.
 local function free_unique(job)
   local queue, key = job.header[QUEUE], job.header[UNIQUE_KEY]
   if key and unique_holder(queue, key) == job.id then
@@ -326,7 +325,7 @@ local function finish_job(job, state, reason, result)
   add_outbox_entry(job.id, state)
 end
 
--- Forget a job with its unique key, its history, its notes and the edges to its parents.
+-- Delete a job with its unique key, history, progress and the edges to its parents.
 local function remove_job(job)
   if job.header[STATE] ~= 'completed' then
     add_outbox_entry(job.id, 'deleted')
@@ -341,14 +340,15 @@ local function add_event(kind, job, actor, attempt, detail, changes)
   new_events[#new_events + 1] = {kind, now, job.id, job.header[QUEUE], attempt, actor, detail, changes}
 end
 
--- What an event has changed, as JSON: names, what was before and what is after; texts, numbers, or false for nothing.
+-- Changes of an event as JSON: names with the values before and after; texts, numbers, or false for nothing.
 local function changes_json(list)
   local parts = {}
   for _, change in ipairs(list) do
     local values = {}
     for i = 2, 3 do
       local value = change[i]
-      values[i - 1] = type(value) == 'number' and string.format('%.0f', value) or value and cjson.encode(value) or 'null'
+      values[i - 1] = type(value) == 'number' and string.format('%.0f', value)
+        or value and cjson.encode(value) or 'null'
     end
     if values[1] ~= values[2] then
       parts[#parts + 1] = '"' .. change[1] .. '":[' .. values[1] .. ',' .. values[2] .. ']'

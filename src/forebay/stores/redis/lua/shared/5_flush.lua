@@ -1,13 +1,13 @@
--- Writing what a script has decided.
+-- Write the changes that a script has collected.
 local MAX_EVENTS = 100
 
--- Whether an event is an action of an operator. A text costs nothing in scripts that tell no event.
+-- Whether an event is an operator action. A text costs nothing in scripts that record no event.
 local function is_action(event)
   local kinds = ' cancel forced revived replayed amended deleted queue limit schedule command key alert ramp '
   return string.find(kinds, ' ' .. event[1] .. ' ', 1, true)
 end
 
--- The order lists what is no action: the audit log lists those.
+-- `event_ids` lists events that are no actions; the audit log lists the actions.
 local function write_event(event)
   local number = redis.call('INCR', prefix .. 'event_id')
   redis.call('HSET', prefix .. 'events', number, cmsgpack.pack(event))
@@ -37,7 +37,7 @@ local function count_omitted_event(key, event)
   redis.call('RPUSH', key, write_event({'more', event[2], event[3], event[4], false, false, '1'}))
 end
 
--- An event of a job, or a count of it where the job has as many as it may have.
+-- Append an event to its job's history, or count it if the job has MAX_EVENTS already.
 local function append_job_event(event)
   if not event[3] then
     return write_event(event)
@@ -49,7 +49,7 @@ local function append_job_event(event)
   redis.call('RPUSH', key, write_event(event))
 end
 
--- A deletion is told about a job that is gone, and some actions are about no job: these have no history.
+-- A deletion is about a job that no longer exists, and some actions concern no job: they go to the audit log alone.
 local function record_event(event)
   local is_operator_action = is_action(event)
   if not is_operator_action or event[3] and event[1] ~= 'deleted' then
@@ -74,7 +74,7 @@ local function block_of(seq)
   return math.floor(seq / BLOCK)
 end
 
--- The edges to the parents of a job that goes.
+-- Delete the edges to the parents of a job.
 local function delete_edges(id)
   local single_parent = redis.call('HGET', prefix .. 'single_parents', id)
   local edges = single_parent and {0, single_parent} or redis.call('HGETALL', prefix .. 'parents:' .. id)
@@ -98,7 +98,7 @@ local function delete_job(job)
   end
   delete_events(redis.call('LRANGE', prefix .. 'job_events:' .. id, 0, -1))
   redis.call('HDEL', prefix .. 'headers', id)
-  -- Of most jobs the only attempt has completed, so it has begun.
+  -- Most jobs completed at their only attempt, which has begun.
   if job.header[ATTEMPT] > 1 or job.header[STATE] ~= 'completed' then
     redis.call('HDEL', prefix .. 'unstarted', id)
   end
@@ -150,7 +150,7 @@ local function write_keys()
   unique_changes, idempotency_changes = {}, {}
 end
 
--- Which gates have jobs behind them; a queue without any pays nothing.
+-- Update the sets of lanes with jobs; a queue without lanes costs nothing.
 local function write_lanes()
   for queue, changes in pairs(lane_changes) do
     for lane, is_used in pairs(changes) do
@@ -198,7 +198,7 @@ local function write_leases()
   new_lease_holders, cancel_changes = {}, {}
 end
 
--- One command for a job that depends on many, and one for a job that many depend on.
+-- One command for a job with many parents, and one for a job with many children.
 local function write_new_dependencies()
   for id, parent_pairs in pairs(new_parents) do
     call_in_slices('HSET', prefix .. 'parents:' .. id, parent_pairs)
@@ -219,7 +219,8 @@ end
 local function write_replaced_ids()
   for _, id in ipairs(replaced_ids) do
     local sequence = redis.call('HGET', prefix .. 'job_sequence', id)
-    local key, placeholder = prefix .. 'sequence:' .. sequence, id .. '\0' .. redis.call('INCR', prefix .. 'sequence_position')
+    local key = prefix .. 'sequence:' .. sequence
+    local placeholder = id .. '\0' .. redis.call('INCR', prefix .. 'sequence_position')
     redis.call('ZADD', key, redis.call('ZSCORE', key, id), placeholder)
     redis.call('ZREM', key, id)
     redis.call('HSET', prefix .. 'job_sequence', placeholder, sequence)
@@ -265,7 +266,8 @@ local function write_dependencies()
     call_in_slices('RPUSH', prefix .. 'dependency_outbox', outbox_entries)
     has_outbox_entries = true
   end
-  new_parents, new_single_parents, new_children, unmet_changes, outbox_entries, new_dependency_count, sequence_joins, joined_sequences = {}, {}, {}, {}, {}, 0, {}, {}
+  new_parents, new_single_parents, new_children, new_dependency_count = {}, {}, {}, 0
+  unmet_changes, outbox_entries, sequence_joins, joined_sequences = {}, {}, {}, {}
 end
 
 local function write_queue(name, queue)
@@ -298,7 +300,7 @@ function flush()
   for scope, bucket in pairs(enqueue_buckets) do
     if bucket.is_spent then
       local packed = cmsgpack.pack({bucket.parts, now})
-      -- Twice as long as the slowest rate takes to fill it: this one may be lowered.
+      -- Twice the time that the slowest rate takes to fill it: this rate may be lowered.
       redis.call('SET', prefix .. 'enqueue_bucket:' .. scope, packed, 'PX', 7200000)
     end
   end
@@ -314,8 +316,8 @@ function flush()
   new_events = {}
 end
 
--- The end of every script that writes. A hint is published by the script itself: no commit without it. An answer in
--- `listed` says that a job has ended that others depend on; whoever asked calls `follow` then.
+-- End of every script that writes. The script itself publishes the wake-up: no commit without it. A reply in
+-- `has_outbox_entries` means that a job has ended that others depend on; the caller calls `propagate` then.
 local function finish(answer)
   flush()
   if needs_wakeup then

@@ -1,18 +1,17 @@
--- Jobs as they are answered: id, head, body, the end of the lease, the last ten bad attempts, how many attempts
--- never began.
+-- Rows of jobs: id, header, body, lease end, last ten failed attempts, number of unstarted attempts.
 local MAX_ERRORS = 10
 
 local function body_key(seq)
   return prefix .. 'body:' .. string.format('%.0f', seq)
 end
 
--- What a body says besides the payload, if one of the words is in it; nothing for most, and for what cannot be read.
+-- Options of a body if it has one of the words; an empty table for most bodies, and for unreadable ones.
 local function parse_options(body, word, other)
   if not string.find(body, '"' .. word .. '"', 1, true)
     and not (other and string.find(body, '"' .. other .. '"', 1, true)) then
     return {}
   end
-  -- Behind the id a list of two begins, options and payload; only the first is looked at.
+  -- A list of two follows the id, options and payload; only the first is parsed.
   local _, _, words = pcall(cmsgpack.unpack_one, body, 3 + struct.unpack('>H', body))
   local is_json, options = pcall(cjson.decode, words or '{}')
   return is_json and options or {}
@@ -26,7 +25,7 @@ local function last_errors(job)
   return redis.call('LRANGE', prefix .. 'failed_attempts:' .. job.id, -MAX_ERRORS, -1)
 end
 
--- A body with an empty payload; false for one that cannot be read.
+-- A body with an empty payload; false if it cannot be read.
 local function strip_payload(body)
   if #body < 2 then
     return false
@@ -42,7 +41,7 @@ local function load_body_options(key)
     or strip_payload(redis.call('GET', key) or '')
 end
 
--- Claimed bodies. A caller that has said how large a payload it takes reads the others apart.
+-- Bodies of claimed jobs. Payloads above the caller's `max_payload` are left out; the caller reads them apart.
 local function limit_payloads(bodies)
   for i, body in ipairs(request.max_payload and bodies or {}) do
     if body and #body > request.max_payload then
@@ -78,7 +77,7 @@ local function job_rows(jobs, is_bare)
   return rows
 end
 
--- The fence: why this worker does not hold the lease on this attempt; false if it does.
+-- The fence: why this worker does not hold the lease of this attempt; false if it does.
 local function lease_refusal(job, attempt, worker)
   if not job then
     return 'gone'
@@ -93,7 +92,8 @@ local function lease_refusal(job, attempt, worker)
   return header[WORKER] ~= worker and 'other worker'
 end
 
--- Which running jobs of a worker shall stop, and why. Wishes are few: there is one only while its job runs.
+-- Running jobs of a worker that were asked to stop, with the reasons. Cancel requests are few: each lasts only while
+-- its job runs.
 local function pending_cancels(worker)
   local cancels = {}
   if redis.call('HLEN', prefix .. 'cancel_requests') == 0 then

@@ -1,16 +1,18 @@
--- New jobs, asked for by clients or handed back by tasks.
--- ask.lots: what jobs that are alike have in common: queue, task, priority, delay_ms, run_at, deadline_at,
---   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only, client, share, what the
---   failure of a near parent means, whether parents may be missing
--- ask.lot_of: the lot of each job;  ask.keyed: by number of the job: unique key, once key, once_ms,
---   whether the caller brought its id.  ARGV from `ask.first` on: id and body of each job.
--- ask.needs: by number of the job: {whether parents may be missing, {parent, what its failure means, when its id was
---   made}, ...}; a parent is an id, or how many jobs before it stands, and then the third is that number as asked for.
--- ask.near: for each job, or not there at all: how many jobs before it its one parent stands, or a list of that where it has
---   several, if all are of this batch and their failures mean the same; else 0. A graph is mostly made of such.
--- ask.sequences: by number of the job, the sequence that it comes last in.
+-- Insert of new jobs, from clients or as follow-ups of tasks.
+-- request.groups: fields that the jobs of a group share: queue, task, priority, delay_ms, run_at, deadline_at,
+-- expires_at, lease_ms, extension_ms, whether the unique key is held until the start only, client, fairness key,
+-- failure policy of nearby parents, whether parents may be missing
+-- request.group_of: group of each job; request.keyed: by number of the job: unique key, idempotency key,
+-- idempotency_ttl_ms, whether the caller gave the id. ARGV from request.first on: id and body of each job.
+-- request.dependencies: by number of the job: {whether parents may be missing, {parent, failure policy, creation time
+-- of its id}, ...}. A parent is an id, or a distance to an earlier job of this batch; then the third value is the
+-- distance as requested.
+-- request.nearby: for each job, or absent: distance to its only parent, or a list of distances, if all parents are jobs
+-- of this batch with one failure policy; else 0. Graphs consist mostly of such jobs.
+-- request.sequences: by number of the job: sequence to which it is appended.
 local next_seq
-local batch_results = {}  -- of jobs that others may name by their place: true for a new one, else its receipt
+-- By number: true for a new job, else its insert result. Other jobs may refer to them by distance.
+local batch_results = {}
 
 local function allocate_seq()
   if not next_seq then
@@ -20,7 +22,7 @@ local function allocate_seq()
   return next_seq
 end
 
--- What holds for all jobs of a lot; the second value is why none of them can be stored.
+-- Compute the values that all jobs of a group share. Returns why none of them can be stored, if so.
 local function prepare_group(group, is_follow_up)
   local queue = load_queue(group[1])
   if not queue and not (is_follow_up or request.create_queues) then
@@ -51,8 +53,8 @@ local function prepare_group(group, is_follow_up)
   }
 end
 
--- Return the refusal of a call in which an id that was made for a new job is another job's; nothing if all are free. One
--- command for all of them. A program that repeats ids must not overwrite a job; the caller makes other ids.
+-- Return the refusal of a call in which an id created for a new job belongs to another job; nothing if all are free.
+-- One command checks all of them. A program that repeats ids must not overwrite a job; the caller creates other ids.
 local function find_repeated_id()
   local ids = {}
   for number = 1, #request.group_of do
@@ -69,7 +71,7 @@ local function find_repeated_id()
   end
 end
 
--- Who has the id or a key of a new job; or why it is refused.
+-- Id of the job that has the id or a key of a new job; or the refusal.
 local function find_key_holder(group, id, keys, on_conflict)
   if keys[4] and load_job(id) then
     if on_conflict == 'ignore' then
@@ -102,7 +104,8 @@ local function take_keys(group, id, keys)
   end
 end
 
--- How a new edge stands whose parent is in this state. One that ends its child is open still: that end is on the list.
+-- State of a new edge whose parent is in this state. An edge that will end its child is still open: the outbox has the
+-- parent's end.
 local function starting_state(state, on_failure)
   if state == 'completed' or (state ~= 'dead' and state ~= 'cancelled') then
     return state == 'completed' and MET or OPEN
@@ -110,8 +113,8 @@ local function starting_state(state, on_failure)
   return on_failure == 'ignore' and MET or on_failure == 'hold' and HELD or OPEN
 end
 
--- The parents of a new job, one after the other: id, the state of the edge, its own state if it has ended, what its failure
--- means; or why not.
+-- Edges to the parents of a new job, flat: id, state of the edge, the parent's final state or false, failure policy; or
+-- the refusal.
 local function resolve_parents(number, group, dependencies)
   local edges, blocking, at = {}, 0, 0
   local queue = load_queue(group[1]) or request.default_queue
@@ -123,7 +126,7 @@ local function resolve_parents(number, group, dependencies)
       if not insert_result then
         return nil, {'MissingBatchParent', group[2], detail}
       end
-      -- A new one is live, whatever it waits for.
+      -- A new parent is live, whatever it waits for.
       state = insert_result == true and 'pending'
       id = state and ARGV[request.first + 2 * (number - id) - 2] or insert_result[1]
     end
@@ -148,8 +151,8 @@ local function resolve_parents(number, group, dependencies)
   return edges, nil, blocking
 end
 
--- The same for parents of this batch. They are new and live, whatever they wait for, and what is answered is their ids alone;
--- where one is not, it is asked for.
+-- The same for parents of this batch. New parents are live, whatever they wait for, and the result is their ids alone.
+-- If one is not new, `resolve_parents` decides.
 local function resolve_batch_parents(number, group, nearby)
   local distances = type(nearby) == 'table' and nearby or {nearby}
   local found, results, argv, first = {on_failure = group[13]}, batch_results, ARGV, request.first - 2
@@ -166,7 +169,7 @@ local function resolve_batch_parents(number, group, nearby)
   return found, nil, #distances
 end
 
--- The first edge of a parent is its name alone if it is open: most have no other.
+-- An open first edge of a parent is stored as its member alone: most parents have no other.
 local function add_child_edge(parent, edge_state, name)
   local entries = new_children[parent]
   if not entries and edge_state == OPEN then
@@ -181,7 +184,7 @@ local function add_child_edge(parent, edge_state, name)
   end
 end
 
--- Edges to new parents of this batch, all of them open, whose failures mean the same.
+-- Edges to new parents of this batch, all open and with one failure policy.
 local function add_batch_edges(id, parents)
   local format, text_prefix, parent_pairs, parent_count = string.format, parents.on_failure .. ' ', {}, #parents
   unmet_changes[id] = parent_count
@@ -230,7 +233,7 @@ local function add_edges(id, edges, blocking)
   new_dependency_count = new_dependency_count + parent_count
 end
 
--- Somebody else of this batch may ask for a job that has keys.
+-- A job with keys gets an entry of its own, since a later job of this batch may collide with it.
 local function store_keyed(group, id, seq, keys, is_blocked)
   local job = {id = id, header = {unpack(group.header)}, is_unindexed = true}
   job.header[SEQ], job.header[UNIQUE_KEY] = seq, keys[1]
@@ -240,8 +243,8 @@ local function store_keyed(group, id, seq, keys, is_blocked)
   return job.header[STATE]
 end
 
--- All others of a lot that are blocked, and all that are not, stand in the same places, and their heads differ in their
--- numbers alone.
+-- All other blocked jobs of a group have the same index entries and the same header but for the seq; so do all that are
+-- not blocked.
 local function store_identical(group, id, seq, is_blocked)
   local variant = is_blocked and 'blocked' or 'free'
   local template = group[variant]
@@ -287,12 +290,12 @@ local function store_job(group, number, keys, edges, blocking, sequence)
   return {id, 1, state}
 end
 
--- Why a queue with a length or with rates takes no new job of this lot now; nothing if it does, and then a token of each
--- rate is taken. Says the same as `room_after` and `Turnstile` in Python. A token has 1000 parts, so a bucket gains
--- `rate` parts in each millisecond. In one function, since a server makes each of them anew with every call.
+-- Why a queue with a maximum length or with rates takes no new job of this group now. If it does, take a token of each
+-- rate and return nothing. Same rules as `room_after` and `Turnstile` in Python. A token has 1000 parts, so a bucket
+-- gains `rate` parts in each millisecond. One function, since a server creates each of them anew with every call.
 local function backpressure_error(group, is_blocked)
-  -- How many come at once: all of a batch that is accepted whole, of this queue and, if asked, of this client, or only
-  -- those that run at once.
+  -- Number of jobs that come at once. For an atomic batch: its jobs of this queue and, if asked, of this client, or
+  -- only those that run at once.
   local function batch_size(same_client, only_pending)
     local batch_jobs = 0
     for number = 1, request.atomic and #request.group_of or 0 do
@@ -377,7 +380,8 @@ local function check_and_store(number, on_conflict, is_follow_up)
     defer_leaving(ARGV[request.first + 2 * number - 2])
   end
   local edges, dependency_error, blocking = nil, nil, 0
-  local nearby, dependencies = request.nearby and request.nearby[number], request.dependencies and request.dependencies[number]
+  local nearby = request.nearby and request.nearby[number]
+  local dependencies = request.dependencies and request.dependencies[number]
   if nearby and nearby ~= 0 then
     edges, dependency_error, blocking = resolve_batch_parents(number, group, nearby)
   elseif dependencies then
@@ -400,7 +404,7 @@ local function check_and_store(number, on_conflict, is_follow_up)
   return store_job(group, number, keys, edges, blocking, sequence)
 end
 
--- Accept the job with this number; answers id, whether it is new, state; or nil and why not.
+-- Insert the job with this number; returns id, whether it is new, and its state; or nil and the refusal.
 local function accept_job(number, on_conflict, is_follow_up)
   local insert_result, refusal = check_and_store(number, on_conflict, is_follow_up)
   if request.dependencies or request.nearby then

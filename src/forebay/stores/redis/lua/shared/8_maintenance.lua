@@ -1,4 +1,4 @@
--- What is done by the clock, for whole batches of jobs.
+-- Maintenance of whole batches of jobs, driven by the clock.
 
 local function due_entries(key, limit)
   local members = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, limit)
@@ -7,7 +7,7 @@ local function due_entries(key, limit)
   return ids, members
 end
 
--- An entry whose job is not there (deleted by hand, or evicted) must not hold up those behind it.
+-- An entry whose job is missing (deleted by hand, or evicted) must not block the entries behind it.
 local function due_jobs(key, limit)
   local ids, members = due_entries(key, limit)
   local jobs = {}
@@ -21,7 +21,7 @@ local function due_jobs(key, limit)
   return jobs
 end
 
--- Cancel up to `limit` waiting jobs that were not started in time.
+-- Cancel up to `limit` waiting jobs that have expired.
 local function expire_jobs(limit)
   local jobs = due_jobs(prefix .. 'expiry_times', limit)
   for _, job in ipairs(jobs) do
@@ -37,7 +37,7 @@ end
 local function promote_jobs(jobs)
   for _, job in ipairs(jobs) do
     unindex_job(job)
-    -- `promoted_at` in domain/settlement.py says why.
+    -- `promoted_at` in domain/settlement.py has the reason.
     job.header[UPDATED_AT], job.header[LANE] = math.max(now, job.header[RUN_AT] + 1), lane_when_due(job)
     index_pending(job)
   end
@@ -47,10 +47,10 @@ local function promote_jobs(jobs)
   return #jobs
 end
 
--- Whether a duty is the caller's now.
+-- Whether the caller gets a maintenance task.
 local function acquire_maintenance(name, every_ms)
   local next_at = tonumber(redis.call('HGET', prefix .. 'maintenance', name) or 0)
-  -- A time further ahead than the duty's own pace was written before the clock was set back.
+  -- A time further ahead than the task's interval was written before the clock was set back.
   if now < next_at and next_at <= now + every_ms then
     return false
   end
@@ -58,7 +58,7 @@ local function acquire_maintenance(name, every_ms)
   return true
 end
 
--- Make up to `limit` due jobs of one queue pending, or fewer where that is staggered.
+-- Make up to `limit` due jobs of one queue pending, or fewer if the queue is staggered.
 local function promote_queue(queue, limit)
   local config, key = load_queue(queue), prefix .. 'delayed:' .. queue
   if not config or not config[Q_STAGGER_JOBS] then
@@ -71,7 +71,7 @@ local function promote_queue(queue, limit)
   return promote_jobs(due_jobs(key, math.min(limit, config[Q_STAGGER_JOBS])))
 end
 
--- The jobs of a queue that are not due yet or blocked, by their time.
+-- Delayed and blocked jobs of a queue, by time.
 local function first_waiting(queue, limit)
   local entries = {}
   for _, name in ipairs({'delayed:', 'blocked:'}) do
@@ -103,8 +103,8 @@ local function mark_entry_dead(key, entry)
   end
 end
 
--- Move up to `limit` jobs that wait in a dropped queue to the dead letters: first those that are not due
--- yet or blocked, then the pending ones in their order.
+-- Make up to `limit` waiting jobs of a dropped queue dead letters: first delayed and blocked jobs, then pending ones in
+-- order.
 local function mark_waiting_dead(queue, limit)
   local lanes = all_lanes(queue)
   local keys = {ready_key(queue, false, false), ready_key(queue, false, true)}

@@ -1,9 +1,9 @@
--- The orders of one queue, merged: what a claim takes, and what a peek shows.
+-- Orders of one queue, merged: the candidates of a claim, and of a peek.
 local MAX_LANES = 100
 local NEXT_WINDOW = 100
 
--- What a worker wants: up to so many jobs of a queue; which gates it may pass, all if it does not say; and how many
--- jobs that are not for it are put aside at most.
+-- Claim of a worker: queue, number of jobs, lease_ms, lanes that the worker can run (false for all), and how many other
+-- jobs it parks at most.
 local CLAIM_QUEUE, CLAIM_LIMIT, CLAIM_LEASE_MS, CLAIM_LANES, CLAIM_MAX_PARKED = 1, 2, 3, 4, 5
 
 local function claimable_lanes(queue_claim)
@@ -17,7 +17,7 @@ local function claimable_lanes(queue_claim)
   return allowed_lanes
 end
 
--- The gates with jobs behind them, all or those that somebody may pass.
+-- Lanes with jobs, all or those allowed; without lanes of limits and fairness keys.
 local function queue_lanes(queue, allowed_lanes)
   local lanes = {}
   for _, lane in ipairs(redis.call('SMEMBERS', prefix .. 'lanes:' .. queue)) do
@@ -29,7 +29,7 @@ local function queue_lanes(queue, allowed_lanes)
   return lanes
 end
 
--- All gates with jobs behind them, those of limits and shares too.
+-- All lanes with jobs, those of limits and fairness keys included.
 local function all_lanes(queue)
   local lanes = queue_lanes(queue)
   for _, scope in ipairs(redis.call('ZRANGE', prefix .. 'limit_lanes:' .. queue, 0, -1)) do
@@ -45,7 +45,8 @@ local function all_lanes(queue)
   return lanes
 end
 
--- The orders from which a claim takes, each with a window that is moved on when it is used up.
+-- Orders of a claim, each with a window of members that moves on once it is used up. A job's effective priority is the
+-- base priority of its order minus its rank.
 local function claim_orders(name, queue, lanes)
   local cap = cap_ms(queue)
   local orders = {
@@ -58,7 +59,8 @@ local function claim_orders(name, queue, lanes)
     end
     for _, capped in ipairs({false, true}) do
       local base_priority = capped and cap or now
-      orders[#orders + 1] = {key = ready_key(name, lane, capped), base_priority = base_priority, from = 0, at = 1, members = {}}
+      local key = ready_key(name, lane, capped)
+      orders[#orders + 1] = {key = key, base_priority = base_priority, from = 0, at = 1, members = {}}
     end
   end
   return orders
@@ -82,14 +84,14 @@ end
 
 local function peek_order(order, max_jobs, is_alone)
   if order.at > #order.members and not order.is_done then
-    -- Most claims need no second window; one that does has met jobs that are not for it.
+    -- Most claims need no second window; one that does has met jobs that it cannot run.
     load_window(order, order.from == 0 and max_jobs or NEXT_WINDOW, is_alone)
   end
   return order.members[order.at]
 end
 
--- The order whose first job leads, that job and its lead; ties go to the lower number, which is what members begin
--- with. The lead of the only order is not worked out, unless somebody compares it with others.
+-- The order with the best candidate, that candidate and its effective priority. Ties go to the lower seq, with which
+-- members begin. The priority of the only order is not computed, unless the caller compares it with others.
 local function best_candidate(orders, max_jobs, is_compared)
   local best, best_member, best_priority
   for i = #orders, 1, -1 do

@@ -1,15 +1,15 @@
--- Plain jobs: first attempts of jobs without unique key, deadline, expiry, gate, failures and wishes. Nearly
--- all jobs are, and then how one stands is a string, which can be compared and replaced without unpacking its
--- head. What is not plain, or was unpacked in this call already, takes the long way, in the same script.
--- Loops look for nothing outside of themselves: a server takes its time for that.
+-- Fast path: first attempts of jobs without unique key, deadline, expiry, lane, failures and cancel request. Nearly all
+-- jobs are of this kind. Then the state part of a header is a string that is compared and replaced without unpacking.
+-- All other jobs, and jobs that this call has unpacked already, take the slow path in the same script.
+-- Loops use locals alone: looking up outer variables takes a server time.
 
--- As MessagePack, '\194' is `false`: nothing from GATE to REASON; no failures, crashes and errors.
+-- As MessagePack, '\194' is `false`: nothing from LANE to REASON; no failures, crashes and errors.
 local default_tail = string.rep('\194', 9) .. '\0\0\0'
--- How a plain job stands that is pending for the first time: the state as text of seven bytes, and no attempt.
+-- State part of a job that is pending for the first time: the state as text of seven bytes, and no attempt.
 local new_job_state = '\167pending\0' .. string.rep('\194', 4) .. default_tail .. '\194'
 local packed_now = cmsgpack.pack(now)
 local lease_key = prefix .. 'leases:' .. request.worker
-local shapes = {}  -- the first part of a head -> what it says; false for one that is damaged
+local shapes = {}  -- first part of a header -> its values; false for a damaged one
 
 local function load_shape(common_part)
   if shapes[common_part] == nil then
@@ -42,8 +42,8 @@ local function get_list(lists, key)
   return lists[key]
 end
 
--- How a job will stand that stands like this now, but for its result; false if it is not a plain one that
--- this worker holds. The times of its start and of its last change are nine bytes each.
+-- State part after completion, without the result; false if this worker does not hold a job of the fast path. The start
+-- time and the time of the last change take nine bytes each.
 local function completed_state(state_part)
   local before = cmsgpack.pack('running', 1, request.worker)
   if string.sub(state_part, 1, #before) ~= before
@@ -54,11 +54,12 @@ local function completed_state(state_part)
   return cmsgpack.pack('completed', 1, request.worker) .. started_at .. packed_now .. packed_now .. default_tail
 end
 
--- Complete what is plain of so many first attempts, whose ids and results are the first arguments; answers
--- the numbers of the others. What it means for jobs that depend on them is left to the caller.
+-- Complete the first attempts whose ids and results are the first arguments, as far as they fit the fast path. Returns
+-- the numbers of the others. The caller resolves dependants.
 local function complete_fast(max_jobs)
   local byte, sub = string.byte, string.sub
-  local packed_by_id, unpacked_jobs, writes, removed = packed_headers, loaded_jobs, header_writes, get_list(removals, lease_key)
+  local packed_by_id, unpacked_jobs, writes = packed_headers, loaded_jobs, header_writes
+  local removed = get_list(removals, lease_key)
   local slow_numbers, writes_end, completed_states = {}, #header_writes, {}
   for number = 1, max_jobs do
     local id = ARGV[2 * number]
@@ -92,19 +93,21 @@ local function complete_fast(max_jobs)
   return slow_numbers
 end
 
--- Give this worker leases on up to `most` jobs of one order, one after the other, as long as they are plain
--- ones that may pass; answers how many. `claimed` are lists of ids, heads, keys of bodies and ends of leases. `fits`,
--- if there are limits to be asked, says whether a job may start, and then it has.
+-- Start up to `max_jobs` jobs of one order, one after the other, until one does not fit the fast path; returns their
+-- number. `claimed` are lists of ids, headers, body keys and lease ends. With limits, `fits` says whether a job may
+-- start, and takes its slots.
 local function start_fast(order, max_jobs, lease_ms, allowed_lanes, claimed, fits)
   local byte, sub, match = string.byte, string.sub, string.match
   local packed_by_id, unpacked_jobs, writes, members = packed_headers, loaded_jobs, header_writes, order.members
   local removed, lease_entries = get_list(removals, order.key), get_list(additions, lease_key)
   local ids, headers, body_keys, lease_ends = unpack(claimed)
   local new_state, front, back = new_job_state, string.sub(new_job_state, 1, 11), string.sub(new_job_state, 13)
-  -- Between them the time of the last change, which is nothing but for a job that was blocked.
+  -- Between them is the time of the last change, which is set only for a job that was blocked.
   local back_at = #front + 10
-  local started = cmsgpack.pack('running', 1, request.worker) .. packed_now .. packed_now .. '\194' .. default_tail .. '\194'
-  local body, at, writes_end, removed_end, leases_end, ids_end = prefix .. 'body:', order.at, #writes, #removed, #lease_entries, #ids
+  local started = cmsgpack.pack('running', 1, request.worker) .. packed_now .. packed_now
+    .. '\194' .. default_tail .. '\194'
+  local body, at = prefix .. 'body:', order.at
+  local writes_end, removed_end, leases_end, ids_end = #writes, #removed, #lease_entries, #ids
   local last, order_body_keys = math.min(at + max_jobs, #members + 1), order.body_keys or {}
   while at < last do
     local member = members[at]
@@ -132,7 +135,8 @@ local function start_fast(order, max_jobs, lease_ms, allowed_lanes, claimed, fit
     local header = sub(packed, 1, state_at - 1) .. started
     packed_by_id[id], writes[writes_end + 1], writes[writes_end + 2] = header, id, header
     lease_entries[leases_end + 1], lease_entries[leases_end + 2] = ends_at, member
-    writes_end, removed_end, leases_end, ids_end, at = writes_end + 2, removed_end + 1, leases_end + 2, ids_end + 1, at + 1
+    writes_end, removed_end, leases_end = writes_end + 2, removed_end + 1, leases_end + 2
+    ids_end, at = ids_end + 1, at + 1
     removed[removed_end] = member
     ids[ids_end], headers[ids_end], body_keys[ids_end], lease_ends[ids_end] = id, header, job_body_key, ends_at
     shape.jobs = shape.jobs + 1

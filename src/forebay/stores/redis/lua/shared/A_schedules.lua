@@ -1,4 +1,4 @@
--- Schedules: what one shall do, as text that scripts do not look into, and how far that has come.
+-- Schedules: the definition as text that scripts do not parse, and the progress of the runs.
 local S_REVISION, S_NEXT_RUN_AT, S_CHECK_AT, S_LAST_RUN_AT, S_LAST_JOB_ID = 2, 4, 5, 6, 7
 local S_ENQUEUED_RUNS, S_SKIPPED_RUNS, S_FAILED_RUNS, S_CREATED_AT, S_UPDATED_AT = 8, 9, 10, 11, 12
 

@@ -1,4 +1,4 @@
--- Shares, as domain/fairness.py has them: whose turn it is.
+-- Weighted fair queueing over fairness keys, as in domain/fairness.py.
 local VIRTUAL_TIME_STEP = 1000000
 local has_any_fairness_keys
 
@@ -7,7 +7,7 @@ local function virtual_time_step(queue, fairness_key)
   return math.floor(VIRTUAL_TIME_STEP / (weights and weights[fairness_key] or 1))
 end
 
--- Whether any job ever had a share; asked once in a script.
+-- Whether any job ever had a fairness key; read once in a script.
 local function has_fairness_keys()
   if has_any_fairness_keys == nil then
     has_any_fairness_keys = redis.call('EXISTS', prefix .. 'has_fairness_keys') == 1
@@ -15,7 +15,7 @@ local function has_fairness_keys()
   return has_any_fairness_keys
 end
 
--- A job with a share was accepted, be it pending or not.
+-- Record that a job with a fairness key was inserted, pending or not.
 local function record_fairness_keys()
   if not has_fairness_keys() then
     deferred_writes[#deferred_writes + 1] = function() redis.call('SET', prefix .. 'has_fairness_keys', 1) end
@@ -23,8 +23,8 @@ local function record_fairness_keys()
   end
 end
 
--- A share has something to run. One that had nothing begins a step behind the first; one with lanes behind limits goes on
--- from the turn that was kept for it, at most a step from the first (`resuming` in domain/fairness.py).
+-- A fairness key has jobs to run. A new key begins one step behind the first key. A key with jobs parked under limits
+-- resumes its saved virtual time, at most a step from the first key (`resuming_virtual_time` in domain/fairness.py).
 local function join_fairness_key(name, fairness_key)
   local key, step = prefix .. 'fairness_keys:' .. name, virtual_time_step(load_queue(name), fairness_key)
   local first = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
@@ -37,7 +37,7 @@ local function join_fairness_key(name, fairness_key)
   redis.call('ZADD', key, 'NX', virtual_time, fairness_key)
 end
 
--- A share has nothing to run outside of its lanes.
+-- A fairness key has nothing to run outside of limit lanes.
 local function leave_fairness_key(name, fairness_key)
   local key, saved_key = prefix .. 'fairness_keys:' .. name, prefix .. 'saved_virtual_times:' .. name
   if redis.call('HEXISTS', saved_key, fairness_key) == 1 then
@@ -54,12 +54,13 @@ local function limit_fairness_lane(scope, fairness_key)
   return 'limit:' .. scope .. '\t' .. fairness_key
 end
 
--- A job of a share waits behind a limit. A new lane begins a step behind the first; with the first lane of a share its turn in
--- the queue is kept.
+-- A job with a fairness key is parked under a limit. A new lane begins one step behind the first; the key's first such
+-- lane saves its virtual time in the queue.
 local function join_limit_lane(name, scope, fairness_key)
   local key = limit_lanes_key(name, scope)
   local first = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or 0)
-  local is_new = redis.call('ZADD', key, 'NX', first + virtual_time_step(load_queue(name), fairness_key), fairness_key) == 1
+  local virtual_time = first + virtual_time_step(load_queue(name), fairness_key)
+  local is_new = redis.call('ZADD', key, 'NX', virtual_time, fairness_key) == 1
   if is_new and redis.call('HINCRBY', prefix .. 'limit_lane_counts:' .. name, fairness_key, 1) == 1 then
     local virtual_time = redis.call('ZSCORE', prefix .. 'fairness_keys:' .. name, fairness_key)
     redis.call('HSET', prefix .. 'saved_virtual_times:' .. name, fairness_key, virtual_time or 0)
@@ -74,7 +75,7 @@ local function leave_limit_lane(name, scope, fairness_key)
   end
 end
 
--- The key and the member of a job of a lane, the how many-th counts from 0; nothing behind the last one.
+-- Key and member of the nth job of a lane, counted from 0; no member behind the last one.
 local function lane_member(name, lane, nth)
   local key = ready_key(name, lane, false)
   local entry = redis.call('ZRANGE', key, nth, nth)[1]
@@ -86,8 +87,8 @@ local function lane_member(name, lane, nth)
   return key, entry
 end
 
--- Let jobs leave their lanes by the turns of shares and wait for these in the queue again; answers how many.
--- A lane that runs dry is left only when all is written: till then it keeps the turn of its share.
+-- Unpark jobs of a limit by the virtual times of their fairness keys; returns their number. An empty lane is left only
+-- after everything is written: until then it keeps the key's virtual time.
 local function unpark_fairly(name, scope, max_jobs)
   local key, unparked, taken_counts, empty_lanes = limit_lanes_key(name, scope), 0, {}, 0
   while unparked < max_jobs do
@@ -108,7 +109,7 @@ local function unpark_fairly(name, scope, max_jobs)
     elseif entry then
       defer_remove(order_key, entry)
     else
-      -- In front of all others, where it is passed over.
+      -- Sort an empty lane to the front, where `empty_lanes` skips it.
       redis.call('ZADD', key, 'XX', '-inf', fairness_key)
       empty_lanes = empty_lanes + 1
     end
@@ -123,8 +124,8 @@ local function unpark_fairly(name, scope, max_jobs)
   return unparked
 end
 
--- Look at the shares of a queue that are next, as many as a claim may take jobs; and at as many again each time, where some
--- had nothing to give. Those that were seen before stay as they are.
+-- Load the next fairness keys of a queue, as many as the claim may take jobs. Load as many again each time that some
+-- keys had no candidate. Keys loaded before stay as they are.
 local function load_fair_keys(fair_scan)
   if not has_fairness_keys() then
     fair_scan.is_complete = true
@@ -132,7 +133,8 @@ local function load_fair_keys(fair_scan)
   end
   local queue, max_jobs = fair_scan.queue, fair_scan.limit
   fair_scan.window = fair_scan.window and 2 * fair_scan.window or max_jobs
-  local found = redis.call('ZRANGE', prefix .. 'fairness_keys:' .. fair_scan.queue_name, 0, fair_scan.window - 1, 'WITHSCORES')
+  local key = prefix .. 'fairness_keys:' .. fair_scan.queue_name
+  local found = redis.call('ZRANGE', key, 0, fair_scan.window - 1, 'WITHSCORES')
   fair_scan.is_complete = #found < 2 * fair_scan.window
   local width = math.ceil(2 * max_jobs / math.max(1, #found)) + 1
   for i = 1, #found, 2 do
@@ -153,7 +155,8 @@ local function load_fair_keys(fair_scan)
   end
 end
 
--- The order whose first job is next, be it one of the queue or of the share whose turn it is; and that share.
+-- The order with the best candidate among the queue's orders and those of the fairness key that is served next; and
+-- that key.
 local function best_fair_candidate(orders, fair_scan, max_jobs)
   while true do
     while #fair_scan < max_jobs and not fair_scan.is_complete do
@@ -164,7 +167,9 @@ local function best_fair_candidate(orders, fair_scan, max_jobs)
     end
     local at = 1
     for i = 2, #fair_scan do
-      if fair_scan[i].virtual_time < fair_scan[at].virtual_time or (fair_scan[i].virtual_time == fair_scan[at].virtual_time and fair_scan[i].name < fair_scan[at].name) then
+      local left, right = fair_scan[i], fair_scan[at]
+      if left.virtual_time < right.virtual_time
+        or (left.virtual_time == right.virtual_time and left.name < right.name) then
         at = i
       end
     end
@@ -172,13 +177,14 @@ local function best_fair_candidate(orders, fair_scan, max_jobs)
     local own, own_member, own_priority = best_candidate(fairness_key.orders, fairness_key.width, true)
     if own then
       local other, other_member, other_priority = best_candidate(orders, max_jobs, true)
-      if other and (other_priority > own_priority or (other_priority == own_priority and other_member < own_member)) then
+      if other and (other_priority > own_priority
+        or (other_priority == own_priority and other_member < own_member)) then
         return other, other_member
       end
       return own, own_member, fairness_key
     end
     table.remove(fair_scan, at)
-    -- If there is nothing behind its gate at all, as where the record of a job was lost, it is forgotten with the others.
+    -- If the lane is empty, for example because a job's record was lost, `write_lanes` removes the key.
     local changed_lanes = lane_changes[fair_scan.queue_name] or {}
     lane_changes[fair_scan.queue_name] = changed_lanes
     changed_lanes['fair:' .. fairness_key.name] = changed_lanes['fair:' .. fairness_key.name] or false
@@ -187,13 +193,13 @@ local function best_fair_candidate(orders, fair_scan, max_jobs)
   return order, first_member
 end
 
--- A job of a share was taken: others are next.
+-- A job of a fairness key was claimed: advance its virtual time.
 local function advance_fairness_key(name, fairness_key)
   fairness_key.virtual_time = fairness_key.virtual_time + fairness_key.step
   redis.call('ZADD', prefix .. 'fairness_keys:' .. name, 'XX', fairness_key.virtual_time, fairness_key.name)
 end
 
--- Where a job waits that becomes due: one of a share waits for its turn.
+-- Lane of a job that becomes pending: the one of its fairness key, or false.
 local function lane_when_due(job)
   if not has_fairness_keys() then
     return false

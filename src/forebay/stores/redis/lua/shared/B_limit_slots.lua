@@ -1,36 +1,38 @@
--- Places under limits of tasks and keys, in one hash: for each scope its crowd, which are the jobs that run there, and for
--- each of these jobs its scopes. So all places of a call are read and written by few commands, and no key is made and
--- removed with a job.
--- A place counts only together with a lease. To look at leases takes time, so that is done only where a crowd seems to be
--- too large: then whose lease has ended does not count, and who does not run any more is removed.
--- Tables are filled by number, and loops are written out: this is what each job under a limit pays for.
-local SLOT_IDS, SLOT_COUNT, SLOT_NEW_IDS, SLOT_NEW_COUNT, SLOT_EXPIRED, SLOT_ENDS_AT, SLOT_IS_CHANGED = 1, 2, 3, 4, 5, 6, 7
-local slot_lists = {}        -- scope -> ids, each between two zeros, and how many; the same of those that this script adds; how
-                         -- many of the first have no lease any more; when the first lease ends, as far as that is known;
-                         -- whether it is to be written. False for one in which nobody is
-local changed_scopes = {} -- scopes whose crowds are to be written
-local single_slots = {}        -- scope -> field of the one job that this script starts there, where nobody was; most crowds
-                         -- are that, and need no table
-local single_slot_ends = {}    -- when its lease ends
-local single_slot_scopes = {}  -- these scopes, and some where others have joined since
-local freed_fields = {}   -- fields of jobs that have no place any more
-local taken_fields = {}  -- fields and values of jobs that were given some
-local body_cache = {}  -- key of a body -> body, of jobs that were looked at
+-- Slots under limits of tasks and keys, in one hash: for each scope the list of its running jobs, and for each of these
+-- jobs its scopes. So few commands read and write all slots of a call, and no key is created and removed with a job.
+-- A slot counts only together with a lease. Checking leases takes time, so it is done only if a list seems to be full:
+-- then jobs with an ended lease do not count, and jobs that do not run are removed.
+-- Tables are filled by number, and loops are written out: each job under a limit pays for this.
+local SLOT_IDS, SLOT_COUNT, SLOT_NEW_IDS, SLOT_NEW_COUNT = 1, 2, 3, 4
+local SLOT_EXPIRED, SLOT_ENDS_AT, SLOT_IS_CHANGED = 5, 6, 7
+-- scope -> slot list: ids, each between two zero bytes, and their number; the same for jobs that this script adds; how
+-- many of the first have no lease any more; end of the first lease, if known; whether to write the list. False for an
+-- empty one.
+local slot_lists = {}
+local changed_scopes = {}  -- scopes whose lists are to be written
+-- scope -> field of the one job that this script starts in an empty scope. Most lists are that, and need no table.
+local single_slots = {}
+local single_slot_ends = {}  -- its lease end
+local single_slot_scopes = {}  -- these scopes, and some that others have joined since
+local freed_fields = {}  -- fields of jobs that hold no slot any more
+local taken_fields = {}  -- fields and values of jobs that were given slots
+local body_cache = {}  -- body key -> body, of jobs that were checked
 
--- A hash of few short fields is a list for the server, which is searched from end to end. One long value makes it a table.
+-- A server stores a hash of few short fields as a list, which it searches from end to end. One long value makes it a
+-- table.
 local FILLER = string.rep('-', 65)
 
--- How options begin that say one key and nothing else: behind the id and the sign of a list of two a short text, whose
--- length is one byte or two. A parser takes longer, and makes tables.
+-- Beginning of options with one key and nothing else: behind the id and the sign of a list of two, a short text with a
+-- length of one or two bytes. A parser takes longer, and creates tables.
 local SINGLE_KEY = '^\146[\160-\191\217].?{"limit_keys":{"([^"\\]*)":"([^"\\]*)"}}'
 
--- A crowd as it is stored: one id needs no number before it.
+-- Parse a stored slot list: a single id has no number before it.
 local function parse_slot_list(packed)
   local size, listed_ids = string.match(packed, '^(%d+)(.*)$')
   return {listed_ids or packed, tonumber(size or 1), '', 0, 0, false, false}
 end
 
--- Bring the crowds of these scopes.
+-- Load the slot lists of these scopes.
 local function prefetch_slot_lists(scopes)
   local known_lists, missing, number = slot_lists, {}, 0
   for i = 1, #scopes do
@@ -49,7 +51,7 @@ local function prefetch_slot_lists(scopes)
   end
 end
 
--- The one job that was started where nobody was is a crowd like any other from now on.
+-- Turn the one job started in an empty scope into an ordinary slot list.
 local function expand_single_slot(scope, field)
   local slot_list = {'', 0, field, 1, 0, single_slot_ends[scope], true}
   slot_lists[scope], single_slots[scope] = slot_list, nil
@@ -75,7 +77,7 @@ local function mark_changed(scope, slot_list)
   end
 end
 
--- `field` is an id between two zeros, so it is not found in a longer one.
+-- `field` is an id between two zero bytes, so it is not found within a longer id.
 local function remove_slot(scope, field)
   local slot_list = load_slot_list(scope)
   local listed_ids = slot_list[SLOT_IDS]
@@ -90,13 +92,13 @@ local function remove_slot(scope, field)
   end
 end
 
--- What runs in the scope of a gauge, as far as it was looked at.
+-- Number of running jobs in the scope of a counter, as far as it was checked.
 local function count_under(counter)
   local slot_list = counter.slots
   return slot_list and slot_list[SLOT_COUNT] - slot_list[SLOT_EXPIRED] + slot_list[SLOT_NEW_COUNT] or counter.running
 end
 
--- Look at the leases of a crowd: which of them hold, and when the first of these ends.
+-- Check the leases of a slot list: which of them hold, and when the first of these ends.
 local function check_leases(counter)
   local slot_list, scope = counter.slots, counter.scope
   if not slot_list or counter.is_exact then
@@ -111,7 +113,7 @@ local function check_leases(counter)
     if not ends_at then
       local field = '\0' .. id .. '\0'
       remove_slot(scope, field)
-      freed_fields[#freed_fields + 1] = field  -- of other scopes it is found out when they seem to be full
+      freed_fields[#freed_fields + 1] = field  -- lists of other scopes are checked when they seem to be full
     elseif tonumber(ends_at) > now then
       slot_list[SLOT_ENDS_AT] = math.min(slot_list[SLOT_ENDS_AT] or tonumber(ends_at), tonumber(ends_at))
     else
@@ -120,7 +122,7 @@ local function check_leases(counter)
   end
 end
 
--- The scopes of keys with a limit that a body speaks of, and what its job costs.
+-- Scopes of limited keys in a body, and the cost of its job.
 local function key_scopes(body)
   local options, scopes = parse_options(body, 'limit_keys', 'cost'), {}
   for kind, value in pairs(options.limit_keys or {}) do
@@ -132,7 +134,7 @@ local function key_scopes(body)
   return scopes, options.cost or 1
 end
 
--- The scopes of a job that not all jobs of its queue are in, those that have a limit; and what it costs.
+-- Limited scopes of a job besides its queue's, and its cost.
 local function narrow_scopes(task_scope, body)
   local scopes, cost = key_scopes(body)
   if limit_cache[task_scope] then
@@ -141,9 +143,9 @@ local function narrow_scopes(task_scope, body)
   return scopes, cost
 end
 
--- Bring the bodies of the next jobs of an order, which a claim will have to answer anyway, and the crowds of their keys.
--- By its place in the order, `scopes` has the scopes of a job that costs one token; `lone_scopes` the only one, and
--- `most_in` how many may run there, where nothing else is to be counted.
+-- Load the bodies of the next jobs of an order, which a claim returns anyway, and the slot lists of their keys. By
+-- index in the order, `scopes` has the scopes of a job that costs one token. `single_scopes` has the only scope, and
+-- `max_running` its limit, if nothing else counts.
 local function prefetch_bodies(order, max_jobs)
   local members, from = order.members, order.at
   if order.prefetched ~= members then
@@ -207,8 +209,8 @@ local function take_slots(id, ends_at, scopes, cost)
   end
 end
 
--- Whether a plain job may start under the limits of its task and its keys; then it has its places. One that costs more
--- or less than a token is left to whoever looks at what is spent, and so is one whose body is not at hand.
+-- Whether a job of the fast path may start under the limits of its task and its keys; then it takes its slots. A job
+-- that costs more or less than one token is left to the slow path, and so is one whose body is not loaded.
 local function try_take_slot(id, task_scope, order, at, ends_at)
   local scope, scopes = order.single_scopes[at], order.scopes[at]
   if scope and not limit_cache[task_scope] then
@@ -216,7 +218,8 @@ local function try_take_slot(id, task_scope, order, at, ends_at)
     if not slot_list then
       local holder_field, last = single_slots[scope], #fields
       if not holder_field then
-        single_slots[scope], single_slot_ends[scope], single_slot_scopes[#single_slot_scopes + 1] = field, ends_at, scope
+        single_slots[scope], single_slot_ends[scope] = field, ends_at
+        single_slot_scopes[#single_slot_scopes + 1] = scope
         fields[last + 1], fields[last + 2] = field, scope
         return true
       end
@@ -229,7 +232,7 @@ local function try_take_slot(id, task_scope, order, at, ends_at)
     end
   end
   if limit_cache[task_scope] then
-    -- Apart, as an `or` would leave one of several.
+    -- Written out, as an `or` would drop all but one scope.
     scopes = scope and {task_scope, scope} or (scopes and {task_scope, unpack(scopes)})
   elseif scope then
     scopes = {scope}
@@ -241,7 +244,7 @@ local function try_take_slot(id, task_scope, order, at, ends_at)
   return true
 end
 
--- The bodies with these keys, as far as they are not at hand.
+-- Load the bodies with these keys, unless they are cached.
 local function load_bodies(keys)
   local missing, found = {}, {}
   for _, key in ipairs(keys) do
@@ -258,7 +261,7 @@ local function load_bodies(keys)
   return found
 end
 
--- Jobs leave crowds of which this script knows nothing yet. Most were alone there.
+-- Remove jobs from slot lists that this script has not loaded. Most were alone in theirs.
 local function remove_slots(scopes, leaving)
   local found, known_lists, removed = fetch('HMGET', scopes, prefix .. 'limit_slots'), slot_lists, freed_fields
   for i = 1, #scopes do
@@ -272,7 +275,7 @@ local function remove_slots(scopes, leaving)
   end
 end
 
--- Attempts at these jobs have ended; the queues in `wanted` are asked in this very call.
+-- Free the slots of settled attempts; this very call claims from the queues in `claimed_queues`.
 local function free_slots(ids, claimed_queues)
   if #ids == 0 or redis.call('EXISTS', prefix .. 'limit_slots') == 0 then
     return
@@ -284,7 +287,7 @@ local function free_slots(ids, claimed_queues)
   local found = fetch('HMGET', fields, prefix .. 'limit_slots')
   for i = 1, #ids do
     local packed = found[i]
-    -- One scope as it is, several as a list.
+    -- A single scope is stored as it is, several as a list.
     if packed and byte(packed) < 128 then
       last = last + 1
       all_scopes[last], leaving[last] = packed, fields[i]
@@ -300,13 +303,13 @@ local function free_slots(ids, claimed_queues)
   for _, queue in ipairs(redis.call('SMEMBERS', prefix .. 'limit_lane_queues')) do
     for _, scope in ipairs(all_scopes) do
       local is_opened = redis.call('ZADD', prefix .. 'limit_lanes:' .. queue, 'XX', 'CH', 0, scope) == 1
-      needs_wakeup = needs_wakeup or (is_opened and not claimed_queues[queue])  -- whoever asks that queue should look
+      needs_wakeup = needs_wakeup or (is_opened and not claimed_queues[queue])  -- workers of that queue should claim
     end
   end
 end
 
--- Write who has a place. A job that has ended may have begun again. Where nobody has one, nothing is kept: plain exchanges
--- see by that key that they need not look.
+-- Write the slots. A job that has ended may have begun again. An empty hash is deleted: the fast path sees by the
+-- missing key that no slots are held.
 local function write_slots()
   local fields, removed, singles, last = taken_fields, freed_fields, single_slots, #taken_fields
   for i = 1, #single_slot_scopes do
@@ -320,7 +323,8 @@ local function write_slots()
   for i = 1, #changed_scopes do
     local scope = changed_scopes[i]
     local slot_list = slot_lists[scope]
-    local size, listed_ids = slot_list[SLOT_COUNT] + slot_list[SLOT_NEW_COUNT], slot_list[SLOT_IDS] .. slot_list[SLOT_NEW_IDS]
+    local size = slot_list[SLOT_COUNT] + slot_list[SLOT_NEW_COUNT]
+    local listed_ids = slot_list[SLOT_IDS] .. slot_list[SLOT_NEW_IDS]
     if size > 0 then
       fields[#fields + 1] = scope
       fields[#fields + 1] = size > 1 and string.format('%d', size) .. listed_ids or listed_ids

@@ -1,9 +1,9 @@
--- Dead and cancelled jobs that live again. ask: delay_ms, reset, actor, dependants, ended_before, fresh.
+-- Reviving of dead and cancelled jobs. request: delay_ms, reset, actor, dependants, ended_before, default_queue.
 
-local revived_together = {}  -- id -> whether it is revived in this call, so it is as good as alive
+local revived_together = {}  -- id -> whether this call revives it, so that it counts as live
 
--- How an edge that had failed stands now that its child is revived; `into` if its parent is dead or cancelled. One that
--- is gone counts as met: nobody can revive it, and it may even have completed before it was forgotten.
+-- State of a failed edge once its child is revived; `new_state` if its parent is dead or cancelled. A deleted parent
+-- counts as met: it cannot be revived, and may have completed before it was deleted.
 local function reopened_state(parent, new_state)
   local job = load_job(parent)
   local state = job and job.header[STATE]
@@ -16,7 +16,8 @@ local function reopened_state(parent, new_state)
   return (state == 'dead' or state == 'cancelled') and new_state or OPEN
 end
 
--- Look at the parents of a job that is revived, and whose edges have failed or are open. Answers how many edges block it.
+-- Reopen the failed edges of a revived job, and mark open ones as met where they are. Returns the number of blocking
+-- edges.
 local function reopen_edges(id, new_state)
   local blocking = 0
   if not has_dependencies() then
@@ -64,7 +65,7 @@ local function revive_job(job, target, new_state)
   ensure_queue(target)
   unindex_job(job)
   if target ~= old_queue then
-    redis.call('HINCRBY', prefix .. 'removed_counts', old_queue, 1)  -- in the other one it counts as one that came
+    redis.call('HINCRBY', prefix .. 'removed_counts', old_queue, 1)  -- the target queue counts it as new
   end
   header[QUEUE] = target
   if request.reset then
