@@ -112,7 +112,7 @@ def test_ctrl_c_is_an_object_for_programs(app_folder: Path) -> None:
 
     assert (ended.returncode, ended.stdout) == (130, "")
     assert json.loads(ended.stderr)["error"] == {
-        "kind": "Interrupted",
+        "kind": "CommandInterrupted",
         "message": "interrupted",
         "status": 130,
     }

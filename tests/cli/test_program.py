@@ -74,7 +74,7 @@ def test_a_worker_takes_its_app_and_its_queues_from_the_settings(app_folder: Pat
         ("worker", "mail", worker["id"])
     }
     assert any(line["message"].startswith("queue mail: asked for ") for line in lines)
-    assert {"exchange", "renew"} & {line.get("call") for line in lines}
+    assert {"settle_and_claim", "renew"} & {line.get("call") for line in lines}
     assert {line.get("worker_id") for line in lines if line["message"].endswith(" has stopped")} == {
         worker["id"]
     }

@@ -31,7 +31,7 @@ def charge(order: int) -> None:
     raise PermanentError("the card is not valid")
 
 
-@app.task(queue="other", retry=RetryPolicy(base_ms=3_600_000))
+@app.task(queue="other", retry_policy=RetryPolicy(base_ms=3_600_000))
 def fail() -> None:
     raise ConnectionError("no answer")
 
@@ -45,7 +45,7 @@ if __name__ == "__main__":
         paid = charge.using(id="order-7").enqueue(7)
         receipt.using(id="receipt-7", depends_on=[paid], on_failure="hold").enqueue(7)
         app.schedules.save("nightly", receipt, [1], every=timedelta(days=1))
-        with app.working(queues=["mail"]):
+        with app.run_worker(queues=["mail"]):
             paid.wait(timeout=100)
         receipt.enqueue(8)
         fail.enqueue()

@@ -177,7 +177,9 @@ def test_keys_sort_and_ctrl_c_ends_it(folder: Path, busy: Store) -> None:
 
 def test_a_store_that_goes_away_is_said_and_looked_for_again(folder: Path, busy: Store) -> None:
     with running(folder) as address:
-        terminal = Terminal(folder, command("top", "--every", "0.2", "--url", f"{address}?response_timeout=1"))
+        terminal = Terminal(
+            folder, command("top", "--every", "0.2", "--url", f"{address}?response_timeout=1")
+        )
         try:
             terminal.shows("3 pending")
         except BaseException:
