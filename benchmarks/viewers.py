@@ -5,7 +5,7 @@ how many fit, metrics over time; with another filter each time. Beside the times
 
     python -m benchmarks.viewers                                  a server on SQLite with ten thousand jobs
     python -m benchmarks.viewers --users 50 --seconds 60
-    python -m benchmarks.viewers --address http://127.0.0.1:8080  one that runs; FOREBAY_KEY is its key
+    python -m benchmarks.viewers --address http://127.0.0.1:8080  one that runs; FOREBAY_API_KEY is its key
 
 The goal is that nothing goes wrong, and 500 ms for a search.
 """
@@ -140,7 +140,7 @@ def main() -> int:
     seconds = options.seconds / 10 if options.quick else options.seconds
     before = machine()
     with served(options.address) as address:
-        found = list(figures(looked(address, options.users, seconds, os.environ.get("FOREBAY_KEY"))))
+        found = list(figures(looked(address, options.users, seconds, os.environ.get("FOREBAY_API_KEY"))))
     show(f"{options.users} people look at the dashboard for {seconds:g} s", found)
     write(options.json, before, found)
     return 0

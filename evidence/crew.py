@@ -16,7 +16,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 # The first is never hit itself: what grows with time would be seen in it.
 POSTS: Final = ((), (), ("--processes", "2"))
-OPTIONS: Final = ("--queues", "default,slow", "--threads", "4", "--drain", "5", "--beat", "5")
+OPTIONS: Final = ("--queues", "default,slow", "--threads", "4", "--drain-timeout", "5", "--heartbeat", "5")
 END_SECONDS: Final = 60.0
 GAVE_UP: Final = 70  # a supervisor whose children die again and again: our doing
 NO_STORE: Final = 3  # started while the server was away

@@ -175,7 +175,7 @@ def test_a_wrong_command_line_would_be_found() -> None:
 def test_who_is_stopped_has_longer_than_it_takes() -> None:
     checked = 0
     for command in commands():
-        named = {"worker": "--drain", "server": "--grace"}.get(command.words[0])
+        named = {"worker": "--drain-timeout", "server": "--shutdown-timeout"}.get(command.words[0])
         if named is None or command.where in ("Dockerfile", "deployment.md"):
             continue
         assert command.stops_within is not None, command.where

@@ -97,7 +97,9 @@ def mode(request: pytest.FixtureRequest) -> str:
 def app(tmp_path: Path, url: str) -> Iterator[Forebay]:
     """The store of a worker process with three slots of each kind."""
     (tmp_path / "jobs.py").write_text(MODULE.format(url=url))
-    worker = Process(tmp_path, "--threads", "3", "--coroutines", "3", "--isolated", "3", "--drain", "0")
+    worker = Process(
+        tmp_path, "--threads", "3", "--coroutines", "3", "--isolated", "3", "--drain-timeout", "0"
+    )
     try:
         with Forebay(url) as app:
             worker.says("runs")

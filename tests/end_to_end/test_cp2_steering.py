@@ -95,7 +95,7 @@ def test_cp2_3_after_sigterm_the_current_job_finishes_and_the_others_stay_queued
 
 @pytest.mark.shows("R-TEST-13", "R-WORK-39", "R-TEST-69")
 def test_cp2_4_the_heartbeat_of_a_killed_worker_expires_and_that_is_seen(crew: Crew) -> None:
-    worker = crew.worker("--beat", "5")
+    worker = crew.worker("--heartbeat", "5")
     assert pulse(crew) is HeartbeatStatus.ALIVE
 
     worker.tell(signal.SIGKILL)
@@ -111,7 +111,7 @@ def test_cp2_4_the_heartbeat_of_a_killed_worker_expires_and_that_is_seen(crew: C
 
 @pytest.mark.shows("R-TEST-16", "R-EDGE-83", "R-WORK-42", "R-WORK-44")
 def test_cp2_7_a_paused_worker_processes_nothing_and_resumes_fully(crew: Crew) -> None:
-    crew.worker("--beat", "5", "--threads", "1")
+    crew.worker("--heartbeat", "5", "--threads", "1")
     running = crew.enqueue("hold", 0)
     crew.has_begun(0)
 

@@ -73,7 +73,7 @@ def test_no_process_outlives_a_supervisor_that_is_killed(place: Programs) -> Non
 
 @pytest.mark.parametrize("task", ["hold", "hold deaf"])
 def test_no_process_outlives_a_worker_that_stops_and_the_job_goes_back(place: Programs, task: str) -> None:
-    worker = place.worker("--isolated", "1", "--drain", "0")
+    worker = place.worker("--isolated", "1", "--drain-timeout", "0")
     job = place.enqueue(task, "pid")
     pid = place.pid()
 

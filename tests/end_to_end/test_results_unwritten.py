@@ -42,7 +42,7 @@ def crew(tmp_path: Path, server: Postgres | RedisServer) -> Iterator[Crew]:
 def test_a_worker_that_cannot_write_its_results_says_so_and_leaves_with_status_3(
     crew: Crew, server: Postgres | RedisServer, processes: int | None
 ) -> None:
-    program = crew.worker("--drain", "1", processes=processes)
+    program = crew.worker("--drain-timeout", "1", processes=processes)
     jobs = [crew.enqueue("hold", number, lease=5) for number in range(JOBS)]
     for number in range(JOBS):
         crew.has_begun(number)
@@ -66,7 +66,7 @@ def test_a_worker_that_cannot_write_its_results_says_so_and_leaves_with_status_3
 def test_a_worker_without_results_leaves_with_status_3_too_when_it_cannot_tell_what_it_holds(
     crew: Crew, server: Postgres | RedisServer, processes: int | None
 ) -> None:
-    program = crew.worker("--drain", "1", processes=processes)
+    program = crew.worker("--drain-timeout", "1", processes=processes)
     server.stop(signal.SIGTERM if isinstance(server, RedisServer) else signal.SIGINT)
     program.says("the store is not available")
 
@@ -92,7 +92,7 @@ def test_a_worker_whose_results_need_what_another_transaction_holds_says_so_and_
     note = crew.app.task(name="note")(lambda number: number)
     with closing(psycopg.connect((crew.folder / "url").read_text())) as caller:
         note.using(unique_key="held").enqueue_tx(caller, 100)
-        program = crew.worker("--drain", "1", processes=processes)
+        program = crew.worker("--drain-timeout", "1", processes=processes)
         jobs = [crew.enqueue("lead", number, lease=5) for number in range(JOBS)]
         eventually(lambda: len(crew.ended()) == JOBS, DEADLINE)
 

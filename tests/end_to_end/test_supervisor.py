@@ -65,7 +65,7 @@ def test_the_job_of_a_killed_process_runs_again_elsewhere_at_once(crew: Crew) ->
 
 @pytest.mark.shows("R-EDGE-57")
 def test_with_its_supervisor_all_processes_die_and_others_run_their_jobs(crew: Crew) -> None:
-    program = crew.worker("--beat", "5", processes=2)
+    program = crew.worker("--heartbeat", "5", processes=2)
     crew.enqueue("clutch_loop", 1, True, queue="loop")
     crew.enqueue("hold", 2)
     crew.has_begun(1)
@@ -184,7 +184,7 @@ def test_what_a_task_has_started_dies_with_its_process(crew: Crew) -> None:
 
 @any_store
 def test_after_five_restarts_in_a_minute_the_supervisor_gives_up_and_lets_the_others_end(crew: Crew) -> None:
-    program = crew.worker("--threads", "1", "--drain", "30", processes=2)
+    program = crew.worker("--threads", "1", "--drain-timeout", "30", processes=2)
     held = crew.enqueue("hold", 0)
     crew.has_begun(0)
 

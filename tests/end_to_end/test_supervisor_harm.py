@@ -54,20 +54,20 @@ def fork(number: int) -> int:
 # The second process that it would like to start is one that the machine cannot start.
 SCARCE = """
 import os, sys
-from forebay.worker.supervisor.supervisor import Plan, Supervisor
+from forebay.worker.supervisor.supervisor import Supervisor, SupervisorPlan
 
 started = []
 
-def command(channel, page):
+def command(channel, lease_table):
     started.append(channel)
     if len(started) == 2:
         return [os.path.join(os.getcwd(), "no such program")]
-    tie = f"{os.getpid()}:{channel}:{page}"
+    tie = f"{os.getpid()}:{channel}:{lease_table}"
     return [sys.executable, "-m", "forebay", "worker", "jobs:app", "--child", tie]
 
 import logging
 logging.basicConfig(level=logging.INFO)
-sys.exit(Supervisor(Plan(processes=2, drain=5, command=command)).run())
+sys.exit(Supervisor(SupervisorPlan(processes=2, drain=5, command=command)).run())
 """
 
 
@@ -126,7 +126,7 @@ def test_what_a_task_has_left_behind_ends_with_its_process_also_when_that_stops_
 def test_a_process_whose_stop_hook_hangs_does_not_stay_for_ever(crew: Crew) -> None:
     with (crew.folder / "jobs.py").open("a") as code:
         code.write("\n\n@app.on_stop\ndef hang() -> None:\n    sleep(3_600)\n")
-    program = crew.worker("--max-jobs", "1", "--drain", "1", processes=1)
+    program = crew.worker("--max-jobs", "1", "--drain-timeout", "1", processes=1)
     assert crew.final(crew.enqueue("note", 1)).state is JobState.COMPLETED
     hanging = program.children()[0]
 
@@ -163,7 +163,7 @@ def test_a_process_that_cannot_be_started_costs_the_others_nothing(crew: Crew) -
 def test_a_supervisor_loads_neither_the_parts_of_a_worker_nor_large_libraries(tmp_path: Path) -> None:
     """Thirty megabytes are promised, and OpenSSL alone would take three."""
     code = (
-        "import sys; from forebay.cli import main, run, settings; "
+        "import sys; from forebay.cli import main, settings; from forebay.cli.commands import worker; "
         "from forebay.worker.supervisor import supervisor; from forebay.stores.factory import open_engine; "
         "engine = open_engine(sys.argv[1]); store = engine.store(); store.close(); engine.reader().close(); "
         "print(*sys.modules)"

@@ -83,7 +83,7 @@ def have_leases_after(jobs: list[JobHandle[Any]], at: int) -> bool:
 def test_processes_of_a_stopped_supervisor_keep_their_jobs_and_stop_in_order_later(
     crew: Crew, engine: str
 ) -> None:
-    program = crew.worker("--beat", str(BEAT), "--threads", "2", "--drain", "60", processes=2)
+    program = crew.worker("--heartbeat", str(BEAT), "--threads", "2", "--drain-timeout", "60", processes=2)
     jobs = [crew.enqueue("hold", number, lease=LEASE) for number in range(4)]
     for number in range(4):
         crew.has_begun(number)

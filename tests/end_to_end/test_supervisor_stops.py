@@ -91,7 +91,7 @@ def test_a_signal_to_all_processes_at_once_is_one_request_to_drain(crew: Crew) -
 
 
 def test_a_process_that_does_not_leave_in_time_is_killed(crew: Crew) -> None:
-    program = crew.worker("--drain", "1", processes=1)
+    program = crew.worker("--drain-timeout", "1", processes=1)
     job = crew.enqueue("clutch", 1, 40)
     crew.has_begun(1)
 

@@ -113,7 +113,7 @@ def test_a_second_signal_during_the_stop_ends_it_at_once_and_hands_the_jobs_back
 
 @pytest.mark.shows("R-WORK-31", "R-EDGE-77")
 def test_a_job_that_outlasts_the_stop_goes_back_and_is_run_again_elsewhere(place: Place) -> None:
-    worker = place.worker("--threads", "1", "--drain", "0.2")
+    worker = place.worker("--threads", "1", "--drain-timeout", "0.2")
     job = place.hold.enqueue(0)
     place.has_started(0)
 
@@ -154,7 +154,7 @@ def test_a_worker_that_is_stuck_in_the_store_ends_in_order_when_that_answers(
 def test_a_worker_whose_store_never_answers_leaves_when_its_time_is_over_and_its_job_is_run_again(
     place: Place, locked: sqlite3.Connection
 ) -> None:
-    worker = place.worker("--drain", "0.1")
+    worker = place.worker("--drain-timeout", "0.1")
     job = place.hold.enqueue(0)
     place.has_started(0)
     locked.execute("begin immediate")
@@ -276,8 +276,8 @@ def test_an_app_that_cannot_be_found_is_a_clear_error_and_status_2(
     ("setting", "value", "words"),
     [
         ("--threads", "0", "at least one thread"),
-        ("--drain", "nan", "drain must be a number of seconds from 0"),
-        ("--drain", "-1", "drain must be a number of seconds from 0"),
+        ("--drain-timeout", "nan", "drain_timeout must be a number of seconds from 0"),
+        ("--drain-timeout", "-1", "drain_timeout must be a number of seconds from 0"),
         ("--queues", "no such name!", "queue"),
     ],
 )

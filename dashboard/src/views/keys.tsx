@@ -41,7 +41,7 @@ export function KeysView() {
               </tr>
             ))}
           </Table>
-        ) : <Empty>There are no keys. A server that is started with <code>--keys</code> lets in only who has one.</Empty>)}
+        ) : <Empty>There are no keys. A server that is started with <code>--require-keys</code> lets in only who has one.</Empty>)}
       </Panel>
       {isNew.value && <NewKey close={(key) => { isNew.value = false; if (key) made.value = key; found.reload(); }} />}
       {made.value && (
