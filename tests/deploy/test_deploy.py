@@ -163,7 +163,7 @@ def test_every_command_line_is_one_of_ours(command: Command) -> None:
         assert context.params["app"] == "shop.tasks:app"
         assert (DEPLOY / "app" / "shop" / "tasks.py").is_file()
     if context.info_name == "server" and context.params["host"] != "127.0.0.1":
-        assert context.params["keys"], "a server that others can reach asks for keys"
+        assert context.params["require_keys"], "a server that others can reach asks for keys"
         assert context.params["certificate"] or context.params["behind_tls_proxy"], "keys go over TLS"
 
 
