@@ -8,10 +8,10 @@
 local due = prefix .. 'schedule_checks'
 local names = redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, request.limit)
 local later = redis.call('ZRANGEBYSCORE', due, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-local found = fetch('HMGET', names, prefix .. 'schedules')
+local packed_schedules = fetch('HMGET', names, prefix .. 'schedules')
 for i, name in ipairs(names) do
-  if not found[i] then
+  if not packed_schedules[i] then
     delete_schedule(name)
   end
 end
-return {now, found, later[2] and later[2] - now or false}
+return {now, packed_schedules, later[2] and later[2] - now or false}

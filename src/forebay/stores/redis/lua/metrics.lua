@@ -8,13 +8,13 @@ local starts = redis.call(
   'ZRANGE', prefix .. 'metric_starts:' .. resolution, request.since, '(' .. string.format('%.0f', request.before),
   'BYSCORE', 'LIMIT', 0, request.limit
 )
-local times, found, rows = {}, {}, 0
+local times, values, rows = {}, {}, 0
 for _, start in ipairs(starts) do
   if rows >= request.limit then
     break
   end
   local fields = redis.call('HGETALL', prefix .. 'metrics:' .. resolution .. ':' .. start)
-  times[#times + 1], found[#found + 1] = start, fields
+  times[#times + 1], values[#values + 1] = start, fields
   rows = rows + #fields / 2
 end
-return {times, found}
+return {times, values}

@@ -125,7 +125,7 @@ local function release_identical(ids)
   end
   local byte, sub, known = string.byte, string.sub, header_kinds
   local packed_by_id, unpacked_jobs = packed_headers, loaded_jobs
-  local written, at, others, found = header_writes, #header_writes, {}, {}
+  local written, at, others, used_kinds = header_writes, #header_writes, {}, {}
   for i = 1, #ids do
     local id = ids[i]
     local packed = unpacked_jobs[id] == nil and packed_by_id[id] or ''
@@ -151,12 +151,12 @@ local function release_identical(ids)
       packed_by_id[id], written[at + 1], written[at + 2] = header, id, header
       at = at + 2
       members[#members + 1] = seq .. ':' .. id
-      found[kind] = true
+      used_kinds[kind] = true
     else
       others[#others + 1] = id
     end
   end
-  for kind in pairs(found) do
+  for kind in pairs(used_kinds) do
     move_released(kind)
   end
   return others
@@ -228,13 +228,13 @@ local function propagate_entry(entry, limit)
   if event == 'deleted' or FINAL[event] then
     leave_sequence(parent)
   end
-  local found = redis.call('ZRANGEBYSCORE', prefix .. 'children:' .. parent, states[1], states[2], 'LIMIT', 0, limit)
+  local edge_names = redis.call('ZRANGEBYSCORE', prefix .. 'children:' .. parent, states[1], states[2], 'LIMIT', 0, limit)
   local ids = {}
-  for i, name in ipairs(found) do
+  for i, name in ipairs(edge_names) do
     ids[i] = string.match(name, '^(.*)%z')
   end
   load_jobs(ids)
-  for _, name in ipairs(found) do
+  for _, name in ipairs(edge_names) do
     resolve_edge(event, parent, name)
   end
   flush()
@@ -283,15 +283,15 @@ local function meet_completed(limit)
     parents = type(parents) == 'table' and parents or {parents}
     for i, parent in ipairs(parents) do
       local left = limit - scanned
-      local found = left > 0 and meet_edges(parent, left, met_counts, ids) or left
-      if found == left then
+      local edge_count = left > 0 and meet_edges(parent, left, met_counts, ids) or left
+      if edge_count == left then
         rest = {unpack(parents, i)}  -- more edges of this parent may be left
         break
       end
       if has_sequences then
         leave_sequence(parent)
       end
-      scanned = scanned + math.max(found, 1)
+      scanned = scanned + math.max(edge_count, 1)
     end
     if rest then
       scanned = limit

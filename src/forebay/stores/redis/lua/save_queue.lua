@@ -1,7 +1,7 @@
 #!lua
--- save_queue: write a queue that the caller has computed from what it read.
+-- save_queue: write a queue that the caller has computed from its copy.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: name, queue, actor, detail, changes 2 the queue as the caller read it, '' for none
+-- ARGV: 1 the request: name, queue, actor, detail, changes 2 the caller's copy, '' for none
 -- Returns {'retry'} if it has changed meanwhile, else {'done', the stored queue}.
 local seen = redis.call('HGET', prefix .. 'queues', request.name) or ''
 if seen ~= ARGV[2] then

@@ -1,7 +1,7 @@
 #!lua
--- save_schedule: write a schedule that the caller has computed from what it read.
+-- save_schedule: write a schedule that the caller has computed from its copy.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: name, schedule, revision (as the caller read it, 0 for none), actor, changes
+-- ARGV: 1 the request: name, schedule, revision (of the caller's copy, 0 for none), actor, changes
 -- Returns 1, or 0 if the revision has changed.
 local known = load_schedule(request.name)
 if (known and known[S_REVISION] or 0) ~= request.revision then

@@ -3,8 +3,8 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: queues, window_ms
 -- Returns a number for each queue.
-local found = {}
+local completed = {}
 for i, name in ipairs(request.queues) do
-  found[i] = completed_since(name, now - request.window_ms)
+  completed[i] = completed_since(name, now - request.window_ms)
 end
-return found
+return completed

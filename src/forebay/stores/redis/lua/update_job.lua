@@ -1,5 +1,5 @@
 #!lua
--- update_job: change one job, all or nothing. If the job is not what the caller has read, nothing is written.
+-- update_job: change one job, all or nothing. If the job differs from the caller's copy, nothing is written.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: id, seen_state, priority, delay_ms, metadata (whether it changes), queue, actor, detail,
 --   default_queue (a queue without settings) 2 digest of the body that the caller has read 3 new body

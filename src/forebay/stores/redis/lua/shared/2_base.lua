@@ -55,7 +55,7 @@ local function fetch(command, names, key)
   if key and #names > 0 and #names <= SLICE then
     return redis.call(command, key, unpack(names))
   end
-  local found = {}
+  local values = {}
   for first = 1, #names, SLICE do
     local last = math.min(first + SLICE - 1, #names)
     local part
@@ -65,10 +65,10 @@ local function fetch(command, names, key)
       part = redis.call(command, unpack(names, first, last))
     end
     for i = 1, last - first + 1 do
-      found[first + i - 1] = part[i]
+      values[first + i - 1] = part[i]
     end
   end
-  return found
+  return values
 end
 
 local function ready_key(queue, lane, capped)
