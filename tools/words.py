@@ -70,6 +70,7 @@ MAX_ANONYMOUS: Final = 30
 # Refused words that mean something else where they stand: by a pattern of paths, with the reason.
 OTHER_MEANING: Final[dict[tuple[str, str], str]] = {
     ("docs/comparison.md", "beat"): "Celery beat, a scheduler of Celery's",
+    ("docs/reference/glossary.md", "beat"): "Celery beat, a scheduler of Celery's",
 }
 
 # A docstring of a module names the thing in it; it does not begin with one of these.

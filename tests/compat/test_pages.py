@@ -122,7 +122,7 @@ def test_the_page_says_what_a_user_of_an_embedded_queue_has_to_know() -> None:
 
 @pytest.mark.shows("R-JOB-43", "R-JOB-38", "R-JOB-39", "R-JOB-41", "R-JOB-42")
 def test_the_table_of_states_is_what_the_code_does() -> None:
-    table = {row[0].strip("`"): row[1:] for row in rows("reference/vocabulary.md") if len(row) == 6}
+    table = {row[0].strip("`"): row[1:] for row in rows("internals/source-designs.md") if len(row) == 6}
     table.pop("ours")
 
     assert list(table) == list(JobState)
@@ -138,7 +138,7 @@ def test_the_table_of_states_is_what_the_code_does() -> None:
 def test_the_words_of_others_are_understood_where_a_state_is_typed() -> None:
     words = {
         (word, row[0].strip("`"))
-        for row in rows("reference/vocabulary.md")
+        for row in rows("internals/source-designs.md")
         if len(row) == 6 and row[0] != "ours"
         for word in row[1:]
     }
@@ -162,7 +162,7 @@ def test_the_words_of_others_are_understood_where_a_state_is_typed() -> None:
 
 @pytest.mark.shows("R-SDK-08", "R-SDK-09", "R-SDK-10", "R-SDK-11")
 def test_every_name_of_the_processor_has_one_of_ours() -> None:
-    theirs = {name for row in rows("reference/vocabulary.md") for name in re.findall(r"`(\w+)`", row[0])}
+    theirs = {name for row in rows("internals/source-designs.md") for name in re.findall(r"`(\w+)`", row[0])}
 
     assert theirs >= {
         *("enqueue", "enqueue_job", "bulk_enqueue", "queue_stats", "get_queue_length", "peek", "peek_queue"),
@@ -179,7 +179,7 @@ def test_every_name_of_the_processor_has_one_of_ours() -> None:
 
 
 def test_every_name_of_ours_in_the_table_exists() -> None:
-    page = text("reference/vocabulary.md")
+    page = text("internals/source-designs.md")
     members = re.findall(r"`([A-Z]\w+)\.(\w+)`", page)
 
     assert len(members) > 50
