@@ -1,32 +1,45 @@
 // Made by `make reference` from the service's own description; do not edit.
 
-export interface Accepted {
-  id: string;
-  queue: string;
-  state: JobState | null;
-  is_duplicate: boolean;
-  index?: number;
-  position?: number | null;
-  position_is_exact?: boolean | null;
-  starts_in_seconds?: number | null;
-}
-
 export interface AckRequest {
   lease: string;
   result?: unknown;
   cost?: number | null;
 }
 
-export interface AdviceShape {
-  what: string;
-  todo: string;
+export interface ActionResponse {
+  id: string;
+  applied: boolean;
+  state: JobState | null;
+  reason?: string;
 }
 
 export interface AlertList {
-  alerts: AlertShape[];
+  alerts: AlertView[];
 }
 
-export interface AlertShape {
+export interface AlertRuleList {
+  rules: AlertRuleView[];
+  metrics: Record<string, string>;
+}
+
+export interface AlertRuleView {
+  id: string;
+  name: string;
+  condition: string;
+  severity: Severity;
+  window_seconds: number;
+  hold_for_seconds: number;
+  cooldown_seconds: number;
+  enabled: boolean;
+  queue: string | null;
+  task: string | null;
+  per: AlertScope | null;
+  is_builtin: boolean;
+}
+
+export type AlertScope = "queue" | "task";
+
+export interface AlertView {
   id: string;
   severity: Severity;
   source: string;
@@ -42,25 +55,9 @@ export interface AlertShape {
   metadata: Record<string, unknown>;
 }
 
-export interface Alive {
-  status?: "ok";
-}
-
-export interface AmendRequest {
-  priority?: number | null;
-  delay_seconds?: number | null;
-  run_at?: string | null;
-  metadata?: Record<string, unknown> | null;
-  queue?: string | null;
-}
-
-export interface Answered {
-  done: boolean;
-}
-
-export interface AttemptShape {
+export interface AttemptView {
   attempt: number;
-  ending: Ending;
+  outcome: OutcomeKind;
   worker: string | null;
   started_at: string | null;
   ended_at: string;
@@ -70,18 +67,12 @@ export interface AttemptShape {
   traceback: string;
 }
 
-export interface AuditAnswer {
-  lines: AuditLine[];
-  after: number | null;
-  has_more: boolean;
-}
-
 export interface AuditCheckRequest {
   after?: number;
   limit?: number;
 }
 
-export interface AuditChecked {
+export interface AuditCheckResponse {
   is_sound: boolean;
   lines: number;
   position: number | null;
@@ -93,7 +84,7 @@ export interface AuditChecked {
   next_after: number | null;
 }
 
-export interface AuditLine {
+export interface AuditEntry {
   number: number;
   at: string;
   kind: EventKind;
@@ -106,9 +97,24 @@ export interface AuditLine {
   after: Record<string, unknown>;
 }
 
+export interface AuditEventView {
+  number: number;
+  kind: string;
+  at: string;
+  job_id: string | null;
+  queue: string | null;
+  attempt: number | null;
+  actor: string | null;
+  detail: string;
+}
+
+export interface AuditEvents {
+  lines: AuditEventView[];
+}
+
 export interface AuditRequest {
   kinds?: EventKind[] | null;
-  everything?: boolean;
+  all?: boolean;
   actor?: string | null;
   request?: string | null;
   queue?: string | null;
@@ -119,18 +125,16 @@ export interface AuditRequest {
   after?: number | null;
 }
 
-export interface BulkAnswer {
-  matched: number;
-  matched_is_exact: boolean;
-  done: number;
-  dry_run: boolean;
-  busy: number;
+export interface AuditResponse {
+  lines: AuditEntry[];
+  after: number | null;
+  has_more: boolean;
 }
 
 export interface BulkRequest {
   action: "cancel" | "delete" | "revive";
   where?: JobFilter;
-  everything?: boolean;
+  all?: boolean;
   dry_run?: boolean;
   reason?: string;
   queue?: string | null;
@@ -138,7 +142,15 @@ export interface BulkRequest {
   reset?: boolean;
 }
 
-export interface CallShape {
+export interface BulkResponse {
+  matched: number;
+  matched_is_exact: boolean;
+  affected: number;
+  dry_run: boolean;
+  busy: number;
+}
+
+export interface CallView {
   args?: unknown[];
   kwargs?: Record<string, unknown>;
   payload_base64?: string | null;
@@ -153,8 +165,12 @@ export interface CancelRequest {
 
 export type CatchUp = "all" | "latest" | "none";
 
+export interface ChangeResponse {
+  applied: boolean;
+}
+
 export interface ChannelList {
-  channels: ChannelShape[];
+  channels: ChannelView[];
 }
 
 export interface ChannelRequest {
@@ -167,12 +183,12 @@ export interface ChannelRequest {
   sender?: string | null;
   host?: string | null;
   port?: number;
-  tls?: Tls;
+  tls?: TlsMode;
   username?: string;
   password?: string | null;
 }
 
-export interface ChannelShape {
+export interface ChannelView {
   name: string;
   kind: "email" | "webhook";
   severity: Severity;
@@ -183,21 +199,27 @@ export interface ChannelShape {
   sender?: string | null;
   host?: string | null;
   port?: number | null;
-  tls?: Tls | null;
+  tls?: TlsMode | null;
   username?: string | null;
   password?: string | null;
 }
 
-export interface ClaimAnswer {
-  jobs: ClaimedJob[];
+export interface ClaimCriteria {
+  queues?: string[];
+  tasks?: string[] | null;
+  lease_seconds?: number | null;
 }
 
 export interface ClaimRequest {
   queues?: string[];
   tasks?: string[] | null;
   lease_seconds?: number | null;
-  most?: number;
+  limit?: number;
   wait_seconds?: number;
+}
+
+export interface ClaimResponse {
+  jobs: ClaimedJob[];
 }
 
 export interface ClaimedJob {
@@ -225,7 +247,7 @@ export interface ClaimedJob {
 export type CommandKind = "drain" | "halt" | "pause" | "resume" | "stacks" | "stop";
 
 export interface CommandList {
-  commands: CommandShape[];
+  commands: CommandView[];
 }
 
 export interface CommandRequest {
@@ -234,40 +256,17 @@ export interface CommandRequest {
   queue?: string | null;
 }
 
-export interface CommandShape {
+export interface CommandView {
   id: string;
   worker: string;
   kind: CommandKind;
   sent_at: string;
   expires_at: string;
-  taken_at: string | null;
-  answer: string | null;
+  delivered_at: string | null;
+  response: string | null;
 }
 
-export interface ContentShape {
-  args?: unknown[];
-  kwargs?: Record<string, unknown>;
-  payload_base64?: string | null;
-  payload_error?: string | null;
-  id: string;
-  task: string;
-  state: JobState;
-  priority: number;
-  attempt: number;
-  failures: number;
-  run_at: string;
-  worker: string | null;
-  lease_expires_at: string | null;
-}
-
-export interface ContentsAnswer {
-  queue: string;
-  pending: ContentShape[];
-  running: ContentShape[] | null;
-  retrying: ContentShape[] | null;
-}
-
-export interface CountsShape {
+export interface CountsView {
   scheduled: number;
   blocked: number;
   pending: number;
@@ -282,55 +281,50 @@ export interface CountsShape {
 
 export interface CreateQueueRequest {
   name: string;
-  settings?: SettingsRequest;
+  settings?: QueueSettingsRequest;
 }
 
-export interface DeadRequest {
+export interface DeadLetterRequest {
   where?: JobFilter;
   dry_run?: boolean;
   group?: string | null;
 }
 
-export interface Dependency {
+export interface DependencyRequest {
   id?: string | null;
   index?: number | null;
   on_failure?: OnFailure;
 }
 
-export interface DropAnswer {
+export interface DiagnosisView {
+  what: string;
+  todo: string;
+}
+
+export interface DropResponse {
   name: string;
   live_jobs: number;
 }
 
-export type Each = "queue" | "task";
+export interface DurationStatsView {
+  count: number;
+  average_ms: number | null;
+  p50_ms: number | null;
+  p95_ms: number | null;
+  p99_ms: number | null;
+  min_ms: number | null;
+  max_ms: number | null;
+}
 
-export interface EdgeShape {
+export interface EdgeView {
   id: string;
   edge: string;
   on_failure: string;
 }
 
-export interface Ended {
-  done?: boolean;
-}
-
-export type Ending = "cancelled" | "completed" | "discarded" | "failed" | "held" | "interrupted" | "lost" | "snoozed";
-
-export interface EndingRequest {
-  id: string;
-  lease: string;
-  outcome?: "cancelled" | "completed" | "discarded" | "failed" | "released" | "snoozed";
-  result?: unknown;
-  error?: string;
-  error_type?: string;
-  traceback?: string;
-  delay_seconds?: number | null;
-  cost?: number | null;
-}
-
-export interface EnqueueManyAnswer {
-  accepted: Accepted[];
-  rejected: Rejected[];
+export interface EnqueueBatchResponse {
+  accepted: EnqueueResponse[];
+  rejected: RejectedJob[];
 }
 
 export interface EnqueueManyRequest {
@@ -352,7 +346,7 @@ export interface EnqueueRequest {
   timeout_seconds?: number | null;
   lease_seconds?: number | null;
   max_retries?: number | null;
-  retry?: "base_1m" | "base_5s" | "cap_5m" | "default" | "jitter_both_ways";
+  retry_policy?: "base_1m" | "base_5s" | "cap_5m" | "default" | "jitter_both_ways";
   unique_key?: string | null;
   unique_until?: UniqueUntil;
   idempotency_key?: string | null;
@@ -361,16 +355,27 @@ export interface EnqueueRequest {
   correlation_id?: string | null;
   parent_id?: string | null;
   limit_keys?: Record<string, string>;
-  depends_on?: Dependency[];
+  depends_on?: DependencyRequest[];
   allow_missing?: boolean;
   sequence?: string | null;
   client?: string | null;
   cost?: number;
 }
 
+export interface EnqueueResponse {
+  id: string;
+  queue: string;
+  state: JobState | null;
+  is_duplicate: boolean;
+  index?: number;
+  position?: number | null;
+  position_is_exact?: boolean | null;
+  starts_in_seconds?: number | null;
+}
+
 export type EventKind = "alert" | "amended" | "cancel" | "command" | "deleted" | "dropped" | "expired" | "forced" | "held" | "key" | "limit" | "more" | "note" | "parent" | "queue" | "ramp" | "refused" | "replayed" | "revived" | "schedule" | "swept" | "unfollowed";
 
-export interface EventShape {
+export interface EventView {
   kind: string;
   at: string;
   attempt: number | null;
@@ -378,49 +383,23 @@ export interface EventShape {
   detail: string;
 }
 
+export interface EventsMissed {
+  after: number;
+}
+
 export interface ExtendRequest {
   lease: string;
   additional_seconds: number;
 }
 
-export interface FilterRequest {
-  where?: JobFilter;
-  dry_run?: boolean;
-}
-
-export interface FiringList {
-  firings: FiringShape[];
-}
-
-export interface FiringShape {
-  at: string;
-  status: FiringStatus;
-  job_id: string | null;
-  reason: string;
-  count: number;
-}
-
-export type FiringStatus = "enqueued" | "error" | "skipped";
-
-export interface GrantShape {
-  role: Role;
-  queues: string;
-}
-
-export interface GraphShape {
-  jobs: JobLine[];
-  edges: TieShape[];
-  is_whole: boolean;
-}
-
-export interface GroupList {
-  groups: GroupShape[];
+export interface FailureGroupList {
+  groups: FailureGroupView[];
   jobs: number;
-  is_whole: boolean;
+  is_complete: boolean;
   others: number;
 }
 
-export interface GroupShape {
+export interface FailureGroupView {
   id: string;
   message: string;
   frames: string[];
@@ -432,19 +411,73 @@ export interface GroupShape {
   example_reason: string;
 }
 
-export interface GroupsRequest {
+export interface FailureGroupsRequest {
   where?: JobFilter;
   newest?: number;
 }
 
-export interface Happening {
-  lines: LineShape[];
+export interface FilterRequest {
+  where?: JobFilter;
+  dry_run?: boolean;
 }
 
-export interface HeartbeatAnswer {
-  lease_expires_at: string;
-  heartbeat_seconds: number;
-  cancel?: string | null;
+export interface GradualReviveList {
+  gradual_revives: GradualReviveView[];
+}
+
+export interface GradualReviveRequest {
+  where?: JobFilter;
+  group?: string | null;
+  initial_batch?: number;
+  growth_factor?: number;
+  max_batch?: number;
+  every_seconds?: number;
+  max_failure_percent?: number;
+}
+
+export type GradualReviveState = "completed" | "paused" | "running" | "stopped";
+
+export interface GradualReviveView {
+  name: string;
+  state: GradualReviveState;
+  reason: string;
+  group: string | null;
+  queues: string[];
+  initial_batch: number;
+  growth_factor: number;
+  max_batch: number;
+  every_seconds: number;
+  max_failure_percent: number;
+  started_at: string;
+  started_by: string;
+  next_at: string;
+  ended_at: string | null;
+  batches: number;
+  scanned: number;
+  revived: number;
+  waiting: number;
+  completed: number;
+  failed_again: number;
+  refused: number;
+  removed: number;
+}
+
+export interface GrantView {
+  role: Role;
+  queues: string;
+}
+
+export interface GraphEdgeView {
+  parent: string;
+  child: string;
+  edge: string;
+  on_failure: string;
+}
+
+export interface GraphView {
+  jobs: JobListItem[];
+  edges: GraphEdgeView[];
+  is_complete: boolean;
 }
 
 export interface HeartbeatRequest {
@@ -455,9 +488,17 @@ export interface HeartbeatRequest {
   message?: string;
 }
 
-export interface InspectAnswer {
-  job: JobShape;
-  advice: AdviceShape[];
+export interface HeartbeatResponse {
+  lease_expires_at: string;
+  heartbeat_seconds: number;
+  cancel?: string | null;
+}
+
+export type HeartbeatStatus = "alive" | "dead" | "stale";
+
+export interface InspectResponse {
+  job: JobView;
+  diagnosis: DiagnosisView[];
 }
 
 export interface JobFilter {
@@ -478,7 +519,16 @@ export interface JobFilter {
   text?: string | null;
 }
 
-export interface JobLine {
+export interface JobList {
+  jobs: JobListItem[];
+  after: string | null;
+  has_more: boolean;
+  scanned_back_to?: string | null;
+  total?: number | null;
+  total_is_exact?: boolean | null;
+}
+
+export interface JobListItem {
   id: string;
   queue: string;
   task: string;
@@ -496,16 +546,9 @@ export interface JobLine {
   tags: string[];
 }
 
-export interface JobList {
-  jobs: JobLine[];
-  after: string | null;
-  has_more: boolean;
-  stopped_at?: string | null;
-  total?: number | null;
-  total_is_exact?: boolean | null;
-}
+export type JobState = "blocked" | "cancelled" | "completed" | "dead" | "pending" | "retrying" | "running" | "scheduled";
 
-export interface JobShape {
+export interface JobView {
   args?: unknown[];
   kwargs?: Record<string, unknown>;
   payload_base64?: string | null;
@@ -543,20 +586,47 @@ export interface JobShape {
   cost: number;
   cancel_reason: string | null;
   reason: string | null;
-  attempts: AttemptShape[];
-  events: EventShape[];
-  depends_on: EdgeShape[];
-  dependants: EdgeShape[];
-  progress: ProgressShape | null;
+  attempts: AttemptView[];
+  events: EventView[];
+  depends_on: EdgeView[];
+  dependants: EdgeView[];
+  progress: ProgressView | null;
 }
-
-export type JobState = "blocked" | "cancelled" | "completed" | "dead" | "pending" | "retrying" | "running" | "scheduled";
 
 export interface KeyList {
-  keys: KeyShape[];
+  keys: KeyView[];
 }
 
-export interface KeyMade {
+export interface KeyRequest {
+  name: string;
+  grants: string[];
+  lasts_seconds?: number | null;
+  rate?: number | null;
+  burst?: number | null;
+  max_waits?: number | null;
+  max_streams?: number | null;
+  bytes_rate?: number | null;
+}
+
+export type KeyState = "active" | "expired" | "revoked";
+
+export interface KeyView {
+  name: string;
+  state: KeyState;
+  grants: string[];
+  created_at: string;
+  expires_at: string | null;
+  revoked_at: string | null;
+  used_at: string | null;
+  old_until: string | null;
+  rate: number | null;
+  burst: number | null;
+  max_waits?: number | null;
+  max_streams?: number | null;
+  bytes_rate?: number | null;
+}
+
+export interface KeyWithToken {
   name: string;
   state: KeyState;
   grants: string[];
@@ -573,37 +643,8 @@ export interface KeyMade {
   token: string;
 }
 
-export interface KeyRequest {
-  name: string;
-  grants: string[];
-  lasts_seconds?: number | null;
-  rate?: number | null;
-  burst?: number | null;
-  max_waits?: number | null;
-  max_streams?: number | null;
-  bytes_rate?: number | null;
-}
-
-export interface KeyShape {
-  name: string;
-  state: KeyState;
-  grants: string[];
-  created_at: string;
-  expires_at: string | null;
-  revoked_at: string | null;
-  used_at: string | null;
-  old_until: string | null;
-  rate: number | null;
-  burst: number | null;
-  max_waits?: number | null;
-  max_streams?: number | null;
-  bytes_rate?: number | null;
-}
-
-export type KeyState = "active" | "expired" | "revoked";
-
 export interface LimitList {
-  limits: LimitUse[];
+  limits: LimitUsageView[];
 }
 
 export interface LimitRequest {
@@ -614,51 +655,34 @@ export interface LimitRequest {
   burst?: number | null;
 }
 
-export interface LimitShape {
+export interface LimitUsageView {
   scope: string;
   concurrency: number | null;
   rate: number | null;
   per_seconds: number;
   burst: number | null;
-}
-
-export interface LimitUse {
-  scope: string;
-  concurrency: number | null;
-  rate: number | null;
-  per_seconds: number;
-  burst: number | null;
-  state: "busy" | "open" | "spent";
+  state: "at_limit" | "open" | "out_of_tokens";
   running: number;
   tokens: number | null;
   waiting: number;
-  throttled: string[];
+  waiting_workers: string[];
 }
 
-export interface LineShape {
-  number: number;
-  kind: string;
-  at: string;
-  job_id: string | null;
-  queue: string | null;
-  attempt: number | null;
-  actor: string | null;
-  detail: string;
+export interface LimitView {
+  scope: string;
+  concurrency: number | null;
+  rate: number | null;
+  per_seconds: number;
+  burst: number | null;
+}
+
+export interface LivenessResponse {
+  status?: "ok";
 }
 
 export interface LoginOptions {
   label?: string | null;
   path?: string | null;
-}
-
-export interface Missed {
-  after: number;
-}
-
-export interface MomentShape {
-  at: string;
-  what: string;
-  detail: string;
 }
 
 export interface NackRequest {
@@ -675,24 +699,38 @@ export interface NewRuleRequest {
   condition: string;
   severity?: Severity;
   window_seconds?: number;
-  hold_seconds?: number;
+  hold_for_seconds?: number;
   cooldown_seconds?: number;
   enabled?: boolean;
   queue?: string | null;
   task?: string | null;
-  each?: Each | null;
+  per?: AlertScope | null;
   id?: string | null;
 }
 
 export type OnFailure = "cancel" | "fail" | "hold" | "ignore";
 
-export type Overlap = "allow" | "queue" | "skip";
+export type OutcomeKind = "cancelled" | "completed" | "discarded" | "failed" | "held" | "interrupted" | "lost" | "snoozed";
 
-export interface PeekAnswer {
-  jobs: JobLine[];
+export interface OutcomeRequest {
+  id: string;
+  lease: string;
+  outcome?: "cancelled" | "completed" | "discarded" | "failed" | "released" | "snoozed";
+  result?: unknown;
+  error?: string;
+  error_type?: string;
+  traceback?: string;
+  delay_seconds?: number | null;
+  cost?: number | null;
 }
 
-export interface PreviewAnswer {
+export type Overlap = "allow" | "queue" | "skip";
+
+export interface PeekResponse {
+  jobs: JobListItem[];
+}
+
+export interface PreviewResponse {
   when: string;
   runs: string[];
 }
@@ -708,23 +746,34 @@ export interface Problem {
   retry_after_seconds?: number | null;
 }
 
-export interface ProgressShape {
+export interface ProgressView {
   done: number;
   total: number | null;
   message: string;
   at: string;
 }
 
-export type Pulse = "alive" | "dead" | "stale";
+export interface QueueChanges {
+  queues: QueueView[];
+  removed: string[];
+  is_all: boolean;
+}
+
+export interface QueueContentsResponse {
+  queue: string;
+  pending: QueuedJobView[];
+  running: QueuedJobView[] | null;
+  retrying: QueuedJobView[] | null;
+}
 
 export interface QueueList {
-  queues: QueueShape[];
+  queues: QueueView[];
 }
 
 export interface QueueMetrics {
   queue: string;
   window_seconds: number;
-  counts: CountsShape;
+  counts: CountsView;
   claimed: number;
   completed: number;
   failed: number;
@@ -735,8 +784,8 @@ export interface QueueMetrics {
   snoozed: number;
   error_rate: number | null;
   errors: Record<string, number>;
-  wait: SpreadShape;
-  run: SpreadShape;
+  wait: DurationStatsView;
+  run: DurationStatsView;
   enqueued_per_second: number | null;
   throughput_per_second: number;
   next_pending_age_seconds: number | null;
@@ -753,222 +802,7 @@ export interface QueueMetricsList {
 
 export type QueueMode = "aging" | "fifo" | "strict";
 
-export interface QueueNews {
-  queues: QueueShape[];
-  gone: string[];
-  is_all: boolean;
-}
-
-export interface QueueShape {
-  name: string;
-  state: QueueState;
-  settings: Record<string, unknown>;
-  counts: CountsShape;
-  drain_seconds: number | null;
-  is_reordering: boolean;
-  created_at: string;
-  updated_at: string;
-}
-
-export type QueueState = "active" | "draining" | "dropped" | "paused";
-
-export interface RampList {
-  ramps: RampShape[];
-}
-
-export interface RampRequest {
-  where?: JobFilter;
-  group?: string | null;
-  first?: number;
-  factor?: number;
-  most?: number;
-  every_seconds?: number;
-  stop_percent?: number;
-}
-
-export interface RampShape {
-  name: string;
-  state: RampState;
-  reason: string;
-  group: string | null;
-  queues: string[];
-  first: number;
-  factor: number;
-  most: number;
-  every_seconds: number;
-  stop_percent: number;
-  started_at: string;
-  started_by: string;
-  next_at: string;
-  ended_at: string | null;
-  batches: number;
-  looked: number;
-  revived: number;
-  waiting: number;
-  completed: number;
-  dead: number;
-  refused: number;
-  gone: number;
-}
-
-export type RampState = "completed" | "paused" | "running" | "stopped";
-
-export interface Rejected {
-  index: number;
-  problem: Problem;
-}
-
-export interface ReplayRequest {
-  args?: unknown[] | null;
-  kwargs?: Record<string, unknown> | null;
-  queue?: string | null;
-  priority?: number | null;
-  delay_seconds?: number;
-}
-
-export interface ResultAnswer {
-  id: string;
-  result: unknown;
-}
-
-export interface ReviveRequest {
-  queue?: string | null;
-  delay_seconds?: number;
-  reset?: boolean;
-  dependants?: boolean;
-}
-
-export type Role = "admin" | "consume" | "operate" | "produce" | "view";
-
-export interface RotateRequest {
-  grace_seconds?: number;
-}
-
-export interface RuleList {
-  rules: RuleShape[];
-  metrics: Record<string, string>;
-}
-
-export interface RuleRequest {
-  name: string;
-  condition: string;
-  severity?: Severity;
-  window_seconds?: number;
-  hold_seconds?: number;
-  cooldown_seconds?: number;
-  enabled?: boolean;
-  queue?: string | null;
-  task?: string | null;
-  each?: Each | null;
-}
-
-export interface RuleShape {
-  id: string;
-  name: string;
-  condition: string;
-  severity: Severity;
-  window_seconds: number;
-  hold_seconds: number;
-  cooldown_seconds: number;
-  enabled: boolean;
-  queue: string | null;
-  task: string | null;
-  each: Each | null;
-  is_usual: boolean;
-}
-
-export interface ScheduleList {
-  schedules: ScheduleShape[];
-}
-
-export interface ScheduleRequest {
-  task: string;
-  queue?: string;
-  args?: unknown[] | null;
-  kwargs?: Record<string, unknown> | null;
-  priority?: number | null;
-  metadata?: Record<string, unknown>;
-  cron?: string | null;
-  every_seconds?: number | null;
-  at?: string | null;
-  timezone?: string;
-  start_at?: string | null;
-  end_at?: string | null;
-  jitter_seconds?: number;
-  catch_up?: CatchUp;
-  catch_up_most?: number;
-  catch_up_seconds?: number;
-  overlap?: Overlap;
-  max_firings?: number | null;
-}
-
-export interface ScheduleShape {
-  args?: unknown[];
-  kwargs?: Record<string, unknown>;
-  payload_base64?: string | null;
-  payload_error?: string | null;
-  name: string;
-  when: string;
-  cron: string | null;
-  every_seconds: number | null;
-  at: string | null;
-  task: string;
-  queue: string;
-  priority: number | null;
-  metadata: Record<string, unknown>;
-  timezone: string;
-  start_at: string | null;
-  end_at: string | null;
-  jitter_seconds: number;
-  is_paused: boolean;
-  is_declared: boolean;
-  next_at: string | null;
-  last_at: string | null;
-  last_job_id: string | null;
-  overlap: Overlap;
-  catch_up: CatchUp;
-  catch_up_most: number;
-  catch_up_seconds: number;
-  max_firings: number | null;
-  fired: number;
-  skipped: number;
-  failed: number;
-  created_at: string;
-  updated_at: string;
-}
-
-export interface SearchRequest {
-  where?: JobFilter;
-  limit?: number;
-  after?: string | null;
-  with_total?: boolean;
-}
-
-export interface SeriesAnswer {
-  start: string;
-  end: string;
-  resolution_seconds: number;
-  times: string[];
-  series: SeriesShape[];
-}
-
-export interface SeriesShape {
-  name: string;
-  unit: string;
-  values: (number | null)[];
-}
-
-export interface SessionShape {
-  name: string;
-  is_open: boolean;
-  has_key: boolean;
-  grants: GrantShape[];
-  operations: string[];
-  engine: string;
-  version: string;
-}
-
-export interface SettingsRequest {
+export interface QueueSettingsRequest {
   mode?: QueueMode;
   weight?: number;
   lease_seconds?: number;
@@ -989,19 +823,201 @@ export interface SettingsRequest {
   enqueue_burst?: number | null;
   client_rate?: number | null;
   client_burst?: number | null;
-  share_weights?: Record<string, number>;
+  fairness_weights?: Record<string, number>;
   promote_per_second?: number | null;
 }
 
-export interface SettleAnswer {
-  settled: Settled[];
+export type QueueState = "active" | "draining" | "dropped" | "paused";
+
+export interface QueueView {
+  name: string;
+  state: QueueState;
+  settings: Record<string, unknown>;
+  counts: CountsView;
+  drain_seconds: number | null;
+  is_reordering: boolean;
+  created_at: string;
+  updated_at: string;
+}
+
+export interface QueuedJobView {
+  args?: unknown[];
+  kwargs?: Record<string, unknown>;
+  payload_base64?: string | null;
+  payload_error?: string | null;
+  id: string;
+  task: string;
+  state: JobState;
+  priority: number;
+  attempt: number;
+  failures: number;
+  run_at: string;
+  worker: string | null;
+  lease_expires_at: string | null;
+}
+
+export interface RejectedJob {
+  index: number;
+  problem: Problem;
+}
+
+export interface ReplayRequest {
+  args?: unknown[] | null;
+  kwargs?: Record<string, unknown> | null;
+  queue?: string | null;
+  priority?: number | null;
+  delay_seconds?: number;
+}
+
+export interface ResultResponse {
+  id: string;
+  result: unknown;
+}
+
+export interface ReviveRequest {
+  queue?: string | null;
+  delay_seconds?: number;
+  reset?: boolean;
+  dependants?: boolean;
+}
+
+export type Role = "admin" | "consume" | "operate" | "produce" | "view";
+
+export interface RotateRequest {
+  grace_seconds?: number;
+}
+
+export interface RuleRequest {
+  name: string;
+  condition: string;
+  severity?: Severity;
+  window_seconds?: number;
+  hold_for_seconds?: number;
+  cooldown_seconds?: number;
+  enabled?: boolean;
+  queue?: string | null;
+  task?: string | null;
+  per?: AlertScope | null;
+}
+
+export interface ScheduleList {
+  schedules: ScheduleView[];
+}
+
+export interface ScheduleRequest {
+  task: string;
+  queue?: string;
+  args?: unknown[] | null;
+  kwargs?: Record<string, unknown> | null;
+  priority?: number | null;
+  metadata?: Record<string, unknown>;
+  cron?: string | null;
+  every_seconds?: number | null;
+  at?: string | null;
+  timezone?: string;
+  start_at?: string | null;
+  end_at?: string | null;
+  jitter_seconds?: number;
+  catch_up?: CatchUp;
+  catch_up_limit?: number;
+  catch_up_seconds?: number;
+  overlap?: Overlap;
+  max_runs?: number | null;
+}
+
+export interface ScheduleRunList {
+  runs: ScheduleRunView[];
+}
+
+export type ScheduleRunStatus = "enqueued" | "error" | "skipped";
+
+export interface ScheduleRunView {
+  planned_at: string;
+  status: ScheduleRunStatus;
+  job_id: string | null;
+  reason: string;
+  runs: number;
+}
+
+export interface ScheduleView {
+  args?: unknown[];
+  kwargs?: Record<string, unknown>;
+  payload_base64?: string | null;
+  payload_error?: string | null;
+  name: string;
+  when: string;
+  cron: string | null;
+  every_seconds: number | null;
+  at: string | null;
+  task: string;
+  queue: string;
+  priority: number | null;
+  metadata: Record<string, unknown>;
+  timezone: string;
+  start_at: string | null;
+  end_at: string | null;
+  jitter_seconds: number;
+  is_paused: boolean;
+  is_declared: boolean;
+  next_run_at: string | null;
+  last_run_at: string | null;
+  last_job_id: string | null;
+  overlap: Overlap;
+  catch_up: CatchUp;
+  catch_up_limit: number;
+  catch_up_seconds: number;
+  max_runs: number | null;
+  enqueued_runs: number;
+  skipped_runs: number;
+  failed_runs: number;
+  created_at: string;
+  updated_at: string;
+}
+
+export interface SearchRequest {
+  where?: JobFilter;
+  limit?: number;
+  after?: string | null;
+  with_total?: boolean;
+}
+
+export interface SeriesResponse {
+  start: string;
+  end: string;
+  resolution_seconds: number;
+  times: string[];
+  series: SeriesView[];
+}
+
+export interface SeriesView {
+  name: string;
+  unit: string;
+  values: (number | null)[];
+}
+
+export interface SessionEnded {
+  done?: boolean;
+}
+
+export interface SessionView {
+  name: string;
+  is_open: boolean;
+  has_key: boolean;
+  grants: GrantView[];
+  operations: string[];
+  engine: string;
+  version: string;
 }
 
 export interface SettleRequest {
-  endings: EndingRequest[];
+  outcomes: OutcomeRequest[];
 }
 
-export interface Settled {
+export interface SettleResponse {
+  settled: SettleResult[];
+}
+
+export interface SettleResult {
   id: string;
   is_kept: boolean;
   problem?: Problem | null;
@@ -1009,38 +1025,28 @@ export interface Settled {
 
 export type Severity = "critical" | "info" | "warning";
 
-export interface SignalAnswer {
-  worker: WorkerShape;
-  command: CommandShape | null;
-}
-
 export interface SignalRequest {
   signal: "pause" | "resume" | "shutdown" | "status";
 }
 
-export interface SpreadShape {
-  count: number;
-  average_ms: number | null;
-  p50_ms: number | null;
-  p95_ms: number | null;
-  p99_ms: number | null;
-  least_ms: number | null;
-  most_ms: number | null;
+export interface SignalResponse {
+  worker: WorkerView;
+  command: CommandView | null;
 }
 
 export type Status = "cancelled" | "completed" | "failed" | "pending" | "running";
 
-export interface StoreUse {
+export interface StoreUsageView {
   memory_bytes: number | null;
   memory_limit_bytes: number | null;
-  memory_share: number | null;
+  memory_used_ratio: number | null;
   connections: number | null;
   connection_limit: number | null;
-  connections_share: number | null;
+  connections_used_ratio: number | null;
   evicted_keys: number | null;
 }
 
-export interface SweepAnswer {
+export interface SweepResponse {
   has_begun: boolean;
 }
 
@@ -1053,7 +1059,7 @@ export interface SystemMetrics {
   schedules: number;
   server_memory_bytes: number;
   server_cpu_seconds: number;
-  store: StoreUse;
+  store: StoreUsageView;
 }
 
 export interface TaskMetrics {
@@ -1068,24 +1074,23 @@ export interface TaskMetrics {
   snoozed: number;
   error_rate: number | null;
   errors: Record<string, number>;
-  wait: SpreadShape;
-  run: SpreadShape;
+  wait: DurationStatsView;
+  run: DurationStatsView;
 }
 
-export interface TieShape {
-  parent: string;
-  child: string;
-  edge: string;
-  on_failure: string;
+export interface TimelineEntryView {
+  at: string;
+  what: string;
+  detail: string;
 }
 
-export type Tls = "always" | "never" | "starttls";
+export type TlsMode = "always" | "never" | "starttls";
 
-export interface TraceAnswer {
-  job: JobShape;
+export interface TraceResponse {
+  job: JobView;
   result: unknown;
   result_error: string | null;
-  timeline: MomentShape[];
+  timeline: TimelineEntryView[];
 }
 
 export interface TriggerRequest {
@@ -1097,33 +1102,35 @@ export interface TriggerRequest {
 
 export type UniqueUntil = "final" | "started";
 
-export interface Verdict {
-  id: string;
-  done: boolean;
-  state: JobState | null;
-  reason?: string;
+export interface UpdateJobRequest {
+  priority?: number | null;
+  delay_seconds?: number | null;
+  run_at?: string | null;
+  metadata?: Record<string, unknown> | null;
+  queue?: string | null;
 }
 
-export interface Wanted {
-  queues?: string[];
-  tasks?: string[] | null;
-  lease_seconds?: number | null;
+export interface WorkerChanges {
+  workers: WorkerView[];
 }
 
 export interface WorkerList {
-  workers: WorkerShape[];
+  workers: WorkerView[];
 }
 
-export interface WorkerNews {
-  workers: WorkerShape[];
+export type WorkerState = "idle" | "paused" | "silent" | "starting" | "stopped" | "stopping" | "working";
+
+export interface WorkerStateResponse {
+  worker: WorkerView;
+  stacks: string | null;
 }
 
-export interface WorkerShape {
+export interface WorkerView {
   id: string;
   host: string;
   pid: number;
   state: WorkerState;
-  pulse: Pulse;
+  heartbeat_status: HeartbeatStatus;
   queues: string[];
   paused: string[];
   running: string[];
@@ -1135,13 +1142,6 @@ export interface WorkerShape {
   memory: number | null;
   cpu: number | null;
   started_at: string;
-  beat_at: string;
+  heartbeat_at: string;
   recent: string[];
-}
-
-export type WorkerState = "idle" | "paused" | "silent" | "starting" | "stopped" | "stopping" | "working";
-
-export interface WorkerStateAnswer {
-  worker: WorkerShape;
-  stacks: string | null;
 }

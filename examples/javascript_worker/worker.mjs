@@ -43,7 +43,7 @@ async function surely(path, body, signal) {
   }
 }
 
-async function ending(job, signal) {
+async function outcomeOf(job, signal) {
   try {
     return { outcome: "completed", result: (await tasks[job.task](...job.args, { ...job.kwargs, signal })) ?? null };
   } catch (error) {
@@ -61,13 +61,13 @@ async function run(job) {
       const { cancel } = await post(`/v1/jobs/${encodeURIComponent(id)}/heartbeat`, { lease });
       if (cancel) cancelling.abort(cancel);
     } catch (error) {
-      if (error.code === "lease_lost") cancelling.abort("somebody else has it"); // else the next one may be heard
+      if (error.code === "lease_lost") cancelling.abort("the lease is lost"); // after another error the next heartbeat may succeed
     }
   }, 1000 * job.heartbeat_seconds);
-  const ended = await ending(job, cancelling.signal);
+  const outcome = await outcomeOf(job, cancelling.signal);
   clearInterval(beat);
-  const { settled } = await surely("/v1/settle", { endings: [{ id, lease, ...ended }] });
-  console.log(id, job.task, ended.outcome, settled[0].problem?.detail ?? "");
+  const { settled } = await surely("/v1/settle", { outcomes: [{ id, lease, ...outcome }] });
+  console.log(id, job.task, outcome.outcome, settled[0].problem?.detail ?? "");
 }
 
 const stopping = new AbortController();
@@ -75,9 +75,9 @@ process.once("SIGTERM", () => stopping.abort());
 const running = new Set();
 while (!stopping.signal.aborted) {
   if (running.size >= Number(ROOM)) await Promise.race(running);
-  // Without a job the server lets this wait for 20 s. Who leaves meanwhile is given none.
-  const wish = { queues: [QUEUE], tasks: Object.keys(tasks), most: Number(ROOM) - running.size };
-  const { jobs } = await surely("/v1/claim", wish, stopping.signal).catch((error) => {
+  // Without a job the server answers after 20 s. A client that disconnects meanwhile is given none.
+  const criteria = { queues: [QUEUE], tasks: Object.keys(tasks), limit: Number(ROOM) - running.size };
+  const { jobs } = await surely("/v1/claim", criteria, stopping.signal).catch((error) => {
     if (stopping.signal.aborted) return { jobs: [] };
     throw error;
   });

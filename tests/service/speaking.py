@@ -111,7 +111,7 @@ def message_of(message: Message, fields: dict[str, Any]) -> Message:
             setattr(message, f"{name}_json", json.dumps(value))
         elif value is None:
             if "without" in known:
-                message.redact_job.append(name)
+                message.without.append(name)
         else:
             _set(message, known[name], value)
     return message

@@ -102,7 +102,7 @@ def test_unknown_addresses_and_methods_are_told_apart(plain: Served) -> None:
 
 @pytest.mark.shows("R-SEC-10")
 def test_a_request_may_be_neither_too_large_nor_too_slow() -> None:
-    with serving(open_engine("memory://"), max_body=1_000, arrives_within=0.2) as served:
+    with serving(open_engine("memory://"), max_body=1_000, body_timeout=0.2) as served:
         large = served.post("/v1/jobs", {"task": "t", "args": ["x" * 1_000]})
         host, _, port = served.address.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as slow:

@@ -34,7 +34,7 @@ def engine(tmp_path: Path) -> PostgresEngine:
 @pytest.fixture
 def spoken(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spoken]:
     monkeypatch.setattr(busy_retry, "BUSY_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr("forebay.stores.postgres.row_locks.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("forebay.stores.postgres.row_locks.LOCK_WAIT_SECONDS", 0.05)
     with speaking(engine) as spoken:
         spoken.queue(QUEUE)
         yield spoken
@@ -141,7 +141,7 @@ def test_grpc_counts_busy_jobs_as_http_does(engine: PostgresEngine, spoken: Spok
         lock_row(engine, caller, ids[0])
         said = spoken.admin.BulkTasks(asked, timeout=PATIENCE)
 
-    assert (said.matched, said.applied, said.busy) == (2, 1, 1)
+    assert (said.matched, said.affected, said.busy) == (2, 1, 1)
 
 
 def test_a_request_about_one_busy_job_is_refused_as_busy(engine: PostgresEngine, spoken: Spoken) -> None:

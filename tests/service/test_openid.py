@@ -230,7 +230,7 @@ def test_without_a_provider_there_is_no_such_login(engine: Engine, browser: http
 def test_a_provider_needs_keys_a_public_address_and_tls(engine: Engine) -> None:
     openid = OpenIdSettings(issuer="http://id.example.org", client_id="forebay", groups=GROUPS)
     for security in (ServerSecurity(openid=openid), ServerSecurity(openid=openid, requires_keys=True)):
-        with pytest.raises(ConfigError, match="--oidc-issuer needs --keys and --public-url"):
+        with pytest.raises(ConfigError, match="--oidc-issuer needs --require-keys and --public-url"):
             serve(engine, ListenAddress(port=0), version="test", security=security)
     named = ServerSecurity(openid=openid, requires_keys=True, public_url="http://localhost:1")
     with pytest.raises(ConfigError, match="address of https"):

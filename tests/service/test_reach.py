@@ -220,7 +220,7 @@ def test_who_has_replayed_a_job_is_in_the_audit_log(served: Served, holders: dic
 def test_who_waits_with_a_key_that_is_revoked_meanwhile_gets_nothing(
     served: Served, holders: dict[str, Holder], keys: ApiKeyAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.service.auth.SEEN_SECONDS", 0.0)
+    monkeypatch.setattr("forebay.service.auth.KEY_CACHE_SECONDS", 0.0)
     queue = served.queue()
     late = Holder(served, keys.create("late", [Grant.parse(f"consume:{queue}")]).token)
     with ThreadPoolExecutor(1) as threads:

@@ -41,7 +41,7 @@ def test_who_may_not_make_a_call_is_told_so_before_its_body_is_read() -> None:
         with closing(engine.store()) as store, closing(engine.reader()) as reader:
             token = ApiKeyAdmin(store, reader, actor="ann").create("viewer", [Grant.parse("view:mine")]).token
         told = []
-        for path in ("insert", "exchange", "save_limit", "save_document", "nothing"):
+        for path in ("insert", "settle_and_claim", "save_limit", "save_document", "nothing"):
             with connected(served) as asking:
                 asking.sendall(head(served, path, token, 1_000_000))  # and nothing of it
                 told.append(asking.recv(65_536)[9:12])

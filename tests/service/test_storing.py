@@ -188,7 +188,7 @@ def test_what_spans_all_queues_needs_a_key_for_all(name: str, far: dict[str, Far
 
 
 @pytest.mark.parametrize(
-    "name", ["fire", "record", "migrate", "keys", "sessions", "save_document", "audit", "save_limit"]
+    "name", ["fire_schedules", "record_events", "migrate", "keys", "sessions", "save_document", "audit", "save_limit"]
 )
 def test_a_worker_for_all_queues_is_no_administrator(name: str, far: dict[str, Far]) -> None:
     with pytest.raises(Forbidden):

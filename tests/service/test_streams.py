@@ -218,7 +218,7 @@ def test_what_a_stream_has_not_handed_on_goes_back_when_it_ends(
 
 @pytest.mark.shows("R-SEC-03")
 def test_a_stream_ends_with_the_key_that_opened_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.service.auth.SEEN_SECONDS", 0.0)
+    monkeypatch.setattr("forebay.service.auth.KEY_CACHE_SECONDS", 0.0)
     engine = open_engine("memory://")
     store, reader = engine.store(), engine.reader()
     store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it

@@ -218,7 +218,7 @@ class Failing:
         real = MemoryStore.settle_and_claim
 
         def exchange(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
-            for want in more.get("wants", ()):
+            for want in more.get("claims", ()):
                 self.asked.append(want.queue)
                 if want.queue in errors:
                     raise errors[want.queue]

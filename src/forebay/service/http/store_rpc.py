@@ -44,7 +44,7 @@ class StoreRpc:
         self._app = app
         self._service = service
         self._max_body = max_body
-        self._under_way = 0
+        self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP or not scope["path"].startswith(PATH):
@@ -89,13 +89,13 @@ class StoreRpc:
         """The answer to a call. While it waits behind others of these its client may leave: then it is not
         made, or its client's next try would be made beside it. What has begun goes on."""
         calling = call_store(permit, operation, body)
-        others, self._under_way = self._under_way, self._under_way + 1
+        others, self._in_flight = self._in_flight, self._in_flight + 1
         try:
             # One that is alone waits at most for what else this server does, and is not watched: watching
             # costs more than most calls do.
             return await (run_while_connected(receive, calling) if others else calling)
         finally:
-            self._under_way -= 1
+            self._in_flight -= 1
 
     async def _answer_wakeup_poll(
         self, permit: AuthorizedRequest, body: bytes, receive: Receive, send: Send
