@@ -425,11 +425,11 @@ local function order_events()
   for i = 1, #new_events do
     numbers[i] = i
   end
-  table.sort(numbers, function(one, other)
-    if event_positions[one] ~= event_positions[other] then
-      return event_positions[one] < event_positions[other]
+  table.sort(numbers, function(left, right)
+    if event_positions[left] ~= event_positions[right] then
+      return event_positions[left] < event_positions[right]
     end
-    return one < other
+    return left < right
   end)
   for i, number in ipairs(numbers) do
     ordered[i] = new_events[number]

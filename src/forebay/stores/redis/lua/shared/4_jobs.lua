@@ -71,9 +71,9 @@ local function prefetch_headers(ids)
       missing[#missing + 1] = id
     end
   end
-  local found = fetch('HMGET', missing, prefix .. 'headers')
+  local stored = fetch('HMGET', missing, prefix .. 'headers')
   for i, id in ipairs(missing) do
-    packed_headers[id] = found[i]
+    packed_headers[id] = stored[i]
   end
 end
 
@@ -101,8 +101,8 @@ end
 
 local function load_queue(name)
   if queue_cache[name] == nil then
-    local found = redis.call('HGET', prefix .. 'queues', name)
-    queue_cache[name] = found and cmsgpack.unpack(found) or false
+    local packed = redis.call('HGET', prefix .. 'queues', name)
+    queue_cache[name] = packed and cmsgpack.unpack(packed) or false
   end
   return queue_cache[name]
 end

@@ -63,9 +63,9 @@ local function find_repeated_id()
       ids[#ids + 1] = ARGV[request.first + 2 * number - 2]
     end
   end
-  local found = fetch('HMGET', ids, prefix .. 'headers')
+  local taken = fetch('HMGET', ids, prefix .. 'headers')
   for i = 1, #ids do
-    if found[i] then
+    if taken[i] then
       return {'RepeatedId', ids[i]}
     end
   end
@@ -155,7 +155,7 @@ end
 -- If one is not new, `resolve_parents` decides.
 local function resolve_batch_parents(number, group, nearby)
   local distances = type(nearby) == 'table' and nearby or {nearby}
-  local found, results, argv, first = {on_failure = group[13]}, batch_results, ARGV, request.first - 2
+  local parents, results, argv, first = {on_failure = group[13]}, batch_results, ARGV, request.first - 2
   for i = 1, #distances do
     if results[number - distances[i]] ~= true then
       local dependencies = {group[14]}
@@ -164,9 +164,9 @@ local function resolve_batch_parents(number, group, nearby)
       end
       return resolve_parents(number, group, dependencies)
     end
-    found[i] = argv[first + 2 * (number - distances[i])]
+    parents[i] = argv[first + 2 * (number - distances[i])]
   end
-  return found, nil, #distances
+  return parents, nil, #distances
 end
 
 -- An open first edge of a parent is stored as its member alone: most parents have no other.

@@ -134,17 +134,17 @@ local function load_fair_keys(fair_scan)
   local queue, max_jobs = fair_scan.queue, fair_scan.limit
   fair_scan.window = fair_scan.window and 2 * fair_scan.window or max_jobs
   local key = prefix .. 'fairness_keys:' .. fair_scan.queue_name
-  local found = redis.call('ZRANGE', key, 0, fair_scan.window - 1, 'WITHSCORES')
-  fair_scan.is_complete = #found < 2 * fair_scan.window
-  local width = math.ceil(2 * max_jobs / math.max(1, #found)) + 1
-  for i = 1, #found, 2 do
-    local lane, cap = 'fair:' .. found[i], cap_ms(queue)
-    if not fair_scan.known_keys[found[i]] then
-      fair_scan.known_keys[found[i]] = true
+  local rows = redis.call('ZRANGE', key, 0, fair_scan.window - 1, 'WITHSCORES')
+  fair_scan.is_complete = #rows < 2 * fair_scan.window
+  local width = math.ceil(2 * max_jobs / math.max(1, #rows)) + 1
+  for i = 1, #rows, 2 do
+    local lane, cap = 'fair:' .. rows[i], cap_ms(queue)
+    if not fair_scan.known_keys[rows[i]] then
+      fair_scan.known_keys[rows[i]] = true
       fair_scan[#fair_scan + 1] = {
-        name = found[i],
-        virtual_time = tonumber(found[i + 1]),
-        step = virtual_time_step(queue, found[i]),
+        name = rows[i],
+        virtual_time = tonumber(rows[i + 1]),
+        step = virtual_time_step(queue, rows[i]),
         width = width,
         orders = {
           {key = ready_key(fair_scan.queue_name, lane, false), base_priority = now, from = 0, at = 1, members = {}},

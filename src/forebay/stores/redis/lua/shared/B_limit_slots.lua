@@ -43,10 +43,10 @@ local function prefetch_slot_lists(scopes)
       missing[number] = scope
     end
   end
-  local found = fetch('HMGET', missing, prefix .. 'limit_slots')
+  local stored_lists = fetch('HMGET', missing, prefix .. 'limit_slots')
   for i = 1, number do
-    if found[i] then
-      known_lists[missing[i]] = parse_slot_list(found[i])
+    if stored_lists[i] then
+      known_lists[missing[i]] = parse_slot_list(stored_lists[i])
     end
   end
 end
@@ -161,9 +161,9 @@ local function prefetch_bodies(order, max_jobs)
     local key = key_prefix .. match(members[at], '[1-9]%d*')
     wanted_keys[at - from + 1], order_keys[at] = key, key
   end
-  local found = fetch('MGET', wanted_keys)
+  local stored_bodies = fetch('MGET', wanted_keys)
   for at = from, to do
-    local body = found[at - from + 1]
+    local body = stored_bodies[at - from + 1]
     bodies[wanted_keys[at - from + 1]] = body
     local high, low = byte(body or '', 1, 2)
     local kind, value
@@ -246,7 +246,7 @@ end
 
 -- Load the bodies with these keys, unless they are cached.
 local function load_bodies(keys)
-  local missing, found = {}, {}
+  local missing, bodies = {}, {}
   for _, key in ipairs(keys) do
     if not body_cache[key] then
       missing[#missing + 1] = key
@@ -256,20 +256,20 @@ local function load_bodies(keys)
     body_cache[missing[i]] = body
   end
   for i, key in ipairs(keys) do
-    found[i] = body_cache[key]
+    bodies[i] = body_cache[key]
   end
-  return found
+  return bodies
 end
 
 -- Remove jobs from slot lists that this script has not loaded. Most were alone in theirs.
 local function remove_slots(scopes, leaving)
-  local found, known_lists, removed = fetch('HMGET', scopes, prefix .. 'limit_slots'), slot_lists, freed_fields
+  local stored_lists, known_lists, removed = fetch('HMGET', scopes, prefix .. 'limit_slots'), slot_lists, freed_fields
   for i = 1, #scopes do
     local scope = scopes[i]
-    if found[i] == leaving[i] then
+    if stored_lists[i] == leaving[i] then
       known_lists[scope], removed[#removed + 1] = false, scope
     else
-      known_lists[scope] = known_lists[scope] or (found[i] and parse_slot_list(found[i]))
+      known_lists[scope] = known_lists[scope] or (stored_lists[i] and parse_slot_list(stored_lists[i]))
       remove_slot(scope, leaving[i])
     end
   end
@@ -284,9 +284,9 @@ local function free_slots(ids, claimed_queues)
   for i = 1, #ids do
     fields[i] = '\0' .. ids[i] .. '\0'
   end
-  local found = fetch('HMGET', fields, prefix .. 'limit_slots')
+  local stored_scopes = fetch('HMGET', fields, prefix .. 'limit_slots')
   for i = 1, #ids do
-    local packed = found[i]
+    local packed = stored_scopes[i]
     -- A single scope is stored as it is, several as a list.
     if packed and byte(packed) < 128 then
       last = last + 1
