@@ -55,7 +55,7 @@ NOT_THERE: Final = "nobody has ever written this"
 FINISHED: Final = """
 insert into {s}.finished (
   id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
-  ready_at, run_at, rank, capped, worker, started_at, unique_key, finished_at, reason, payload, result
+  ready_at, run_at, rank, age_capped, worker, started_at, unique_key, finished_at, reason, payload, result
 )
 select '1' || lpad(i::text, 25, '0'), i,
   case when i % {few} = 7 then 'rare' when i <= {jobs} / 10 then 'once'
@@ -63,7 +63,7 @@ select '1' || lpad(i::text, 25, '0'), i,
   case when i % {few} = 7 then 'shop.audit' when i <= {jobs} / 10 then 'shop.import'
     else 'shop.task_' || i % 20 end,
   case when i % 100 = 3 then 'cancelled' else 'completed' end, 0,
-  case when i % {few} = 5 then '{{"tags":["special"],"once_key":"once-' || i || '"}}'
+  case when i % {few} = 5 then '{{"tags":["special"],"idempotency_key":"once-' || i || '"}}'
     when i % 10 = 5 then '{{"tags":["newsletter","customer-' || i % 1000 || '"]}}' end,
   1, 0, 0, t, t, t, t, t, false, 'w', t, case when i % 10 = 1 then 'order-' || i end, t + 100,
   case when i % 100 = 3 then 'not wanted any more' end,
@@ -76,7 +76,7 @@ from (
 DEAD: Final = """
 insert into {s}.dead (
   id, seq, queue, task, state, priority, attempt, failures, crashes, created_at, updated_at, ready_at, run_at,
-  rank, capped, worker, started_at, finished_at, reason, payload
+  rank, age_capped, worker, started_at, finished_at, reason, payload
 )
 select '2' || lpad(i::text, 25, '0'), {jobs} + i, 'money', 'shop.charge', 'dead', 0, 4, 4, 0, t, t, t, t, t,
   false, 'w', t, t, 'ConnectionError: the bank of customer ' || i || ' does not answer',
@@ -93,10 +93,10 @@ def remember(place: Place, jobs: int) -> None:
     values = {"jobs": jobs, "few": max(jobs // 100, 1)}
     place.load("finished", FINISHED, 1, jobs, **values)
     place.load("dead", DEAD, 1, 1, **values)
-    place.raw.execute(f"select setval('{place.schema}.seqs', {jobs + jobs // 1_000})")
+    place.raw.execute(f"select setval('{place.schema}.job_seq', {jobs + jobs // 1_000})")
     for table in ("finished", "dead"):
         place.raw.execute(
-            f"insert into {place.schema}.count_deltas (queue, state, jobs)"
+            f"insert into {place.schema}.queue_count_deltas (queue, state, jobs)"
             f" select queue, state, count(*) from {place.schema}.{table} group by queue, state"
         )
 

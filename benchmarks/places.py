@@ -34,12 +34,12 @@ with j as (
   from (select i, {now} - {last} + i as t from generate_series({first}, {last}) i) as n
   returning queue, rank, seq, id
 )
-insert into {s}.ready (queue, capped, rank, seq, id) select queue, false, rank, seq, id from j
+insert into {s}.ready (queue, age_capped, rank, seq, id) select queue, false, rank, seq, id from j
 """
 FINISHED: Final = """
 insert into {s}.finished (
   id, seq, queue, task, state, priority, attempt, failures, crashes, created_at, updated_at, ready_at, run_at,
-  rank, capped, worker, started_at, finished_at, payload, result
+  rank, age_capped, worker, started_at, finished_at, payload, result
 )
 select '1' || lpad(i::text, 25, '0'), -i, 'default', 'send', 'completed', 0, 1, 0, 0, t, t, t, t, t,
   false, 'w', t, t, repeat('x', 109)::bytea, '1'
@@ -62,9 +62,9 @@ class Place:
 
     def wait(self, jobs: int) -> None:
         """Let so many more jobs wait."""
-        [(last,)] = self.raw.execute(f"select last_value from {self.schema}.seqs").fetchall()
+        [(last,)] = self.raw.execute(f"select last_value from {self.schema}.job_seq").fetchall()
         self.load("waiting", WAITING, last + 1, last + jobs)
-        self.raw.execute(f"select setval('{self.schema}.seqs', {last + jobs})")
+        self.raw.execute(f"select setval('{self.schema}.job_seq', {last + jobs})")
         self._count("pending", jobs)
 
     def remember(self, jobs: int) -> None:
@@ -93,7 +93,7 @@ class Place:
 
     def _count(self, state: str, jobs: int) -> None:
         self.raw.execute(
-            f"insert into {self.schema}.count_deltas (queue, state, jobs) values (%s, %s, %s)",
+            f"insert into {self.schema}.queue_count_deltas (queue, state, jobs) values (%s, %s, %s)",
             [QUEUE, state, jobs],
         )
 

@@ -153,7 +153,7 @@ def _give_back(schema: str) -> None:
             dropped = "".join(f"drop table {schema}.{name}; " for name in days)
             emptied = "; ".join(f"delete from {schema}.{name}" for name in as_made if name not in _KEPT)
             admin().execute(
-                f"set lock_timeout = '5s'; {dropped}{emptied}; alter sequence {schema}.seqs restart"
+                f"set lock_timeout = '5s'; {dropped}{emptied}; alter sequence {schema}.job_seq restart"
             )
             _free.append(schema)
 

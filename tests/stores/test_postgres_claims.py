@@ -236,8 +236,8 @@ def test_counts_are_folded_once_however_many_fold_them(engine: PostgresEngine) -
 
     with raw() as connection:
         schema = engine.address.schema
-        assert connection.execute(f"select count(*) from {schema}.count_deltas").fetchone() == (0,)
-        rows = connection.execute(f"select queue, state, jobs from {schema}.counts").fetchall()
+        assert connection.execute(f"select count(*) from {schema}.queue_count_deltas").fetchone() == (0,)
+        rows = connection.execute(f"select queue, state, jobs from {schema}.queue_counts").fetchall()
     assert rows == [("default", "pending", 20)]
     for handle in (store, *handles):
         handle.close()
@@ -252,7 +252,7 @@ def test_claims_of_a_staggered_queue_wait_for_nobody_between_two_turns(
     clock.advance(1_000)
     assert len(claim(store, 5)) == 1
     with raw() as connection, connection.transaction():
-        connection.execute(f"select 1 from {engine.address.schema}.duties for update")
+        connection.execute(f"select 1 from {engine.address.schema}.maintenance for update")
 
         assert claim(store, 5) == []
 

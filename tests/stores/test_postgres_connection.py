@@ -162,7 +162,7 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
         connection.execute("begin")
         # Ours settles the first and waits for us with the second one's key; then we want the first. Nobody
         # changes a key while its job lives, so it is only locked here.
-        connection.execute(f"select 1 from {schema}.keys where key = %s for update", [keys[second]])
+        connection.execute(f"select 1 from {schema}.job_keys where key = %s for update", [keys[second]])
         answer = in_thread(lambda: store.settle_and_claim(WORKER, [complete(one), complete(two)]))
         with raw() as other:
             waiting = (
@@ -171,7 +171,7 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
             while other.execute(waiting).fetchone() is None:
                 pass
         connection.execute("set deadlock_timeout = '60s'")
-        connection.execute(f"select 1 from {schema}.keys where key = %s for update", [keys[first]])
+        connection.execute(f"select 1 from {schema}.job_keys where key = %s for update", [keys[first]])
         connection.execute("commit")
 
     assert sorted(answer().settled) == [first, second]
@@ -298,11 +298,11 @@ def test_a_closed_handle_is_not_used(engine: PostgresEngine) -> None:
 
 
 def test_a_plain_role_counts_the_sessions_of_others(postgres: object) -> None:
-    vitals = (files("forebay.stores.postgres") / "sql" / "vitals.sql").read_bytes()
+    usage = (files("forebay.stores.postgres") / "sql" / "server_usage.sql").read_bytes()
     with psycopg.connect(server().url()), psycopg.connect(server().url()) as connection:
         connection.execute("create role forebay_plain")
         connection.execute("set local role forebay_plain")
-        row = connection.execute(vitals).fetchone()
+        row = connection.execute(usage).fetchone()
         connection.rollback()
 
     assert row is not None

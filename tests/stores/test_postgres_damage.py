@@ -52,13 +52,13 @@ def put(store: PostgresStore, **changes: object) -> JobId:
     ("spoiled", "said"),
     [
         ("delete from {s}.ready", "waits nowhere"),
-        ("insert into {s}.due select id, queue, run_at, seq, 'retrying' from {s}.jobs", "has two states"),
+        ("insert into {s}.delayed select id, queue, run_at, seq, 'retrying' from {s}.jobs", "has two states"),
         ("delete from {s}.jobs", "is no job and in ready"),
         ("update {s}.jobs set rank = rank + 1", "does not stand where it says"),
         ("delete from {s}.queues", "is in no known queue"),
-        ("update {s}.count_deltas set jobs = 5", "counts 5 pending jobs and has 1"),
-        ("delete from {s}.keys", "does not hold its unique key"),
-        ("update {s}.keys set key = 'other'", "is held by no live job"),
+        ("update {s}.queue_count_deltas set jobs = 5", "counts 5 pending jobs and has 1"),
+        ("delete from {s}.job_keys", "does not hold its unique key"),
+        ("update {s}.job_keys set key = 'other'", "is held by no live job"),
     ],
 )
 def test_rows_that_do_not_agree_are_named(
@@ -107,8 +107,8 @@ def test_damaged_notes_and_words_of_workers_are_shown_and_hide_nothing(
     store.settle_and_claim(WORKER, updates=[ProgressUpdate(lease=Lease(job.id, job.attempt), lines=lines)])
     store.heartbeat(WorkerInfo(id=WORKER, slots=4))
     with raw() as connection:
-        connection.execute(f"update {engine.address.schema}.notes set body = %s", [body])
-        connection.execute(f"update {engine.address.schema}.workers set said = '{{', queues = '7'")
+        connection.execute(f"update {engine.address.schema}.job_progress set body = %s", [body])
+        connection.execute(f"update {engine.address.schema}.workers set details = '{{', queues = '7'")
     reader = engine.reader()
 
     notes = reader.progress(job_id)
@@ -127,7 +127,8 @@ def test_an_attempt_cannot_be_recorded_twice(store: PostgresStore, engine: Postg
     [job] = claim(store)
     store.settle_and_claim(WORKER, [decide(job, Failed(AttemptError(type="Boom"), 0), 0.0)])
 
-    again = f"insert into {engine.address.schema}.attempts select * from {engine.address.schema}.attempts"
+    table = f"{engine.address.schema}.failed_attempts"
+    again = f"insert into {table} select * from {table}"
     with raw() as connection, pytest.raises(psycopg.errors.UniqueViolation):
         connection.execute(again)
 
@@ -142,8 +143,8 @@ def test_the_order_and_the_due_times_have_their_index_and_none_depends_on_the_ti
         ).fetchall()
 
     definitions = [definition for (definition,) in rows]
-    assert [each for each in definitions if each.endswith("ready USING btree (queue, capped, rank, seq)")]
-    assert [each for each in definitions if each.endswith("due USING btree (queue, run_at, seq)")]
+    assert [each for each in definitions if each.endswith("ready USING btree (queue, age_capped, rank, seq)")]
+    assert [each for each in definitions if each.endswith("delayed USING btree (queue, run_at, seq)")]
     assert [each for each in definitions if "now" in each] == []
 
 

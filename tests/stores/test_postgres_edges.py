@@ -117,7 +117,7 @@ def test_who_deletes_a_blocked_job_waits_for_its_edges_before_it_takes_the_job(
     schema = engine.address.schema
     with raw() as releasing:
         releasing.autocommit = False
-        releasing.execute(f"select 1 from {schema}.edges for update")
+        releasing.execute(f"select 1 from {schema}.dependencies for update")
         deleting = in_thread(lambda: store.delete([child]))
         wait_for_a_lock(schema)
 
@@ -157,13 +157,13 @@ def test_the_place_of_an_attempt_that_begins_stays_while_those_of_others_are_for
         claiming.execute(f"delete from {schema}.leases")
         claiming.autocommit = False
         # As a claim of the job after its revival, which is not committed yet.
-        claiming.execute(f"update {schema}.places set attempt = 2")
+        claiming.execute(f"update {schema}.limit_slots set attempt = 2")
         claiming.execute(f"insert into {schema}.leases select * from lease")
         pruning = in_thread(store.prune)
         wait_for_a_lock(schema)
         claiming.commit()
         pruning()
-        places = claiming.execute(f"select attempt from {schema}.places").fetchall()
+        places = claiming.execute(f"select attempt from {schema}.limit_slots").fetchall()
 
     assert places == [(2,)]
 
@@ -236,7 +236,7 @@ def test_who_revives_waits_for_who_works_on_the_end_of_a_parent(
     schema = engine.address.schema
     with raw() as working:
         working.autocommit = False
-        working.execute(f"delete from {schema}.aftermaths")
+        working.execute(f"delete from {schema}.dependency_outbox")
         revived = in_thread(lambda: store.revive([child]))
         wait_for_a_lock(schema)
         working.commit()
@@ -262,7 +262,7 @@ def test_who_revives_goes_on_with_the_end_of_a_parent_that_others_pass_by_meanwh
         revived = in_thread(lambda: others.revive([child]))
         wait_for_a_lock(schema)
         store.promote()
-        before = holding.execute(f"select count(*) from {schema}.aftermaths").fetchone()
+        before = holding.execute(f"select count(*) from {schema}.dependency_outbox").fetchone()
         holding.commit()
     revived()
 
@@ -407,7 +407,7 @@ def test_many_children_that_the_walk_may_miss_are_told_when_their_age_is_capped(
     with raw() as connection:
         schema = engine.address.schema
         connection.execute(
-            f"insert into {schema}.duties (name, due_at, walked_to) values (%s, 0, %s)",
+            f"insert into {schema}.maintenance (name, due_at, scan_position) values (%s, 0, %s)",
             [AGE_CAP_SCAN, walked_to],
         )
 
@@ -429,7 +429,7 @@ def test_a_child_that_is_deleted_and_brought_again_while_its_parent_ends_waits_f
     [parent] = claim(store)
 
     def replace(tx: Transaction) -> Callable[[], object]:
-        tx.all("edges_hold", {"ids": [child]})
+        tx.all("edges_lock_blocked", {"ids": [child]})
         holding.apply_to_jobs(tx, [child], lambda jobs: delete(tx, jobs, ""))
         ended = in_thread(lambda: store.settle_and_claim(WORKER, [complete(parent)]))
         wait_for_a_lock(engine.address.schema)

@@ -202,7 +202,8 @@ def test_a_lease_is_as_the_job_wants_it(
 
     with raw() as connection:
         rows = connection.execute(
-            f"select until - started_at, latest_at - started_at, lease_ms from {engine.address.schema}.leases"
+            "select lease_expires_at - started_at, lease_limit_at - started_at, lease_ms"
+            f" from {engine.address.schema}.leases"
         ).fetchall()
     own = changes.get("lease_ms")
     assert answer.settled == (jobs[0].id,)
@@ -263,7 +264,9 @@ def test_a_lease_that_is_renewed_at_the_same_moment_is_settled(
     jobs = claim(store)
     with raw() as connection:
         connection.execute("begin")
-        connection.execute(f"update {engine.address.schema}.leases set until = until + 1")
+        connection.execute(
+            f"update {engine.address.schema}.leases set lease_expires_at = lease_expires_at + 1"
+        )
         answer = in_thread(lambda: turn(store, jobs))
         wait_for_a_lock(engine)
         connection.execute("commit")
@@ -320,7 +323,7 @@ def test_an_exchange_whose_connection_is_cut_before_its_commit_has_done_nothing(
     with raw() as connection:
         # It has settled, holds the next job, and waits for the key that it is to free.
         connection.execute("begin")
-        connection.execute(f"select * from {engine.address.schema}.keys for update")
+        connection.execute(f"select * from {engine.address.schema}.job_keys for update")
         answer = in_thread(lambda: turn(store, jobs))
         pid = wait_for_a_lock(engine)
         assert claim_nothing(engine)

@@ -360,7 +360,7 @@ def test_a_migration_has_no_end_to_its_patience(engine: PostgresEngine) -> None:
     connection = module.Connection(engine.address)
     raw_connection = connection.open()
     with raw_connection.transaction():
-        raw_connection.execute(statements_for(engine.address.schema)["schema_patience"])
+        raw_connection.execute(statements_for(engine.address.schema)["schema_timeouts"])
         limits: dict[str, str] = dict(raw_connection.execute(LIMITS).fetchall())
     connection.close()
 

@@ -29,33 +29,38 @@ CHURN: Final = """
 insert into {s}.jobs (
   id, seq, queue, task, priority, created_at, updated_at, ready_at, run_at, rank, rescore_at, payload
 ) select 'j' || i, i, 'default', 't', 0, i, i, i, i, i, i, 'x' from generate_series(1, {n}) i;
-insert into {s}.ready (queue, capped, rank, seq, id, expires_at)
+insert into {s}.ready (queue, age_capped, rank, seq, id, expires_at)
 select 'default', false, i, i, 'j' || i, i from generate_series(1, {n}) i;
-insert into {s}.due select 'j' || i, 'default', i, i, 'scheduled' from generate_series(1, {n}) i;
-insert into {s}.leases (id, seq, queue, attempt, worker, until, started_at, updated_at, latest_at)
+insert into {s}.delayed select 'j' || i, 'default', i, i, 'scheduled' from generate_series(1, {n}) i;
+insert into {s}.leases (
+  id, seq, queue, attempt, worker, lease_expires_at, started_at, updated_at, lease_limit_at
+)
 select 'j' || i, i, 'default', 1, 'w', i, i, i, i from generate_series(1, {n}) i;
 insert into {s}.finished (
   id, seq, queue, task, state, priority, attempt, failures, crashes, created_at, updated_at, ready_at, run_at,
-  rank, capped, finished_at, payload
+  rank, age_capped, finished_at, payload
 ) select 'j' || i, i, 'default', 't', 'completed', 0, 1, 0, 0, i, i, i, i, i, false, i, 'x'
 from generate_series(1, {n}) i;
 insert into {s}.dead (
   id, seq, queue, task, state, priority, attempt, failures, crashes, created_at, updated_at, ready_at, run_at,
-  rank, capped, finished_at, payload
+  rank, age_capped, finished_at, payload
 ) select 'j' || i, i, 'default', 't', 'dead', 0, 1, 0, 0, i, i, i, i, i, false, i, 'x'
 from generate_series(1, {n}) i;
-insert into {s}.archive (id, queue, task, state, created_at, finished_at, day, attempt, failures, excerpt)
+insert into {s}.job_archive (
+  job_id, queue, task, state, created_at, finished_at, day, attempt, failures, excerpt
+)
 select 'j' || i, 'default', 't', 'completed', i, i, '', 1, 0, '' from generate_series(1, {n}) i;
-insert into {s}.keys select 'default', 'once', 'k' || i, 'j' || i, i from generate_series(1, {n}) i;
-insert into {s}.events (kind, at, detail) select 'note', i, '' from generate_series(1, {n}) i;
-insert into {s}.count_deltas (queue, state, jobs)
+insert into {s}.job_keys
+select 'default', 'idempotency', 'k' || i, 'j' || i, i from generate_series(1, {n}) i;
+insert into {s}.events (kind, occurred_at, detail) select 'note', i, '' from generate_series(1, {n}) i;
+insert into {s}.queue_count_deltas (queue, state, jobs)
 select 'default', 'pending', 0 from generate_series(1, {n}) i;
-insert into {s}.aftermaths (parent, aftermath) select 'j' || i, 'completed' from generate_series(1, {n}) i;
-select setval('{s}.seqs', {n});
+insert into {s}.dependency_outbox (job_id, event) select 'j' || i, 'completed' from generate_series(1, {n}) i;
+select setval('{s}.job_seq', {n});
 """
 CHURNED: Final = (
-    "jobs", "ready", "due", "leases", "finished", "dead", "archive", "keys", "events", "count_deltas",
-    "aftermaths",
+    "jobs", "ready", "delayed", "leases", "finished", "dead", "job_archive", "job_keys", "events",
+    "queue_count_deltas", "dependency_outbox",
 )  # fmt: skip
 
 
@@ -144,7 +149,7 @@ def test_keys_and_places_are_looked_up_one_by_one_while_nothing_can_be_vacuumed(
         store.cancel([receipt.id or JobId("")])
 
         after = entries_read(engine, store)
-    read = {name: after[name] - before[name] for name in ("keys_pkey", "ready_arrived")}
+    read = {name: after[name] - before[name] for name in ("job_keys_pkey", "ready_inserted_xid")}
     assert {name: entries for name, entries in read.items() if entries > FEW} == {}
 
 
@@ -166,9 +171,10 @@ def test_without_dead_rows_no_floor_is_kept(
 def kept(engine: PostgresEngine) -> dict[str, int]:
     with raw() as connection:
         rows = connection.execute(
-            f"select name, walked_to from {engine.address.schema}.duties where name like 'floor of %'"
+            f"select name, scan_position from {engine.address.schema}.maintenance"
+            " where name like 'low-water mark of %'"
         ).fetchall()
-    return {name.removeprefix("floor of "): low for name, low in rows}
+    return {name.removeprefix("low-water mark of "): low for name, low in rows}
 
 
 def change(engine: PostgresEngine, statement: str, *values: object) -> None:
@@ -178,14 +184,14 @@ def change(engine: PostgresEngine, statement: str, *values: object) -> None:
 
 def late_due(engine: PostgresEngine, store: PostgresStore, now: int) -> None:
     [receipt] = store.insert([new_job(delay_ms=DAY_MS)])
-    change(engine, "update forebay.due set run_at = %s", now - MINUTE)
+    change(engine, "update forebay.delayed set run_at = %s", now - MINUTE)
     change(engine, "update forebay.jobs set run_at = %s where id = %s", now - MINUTE, receipt.id)
 
 
 def late_lease(engine: PostgresEngine, store: PostgresStore, now: int) -> None:
     store.insert([new_job()])
     claim(store)
-    change(engine, "update forebay.leases set until = %s", now - MINUTE)
+    change(engine, "update forebay.leases set lease_expires_at = %s", now - MINUTE)
 
 
 def late_expiry(engine: PostgresEngine, store: PostgresStore, now: int) -> None:
@@ -225,7 +231,7 @@ def test_due_jobs_behind_one_that_somebody_else_has_in_hand_are_not_passed(
         [first, *_] = store.insert([new_job(delay_ms=SECOND)] * 4)
         clock.advance(ms=10 * SECOND)
         other.execute("begin")
-        other.execute(f"select * from {engine.address.schema}.due where id = %s for update", [first.id])
+        other.execute(f"select * from {engine.address.schema}.delayed where id = %s for update", [first.id])
 
         promoted = [store.promote(limit=2), store.promote(), store.promote()]
         other.execute("rollback")
@@ -249,7 +255,7 @@ def test_a_change_of_the_counts_that_is_committed_late_is_not_passed(
     with churned(engine), raw() as late:
         late.execute("begin")
         late.execute(
-            f"insert into {engine.address.schema}.count_deltas (queue, state, jobs)"
+            f"insert into {engine.address.schema}.queue_count_deltas (queue, state, jobs)"
             " values ('default', 'pending', 1), ('default', 'pending', -1)"
         )
         for _ in range(3):
@@ -267,7 +273,7 @@ def test_a_change_of_the_counts_that_is_committed_late_is_not_passed(
         assert pending(engine) == 1
 
 
-ADD_A_LINE: Final = "insert into forebay.aftermaths (parent, aftermath) values ('x', 'completed')"
+ADD_A_LINE: Final = "insert into forebay.dependency_outbox (job_id, event) values ('x', 'completed')"
 
 
 @pytest.mark.shows("R-DEP-11")
@@ -275,7 +281,7 @@ ADD_A_LINE: Final = "insert into forebay.aftermaths (parent, aftermath) values (
     "hidden_by",
     [
         ("begin", ADD_A_LINE),  # a transaction of a caller who takes his time
-        (ADD_A_LINE, "begin", "select 1 from forebay.aftermaths for update"),  # one who dies
+        (ADD_A_LINE, "begin", "select 1 from forebay.dependency_outbox for update"),  # one who dies
     ],
 )
 def test_a_line_of_the_list_that_nobody_else_could_work_on_is_not_passed(
@@ -284,17 +290,19 @@ def test_a_line_of_the_list_that_nobody_else_could_work_on_is_not_passed(
     schema = engine.address.schema
     with churned(engine), raw() as other:
         promote_some(store, clock)
-        assert kept(engine)["aftermaths"] > low_water_marks.COSTLY
+        assert kept(engine)["outbox"] > low_water_marks.COSTLY
         for statement in hidden_by:
             other.execute(statement.replace("forebay.", f"{schema}."))
         # As if many others had come and gone.
-        change(engine, "select count(nextval('forebay.aftermaths_number_seq')) from generate_series(1, 5000)")
+        change(
+            engine, "select count(nextval('forebay.dependency_outbox_id_seq')) from generate_series(1, 5000)"
+        )
         promote_some(store, clock)
         other.execute("commit")
 
         store.promote()
 
-        assert other.execute(f"select 1 from {schema}.aftermaths").fetchall() == []
+        assert other.execute(f"select 1 from {schema}.dependency_outbox").fetchall() == []
 
 
 def promote_some(store: PostgresStore, clock: ManualClock) -> None:
@@ -313,7 +321,7 @@ def pending(engine: PostgresEngine) -> int:
 
 def unfolded(engine: PostgresEngine) -> list[int]:
     with raw() as connection:
-        rows = connection.execute(f"select number from {engine.address.schema}.count_deltas order by 1")
+        rows = connection.execute(f"select id from {engine.address.schema}.queue_count_deltas order by 1")
         return [number for (number,) in rows.fetchall()]
 
 
@@ -324,12 +332,13 @@ def test_a_job_that_was_committed_late_still_moves_to_the_capped_class(
     with churned(engine):
         store.insert([new_job()] * 2)
         do_all(store)
-        assert kept(engine)["walk"] > 1
+        assert kept(engine)["scan"] > 1
         # As if its seq had been drawn long before.
         change(
             engine,
             "with r as (delete from forebay.ready where seq = (select min(seq) from forebay.jobs)"
-            " returning *) insert into forebay.ready select queue, capped, rank, 1, id, expires_at from r",
+            " returning *)"
+            " insert into forebay.ready select queue, age_capped, rank, 1, id, expires_at from r",
         )
         change(engine, "update forebay.jobs set seq = 1 where seq = (select min(seq) from forebay.jobs)")
         for _ in range(8):
@@ -356,7 +365,7 @@ def test_a_floor_that_is_ahead_of_the_clock_is_not_used(
         do_all(store)
         change(
             engine,
-            "update forebay.duties set walked_to = %s where name = 'floor of due'",
+            "update forebay.maintenance set scan_position = %s where name = 'low-water mark of delayed'",
             clock.now_ms() + DAY_MS,
         )
         store.insert([new_job(delay_ms=SECOND)])

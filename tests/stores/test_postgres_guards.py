@@ -27,13 +27,13 @@ WRONG: Final[Values] = {"job_id": "other", "attempt": 99, "worker": "other"}
 # Statements that end a lease, renew it or look for it.
 GUARDED: Final = (
     "finish",
-    "bury",
-    "put_back",
+    "mark_dead",
+    "return_to_queue",
     "complete",
-    "settle_first",
+    "settle_before_claim",
     "renew",
-    "leases_free",
-    "leases_there",
+    "leases_lock_available",
+    "leases_present",
 )
 
 
@@ -56,7 +56,7 @@ class Bench:
 
     def values(self, job: Job) -> Values:
         end = {"failures": 0, "crashes": 0, "reason": None, "result": None}
-        place = {"rank": 1, "age_capped": False, "rescore_at": None, "gate": None, "run_at": 1}
+        place = {"rank": 1, "age_capped": False, "rescore_at": None, "lane": None, "run_at": 1}
         token = {"job_id": job.id, "attempt": job.attempt, "worker": job.worker}
         return {**end, **place, **token, "now": job.updated_at, "errors": None, "lease_ms": 1_000}
 
@@ -67,15 +67,15 @@ class Bench:
         values |= {"attempts": [values["attempt"]], "reasons": [None], "results": [None]}
         if name == "complete":
             values |= {"failures": [0], "crashes": [0]}
-        values["state"] = {"put_back": "pending", "bury": "dead"}.get(name, "completed")
-        if name == "leases_there":
+        values["state"] = {"return_to_queue": "pending", "mark_dead": "dead"}.get(name, "completed")
+        if name == "leases_present":
             values["now"] = None
         try:
             before = self.leases()
             self.raw.execute("select set_config('forebay_tx.now', '1', true)")
             cursor = self.raw.execute(self._statements[name], values, binary=True)
             # One of them has a row for its answer, whatever it has found.
-            found = cursor.fetchall() if cursor.description and name != "settle_first" else []
+            found = cursor.fetchall() if cursor.description and name != "settle_before_claim" else []
             return max(len(found), before - self.leases())
         finally:
             self.raw.rollback()
@@ -88,7 +88,9 @@ class Bench:
         """The places that are left after a statement."""
         try:
             self.raw.execute(self._statements[name], values, binary=True)
-            return self.raw.execute(f"select id, attempt from {self._schema}.places order by id").fetchall()
+            return self.raw.execute(
+                f"select id, attempt from {self._schema}.limit_slots order by id"
+            ).fetchall()
         finally:
             self.raw.rollback()
 
@@ -109,15 +111,15 @@ def test_a_statement_touches_a_lease_only_with_the_whole_token(bench: Bench) -> 
 
 
 def test_an_end_is_known_by_its_attempt_and_by_who_has_told_it(bench: Bench) -> None:
-    assert bench.rows("attempt_of", bench.failed) == 1
+    assert bench.rows("failed_attempt", bench.failed) == 1
     assert {
-        part: bench.rows("attempt_of", bench.failed, **{part: wrong}) for part, wrong in WRONG.items()
+        part: bench.rows("failed_attempt", bench.failed, **{part: wrong}) for part, wrong in WRONG.items()
     } == (dict.fromkeys(WRONG, 0))
 
 
 def test_places_of_a_later_attempt_stay(bench: Bench) -> None:
-    held = bench.places("places_over", ids=[], attempts=[])
+    held = bench.places("limit_slots_release_ended", ids=[], attempts=[])
     assert len(held) == 2
 
-    assert bench.places("places_over", ids=[bench.job.id], attempts=[99]) == held
-    assert len(bench.places("places_over", ids=[bench.job.id], attempts=[1])) == 1
+    assert bench.places("limit_slots_release_ended", ids=[bench.job.id], attempts=[99]) == held
+    assert len(bench.places("limit_slots_release_ended", ids=[bench.job.id], attempts=[1])) == 1

@@ -15,8 +15,9 @@ from tests.stores.sqlite_support import in_thread
 from tests.stores.support import new_job
 
 NEW_QUEUE = (
-    "insert into {schema}.queues (name, state, settings, rank_version, reordered_to, created_at, updated_at)"
-    " select '{name}', state, settings, rank_version, reordered_to, created_at, updated_at"
+    "insert into {schema}.queues"
+    " (name, state, settings, scoring_version, rescored_to_seq, created_at, updated_at)"
+    " select '{name}', state, settings, scoring_version, rescored_to_seq, created_at, updated_at"
     " from {schema}.queues where name = 'model'"
 )
 

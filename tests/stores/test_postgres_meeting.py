@@ -81,7 +81,7 @@ def one(engine: PostgresEngine, question: str) -> Any:
 
 
 def lines_ever(engine: PostgresEngine) -> int:
-    return int(one(engine, "select pg_sequence_last_value('{s}.aftermaths_number_seq'::regclass)"))
+    return int(one(engine, "select pg_sequence_last_value('{s}.dependency_outbox_id_seq'::regclass)"))
 
 
 def unmet(engine: PostgresEngine) -> int:
@@ -255,7 +255,7 @@ def test_what_the_list_has_to_do_about_a_parent_comes_before_its_end(
         store.revive([parent])
         store._fast_path._had_dependants = True
         end(store, claim(store))
-    assert one(engine, "select count(*) from {s}.aftermaths where aftermath = 'completed'") == 1
+    assert one(engine, "select count(*) from {s}.dependency_outbox where event = 'completed'") == 1
 
     store.promote()
 
@@ -364,4 +364,4 @@ def test_joins_whose_parents_end_in_several_processes_while_they_are_inserted_ru
 
     assert len(ran) == len(set(ran)) == 4 * JOINS
     assert set(joins) <= set(ran)
-    assert one(engine, "select count(*) from {s}.aftermaths") == 0
+    assert one(engine, "select count(*) from {s}.dependency_outbox") == 0

@@ -67,9 +67,8 @@ def open_caller() -> Iterator[psycopg.Connection[Any]]:
 
 
 def keyed(kind: str, key: str = "daily", **changes: Any) -> NewJob:
-    name = "idempotency" if kind == "once" else kind
-    lasts = {"idempotency_ttl_ms": MINUTE} if kind == "once" else {}
-    return new_job(**{f"{name}_key": key}, **lasts, **changes)
+    ttl = {"idempotency_ttl_ms": MINUTE} if kind == "idempotency" else {}
+    return new_job(**{f"{kind}_key": key}, **ttl, **changes)
 
 
 def ended(job: Job, *follow_ups: NewJob) -> Settlement:
@@ -83,7 +82,7 @@ def told(verdicts: list[ActionResult]) -> list[tuple[bool, bool]]:
 # Keys and ids
 
 
-@pytest.mark.parametrize("kind", ["unique", "once"])
+@pytest.mark.parametrize("kind", ["unique", "idempotency"])
 def test_a_key_of_an_open_transaction_is_refused_as_busy_and_is_there_for_the_next_after_its_end(
     engine: PostgresEngine, store: PostgresStore, kind: str
 ) -> None:
@@ -144,7 +143,7 @@ def test_a_key_behind_the_first_sixteen_of_a_transaction_is_waited_for_briefly(
         engine.insert_tx(caller, [keyed("unique", str(n)) for n in range(17)])
         with pytest.raises(StoreBusy, match="16"):
             store.insert([keyed("unique", "16")])  # the seventeenth in their order is "9"
-        with pytest.raises(StoreBusy, match=r'lock.*relation "keys"'):
+        with pytest.raises(StoreBusy, match=r'lock.*relation "job_keys"'):
             store.insert([keyed("unique", "9")])
         [other] = store.insert([keyed("unique", "other")])
         caller.commit()
@@ -178,7 +177,7 @@ def test_a_revival_waits_briefly_for_a_key_behind_the_first_sixteen(
     store.cancel([dead])
     with open_caller() as caller:
         engine.insert_tx(caller, [keyed("unique", str(n)) for n in range(17)])
-        with pytest.raises(StoreBusy, match=r'lock.*relation "keys"'):
+        with pytest.raises(StoreBusy, match=r'lock.*relation "job_keys"'):
             store.revive([dead])
     [revived] = store.revive([dead])
 
@@ -321,7 +320,7 @@ def test_a_waiting_job_whose_row_another_transaction_holds_for_long_is_busy(
         "blocked": {"depends_on": dependencies_of([parent])},
     }
     held, free = (put(store, **how[state]) for _ in range(2))
-    table = {"pending": "ready", "scheduled": "due", "blocked": "blocked"}[state]
+    table = {"pending": "ready", "scheduled": "delayed", "blocked": "blocked"}[state]
     with open_caller() as caller:
         caller.execute(f"select 1 from {engine.address.schema}.{table} where id = '{held}' for update")
         verdicts = store.cancel([held, free])
@@ -463,10 +462,13 @@ def test_a_lock_that_is_waited_for_in_vain_names_its_row_and_has_changed_nothing
     with raw() as other, other.transaction():
         schema = engine.address.schema
         other.execute(
-            f"insert into {schema}.keys (queue, kind, key, job_id) values ('default', 'unique', 'k', 'x')"
+            f"insert into {schema}.job_keys (queue, kind, key, job_id) values ('default', 'unique', 'k', 'x')"
         )
-        with hasty_locks(store), pytest.raises(StoreBusy, match=r'end it and try again .*relation "keys"'):
+        with (
+            hasty_locks(store),
+            pytest.raises(StoreBusy, match=r'end it and try again .*relation "job_keys"'),
+        ):
             store.insert([new_job(), keyed("unique", "k")])
-        other.execute(f"delete from {schema}.keys")
+        other.execute(f"delete from {schema}.job_keys")
 
     assert reader.counts() == {}

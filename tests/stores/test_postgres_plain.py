@@ -156,9 +156,9 @@ GRAPH = [
     new_job(task="aside"),
 ]
 NARROW = {
-    "jobs": "queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, capped,"
+    "jobs": "queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, age_capped,"
     " rescore_at, expires_at, payload, has_dependants",
-    "ready": "queue, capped, rank, expires_at",
+    "ready": "queue, age_capped, rank, expires_at",
     "blocked": "queue, run_at, unmet, expires_at",
 }
 
@@ -176,8 +176,9 @@ def written_rows(engine: PostgresEngine, ids: list[JobId | None]) -> list[Any]:
             for table, columns in NARROW.items()
         ]
         edges = looking.execute(
-            "select array_position(%(ids)s::text[], child), number, array_position(%(ids)s::text[], parent),"
-            f" on_failure, state from {schema}.edges where child = any(%(ids)s) order by child, number",
+            "select array_position(%(ids)s::text[], child_id), position,"
+            " array_position(%(ids)s::text[], parent_id), on_failure, state"
+            f" from {schema}.dependencies where child_id = any(%(ids)s) order by child_id, position",
             {"ids": ids},
         )
         return [*rows, edges.fetchall()]
@@ -218,7 +219,7 @@ def test_a_graph_for_a_queue_that_somebody_else_has_closed_leaves_nothing_behind
         store.insert(GRAPH)
 
     with raw() as looking:
-        for table in ("jobs", "ready", "blocked", "edges"):
+        for table in ("jobs", "ready", "blocked", "dependencies"):
             rows = looking.execute(f"select 1 from {engine.address.schema}.{table}").fetchall()
             assert len(rows) == (table in {"jobs", "ready"})  # the one that was there before
     assert problems(engine) == ()

@@ -16,9 +16,9 @@ from tests.stores.postgres_support import new_schema, raw, server
 
 ROWS: Final = 100_000
 HOT: Final = (
-    "jobs", "ready", "leases", "due", "gated", "finished", "dead", "keys", "events", "attempts", "archive",
-    "notes", "count_deltas", "commands", "edges", "blocked", "aftermaths",
-    "sequences", "audit",
+    "jobs", "ready", "leases", "delayed", "side_lanes", "finished", "dead", "job_keys", "events",
+    "failed_attempts", "job_archive", "job_progress", "queue_count_deltas", "worker_commands",
+    "dependencies", "blocked", "dependency_outbox", "sequences", "audit",
 )  # fmt: skip
 MOST_READ: Final = 5_000
 BAD_NODES: Final = ("Seq Scan", "Bitmap Heap Scan", "Hash Join", "Merge Join")
@@ -27,16 +27,17 @@ BAD_NODES: Final = ("Seq Scan", "Bitmap Heap Scan", "Hash Join", "Merge Join")
 FILL: Final = """
 insert into {s}.queues values ('default', 'active', '{{}}', 1, null, 0, 0);
 insert into {s}.jobs (
-  id, seq, queue, task, priority, created_at, updated_at, ready_at, run_at, rank, capped, rescore_at, payload
+  id, seq, queue, task, priority, created_at, updated_at, ready_at, run_at, rank, age_capped, rescore_at,
+  payload
 )
 select p.place || i, p.nth * 1000000 + i, 'default', 't', 0, i, i, i, i, i, false, nullif(i % 50, 0) * i, 'x'
 from generate_series(1, {n}) i, (values ('r', 1), ('l', 2), ('d', 3), ('g', 4)) p (place, nth);
-insert into {s}.ready (queue, capped, rank, seq, id)
-select queue, capped, rank, seq, id from {s}.jobs where id like 'r%';
+insert into {s}.ready (queue, age_capped, rank, seq, id)
+select queue, age_capped, rank, seq, id from {s}.jobs where id like 'r%';
 insert into {s}.leases select id, seq, queue, 1, 'w' || seq % 50, rank, 0, 0, rank, null, null, null
 from {s}.jobs where id like 'l%';
-insert into {s}.due select id, queue, run_at, seq, 'scheduled' from {s}.jobs where id like 'd%';
-insert into {s}.gated select id, queue, 'task:t', capped, rank, seq from {s}.jobs where id like 'g%';
+insert into {s}.delayed select id, queue, run_at, seq, 'scheduled' from {s}.jobs where id like 'd%';
+insert into {s}.side_lanes select id, queue, 'task:t', age_capped, rank, seq from {s}.jobs where id like 'g%';
 insert into {s}.finished
 select 'f' || i, i, 'default', 't', 'completed', 0, null, 1, 0, 0, i, i, i, i, i, false, 'w', i, null, null,
   null, null, null, i, null, 'x', null
@@ -45,24 +46,28 @@ insert into {s}.dead
 select 'x' || i, 5000000 + i, 'default', 't', 'dead', 0, null, 1, 0, 0, i, i, i, i, i, false, 'w', i, null,
   null, null, null, null, i, null, 'x', null
 from generate_series(1, {n}) i;
-insert into {s}.keys select 'default', 'unique', 'k' || i, 'r' || i, null from generate_series(1, {n}) i;
-insert into {s}.events (kind, at, job_id, detail)
+insert into {s}.job_keys select 'default', 'unique', 'k' || i, 'r' || i, null from generate_series(1, {n}) i;
+insert into {s}.events (kind, occurred_at, job_id, detail)
 select 'note', i, 'r' || i, '' from generate_series(1, {n}) i;
-insert into {s}.audit (kind, at, job_id, detail, position, previous, hash)
-select 'key', i, 'r' || i, '', case when i <= {n} - 10 then i end, '', '' from generate_series(1, {n}) i;
-insert into {s}.attempts select 'r' || i, 1, 'failed', 'w', 'w', 0, 0, '' from generate_series(1, {n}) i;
-insert into {s}.archive (id, queue, task, state, created_at, finished_at, day, attempt, failures, excerpt)
+insert into {s}.audit (kind, occurred_at, job_id, detail, position, previous, hash)
+select 'key', i, 'r' || i, '', case when i <= {n} - 10 then i end, '', ''
+from generate_series(1, {n}) i;
+insert into {s}.failed_attempts
+select 'r' || i, 1, 'failed', 'w', 'w', 0, 0, '' from generate_series(1, {n}) i;
+insert into {s}.job_archive (
+  job_id, queue, task, state, created_at, finished_at, day, attempt, failures, excerpt
+)
 select 'a' || i, 'default', 't' || i % 1000, 'completed', i, i, 'd' || i % 1000, 1, 0, ''
 from generate_series(1, {n}) i;
-insert into {s}.notes select 'r' || i, 'line', 1, null, 1, i, 'x' from generate_series(1, {n}) i;
-insert into {s}.count_deltas (queue, state, jobs)
+insert into {s}.job_progress select 'r' || i, 'log', 1, null, 1, i, 'x' from generate_series(1, {n}) i;
+insert into {s}.queue_count_deltas (queue, state, jobs)
 select 'default', 'pending', 0 from generate_series(1, {n}) i;
-insert into {s}.edges select 'b' || i, 0, 'l' || i, 'cancel', 'open' from generate_series(1, {n}) i;
+insert into {s}.dependencies select 'b' || i, 0, 'l' || i, 'cancel', 'open' from generate_series(1, {n}) i;
 insert into {s}.blocked select 'b' || i, 'default', i, i, 1, i from generate_series(1, {n}) i;
 insert into {s}.sequences select 's' || i % 100, i, 'l' || i from generate_series(1, {n}) i;
-insert into {s}.shares select 'default', 's' || i, nullif(i % 500, 0) from generate_series(1, {n}) i;
-insert into {s}.aftermaths (parent, aftermath) select 'l' || i, 'dead' from generate_series(1, {n}) i;
-insert into {s}.commands (id, worker, kind, actor, sent_at, expires_at)
+insert into {s}.fairness_keys select 'default', 's' || i, nullif(i % 500, 0) from generate_series(1, {n}) i;
+insert into {s}.dependency_outbox (job_id, event) select 'l' || i, 'dead' from generate_series(1, {n}) i;
+insert into {s}.worker_commands (id, worker, kind, actor, sent_at, expires_at)
 select 'c' || i, 'w' || i, 'stop', '', i, i from generate_series(1, {n}) i;
 """
 
@@ -70,92 +75,94 @@ IDS: Final = [f"l{number}" for number in range(1, 101)]
 HUNDRED: Final = range(100)
 NEW: Final = [f"new{number}" for number in HUNDRED]
 SOME: Final[dict[str, Any]] = {
-    "queue": "default", "gate": "task:t", "room": 100, "limit": 100, "cap_ms": 1, "now": 50_000, "ids": IDS,
-    "max_payload": 1,
-    "tokens": [f"{each}:1" for each in IDS], "worker": "w1", "attempts": [1] * 100, "failures": [0] * 100,
-    "crashes": [0] * 100, "reasons": [None] * 100, "results": [b"1"] * 100, "lease_ms": None,
-    "probes": True, "brought": NEW,
-    "only_dead": False, "dead": [], "job_id": "l1", "attempt": 1, "queues": ["default"] * 100,
-    "kinds": ["unique"] * 100, "keys": [f"k{number}" for number in HUNDRED], "job_ids": IDS,
-    "before": 100, "after": 0, "since": 0, "most": 100, "rank": 50_000, "seq": 1_050_000,
-    "age_capped": False, "id": "l1", "state": "cancelled", "errors": None, "reason": None, "result": None,
-    "places": ["live", "finished", "dead"], "rows": 999, "until": None,
-    "after_rank": 1_000, "after_seq": 0, "xmax": "18446744073709551615", "under_way": ["1", "2"],
-    "options": None, "priority": 0, "ready_at": 1, "run_at": 1, "rescore_at": None, "has_place": True,
-    "task": "t1", "day": None, "spots": [f"({page},1)" for page in HUNDRED], "gated_spots": [],
-    "leases": [None] * 100,
-    "latest": [1] * 100, "untils": [1] * 100, "seqs": [2_000_000 + number for number in HUNDRED],
-    "gates": ["task:t"] * 100, "expires": [None] * 100, "ranks": [1] * 100, "rescores": [None] * 100,
-    "old_ranks": list(HUNDRED), "old_capped": [False] * 100, "sweeper": "w2", "name": "a", "kind": "note",
-    "at": 1, "actor": None, "detail": "", "ran_by": "w", "ending": "failed", "error": "", "started_at": 1,
-    "body": b"x", "place": 0, "workers": ["w1", "w2"], "answer": "", "sent_at": 1, "expires_at": 1,
-    "created_at": 1, "finished_at": 1, "duration_ms": 1, "excerpt": "", "deadline_at": None, "due_at": 1,
-    "payload": b"x", "unique_key": None, "states": ["pending"] * 100, "jobs": [1] * 100, "names": ["a", "b"],
-    "lows": [1, 1], "whole_at": [1, 1], "is_pending": True, "payloads": [b"x"] * 100,
-    "unique_keys": [None] * 100, "settings": "{}", "channel": "c", "scope": "key:a",
-    "scopes": [f"key:a:{number}" for number in HUNDRED], "looks": [1] * 100, "rooms": [1] * 100,
-    "dependants": [0] * 100,
-    "unmet": [1] * 100, "children": IDS, "numbers": list(HUNDRED), "parents": IDS, "child": "l1",
-    "on_failure": "cancel", "aftermaths": ["dead"] * 100, "aftermath": "dead", "readies": [1] * 100,
-    "after_child": "", "after_number": 0, "number": 1, "after_children": [""] * 100,
-    "after_numbers": [0] * 100, "busy": IDS, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
-    "shares": [f"s{number}" for number in HUNDRED], "changes": None,
-    "marks": ["tags a"], "cancelled": False, "moment": 50_000, "updated_at": 1, "cancel_reason": None,
-    "key": "k1", "meets": True, "parent": "l1", "created_after": 0,
+    "queue": "default", "lane": "task:t", "room": 100, "limit": 100, "cap_ms": 1, "now": 50_000, "ids": IDS,
+    "max_payload": 1, "tokens": [f"{each}:1" for each in IDS], "worker": "w1", "attempts": [1] * 100,
+    "failures": [0] * 100, "crashes": [0] * 100, "reasons": [None] * 100, "results": [b"1"] * 100,
+    "lease_ms": None, "probes": True, "given_ids": NEW, "only_dead": False, "dead": [], "job_id": "l1",
+    "attempt": 1, "queues": ["default"] * 100, "kinds": ["unique"] * 100,
+    "keys": [f"k{number}" for number in HUNDRED], "job_ids": IDS, "before": 100, "after": 0, "since": 0,
+    "max_arrivals": 100, "max_events": 100, "max_lines": 100, "max_steps": 100, "rank": 50_000,
+    "seq": 1_050_000, "age_capped": False, "id": "l1", "state": "cancelled", "errors": None, "reason": None,
+    "result": None, "locations": ["live", "finished", "dead"], "rows": 999, "until": None,
+    "after_rank": 1_000, "after_seq": 0, "xmax": "18446744073709551615", "running_xids": ["1", "2"],
+    "options": None, "priority": 0, "ready_at": 1, "run_at": 1, "rescore_at": None, "has_rank": True,
+    "task": "t1", "day": None, "ctids": [f"({page},1)" for page in HUNDRED], "lane_ctids": [],
+    "lease_times": [None] * 100, "lease_limits": [1] * 100, "lease_ends": [1] * 100,
+    "held_until": [1] * 100, "seqs": [2_000_000 + number for number in HUNDRED], "lanes": ["task:t"] * 100,
+    "ranks": [1] * 100, "rescores": [None] * 100, "old_ranks": list(HUNDRED),
+    "old_age_capped": [False] * 100, "sweeper": "w2", "name": "a", "kind": "note", "recorded_at": 1,
+    "occurred_at": 1, "actor": None, "detail": "", "ran_by": "w", "outcome": "failed", "error": "",
+    "started_at": 1, "body": b"x", "position": 0, "workers": ["w1", "w2"], "response": "", "sent_at": 1,
+    "expires_at": 1, "created_at": 1, "finished_at": 1, "duration_ms": 1, "excerpt": "",
+    "deadline_at": None, "due_at": 1, "payload": b"x", "unique_key": None, "states": ["pending"] * 100,
+    "jobs": [1] * 100, "names": ["a", "b"], "scan_positions": [1, 1], "full_scan_at": [1, 1],
+    "is_pending": True, "payloads": [b"x"] * 100, "unique_keys": [None] * 100, "settings": "{}",
+    "channel": "c", "scope": "key:a", "scopes": [f"key:a:{number}" for number in HUNDRED],
+    "recheck_times": [1] * 100, "rooms": [1] * 100, "dependants": [0] * 100, "unmet": [1] * 100,
+    "child_ids": IDS, "positions": list(HUNDRED), "parent_ids": IDS, "on_failure": "cancel",
+    "events": ["dead"] * 100, "event": "dead", "cursor_child_id": "", "cursor_position": 0,
+    "cursor_child_ids": [""] * 100, "cursor_positions": [0] * 100, "busy": IDS, "max_dependants": 10,
+    "sample": 10, "scan": "a", "steps": [1] * 100, "fairness_keys": [f"s{number}" for number in HUNDRED],
+    "changes": None, "texts": ["tags a"], "cancelled": False, "moment": 50_000, "updated_at": 1,
+    "cancel_reason": None, "key": "k1", "resolves_inline": True, "parent_id": "l1", "created_after": 0,
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
     "finish": {"failures": 0, "crashes": 0},
     "next_due": {"queues": ["default"], "since": [0]},
-    "pace": {"since": 99_000},
-    "amend": {"state": "scheduled", "gate": None},
+    "throughput": {"since": 99_000},
+    "update_job": {"state": "scheduled", "lane": None},
     "sweep": {"lease_ms": 1},
     "command_add": {"id": "new", "kind": "stop", "actor": ""},
-    "put_back": {"failures": 0, "crashes": 0, "state": "pending", "gate": None},
-    "bury": {"failures": 0, "crashes": 0, "state": "dead"},
+    "return_to_queue": {"failures": 0, "crashes": 0, "state": "pending", "lane": None},
+    "mark_dead": {"failures": 0, "crashes": 0, "state": "dead"},
     "archive_add": {"failures": 0, "day": "d1", "state": "completed"},
-    "release_alike": {"failures": 0},
+    "release_identical": {"failures": 0},
     "revive": {"failures": 0, "crashes": 0, "id": "new", "state": "scheduled", "seq": 9_000_000, "unmet": 0},
-    "adopt_hold": {"ids": NEW, "seqs": [9_000_000 + number for number in HUNDRED]},
-    "adopt_live": {"failures": 0, "crashes": 0, "id": "new", "state": "retrying", "seq": 9_000_000,
+    "import_reserve_ids": {"ids": NEW, "seqs": [9_000_000 + number for number in HUNDRED]},
+    "import_live": {"failures": 0, "crashes": 0, "id": "new", "state": "retrying", "seq": 9_000_000,
                    "unmet": 0},
-    "adopt_finished": {"failures": 0, "crashes": 0, "id": "new", "seq": 9_000_000},
-    "adopt_dead": {"failures": 0, "crashes": 0, "id": "new", "seq": 9_000_000, "state": "dead"},
-    "promote_shared": {"age_capped": [False] * 100, "ids": [f"d{number}" for number in HUNDRED]},
+    "import_finished": {"failures": 0, "crashes": 0, "id": "new", "seq": 9_000_000},
+    "import_dead": {"failures": 0, "crashes": 0, "id": "new", "seq": 9_000_000, "state": "dead"},
+    "promote_fair": {"age_capped": [False] * 100, "ids": [f"d{number}" for number in HUNDRED]},
     "insert": {"ids": NEW, "seqs": [9_000_000 + number for number in HUNDRED], "options": [None] * 100,
-               "state": "pending", "gate": None},
-    "edges_add": {"children": NEW, "state": "open"},
-    "edges_behind": {"states": ["open"]},
+               "state": "pending", "lane": None},
+    "edges_add": {"child_ids": NEW, "state": "open"},
+    "edges_from_parents": {"states": ["open"]},
     "edges_set": {"state": "met"},
-    "aftermaths_if": {"states": ["open"]},
+    "outbox_add_if_affected": {"states": ["open"]},
     "sequences_add": {"names": ["s1"] * 100, "ids": NEW},
-    "sequences_later": {"names": ["s1"] * 100, "ids": NEW},
-    "sequences_rename": {"fresh": NEW},
+    "sequences_add_unordered": {"names": ["s1"] * 100, "ids": NEW},
+    "sequences_rename": {"new_ids": NEW},
     "sequences_among": {"names": ["s1", "s2"]},
     "sequences_first": {"names": ["s1", "s2"]},
-    "aftermaths_remove": {"states": ["open"]},
-    "dependants": {"after": "l1"},
+    "dependants": {"after": "l1", "after_child_id": "", "after_position": 0},
+    "outbox_set_cursor": {"id": 1},
+    "outbox_lock_ids": {"ids": list(HUNDRED)},
+    "outbox_remove_all": {"ids": list(HUNDRED), "states": ["open"]},
+    "resolve_completed": {"ids": list(HUNDRED)},
     "audit": {"after": 150_000, "actions": '["key"]'},
-    "audit_link": {"position": 100_000, "previous": "", "hash": "", "number": 200_000},
+    "audit_link": {"position": 100_000, "previous": "", "hash": "", "id": 200_000},
     "insert_one": {"id": "new"},
-    "insert_alike": {"ids": NEW, "options": [None] * 100},
-    "insert_graph": {"ids": NEW, "options": [None] * 100, "tasks": ["t"] * 100, "children": NEW,
-                     "places": list(HUNDRED), "pending": 50, "blocked": 50},
-    "seqs": {"jobs": 100},
+    "insert_identical": {"ids": NEW, "options": [None] * 100},
+    "insert_graph": {"ids": NEW, "options": [None] * 100, "tasks": ["t"] * 100, "child_ids": NEW,
+                     "positions": list(HUNDRED), "pending": 50, "blocked": 50},
+    "next_seqs": {"jobs": 100},
     "claim": {"ids": NEW},
-    "exchange": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1, "ids": sorted(IDS)},
-    "claim_within": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1},
-    "settle_first": {"ids": sorted(IDS)},
-    "shares_join": {"names": ["default"], "step": 1},
-    "hold": {"ids": NEW, "marked": IDS, "age_capped": [False] * 100},
+    "settle_and_claim": {"since": 200_000, "lanes": ["task:u"], "lease_ms": 1, "extension_ms": 1,
+                         "ids": sorted(IDS)},
+    "claim_limited": {"since": 200_000, "lanes": ["task:u"], "lease_ms": 1, "extension_ms": 1},
+    "settle_before_claim": {"ids": sorted(IDS)},
+    "fairness_keys_join": {"names": ["default"], "step": 1},
+    "park": {"ids": NEW, "expires_at": [None] * 100, "touched_ids": IDS, "age_capped": [False] * 100},
     "keys_take": {"keys": NEW},
-    "keys_take_within": {"keys": NEW},
+    "keys_take_tx": {"keys": NEW},
     "commands_take": {"kinds": ["stop"]},
-    "bring_back": {"gates": ["task:t", *(f"limit:{number}" for number in range(99))]},
+    "lanes_unpark": {"lanes": ["task:t", *(f"limit:{number}" for number in range(99))]},
     "promote": {"age_capped": [False] * 100, "ids": [f"d{number}" for number in HUNDRED]},
     "rescore": {"age_capped": [False] * 100, "ids": [f"r{number}" for number in HUNDRED],
                 "seqs": [1_000_000 + number for number in HUNDRED]},
-    "rescore_gated": {"age_capped": [False] * 100, "ids": [f"g{number}" for number in HUNDRED]},
+    "rescore_lane": {"age_capped": [False] * 100, "ids": [f"g{number}" for number in HUNDRED]},
 }  # fmt: skip
 
 # Those that go through many rows because that is what they are for, and when they do.
@@ -165,14 +172,14 @@ THROUGH_ALL: Final = {
     "check_keys": "when an operator asks whether all is well",
     "check_edges": "when an operator asks whether all is well",
     "counts": "what was not folded yet; a duty keeps that short",
-    "stock": "the same, and a line for each queue",
-    "day_cancelled": "when a day is dropped whole",
-    "day_counts": "when a day is dropped whole",
-    "day_history_remove": "when a day is dropped whole",
-    "held_jobs": "when somebody asks what waits behind gates",
+    "queue_snapshots": "the same, and a line for each queue",
+    "partition_cancelled": "when a day is dropped whole",
+    "partition_counts": "when a day is dropped whole",
+    "partition_history_remove": "when a day is dropped whole",
+    "lane_counts": "when somebody asks what waits behind gates",
     "leases_of": "after an answer was lost",
-    "shares_try_lock": "as many as shares have jobs that wait, when a duty comes by",
-    "shares_prune": "as many as shares have jobs that wait, when a duty comes by",
+    "fairness_try_lock": "as many as shares have jobs that wait, when a duty comes by",
+    "fairness_keys_prune": "as many as shares have jobs that wait, when a duty comes by",
     "search": "up to the end that search_window has found",
 }
 KNOWLEDGE: Final = ("fresh", "missing", "when empty", "emptied")

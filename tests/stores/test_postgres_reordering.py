@@ -129,7 +129,7 @@ def test_the_last_walk_moves_only_what_stands_elsewhere(
     [late] = engine.insert_tx(caller, [new_job(priority=1)])
     store.save_queue(DEFAULT, QUICK)
     rescored(store)
-    arrived = f"select id, arrived::text from {engine.address.schema}.ready"
+    arrived = f"select id, inserted_xid::text from {engine.address.schema}.ready"
     caller.execute("commit")
     before = dict(caller.execute(arrived).fetchall())
 

@@ -298,7 +298,15 @@ def test_tables_through_which_jobs_flow_are_vacuumed_by_the_number_of_their_dead
             [engine.address.schema],
         ).fetchall()
 
-    flow = {"jobs", "ready", "gated", "due", "leases", "keys", "count_deltas"}
-    flow |= {"blocked", "edges", "aftermaths", "sequences"}
-    flow |= {"limits", "buckets", "places", "closed", "freed", "shares", "lanes"}
+    flow = {"jobs", "ready", "side_lanes", "delayed", "leases", "job_keys", "queue_count_deltas"}
+    flow |= {"blocked", "dependencies", "dependency_outbox", "sequences"}
+    flow |= {
+        "limits",
+        "rate_buckets",
+        "limit_slots",
+        "limit_lanes",
+        "limit_releases",
+        "fairness_keys",
+        "limit_fairness_lanes",
+    }
     assert {name for (name,) in rows} == flow

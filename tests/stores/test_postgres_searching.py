@@ -34,13 +34,14 @@ NEWEST: Final = 1_700_000_000_000
 FILL: Final = """
 insert into {s}.finished (
   id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
-  ready_at, run_at, rank, capped, started_at, unique_key, finished_at, payload
+  ready_at, run_at, rank, age_capped, started_at, unique_key, finished_at, payload
 )
 select 'f' || i, i, case when i % 3000 = 7 then 'rare' else 'default' end,
   case when i % 3000 = 7 then 'rare' else 't' end,
   case when i <= 1000 then 'cancelled' else 'completed' end, 0,
   case
-    when i % 3000 = 7 then '{{"tags":["rare"],"idempotency_key":"o' || i || '","correlation_id":"c' || i || '"}}'
+    when i % 3000 = 7
+      then '{{"tags":["rare"],"idempotency_key":"o' || i || '","correlation_id":"c' || i || '"}}'
     when i % 3 = 0 then '{{"tags":["often"]}}'
   end,
   1, 0, 0, t, t, t, t, t, false, t, case when i % 3000 = 7 then 'k' || i end, t, 'x'
@@ -56,7 +57,7 @@ ASKED: Final[dict[str, tuple[dict[str, Any], set[str]]]] = {
     "task and queue": ({"tasks": ("rare",), "queues": (QueueName("default"),)}, set()),
     "state": ({"states": (JobState.CANCELLED,)}, {f"f{number}" for number in range(951, 1_001)}),
     "unique key": ({"unique_key": "k3007"}, {"f3007"}),
-    "once key": ({"idempotency_key": "o3007"}, {"f3007"}),
+    "idempotency key": ({"idempotency_key": "o3007"}, {"f3007"}),
     "correlation id": ({"correlation_id": "c3007"}, {"f3007"}),
     "tag": ({"tags": ("rare",)}, RARE),
     "tag that many have": ({"tags": ("often",)}, {f"f{each}" for each in range(JOBS - 198, JOBS + 1, 3)}),

@@ -70,7 +70,9 @@ def test_a_prune_forgets_shares_that_have_nothing_to_run(
     store.prune()
 
     with raw() as connection:
-        assert connection.execute(f"select count(*) from {engine.address.schema}.shares").fetchone() == (0,)
+        assert connection.execute(
+            f"select count(*) from {engine.address.schema}.fairness_keys"
+        ).fetchone() == (0,)
 
 
 def test_a_job_whose_share_nobody_knows_is_found_by_a_check(
@@ -78,7 +80,7 @@ def test_a_job_whose_share_nobody_knows_is_found_by_a_check(
 ) -> None:
     [receipt] = store.insert([of_share("a")])
     with raw() as connection:
-        connection.execute(f"delete from {engine.address.schema}.shares")
+        connection.execute(f"delete from {engine.address.schema}.fairness_keys")
 
     [problem] = problems(engine)
 

@@ -71,13 +71,15 @@ def limited(store: PostgresStore, *limits: Limit) -> None:
 
 def places(engine: PostgresEngine) -> int:
     with raw() as connection:
-        [(found,)] = connection.execute(f"select count(*) from {engine.address.schema}.places").fetchall()
+        [(found,)] = connection.execute(
+            f"select count(*) from {engine.address.schema}.limit_slots"
+        ).fetchall()
     return int(found)
 
 
 def leave_a_place(engine: PostgresEngine, job_id: JobId | None) -> None:
     with raw() as connection:
-        query = f"insert into {engine.address.schema}.places values ('key:tenant:a', %s, 0)"
+        query = f"insert into {engine.address.schema}.limit_slots values ('key:tenant:a', %s, 0)"
         connection.execute(query, [job_id])
 
 
@@ -251,15 +253,15 @@ def test_a_gate_that_is_closed_anew_while_a_claim_opens_it_is_not_forgotten(
     schema = engine.address.schema
 
     with ThreadPoolExecutor(1) as pool, raw() as connection:
-        connection.execute(f"delete from {schema}.freed")
-        connection.execute(f"update {schema}.closed set look_at = 0")
+        connection.execute(f"delete from {schema}.limit_releases")
+        connection.execute(f"update {schema}.limit_lanes set recheck_at = 0")
         with connection.transaction():
             # As a claim does under a limit that was saved since.
-            connection.execute(f"update {schema}.closed set look_at = {schema}.now_ms() + 1")
+            connection.execute(f"update {schema}.limit_lanes set recheck_at = {schema}.now_ms() + 1")
             claim = pool.submit(exchanged, store)
             wait_for_a_lock(schema)
         assert len(claim.result(60)) == 1
-        [(kept,)] = connection.execute(f"select count(*) from {schema}.closed").fetchall()
+        [(kept,)] = connection.execute(f"select count(*) from {schema}.limit_lanes").fetchall()
 
     assert kept == 1
 

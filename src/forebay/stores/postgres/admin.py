@@ -85,7 +85,7 @@ def _cancel_one(tx: Transaction, job: Job, reason: str, actor: str, *, force: bo
 
 def _request_cancel(tx: Transaction, job: Job, reason: str, actor: str) -> ActionResult:
     if job.cancel_reason is None:
-        tx.run("cancel_ask", {"job_id": job.id, "reason": reason})
+        tx.run("cancel_request", {"job_id": job.id, "reason": reason})
         tx.record(Event(kind=EventKind.CANCEL, job_id=job.id, queue=job.queue, actor=actor, detail=reason))
         tx.needs_wakeup = True
     return ActionResult(job_id=job.id, applied=True, state=JobState.RUNNING)
@@ -93,13 +93,13 @@ def _request_cancel(tx: Transaction, job: Job, reason: str, actor: str) -> Actio
 
 def _force_cancel(tx: Transaction, job: Job, reason: str, actor: str) -> ActionResult:
     [(queue, unique_key, attempt, listed)] = tx.all(
-        "bury_running", {"job_id": job.id, "reason": reason, "now": tx.now}
+        "mark_dead_running", {"job_id": job.id, "reason": reason, "now": tx.now}
     )
     tx.outbox_ids += listed or ()
     tx.release_keys([(job.id, queue, unique_key)])
     tx.count_moved(queue, JobState.RUNNING, JobState.DEAD)
     # Whether or not this handle has met limits: an operator's mostly has not.
-    tx.run("places_free", {"ids": [job.id]})
+    tx.run("limit_slots_release", {"ids": [job.id]})
     tx.needs_wakeup = True  # somebody may wait for its place
     tx.record(
         Event(
@@ -153,12 +153,12 @@ def update_job(tx: Transaction, job_id: JobId, update: JobUpdate, actor: str) ->
 
 def _rewrite(tx: Transaction, job: Job, values: Mapping[str, object]) -> None:
     if job.state is JobState.RUNNING:
-        tx.run("amend_running", values)
+        tx.run("update_running", values)
     elif job.state is JobState.BLOCKED:
-        tx.run("amend_blocked", values)
+        tx.run("update_blocked", values)
     else:
         tx.run("waiting_remove", row_key(job))
-        tx.run("amend", values)
+        tx.run("update_job", values)
 
 
 def _lock_target(tx: Transaction, name: QueueName) -> None:
@@ -211,17 +211,17 @@ def _update_params(tx: Transaction, job: Job, update: JobUpdate, state: JobState
     place: dict[str, object] = {
         "rank": job.rank,
         "age_capped": job.age_capped,
-        "has_place": False,
+        "has_rank": False,
         "rescore_at": None,
     }
     if state is JobState.PENDING and (update.priority is not None or is_moved or state is not job.state):
         where = tx.compute_rank(name, ready_at, priority, job.failures, job.deadline_at)
-        place = {**where._asdict(), "has_place": True}
+        place = {**where._asdict(), "has_rank": True}
     return {
         "id": job.id,
         "state": state.value,
         "queue": name,
-        "gate": job.lane if state is job.state and not is_moved else lane_for_keys(job.limit_keys),
+        "lane": job.lane if state is job.state and not is_moved else lane_for_keys(job.limit_keys),
         "priority": priority,
         "options": options,
         "run_at": run_at,
@@ -305,7 +305,8 @@ def _check_revivable(tx: Transaction, job: Job, revive_options: ReviveOptions) -
 def _remove_final(tx: Transaction, jobs: Sequence[Job]) -> list[tuple[str | None, str | None]]:
     """Take final jobs out; their options and errors as they are stored."""
     answers = [
-        tx.run("take_dead" if job.state is JobState.DEAD else "take_finished", {"id": job.id}) for job in jobs
+        tx.run("remove_dead" if job.state is JobState.DEAD else "remove_finished", {"id": job.id})
+        for job in jobs
     ]
     taken = []
     for job, answer in zip(jobs, answers, strict=True):
@@ -344,7 +345,7 @@ def _revive_params(
         "unique_key": job.unique_key,
         "payload": job.payload,
         "state": state.value,
-        "gate": lane_for_keys(job.limit_keys),
+        "lane": lane_for_keys(job.limit_keys),
         "now": tx.now,
     }
 
@@ -437,13 +438,13 @@ def heartbeat(tx: Transaction, worker: WorkerInfo) -> None:
         "state": worker.state.value,
         "started_at": worker.started_at or tx.now,
         "now": tx.now,
-        "said": worker_details_json(worker),
+        "details": worker_details_json(worker),
     }
-    tx.run("beat", values)
+    tx.run("heartbeat", values)
 
 
 def acquire_maintenance(tx: Transaction, name: str, every_ms: int) -> bool:
-    return tx.one("take_duty", {"name": name, "every_ms": every_ms}) is not None
+    return tx.one("acquire_maintenance", {"name": name, "every_ms": every_ms}) is not None
 
 
 def read_clock(tx: Transaction, *, record: bool) -> ClockReading:

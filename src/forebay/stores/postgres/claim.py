@@ -155,9 +155,9 @@ class QueueClaimer:
         snapshot = tx.run("snapshot")
         max_payload = self._request.largest_payload
         values = {"queue": self._request.queue, "cap_ms": cap_ms, "room": room, "max_payload": max_payload}
-        arrivals = {"most": max_arrivals(room), **self._cursor.values()}
-        answers = [tx.run("heads", {**values, **arrivals})]
-        answers += [tx.run("gated_heads", {**values, "gate": gate}) for gate in lanes]
+        arrivals = {"max_arrivals": max_arrivals(room), **self._cursor.values()}
+        answers = [tx.run("candidates", {**values, **arrivals})]
+        answers += [tx.run("lane_candidates", {**values, "lane": gate}) for gate in lanes]
         return CandidateQuery(cap_ms, room, self._cursor, snapshot, answers)
 
     def _load_candidates(self, query: CandidateQuery, lanes: list[str]) -> list[Candidate]:
@@ -246,17 +246,17 @@ class QueueClaimer:
             return []
         tx, jobs = self._tx, [head.job for head in candidates]
         values = {
-            "spots": [head.ctid for head in candidates if head.lane is None],
-            "gated_spots": [head.ctid for head in candidates if head.lane is not None],
+            "ctids": [head.ctid for head in candidates if head.lane is None],
+            "lane_ctids": [head.ctid for head in candidates if head.lane is not None],
             "queue": self._request.queue,
             "worker": self._worker,
             "now": tx.now,
             "ids": [job.id for job in jobs],
             "seqs": [job.seq for job in jobs],
             "attempts": [job.attempt for job in jobs],
-            "untils": [job.lease_expires_at for job in jobs],
-            "latest": [tx.now + job.extension_ms for job in jobs],
-            "leases": [job.lease_ms for job in jobs],
+            "lease_ends": [job.lease_expires_at for job in jobs],
+            "lease_limits": [tx.now + job.extension_ms for job in jobs],
+            "lease_times": [job.lease_ms for job in jobs],
         }
         tx.run("claim", values)
         acquire_slots(tx, self._slots)
@@ -272,13 +272,13 @@ class QueueClaimer:
         return jobs
 
     def _query_lanes(self) -> psycopg.Cursor[Row]:
-        return self._tx.run("gates", {"queue": self._request.queue, "limit": MAX_LANES})
+        return self._tx.run("lanes_claimable", {"queue": self._request.queue, "limit": MAX_LANES})
 
     def _load_lanes(self) -> list[str]:
         """Where jobs wait that are for this worker. A queue has few gates, mostly none."""
         want, rows = self._request, (self._lane_query or self._query_lanes()).fetchall()
         if len(rows) == MAX_LANES and want.lanes is not None:
-            rows = self._tx.all("gates_among", {"queue": want.queue, "gates": sorted(want.lanes)})
+            rows = self._tx.all("lanes_among", {"queue": want.queue, "lanes": sorted(want.lanes)})
         return [gate for (gate,) in rows if want.accepts_lane(gate)]
 
     def _park(self, candidates: list[Candidate]) -> None:
@@ -289,20 +289,22 @@ class QueueClaimer:
         behind = [head.ctid for head in candidates if head.lane is not None]
         if behind:
             # They were let through one gate, and by their task they belong behind another one.
-            tx.run("ungate", {"spots": behind})
+            tx.run("unpark", {"ctids": behind})
         values = {
-            "spots": [head.ctid for head in candidates if head.lane is None],
+            "ctids": [head.ctid for head in candidates if head.lane is None],
             "queue": self._request.queue,
             "now": tx.now,
             "ids": [job.id for job in jobs],
-            "marked": [] if tx.stored_limits or self._fair_claim is not None else [job.id for job in jobs],
-            "gates": gates,
+            "touched_ids": []
+            if tx.stored_limits or self._fair_claim is not None
+            else [job.id for job in jobs],
+            "lanes": gates,
             "age_capped": [job.age_capped for job in jobs],
             "ranks": [job.rank for job in jobs],
             "seqs": [job.seq for job in jobs],
-            "expires": [job.expires_at for job in jobs],
+            "expires_at": [job.expires_at for job in jobs],
         }
-        tx.run("hold", values)
+        tx.run("park", values)
         full = {limit_scope_of(gate): None for gate in gates if is_limit_lane(gate)}
         if full:
             # First the lanes: a gate without jobs of its own is closed as long as it has one.

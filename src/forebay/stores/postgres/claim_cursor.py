@@ -58,7 +58,7 @@ class ClaimCursor(NamedTuple):
             "after_rank": self.rank,
             "after_seq": self.seq,
             "xmax": self.seen.xmax,
-            "under_way": list(self.seen.under_way),
+            "running_xids": list(self.seen.under_way),
         }
 
 

@@ -41,4 +41,4 @@ def commands_from_rows(rows: Sequence[Row]) -> list[Command]:
 
 
 def answer_command(tx: Transaction, command_id: str, text: str) -> None:
-    tx.run("command_answer", {"id": command_id, "answer": truncate_answer(text)})
+    tx.run("command_answer", {"id": command_id, "response": truncate_answer(text)})

@@ -115,7 +115,7 @@ def propagate_all(tx: Transaction) -> PropagationResult:
     since, edges = LowWaterMarks(tx, (OUTBOX,)).since(OUTBOX, TOP), 0
     for _ in range(PAGES):
         values = {"limit": ENTRIES, "since": since, "busy": sorted(tx.busy_parents)}
-        rows = tx.all("aftermaths_next", values)
+        rows = tx.all("outbox_lock_next", values)
         edges += _propagate_entries(tx, rows, PROPAGATION_BATCH - edges)
         if not tx.busy_parents or len(rows) < ENTRIES or edges >= PROPAGATION_BATCH:
             break
@@ -140,7 +140,7 @@ def propagate(tx: Transaction, numbers: Sequence[int]) -> PropagationResult:
     looked_at = 0
     wanted = sorted(numbers)
     while wanted and looked_at < PROPAGATION_BATCH:
-        rows = tx.all("aftermaths_of", {"numbers": wanted, "limit": ENTRIES})
+        rows = tx.all("outbox_lock_ids", {"ids": wanted, "limit": ENTRIES})
         looked_at += _propagate_entries(tx, rows, PROPAGATION_BATCH - looked_at)
         taken = {row[0] for row in rows}
         # What was not given to us may have waited for what was; or it is in other hands, and theirs.
@@ -181,11 +181,11 @@ def _check(tx: Transaction, entries: Sequence[LockedOutboxEntry]) -> int:
     """
     children = [line.job_id for line in entries]
     _move_up(tx, sequences.assign_positions(tx, children))
-    parents = [parent for (parent,) in tx.all("unsure_parents", {"children": children})]
+    parents = [parent for (parent,) in tx.all("unchecked_parents", {"child_ids": children})]
     states, busy = lock_parent_states(tx, parents)
     tx.busy_parents |= busy
     deleted = _find_deleted(tx, [parent for parent in parents if parent not in states and parent not in busy])
-    rows = tx.all("edges_unsure", {"children": sorted(children)}) if parents else []
+    rows = tx.all("edges_unchecked", {"child_ids": sorted(children)}) if parents else []
     settled: dict[DependencyEvent, list[Row]] = {DependencyEvent.COMPLETED: [], DependencyEvent.DELETED: []}
     still: list[str] = []
     waiting = {row[0] for row in rows if row[2] in busy}
@@ -198,7 +198,7 @@ def _check(tx: Transaction, entries: Sequence[LockedOutboxEntry]) -> int:
         else:
             still.append(row[5])
     if still:
-        tx.run("edges_set", {"state": EdgeState.OPEN.value, "spots": still})
+        tx.run("edges_set", {"state": EdgeState.OPEN.value, "ctids": still})
     for aftermath, some in settled.items():
         edges = _write_edges(tx, aftermath, some)
         if edges:
@@ -212,12 +212,12 @@ def _check(tx: Transaction, entries: Sequence[LockedOutboxEntry]) -> int:
 
 
 def _find_deleted(tx: Transaction, gone: Sequence[JobId]) -> set[JobId]:
-    return {parent for (parent,) in tx.all("deleted_among", {"parents": gone})} if gone else set()
+    return {parent for (parent,) in tx.all("deleted_among", {"job_ids": gone})} if gone else set()
 
 
 def _remove(tx: Transaction, entries: Sequence[LockedOutboxEntry], states: Sequence[str] = ()) -> None:
     """Strike out lines of whose edges none is in one of these states any more."""
-    tx.run("aftermaths_remove", {"numbers": [line.id for line in entries], "states": list(states)})
+    tx.run("outbox_remove_all", {"ids": [line.id for line in entries], "states": list(states)})
 
 
 def _move_up(tx: Transaction, ids: Sequence[JobId]) -> None:
@@ -270,8 +270,8 @@ def _resolve_batch(tx: Transaction, entries: Sequence[LockedOutboxEntry], room: 
 def _advance_entry(tx: Transaction, entry: LockedOutboxEntry, met: MetDependencies, room: int) -> None:
     """Strike a line out if all of its edges were looked at, or say up to which of them it is done."""
     if met.edges == room:
-        after = {"after_child": met.last_child, "after_number": met.last_position}
-        tx.run("aftermath_move", {"number": entry.id, **after})
+        after = {"cursor_child_id": met.last_child, "cursor_position": met.last_position}
+        tx.run("outbox_set_cursor", {"id": entry.id, **after})
     else:
         _remove(tx, [entry])
 
@@ -281,11 +281,11 @@ def _release_identical(tx: Transaction, entry: LockedOutboxEntry, room: int) -> 
     if they stand alike; a few that do not are told like all others. None if most do not, or too many: those
     that do may be released then, and all others are as they were."""
     values = {
-        "parent": entry.job_id,
-        "after_child": entry.cursor_child_id,
-        "after_number": entry.cursor_position,
+        "parent_id": entry.job_id,
+        "cursor_child_id": entry.cursor_child_id,
+        "cursor_position": entry.cursor_position,
     }
-    kinds = tx.all("children_alike", {**values, "few": SAMPLED, "now": tx.now})
+    kinds = tx.all("children_identical", {**values, "sample": SAMPLED, "now": tx.now})
     if len(kinds) != 1:
         return None
     [(queue, priority, failures, deadline_at, options)] = kinds
@@ -296,10 +296,12 @@ def _release_identical(tx: Transaction, entry: LockedOutboxEntry, room: int) -> 
     how = {"queue": queue, "priority": priority, "failures": failures, "options": options, "now": tx.now}
     young = {
         "created_after": LOWEST if where.rescore_at is None else tx.now - cap_ms // 4,
-        "walk": AGE_CAP_SCAN,
+        "scan": AGE_CAP_SCAN,
     }
     place = {"rank": where.rank, "age_capped": where.age_capped, "limit": IDENTICAL_AT_ONCE}
-    [(edges, child, number, released, left)] = tx.all("release_alike", {**values, **how, **young, **place})
+    [(edges, child, number, released, left)] = tx.all(
+        "release_identical", {**values, **how, **young, **place}
+    )
     if released:
         tx.count_moved(queue, JobState.BLOCKED, JobState.PENDING, released)
         tx.has_new_jobs = True
@@ -332,11 +334,11 @@ class MetDependencies(NamedTuple):
 
 def _load_met_children(tx: Transaction, entries: Sequence[LockedOutboxEntry], limit: int) -> MetDependencies:
     values = {
-        "parents": [line.job_id for line in entries],
-        "after_children": [line.cursor_child_id for line in entries],
-        "after_numbers": [line.cursor_position for line in entries],
+        "parent_ids": [line.job_id for line in entries],
+        "cursor_child_ids": [line.cursor_child_id for line in entries],
+        "cursor_positions": [line.cursor_position for line in entries],
     }
-    rows = tx.all("children_met", {**values, "limit": limit, "walk": AGE_CAP_SCAN})
+    rows = tx.all("children_of_completed", {**values, "limit": limit, "scan": AGE_CAP_SCAN})
     edges, child, number, *_ = rows[0] if rows else (0, None, None)
     return MetDependencies(
         edges, child, number, [(row[3], BlockedGroup(*row[4:])) for row in rows if row[3] is not None]
@@ -348,9 +350,9 @@ def _resolve_edges(
 ) -> int:
     """Settle edges that lead from some jobs to which the same has happened."""
     states = affected_edge_states(event)
-    values = {"parents": [line.job_id for line in entries], "states": states, "limit": room}
+    values = {"parent_ids": [line.job_id for line in entries], "states": states, "limit": room}
     order = {line.job_id: place for place, line in enumerate(entries)}
-    rows = tx.all("edges_behind", values)
+    rows = tx.all("edges_from_parents", values)
     rows.sort(key=lambda row: (order[row[2]], row[0], row[1]))
     edges = _write_edges(tx, event, rows)
     if event is DependencyEvent.CANCEL:
@@ -372,7 +374,7 @@ def _write_edges(tx: Transaction, event: DependencyEvent, rows: Sequence[Row]) -
     for row, edge in zip(rows, edges, strict=True):
         spots[edge_transition(event, edge.on_failure).edge].append(row[5])
     for state, places in spots.items():
-        tx.run("edges_set", {"state": state.value, "spots": places})
+        tx.run("edges_set", {"state": state.value, "ctids": places})
     return edges
 
 
@@ -426,7 +428,7 @@ def _decrement_and_release(
 
 
 def _lock_blocked(tx: Transaction, ids: list[JobId]) -> list[BlockedGroup]:
-    return [BlockedGroup(*row) for row in tx.all("blocked_among", {"ids": ids, "walk": AGE_CAP_SCAN})]
+    return [BlockedGroup(*row) for row in tx.all("blocked_among", {"ids": ids, "scan": AGE_CAP_SCAN})]
 
 
 def _end(tx: Transaction, ends: dict[JobId, tuple[JobState, str]]) -> None:
@@ -451,7 +453,7 @@ def _group_ends(
 def _decrement_unmet(tx: Transaction, unmet: dict[JobId, int]) -> None:
     if unmet:
         ids = sorted(unmet)
-        tx.run("blocked_lower", {"ids": ids, "unmet": [unmet[child] for child in ids]})
+        tx.run("blocked_decrement", {"ids": ids, "unmet": [unmet[child] for child in ids]})
 
 
 def _release(tx: Transaction, jobs: list[BlockedGroup]) -> None:
@@ -471,7 +473,7 @@ def _release(tx: Transaction, jobs: list[BlockedGroup]) -> None:
             share = fairness_key_in(job.options)
         alike[ReleaseGroup(job.queue, job.priority, ready_at, where, share)] += job.ids
     if len(alike) > 1:
-        tx.run("release_hold", {"ids": sorted(child for job in jobs for child in job.ids)})
+        tx.run("release_lock", {"ids": sorted(child for job in jobs for child in job.ids)})
     # All, before one is waited for.
     answers = {how: _send_release(tx, how, ids) for how, ids in alike.items()}
     mark_pending(tx, ((how.queue, how.fairness_key) for how in alike if how.ready_at <= tx.now))
@@ -490,5 +492,5 @@ def _release(tx: Transaction, jobs: list[BlockedGroup]) -> None:
 
 def _send_release(tx: Transaction, group: ReleaseGroup, ids: list[JobId]) -> psycopg.Cursor[Row]:
     gate = None if group.fairness_key is None else fairness_lane(group.fairness_key)
-    values = {"ids": sorted(ids), "ready_at": group.ready_at, "gate": gate, "now": tx.now}
+    values = {"ids": sorted(ids), "ready_at": group.ready_at, "lane": gate, "now": tx.now}
     return tx.run("release", {**group.queue_rank._asdict(), **values, "priority": group.priority})

@@ -43,13 +43,13 @@ def lock_parent_states(tx: Transaction, ids: Collection[JobId]) -> tuple[dict[Jo
         left = sorted(set(ids) - states.keys() - busy)
         if not left:
             break
-        rows = tx.all("parents_hold", {"ids": left})
+        rows = tx.all("parents_lock", {"ids": left})
         # Which of the live states it is does not matter here.
         states |= {row[0]: JobState.PENDING for row in rows if row[1]}
         busy.update(row[0] for row in rows if not row[1])
         left = sorted(set(left) - states.keys() - busy)
         if left:
-            for name in ("dead_hold", "cancelled_hold", "completed_among"):
+            for name in ("dead_lock", "cancelled_lock", "completed_among"):
                 states |= {row[0]: STATES[row[1]] for row in tx.all(name, {"ids": left})}
     return states, busy
 
@@ -101,7 +101,7 @@ def resolve_edge_states(runner: QueryRunner, rows: Sequence[Row]) -> list[Edge]:
     parents = {row[2] for row in rows if row[4] == EdgeState.OPEN}
     found = runner.all("states", {"ids": sorted(parents)}) if parents else []
     states = {row[0]: STATES[row[1]] for row in found}
-    told = MetEdges(states, parents, lambda ended: runner.all("aftermaths_among", {"parents": ended}))
+    told = MetEdges(states, parents, lambda ended: runner.all("outbox_for_jobs", {"job_ids": ended}))
     return [edge_from_row((*row[:4], _edge_state(row, told))) for row in rows]
 
 
@@ -126,12 +126,12 @@ def reopen_edges(tx: Transaction, ids: Sequence[JobId], *, with_parent: bool) ->
     we are about to put back. Either it has, and the line is gone or has passed the edge, which is met then;
     or it passes by the line until we are done, and so we work on it afterwards.
     """
-    rows = tx.all("edges_lock", {"children": sorted(ids)}) if ids else []
+    rows = tx.all("edges_lock", {"child_ids": sorted(ids)}) if ids else []
     asked = {parent for _, _, parent, state, _ in rows if state in (EdgeState.FAILED, EdgeState.OPEN)}
     # These are put back in this transaction.
     parents = dict.fromkeys(asked.intersection(ids), JobState.PENDING)
     parents |= require_parent_states(tx, asked - parents.keys())
-    told = MetEdges(parents, asked, lambda ended: tx.all("aftermaths_lock", {"parents": ended}))
+    told = MetEdges(parents, asked, lambda ended: tx.all("outbox_lock", {"job_ids": ended}))
     tx.outbox_ids += [line[0] for line in told.entries]
     unmet: Counter[JobId] = Counter()
     spots: dict[EdgeState, list[str]] = {}
@@ -146,7 +146,7 @@ def reopen_edges(tx: Transaction, ids: Sequence[JobId], *, with_parent: bool) ->
             spots.setdefault(into, []).append(spot)
         unmet[child] += into in UNMET_STATES
     for state, places in spots.items():
-        tx.run("edges_set", {"state": state.value, "spots": places})
+        tx.run("edges_set", {"state": state.value, "ctids": places})
     return unmet
 
 
@@ -159,8 +159,8 @@ class ReusedIds:
 
     def __init__(self, tx: Transaction, ids: Sequence[JobId]) -> None:
         self._tx = tx
-        self._entries = tx.run("aftermaths_lock", {"parents": ids})
-        self._unchecked = tx.run("unsure_among", {"parents": ids})
+        self._entries = tx.run("outbox_lock", {"job_ids": ids})
+        self._unchecked = tx.run("unchecked_among", {"parent_ids": ids})
 
     def detach(self, ids: Sequence[JobId]) -> None:
         """Let the new jobs have these ids; raises PropagationPending where that is too early. Nobody has
@@ -170,7 +170,7 @@ class ReusedIds:
         for parent in listed:
             if parent in ids:
                 raise PropagationPending(parent)
-        self._tx.run("edges_renamed", {"ids": ids})
+        self._tx.run("edges_mark_met", {"ids": ids})
 
 
 class EdgeWriter:
@@ -247,7 +247,9 @@ class EdgeWriter:
         """Write what has been gathered."""
         for (on_failure, state), (children, numbers, parents) in self._rows.items():
             alike = {"on_failure": on_failure.value, "state": state}
-            self._tx.run("edges_add", {**alike, "children": children, "numbers": numbers, "parents": parents})
+            self._tx.run(
+                "edges_add", {**alike, "child_ids": children, "positions": numbers, "parent_ids": parents}
+            )
         if self._rows:
             self._tx.add_to_outbox(list(self._outbox_events.items()))
 

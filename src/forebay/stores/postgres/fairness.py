@@ -24,13 +24,13 @@ def mark_pending(tx: Transaction, jobs: Iterable[tuple[str, str | None]]) -> Non
     pairs = sorted({(queue, share) for queue, share in jobs if share is not None})
     if pairs:
         queues, shares = zip(*pairs, strict=True)
-        tx.run("shares_come", {"queues": list(queues), "shares": list(shares)})
+        tx.run("fairness_keys_add", {"queues": list(queues), "fairness_keys": list(shares)})
         tx.fair_queues.update(queues)  # a claim of this transaction takes from them, too
 
 
 def lock_fairness_keys(tx: Transaction, queues: Collection[str]) -> None:
     """Lock the shares of these queues, in the order of their names; a lock that is held is taken again."""
-    tx.run("shares_lock", {"queues": sorted(queues)})
+    tx.run("fairness_lock", {"queues": sorted(queues)})
 
 
 def join_fairness_keys(tx: Transaction, queues: Collection[str]) -> None:
@@ -46,11 +46,11 @@ def join_fairness_keys(tx: Transaction, queues: Collection[str]) -> None:
     values = {
         "names": shared,
         "queues": [queue for queue, _ in weighted],
-        "shares": [share for _, share in weighted],
+        "fairness_keys": [share for _, share in weighted],
         "steps": [virtual_time_step(_weights(tx, queue), share) for queue, share in weighted],
         "step": VIRTUAL_TIME_STEP,
     }
-    tx.run("shares_join", values)
+    tx.run("fairness_keys_join", values)
 
 
 def join_limit_lanes(tx: Transaction, queue: QueueName, lanes: Iterable[tuple[str, str]]) -> None:
@@ -59,7 +59,10 @@ def join_limit_lanes(tx: Transaction, queue: QueueName, lanes: Iterable[tuple[st
     if pairs:
         scopes, shares = zip(*pairs, strict=True)
         steps = [virtual_time_step(_weights(tx, queue), share) for share in shares]
-        tx.run("lanes_join", {"queue": queue, "scopes": list(scopes), "shares": list(shares), "steps": steps})
+        tx.run(
+            "limit_fairness_join",
+            {"queue": queue, "scopes": list(scopes), "fairness_keys": list(shares), "steps": steps},
+        )
 
 
 def _weights(tx: Transaction, name: str) -> Mapping[str, int]:
@@ -80,26 +83,31 @@ class PostgresFairClaim(FairClaim[Row]):
         self._cap_ms = cap_ms
 
     def _load_keys(self, limit: int) -> list[FairnessKey]:
-        return [FairnessKey(*row) for row in self._tx.all("shares", {"queue": self._queue, "limit": limit})]
+        return [
+            FairnessKey(*row) for row in self._tx.all("fairness_keys", {"queue": self._queue, "limit": limit})
+        ]
 
     def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[Row]]:
         values = {
             "queue": self._queue,
             "cap_ms": self._cap_ms(),
             "max_payload": self._max_payload,
-            "gates": [fairness_lane(share) for share in counts],
+            "lanes": [fairness_lane(share) for share in counts],
             "rooms": list(counts.values()),
         }
-        rows = self._tx.all("fair_heads", values)
+        rows = self._tx.all("fairness_candidates", values)
         return {
             fairness_key_of(gate): list(some) for gate, some in groupby(rows, key=lambda row: str(row[2]))
         }
 
     def _remove_idle(self, keys: Sequence[str]) -> None:
-        self._tx.run("shares_leave", {"queue": self._queue, "shares": list(keys)})
+        self._tx.run("fairness_keys_remove", {"queue": self._queue, "fairness_keys": list(keys)})
 
     def _advance(self, steps: Mapping[str, int]) -> None:
-        self._tx.run("shares_move", {"queue": self._queue, "shares": list(steps), "by": list(steps.values())})
+        self._tx.run(
+            "fairness_keys_advance",
+            {"queue": self._queue, "fairness_keys": list(steps), "steps": list(steps.values())},
+        )
 
 
 class PostgresFairUnpark(FairUnpark[str]):
@@ -113,23 +121,28 @@ class PostgresFairUnpark(FairUnpark[str]):
         self._scope = scope
 
     def _load_keys(self, limit: int) -> list[FairnessKey]:
-        return [FairnessKey(*row) for row in self._tx.all("lanes", {**self._lane, "limit": limit})]
+        return [
+            FairnessKey(*row) for row in self._tx.all("limit_fairness_lanes", {**self._lane, "limit": limit})
+        ]
 
     def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[str]]:
         shares = {limit_fairness_lane(self._scope, share): share for share in counts}
-        values = {"queue": self._queue, "gates": list(shares), "rooms": list(counts.values())}
+        values = {"queue": self._queue, "lanes": list(shares), "rooms": list(counts.values())}
         found: dict[str, list[str]] = {}
-        for spot, gate in self._tx.all("lane_heads", values):
+        for spot, gate in self._tx.all("limit_fairness_candidates", values):
             found.setdefault(shares[gate], []).append(spot)
         return found
 
     def _remove_idle(self, keys: Sequence[str]) -> None:
-        self._tx.run("lanes_leave", {**self._lane, "shares": list(keys)})
+        self._tx.run("limit_fairness_remove", {**self._lane, "fairness_keys": list(keys)})
 
     def _unpark(self, candidates: Sequence[tuple[str, str]]) -> None:
         spots = [spot for _, spot in candidates]
-        self._tx.unparked.append(self._tx.run("lanes_return", {"spots": spots}))
+        self._tx.unparked.append(self._tx.run("limit_fairness_unpark", {"ctids": spots}))
         mark_pending(self._tx, ((self._queue, share) for share, _ in candidates))
 
     def _advance(self, steps: Mapping[str, int]) -> None:
-        self._tx.run("lanes_move", {**self._lane, "shares": list(steps), "by": list(steps.values())})
+        self._tx.run(
+            "limit_fairness_advance",
+            {**self._lane, "fairness_keys": list(steps), "steps": list(steps.values())},
+        )

@@ -111,7 +111,7 @@ class InsertBatch:
         self._batch = jobs if atomic else ()
         self._groups: list[InsertGroup] = []
         self._open_groups: dict[tuple[object, ...], InsertGroup] = {}
-        self._seq_query = tx.run("seqs", {"jobs": len(jobs)})
+        self._seq_query = tx.run("next_seqs", {"jobs": len(jobs)})
         self._ids = iter_ids(tx.new_id, len(jobs))
         self._seqs: Iterator[tuple[int]] | None = None
         tx.load_queues({job.queue for job in jobs})
@@ -234,10 +234,10 @@ class InsertBatch:
 
     def _load_throughput(self, queue: str) -> Throughput:
         now = self._tx.now
-        return throughput_from_row(self._tx.one("pace", throughput_params(queue, now)), now)
+        return throughput_from_row(self._tx.one("throughput", throughput_params(queue, now)), now)
 
     def _load_bucket(self, scope: str) -> Bucket | None:
-        row = self._tx.one("bucket", {"scope": scope})
+        row = self._tx.one("rate_bucket", {"scope": scope})
         return None if row is None else Bucket(*row)
 
     def _find_conflict(self, job: NewJob) -> InsertResult | None:
@@ -329,13 +329,16 @@ class InsertBatch:
         taken = self._rate_limiter.changed_buckets if self._rate_limiter else {}
         if taken and not self._rules.is_caller_tx:
             parts, ats = zip(*taken.values(), strict=True)
-            self._tx.run("buckets_save", {"scopes": list(taken), "parts": list(parts), "ats": list(ats)})
+            self._tx.run(
+                "rate_buckets_save",
+                {"scopes": list(taken), "token_parts": list(parts), "refilled_at": list(ats)},
+            )
 
     def _check_given_ids(self) -> None:
         """Ids that callers brought must be nobody else's, wherever that job is by now."""
         brought = sorted(self._given_ids)
         old = ReusedIds(self._tx, brought)
-        if self._tx.all("ended_ids", {"ids": brought}):
+        if self._tx.all("final_ids", {"ids": brought}):
             raise RetryTransaction
         old.detach(brought)
 
@@ -357,7 +360,7 @@ class InsertBatch:
             "deadline_at": job.deadline_at,
             "expires_at": job.expires_at,
             "state": group.state.value,
-            "gate": lane_for_keys(job.limit_keys),
+            "lane": lane_for_keys(job.limit_keys),
             "ids": group.ids,
             "seqs": group.seqs,
             "options": group.options,
@@ -377,7 +380,7 @@ def _keys_of(job: NewJob) -> Iterator[JobKey]:
     if job.unique_key is not None:
         yield JobKey(job.queue, "unique", job.unique_key)
     if job.idempotency_key is not None:
-        yield JobKey(job.queue, "once", job.idempotency_key)
+        yield JobKey(job.queue, "idempotency", job.idempotency_key)
 
 
 def insert_all(

@@ -74,7 +74,7 @@ class FastInsert:
     ) -> None:
         self._connection = connection
         self._insert_one = PreparedStatement("insert_one", statements["insert_one"])
-        self._insert_group = PreparedStatement("insert_alike", statements["insert_alike"])
+        self._insert_group = PreparedStatement("insert_identical", statements["insert_identical"])
         self._insert_graph = PreparedStatement("insert_graph", statements["insert_graph"])
         self._cache = cache
         self._notifier = notifier

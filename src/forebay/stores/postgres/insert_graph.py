@@ -29,9 +29,9 @@ class InsertGraph(NamedTuple):
         return {
             "unmet": bigints(self.unmet),
             "dependants": bigints(self.has_dependants),
-            "children": uniform_texts([ids[at] for at in self.children]),
-            "places": bigints(self.positions),
-            "parents": uniform_texts([ids[at] for at in self.parents]),
+            "child_ids": uniform_texts([ids[at] for at in self.children]),
+            "positions": bigints(self.positions),
+            "parent_ids": uniform_texts([ids[at] for at in self.parents]),
             "on_failure": text(self.on_failure.value),
             "blocked": bigint(self.blocked),
             "pending": bigint(len(ids) - self.blocked),

@@ -48,12 +48,12 @@ class PostgresJobExport(JobExportMixin):
     def _idempotency_until(self, job: Job) -> int | None:
         values = {"queue": job.queue, "key": job.idempotency_key, "job_id": job.id}
         with self._open_snapshot() as look:
-            return next((until for (until,) in look.all("once_until", values)), None)
+            return next((until for (until,) in look.all("idempotency_until", values)), None)
 
 
 def _import_jobs(tx: Transaction, exports: Sequence[JobExport]) -> list[bool]:
     given = list(dict.fromkeys(whole.job.id for whole in exports))
-    seqs = dict(zip(given, (seq for (seq,) in tx.all("seqs", {"jobs": len(given)})), strict=True))
+    seqs = dict(zip(given, (seq for (seq,) in tx.all("next_seqs", {"jobs": len(given)})), strict=True))
     new = _reserve_ids(tx, seqs)
     for name in sorted({whole.job.queue for whole in exports}):
         tx.get_or_create_queue(name)
@@ -69,11 +69,11 @@ def _import_jobs(tx: Transaction, exports: Sequence[JobExport]) -> list[bool]:
 def _reserve_ids(tx: Transaction, seqs: dict[JobId, int]) -> set[JobId]:
     """Which of these ids are nobody's, and ours until the transaction ends."""
     values = {"ids": list(seqs), "seqs": list(seqs.values())}
-    held = [job_id for (job_id,) in tx.all("adopt_hold", values)]
-    tx.run("adopt_let_go", {"ids": held})
+    held = [job_id for (job_id,) in tx.all("import_reserve_ids", values)]
+    tx.run("import_release_ids", {"ids": held})
     old = ReusedIds(tx, sorted(held))
     # A later statement than the one that may have waited: it sees what others have ended meanwhile.
-    ended = {row[0] for row in tx.all("ended_ids", {"ids": sorted(held)})}
+    ended = {row[0] for row in tx.all("final_ids", {"ids": sorted(held)})}
     new = set(held) - ended
     old.detach(sorted(new))
     return new
@@ -96,7 +96,9 @@ def _import_job(tx: Transaction, export: JobExport, seq: int) -> None:
         and export.idempotency_until > tx.now
     ):
         # One that somebody else holds stays theirs.
-        tx.take_keys([(JobKey(job.queue, "once", job.idempotency_key), job.id, export.idempotency_until)])
+        tx.take_keys(
+            [(JobKey(job.queue, "idempotency", job.idempotency_key), job.id, export.idempotency_until)]
+        )
     unmet = _save_edges(tx, export)
     (_store_final if job.is_final else _store_waiting)(tx, export.job, seq, unmet)
     _save_history(tx, export)
@@ -112,7 +114,7 @@ def _save_edges(tx: Transaction, export: JobExport) -> int:
     )
     for edge in edges.all:
         alike = {"on_failure": edge.on_failure.value, "state": edge.state.value}
-        row = {"children": [edge.child], "numbers": [edge.position], "parents": [edge.parent]}
+        row = {"child_ids": [edge.child], "positions": [edge.position], "parent_ids": [edge.parent]}
         tx.run("edges_add", {**alike, **row})
     tx.add_to_outbox([(parent, aftermath.value) for parent, aftermath in edges.ended])
     return edges.unmet
@@ -126,13 +128,13 @@ def _store_waiting(tx: Transaction, job: Job, seq: int, unmet: int) -> None:
     values = {
         "seq": seq,
         "state": state.value,
-        "gate": lane_for_keys(job.limit_keys),
+        "lane": lane_for_keys(job.limit_keys),
         "rank": where.rank,
         "age_capped": where.age_capped and is_pending,
         "rescore_at": where.rescore_at if is_pending else None,
         "unmet": unmet,
     }
-    tx.run("adopt_live", {**job_params(job), **values})
+    tx.run("import_live", {**job_params(job), **values})
     tx.count(job.queue, state, 1)
     tx.needs_wakeup = tx.has_new_jobs = True
     if is_pending:
@@ -141,7 +143,7 @@ def _store_waiting(tx: Transaction, job: Job, seq: int, unmet: int) -> None:
 
 def _store_final(tx: Transaction, job: Job, seq: int, _: int) -> None:
     table = "dead" if job.state is JobState.DEAD else "finished"
-    tx.run(f"adopt_{table}", {**job_params(job), "seq": seq})
+    tx.run(f"import_{table}", {**job_params(job), "seq": seq})
     tx.count(job.queue, job.state, 1)
     tx.add_to_outbox_if_affected([job.id], DependencyEvent(job.state.value))
 
@@ -149,19 +151,19 @@ def _store_final(tx: Transaction, job: Job, seq: int, _: int) -> None:
 def _save_history(tx: Transaction, export: JobExport) -> None:
     job_id, notes = export.job.id, export.progress
     for attempt in export.attempts:
-        tx.run("attempt_add", attempt_params(attempt))
+        tx.run("failed_attempt_add", attempt_params(attempt))
     if notes.progress is not None:
-        at = {"attempt": notes.progress.attempt, "at": notes.progress.at}
-        tx.run("note_progress", {"job_id": job_id, **at, "body": progress_text(notes.progress).encode()})
+        at = {"attempt": notes.progress.attempt, "recorded_at": notes.progress.at}
+        tx.run("progress_set", {"job_id": job_id, **at, "body": progress_text(notes.progress).encode()})
     for line in notes.lines:
         said = {
             "attempt": line.attempt,
-            "at": line.at,
-            "place": line.position,
+            "recorded_at": line.at,
+            "position": line.position,
             "body": log_line_text(line).encode(),
         }
-        tx.run("note_line", {"job_id": job_id, **said})
+        tx.run("progress_log_add", {"job_id": job_id, **said})
     for step in notes.steps:
-        done = {"name": step.name, "attempt": step.attempt, "at": step.at, "body": step.result}
-        tx.run("note_step", {"job_id": job_id, **done, "most": MAX_STEPS})
+        done = {"name": step.name, "attempt": step.attempt, "recorded_at": step.at, "body": step.result}
+        tx.run("progress_step_add", {"job_id": job_id, **done, "max_steps": MAX_STEPS})
     tx.record_all(export.events)

@@ -51,13 +51,13 @@ def _renew_leases(
 
 def _find_leases(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], now: int | None) -> set[Lease]:
     """The leases among these that are there, locked or not; with a time those that are not over then."""
-    return {Lease(*row) for row in tx.all("leases_there", {**_tokens(worker, leases), "now": now})}
+    return {Lease(*row) for row in tx.all("leases_present", {**_tokens(worker, leases), "now": now})}
 
 
 def lease_status(tx: Transaction, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
     """First those that can be locked: nobody's transaction has a hand on them, and none gets one before ours
     ends. What is there besides is locked, and what is gone by the second look is over by now."""
-    held = {Lease(*row) for row in tx.all("leases_free", _tokens(worker, leases))}
+    held = {Lease(*row) for row in tx.all("leases_lock_available", _tokens(worker, leases))}
     there = held if len(held) == len(leases) else held | _find_leases(tx, worker, leases, None)
     record_ended_leases(tx, [lease for lease in leases if lease not in there])
     return [
@@ -102,7 +102,7 @@ def sweep(
         "only_dead": only_dead,
         "dead": sorted(set(dead) - {sweeper}),
     }
-    overdue = tx.all("overdue", values)
+    overdue = tx.all("expired_leases", values)
     swept = _take_over(tx, sweeper, overdue, lease_ms) if overdue else []
     if len(overdue) < limit and not only_dead:
         # A lease is written long before it ends, so none of them comes late.
@@ -116,7 +116,7 @@ def _take_over(
 ) -> list[Job]:
     ids = [row[0] for row in overdue]
     tx.run("sweep", {"ids": ids, "sweeper": sweeper, "now": tx.now, "lease_ms": lease_ms})
-    jobs = {row[0]: job_from_row(row) for row in tx.all("swept", {"ids": ids})}
+    jobs = {row[0]: job_from_row(row) for row in tx.all("swept_jobs", {"ids": ids})}
     for job_id, attempt, worker in overdue:
         tx.record(
             Event(

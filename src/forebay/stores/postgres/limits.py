@@ -67,7 +67,7 @@ class PostgresLimitReader(ABC):
     def limit_usages(self) -> list[LimitUsage]:
         with self._open_snapshot() as look:
             now = look.now()
-            return [usage_from_row(row, now) for row in look.all("usages", {"now": now})]
+            return [usage_from_row(row, now) for row in look.all("limit_usages", {"now": now})]
 
 
 def save(tx: Transaction, limit: Limit, actor: str) -> None:
@@ -78,9 +78,9 @@ def save(tx: Transaction, limit: Limit, actor: str) -> None:
     tx.run("limit_save", row_from_stored_limit(StoredLimit(limit, limit.convert_bucket(old, bucket, now))))
     if old is not None and limit.is_narrow:
         if old.rate is None or limit.rate is None:
-            tx.run("buckets_remove", {"scope": limit.scope})  # all are full, as `convert_bucket` has it
+            tx.run("rate_buckets_remove", {"scope": limit.scope})  # all are full, as `convert_bucket` has it
         else:
-            tx.run("buckets_change", bucket_conversion_params(old, limit, now))
+            tx.run("rate_buckets_convert", bucket_conversion_params(old, limit, now))
     _record_change(tx, limit.scope, actor, "saved", limit_changes(old, limit))
 
 
@@ -88,7 +88,7 @@ def drop(tx: Transaction, scope: str, actor: str) -> bool:
     row = tx.one("limit_remove", {"scope": scope})
     if row is None:
         return False
-    tx.run("buckets_remove", {"scope": scope})
+    tx.run("rate_buckets_remove", {"scope": scope})
     _record_change(tx, scope, actor, "removed", limit_changes(stored_limit_from_row(row).limit, None))
     return True
 
@@ -107,12 +107,12 @@ def load_budget(tx: Transaction, queues: Collection[str], charges: Sequence[Toke
     scopes = sorted(charged.union(scope for queue in limited for scope in scopes_of(queue)))
     kept = tx.run("limits_lock", {"scopes": scopes})
     asked = tx.run("limits_running", {"scopes": scopes})
-    tx.released_queues.append(tx.run("freed_take"))
+    tx.released_queues.append(tx.run("limit_releases_take"))
     clock = tx.run("now")
     if limited:
         # Asked with the others, because each answer that is waited for is a round trip.
-        tx.due_lanes = tx.run("closed_due", {"queues": limited, "limit": MAX_RECHECKS})
-        tx.next_lane = tx.run("closed_next", {"queues": limited})
+        tx.due_lanes = tx.run("limit_lanes_due", {"queues": limited, "limit": MAX_RECHECKS})
+        tx.next_lane = tx.run("limit_lanes_next", {"queues": limited})
     found = {one.limit.scope: one for one in map(stored_limit_from_row, kept)}
     running = {scope: jobs for scope, _, jobs in asked}
     now = tx.reread_clock(clock)
@@ -133,7 +133,7 @@ def load_counters(tx: Transaction, budget: LimitBudget, scopes: Iterable[str]) -
     missing = budget.missing_limits(scopes)
     if not missing:
         return
-    rows = tx.all("places_count", {"scopes": sorted(missing), "now": tx.now})
+    rows = tx.all("limit_slots_count", {"scopes": sorted(missing), "now": tx.now})
     for scope, running, ends_at, parts, at in rows:
         limit = missing[scope]
         if scope == limit.scope:
@@ -195,7 +195,7 @@ def _unpark(tx: Transaction, queue: str, scopes: Sequence[str], budget: LimitBud
     gauges = [budget.find_counter(scope) for scope in scopes]
     most = [_unpark_limit(tx, gauge) for gauge in gauges]
     gates = [limit_lane(scope) for scope in scopes]
-    tx.unparked.append(tx.run("bring_back", {"queue": queue, "gates": gates, "rooms": most}))
+    tx.unparked.append(tx.run("lanes_unpark", {"queue": queue, "lanes": gates, "rooms": most}))
     looks = [
         tx.now if gauge is None else gauge.recheck_at(tx.now, back)
         for gauge, back in zip(gauges, most, strict=True)
@@ -213,7 +213,7 @@ def mark_lanes_limited(tx: Transaction, queue: str, scopes: Collection[str], bud
 def _save_limited_lanes(
     tx: Transaction, queue: str, scopes: Sequence[str], recheck_times: Sequence[int]
 ) -> None:
-    tx.run("closed_save", {"queue": queue, "scopes": list(scopes), "looks": list(recheck_times)})
+    tx.run("limit_lanes_save", {"queue": queue, "scopes": list(scopes), "recheck_times": list(recheck_times)})
     tx.next_lane = None
 
 
@@ -221,20 +221,20 @@ def acquire_slots(tx: Transaction, slots: Mapping[Lease, Sequence[str]]) -> None
     rows = [(scope, *lease) for lease, scopes in slots.items() for scope in scopes]
     if rows:
         scopes, ids, attempts = zip(*sorted(rows), strict=True)
-        tx.run("places_take", {"scopes": list(scopes), "ids": list(ids), "attempts": list(attempts)})
+        tx.run("limit_slots_take", {"scopes": list(scopes), "ids": list(ids), "attempts": list(attempts)})
 
 
 def release_slots(tx: Transaction, ids: Sequence[JobId]) -> None:
     """Attempts at these jobs have ended: whoever claims next looks behind the gates of their scopes."""
     if ids and tx.has_limits:
-        tx.run("places_free", {"ids": sorted(ids)})
+        tx.run("limit_slots_release", {"ids": sorted(ids)})
 
 
 def record_ended_leases(tx: Transaction, leases: Sequence[Lease]) -> None:
     """These have ended in a caller's own transaction, which has committed; nobody has settled them here."""
     if leases and tx.has_limits:
         ids, attempts = zip(*leases, strict=True)
-        tx.run("places_over", {"ids": list(ids), "attempts": list(attempts)})
+        tx.run("limit_slots_release_ended", {"ids": list(ids), "attempts": list(attempts)})
         tx.needs_wakeup = True
 
 
@@ -256,13 +256,13 @@ def save_budget(
             tx.run("limit_spend", values)
     if keys:
         values = {
-            "parts": [gauge.bucket.token_parts for gauge in keys],
-            "ats": [gauge.bucket.refilled_at for gauge in keys],
+            "token_parts": [gauge.bucket.token_parts for gauge in keys],
+            "refilled_at": [gauge.bucket.refilled_at for gauge in keys],
         }
-        tx.run("buckets_save", {"scopes": [gauge.scope for gauge in keys], **values})
+        tx.run("rate_buckets_save", {"scopes": [gauge.scope for gauge in keys], **values})
     limited = [want.queue for want in claims if want.queue in tx.limited]
     if limited and tx.next_lane is None:
-        tx.next_lane = tx.run("closed_next", {"queues": limited})
+        tx.next_lane = tx.run("limit_lanes_next", {"queues": limited})
     row = None if tx.next_lane is None else tx.next_lane.fetchone()
     budget.add_wait(None if row is None or row[0] is None else row[0] - tx.now)
     wanted, taken = {want.queue for want in claims}, {job.id for job in jobs}
@@ -287,11 +287,11 @@ def _has_spare_slots(
 
 def prune(tx: Transaction) -> None:
     """Forget places and buckets that count for nothing."""
-    tx.run("places_prune")
-    tx.run("buckets_prune")
+    tx.run("limit_slots_prune")
+    tx.run("rate_buckets_prune")
 
 
 def _record_change(tx: Transaction, scope: str, actor: str, action: str, changes: Changes) -> None:
-    tx.run("closed_look", {"scope": scope})
+    tx.run("limit_lanes_release", {"scope": scope})
     tx.record(Event(kind=EventKind.LIMIT_CHANGED, actor=actor, detail=f"{action} {scope}", changes=changes))
     tx.needs_wakeup = True

@@ -34,14 +34,14 @@ TOP: Final = 2**63 - 1
 FULL_SCAN_MS: Final = 60_000
 
 EXPIRED: Final = "expired"
-DUE: Final = "due"
+DUE: Final = "delayed"
 LEASES: Final = "leases"
 RESCORE: Final = "rescore"
-SCAN: Final = "walk"
+SCAN: Final = "scan"
 KEYS: Final = "keys"
 EVENTS: Final = "events"
 COUNTS: Final = "counts"
-OUTBOX: Final = "aftermaths"
+OUTBOX: Final = "outbox"
 
 
 class LowWaterMark(NamedTuple):
@@ -57,7 +57,7 @@ class LowWaterMarks:
     def __init__(self, tx: Transaction, names: Iterable[str]) -> None:
         self._tx = tx
         self._indexes = sorted({name.partition(":")[0] for name in names})
-        rows = tx.run("floors", {"names": [mark_name(name) for name in names]})
+        rows = tx.run("low_water_marks", {"names": [mark_name(name) for name in names]})
         self._read = self._query_entries_read()
         self._stored = {name.removeprefix(_PREFIX): LowWaterMark(*rest) for name, *rest in rows}
         self._advanced: dict[str, tuple[int, int | None]] = {}
@@ -93,10 +93,10 @@ class LowWaterMarks:
         if kept:
             values = {
                 "names": [mark_name(name) for name in kept],
-                "lows": [floor.low for floor in kept.values()],
-                "whole_at": [floor.full_scan_at for floor in kept.values()],
+                "scan_positions": [floor.low for floor in kept.values()],
+                "full_scan_at": [floor.full_scan_at for floor in kept.values()],
             }
-            self._tx.run("floors_save", values)
+            self._tx.run("low_water_marks_save", values)
 
     def _next_mark(self, name: str, costly: set[str]) -> LowWaterMark | None:
         low, whole_at = self._advanced[name]
@@ -108,10 +108,10 @@ class LowWaterMarks:
         return LowWaterMark(low, floor.full_scan_at) if low >= floor.low + STEP else None
 
     def _query_entries_read(self) -> psycopg.Cursor[Row]:
-        return self._tx.run("entries_read", {"names": self._indexes})
+        return self._tx.run("index_entries_read", {"names": self._indexes})
 
 
-_PREFIX: Final = "floor of "
+_PREFIX: Final = "low-water mark of "
 
 
 def mark_name(name: str) -> str:

@@ -42,7 +42,7 @@ from forebay.stores.shared.rows import STATES, Row, fairness_key_in, queue_from_
 
 WORKER_RETENTION_MS: Final = DAY_MS
 EXCERPT: Final = 200
-AGE_CAP_SCAN: Final = "look at old jobs"
+AGE_CAP_SCAN: Final = "age cap scan"
 SCAN_STEP: Final = 200
 LAST_SCAN: Final = 2**61  # added to the seqs of the last walk of a reordering
 FOLD_LIMIT: Final = 10_000
@@ -61,9 +61,9 @@ def promote(tx: Transaction, limit: int) -> PromoteResult:
     do, and what an idle worker spends is the time of its duties."""
     floors = LowWaterMarks(tx, (EXPIRED, DUE, COUNTS, OUTBOX))
     late = tx.run("expired", {"limit": limit})
-    due = tx.run("due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
-    staggered = tx.run("staggered")
-    lines = tx.run("aftermaths_look", {"since": floors.since(OUTBOX, TOP)})
+    due = tx.run("delayed_take_due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
+    staggered = tx.run("staggered_queues")
+    lines = tx.run("outbox_scan_state", {"since": floors.since(OUTBOX, TOP)})
     may_fold = tx.run("counts_fold_lock")
     expired = end_expired(tx, late.fetchall())
     if expired < limit:
@@ -72,7 +72,9 @@ def promote(tx: Transaction, limit: int) -> PromoteResult:
     floors.advance(DUE, tx.now, tx.now if rows[0][7] is None else rows[0][7])
     promoted = promote_rows(tx, [row for row in rows if row[0] is not None])
     for (name,) in staggered.fetchall():
-        promoted += promote_rows(tx, tx.all("due", {"queue": name, "since": HEAD.rank, "limit": limit}))
+        promoted += promote_rows(
+            tx, tx.all("delayed_take_due", {"queue": name, "since": HEAD.rank, "limit": limit})
+        )
     if may_fold.fetchone() == (True,):
         _fold_counts(tx, floors)
     lowest = _advance_outbox_mark(tx, floors, *(lines.fetchone() or (None, 0, None, False)))
@@ -96,7 +98,7 @@ def _advance_outbox_mark(
     reached = marked if marked is None or lowest is None else min(marked, lowest)
     water_marks.advance(OUTBOX, TOP, reached, late=LATE_NUMBERS)
     if not is_under_way and last >= (marked or 0) + STEP:
-        tx.run("mark_save", {"name": "mark of aftermaths", "number": last})
+        tx.run("scan_mark_save", {"name": "scan mark of outbox", "scan_position": last})
     return lowest
 
 
@@ -142,7 +144,7 @@ def _promote_group(tx: Transaction, rows: Sequence[Row], fairness_keys: Sequence
         "now": tx.now,
     }
     if fairness_keys:
-        tx.run("promote_shared", {**values, "gates": list(map(fairness_lane, fairness_keys))})
+        tx.run("promote_fair", {**values, "lanes": list(map(fairness_lane, fairness_keys))})
         mark_pending(tx, zip((row[1] for row in rows), fairness_keys, strict=True))
     else:
         tx.run("promote", values)
@@ -160,7 +162,7 @@ def end_expired(tx: Transaction, rows: list[Row]) -> int:
 
 def move_queue_to_dead(tx: Transaction, queue: QueueName, limit: int) -> int:
     """Move waiting jobs of a dropped queue to the dead letters."""
-    rows = tx.all("stragglers", {"queue": queue, "limit": limit})
+    rows = tx.all("dropped_queue_jobs", {"queue": queue, "limit": limit})
     return _end_all(tx, rows, JobState.DEAD, "queue dropped", EventKind.DROPPED)
 
 
@@ -180,7 +182,7 @@ def end_waiting(
         return {}
     old = {job_id: STATES[was] for job_id, was in rows}
     values = {"ids": sorted(old), "reason": reason, "now": tx.now}
-    ended = tx.all("bury_waiting" if state is JobState.DEAD else "finish_waiting", values)
+    ended = tx.all("mark_dead_waiting" if state is JobState.DEAD else "finish_waiting", values)
     tx.release_keys((row[0], row[1], row[2]) for row in ended)
     tx.outbox_ids += (ended[0][3] or ()) if ended else ()
     queues = {row[0]: row[1] for row in ended}
@@ -193,9 +195,9 @@ def rescore(tx: Transaction, limit: int) -> int:
     """New places for jobs whose time for it has come, and for those of queues with new scoring."""
     floors = LowWaterMarks(tx, (RESCORE, SCAN))
     due = tx.run("rescore_due", {"since": floors.since(RESCORE, tx.now), "now": tx.now, "limit": limit})
-    reordering = tx.run("reordering")
+    reordering = tx.run("rescoring_queues")
     queues = tx.run("queues")
-    walked = tx.run("walked_to", {"name": AGE_CAP_SCAN})
+    walked = tx.run("scan_position", {"name": AGE_CAP_SCAN})
     rows = due.fetchall()
     if len(rows) < limit:
         floors.advance(RESCORE, tx.now, tx.now)
@@ -226,14 +228,14 @@ def _scan_aging_jobs(
         return 0
     young = tx.now - cap_ms // 2
     since = water_marks.since(SCAN, TOP)
-    rows = tx.all("walk_next", {"after": max(scanned_to, since), "limit": min(limit, SCAN_STEP)})
+    rows = tx.all("scan_next", {"after": max(scanned_to, since), "limit": min(limit, SCAN_STEP)})
     old = list(takewhile(lambda row: row[9] <= young, rows))
     reached = old[-1][1] if old else rows[0][1] if rows else None
     water_marks.advance(SCAN, TOP, reached, late=LATE_NUMBERS, full_scan_ms=max(cap_ms // 4, FULL_SCAN_MS))
     if old:
         _rescore_rows(tx, old)
         if since == LOWEST:
-            tx.run("walk_save", {"name": AGE_CAP_SCAN, "walked_to": old[-1][1]})
+            tx.run("scan_save", {"name": AGE_CAP_SCAN, "scan_position": old[-1][1]})
     return len(old)
 
 
@@ -259,18 +261,18 @@ def _rescore_rows(tx: Transaction, rows: Sequence[Row], *, only_others: bool = F
         "seqs": [row[1] for row in rows],
         "queues": [row[2] for row in rows],
         "old_ranks": [row[7] for row in rows],
-        "old_capped": [row[8] for row in rows],
+        "old_age_capped": [row[8] for row in rows],
         "ranks": [where.rank for where in places],
         "age_capped": [where.age_capped for where in places],
         "rescores": [where.rescore_at for where in places],
     }
     tx.run("rescore", values)
-    tx.run("rescore_gated", values)
+    tx.run("rescore_lane", values)
 
 
 def has_concurrent_inserts(tx: Transaction) -> bool:
     """Whether others may be giving jobs their places just now."""
-    return (tx.one("inserters") or (False,))[0] is True
+    return (tx.one("active_writers") or (False,))[0] is True
 
 
 def _rescore_queue(tx: Transaction, queue: Queue, at: int, limit: int) -> int:
@@ -279,11 +281,11 @@ def _rescore_queue(tx: Transaction, queue: Queue, at: int, limit: int) -> int:
     others are writing when the first walk ends, all that are under way then are waited for (`at` is the next
     transaction, below zero), and there is a last walk, for what they have left.
     """
-    is_busy, oldest, coming = tx.one("inserters") or (False, 0, 0)
+    is_busy, oldest, coming = tx.one("active_writers") or (False, 0, 0)
     if at < 0 and is_busy and oldest < -at:
         return 0
     base = LAST_SCAN if at < 0 or at >= LAST_SCAN else 0
-    rows = tx.all("walk_next", {"after": max(at - base, 0), "limit": limit})
+    rows = tx.all("scan_next", {"after": max(at - base, 0), "limit": limit})
     _rescore_rows(tx, [row for row in rows if row[2] == queue.name], only_others=base > 0)
     reached: int | None = None
     if len(rows) == limit:
@@ -310,7 +312,7 @@ def prune(tx: Transaction, limit: int) -> int:
             _prune_records(tx, floors, f"archive:{queue.name}", before, limit, {"queue": queue.name})
     _prune_records(tx, floors, KEYS, tx.now, limit)
     _prune_records(tx, floors, EVENTS, tx.now - AUDIT_RETENTION_MS, limit)
-    tx.run("audit_prune", {"before": tx.now - AUDIT_RETENTION_MS, "most": limit})
+    tx.run("audit_prune", {"before": tx.now - AUDIT_RETENTION_MS, "limit": limit})
     tx.run("workers_prune", {"before": tx.now - WORKER_RETENTION_MS})
     tx.run("commands_prune", {"before": tx.now - COMMAND_RETENTION_MS})
     if tx.has_limits:
@@ -320,8 +322,8 @@ def prune(tx: Transaction, limit: int) -> int:
         _fold_counts(tx, floors)
     floors.save()
     # Last: claims of these queues wait until this transaction ends.
-    if queues_locked := [queue for (queue,) in tx.all("shares_try_lock")]:
-        tx.run("shares_prune", {"queues": queues_locked})
+    if queues_locked := [queue for (queue,) in tx.all("fairness_try_lock")]:
+        tx.run("fairness_keys_prune", {"queues": queues_locked})
     return pruned
 
 
@@ -371,21 +373,21 @@ def _fold_counts(tx: Transaction, water_marks: LowWaterMarks) -> None:
     This floor must be right, since readers begin there, too. So it is not what was reached, but a number that
     was marked before, once all who were under way then have ended: nobody else has a lower one.
     """
-    marks = tx.run("counts_mark")
+    marks = tx.run("counts_scan_mark")
     values = {"since": water_marks.since(COUNTS, TOP), "limit": FOLD_LIMIT}
     folded, last = tx.one("counts_fold", values) or (0, None)
     marked, is_under_way = marks.fetchone() or (None, False)
     reached = marked if folded < FOLD_LIMIT else None
     water_marks.advance(COUNTS, TOP, reached, late=LATE_NUMBERS, full_scan_ms=DAY_MS // 24)
     if not is_under_way and (last or 0) >= (marked or 0) + STEP:
-        tx.run("mark_save", {"name": "mark of counts", "number": last})
+        tx.run("scan_mark_save", {"name": "scan mark of counts", "scan_position": last})
 
 
 def _archive_params(row: Row) -> dict[str, object]:
     _, job_id, queue, task, state, created_at, finished_at, started_at, *rest = row
     attempt, failures, reason, excerpt = rest
     return {
-        "id": job_id,
+        "job_id": job_id,
         "queue": queue,
         "task": task,
         "state": state,

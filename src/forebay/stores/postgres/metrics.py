@@ -22,11 +22,16 @@ class _MetricQueries(ABC):
     def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...
 
     def metrics(self, resolution_ms: int, since: int, before: int, *, limit: int = MAX_ROWS) -> MetricPage:
-        values: dict[str, object] = {"tier": resolution_ms, "since": since, "before": before, "limit": limit}
+        values: dict[str, object] = {
+            "resolution_ms": resolution_ms,
+            "since": since,
+            "before": before,
+            "limit": limit,
+        }
         return page_of(self._query("metrics", values), resolution_ms, limit)
 
     def last_metrics(self, resolution_ms: int) -> int | None:
-        [(start,)] = self._query("metrics_last", {"tier": resolution_ms})
+        [(start,)] = self._query("metrics_last", {"resolution_ms": resolution_ms})
         return None if start is None else int(start)
 
 
@@ -61,7 +66,9 @@ class PostgresMetricStore(_MetricQueries, ABC):
             self._write(record)
 
     def prune_metrics(self, resolution_ms: int, before: int, limit: int = MAX_ROWS) -> int:
-        return len(self._query("metrics_prune", {"tier": resolution_ms, "before": before, "limit": limit}))
+        return len(
+            self._query("metrics_prune", {"resolution_ms": resolution_ms, "before": before, "limit": limit})
+        )
 
     def snapshot_queues(self) -> dict[QueueName, QueueSnapshot]:
         return self._write(_snapshot_queues)
@@ -70,7 +77,7 @@ class PostgresMetricStore(_MetricQueries, ABC):
 def _snapshot_queues(tx: Transaction) -> dict[QueueName, QueueSnapshot]:
     counted: dict[tuple[str, str], int] = {}
     removed: dict[str, int] = {}
-    for queue, state, jobs in tx.all("stock"):
+    for queue, state, jobs in tx.all("queue_snapshots"):
         if state is None:
             removed[queue] = jobs
         else:
@@ -80,8 +87,8 @@ def _snapshot_queues(tx: Transaction) -> dict[QueueName, QueueSnapshot]:
 
 def _keys(rows: Sequence[MetricRow]) -> dict[str, object]:
     return {
-        "tiers": [row.resolution_ms for row in rows],
-        "starts": [row.starts_at for row in rows],
+        "resolution_ms": [row.resolution_ms for row in rows],
+        "starts_at": [row.starts_at for row in rows],
         "queues": [row.queue for row in rows],
         "workers": [row.worker for row in rows],
     }

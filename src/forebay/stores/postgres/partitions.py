@@ -29,16 +29,20 @@ def missing_days(tx: Transaction) -> list[int]:
     """The starts of days, today and some to come, that have no partition of their own yet. A day of which
     jobs are in the default partition already stays there: it could not be joined to the others."""
     today = tx.now - tx.now % DAY_MS
-    present = {name for (name,) in tx.all("days")}
+    present = {name for (name,) in tx.all("partitions")}
     days = range(today, today + (DAYS_AHEAD + 1) * DAY_MS, DAY_MS)
     missing = [day for day in days if name_of(day) not in present]
-    begun = {day for (day,) in tx.all("days_begun", {"days": missing, "day_ms": DAY_MS})} if missing else ()
+    begun = (
+        {day for (day,) in tx.all("partitions_nonempty", {"days": missing, "day_ms": DAY_MS})}
+        if missing
+        else ()
+    )
     return [day for day in missing if day not in begun]
 
 
 def make_day(tx: Transaction, schema: str, day: int) -> None:
     """Make one day. It is made beside the others and then joined to them, which holds up nobody for long."""
-    tx.run("days_patience")
+    tx.run("partition_timeouts")
     table, parent = _table(schema, name_of(day)), _table(schema, "finished")
     tx.define(f"create table {table} (like {parent} including all)")
     tx.define(f"alter table {parent} attach partition {table} {_values(day)}")
@@ -51,16 +55,16 @@ def old_days(tx: Transaction) -> list[str]:
     if not all(keeps) or any(queue.settings.archive for queue in load_all_queues(tx)):
         return []
     before = tx.now - max(keeps, default=0) - DAY_MS
-    days = {name: start_of(name) for (name,) in tx.all("days")}
+    days = {name: start_of(name) for (name,) in tx.all("partitions")}
     return [name for name, start in days.items() if start is not None and start <= before]
 
 
 def remove_day_history(tx: Transaction, schema: str, name: str) -> None:
     """Forget what is remembered about the jobs of a day. That may take long, so it goes before the drop, for
     which everybody has to wait; meanwhile nobody revives one of them, and who only reads is not held up."""
-    tx.run("days_patience")
+    tx.run("partition_timeouts")
     tx.define(f"lock table {_table(schema, name)} in share mode")
-    tx.run("day_history_remove", _span(name))
+    tx.run("partition_history_remove", _span(name))
 
 
 def drop_day(tx: Transaction, schema: str, name: str) -> int:
@@ -72,13 +76,13 @@ def drop_day(tx: Transaction, schema: str, name: str) -> int:
     only read pass it: they have the lock of all days before that of this one, so if they waited here, the
     drop, which needs both, would wait for them.
     """
-    tx.run("days_patience")
+    tx.run("partition_timeouts")
     table = _table(schema, name)
     tx.define(f"lock table {table} in share mode")
-    rows = tx.all("day_counts", _span(name))
+    rows = tx.all("partition_counts", _span(name))
     for queue, state, jobs in rows:
         tx.count_removed(queue, STATES[state], jobs)
-    cancelled = [job_id for (job_id,) in tx.all("day_cancelled", _span(name))]
+    cancelled = [job_id for (job_id,) in tx.all("partition_cancelled", _span(name))]
     tx.define(f"lock table {table} in exclusive mode")
     tx.add_to_outbox_if_affected(cancelled, DependencyEvent.DELETED)
     tx.define(f"drop table {table}")

@@ -38,13 +38,17 @@ def save_progress(
 
 
 def _write_progress(tx: Transaction, lease: Lease, update: JobProgress) -> None:
-    common = {"job_id": lease.job_id, "attempt": lease.attempt, "at": tx.now}
+    common = {"job_id": lease.job_id, "attempt": lease.attempt, "recorded_at": tx.now}
     if update.progress is not None:
-        tx.run("note_progress", {**common, "body": progress_text(update.progress).encode()})
+        tx.run("progress_set", {**common, "body": progress_text(update.progress).encode()})
     for line in update.lines:
         body = log_line_text(line).encode()
-        tx.run("note_line", {**common, "at": line.at, "place": line.position, "body": body})
+        tx.run(
+            "progress_log_add", {**common, "recorded_at": line.at, "position": line.position, "body": body}
+        )
     if update.lines:
-        tx.run("note_lines_trim", {"job_id": lease.job_id, "most": MAX_LINES})
+        tx.run("progress_log_trim", {"job_id": lease.job_id, "max_lines": MAX_LINES})
     for step in update.steps:
-        tx.run("note_step", {**common, "name": step.name, "body": step.result, "most": MAX_STEPS})
+        tx.run(
+            "progress_step_add", {**common, "name": step.name, "body": step.result, "max_steps": MAX_STEPS}
+        )

@@ -118,7 +118,7 @@ class PostgresReader(
         return self._load_jobs("job" if with_payload else "jobs_without_payload", ids)
 
     def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
-        return [None if job is None else state_info_of(job) for job in self._load_jobs("fates", ids)]
+        return [None if job is None else state_info_of(job) for job in self._load_jobs("job_states", ids)]
 
     def _load_jobs(self, statement: str, ids: Sequence[JobId]) -> list[Job | None]:
         with self._open_snapshot() as look:
@@ -143,7 +143,7 @@ class PostgresReader(
 
     def lanes(self) -> list[LaneCount]:
         with self._open_snapshot() as look:
-            rows = look.all("held_jobs")
+            rows = look.all("lane_counts")
         return [LaneCount(queue=queue, lane=gate, jobs=jobs) for queue, gate, jobs in rows]
 
     def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
@@ -211,7 +211,7 @@ class PostgresReader(
 
     def progress(self, job_id: JobId) -> JobProgress:
         with self._open_snapshot() as look:
-            return progress_from_rows(look.all("notes", {"job_id": job_id}))
+            return progress_from_rows(look.all("progress", {"job_id": job_id}))
 
     def history(self, job_id: JobId) -> Timeline | None:
         of_job = {"job_id": job_id}
@@ -221,9 +221,9 @@ class PostgresReader(
                 return None
             return Timeline(
                 job=job,
-                attempts=tuple(attempt_from_row(job_id, row) for row in look.all("attempts", of_job)),
+                attempts=tuple(attempt_from_row(job_id, row) for row in look.all("failed_attempts", of_job)),
                 events=tuple(event_from_row(row) for row in look.all("events", of_job)),
-                progress=progress_from_rows(look.all("notes", of_job)),
+                progress=progress_from_rows(look.all("progress", of_job)),
             )
 
     def archive(
@@ -240,7 +240,7 @@ class PostgresReader(
 
     def server_usage(self) -> ServerUsage:
         with self._open_snapshot() as look:
-            [(connections, limit)] = look.all("vitals")
+            [(connections, limit)] = look.all("server_usage")
         return ServerUsage(connections=connections, connection_limit=limit)
 
     def health(self) -> StoreHealth:
@@ -259,7 +259,7 @@ class PostgresReader(
 
 
 def _load_throughput(snapshot: ReadSnapshot, queue: QueueName, now: int) -> Throughput:
-    return throughput_from_row(snapshot.one("pace", throughput_params(queue, now)), now)
+    return throughput_from_row(snapshot.one("throughput", throughput_params(queue, now)), now)
 
 
 def _count_ahead(snapshot: ReadSnapshot, job: Job, now: int) -> int:
@@ -271,7 +271,7 @@ def _count_ahead(snapshot: ReadSnapshot, job: Job, now: int) -> int:
     ahead = 0
     for capped, rank in ((job.age_capped, job.rank), (not job.age_capped, other)):
         values = {"queue": job.queue, "age_capped": capped, "rank": rank, "seq": job.seq}
-        row = snapshot.one("ahead", {**values, "most": EXACT_UP_TO + 1})
+        row = snapshot.one("position_ahead", {**values, "limit": EXACT_UP_TO + 1})
         ahead += row[0] if row else 0
     return ahead
 

@@ -92,14 +92,12 @@ def _row_location(job: Job) -> tuple[object, ...]:
 
 def _lock(tx: Transaction, job: Job) -> psycopg.Cursor[Row]:
     if job.state is JobState.RUNNING:
-        place = "leases"
-    elif job.state is JobState.BLOCKED:
-        place = "blocked"
-    elif job.state is not JobState.PENDING:
-        place = "due"
-    else:
-        place = "ready" if job.lane is None else "gated"
-    return tx.run(f"{place}_lock", row_key(job))
+        return tx.run("leases_lock", row_key(job))
+    if job.state is JobState.BLOCKED:
+        return tx.run("blocked_lock", row_key(job))
+    if job.state is not JobState.PENDING:
+        return tx.run("delayed_lock", row_key(job))
+    return tx.run("ready_lock" if job.lane is None else "lane_jobs_lock", row_key(job))
 
 
 def row_key(job: Job) -> dict[str, object]:
@@ -111,7 +109,7 @@ def lock_failed(tx: Transaction, ids: Sequence[JobId]) -> None:
     """Hold jobs that are dead or cancelled, which `lock_jobs` does not: nobody revives them before the
     transaction ends. If one is not there any more, all is done again."""
     if ids:
-        answers = [tx.run(name, {"ids": sorted(ids)}) for name in ("dead_hold", "cancelled_hold")]
+        answers = [tx.run(name, {"ids": sorted(ids)}) for name in ("dead_lock", "cancelled_lock")]
         if sum(len(answer.fetchall()) for answer in answers) < len(ids):
             raise RetryTransaction
 

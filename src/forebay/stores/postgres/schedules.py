@@ -84,7 +84,10 @@ class PostgresScheduleReader(ABC):
     def schedule_runs(self, name: str, *, limit: int = 100) -> list[ScheduleRun]:
         check_limit(limit)
         with self._open_snapshot() as look:
-            return [schedule_run_from_row(row) for row in look.all("firings", {"name": name, "limit": limit})]
+            return [
+                schedule_run_from_row(row)
+                for row in look.all("schedule_runs", {"schedule": name, "limit": limit})
+            ]
 
 
 def save(tx: Transaction, schedule: Schedule, actor: str) -> bool:
@@ -174,19 +177,19 @@ def _save_updates(tx: Transaction, updates: Sequence[tuple[str, ScheduleUpdate]]
         # Column by column, without the definitions: these stay, and would have to be written as text.
         moved = [one for one, _ in stay]
         tx.run(
-            "schedules_move",
+            "schedules_advance",
             {column: [getattr(one, column) for one in moved] for column in ADVANCED_COLUMNS},
         )
     lines = [row_from_schedule_run(one.name, line) for one, landing in stay for line in landing.runs]
     if lines:
-        tx.run("firings_add", {column: [line[column] for line in lines] for column in lines[0]})
+        tx.run("schedule_runs_add", {column: [line[column] for line in lines] for column in lines[0]})
     for one, landing in stay:
         if landing.may_overflow:
-            tx.run("firings_trim", {"name": one.name, "kept": MAX_STORED_RUNS})
+            tx.run("schedule_runs_trim", {"schedule": one.name, "limit": MAX_STORED_RUNS})
 
 
 def _remove(tx: Transaction, name: str) -> bool:
     # The schedule first: who fires it has its row, and adds to the history that goes with it.
     was_there = tx.one("schedule_remove", {"name": name}) is not None
-    tx.run("firings_trim", {"name": name, "kept": 0})
+    tx.run("schedule_runs_trim", {"schedule": name, "limit": 0})
     return was_there

@@ -121,7 +121,7 @@ def _catch_up(connection: Connection, statements: Statements, known: Sequence[Mi
     second has waited for the lock, looks again and finds nothing left to do."""
     raw = connection.open()
     with raw.long_timeout(None), raw.transaction():
-        raw.execute(statements["schema_patience"])
+        raw.execute(statements["schema_timeouts"])
         raw.execute(statements["schema_lock"])
         number, steps = _load_steps(connection, raw, statements, known)
         if number == 0:
@@ -129,7 +129,7 @@ def _catch_up(connection: Connection, statements: Statements, known: Sequence[Mi
             raw.execute(statements["schema_create"])
         for step in steps:
             raw.execute(for_schema(step.script, connection.address.schema).encode(), prepare=False)
-            values = {"number": step.number, "name": step.name, "oldest": step.min_program}
+            values = {"number": step.number, "name": step.name, "min_program": step.min_program}
             raw.execute(statements["schema_add"], values)
         if number == 0:
             # Before anybody can end a job: one that has gone to the default partition keeps its day from

@@ -31,13 +31,13 @@ def search(runner: QueryRunner, query: JobQuery, limit: int, after: int | None) 
     are not, all jobs that have them are looked up and put in order.
     """
     runner.all("search_planning", {})
-    span = {"places": _tables_of(query.states), **_span(runner, query, after)}
+    span = {"locations": _tables_of(query.states), **_span(runner, query, after)}
     page = _scan_list(runner, query, limit, span)
     if page.scanned_back_to is None or not (marks := list(_marks(query))):
         return page
     if _is_soon_met(runner, query, page, span):
         return page
-    rows = runner.all("search_marks", {**span, "marks": marks, "most": MAX_MARKED + 1})
+    rows = runner.all("search_hashes", {**span, "texts": marks, "limit": MAX_MARKED + 1})
     if len(rows) > MAX_MARKED:
         return page
     return _search_marked(runner, query, limit, span, sorted((seq for (seq,) in rows), reverse=True))
@@ -69,7 +69,7 @@ def _search_marked(
 ) -> Page:
     """What fits among these ended jobs, and among the newest live ones."""
     seqs = list(marked[:ROWS_PER_SCAN])
-    live = {**span, "places": [place for place in span["places"] if place == "live"]}
+    live = {**span, "locations": [place for place in span["locations"] if place == "live"]}
     [(_, until)] = runner.all("search_window", {**live, **_list_of(JobQuery()), "rows": ROWS_PER_SCAN - 1})
     if len(marked) > len(seqs):
         until = max(until or 0, seqs[-1])

@@ -46,7 +46,7 @@ class SequenceWriter:
     def flush(self) -> None:
         """Write what has been gathered."""
         if self._members and self._is_caller_tx:
-            self._tx.run("sequences_later", _columns(self._members))
+            self._tx.run("sequences_add_unordered", _columns(self._members))
             self._tx.add_to_outbox([(job_id, CHECK) for _, job_id in self._members])
         elif self._members:
             self._tx.run("sequences_add", _columns(self._members))
@@ -61,7 +61,7 @@ def _rename(tx: Transaction, ids: Sequence[JobId]) -> None:
     """Jobs that do not live any more stand in their sequences under ids of nobody, until the list comes to
     them. By their own ids they would be taken for the jobs that are brought now, and stay for ever."""
     fresh = [tx.new_id() for _ in ids]
-    gone = tx.all("sequences_rename", {"ids": list(ids), "fresh": fresh})
+    gone = tx.all("sequences_rename", {"ids": list(ids), "new_ids": fresh})
     tx.add_to_outbox([(job_id, DependencyEvent.DELETED.value) for (job_id,) in gone])
 
 
@@ -73,7 +73,7 @@ def rejoin(tx: Transaction, jobs: Iterable[Job]) -> set[JobId]:
         return set()
     ids = [job_id for _, job_id in joined]
     _lock_sequences(tx, {name for name, _ in joined})
-    tx.run("sequences_number", {"ids": ids})
+    tx.run("sequences_assign", {"ids": ids})
     tx.run("sequences_add", _columns(joined))
     return {job_id for (job_id,) in tx.all("sequences_waiting", {"ids": ids})}
 
@@ -81,11 +81,11 @@ def rejoin(tx: Transaction, jobs: Iterable[Job]) -> set[JobId]:
 def assign_positions(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
     """Jobs of a caller's transaction get their turns; those that are the first of their sequences. One that
     has its turn already was told so when it got it."""
-    names = [name for (name,) in tx.all("sequences_without_number", {"ids": list(ids)})]
+    names = [name for (name,) in tx.all("sequences_unassigned", {"ids": list(ids)})]
     if not names:
         return []
     _lock_sequences(tx, names)
-    fresh = {job_id for (job_id,) in tx.all("sequences_number", {"ids": list(ids)})}
+    fresh = {job_id for (job_id,) in tx.all("sequences_assign", {"ids": list(ids)})}
     return [job_id for _, _, job_id in tx.all("sequences_first", {"names": names}) if job_id in fresh]
 
 
@@ -96,7 +96,7 @@ def leave(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
         return []
     _lock_sequences(tx, names)
     left: dict[str, int] = {}
-    for name, turn in tx.all("sequences_leave", {"ids": list(ids)}):
+    for name, turn in tx.all("sequences_remove", {"ids": list(ids)}):
         if turn is not None:
             left[name] = min(turn, left.get(name, turn))
     rows = tx.all("sequences_first", {"names": sorted(left)}) if left else []

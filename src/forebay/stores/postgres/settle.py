@@ -163,7 +163,7 @@ def settle_all(tx: Transaction, worker: WorkerId, settlements: Sequence[Settleme
 
 def lock_leases(tx: Transaction, ids: Iterable[JobId]) -> dict[JobId, LockedLease]:
     """The leases among these that there are, locked."""
-    rows = tx.all("held", {"ids": sorted(set(ids))})
+    rows = tx.all("lease_details", {"ids": sorted(set(ids))})
     return {row[0]: LockedLease(*row) for row in rows}
 
 
@@ -215,7 +215,7 @@ def finish(
         "result": settlement.result,
         "errors": errors,
     }
-    [(queue, unique_key, listed)] = tx.all("bury" if state is JobState.DEAD else "finish", values)
+    [(queue, unique_key, listed)] = tx.all("mark_dead" if state is JobState.DEAD else "finish", values)
     tx.outbox_ids += listed or ()
     tx.release_keys([(lease.id, queue, unique_key)])
     tx.count_moved(queue, JobState.RUNNING, state)
@@ -239,11 +239,11 @@ def return_to_queue(tx: Transaction, lease: LockedLease, settlement: Settlement,
         "rank": where.rank,
         "age_capped": where.age_capped,
         "rescore_at": where.rescore_at,
-        "gate": settlement.lane if settlement.state is JobState.PENDING else None,
+        "lane": settlement.lane if settlement.state is JobState.PENDING else None,
         "errors": errors,
         "now": tx.now,
     }
-    tx.run("put_back", values)
+    tx.run("return_to_queue", values)
     if settlement.lane is not None:
         tx.record(
             Event(
@@ -283,13 +283,13 @@ def _record_error(
         "now": tx.now,
         "error": json_text(error),
     }
-    tx.run("attempt_add", values)
+    tx.run("failed_attempt_add", values)
     return json_text((*errors_from_text(lease.errors), past)[-MAX_STORED_ERRORS:])
 
 
 def _refuse(tx: Transaction, worker: WorkerId, settlement: Settlement) -> str:
     """Why the settlement does not count; an empty text if this worker had settled this attempt so before."""
-    row = tx.one("token_of", {"job_id": settlement.job_id})
+    row = tx.one("lease_holder", {"job_id": settlement.job_id})
     if row is not None and _is_repeated(tx, row, worker, settlement):
         return ""
     reason = refusal_reason(row, worker, settlement.attempt)
@@ -317,7 +317,7 @@ def _is_repeated(tx: Transaction, row: Row, worker: WorkerId, settlement: Settle
     is_newest = (last, holder) == (attempt, worker) and state is not JobState.RUNNING
     token = {"job_id": settlement.job_id, "attempt": attempt, "worker": worker}
     # Nearly always a success is told again, and has no row.
-    bad = None if is_newest and state is JobState.COMPLETED else tx.one("attempt_of", token)
+    bad = None if is_newest and state is JobState.COMPLETED else tx.one("failed_attempt", token)
     recorded = None if bad is None else OutcomeKind(bad[0])
     is_early = is_ready_early(settlement, run_at, started_at, updated_at)
     return is_same_end(settlement.outcome, recorded, state if is_newest else None, is_early=is_early)
@@ -325,7 +325,7 @@ def _is_repeated(tx: Transaction, row: Row, worker: WorkerId, settlement: Settle
 
 def find_refusal(tx: Transaction, worker: WorkerId, lease: Lease) -> str:
     """What keeps a worker from writing under a lease; empty if nothing does."""
-    return refusal_reason(tx.one("token_of", {"job_id": lease.job_id}), worker, lease.attempt)
+    return refusal_reason(tx.one("lease_holder", {"job_id": lease.job_id}), worker, lease.attempt)
 
 
 def refusal_reason(row: Row | None, worker: WorkerId, attempt: int) -> str:

@@ -48,7 +48,7 @@ def settle_and_claim(
     """
     unnoted = save_progress(tx, worker, updates) if updates else ()
     ended = settle_all(tx, worker, settlements)
-    cancels = tx.run("cancels", {"worker": worker})
+    cancels = tx.run("pending_cancels", {"worker": worker})
     claims = ClaimRound(tx, worker, queue_claims, room)
     ended.collect()
     if not queue_claims and not tx.has_limits:
@@ -99,7 +99,9 @@ class ClaimRound:
         return self._tx.run("next_due", {"queues": list(self._since), "since": since})
 
     def _query_due(self, name: str, since: int) -> psycopg.Cursor[Row]:
-        return self._tx.run("due", {"queue": name, "since": since, "limit": MAX_PROMOTED_PER_CALL})
+        return self._tx.run(
+            "delayed_take_due", {"queue": name, "since": since, "limit": MAX_PROMOTED_PER_CALL}
+        )
 
     def claim_all(self, charges: Sequence[TokenCharge]) -> list[Job]:
         """What is claimed, want by want, after attempts that have ended were charged for."""
@@ -161,4 +163,4 @@ def _unknown_leases(
 
 def pending_cancels(tx: Transaction, worker: WorkerId) -> tuple[PendingCancel, ...]:
     """The running jobs of a worker that somebody wants stopped."""
-    return tuple(sorted(PendingCancel(*row) for row in tx.all("cancels", {"worker": worker})))
+    return tuple(sorted(PendingCancel(*row) for row in tx.all("pending_cancels", {"worker": worker})))

@@ -185,11 +185,11 @@ class FastSettleAndClaim:
 
     def __init__(self, connection: Connection, statements: Statements, cache: HandleCache) -> None:
         self._connection = connection
-        self._statement = PreparedStatement("exchange", statements["exchange"])
-        self._settle_first = PreparedStatement("settle_first", statements["settle_first"])
+        self._statement = PreparedStatement("settle_and_claim", statements["settle_and_claim"])
+        self._settle_first = PreparedStatement("settle_before_claim", statements["settle_before_claim"])
         self._lock_limits = PreparedStatement("limits_lock", statements["limits_lock"])
-        self._claim_limited = PreparedStatement("claim_within", statements["claim_within"])
-        self._resolve_inline = PreparedStatement("meet_now", statements["meet_now"])
+        self._claim_limited = PreparedStatement("claim_limited", statements["claim_limited"])
+        self._resolve_inline = PreparedStatement("resolve_inline", statements["resolve_inline"])
         self._cache = cache
         # By queue: for how many more exchanges, and whether limits were known then. With them there is
         # another way, and what was special may be so no more.
@@ -349,7 +349,7 @@ class FastSettleAndClaim:
         return rows, FastResponse(*last[_COLUMNS:_ANSWERS])
 
     def _execute_with_dependencies(self, raw: Raw, request: FastRequest) -> tuple[list[Row], FastResponse]:
-        values = {**self._values(request), "few": bigint(FEW_DEPENDANTS)}
+        values = {**self._values(request), "max_dependants": bigint(FEW_DEPENDANTS)}
         (*rows, last), [met] = execute_pipelined(raw, [self._statement, self._resolve_inline], values)
         parents, listed, is_held_up = met
         if is_held_up:
@@ -406,7 +406,7 @@ class FastSettleAndClaim:
             "queue": text(request.queue),
             "settings": text(request.settings),
             "since": bigint(self._cache.cursors.due_from(request.queue)),
-            "gates": None if want.lanes is None else texts(list(want.lanes)),
+            "lanes": None if want.lanes is None else texts(list(want.lanes)),
             "ids": uniform_texts([end.job_id for end in ends]),
             "attempts": bigints([end.attempt for end in ends]),
             "results": blobs([end.result for end in ends]),
@@ -414,13 +414,13 @@ class FastSettleAndClaim:
             "after_rank": bigint(start.rank),
             "after_seq": bigint(start.seq),
             "xmax": text(start.seen.xmax),
-            "under_way": texts(start.seen.under_way),
+            "running_xids": texts(start.seen.under_way),
             "room": bigint(request.room),
             "max_payload": bigint(want.largest_payload),
-            "most": bigint(max_arrivals(request.room)),
+            "max_arrivals": bigint(max_arrivals(request.room)),
             "lease_ms": bigint(request.lease_ms),
             "extension_ms": bigint(DAY_MS),
-            "meets": boolean(request.resolves_inline),
+            "resolves_inline": boolean(request.resolves_inline),
         }
 
 

@@ -91,7 +91,7 @@ class PostgresStore(
         self._outbox_ids: list[int] = []
         self._resolved_ids: set[int] = set()
         self._autocommit = AutocommitStatements(
-            connection, self._statements, "take_duty", "commands_take", "meet"
+            connection, self._statements, "acquire_maintenance", "commands_take", "resolve_completed"
         )
         self._is_closed = False
 
@@ -127,8 +127,8 @@ class PostgresStore(
         self._resolved_ids.clear()
         if not numbers:
             return
-        values = {"numbers": bigints(numbers), "few": bigint(FEW_DEPENDANTS)}
-        over = {number for (number,) in self._autocommit.all("meet", values) or ()}
+        values = {"ids": bigints(numbers), "max_dependants": bigint(FEW_DEPENDANTS)}
+        over = {number for (number,) in self._autocommit.all("resolve_completed", values) or ()}
         self._outbox_ids = [number for number in self._outbox_ids if number not in over]
 
     def _transact_with_retry(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
@@ -367,7 +367,7 @@ class PostgresStore(
         def delete(tx: Transaction) -> list[ActionResult]:
             # First, since who works on the end of a parent that failed holds the edges when it comes to the
             # job. Who works on one that has completed holds none, and knows the job by its number.
-            tx.run("edges_hold", {"ids": sorted(set(ids))})
+            tx.run("edges_lock_blocked", {"ids": sorted(set(ids))})
             return apply_to_jobs(tx, ids, lambda jobs: admin.delete(tx, jobs, actor))
 
         return self._write(delete)
@@ -390,7 +390,7 @@ class PostgresStore(
             self._write(lambda tx: admin.heartbeat(tx, worker))
 
     def remove_worker(self, worker: WorkerId) -> None:
-        self._write(lambda tx: tx.run("forget_worker", {"id": worker}))
+        self._write(lambda tx: tx.run("remove_worker", {"id": worker}))
 
     def send_command(
         self,
@@ -417,7 +417,7 @@ class PostgresStore(
 
     def acquire_maintenance(self, name: str, every_ms: int) -> bool:
         self._check_open()
-        rows = self._autocommit.all("take_duty", {"name": text(name), "every_ms": bigint(every_ms)})
+        rows = self._autocommit.all("acquire_maintenance", {"name": text(name), "every_ms": bigint(every_ms)})
         if rows is not None:
             return bool(rows)
         return self._write(lambda tx: admin.acquire_maintenance(tx, name, every_ms))

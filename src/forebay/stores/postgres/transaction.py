@@ -32,7 +32,7 @@ OPEN: Final = (QueueState.ACTIVE, QueueState.PAUSED)
 _RUNNING: Final = JobState.RUNNING
 # How an open edge is stored whose child came in a transaction of its caller's, until somebody has looked at
 # the parent: whether that has completed and told its other children is not known before.
-UNCHECKED: Final = "unsure"
+UNCHECKED: Final = "unchecked"
 _HIDDEN_LOCKS: Final = (None, None, None, None)  # see `find_key_holders`
 
 
@@ -128,7 +128,7 @@ class Transaction:
         self.outbox_ids: list[int] = []  # lines of the list of what the ends of jobs mean for others
         # The caller's own, which may hold a lock for as long as it likes; and the job that it completes.
         self.is_caller_tx = is_caller_tx
-        self._clock = self.run("now") if completes is None else self.run("now_holding", {"id": completes})
+        self._clock = self.run("now") if completes is None else self.run("now_completing", {"id": completes})
         self.busy_keys: set[JobKey] = set()  # those that a caller's open transaction has taken
         self.busy_parents: set[JobId] = set()  # parents that a caller completes in an open transaction
         self._has_hidden_locks = False  # an open transaction has more keys or ids than locks that show them
@@ -213,7 +213,7 @@ class Transaction:
         self._counts.clear()
         if self._removed:
             removed = {"queues": list(self._removed), "jobs": list(self._removed.values())}
-            self.run("removed_add", removed)
+            self.run("removed_counts_add", removed)
             self._removed.clear()
 
     # Queues
@@ -329,11 +329,11 @@ class Transaction:
         values = {
             **_columns([key for key, _, _ in ordered]),
             "job_ids": [job_id for _, job_id, _ in ordered],
-            "untils": [until for _, _, until in ordered],
+            "held_until": [until for _, _, until in ordered],
             "now": self.now,
         }
         with self.short_lock_timeout():
-            taken = self.all("keys_take_within" if self.is_caller_tx else "keys_take", values)
+            taken = self.all("keys_take_tx" if self.is_caller_tx else "keys_take", values)
         return len(taken) == len(ordered)
 
     @contextmanager
@@ -371,7 +371,7 @@ class Transaction:
         ids = sorted(set(given))
         if self.is_caller_tx or not ids:
             return self.states([*ids, *others]), set()
-        rows = self.all("states_brought", {"ids": sorted({*ids, *others}), "brought": ids})
+        rows = self.all("states_of_given", {"ids": sorted({*ids, *others}), "given_ids": ids})
         self._has_hidden_locks |= _HIDDEN_LOCKS[:2] in rows
         found = {row[0]: STATES[row[1]] for row in rows if row[1] is not None}
         return found, {row[0] for row in rows if row[1] is None} - found.keys() - {None}
@@ -380,18 +380,18 @@ class Transaction:
         """Remember to look at what depends on these jobs."""
         if events:
             parents, words = zip(*events, strict=True)
-            rows = self.all("aftermaths_add", {"parents": list(parents), "aftermaths": list(words)})
+            rows = self.all("outbox_add", {"job_ids": list(parents), "events": list(words)})
             self.outbox_ids += [number for (number,) in rows]
 
     def add_to_outbox_if_affected(self, job_ids: Sequence[JobId], event: DependencyEvent) -> None:
         """The same for jobs of which nobody knows whether any depends on them."""
         if job_ids:
             values = {
-                "parents": list(job_ids),
-                "aftermath": event.value,
+                "job_ids": list(job_ids),
+                "event": event.value,
                 "states": affected_edge_states(event),
             }
-            self.outbox_ids += [number for (number,) in self.all("aftermaths_if", values)]
+            self.outbox_ids += [number for (number,) in self.all("outbox_add_if_affected", values)]
 
     def record_all(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -400,14 +400,14 @@ class Transaction:
     def record(self, event: Event) -> None:
         values = {
             "kind": event.kind.value,
-            "at": event.occurred_at or self.now,
+            "occurred_at": event.occurred_at or self.now,
             "job_id": event.job_id,
             "queue": event.queue,
             "attempt": event.attempt,
             "actor": event.actor,
             "detail": event.detail,
             "changes": changes_text(event.changes),
-            "most": MAX_EVENTS,
+            "max_events": MAX_EVENTS,
         }
         if event.is_history:
             self.run("event", values)

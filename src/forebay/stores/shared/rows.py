@@ -395,7 +395,7 @@ def progress_from_rows(rows: Sequence[Row]) -> JobProgress:
     for kind, place, name, attempt, at, body in rows:
         if kind == "progress":
             progress = replace(_decode_progress(body), attempt=attempt, at=at)
-        elif kind in ("log", "line"):  # `line` until PostgreSQL writes `log`
+        elif kind == "log":
             said = replace(_decode_log_line(body), attempt=attempt, at=at)
             lines.append(replace(said, number=number_at(place, attempt)))
         else:

@@ -1,40 +1,39 @@
--- oldest: 1
--- The schema of the first release. `jobs` holds live jobs only, and a claim does not touch its row: what state a job is in is
--- said by the table its one narrow row is in. `ready` is pending, `gated` is pending behind a gate, `due` is
--- scheduled or retrying, `blocked` is blocked, `leases` is running. Final jobs move to `finished` (completed, cancelled) or `dead` in
--- the transaction that ends them, so that history never slows a claim.
--- A move is delete and insert, never an update of `ready`: an updated row would lie behind every cursor.
--- Tables through which jobs flow are vacuumed by the number of their dead rows: by a share of all rows, as is usual,
--- a long backlog would keep its dead rows for long.
--- Times are milliseconds UTC. No foreign keys: they would lock the queue's row at every insert.
+-- min_program: 1
+-- Schema of the first release. `jobs` holds live jobs only, and a claim does not touch its row. The table of a job's one narrow
+-- row tells its state: `ready` is pending, `side_lanes` is pending in a side lane, `delayed` is scheduled or retrying, `blocked` is
+-- blocked, `leases` is running. The transaction that ends a job moves it to `finished` (completed, cancelled) or `dead`, so that
+-- history never slows a claim.
+-- A move is delete and insert, never an update of `ready`: an updated row would lie behind every claim cursor.
+-- Tables through which jobs flow are vacuumed after a number of dead tuples. The usual share of all rows would keep dead tuples
+-- for long while the backlog is long.
+-- Times are milliseconds UTC. No foreign keys: they would lock the row of the queue at every insert.
 
 -- The one clock of the store. Not now(), which is the start of the caller's transaction.
 create function forebay.now_ms() returns bigint
 language sql volatile
 as $$ select floor(extract(epoch from clock_timestamp()) * 1000)::bigint $$;
 
--- JSON that cannot be read counts as none, so that one damaged row stops no listing.
-create function forebay.as_json(words text) returns json
+-- Null for unreadable JSON, so that one damaged row stops no listing.
+create function forebay.try_json(body text) returns json
 language plpgsql immutable
 as $$
 begin
-  return words::json;
+  return body::json;
 exception when others then
   return null;
 end
 $$;
 
--- Tags and ids in the options of a job, as numbers: those of different texts may be the same, so that who finds a job by
--- them looks at the texts too. Options that cannot be read have none. The sign for a zero character stands in its place,
--- since PostgreSQL reads no JSON with one.
-create function forebay.marks(words text) returns bigint[]
+-- Hashes of the tags and ids in the options of a job. Different texts may share a hash, so a search compares the texts too.
+-- Unreadable options have none. U+2400 replaces the zero character, since PostgreSQL reads no JSON with one.
+create function forebay.search_hashes(body text) returns bigint[]
 language plpgsql immutable cost 1000
 as $$
 declare
   options json;
 begin
-  -- Not where it is declared: what goes wrong there is not caught.
-  options := replace(words, '\u0000', '\u2400');
+  -- Not in the declaration: an error there is not caught.
+  options := replace(body, '\u0000', '\u2400');
   return array(
     select hashtextextended('tags ' || tag, 0)
     from json_array_elements_text(coalesce(options -> 'tags', '[]')) as tag
@@ -52,18 +51,18 @@ create table forebay.queues (
   name text collate "C" primary key,
   state text not null check (state in ('active', 'paused', 'draining', 'dropped')),
   settings text not null,
-  rank_version integer not null,
+  scoring_version integer not null,
   -- While a change of scoring is carried out: the last seq that has its new rank.
-  reordered_to bigint,
+  rescored_to_seq bigint,
   created_at bigint not null,
   updated_at bigint not null
 );
 
-create sequence forebay.seqs;
+create sequence forebay.job_seq;
 
 create table forebay.jobs (
   id text collate "C" primary key,
-  -- Grows with every job that is accepted; ties in rank go by it.
+  -- Grows with every accepted job; breaks ties in rank.
   seq bigint not null,
   queue text collate "C" not null,
   task text collate "C" not null,
@@ -78,11 +77,11 @@ create table forebay.jobs (
   updated_at bigint not null,
   ready_at bigint not null,
   run_at bigint not null,
-  -- Where its narrow row is in the order, rewritten with every move that is not a claim.
+  -- The sort key of its narrow row, rewritten with every move that is not a claim.
   rank bigint not null,
-  capped boolean not null default false,
+  age_capped boolean not null default false,
   rescore_at bigint,
-  -- The holder of the newest attempt that has ended, so that a repeated settlement is known for what it is.
+  -- Worker of the newest attempt that has ended, so that a repeated settlement is recognised.
   worker text collate "C",
   started_at bigint,
   deadline_at bigint,
@@ -90,7 +89,7 @@ create table forebay.jobs (
   unique_key text collate "C",
   errors text,
   payload bytea not null,
-  -- Set by whoever inserts a job that depends on this one, so that all who end it know without a look at the edges.
+  -- Set by the insert of a job that depends on this one. So a settlement knows without a query of the dependencies.
   has_dependants boolean not null default false
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
@@ -99,33 +98,33 @@ create index jobs_rescore on forebay.jobs (rescore_at) where rescore_at is not n
 
 create table forebay.ready (
   queue text collate "C" not null,
-  capped boolean not null,
+  age_capped boolean not null,
   rank bigint not null,
   seq bigint not null,
   id text collate "C" not null,
   expires_at bigint,
-  -- The transaction that put it here: how a worker finds what came in behind its cursor.
-  arrived xid8 not null default pg_current_xact_id(),
-  primary key (queue, capped, rank, seq)
+  -- The transaction that inserted the row: by it a worker finds rows inserted behind its claim cursor.
+  inserted_xid xid8 not null default pg_current_xact_id(),
+  primary key (queue, age_capped, rank, seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
-create index ready_arrived on forebay.ready (queue, arrived);
+create index ready_inserted_xid on forebay.ready (queue, inserted_xid);
 create index ready_expires on forebay.ready (expires_at) where expires_at is not null;
 
-create table forebay.gated (
+create table forebay.side_lanes (
   id text collate "C" primary key,
   queue text collate "C" not null,
-  gate text collate "C" not null,
-  capped boolean not null,
+  lane text collate "C" not null,
+  age_capped boolean not null,
   rank bigint not null,
   seq bigint not null,
   expires_at bigint
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
-create index gated_order on forebay.gated (queue, gate, capped, rank, seq);
-create index gated_expires on forebay.gated (expires_at) where expires_at is not null;
+create index side_lanes_order on forebay.side_lanes (queue, lane, age_capped, rank, seq);
+create index side_lanes_expires on forebay.side_lanes (expires_at) where expires_at is not null;
 
-create table forebay.due (
+create table forebay.delayed (
   id text collate "C" primary key,
   queue text collate "C" not null,
   run_at bigint not null,
@@ -134,15 +133,15 @@ create table forebay.due (
   expires_at bigint
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
-create index due_order on forebay.due (queue, run_at, seq);
-create index due_expires on forebay.due (expires_at) where expires_at is not null;
+create index delayed_order on forebay.delayed (queue, run_at, seq);
+create index delayed_expires on forebay.delayed (expires_at) where expires_at is not null;
 
 create table forebay.blocked (
   id text collate "C" primary key,
   queue text collate "C" not null,
   run_at bigint not null,
   seq bigint not null,
-  -- How many of its edges are open or held.
+  -- The number of its edges that are open or held.
   unmet integer not null check (unmet > 0),
   expires_at bigint
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
@@ -156,21 +155,21 @@ create table forebay.leases (
   queue text collate "C" not null,
   attempt integer not null,
   worker text collate "C" not null,
-  until bigint not null,
+  lease_expires_at bigint not null,
   started_at bigint not null,
   updated_at bigint not null,
   -- No renewal goes past this.
-  latest_at bigint not null,
+  lease_limit_at bigint not null,
   -- The job's own lease time; null takes the queue's.
   lease_ms bigint,
   swept_from text,
   cancel_reason text
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
-create index leases_until on forebay.leases (until);
+create index leases_expires on forebay.leases (lease_expires_at);
 create index leases_cancel on forebay.leases (worker) where cancel_reason is not null;
 
--- By day, so that old days can be dropped whole. What falls on a day that nobody has made is in the default one.
+-- One partition per day, so that an old day is dropped at once. Rows of a day without a partition are in the default one.
 create table forebay.finished (
   id text collate "C" not null,
   seq bigint not null,
@@ -187,7 +186,7 @@ create table forebay.finished (
   ready_at bigint not null,
   run_at bigint not null,
   rank bigint not null,
-  capped boolean not null,
+  age_capped boolean not null,
   worker text collate "C",
   started_at bigint,
   deadline_at bigint,
@@ -204,14 +203,14 @@ create table forebay.finished (
 create index finished_id on forebay.finished (id);
 create index finished_seq on forebay.finished (seq);
 create index finished_queue on forebay.finished (queue, finished_at, seq);
--- What a search among many finished jobs goes by: lists of one queue, of one task, of one key, of those that were
--- cancelled, each in the order of seq, and marks for what stands in the options.
+-- Indexes of searches among many finished jobs: lists of one queue, of one task, of one key and of cancelled jobs, each in
+-- the order of seq, and hashes of texts in the options.
 create index finished_queue_list on forebay.finished (queue, seq);
 create index finished_task_list on forebay.finished (task, seq);
 create index finished_key_list on forebay.finished (unique_key, seq) where unique_key is not null;
 create index finished_cancelled_list on forebay.finished (seq) where state = 'cancelled';
--- Without a list of what comes in: whoever settles when it is full would have to work all of it in.
-create index finished_marks on forebay.finished using gin (forebay.marks(options)) with (fastupdate = off)
+-- Without a pending list: the settlement that fills it would have to merge all of it into the index.
+create index finished_search_hashes on forebay.finished using gin (forebay.search_hashes(options)) with (fastupdate = off)
 where options ~ '"(tags|idempotency_key|correlation_id|parent_id)":';
 
 create table forebay.finished_default partition of forebay.finished default;
@@ -232,7 +231,7 @@ create table forebay.dead (
   ready_at bigint not null,
   run_at bigint not null,
   rank bigint not null,
-  capped boolean not null,
+  age_capped boolean not null,
   worker text collate "C",
   started_at bigint,
   deadline_at bigint,
@@ -251,10 +250,10 @@ create index dead_queue on forebay.dead (queue, finished_at, seq);
 create index dead_queue_list on forebay.dead (queue, seq);
 create index dead_task_list on forebay.dead (task, seq);
 create index dead_key_list on forebay.dead (unique_key, seq) where unique_key is not null;
-create index dead_marks on forebay.dead using gin (forebay.marks(options)) with (fastupdate = off)
+create index dead_search_hashes on forebay.dead using gin (forebay.search_hashes(options)) with (fastupdate = off)
 where options ~ '"(tags|idempotency_key|correlation_id|parent_id)":';
 
--- Live jobs with the state that their narrow row says.
+-- Live jobs with the state that their narrow row tells.
 create view forebay.live_jobs as
   select j.id, j.seq, j.queue, j.task,
     case
@@ -264,59 +263,59 @@ create view forebay.live_jobs as
       else 'pending'
     end as state,
     j.payload, j.priority, j.options, coalesce(l.attempt, j.attempt) as attempt, j.failures, j.crashes,
-    j.created_at, coalesce(l.updated_at, j.updated_at) as updated_at, j.ready_at, j.run_at, j.rank, j.capped,
-    g.gate, coalesce(l.worker, j.worker) as worker, coalesce(l.started_at, j.started_at) as started_at,
-    l.until as lease_expires_at, j.deadline_at, j.expires_at, j.unique_key, l.cancel_reason, j.errors
+    j.created_at, coalesce(l.updated_at, j.updated_at) as updated_at, j.ready_at, j.run_at, j.rank, j.age_capped,
+    s.lane, coalesce(l.worker, j.worker) as worker, coalesce(l.started_at, j.started_at) as started_at,
+    l.lease_expires_at, j.deadline_at, j.expires_at, j.unique_key, l.cancel_reason, j.errors
   from forebay.jobs j
   left join forebay.leases l on l.id = j.id
-  left join forebay.due d on d.id = j.id
-  left join forebay.gated g on g.id = j.id
+  left join forebay.delayed d on d.id = j.id
+  left join forebay.side_lanes s on s.id = j.id
   left join forebay.blocked b on b.id = j.id;
 
--- Every job, wherever it is. `place` names the table, so that a search can leave one out.
+-- Every job in any table. `location` names the table, so that a search can leave one out.
 create view forebay.all_jobs as
-  select 'live' as place, id, seq, queue, task, state, payload, priority, options, attempt, failures, crashes,
-    created_at, updated_at, ready_at, run_at, rank, capped, gate, worker, started_at, lease_expires_at,
+  select 'live' as location, id, seq, queue, task, state, payload, priority, options, attempt, failures, crashes,
+    created_at, updated_at, ready_at, run_at, rank, age_capped, lane, worker, started_at, lease_expires_at,
     deadline_at, expires_at, unique_key, cancel_reason, errors, null::bigint as finished_at,
     null::text as reason, null::bytea as result
   from forebay.live_jobs
   union all
   select 'finished', id, seq, queue, task, state, payload, priority, options, attempt, failures, crashes,
-    created_at, updated_at, ready_at, run_at, rank, capped, null::text, worker, started_at, null::bigint,
+    created_at, updated_at, ready_at, run_at, rank, age_capped, null::text, worker, started_at, null::bigint,
     deadline_at, expires_at, unique_key, cancel_reason, errors, finished_at, reason, result
   from forebay.finished
   union all
   select 'dead', id, seq, queue, task, state, payload, priority, options, attempt, failures, crashes,
-    created_at, updated_at, ready_at, run_at, rank, capped, null::text, worker, started_at, null::bigint,
+    created_at, updated_at, ready_at, run_at, rank, age_capped, null::text, worker, started_at, null::bigint,
     deadline_at, expires_at, unique_key, cancel_reason, errors, finished_at, reason, result
   from forebay.dead;
 
--- Every job with what lists go by, and without a look at the narrow row of a live one, which tells its state.
-create view forebay.listing as
-  select 'live' as place, seq, queue, task, null::text as state, unique_key, created_at from forebay.jobs
+-- Every job with the columns that lists are ordered and filtered by. It reads no narrow row, so a live job has no state here.
+create view forebay.job_index as
+  select 'live' as location, seq, queue, task, null::text as state, unique_key, created_at from forebay.jobs
   union all
   select 'finished', seq, queue, task, state, unique_key, created_at from forebay.finished
   union all
   select 'dead', seq, queue, task, state, unique_key, created_at from forebay.dead;
 
--- Keys stand beside the jobs, so that moving a job between tables does not touch them.
-create table forebay.keys (
+-- Keys have a table of their own, so that moving a job between tables does not touch them.
+create table forebay.job_keys (
   queue text collate "C" not null,
-  kind text collate "C" not null check (kind in ('unique', 'once')),
+  kind text collate "C" not null check (kind in ('unique', 'idempotency')),
   key text collate "C" not null,
   job_id text collate "C" not null,
-  until bigint,
+  held_until bigint,
   primary key (queue, kind, key)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
-create index keys_until on forebay.keys (until) where until is not null;
+create index job_keys_held_until on forebay.job_keys (held_until) where held_until is not null;
 
--- Attempts that failed or were lost; the one that succeeded is on the job itself.
-create table forebay.attempts (
+-- Attempts that failed or were lost; a successful one is recorded on the job itself.
+create table forebay.failed_attempts (
   job_id text collate "C" not null,
   attempt integer not null,
-  ending text not null,
-  -- Who ran it, and who wrote down how it ended: after a sweep these are two.
+  outcome text not null,
+  -- The worker that ran it, and the one that settled it: after a sweep they differ.
   worker text,
   settled_by text not null,
   started_at bigint,
@@ -326,54 +325,54 @@ create table forebay.attempts (
 );
 
 create table forebay.events (
-  number bigint generated always as identity primary key,
+  id bigint generated always as identity primary key,
   kind text not null,
-  at bigint not null,
+  occurred_at bigint not null,
   job_id text collate "C",
   queue text collate "C",
   attempt integer,
   actor text,
   detail text not null,
-  -- As JSON: by name what was before and what is after.
+  -- As JSON: by name the values before and after.
   changes text
 );
 
 create index events_job on forebay.events (job_id) where job_id is not null;
-create index events_at on forebay.events (at);
+create index events_occurred_at on forebay.events (occurred_at);
 
--- What attempts say about themselves: the latest progress, log lines, steps that are done.
-create table forebay.notes (
+-- Reports of attempts: the latest progress, log lines, results of steps.
+create table forebay.job_progress (
   job_id text collate "C" not null,
-  kind text collate "C" not null check (kind in ('progress', 'line', 'step')),
-  number bigint not null,
+  kind text collate "C" not null check (kind in ('progress', 'log', 'step')),
+  position bigint not null,
   name text collate "C",
   attempt integer not null,
-  at bigint not null,
+  recorded_at bigint not null,
   body bytea not null,
-  primary key (job_id, kind, number)
+  primary key (job_id, kind, position)
 );
 
-create unique index notes_step on forebay.notes (job_id, name) where kind = 'step';
+create unique index job_progress_step on forebay.job_progress (job_id, name) where kind = 'step';
 
--- Jobs by queue and state. No writer updates a counter: in somebody's long transaction it would hold up the whole
--- queue. Each transaction appends what it has changed; a duty folds that into `counts`, and readers add both.
-create table forebay.counts (
+-- Jobs by queue and state. No writer updates a counter: in a long transaction of a caller it would block the whole queue.
+-- Each transaction appends its changes; a maintenance task folds them into `queue_counts`, and readers add both.
+create table forebay.queue_counts (
   queue text collate "C" not null,
   state text collate "C" not null,
   jobs bigint not null,
   primary key (queue, state)
 );
 
-create table forebay.count_deltas (
-  number bigint generated always as identity primary key,
+create table forebay.queue_count_deltas (
+  id bigint generated always as identity primary key,
   queue text collate "C" not null,
   state text collate "C" not null,
   jobs bigint not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
-create table forebay.archive (
-  number bigint generated always as identity primary key,
-  id text collate "C" not null,
+create table forebay.job_archive (
+  entry_id bigint generated always as identity primary key,
+  job_id text collate "C" not null,
   queue text collate "C" not null,
   task text collate "C" not null,
   state text not null,
@@ -387,9 +386,9 @@ create table forebay.archive (
   reason text
 );
 
-create index archive_day on forebay.archive (day, finished_at, number);
-create index archive_task on forebay.archive (task, finished_at, number);
-create index archive_queue on forebay.archive (queue, finished_at);
+create index job_archive_day on forebay.job_archive (day, finished_at, entry_id);
+create index job_archive_task on forebay.job_archive (task, finished_at, entry_id);
+create index job_archive_queue on forebay.job_archive (queue, finished_at);
 
 create table forebay.workers (
   id text collate "C" primary key,
@@ -398,190 +397,190 @@ create table forebay.workers (
   queues text not null,
   state text not null,
   started_at bigint not null,
-  beat_at bigint not null,
-  -- What else it says about itself, as JSON.
-  said text not null
+  heartbeat_at bigint not null,
+  -- The rest of its report, as JSON.
+  details text not null
 );
 
-create table forebay.commands (
+create table forebay.worker_commands (
   id text collate "C" primary key,
-  number bigint generated always as identity,
+  seq bigint generated always as identity,
   worker text collate "C" not null,
   kind text not null,
   queue text,
   actor text not null,
   sent_at bigint not null,
   expires_at bigint not null,
-  taken_at bigint,
-  answer text
+  delivered_at bigint,
+  response text
 );
 
-create index commands_waiting on forebay.commands (worker, number) where taken_at is null;
-create index commands_expires on forebay.commands (expires_at);
+create index worker_commands_pending on forebay.worker_commands (worker, seq) where delivered_at is null;
+create index worker_commands_expires on forebay.worker_commands (expires_at);
 
-create table forebay.duties (
+-- Maintenance tasks, low-water marks and scan marks.
+create table forebay.maintenance (
   name text collate "C" primary key,
   due_at bigint not null,
-  -- How far a duty that goes through the jobs by seq has come.
-  walked_to bigint not null default 0
+  -- How far a task that scans has come.
+  scan_position bigint not null default 0
 );
 
--- Schedules and what became of their runs.
 create table forebay.schedules (
   name text collate "C" primary key,
-  -- What it shall do, as JSON.
+  -- As JSON.
   definition text not null,
-  -- Grows with every change: who has worked out a move from an older one makes none.
+  -- Grows with every change: an advance computed from an older revision is refused.
   revision bigint not null,
   is_paused boolean not null,
-  -- The time of the next run, and when it is worth a look; none if there is no other, or it is paused.
-  next_at bigint,
-  due_at bigint,
-  last_at bigint,
+  -- The time of the next run, and when to check it; null if there is no other run, or it is paused.
+  next_run_at bigint,
+  check_at bigint,
+  last_run_at bigint,
   last_job_id text collate "C",
-  fired bigint not null,
-  skipped bigint not null,
-  failed bigint not null,
+  enqueued_runs bigint not null,
+  skipped_runs bigint not null,
+  failed_runs bigint not null,
   created_at bigint not null,
   updated_at bigint not null
 );
 
-create index schedules_due on forebay.schedules (due_at, name) where due_at is not null;
+create index schedules_check on forebay.schedules (check_at, name) where check_at is not null;
 
-create table forebay.firings (
-  number bigint generated always as identity primary key,
-  name text collate "C" not null,
-  at bigint not null,
+create table forebay.schedule_runs (
+  id bigint generated always as identity primary key,
+  schedule text collate "C" not null,
+  planned_at bigint not null,
   status text not null,
   recorded_at bigint not null,
   job_id text collate "C",
   reason text not null,
-  until_at bigint,
-  count bigint not null
+  last_planned_at bigint,
+  runs bigint not null
 );
 
-create index firings_of on forebay.firings (name, number);
+create index schedule_runs_schedule on forebay.schedule_runs (schedule, id);
 
--- Limits, each with what is left of its rate.
+-- Limits, each with the token bucket of its rate.
 create table forebay.limits (
   scope text collate "C" primary key,
   concurrency bigint,
   rate bigint,
   per_ms bigint not null,
   burst bigint,
-  -- What was left at that time, in parts of a token, of which a token has `per_ms`.
-  parts bigint not null,
-  at bigint not null
+  -- Left at `refilled_at`, in parts of a token; a token has `per_ms` parts.
+  token_parts bigint not null,
+  refilled_at bigint not null
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- What is left of rates by key, for each value.
-create table forebay.buckets (
+-- Token buckets of rates by key, one for each value.
+create table forebay.rate_buckets (
   scope text collate "C" primary key,
-  parts bigint not null,
-  at bigint not null
+  token_parts bigint not null,
+  refilled_at bigint not null
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- Which running jobs have a place under limits of tasks and keys. A row of a job that does not run any more counts
--- for nothing, so none has to be removed in time.
-create table forebay.places (
+-- Running jobs that hold a slot under limits of tasks and keys. A row of a job that does not run any more counts for nothing,
+-- so none has to be removed in time.
+create table forebay.limit_slots (
   scope text collate "C" not null,
   id text collate "C" not null,
-  -- Whoever hears late of an attempt that has ended must not take the place of the next one.
+  -- A late report about an ended attempt must not release the slot of the next one.
   attempt bigint not null,
   primary key (scope, id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
-create index places_id on forebay.places (id);
+create index limit_slots_id on forebay.limit_slots (id);
 
--- Gates of limits with jobs behind them, and when a claim of the queue shall look there. Only who holds the locks
--- of limits changes a row.
-create table forebay.closed (
+-- Limit lanes that have jobs, and when a claim of the queue rechecks them. Only a transaction that holds the locks of the
+-- limits changes a row.
+create table forebay.limit_lanes (
   queue text collate "C" not null,
   scope text collate "C" not null,
-  look_at bigint not null,
+  recheck_at bigint not null,
   primary key (queue, scope)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
-create index closed_look on forebay.closed (queue, look_at);
+create index limit_lanes_recheck on forebay.limit_lanes (queue, recheck_at);
 
--- Scopes in which a place became free since somebody last looked. Whoever settles adds a row and waits for nobody.
-create table forebay.freed (
+-- Scopes in which a slot was released since the last claim under limits. A settlement appends a row and waits for no lock.
+create table forebay.limit_releases (
   scope text collate "C" not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Jobs that depend on others. An edge goes with its child; one to a parent that is gone stays as it was. A parent that
--- completes lowers `unmet` of its child and leaves the edge as it is: an open one is met if its parent has completed, or had
--- and is gone since, and the list has nothing to do for it any more. 'unsure': an open edge of a job that came in a
--- transaction of its caller's, and nobody has looked at the parent yet.
-create table forebay.edges (
-  child text collate "C" not null,
-  -- Its place among the parents that the child named.
-  number integer not null,
-  parent text collate "C" not null,
+-- Edges from a job to the parents it waits for. An edge goes with its child; one to a deleted parent stays as it was. The
+-- completion of a parent lowers `unmet` of its child and leaves the edge as it is. An open edge is met if its parent has
+-- completed, or had and is gone since, and the outbox has no entry for it any more. 'unchecked': an open edge of a job that was
+-- inserted in a caller transaction, whose parent is not checked yet.
+create table forebay.dependencies (
+  child_id text collate "C" not null,
+  -- Position among the parents that the child named.
+  position integer not null,
+  parent_id text collate "C" not null,
   on_failure text not null check (on_failure in ('cancel', 'fail', 'ignore', 'hold')),
-  state text collate "C" not null check (state in ('open', 'met', 'held', 'failed', 'unsure')),
-  primary key (child, number)
+  state text collate "C" not null check (state in ('open', 'met', 'held', 'failed', 'unchecked')),
+  primary key (child_id, position)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
-create index edges_parent on forebay.edges (parent, child, number);
+create index dependencies_parent on forebay.dependencies (parent_id, child_id, position);
 
--- The list: jobs that others depend on and that have ended, or were revived, and what that means is not done yet. With
--- 'check': new jobs whose parents nobody has looked at, because they came in a transaction of their caller's.
-create table forebay.aftermaths (
-  number bigint generated always as identity primary key,
-  parent text collate "C" not null,
-  aftermath text not null,
-  -- The last edge that was looked at, where a job that has completed has more of them than one transaction takes.
-  after_child text collate "C" not null default '',
-  after_number integer not null default 0
+-- Outbox: ends and revivals of jobs with dependants that are not propagated yet. The event 'check' marks a new job of a caller
+-- transaction whose parents are not checked yet.
+create table forebay.dependency_outbox (
+  id bigint generated always as identity primary key,
+  job_id text collate "C" not null,
+  event text not null,
+  -- The last edge that was resolved, where a completed job has more edges than one transaction takes.
+  cursor_child_id text collate "C" not null default '',
+  cursor_position integer not null default 0
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- Whoever looks for the lowest line of the list goes by its number. Where the table was analysed when it was full and
--- again when it was empty, an index that has the number behind the parent seems to cost less, and all of its dead entries
--- are read and sorted; one that holds only what has a parent, as all do, serves only those who name one.
-create index aftermaths_parent on forebay.aftermaths (parent, number) where parent is not null;
+-- Partial, though every entry has a job: a query of the lowest id then cannot use this index. If the table was analysed when
+-- it was full and again when it was empty, an index that ends with the id seems cheaper than the primary key. All of its dead
+-- entries would be read and sorted.
+create index dependency_outbox_job on forebay.dependency_outbox (job_id, id) where job_id is not null;
 
--- The live jobs of each sequence. The one with the lowest number may run, the others are blocked. One without a number
--- came in a transaction of its caller's, and gets it from whoever hears of the commit.
--- Whoever changes or counts rows of a sequence holds its lock (`sequences_lock`). All of its jobs are marked as jobs with
--- dependants, so that their ends are put on the list.
+-- The live jobs of each sequence. The one with the lowest position may run, the others are blocked. A job without a position
+-- comes from a caller transaction and gets it when its outbox entry is processed.
+-- A transaction that changes or counts rows of a sequence holds its lock (`sequences_lock`). Every job of a sequence is marked
+-- `has_dependants`, so that its end is put into the outbox.
 create table forebay.sequences (
   name text collate "C" not null,
-  number bigint,
-  id text collate "C" not null
+  position bigint,
+  job_id text collate "C" not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
-create unique index sequences_order on forebay.sequences (name, number);
-create index sequences_id on forebay.sequences (id);
+create unique index sequences_order on forebay.sequences (name, position);
+create index sequences_job on forebay.sequences (job_id);
 
--- Shares that have jobs waiting, and where their turns are.
--- A row without a turn says that jobs of a share have come. Whoever inserts adds one and waits for nobody; the next claim
--- of the queue takes these away, and gives a share that has none its turn. Only who holds the lock of the queue's shares
--- changes a row that has one.
-create table forebay.shares (
+-- Fairness keys that have jobs waiting, and their virtual times.
+-- A row without a virtual time says that jobs of the key were inserted. An insert appends one and waits for no lock. The next
+-- claim of the queue deletes these rows and gives a key without one its virtual time. Only a transaction that holds the fairness
+-- lock of the queue changes a row that has one.
+create table forebay.fairness_keys (
   queue text collate "C" not null,
-  share text collate "C" not null,
-  turn bigint
+  fairness_key text collate "C" not null,
+  virtual_time bigint
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
-create index shares_turn on forebay.shares (queue, turn, share);
-create index shares_share on forebay.shares (queue, share);
+create index fairness_keys_virtual_time on forebay.fairness_keys (queue, virtual_time, fairness_key);
+create index fairness_keys_key on forebay.fairness_keys (queue, fairness_key);
 
--- Shares with jobs behind the limit of a scope: one lane for each, its turn there, and the turn of its share in the queue.
--- A transaction changes rows of a queue only under the lock of the queue's shares.
-create table forebay.lanes (
+-- Fairness keys with jobs in the lane of a limit: the virtual time of the key there, and the one it resumes from in the queue.
+-- A transaction changes rows of a queue only under the fairness lock of the queue.
+create table forebay.limit_fairness_lanes (
   queue text collate "C" not null,
   scope text collate "C" not null,
-  share text collate "C" not null,
-  turn bigint not null,
-  resume bigint not null,
-  primary key (queue, scope, share)
+  fairness_key text collate "C" not null,
+  virtual_time bigint not null,
+  resume_virtual_time bigint not null,
+  primary key (queue, scope, fairness_key)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
-create index lanes_turn on forebay.lanes (queue, scope, turn, share);
-create index lanes_share on forebay.lanes (queue, share);
+create index limit_fairness_lanes_virtual_time on forebay.limit_fairness_lanes (queue, scope, virtual_time, fairness_key);
+create index limit_fairness_lanes_key on forebay.limit_fairness_lanes (queue, fairness_key);
 
--- Documents that are kept for others, such as API keys.
+-- Documents of other parts of Forebay, such as API keys.
 create table forebay.documents (
   kind text collate "C" not null,
   name text collate "C" not null,
@@ -592,28 +591,28 @@ create table forebay.documents (
   primary key (kind, name)
 );
 
--- Metrics, and how many jobs of a queue were removed.
 create table forebay.metrics (
-  tier bigint not null,
-  start bigint not null,
+  resolution_ms bigint not null,
+  starts_at bigint not null,
   queue text collate "C" not null,
   worker text collate "C" not null,
-  -- What happened in that time, packed: see domain/metrics.py.
+  -- Counters of that time, packed: see domain/metrics.py.
   body bytea not null,
-  primary key (tier, start, queue, worker)
+  primary key (resolution_ms, starts_at, queue, worker)
 );
 
-create table forebay.removed (
+-- Removed jobs of each queue, for metrics.
+create table forebay.removed_counts (
   queue text collate "C" primary key,
   jobs bigint not null
 );
 
--- The audit log by itself: actions of operators, which stay when the job of an action goes. `position`, `previous` and
--- `hash` are written when a line joins the chain of hashes. Numbers are from one series with those of events.
+-- The audit log: actions of operators, which stay when the job of an action goes. `position`, `previous` and `hash` are written
+-- when an entry joins the chain of hashes. Ids come from one series with those of events.
 create table forebay.audit (
-  number bigint primary key default nextval('forebay.events_number_seq'),
+  id bigint primary key default nextval('forebay.events_id_seq'),
   kind text not null,
-  at bigint not null,
+  occurred_at bigint not null,
   job_id text collate "C",
   queue text collate "C",
   attempt integer,
@@ -626,4 +625,4 @@ create table forebay.audit (
 );
 
 create index audit_job on forebay.audit (job_id) where job_id is not null;
-create index audit_unchained on forebay.audit (number) where position is null;
+create index audit_unchained on forebay.audit (id) where position is null;

@@ -1,20 +1,20 @@
 -- audit: the audit log, and events that are no actions, newest first. The two have one series of numbers. Each part ends at
 -- the limit by itself: the planner would read both to their ends and sort them.
 (
-  select number, kind, at, job_id, queue, attempt, actor, detail, changes
+  select id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes
   from forebay.audit
-  where number < coalesce(%(after)s::bigint, 9223372036854775807)
-  order by number desc
+  where id < coalesce(%(after)s::bigint, 9223372036854775807)
+  order by id desc
   limit %(limit)s
 )
 union all
 (
-  select number, kind, at, job_id, queue, attempt, actor, detail, changes
+  select id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes
   from forebay.events
-  where number < coalesce(%(after)s::bigint, 9223372036854775807)
+  where id < coalesce(%(after)s::bigint, 9223372036854775807)
     and kind <> all(array(select json_array_elements_text(%(actions)s::text::json)))
-  order by number desc
+  order by id desc
   limit %(limit)s
 )
-order by number desc
+order by id desc
 limit %(limit)s;

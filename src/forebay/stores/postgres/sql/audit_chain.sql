@@ -1,5 +1,5 @@
 -- audit_chain: lines of the chain from behind a position on.
-select position, previous, hash, number, kind, at, job_id, queue, attempt, actor, detail, changes
+select position, previous, hash, id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes
 from forebay.audit
 where position > %(after)s
 order by position

@@ -6,10 +6,10 @@ where position < coalesce(
       select position
       from forebay.audit
       where position is not null
-        and at > %(before)s
+        and occurred_at > %(before)s
       order by position
       limit 1
     ),
     (select max(position) + 1 from forebay.audit)
   ) - 1
-  and position < %(most)s + (select min(position) from forebay.audit);
+  and position < %(limit)s + (select min(position) from forebay.audit);

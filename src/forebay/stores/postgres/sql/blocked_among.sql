@@ -2,9 +2,9 @@
 -- that stand alike in one row, since jobs that came together mostly do. No join with the jobs: see `due`.
 -- The queue is that of the row which is held: somebody may have moved the job while we waited for it, and the jobs are
 -- seen as they were before. So is the priority, and `release` looks whether it still holds.
-with held as materialized (
+with locked as materialized (
   select b.id, b.unmet, b.queue, j.priority, j.failures, j.deadline_at, j.run_at, j.created_at,
-    b.seq <= coalesce((select walked_to from forebay.duties where name = %(walk)s), 0) as is_walked_past, j.options
+    b.seq <= coalesce((select scan_position from forebay.maintenance where name = %(scan)s), 0) as is_scanned, j.options
   from forebay.blocked b
   cross join lateral (
     select priority, failures, deadline_at, created_at, options,
@@ -18,6 +18,6 @@ with held as materialized (
   order by b.id
   for update of b
 )
-select array_agg(id order by id), unmet, queue, priority, failures, deadline_at, run_at, created_at, is_walked_past, options
-from held
-group by unmet, queue, priority, failures, deadline_at, run_at, created_at, is_walked_past, options;
+select array_agg(id order by id), unmet, queue, priority, failures, deadline_at, run_at, created_at, is_scanned, options
+from locked
+group by unmet, queue, priority, failures, deadline_at, run_at, created_at, is_scanned, options;

@@ -1,24 +1,24 @@
 -- check_edges: jobs that are blocked by nothing, or not blocked although their edges or sequences say so; loose edges.
 with waiting as materialized (
-  select child as id from forebay.edges where state in ('held', 'unsure')
+  select child_id as id from forebay.dependencies where state in ('held', 'unchecked')
   union all
-  select e.child
-  from forebay.edges e
+  select e.child_id
+  from forebay.dependencies e
   where e.state = 'open'
     and (
-      exists (select 1 from forebay.all_jobs j where j.id = e.parent and j.state <> 'completed')
+      exists (select 1 from forebay.all_jobs j where j.id = e.parent_id and j.state <> 'completed')
       -- The list has not come to it.
       or exists (
         select 1
-        from forebay.aftermaths a
-        where a.parent = e.parent and (e.child, e.number) > (a.after_child, a.after_number)
+        from forebay.dependency_outbox a
+        where a.job_id = e.parent_id and (e.child_id, e.position) > (a.cursor_child_id, a.cursor_position)
       )
     )
   union all
-  select s.id
+  select s.job_id
   from forebay.sequences s
-  where s.number is null
-    or exists (select 1 from forebay.sequences f where f.name = s.name and f.number < s.number)
+  where s.position is null
+    or exists (select 1 from forebay.sequences f where f.name = s.name and f.position < s.position)
 )
 select b.id, 'is blocked by ' || b.unmet || ' edges, and has another number of them'
 from forebay.blocked b
@@ -34,10 +34,10 @@ select j.id, 'has dependants, and does not know it'
 from forebay.jobs j
 where not j.has_dependants
   and (
-    exists (select 1 from forebay.sequences s where s.id = j.id)
-    or exists (select 1 from forebay.edges e where e.parent = j.id and e.state = 'open')
+    exists (select 1 from forebay.sequences s where s.job_id = j.id)
+    or exists (select 1 from forebay.dependencies e where e.parent_id = j.id and e.state = 'open')
   )
 union all
-select distinct e.child, 'is gone and its edges are not'
-from forebay.edges e
-where not exists (select 1 from forebay.all_jobs j where j.id = e.child);
+select distinct e.child_id, 'is gone and its edges are not'
+from forebay.dependencies e
+where not exists (select 1 from forebay.all_jobs j where j.id = e.child_id);

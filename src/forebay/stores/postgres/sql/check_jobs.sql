@@ -1,10 +1,10 @@
 -- check_jobs: jobs that cannot be: in two places, in none, or somewhere else than their row says.
 with narrow as (
-  select id, queue, 'ready' as place from forebay.ready
+  select id, queue, 'ready' as location from forebay.ready
   union all
-  select id, queue, 'gated' from forebay.gated
+  select id, queue, 'side_lanes' from forebay.side_lanes
   union all
-  select id, queue, 'due' from forebay.due
+  select id, queue, 'delayed' from forebay.delayed
   union all
   select id, queue, 'blocked' from forebay.blocked
   union all
@@ -14,39 +14,39 @@ select id, 'is in two places' from forebay.all_jobs group by id having count(*) 
 union all
 select j.id, 'waits nowhere' from forebay.jobs j where not exists (select 1 from narrow n where n.id = j.id)
 union all
-select id, 'has two states: ' || string_agg(place, ', ') from narrow group by id having count(*) > 1
+select id, 'has two states: ' || string_agg(location, ', ') from narrow group by id having count(*) > 1
 union all
-select n.id, 'is no job and in ' || n.place
+select n.id, 'is no job and in ' || n.location
 from narrow n
 where not exists (select 1 from forebay.jobs j where j.id = n.id and j.queue = n.queue)
 union all
 select j.id, 'does not stand where it says'
 from forebay.jobs j
 join forebay.ready r on r.id = j.id
-where (r.capped, r.rank, r.seq) is distinct from (j.capped, j.rank, j.seq)
+where (r.age_capped, r.rank, r.seq) is distinct from (j.age_capped, j.rank, j.seq)
    or r.expires_at is distinct from j.expires_at
 union all
 select j.id, 'is not due when it says'
 from forebay.jobs j
-join forebay.due d on d.id = j.id
+join forebay.delayed d on d.id = j.id
 where (d.run_at, d.seq) is distinct from (j.run_at, j.seq)
    or d.expires_at is distinct from j.expires_at
 union all
 select g.id, 'waits for the turn of a share that has none'
-from forebay.gated g
-where g.gate like 'fair:%%'
-  and not exists (select 1 from forebay.shares s where s.queue = g.queue and s.share = substr(g.gate, 6))
+from forebay.side_lanes g
+where g.lane like 'fair:%%'
+  and not exists (select 1 from forebay.fairness_keys s where s.queue = g.queue and s.fairness_key = substr(g.lane, 6))
 union all
 select g.id, 'waits behind a limit in a lane that is not known'
-from forebay.gated g
-where g.gate like 'limit:%%'
-  and split_part(g.gate, E'\t', 2) <> ''
+from forebay.side_lanes g
+where g.lane like 'limit:%%'
+  and split_part(g.lane, E'\t', 2) <> ''
   and not exists (
     select 1
-    from forebay.lanes l
+    from forebay.limit_fairness_lanes l
     where l.queue = g.queue
-      and l.scope = split_part(substr(g.gate, 7), E'\t', 1)
-      and l.share = split_part(g.gate, E'\t', 2)
+      and l.scope = split_part(substr(g.lane, 7), E'\t', 1)
+      and l.fairness_key = split_part(g.lane, E'\t', 2)
   )
 union all
 select j.id, 'is in no known queue'
@@ -55,7 +55,7 @@ where not exists (select 1 from forebay.queues q where q.name = j.queue)
 union all
 -- Due a minute before somebody last promoted all that was due, and still waiting for its time.
 select id, 'was due and has not been moved'
-from forebay.due
-where run_at <= (select due_at from forebay.duties where name = 'promote') - %(late_ms)s
+from forebay.delayed
+where run_at <= (select due_at from forebay.maintenance where name = 'promote') - %(late_ms)s
   -- In a staggered queue they may wait for as long as it takes.
   and queue not in (select name from forebay.queues where settings::json ->> 'promote_per_second' is not null);

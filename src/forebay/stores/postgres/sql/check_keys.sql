@@ -1,6 +1,6 @@
 -- check_keys: unique keys that are held by no live job, and live jobs that should hold theirs and do not.
 select 'key ' || k.key || ' of queue ' || k.queue, 'is held by no live job'
-from forebay.keys k
+from forebay.job_keys k
 where k.kind = 'unique'
   and not exists (
     select 1 from forebay.jobs j where j.id = k.job_id and j.queue = k.queue and j.unique_key = k.key
@@ -11,11 +11,11 @@ from forebay.live_jobs j
 where j.unique_key is not null
   and (
     -- Nothing is read of JSON with a zero character in it; see `search`.
-    coalesce(forebay.as_json(replace(j.options, '\u0000', '\u2400')) ->> 'unique_until', 'final') = 'final'
+    coalesce(forebay.try_json(replace(j.options, '\u0000', '\u2400')) ->> 'unique_until', 'final') = 'final'
     or j.attempt = 0
   )
   and not exists (
     select 1
-    from forebay.keys k
+    from forebay.job_keys k
     where k.queue = j.queue and k.kind = 'unique' and k.key = j.unique_key and k.job_id = j.id
   );

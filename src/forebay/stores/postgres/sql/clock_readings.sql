@@ -1,5 +1,5 @@
 -- clock_readings: recorded readings of the clock, by slot.
 -- Index: primary key of duties, one probe for each slot.
 select name, due_at
-from forebay.duties
+from forebay.maintenance
 where name = any(%(names)b::text[]);

@@ -1,4 +1,4 @@
 -- command: commands as they are now.
-select id, worker, kind, queue, actor, sent_at, expires_at, taken_at, answer
-from forebay.commands
+select id, worker, kind, queue, actor, sent_at, expires_at, delivered_at, response
+from forebay.worker_commands
 where id = any(%(ids)b::text[]);

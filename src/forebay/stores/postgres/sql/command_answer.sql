@@ -1,2 +1,2 @@
 -- command_answer: what came of a command.
-update forebay.commands set answer = %(answer)s where id = %(id)s;
+update forebay.worker_commands set response = %(response)s where id = %(id)s;

@@ -1,2 +1,2 @@
 -- commands_prune: commands that ended an hour ago.
-delete from forebay.commands where expires_at <= %(before)s;
+delete from forebay.worker_commands where expires_at <= %(before)s;

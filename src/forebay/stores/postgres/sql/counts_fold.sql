@@ -1,25 +1,25 @@
 -- counts_fold: bring changes into the counters, so that readers have less to add up; answers how many, and the last number that was given out.
 -- Guarantees: a change is deleted and counted in one statement; one that is not committed yet is left, and found by a
 -- later look from below the floor.
-with gone as (
-  delete from forebay.count_deltas
+with removed as (
+  delete from forebay.queue_count_deltas
   where ctid = any(array(
     select ctid
-    from forebay.count_deltas
-    where number >= %(since)s
-    order by number
+    from forebay.queue_count_deltas
+    where id >= %(since)s
+    order by id
     limit %(limit)s
     for update skip locked
   ))
-  returning number, queue, state, jobs
+  returning id, queue, state, jobs
 ),
 folded as (
-  insert into forebay.counts as c (queue, state, jobs)
+  insert into forebay.queue_counts as c (queue, state, jobs)
   select queue, state, sum(jobs)
-  from gone
+  from removed
   group by queue, state
   order by queue, state
   on conflict (queue, state) do update
   set jobs = c.jobs + excluded.jobs
 )
-select count(*), pg_sequence_last_value('forebay.count_deltas_number_seq'::regclass) from gone;
+select count(*), pg_sequence_last_value('forebay.queue_count_deltas_id_seq'::regclass) from removed;

@@ -1,4 +1,4 @@
 -- edges_add: edges of new jobs that stand alike.
-insert into forebay.edges (child, number, parent, on_failure, state)
-select e.child, e.number, e.parent, %(on_failure)s::text, %(state)s::text
-from unnest(%(children)b::text[], %(numbers)b::bigint[], %(parents)b::text[]) as e (child, number, parent);
+insert into forebay.dependencies (child_id, position, parent_id, on_failure, state)
+select e.child_id, e.position, e.parent_id, %(on_failure)s::text, %(state)s::text
+from unnest(%(child_ids)b::text[], %(positions)b::bigint[], %(parent_ids)b::text[]) as e (child_id, position, parent_id);

@@ -1,6 +1,6 @@
 -- edges_lock: the edges to the parents of jobs, held, so that nobody settles one of them before the transaction ends.
-select child, number, parent, state, ctid::text
-from forebay.edges
-where child = any(%(children)b::text[])
-order by child, number
+select child_id, position, parent_id, state, ctid::text
+from forebay.dependencies
+where child_id = any(%(child_ids)b::text[])
+order by child_id, position
 for update;

@@ -2,23 +2,23 @@
 -- Two at the same instant may both be kept as the last one; nobody is hurt by a row too many.
 -- Relies on index events_job.
 with kept as (
-  insert into forebay.events (kind, at, job_id, queue, attempt, actor, detail, changes)
-  select %(kind)s::text, %(at)s, %(job_id)s::text, %(queue)s::text, %(attempt)s::bigint, %(actor)s::text,
+  insert into forebay.events (kind, occurred_at, job_id, queue, attempt, actor, detail, changes)
+  select %(kind)s::text, %(occurred_at)s, %(job_id)s::text, %(queue)s::text, %(attempt)s::bigint, %(actor)s::text,
     %(detail)s::text, %(changes)s::text
   where %(job_id)s::text is null
-     or (select count(*) from forebay.events where job_id = %(job_id)s::text) < %(most)s
+     or (select count(*) from forebay.events where job_id = %(job_id)s::text) < %(max_events)s
   returning 1
 ),
 more as (
   update forebay.events
   set detail = (detail::bigint + 1)::text,
-      at = %(at)s
+      occurred_at = %(occurred_at)s
   where job_id = %(job_id)s::text
     and kind = 'more'
     and not exists (select 1 from kept)
   returning 1
 )
-insert into forebay.events (kind, at, job_id, queue, detail)
-select 'more', %(at)s, %(job_id)s::text, %(queue)s::text, '1'
+insert into forebay.events (kind, occurred_at, job_id, queue, detail)
+select 'more', %(occurred_at)s, %(job_id)s::text, %(queue)s::text, '1'
 where not exists (select 1 from kept)
   and not exists (select 1 from more);

@@ -1,5 +1,5 @@
 -- events: the rare things that happened to one job, in order.
-select kind, at, job_id, queue, attempt, actor, detail, changes
+select kind, occurred_at, job_id, queue, attempt, actor, detail, changes
 from forebay.events
 where job_id = %(job_id)s
-order by number;
+order by id;

@@ -1,11 +1,11 @@
 -- events_prune: events are kept for 90 days. Relies on index events_at, from the floor on.
 delete from forebay.events
-where number = any(array(
-  select number
+where id = any(array(
+  select id
   from forebay.events
-  where at >= %(since)s and at <= %(before)s
-  order by at
+  where occurred_at >= %(since)s and occurred_at <= %(before)s
+  order by occurred_at
   limit %(limit)s
   for update skip locked
 ))
-returning at;
+returning occurred_at;

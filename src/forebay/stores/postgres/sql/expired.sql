@@ -2,14 +2,14 @@
 -- Relies on the four indexes on expires_at, which hold only jobs that have such a time, from the floor on if the duty
 -- that looks for them keeps one; every claim asks for this, so the floor is looked up here.
 with floor as materialized (
-  select coalesce(max(walked_to), -9223372036854775808) as low
-  from forebay.duties
-  where name = 'floor of expired'
+  select coalesce(max(scan_position), -9223372036854775808) as low
+  from forebay.maintenance
+  where name = 'low-water mark of expired'
     and due_at > current_setting('forebay_tx.now')::bigint
-    and walked_to <= current_setting('forebay_tx.now')::bigint
+    and scan_position <= current_setting('forebay_tx.now')::bigint
 ),
 r as materialized (
-  select ctid as spot, id, seq, queue, 'pending' as state, expires_at, 'r' as place
+  select ctid, id, seq, queue, 'pending' as state, expires_at, 'r' as location
   from forebay.ready
   where expires_at is not null
     and expires_at >= (select low from floor)
@@ -19,8 +19,8 @@ r as materialized (
   for update skip locked
 ),
 d as materialized (
-  select ctid as spot, id, seq, queue, state, expires_at, 'd' as place
-  from forebay.due
+  select ctid, id, seq, queue, state, expires_at, 'd' as location
+  from forebay.delayed
   where expires_at is not null
     and expires_at >= (select low from floor)
     and expires_at <= current_setting('forebay_tx.now')::bigint
@@ -29,8 +29,8 @@ d as materialized (
   for update skip locked
 ),
 g as materialized (
-  select ctid as spot, id, seq, queue, 'pending' as state, expires_at, 'g' as place
-  from forebay.gated
+  select ctid, id, seq, queue, 'pending' as state, expires_at, 'g' as location
+  from forebay.side_lanes
   where expires_at is not null
     and expires_at >= (select low from floor)
     and expires_at <= current_setting('forebay_tx.now')::bigint
@@ -39,7 +39,7 @@ g as materialized (
   for update skip locked
 ),
 b as materialized (
-  select ctid as spot, id, seq, queue, 'blocked' as state, expires_at, 'b' as place
+  select ctid, id, seq, queue, 'blocked' as state, expires_at, 'b' as location
   from forebay.blocked
   where expires_at is not null
     and expires_at >= (select low from floor)
@@ -59,17 +59,17 @@ chosen as materialized (
   order by expires_at, seq
   limit %(limit)s
 ),
-r_gone as (
-  delete from forebay.ready where ctid = any(array(select spot from chosen where place = 'r'))
+ready_removed as (
+  delete from forebay.ready where ctid = any(array(select ctid from chosen where location = 'r'))
 ),
-d_gone as (
-  delete from forebay.due where ctid = any(array(select spot from chosen where place = 'd'))
+delayed_removed as (
+  delete from forebay.delayed where ctid = any(array(select ctid from chosen where location = 'd'))
 ),
 -- By id: a row of `blocked` is changed in place when a parent ends, and the newer one has another spot.
-b_gone as (
-  delete from forebay.blocked where id = any(array(select id from chosen where place = 'b'))
+blocked_removed as (
+  delete from forebay.blocked where id = any(array(select id from chosen where location = 'b'))
 ),
-g_gone as (
-  delete from forebay.gated where ctid = any(array(select spot from chosen where place = 'g'))
+lanes_removed as (
+  delete from forebay.side_lanes where ctid = any(array(select ctid from chosen where location = 'g'))
 )
 select id, state from chosen order by expires_at, seq;

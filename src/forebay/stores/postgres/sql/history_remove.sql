@@ -1,11 +1,11 @@
 -- history_remove: what is remembered about jobs goes with them. The audit log stays.
 with a as (
-  delete from forebay.attempts where job_id = any(%(ids)b::text[])
+  delete from forebay.failed_attempts where job_id = any(%(ids)b::text[])
 ),
 e as (
-  delete from forebay.edges where child = any(%(ids)b::text[])
+  delete from forebay.dependencies where child_id = any(%(ids)b::text[])
 ),
 n as (
-  delete from forebay.notes where job_id = any(%(ids)b::text[])
+  delete from forebay.job_progress where job_id = any(%(ids)b::text[])
 )
 delete from forebay.events where job_id = any(%(ids)b::text[]);

@@ -2,6 +2,6 @@
 -- Waits for nobody; see key_holders for the probe.
 select n.id
 from (
-  select w.id, hashtextextended('forebay.jobs ' || w.id, 0) as number from unnest(%(ids)b::text[]) as w (id) offset 0
+  select w.id, hashtextextended('forebay.jobs ' || w.id, 0) as lock_id from unnest(%(ids)b::text[]) as w (id) offset 0
 ) as n
-where not case when pg_try_advisory_lock_shared(n.number) then pg_advisory_unlock_shared(n.number) else false end;
+where not case when pg_try_advisory_lock_shared(n.lock_id) then pg_advisory_unlock_shared(n.lock_id) else false end;

@@ -5,11 +5,11 @@ with room as materialized (
 )
 select
   count(
-    case when r.taken + n.place <= 16 then pg_advisory_xact_lock(hashtextextended('forebay.jobs ' || n.id, 0))::text end
+    case when r.taken + n.nth <= 16 then pg_advisory_xact_lock(hashtextextended('forebay.jobs ' || n.id, 0))::text end
   ),
   set_config('forebay_tx.locks', (max(r.taken) + cardinality(%(ids)b::text[]))::text, true),
   case when max(r.taken) + cardinality(%(ids)b::text[]) > 16 then
     pg_advisory_xact_lock_shared(hashtextextended('forebay.many', 0))::text
   end
 from room r
-cross join unnest(%(ids)b::text[]) with ordinality as n (id, place);
+cross join unnest(%(ids)b::text[]) with ordinality as n (id, nth);

@@ -4,7 +4,7 @@
 -- transaction is made again: it sees ids that callers brought, and makes others for the rest.
 with new as (
   insert into forebay.jobs (
-    id, seq, queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, capped,
+    id, seq, queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, age_capped,
     rescore_at, deadline_at, expires_at, unique_key, payload, has_dependants
   )
   select n.id, n.seq, %(queue)s::text, %(task)s::text, %(priority)s::integer, n.options, %(now)s, %(now)s,
@@ -17,24 +17,24 @@ with new as (
   returning id, seq
 ),
 waiting as (
-  insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
+  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
   select %(queue)s::text, %(age_capped)s::boolean, %(rank)s, seq, id, %(expires_at)s::bigint
   from new
-  where %(state)s::text = 'pending' and %(gate)s::text is null
+  where %(state)s::text = 'pending' and %(lane)s::text is null
 ),
-behind as (
-  insert into forebay.gated (id, queue, gate, capped, rank, seq, expires_at)
-  select id, %(queue)s::text, %(gate)s::text, %(age_capped)s::boolean, %(rank)s, seq, %(expires_at)s::bigint
+parked as (
+  insert into forebay.side_lanes (id, queue, lane, age_capped, rank, seq, expires_at)
+  select id, %(queue)s::text, %(lane)s::text, %(age_capped)s::boolean, %(rank)s, seq, %(expires_at)s::bigint
   from new
-  where %(state)s::text = 'pending' and %(gate)s::text is not null
+  where %(state)s::text = 'pending' and %(lane)s::text is not null
 ),
 later as (
-  insert into forebay.due (id, queue, run_at, seq, state, expires_at)
+  insert into forebay.delayed (id, queue, run_at, seq, state, expires_at)
   select id, %(queue)s::text, %(due_at)s, seq, 'scheduled', %(expires_at)s::bigint
   from new
   where %(state)s::text = 'scheduled'
 ),
-held_up as (
+blocked_rows as (
   insert into forebay.blocked (id, queue, run_at, seq, unmet, expires_at)
   select id, %(queue)s::text, %(due_at)s, seq, (%(unmet)b::bigint[])[width_bucket(seq, %(seqs)b::bigint[])],
     %(expires_at)s::bigint

@@ -8,8 +8,8 @@ with queue as (
   where name = %(queue)s::text and state in ('active', 'paused') and settings = %(settings)s::text
 ),
 -- Taken before, so that the narrow rows come from the same arrays as the jobs and not from what was written.
-numbers as materialized (
-  select array_agg(nextval('forebay.seqs')) as seqs
+new_seqs as materialized (
+  select array_agg(nextval('forebay.job_seq')) as seqs
   from queue
   cross join generate_series(1, cardinality(%(ids)s::text[]))
 ),
@@ -21,35 +21,35 @@ new as (
   select n.id, n.seq, %(queue)s, n.task, %(priority)s::integer, n.options, q.now, q.now, q.now, q.now,
     q.now + %(rank)s::bigint, %(expires_at)s::bigint, n.payload, n.dependants > 0
   from queue as q
-  cross join numbers as s
+  cross join new_seqs as s
   cross join lateral unnest(
     s.seqs, %(ids)s, %(tasks)s::text[], %(options)s::text[], %(payloads)s::bytea[], %(dependants)s::bigint[]
   ) as n (seq, id, task, options, payload, dependants)
 ),
 waiting as (
-  insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
+  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
   select %(queue)s, false, q.now + %(rank)s, n.seq, n.id, %(expires_at)s
   from queue as q
-  cross join numbers as s
+  cross join new_seqs as s
   cross join lateral unnest(s.seqs, %(ids)s, %(unmet)s::bigint[]) as n (seq, id, unmet)
   where n.unmet = 0
 ),
-held_up as (
+blocked_rows as (
   insert into forebay.blocked (id, queue, run_at, seq, unmet, expires_at)
   select n.id, %(queue)s, q.now, n.seq, n.unmet, %(expires_at)s
   from queue as q
-  cross join numbers as s
+  cross join new_seqs as s
   cross join lateral unnest(s.seqs, %(ids)s, %(unmet)s) as n (seq, id, unmet)
   where n.unmet > 0
 ),
 linked as (
-  insert into forebay.edges (child, number, parent, on_failure, state)
-  select e.child, e.number, e.parent, %(on_failure)s::text, 'open'
+  insert into forebay.dependencies (child_id, position, parent_id, on_failure, state)
+  select e.child_id, e.position, e.parent_id, %(on_failure)s::text, 'open'
   from queue
-  cross join unnest(%(children)s::text[], %(places)s::bigint[], %(parents)s::text[]) as e (child, number, parent)
+  cross join unnest(%(child_ids)s::text[], %(positions)s::bigint[], %(parent_ids)s::text[]) as e (child_id, position, parent_id)
 ),
 counted as (
-  insert into forebay.count_deltas (queue, state, jobs)
+  insert into forebay.queue_count_deltas (queue, state, jobs)
   select %(queue)s, v.state, v.jobs
   from queue
   cross join (values ('pending', %(pending)s::bigint), ('blocked', %(blocked)s::bigint)) as v (state, jobs)

@@ -12,18 +12,18 @@ new as (
     id, seq, queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, expires_at, payload
   )
   -- The rank is given as it would be for a job that is ready at zero, and follows the time that it is ready from.
-  select %(id)s::text, nextval('forebay.seqs'), %(queue)s, %(task)s::text, %(priority)s::integer,
+  select %(id)s::text, nextval('forebay.job_seq'), %(queue)s, %(task)s::text, %(priority)s::integer,
     %(options)s::text, now, now, now, now, now + %(rank)s::bigint, %(expires_at)s::bigint, %(payload)s::bytea
   from queue
   returning id, seq, rank
 ),
 waiting as (
-  insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
+  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
   select %(queue)s, false, rank, seq, id, %(expires_at)s
   from new
 ),
 counted as (
-  insert into forebay.count_deltas (queue, state, jobs)
+  insert into forebay.queue_count_deltas (queue, state, jobs)
   select %(queue)s, 'pending', 1
   from new
   returning jobs

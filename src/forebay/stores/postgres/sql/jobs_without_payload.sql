@@ -1,7 +1,7 @@
 -- jobs_without_payload: jobs, wherever they are, without what may be large: payload, result and errors.
 -- These are often stored apart from the row, and are not read. Relies on the index on id of each table.
 select id, seq, queue, task, state, ''::bytea as payload, priority, options, attempt, failures, crashes,
-  created_at, updated_at, ready_at, run_at, rank, capped, gate, worker, started_at, lease_expires_at, deadline_at,
+  created_at, updated_at, ready_at, run_at, rank, age_capped, lane, worker, started_at, lease_expires_at, deadline_at,
   expires_at, unique_key, cancel_reason, null::text as errors, finished_at, reason, null::bytea as result
 from forebay.all_jobs
 where id = any(%(ids)b::text[]);

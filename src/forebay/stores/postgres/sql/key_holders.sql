@@ -8,14 +8,14 @@
 select w.queue, w.kind, w.key, k.job_id
 from unnest(%(queues)b::text[], %(kinds)b::text[], %(keys)b::text[]) as w (queue, kind, key)
 cross join lateral (
-  select hashtextextended('forebay.keys ' || w.queue || ' ' || w.kind || ' ' || w.key, 0) as number offset 0
+  select hashtextextended('forebay.job_keys ' || w.queue || ' ' || w.kind || ' ' || w.key, 0) as lock_id offset 0
 ) as l
 left join lateral (
-  select job_id, until from forebay.keys where queue = w.queue and kind = w.kind and key = w.key offset 0
-) as k on k.until is null or k.until > %(now)s
+  select job_id, held_until from forebay.job_keys where queue = w.queue and kind = w.kind and key = w.key offset 0
+) as k on k.held_until is null or k.held_until > %(now)s
 where k.job_id is not null
   or %(probes)s::boolean
-  and not case when pg_try_advisory_lock_shared(l.number) then pg_advisory_unlock_shared(l.number) else false end
+  and not case when pg_try_advisory_lock_shared(l.lock_id) then pg_advisory_unlock_shared(l.lock_id) else false end
 union all
 select null, null, null, null
 where %(probes)s::boolean

@@ -1,11 +1,11 @@
 -- keys_prune: once keys that have run out. Relies on index keys_until, from the floor on.
-delete from forebay.keys
+delete from forebay.job_keys
 where ctid = any(array(
   select ctid
-  from forebay.keys
-  where until is not null and until >= %(since)s and until <= %(before)s
-  order by until
+  from forebay.job_keys
+  where held_until is not null and held_until >= %(since)s and held_until <= %(before)s
+  order by held_until
   limit %(limit)s
   for update skip locked
 ))
-returning until;
+returning held_until;

@@ -6,9 +6,9 @@ select l.scope, n.now,
     from (
       select 1
       from forebay.leases
-      where until > n.now and (l.scope = 'global' or queue = substr(l.scope, 7))
+      where lease_expires_at > n.now and (l.scope = 'global' or queue = substr(l.scope, 7))
       limit l.concurrency
-    ) as held
+    ) as locked
   ) else 0 end
 from forebay.limits l
 cross join (select forebay.now_ms() as now offset 0) as n

@@ -1,17 +1,17 @@
 -- metrics: rows of one tier in a span of time, up to the start at which there are %(limit)s of them.
-select start, queue, worker, body
+select starts_at, queue, worker, body
 from forebay.metrics
-where tier = %(tier)s
-  and start >= %(since)s
-  and start < %(before)s
-  and start <= coalesce(
+where resolution_ms = %(resolution_ms)s
+  and starts_at >= %(since)s
+  and starts_at < %(before)s
+  and starts_at <= coalesce(
     (
-      select start
+      select starts_at
       from forebay.metrics
-      where tier = %(tier)s and start >= %(since)s
-      order by start
+      where resolution_ms = %(resolution_ms)s and starts_at >= %(since)s
+      order by starts_at
       limit 1 offset %(limit)s::bigint - 1
     ),
     %(before)s
   )
-order by start, queue, worker;
+order by starts_at, queue, worker;

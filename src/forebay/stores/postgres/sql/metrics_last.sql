@@ -1,2 +1,2 @@
 -- metrics_last: when the latest row of one tier starts.
-select max(start) from forebay.metrics where tier = %(tier)s;
+select max(starts_at) from forebay.metrics where resolution_ms = %(resolution_ms)s;

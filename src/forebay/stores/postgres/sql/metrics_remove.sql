@@ -1,6 +1,6 @@
 -- metrics_remove: rows whose figures are in others now.
 delete from forebay.metrics
-where (tier, start, queue, worker) in (
+where (resolution_ms, starts_at, queue, worker) in (
   select *
-  from unnest(%(tiers)b::bigint[], %(starts)b::bigint[], %(queues)b::text[], %(workers)b::text[])
+  from unnest(%(resolution_ms)b::bigint[], %(starts_at)b::bigint[], %(queues)b::text[], %(workers)b::text[])
 );

@@ -1,9 +1,9 @@
 -- peek: the next jobs a claim would take, in order, without taking them.
 with first as materialized (
   (
-    select id, %(now)s - rank as lead, seq
+    select id, %(now)s - rank as effective_priority, seq
     from forebay.ready
-    where queue = %(queue)s and capped = false and (expires_at is null or expires_at > %(now)s)
+    where queue = %(queue)s and age_capped = false and (expires_at is null or expires_at > %(now)s)
     order by rank, seq
     limit %(limit)s
   )
@@ -11,7 +11,7 @@ with first as materialized (
   (
     select id, %(cap_ms)s - rank, seq
     from forebay.ready
-    where queue = %(queue)s and capped = true and (expires_at is null or expires_at > %(now)s)
+    where queue = %(queue)s and age_capped = true and (expires_at is null or expires_at > %(now)s)
     order by rank, seq
     limit %(limit)s
   )
@@ -22,4 +22,4 @@ select j.id, j.queue, j.task, 'pending', j.priority, j.attempt, j.failures, j.cr
   null::bigint, j.worker, null::text, j.options
 from first f
 join forebay.jobs j on j.id = f.id
-order by f.lead desc, f.seq;
+order by f.effective_priority desc, f.seq;

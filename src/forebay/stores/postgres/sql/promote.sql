@@ -2,13 +2,13 @@
 -- No join with the jobs, for the reason that `due` gives.
 with moved as (
   update forebay.jobs j
-  set (rank, capped, rescore_at, updated_at) = (
+  set (rank, age_capped, rescore_at, updated_at) = (
     select (%(ranks)b::bigint[])[p.i], (%(age_capped)b::boolean[])[p.i], (%(rescores)b::bigint[])[p.i],
       greatest(%(now)s::bigint, j.run_at + 1) -- `promoted_at` in domain/settlement.py says why
     from (select array_position(%(ids)b::text[], j.id) as i) as p
   )
   where j.id = any(%(ids)b::text[])
-  returning j.queue, j.capped, j.rank, j.seq, j.id, j.expires_at
+  returning j.queue, j.age_capped, j.rank, j.seq, j.id, j.expires_at
 )
-insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
-select queue, capped, rank, seq, id, expires_at from moved;
+insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
+select queue, age_capped, rank, seq, id, expires_at from moved;

@@ -1,5 +1,5 @@
 -- queue_add: a queue that nobody has made before. No answer means that somebody has, just now.
-insert into forebay.queues (name, state, settings, rank_version, reordered_to, created_at, updated_at)
+insert into forebay.queues (name, state, settings, scoring_version, rescored_to_seq, created_at, updated_at)
 values (
   %(name)s, %(state)s, %(settings)s, %(scoring_version)s, %(rescored_to_seq)s, %(created_at)s, %(updated_at)s
 )

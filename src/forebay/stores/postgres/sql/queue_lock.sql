@@ -1,5 +1,5 @@
 -- queue_lock: one queue, for whoever changes it or counts its jobs exactly.
-select name, state, settings, rank_version, reordered_to, created_at, updated_at
+select name, state, settings, scoring_version, rescored_to_seq, created_at, updated_at
 from forebay.queues
 where name = %(name)s
 for update;

@@ -2,7 +2,7 @@
 update forebay.queues
 set state = %(state)s,
     settings = %(settings)s,
-    rank_version = %(scoring_version)s,
-    reordered_to = %(rescored_to_seq)s,
+    scoring_version = %(scoring_version)s,
+    rescored_to_seq = %(rescored_to_seq)s,
     updated_at = %(updated_at)s
 where name = %(name)s;

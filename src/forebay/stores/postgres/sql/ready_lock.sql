@@ -4,7 +4,7 @@
 select 1
 from forebay.ready
 where queue = %(queue)s
-  and capped = %(age_capped)s
+  and age_capped = %(age_capped)s
   and (rank, seq) >= (%(rank)s, %(seq)s)
   and (rank, seq) <= (%(rank)s, %(seq)s)
 order by rank, seq

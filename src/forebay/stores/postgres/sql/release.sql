@@ -8,27 +8,27 @@ with moved as materialized (
   set ready_at = %(ready_at)s,
       run_at = %(ready_at)s,
       rank = %(rank)s,
-      capped = %(age_capped)s,
+      age_capped = %(age_capped)s,
       rescore_at = %(rescore_at)s::bigint,
       updated_at = %(now)s
   where id = any(%(ids)b::text[]) and priority = %(priority)s
-  returning queue, capped, rank, seq, id, expires_at, run_at
+  returning queue, age_capped, rank, seq, id, expires_at, run_at
 ),
 free as (
   delete from forebay.blocked where id = any(array(select id from moved))
 ),
 later as (
-  insert into forebay.due (id, queue, run_at, seq, state, expires_at)
+  insert into forebay.delayed (id, queue, run_at, seq, state, expires_at)
   select id, queue, run_at, seq, 'scheduled', expires_at from moved where run_at > %(now)s
 ),
-behind as (
-  insert into forebay.gated (id, queue, gate, capped, rank, seq, expires_at)
-  select id, queue, %(gate)s::text, capped, rank, seq, expires_at from moved
-  where run_at <= %(now)s and %(gate)s::text is not null
+parked as (
+  insert into forebay.side_lanes (id, queue, lane, age_capped, rank, seq, expires_at)
+  select id, queue, %(lane)s::text, age_capped, rank, seq, expires_at from moved
+  where run_at <= %(now)s and %(lane)s::text is not null
 ),
 waiting as (
-  insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
-  select queue, capped, rank, seq, id, expires_at from moved
-  where run_at <= %(now)s and %(gate)s::text is null
+  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
+  select queue, age_capped, rank, seq, id, expires_at from moved
+  where run_at <= %(now)s and %(lane)s::text is null
 )
 select count(*) from moved;

@@ -11,17 +11,17 @@ with locked as materialized (
   for update skip locked
 )
 update forebay.leases l
-set until = greatest(
-  l.until,
+set lease_expires_at = greatest(
+  l.lease_expires_at,
   least(
     %(now)s + coalesce(
       %(lease_ms)s::bigint,
       l.lease_ms,
       (select (q.settings::json ->> 'lease_ms')::bigint from forebay.queues q where q.name = l.queue)
     ),
-    l.latest_at
+    l.lease_limit_at
   )
 )
 where l.id = any(array(select id from locked))
-  and l.latest_at > %(now)s
+  and l.lease_limit_at > %(now)s
 returning l.id, l.attempt;

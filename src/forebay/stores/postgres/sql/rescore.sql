@@ -5,34 +5,34 @@
 with p as materialized (
   select *
   from unnest(
-    %(queues)b::text[], %(old_capped)b::boolean[], %(old_ranks)b::bigint[], %(seqs)b::bigint[]
-  ) as p (queue, capped, rank, seq)
+    %(queues)b::text[], %(old_age_capped)b::boolean[], %(old_ranks)b::bigint[], %(seqs)b::bigint[]
+  ) as p (queue, age_capped, rank, seq)
 ),
 locked as materialized (
-  select r.spot
+  select r.ctid
   from p
   cross join lateral (
-    select ctid as spot
+    select ctid
     from forebay.ready
     where queue = p.queue
-      and capped = p.capped
+      and age_capped = p.age_capped
       and (rank, seq) >= (p.rank, p.seq)
       and (rank, seq) <= (p.rank, p.seq)
     order by rank, seq
     for update skip locked
   ) as r
 ),
-gone as (
-  delete from forebay.ready where ctid = any(array(select spot from locked)) returning id
+removed as (
+  delete from forebay.ready where ctid = any(array(select ctid from locked)) returning id
 ),
 moved as (
   update forebay.jobs j
-  set (rank, capped, rescore_at) = (
+  set (rank, age_capped, rescore_at) = (
     select (%(ranks)b::bigint[])[n.i], (%(age_capped)b::boolean[])[n.i], (%(rescores)b::bigint[])[n.i]
     from (select array_position(%(ids)b::text[], j.id) as i) as n
   )
-  where j.id = any(array(select id from gone))
-  returning j.queue, j.capped, j.rank, j.seq, j.id, j.expires_at
+  where j.id = any(array(select id from removed))
+  returning j.queue, j.age_capped, j.rank, j.seq, j.id, j.expires_at
 )
-insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
-select queue, capped, rank, seq, id, expires_at from moved;
+insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
+select queue, age_capped, rank, seq, id, expires_at from moved;

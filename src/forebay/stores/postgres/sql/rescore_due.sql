@@ -1,6 +1,6 @@
 -- rescore_due: jobs whose place has to be worked out again, soonest first.
 -- Relies on index jobs_rescore (rescore_at), from the floor on.
-select id, seq, queue, ready_at, priority, failures, deadline_at, rank, capped, created_at
+select id, seq, queue, ready_at, priority, failures, deadline_at, rank, age_capped, created_at
 from forebay.jobs
 where rescore_at is not null and rescore_at >= %(since)s and rescore_at <= %(now)s
 order by rescore_at, seq

@@ -3,31 +3,31 @@
 with new as (
   insert into forebay.jobs (
     id, seq, queue, task, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,
-    run_at, rank, capped, rescore_at, deadline_at, expires_at, unique_key, errors, payload,
+    run_at, rank, age_capped, rescore_at, deadline_at, expires_at, unique_key, errors, payload,
     has_dependants
   )
   values (
     %(id)s, %(seq)s, %(queue)s, %(task)s, %(priority)s, %(options)s, %(attempt)s, %(failures)s, %(crashes)s,
     %(created_at)s, %(now)s, %(due_at)s, %(due_at)s, %(rank)s, %(age_capped)s, %(rescore_at)s, %(deadline_at)s,
     %(expires_at)s, %(unique_key)s, %(errors)s, %(payload)s,
-    exists (select 1 from forebay.edges where parent = %(id)s)
-      or exists (select 1 from forebay.sequences where id = %(id)s)
+    exists (select 1 from forebay.dependencies where parent_id = %(id)s)
+      or exists (select 1 from forebay.sequences where job_id = %(id)s)
   )
-  returning id, queue, seq, rank, capped, run_at, expires_at
+  returning id, queue, seq, rank, age_capped, run_at, expires_at
 ),
-held_up as (
+blocked_rows as (
   insert into forebay.blocked (id, queue, run_at, seq, unmet, expires_at)
   select id, queue, run_at, seq, %(unmet)s, expires_at from new where %(state)s::text = 'blocked'
 ),
 waiting as (
-  insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
-  select queue, capped, rank, seq, id, expires_at from new
-  where %(state)s::text = 'pending' and %(gate)s::text is null
+  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
+  select queue, age_capped, rank, seq, id, expires_at from new
+  where %(state)s::text = 'pending' and %(lane)s::text is null
 ),
-behind as (
-  insert into forebay.gated (id, queue, gate, capped, rank, seq, expires_at)
-  select id, queue, %(gate)s::text, capped, rank, seq, expires_at from new
-  where %(state)s::text = 'pending' and %(gate)s::text is not null
+parked as (
+  insert into forebay.side_lanes (id, queue, lane, age_capped, rank, seq, expires_at)
+  select id, queue, %(lane)s::text, age_capped, rank, seq, expires_at from new
+  where %(state)s::text = 'pending' and %(lane)s::text is not null
 )
-insert into forebay.due (id, queue, run_at, seq, state, expires_at)
+insert into forebay.delayed (id, queue, run_at, seq, state, expires_at)
 select id, queue, run_at, seq, 'scheduled', expires_at from new where %(state)s::text = 'scheduled';

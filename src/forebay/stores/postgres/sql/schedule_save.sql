@@ -1,7 +1,7 @@
 -- schedule_save: write a schedule. An answer means that it is written: of two who make one of the same name at once
 -- the second waits for the first and then finds another revision.
 insert into forebay.schedules as s (
-  name, definition, revision, is_paused, next_at, due_at, last_at, last_job_id, fired, skipped, failed, created_at,
+  name, definition, revision, is_paused, next_run_at, check_at, last_run_at, last_job_id, enqueued_runs, skipped_runs, failed_runs, created_at,
   updated_at
 )
 values (
@@ -12,13 +12,13 @@ on conflict (name) do update
 set definition = excluded.definition,
     revision = excluded.revision,
     is_paused = excluded.is_paused,
-    next_at = excluded.next_at,
-    due_at = excluded.due_at,
-    last_at = excluded.last_at,
+    next_run_at = excluded.next_run_at,
+    check_at = excluded.check_at,
+    last_run_at = excluded.last_run_at,
     last_job_id = excluded.last_job_id,
-    fired = excluded.fired,
-    skipped = excluded.skipped,
-    failed = excluded.failed,
+    enqueued_runs = excluded.enqueued_runs,
+    skipped_runs = excluded.skipped_runs,
+    failed_runs = excluded.failed_runs,
     updated_at = excluded.updated_at
 where s.revision = excluded.revision - 1
 returning 1;

@@ -1,5 +1,5 @@
 -- schedules: all of them, or those named, by name from the one behind %(after)s on.
-select definition, revision, is_paused, next_at, due_at, last_at, last_job_id, fired, skipped, failed, created_at,
+select definition, revision, is_paused, next_run_at, check_at, last_run_at, last_job_id, enqueued_runs, skipped_runs, failed_runs, created_at,
        updated_at
 from forebay.schedules
 where name > %(after)s

@@ -1,10 +1,10 @@
 -- schedules_due: those that are worth a look, the first first. What somebody else is firing at this moment is passed
 -- over, so that several schedulers share the work and do not do it twice.
 -- Relies on index schedules_due (due_at, name).
-select definition, revision, is_paused, next_at, due_at, last_at, last_job_id, fired, skipped, failed, created_at,
+select definition, revision, is_paused, next_run_at, check_at, last_run_at, last_job_id, enqueued_runs, skipped_runs, failed_runs, created_at,
        updated_at
 from forebay.schedules
-where due_at <= %(now)s
-order by due_at, name
+where check_at <= %(now)s
+order by check_at, name
 limit %(limit)s
 for key share skip locked;

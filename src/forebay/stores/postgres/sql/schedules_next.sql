@@ -1,7 +1,7 @@
 -- schedules_next: when the next schedule is worth a look.
 -- Relies on index schedules_due (due_at, name).
-select due_at
+select check_at
 from forebay.schedules
-where due_at > %(now)s
-order by due_at
+where check_at > %(now)s
+order by check_at
 limit 1;

@@ -1,3 +1,3 @@
 -- schema_add: one migration was applied; in the same transaction as the migration itself.
 insert into forebay.schema (number, name, oldest, applied_at)
-values (%(number)s, %(name)s, %(oldest)s, forebay.now_ms());
+values (%(number)s, %(name)s, %(min_program)s, forebay.now_ms());

@@ -6,11 +6,11 @@ select id, queue, task, state, priority, attempt, failures, created_at, run_at, 
   worker, reason, options, seq
 from forebay.all_jobs
 cross join lateral (select replace(options, '\u0000', '\u2400') as readable) as o
-where place = any(%(places)b::text[])
+where location = any(%(locations)b::text[])
   and seq < coalesce(%(after)s::bigint, 9223372036854775807)
   and seq >= coalesce(%(until)s::bigint, 0)
-  and (place = 'live' or seq <= coalesce(%(first)s::bigint, 0))
-  and (place = 'live' or %(seqs)b::bigint[] is null or seq = any(%(seqs)b::bigint[]))
+  and (location = 'live' or seq <= coalesce(%(first)s::bigint, 0))
+  and (location = 'live' or %(seqs)b::bigint[] is null or seq = any(%(seqs)b::bigint[]))
   and (%(queue)s::text is null or queue = %(queue)s::text)
   and (%(task)s::text is null or task = %(task)s::text)
   and (%(states)b::text[] is null or state = any(%(states)b::text[]))
@@ -23,18 +23,18 @@ where place = any(%(places)b::text[])
   and (%(finished_before)s::bigint is null or finished_at < %(finished_before)s::bigint)
   and (%(unique_key)s::text is null or unique_key = %(unique_key)s::text)
   and (not %(in_options)s::boolean or options is not null)
-  and (%(idempotency_key)s::text is null or forebay.as_json(readable) ->> 'idempotency_key' = %(idempotency_key)s::text)
+  and (%(idempotency_key)s::text is null or forebay.try_json(readable) ->> 'idempotency_key' = %(idempotency_key)s::text)
   and (
-    %(correlation_id)s::text is null or forebay.as_json(readable) ->> 'correlation_id' = %(correlation_id)s::text
+    %(correlation_id)s::text is null or forebay.try_json(readable) ->> 'correlation_id' = %(correlation_id)s::text
   )
-  and (%(parent_id)s::text is null or forebay.as_json(readable) ->> 'parent_id' = %(parent_id)s::text)
+  and (%(parent_id)s::text is null or forebay.try_json(readable) ->> 'parent_id' = %(parent_id)s::text)
   and (
     %(tags)b::text[] is null
     or not exists (
       select 1
       from unnest(%(tags)b::text[]) as wanted (tag)
       where wanted.tag not in (
-        select json_array_elements_text(coalesce(forebay.as_json(readable) -> 'tags', '[]'::json))
+        select json_array_elements_text(coalesce(forebay.try_json(readable) -> 'tags', '[]'::json))
       )
     )
   )
@@ -43,7 +43,7 @@ where place = any(%(places)b::text[])
     or not exists (
       select 1
       from unnest(%(metadata_keys)b::text[], %(metadata_values)b::text[]) as wanted (key, value)
-      where (forebay.as_json(readable) -> 'metadata' -> wanted.key)::text
+      where (forebay.try_json(readable) -> 'metadata' -> wanted.key)::text
         is distinct from replace(wanted.value, '\u0000', '\u2400')
     )
   )

@@ -2,7 +2,7 @@
 -- what is left can be put aside by a look at one job; who asks leaves room for clocks that were set.
 -- Relies on the indexes by seq of the three tables. Nothing is between `low` and `high` at the end.
 with recursive halves (low, high) as (
-  select 0::bigint, (select max(seq) + 1 from forebay.listing)
+  select 0::bigint, (select max(seq) + 1 from forebay.job_index)
   union all
   select
     case when found.created_at >= %(moment)s then low else middle end,
@@ -11,7 +11,7 @@ with recursive halves (low, high) as (
   cross join lateral (select (low + high) / 2 as middle) as m
   left join lateral (
     select seq, created_at
-    from forebay.listing
+    from forebay.job_index
     where seq > low and seq <= middle
     order by seq desc
     limit 1

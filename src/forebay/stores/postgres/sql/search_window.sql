@@ -5,7 +5,7 @@
 with live as (
   select seq
   from forebay.jobs
-  where 'live' = any(%(places)b::text[])
+  where 'live' = any(%(locations)b::text[])
     and seq < coalesce(%(after)s::bigint, 9223372036854775807)
     and seq >= coalesce(%(since)s::bigint, 0)
   order by seq desc
@@ -13,9 +13,9 @@ with live as (
 ),
 ended as (
   select seq
-  from forebay.listing
-  where place <> 'live'
-    and place = any(%(places)b::text[])
+  from forebay.job_index
+  where location <> 'live'
+    and location = any(%(locations)b::text[])
     and seq < coalesce(%(after)s::bigint, 9223372036854775807)
     and seq >= coalesce(%(since)s::bigint, 0)
     and (%(queue)s::text is null or queue = %(queue)s::text)

@@ -1,4 +1,4 @@
 -- sequences_among: which of these sequences have jobs.
 select n.name
 from unnest(%(names)b::text[]) as n (name)
-where exists (select 1 from forebay.sequences s where s.name = n.name and s.number is not null offset 0);
+where exists (select 1 from forebay.sequences s where s.name = n.name and s.position is not null offset 0);

@@ -2,4 +2,4 @@
 -- reason that `due` gives.
 select distinct s.name
 from unnest(%(ids)b::text[]) as i (id)
-cross join lateral (select name from forebay.sequences where id = i.id offset 0) as s;
+cross join lateral (select name from forebay.sequences where job_id = i.id offset 0) as s;

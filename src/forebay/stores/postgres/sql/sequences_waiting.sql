@@ -1,5 +1,5 @@
 -- sequences_waiting: which of these jobs come after others of their sequences.
-select distinct s.id
+select distinct s.job_id
 from forebay.sequences s
-where s.id = any(%(ids)b::text[])
-  and exists (select 1 from forebay.sequences f where f.name = s.name and f.number < s.number offset 0);
+where s.job_id = any(%(ids)b::text[])
+  and exists (select 1 from forebay.sequences f where f.name = s.name and f.position < s.position offset 0);

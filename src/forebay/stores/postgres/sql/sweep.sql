@@ -4,6 +4,6 @@
 update forebay.leases
 set swept_from = coalesce(swept_from, worker),
     worker = %(sweeper)s,
-    until = %(now)s + %(lease_ms)s,
+    lease_expires_at = %(now)s + %(lease_ms)s,
     updated_at = %(now)s
 where id = any(%(ids)b::text[]);

@@ -5,7 +5,7 @@ with r as (
     select ctid
     from forebay.ready
     where queue = %(queue)s
-      and capped = %(age_capped)s
+      and age_capped = %(age_capped)s
       and (rank, seq) >= (%(rank)s, %(seq)s)
       and (rank, seq) <= (%(rank)s, %(seq)s)
     order by rank, seq
@@ -15,6 +15,6 @@ b as (
   delete from forebay.blocked where id = %(id)s
 ),
 g as (
-  delete from forebay.gated where id = %(id)s
+  delete from forebay.side_lanes where id = %(id)s
 )
-delete from forebay.due where id = %(id)s;
+delete from forebay.delayed where id = %(id)s;

@@ -1,2 +1,2 @@
 -- workers_prune: workers that have been silent for a day.
-delete from forebay.workers where beat_at <= %(before)s;
+delete from forebay.workers where heartbeat_at <= %(before)s;

@@ -1,3 +1,0 @@
--- buckets_remove: a limit by key begins anew for each value.
-delete from forebay.buckets
-where scope > %(scope)s || ':' and scope < %(scope)s || '<';

@@ -1,6 +1,0 @@
--- closed_due: gates of these queues that it is time to look behind, and whether shares have lanes there.
-select queue, scope, exists (select 1 from forebay.lanes l where l.queue = c.queue and l.scope = c.scope offset 0)
-from forebay.closed c
-where queue = any(%(queues)b::text[]) and look_at <= forebay.now_ms()
-order by look_at
-limit %(limit)s;

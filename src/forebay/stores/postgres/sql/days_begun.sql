@@ -1,6 +1,0 @@
--- days_begun: those of some days of which jobs are in the default partition.
-select day
-from unnest(%(days)s::bigint[]) as day
-where exists (
-  select from forebay.finished_default where finished_at >= day and finished_at < day + %(day_ms)s
-);

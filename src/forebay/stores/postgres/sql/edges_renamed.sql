@@ -1,5 +1,0 @@
--- edges_renamed: new jobs get the ids of some that are gone, and that had completed, as the list has nothing about them: the edges
--- that led from those are met, whatever becomes of these.
-update forebay.edges
-set state = 'met'
-where parent = any(%(ids)b::text[]) and state = 'open';

@@ -1,0 +1,15 @@
+-- fairness_keys_remove: forget those of these shares that have nothing to run. If somebody has just inserted a job of one and we
+-- do not see it yet, a row without a turn comes with it. Their lanes behind limits keep their turns.
+-- Relies on indexes gated_order and lanes_share.
+with removed as (
+  delete from forebay.fairness_keys s
+  where s.queue = %(queue)s
+    and s.fairness_key = any(%(fairness_keys)b::text[])
+    and s.virtual_time is not null
+    and not exists (select 1 from forebay.side_lanes where queue = s.queue and lane = 'fair:' || s.fairness_key offset 0)
+  returning s.queue, s.fairness_key, s.virtual_time
+)
+update forebay.limit_fairness_lanes l
+set resume_virtual_time = g.virtual_time
+from removed g
+where l.queue = g.queue and l.fairness_key = g.fairness_key;

@@ -1,7 +1,0 @@
--- fates: jobs, wherever they are, without what they carry: that is often kept apart from the row, and need
--- not be read. Relies on the index on id of each table.
-select id, seq, queue, task, state, ''::bytea as payload, priority, options, attempt, failures, crashes,
-  created_at, updated_at, ready_at, run_at, rank, capped, gate, worker, started_at, lease_expires_at, deadline_at,
-  expires_at, unique_key, cancel_reason, errors, finished_at, reason, null::bytea as result
-from forebay.all_jobs
-where id = any(%(ids)b::text[]);

@@ -1,0 +1,10 @@
+-- heartbeat: a worker is alive. The start of its first beat stays.
+insert into forebay.workers (id, host, pid, queues, state, started_at, heartbeat_at, details)
+values (%(id)s, %(host)s, %(pid)s, %(queues)s, %(state)s, %(started_at)s, %(now)s, %(details)s)
+on conflict (id) do update
+set host = excluded.host,
+    pid = excluded.pid,
+    queues = excluded.queues,
+    state = excluded.state,
+    heartbeat_at = excluded.heartbeat_at,
+    details = excluded.details;

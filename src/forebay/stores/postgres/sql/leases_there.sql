@@ -1,7 +1,0 @@
--- leases_there: leases of a worker as they are committed, locked or not; given a time, those that are not over then.
-select id, attempt
-from forebay.leases
-where id = any(%(ids)b::text[])
-  and worker = %(worker)s
-  and id || ':' || attempt = any(%(tokens)b::text[])
-  and (%(now)s::bigint is null or least(latest_at, until) > %(now)s::bigint);

@@ -1,0 +1,17 @@
+-- outbox_add_if_affected: put jobs on the list if edges that this concerns lead from them, or will once what is on the list
+-- already is done; deleted ones also if they are in a sequence. Relies on the indexes edges_parent, aftermaths_parent and
+-- sequences_id; each job is looked up by itself, for the reason that `due` gives.
+insert into forebay.dependency_outbox (job_id, event)
+select n.job_id, %(event)s::text
+from unnest(%(job_ids)b::text[]) with ordinality as n (job_id, position)
+where (
+    select position
+    from forebay.dependencies
+    where parent_id = n.job_id and state = any(%(states)b::text[])
+    order by parent_id, child_id, position
+    limit 1
+  ) is not null
+  or (select id from forebay.dependency_outbox where job_id = n.job_id order by job_id, id limit 1) is not null
+  or (%(event)s::text = 'deleted' and exists (select 1 from forebay.sequences where job_id = n.job_id offset 0))
+order by n.position
+returning id;

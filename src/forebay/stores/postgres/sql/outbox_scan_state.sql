@@ -1,0 +1,15 @@
+-- outbox_scan_state: the lowest line of the list of what the ends of jobs mean for others, and the last number that was
+-- given to one. Then the number that was marked, if all who were writing then have ended, so that every line below is
+-- seen by this very look; and whether some have not. A mark of another server is none. Relies on the primary key, from the
+-- floor on.
+select
+  (select id from forebay.dependency_outbox where id >= %(since)s order by id limit 1),
+  coalesce(pg_sequence_last_value('forebay.dependency_outbox_id_seq'::regclass), 0),
+  max(d.scan_position) filter (where d.due_at <= s.oldest),
+  coalesce(bool_or(d.due_at > s.oldest and d.due_at <= s.coming), false)
+from (
+  select
+    pg_snapshot_xmin(pg_current_snapshot())::text::bigint as oldest,
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint as coming
+) as s
+left join forebay.maintenance d on d.name = 'scan mark of outbox';

@@ -1,5 +1,0 @@
--- places_take: attempts at jobs run in these scopes.
-insert into forebay.places (scope, id, attempt)
-select p.scope, p.id, p.attempt
-from unnest(%(scopes)b::text[], %(ids)b::text[], %(attempts)b::bigint[]) as p (scope, id, attempt)
-on conflict (scope, id) do update set attempt = excluded.attempt;

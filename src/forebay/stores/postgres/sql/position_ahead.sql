@@ -1,0 +1,10 @@
+-- position_ahead: how many pending jobs of one class go before a place, up to a limit.
+select count(*)
+from (
+  select 1
+  from forebay.ready
+  where queue = %(queue)s
+    and age_capped = %(age_capped)s
+    and (rank, seq) < (%(rank)s, %(seq)s)
+  limit %(limit)s
+) as a;

@@ -1,0 +1,5 @@
+-- scan_save: remember how far a duty has come.
+insert into forebay.maintenance (name, due_at, scan_position)
+values (%(name)s, 0, %(scan_position)s)
+on conflict (name) do update
+set scan_position = excluded.scan_position;

@@ -1,7 +1,0 @@
--- sequences_leave: those of these jobs that do not live any more are out of their sequences; which numbers they had. One
--- that was revived meanwhile stays.
-delete from forebay.sequences s
-where s.id = any(%(ids)b::text[])
-  -- The offset keeps it from becoming a join with all jobs.
-  and not exists (select 1 from forebay.jobs j where j.id = s.id offset 0)
-returning s.name, s.number;

@@ -1,0 +1,232 @@
+-- settle_and_claim: successes move to the finished ones, then the next jobs of one queue become leases; the whole of an
+-- exchange in which nothing is special.
+-- Guarantees: one statement, so it needs no transaction around it. Where anything is special (`is_special`: the queue
+-- is another one than the caller thinks, jobs are due or have expired, some are capped, belong to a share or wait behind a gate of
+-- the caller) it does nothing at all. Where a job that comes next is (`is_strange`: it is not for the caller, or has a lease
+-- or a key of its own kind) it claims nothing. The caller goes the long way with what is left.
+-- Settles first and claims then, like the long way: a settlement may wait for somebody's lock, and whoever waits
+-- must not hold what others could wait for. `open` asks for all that is settled before the claim begins.
+-- Guards, cursor and arrivals are those of `complete` and `heads`; see there.
+-- Ids come sorted, so `width_bucket` finds one's place by a binary search; array_position took 3 us a job.
+-- Where a row has to be found for another one, the subquery is fenced (`offset 0`), so that no join is left to the
+-- planner, who takes tables that were small once for small ones. For the same reason each look asks for the order of the
+-- index that it relies on, and for no other: where the tables were empty when they were analysed, all indexes that begin
+-- with the queue seem to cost the same, and the wrong one has the whole queue read at every claim.
+with state as materialized (
+  select c.now, d.run_at as next_due,
+    c.now < %(since)s::bigint
+    or coalesce(d.run_at <= c.now, false)
+    or not exists (
+      select 1
+      from forebay.queues
+      where name = %(queue)s::text and state in ('active', 'draining') and settings = %(settings)s::text
+    )
+    or exists (select 1 from forebay.limits where scope = 'queue:' || %(queue)s or scope not like 'queue:%%')
+    or exists (select 1 from forebay.limit_lanes where queue = %(queue)s)
+    or exists (select 1 from forebay.fairness_keys where queue = %(queue)s)
+    or (select rank from forebay.ready where queue = %(queue)s and age_capped = true order by rank limit 1) is not null
+    or exists (select 1 from forebay.side_lanes where queue = %(queue)s) and (
+      %(lanes)s::text[] is null
+      or exists (select 1 from forebay.side_lanes where queue = %(queue)s and lane = any(%(lanes)s))
+    )
+    or exists (select 1 from forebay.ready where expires_at >= %(since)s and expires_at <= c.now)
+    or exists (select 1 from forebay.delayed where expires_at >= %(since)s and expires_at <= c.now)
+    or exists (select 1 from forebay.side_lanes where expires_at >= %(since)s and expires_at <= c.now)
+    or exists (select 1 from forebay.blocked where expires_at >= %(since)s and expires_at <= c.now)
+    as needs_slow_path
+  from (select forebay.now_ms() as now offset 0) as c
+  left join lateral (
+    select run_at from forebay.delayed where queue = %(queue)s and run_at >= %(since)s order by run_at limit 1
+  ) as d on true
+),
+ended_leases as (
+  delete from forebay.leases
+  where id = any(%(ids)s::text[])
+    and worker = %(worker)s::text
+    and attempt = (%(attempts)s::bigint[])[width_bucket(id, %(ids)s)]
+    and (select not needs_slow_path from state)
+  returning id, started_at, cancel_reason
+),
+ends as materialized (
+  select array_agg(id) as ids, array_agg(started_at) as started, array_agg(cancel_reason) as reasons
+  from (select * from ended_leases order by id) as h
+),
+removed as (
+  delete from forebay.jobs where id = any((select ids from ends)::text[]) returning *
+),
+settled as materialized (
+  select count(*) as jobs, array_agg(id) as ids from removed
+),
+-- Whoever has inserted a job that depends on one of these holds its row and marks it: we have waited for it, and `gone`
+-- has the row with the mark. With `meet_now` behind this statement it is left to that one, in a setting of the transaction.
+outbox as (
+  insert into forebay.dependency_outbox (job_id, event)
+  select id, 'completed' from removed where has_dependants and not %(resolves_inline)s::boolean
+  returning id
+),
+finished as (
+  insert into forebay.finished (
+    id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,
+    run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason, errors, finished_at,
+    payload, result
+  )
+  select
+    g.id, g.seq, g.queue, g.task, 'completed', g.priority, g.options, (%(attempts)s)[p.given], g.failures, g.crashes,
+    g.created_at, s.now, g.ready_at, g.run_at, g.rank, g.age_capped, %(worker)s, e.started[p.lease_index], g.deadline_at,
+    g.expires_at, g.unique_key, e.reasons[p.lease_index], g.errors, s.now, g.payload, (%(results)s::bytea[])[p.given]
+  from state s
+  cross join ends e
+  cross join removed g
+  cross join lateral (
+    select width_bucket(g.id, %(ids)s) as given, width_bucket(g.id, e.ids) as lease_index offset 0
+  ) as p
+),
+released_keys as (
+  delete from forebay.job_keys
+  where ctid = any(array(
+    select k.ctid
+    from (
+      select id, queue, unique_key from removed where unique_key is not null order by queue, unique_key
+    ) as g
+    cross join lateral (
+      select ctid
+      from forebay.job_keys
+      where queue = g.queue and kind = 'unique' and key = g.unique_key and job_id = g.id
+      for update
+    ) as k
+  ))
+),
+claim_start as materialized (
+  select %(queue)s as queue, s.now, clock_timestamp() as began
+  from state s
+  cross join settled
+  where not s.needs_slow_path
+),
+uncapped as materialized (
+  select ctid, id, rank, seq, false as is_late
+  from forebay.ready
+  where queue = (select queue from claim_start)
+    and age_capped = false
+    and (rank, seq) > (%(after_rank)s::bigint, %(after_seq)s::bigint)
+    and (expires_at is null or expires_at > (select now from claim_start))
+  order by rank, seq
+  limit %(room)s::bigint
+  for update skip locked
+),
+arrivals as materialized (
+  select ctid
+  from (
+    (
+      select ctid, age_capped, rank, seq, expires_at
+      from forebay.ready
+      where queue = (select queue from claim_start) and inserted_xid >= %(xmax)s::text::xid8
+      order by inserted_xid
+      offset 0
+    )
+    union all
+    (
+      select r.*
+      from unnest(%(running_xids)s::text[]) as u (xid)
+      cross join lateral (
+        select ctid, age_capped, rank, seq, expires_at
+        from forebay.ready
+        where queue = (select queue from claim_start) and inserted_xid >= u.xid::xid8 and inserted_xid <= u.xid::xid8
+        order by inserted_xid
+        offset 0
+      ) as r
+    )
+  ) as a
+  where not age_capped
+    and (rank, seq) <= (%(after_rank)s, %(after_seq)s)
+    and (expires_at is null or expires_at > (select now from claim_start))
+  order by rank, seq
+  limit %(max_arrivals)s::bigint
+),
+late as materialized (
+  select r.*
+  from arrivals c
+  cross join lateral (
+    select ctid, id, rank, seq, true as is_late from forebay.ready where ctid = c.ctid for update skip locked
+  ) as r
+  limit %(room)s
+),
+found as materialized (
+  select f.ctid, f.is_late, j.*
+  from (
+    select ctid, id, rank, seq, is_late from uncapped
+    union all
+    select ctid, id, rank, seq, is_late from late
+    order by rank, seq
+    limit %(room)s
+  ) as f
+  cross join lateral (
+    select id, seq, queue, task, payload, priority, options, attempt, failures, crashes, created_at, ready_at, run_at,
+      rank, age_capped, deadline_at, expires_at, unique_key, errors
+    from forebay.jobs
+    where id = f.id
+    offset 0
+  ) as j
+),
+accepted as materialized (
+  select *
+  from found
+  where not exists (
+    select 1
+    from found
+    where not 'task:' || task = any(%(lanes)s)
+      or options like '%%"lease_ms"%%'
+      or options like '%%"extension_ms"%%'
+      or options like '%%"unique_until"%%'
+  )
+),
+taken as (
+  delete from forebay.ready where ctid = any(array(select ctid from accepted))
+),
+leased as (
+  insert into forebay.leases (id, seq, queue, attempt, worker, lease_expires_at, started_at, updated_at, lease_limit_at)
+  select m.id, m.seq, m.queue, m.attempt + 1, %(worker)s, s.now + %(lease_ms)s::bigint, s.now, s.now,
+    s.now + %(extension_ms)s::bigint
+  from state s
+  cross join accepted m
+),
+counted as (
+  insert into forebay.queue_count_deltas (queue, state, jobs)
+  select c.queue, c.state, sum(c.jobs)
+  from (
+    select g.queue, v.state, v.jobs
+    from (select queue, count(*) as jobs from removed group by queue) as g
+    cross join lateral (values ('running', -g.jobs), ('completed', g.jobs)) as v (state, jobs)
+    union all
+    select %(queue)s, v.state, v.jobs
+    from (select count(*) as jobs from accepted) as m
+    cross join lateral (values ('pending', -m.jobs), ('running', m.jobs)) as v (state, jobs)
+  ) as c
+  group by c.queue, c.state
+  having sum(c.jobs) <> 0
+)
+-- The last row says how it went; the others are the jobs, as `heads` has them.
+select id, seq, queue, task,
+  case when octet_length(payload) <= %(max_payload)s::bigint then payload else ''::bytea end as payload, priority, options, attempt, failures, crashes, created_at, ready_at, run_at, rank,
+  age_capped, deadline_at, expires_at, unique_key, errors, is_late, null::text as snapshot, null::bigint as now,
+  null::bigint as next_due, null::boolean as needs_slow_path, null::boolean as claims_need_slow_path, null::bigint as arrivals,
+  null::double precision as seconds, null::text[] as settled, null::text[] as cancels, null::text[] as cancel_reasons,
+  null::bigint[] as outbox_ids, null::text as ended
+from accepted
+union all
+select null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+  null, pg_current_snapshot()::text, s.now, s.next_due, s.needs_slow_path,
+  (select count(*) from found) > (select count(*) from accepted), (select count(*) from arrivals),
+  (select extract(epoch from clock_timestamp() - began)::double precision from claim_start),
+  -- Nearly always all of them, and the caller knows which these are.
+  case when e.jobs < cardinality(%(ids)s) then coalesce(e.ids, '{}') end, c.ids, c.reasons,
+  (select array_agg(id) from outbox),
+  case when %(resolves_inline)s
+    then set_config('forebay_tx.ended_ids', coalesce((select array_agg(id) from removed where has_dependants)::text, ''), true)
+  end
+from state s
+cross join settled e
+cross join (
+  select array_agg(id) as ids, array_agg(cancel_reason) as reasons
+  from forebay.leases
+  where worker = %(worker)s and cancel_reason is not null and id <> all(%(ids)s)
+) as c;

@@ -1,0 +1,5 @@
+-- update_running: new metadata for a job whose lease this transaction has locked.
+with marked as (
+  update forebay.leases set updated_at = %(now)s where id = %(id)s
+)
+update forebay.jobs set options = %(options)s::text, updated_at = %(now)s where id = %(id)s;
