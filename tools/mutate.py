@@ -52,10 +52,11 @@ MODULES: Final = (
 # Statements that only answer readers, and those that build the schema. They guard no write.
 LEFT_OUT: Final = frozenset(
     {
-        "position_ahead", "archive", "failed_attempts", "audit", "audit_chain", "audit_rest", "check_counts", "check_jobs",
-        "check_keys", "check_indexes", "command", "commands_pending", "counts", "events", "lane_counts", "progress",
-        "throughput", "peek", "rank_span", "schema_add", "schema_create", "schema_exists", "schema_number",
-        "search", "search_window", "workers",
+        "archive", "audit", "audit_chain", "audit_rest", "check_counts", "check_indexes",
+        "check_jobs", "check_keys", "command", "commands_pending", "counts", "events",
+        "failed_attempts", "lane_counts", "peek", "position_ahead", "progress", "rank_span",
+        "schema_add", "schema_create", "schema_exists", "schema_number", "search", "search_window",
+        "throughput", "workers",
     }
 )  # fmt: skip
 # Hints that wake sleepers: losing one costs delay and never a job, and the contract suite sleeps nowhere.
@@ -147,18 +148,18 @@ EQUIVALENTS: Final = (
             "exists ( select 1 from forebay_jobs where state = 'pending' and queue = :queue "
             "and lane = value )",
         ),
-        "says behind which gates to look; a claim behind one where nothing waits finds nothing",
+        "says which lanes to read; a claim in an empty lane finds nothing",
     ),
     Equivalent(
         ("insert.insert_all", "transaction.count_new", "transaction.defer_counting"),
         (
-            "tx.defer_counting(len(receipts))",
+            "tx.defer_counting(len(results))",
             "self.has_new_jobs = False",
             "self.cache.uncounted = 0",
             "self.cache.uncounted += jobs",
             "self.count_new()",
         ),
-        "says when new jobs are counted; whoever moves one counts before, and counting again finds none",
+        "says when new jobs are counted; each move counts before, and counting again finds none",
     ),
     Equivalent(
         ("complete_remove.sql",),
@@ -168,7 +169,7 @@ EQUIVALENTS: Final = (
     Equivalent(
         ("settle.complete",),
         (
-            "alike[ended.attempt, ended.failures, ended.crashes, ended.reason][seq] = ended.job_id",
+            "groups[shape][seq] = settlement.job_id",
             'tx.run("complete", values)',
         ),
         "what is not completed together is then settled one by one",
@@ -176,7 +177,7 @@ EQUIVALENTS: Final = (
     Equivalent(
         ("maintenance.prune",),
         ('tx.run("keys_prune", {"now": tx.now, "limit": limit})',),
-        "a once key that has run out is held by nobody, there or not; removing it saves room",
+        "an expired idempotency key has no holder, there or not; removing it saves room",
     ),
     Equivalent(
         ("transaction.refresh",),

@@ -1,4 +1,4 @@
-"""What operators and programs do to jobs and queues."""
+"""Actions of operators and programs on jobs, queues and workers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from forebay.stores.sqlite.transaction import Transaction
 
 
 class JobRef(TypedDict):
-    """What names one job in a statement."""
+    """Values that identify one job in a statement."""
 
     seq: int
     job_id: JobId
@@ -118,7 +118,7 @@ def _force_cancel(tx: Transaction, job: JobRef, reason: str, actor: str) -> Acti
     return ActionResult(job_id=job_id, applied=True, state=JobState.DEAD)
 
 
-# Amend
+# Update
 
 
 def update_job(tx: Transaction, job_id: JobId, update: JobUpdate, actor: str) -> ActionResult:
@@ -150,7 +150,8 @@ def update_job(tx: Transaction, job_id: JobId, update: JobUpdate, actor: str) ->
 
 
 def _move_unique_key(tx: Transaction, job: Job, name: QueueName, state: JobState) -> str:
-    """Why a job cannot go to another queue; if nothing speaks against it, it has its key there."""
+    """Return why a job cannot move to another queue. If nothing speaks against it, take its key along and
+    return an empty text."""
     if name == job.queue:
         return ""
     target = tx.queue(name) or tx.build_queue(name)
@@ -159,7 +160,7 @@ def _move_unique_key(tx: Transaction, job: Job, name: QueueName, state: JobState
         (lambda: tx.count_jobs(target.name, JobState.PENDING)) if is_pending else None
     )
     key = job.unique_key
-    # One that was started may have freed its key.
+    # A job that was started may have released its key.
     if objection or key is None or tx.find_key_holder(job.queue, "unique", key) != job.id:
         return objection
     holder = tx.find_key_holder(target.name, "unique", key)
@@ -188,8 +189,8 @@ def _update_params(tx: Transaction, job: Job, update: JobUpdate, state: JobState
         "rescore_at": None,
     }
     if state is JobState.PENDING and (update.priority is not None or is_moved or state is not job.state):
-        where = tx.compute_rank(name, ready_at, priority, job.failures, job.deadline_at)
-        values = {**where._asdict(), "has_rank": True}
+        queue_rank = tx.compute_rank(name, ready_at, priority, job.failures, job.deadline_at)
+        values = {**queue_rank._asdict(), "has_rank": True}
     return {
         "seq": job.seq,
         "job_id": job.id,
@@ -209,34 +210,34 @@ def _update_params(tx: Transaction, job: Job, update: JobUpdate, state: JobState
 
 
 def revive_all(tx: Transaction, ids: Sequence[JobId], options: ReviveOptions) -> list[ActionResult]:
-    """All are judged before the first is put back, so that children know which of their parents will live.
-    What is named twice has its second turn after all others."""
-    verdicts: dict[JobId, ActionResult | None] = {}
-    together: dict[JobId, Job] = {}
+    """Check all jobs before reviving the first, so that children know which of their parents will live. A
+    job that is named twice is tried again after all others."""
+    results: dict[JobId, ActionResult | None] = {}
+    revivable: dict[JobId, Job] = {}
     for job_id in dict.fromkeys(ids):
-        found = _check_revivable(tx, job_id, options)
-        if isinstance(found, ActionResult):
-            verdicts[job_id] = found
+        checked = _check_revivable(tx, job_id, options)
+        if isinstance(checked, ActionResult):
+            results[job_id] = checked
         else:
-            together[job_id] = found
-    for job_id, job in together.items():
-        reopen_edges(tx, job_id, together, with_parent=False)
-        verdicts[job_id] = _apply_revive(tx, job, options)
-    return [verdicts.pop(job_id, None) or revive(tx, job_id, options) for job_id in ids]
+            revivable[job_id] = checked
+    for job_id, job in revivable.items():
+        reopen_edges(tx, job_id, revivable, with_parent=False)
+        results[job_id] = _apply_revive(tx, job, options)
+    return [results.pop(job_id, None) or revive(tx, job_id, options) for job_id in ids]
 
 
 def revive(
     tx: Transaction, job_id: JobId, options: ReviveOptions, *, with_parent: bool = False
 ) -> ActionResult:
-    found = _check_revivable(tx, job_id, options)
-    if isinstance(found, ActionResult):
-        return found
+    checked = _check_revivable(tx, job_id, options)
+    if isinstance(checked, ActionResult):
+        return checked
     reopen_edges(tx, job_id, (), with_parent=with_parent)
-    return _apply_revive(tx, found, options)
+    return _apply_revive(tx, checked, options)
 
 
 def _check_revivable(tx: Transaction, job_id: JobId, options: ReviveOptions) -> Job | ActionResult:
-    """A job that can be revived and has its key again, or why it stays where it is."""
+    """Return the job with its key taken again, or the result that says why it cannot be revived."""
     options.check()
     job = find_job(tx, job_id)
     if job is None:
@@ -284,7 +285,7 @@ def _insert_live(
     tx.get_or_create_queue(target.name)
     failures = 0 if reset else job.failures
     due_at = tx.now + delay_ms
-    where = tx.compute_rank(target.name, due_at, job.priority, failures, job.deadline_at)
+    queue_rank = tx.compute_rank(target.name, due_at, job.priority, failures, job.deadline_at)
     values = {
         "seq": job.seq,
         "job_id": job.id,
@@ -293,9 +294,9 @@ def _insert_live(
         "failures": failures,
         "crashes": 0 if reset else job.crashes,
         "due_at": due_at,
-        "rank": where.rank,
-        "age_capped": where.age_capped and state is JobState.PENDING,
-        "rescore_at": where.rescore_at if state is JobState.PENDING else None,
+        "rank": queue_rank.rank,
+        "age_capped": queue_rank.age_capped and state is JobState.PENDING,
+        "rescore_at": queue_rank.rescore_at if state is JobState.PENDING else None,
         "unmet": unmet,
         "now": tx.now,
     }
@@ -384,7 +385,7 @@ def drop_queue(tx: Transaction, name: QueueName, limit: int, actor: str, *, forc
     return tx.count_jobs(name, *WAITING)
 
 
-# Workers and duties
+# Workers and maintenance tasks
 
 
 def heartbeat(tx: Transaction, worker: WorkerInfo) -> None:
@@ -406,7 +407,7 @@ def acquire_maintenance(tx: Transaction, name: str, every_ms: int) -> bool:
 
 
 def record_clock(tx: Transaction) -> ClockReading:
-    """Read the clock and record the reading. The write lock makes the two one step."""
+    """Read the clock and record the reading. The write lock makes this one step."""
     names = {"names": json_text(NAMES)}
     recorded: dict[str, int] = dict(tx.all("clock_readings", names))
     slot = slot_name(tx.now)

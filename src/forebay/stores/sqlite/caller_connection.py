@@ -1,4 +1,4 @@
-"""The caller's own connection, for what is done in the caller's transaction."""
+"""Connection of the caller, for work in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forebay.stores.sqlite.connection import DRIVER_ERRORS, translate_error
 
 
 class CallerConnection:
-    """Statements of ours on a connection that is not ours; its settings and its transaction stay its own."""
+    """Caller's connection with our statements on it. Its settings and its transaction stay its own."""
 
     def __init__(self, connection: object, database: Path) -> None:
         raw = driver_connection(connection)
@@ -35,12 +35,12 @@ class CallerConnection:
 
     def execute(self, statement: str, values: Mapping[str, object] | Sequence[object] = ()) -> sqlite3.Cursor:
         cursor = self._raw.cursor()
-        cursor.row_factory = None  # the caller may have its rows as something else
+        cursor.row_factory = None  # the caller's connection may have a row factory
         return cursor.execute(statement, values)
 
     @contextmanager
     def run_atomically(self) -> Iterator[None]:
-        """All of what is done inside, or nothing of it; the rest of the caller's transaction is untouched."""
+        """Run the block completely or not at all; the rest of the caller's transaction is untouched."""
         texts, self._raw.text_factory = self._raw.text_factory, str
         try:
             self._check_file()

@@ -1,4 +1,4 @@
-"""Settling what has ended and claiming for the room there is."""
+"""Claims: take pending jobs of one queue, with a lease on each."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from forebay.stores.sqlite.limits import (
 )
 from forebay.stores.sqlite.transaction import Transaction
 
-Candidate: TypeAlias = Row  # a row of `heads`: its turn, which is two numbers, and the job
-TASK: Final = itemgetter(5)  # of a head
+Candidate: TypeAlias = Row  # a row of `candidates`: its sort key, which is two numbers, and the job
+TASK: Final = itemgetter(5)  # of a candidate
 PAYLOAD: Final = itemgetter(6)
 MAX_LARGE_PAYLOADS: Final = 8
 MAX_LANES: Final = 100
@@ -51,7 +51,7 @@ def _claim(
 
 
 class QueueClaimer:
-    """What is taken of one queue for one want."""
+    """Claim of one queue under way."""
 
     def __init__(self, tx: Transaction, worker: WorkerId, request: QueueClaim, queue: Queue) -> None:
         self._tx = tx
@@ -63,95 +63,95 @@ class QueueClaimer:
             tx, request.queue, queue.settings.fairness_weights, self._load_lane
         )
         self.has_more = False  # large jobs, beyond those of one claim
-        self._fairness_key_of: dict[int, str] = {}  # of jobs that were found behind its gate, by seq
+        self._fairness_key_of: dict[int, str] = {}  # of jobs that were found in its lane, by seq
 
     def claim_in_order(self, budget: LimitBudget, limit: int) -> list[Job]:
-        """Up to this many jobs that are for this worker. Others that stand before them go behind the gates
-        of their tasks."""
+        """Claim up to this many jobs that this worker can run. Other jobs ahead of them are parked in the
+        lanes of their tasks."""
         left = self._request.max_parked
         while True:
-            heads = self._load_candidates(limit)
-            others = self._find_unknown_tasks(heads)
+            candidates = self._load_candidates(limit)
+            others = self._find_unknown_tasks(candidates)
             if not others:
-                return self._claim_rows(heads)
+                return self._claim_rows(candidates)
             if not left:
-                # Enough for now: what stands before the next of them, and no more. The next call goes on.
+                # No more may be parked: claim what is ahead of the next of them. The next call continues.
                 budget.add_wait(0)
-                return self._claim_rows(heads[: heads.index(others[0])])
-            aside = others[:left]
-            left -= len(aside)
-            self._park(aside)
+                return self._claim_rows(candidates[: candidates.index(others[0])])
+            parked = others[:left]
+            left -= len(parked)
+            self._park(parked)
 
     def claim_limited(self, budget: LimitBudget, limit: int) -> list[Job]:
-        """The same under limits: jobs at the limit of their task or of a key go behind its gate."""
+        """Do the same under limits: jobs at the limit of their task or of a key are parked in its lane."""
         left, jobs = self._request.max_parked, list[Job]()
         while len(jobs) < limit:
-            mine, others = self._split_candidates(
+            claimed, parked = self._split_candidates(
                 self._load_candidates(limit - len(jobs)), budget, left, len(jobs)
             )
-            jobs += mine
-            left -= others
+            jobs += claimed
+            left -= parked
             if not left and len(jobs) < limit:
-                budget.add_wait(0)  # enough for now; the next call goes on
-            if not others or not left or budget.is_rate_exhausted(self._request.queue, len(jobs)):
+                budget.add_wait(0)  # no more may be parked; the next call continues
+            if not parked or not left or budget.is_rate_exhausted(self._request.queue, len(jobs)):
                 break
         return jobs
 
     def _split_candidates(
         self, candidates: list[Candidate], budget: LimitBudget, left: int, started: int
     ) -> tuple[list[Job], int]:
-        """Take those of these that may start, after so many of the same claim; how many others were put
-        aside."""
-        tx, want, others, mine = self._tx, self._request, 0, list[Job]()
+        """Claim the candidates that may start and park others. `started` jobs of the same claim came
+        before. Return the claimed jobs, and how many others were parked."""
+        tx, request, parked, claimed = self._tx, self._request, 0, list[Job]()
         jobs = self._build_jobs(candidates)
-        passes = {task: want.accepts_lane(task_lane(task)) for task in {job.task for job in jobs}}
+        accepts = {task: request.accepts_lane(task_lane(task)) for task in {job.task for job in jobs}}
         scopes_of = [budget.scopes_for(job.task, job.limit_keys) for job in jobs]
         load_counters(tx, budget, {scope for scopes in scopes_of for scope in scopes})
-        places: list[object] = []
-        for head, job, scopes in zip(candidates, jobs, scopes_of, strict=True):
-            if budget.is_rate_exhausted(want.queue, started + len(mine)):
+        slots: list[object] = []
+        for candidate, job, scopes in zip(candidates, jobs, scopes_of, strict=True):
+            if budget.is_rate_exhausted(request.queue, started + len(claimed)):
                 break
-            full = budget.first_full_scope(scopes) if passes[job.task] else None
-            if full is None and passes[job.task]:
+            full_scope = budget.first_full_scope(scopes) if accepts[job.task] else None
+            if full_scope is None and accepts[job.task]:
                 budget.start(scopes, job.lease_expires_at or 0, job.cost)
                 for scope in scopes:
-                    places += (scope, job.seq, job.id)
-                mine.append(job)
+                    slots += (scope, job.seq, job.id)
+                claimed.append(job)
                 continue
-            if others == left:
+            if parked == left:
                 break
-            others += 1
-            if full is None:
-                self._park([head])
+            parked += 1
+            if full_scope is None:
+                self._park([candidate])
             else:
-                park(tx, want.queue, job.seq, full, budget, self._fairness_key_of.get(job.seq))
-        acquire_slots(tx, places)
-        self._start(mine)
-        return mine, others
+                park(tx, request.queue, job.seq, full_scope, budget, self._fairness_key_of.get(job.seq))
+        acquire_slots(tx, slots)
+        self._start(claimed)
+        return claimed, parked
 
     def _load_candidates(self, limit: int) -> list[Candidate]:
-        """The next of the queue, and of what waits behind gates that we may pass, in the claim's order."""
-        heads = [head for gate in (None, *self._load_lanes()) for head in self._load_lane(gate, limit)]
-        heads.sort()  # by what stands first in each
+        """Load the next candidates of the main order and of the accepted lanes, in the order of the claim."""
+        candidates = [row for lane in (None, *self._load_lanes()) for row in self._load_lane(lane, limit)]
+        candidates.sort()  # by their first columns, the sort key
         if self._tx.has_fairness_keys:
-            shared = self._fair_claim.candidates(limit)
-            self._fairness_key_of.update((head[1], share) for share, head in shared)
-            # Whose turn it is comes before rank: only the next of the shares is compared with other jobs.
-            heads = list(merge(heads, (head for _, head in shared)))
-        return self._limit_large(heads[:limit])
+            fair = self._fair_claim.candidates(limit)
+            self._fairness_key_of.update((row[1], key) for key, row in fair)
+            # Virtual time comes before rank: only the next of these is compared with other jobs.
+            candidates = list(merge(candidates, (row for _, row in fair)))
+        return self._limit_large(candidates[:limit])
 
     def _limit_large(self, candidates: list[Candidate]) -> list[Candidate]:
-        """These, up to so many with a payload that the caller leaves out. An update writes a whole row anew,
-        and keeps the old one in memory until it is done."""
+        """Return the candidates up to `MAX_LARGE_PAYLOADS` with a payload that the caller leaves out. An
+        update writes a whole row anew, and keeps the old one in memory until it is done."""
         if self._request.max_payload is None:
             return candidates
-        large = [place for place, head in enumerate(candidates) if not PAYLOAD(head)]
+        large = [index for index, candidate in enumerate(candidates) if not PAYLOAD(candidate)]
         self.has_more = len(large) > MAX_LARGE_PAYLOADS
         return candidates[: large[MAX_LARGE_PAYLOADS]] if self.has_more else candidates
 
     def _load_lane(self, lane: str | None, limit: int) -> list[Candidate]:
-        """The first jobs behind one gate, or of the queue's order."""
-        tx, heads = self._tx, list[Candidate]()
+        """Load the first candidates of one lane, or of the queue's main order."""
+        tx, candidates = self._tx, list[Candidate]()
         for capped, zero in ((0, tx.now), (1, self._cap_ms)):
             values = {
                 "queue": self._request.queue,
@@ -162,14 +162,14 @@ class QueueClaimer:
                 "room": limit,
                 "max_payload": self._request.largest_payload,
             }
-            heads += tx.all("candidates", values)
-        heads.sort()
-        return heads[:limit]
+            candidates += tx.all("candidates", values)
+        candidates.sort()
+        return candidates[:limit]
 
     def _find_unknown_tasks(self, candidates: list[Candidate]) -> list[Candidate]:
         tasks = set(map(TASK, candidates))  # a few
-        strange = {task for task in tasks if not self._request.accepts_lane(task_lane(task))}
-        return [head for head in candidates if TASK(head) in strange] if strange else []
+        unknown = {task for task in tasks if not self._request.accepts_lane(task_lane(task))}
+        return [candidate for candidate in candidates if TASK(candidate) in unknown] if unknown else []
 
     def _claim_rows(self, candidates: list[Candidate]) -> list[Job]:
         jobs = self._build_jobs(candidates)
@@ -177,9 +177,9 @@ class QueueClaimer:
         return jobs
 
     def _build_jobs(self, candidates: list[Candidate]) -> list[Job]:
-        """These jobs as they are once they are claimed."""
-        given = self._worker, self._tx.now, self._request.lease_ms, self._queue_lease_ms
-        return [job_from_candidate(head[2:], *given) for head in candidates]
+        """Build the jobs as they are after the claim."""
+        lease_values = self._worker, self._tx.now, self._request.lease_ms, self._queue_lease_ms
+        return [job_from_candidate(candidate[2:], *lease_values) for candidate in candidates]
 
     def _start(self, jobs: list[Job]) -> None:
         tx = self._tx
@@ -199,19 +199,19 @@ class QueueClaimer:
         )
 
     def _load_lanes(self) -> list[str]:
-        """Where jobs wait that are for this worker. A queue has few gates, mostly none."""
-        tx, want = self._tx, self._request
-        rows = tx.all("lanes_claimable", {"queue": want.queue, "limit": MAX_LANES})
-        if len(rows) == MAX_LANES and want.lanes is not None:
-            rows = tx.all("lanes_among", {"queue": want.queue, "lanes": json_text(sorted(want.lanes))})
-        return [gate for (gate,) in rows if want.accepts_lane(gate)]
+        """Load the lanes that this claim accepts. A queue has few lanes, mostly none."""
+        tx, request = self._tx, self._request
+        rows = tx.all("lanes_claimable", {"queue": request.queue, "limit": MAX_LANES})
+        if len(rows) == MAX_LANES and request.lanes is not None:
+            rows = tx.all("lanes_among", {"queue": request.queue, "lanes": json_text(sorted(request.lanes))})
+        return [lane for (lane,) in rows if request.accepts_lane(lane)]
 
     def _park(self, candidates: list[Candidate]) -> None:
         tx = self._tx
         for _, seq, job_id, _, queue, task, *_ in candidates:
-            gate = task_lane(task)
-            tx.run("park", {"seq": seq, "lane": gate, "now": tx.now})
+            lane = task_lane(task)
+            tx.run("park", {"seq": seq, "lane": lane, "now": tx.now})
             tx.record(
-                Event(kind=EventKind.PARKED, job_id=job_id, queue=queue, actor=self._worker, detail=gate)
+                Event(kind=EventKind.PARKED, job_id=job_id, queue=queue, actor=self._worker, detail=lane)
             )
-        tx.needs_wakeup = True  # whoever may pass these gates should look
+        tx.needs_wakeup = True  # for workers that accept these lanes

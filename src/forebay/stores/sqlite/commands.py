@@ -1,4 +1,4 @@
-"""What workers are asked to do, and what they answer."""
+"""Commands to workers: send, deliver, store the response."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def send_command(
 
 
 def take_commands(tx: Transaction, workers: Sequence[WorkerId]) -> list[Command]:
-    """What is there for these workers, oldest first; nobody else will get it."""
+    """Return commands for these workers, oldest first, and mark them as delivered."""
     rows = tx.all("commands_take", {"workers": json_text(workers), "kinds": _KINDS, "now": tx.now})
     return [command_from_row(row) for row in sorted(rows, key=lambda row: row[-1])]
 

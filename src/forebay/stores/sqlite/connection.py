@@ -1,4 +1,4 @@
-"""One SQLite connection: pragmas, errors in our words, and write transactions that wait their turn."""
+"""SQLite connection: pragmas, errors translated to ours, and write transactions that wait for the lock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CACHE_KIB: Final = -65_536  # 64 MiB; negative means kibibytes and not pages
 ANNOUNCE_AFTER_SECONDS: Final = 0.1
 PAUSE_SECONDS: Final = 0.002
 
-# What the first part of an error's name means to the caller.
+# Meaning of an error by the beginning of its name.
 _ERROR_MEANINGS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("SQLITE_BUSY", StoreLocked, "is locked by another program"),
     ("SQLITE_PROTOCOL", StoreUnavailable, "is locked by another program"),
@@ -48,7 +48,7 @@ _ERROR_MEANINGS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
 
 
 def translate_error(path: str, exc: Exception) -> StoreError:
-    """The error of ours that says what a driver's error means to the caller."""
+    """Return our error for a driver's error."""
     if isinstance(exc, sqlite3.Error):
         name = getattr(exc, "sqlite_errorname", None) or ""
         for start, kind, meaning in _ERROR_MEANINGS:
@@ -63,14 +63,14 @@ def translate_error(path: str, exc: Exception) -> StoreError:
     return StoreRefused(f"{path} cannot hold a value: {exc}")
 
 
-# What binding a value can raise besides the driver's own errors: half a surrogate pair, an integer that
-# does not fit into 64 bits.
+# Binding a value can raise more than the driver's own errors: for half a surrogate pair, and for an integer
+# that does not fit into 64 bits.
 DRIVER_ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 
 
-# SQLite remembers its locks in the process, and a fork copies that memory but not the locks. Whatever the
-# child then does with the file, with an old connection or a new one, can destroy what others have written:
-# so it is refused, for every file that was open at the moment of a fork.
+# SQLite keeps its locks in the memory of the process, and a fork copies that memory but not the locks. A
+# write of the child, through an old connection or a new one, can then destroy commits of other processes. So
+# the child is refused every file that was open at the moment of the fork.
 _open_connections: Final[WeakSet[Connection]] = WeakSet()
 _forked_paths: Final[set[str]] = set()
 
@@ -94,7 +94,7 @@ def check_fork(path: str) -> None:
 
 
 class Connection:
-    """A connection of our own to one database file."""
+    """Connection of our own to one database file."""
 
     def __init__(
         self, paths: DatabasePaths, *, durability: Durability = "default", lock_timeout_ms: int = 30_000
@@ -147,8 +147,8 @@ class Connection:
             )
 
     def _try_wal(self, raw: sqlite3.Connection) -> str | None:
-        """The journal mode after the switch; None while others are at it. SQLite waits by itself, but not
-        for another connection that reads the file and wants to switch it too."""
+        """Return the journal mode after the switch, or None while other connections switch. SQLite waits
+        by itself, but not for another connection that reads the file and wants to switch it too."""
         try:
             (mode,) = raw.execute("pragma journal_mode = wal").fetchone()
         except sqlite3.OperationalError as exc:
@@ -162,12 +162,12 @@ class Connection:
         return self._path
 
     def execute(self, statement: str, values: Mapping[str, object] | tuple[()] = ()) -> sqlite3.Cursor:
-        """Run one statement, in the transaction that is open or in one of its own."""
+        """Run one statement, in the open transaction or in one of its own."""
         return self._raw.execute(statement, values)
 
     @contextmanager
     def wait_for_locks(self) -> Iterator[None]:
-        """Wait for locks that are held only while somebody opens or closes the file."""
+        """Wait for locks that other connections hold only while they open or close the file."""
         self._raw.execute(f"pragma busy_timeout = {OPENING_WAIT_MS:d}")
         try:
             yield
@@ -176,7 +176,7 @@ class Connection:
 
     @contextmanager
     def read_transaction(self) -> Iterator[sqlite3.Connection]:
-        """One look at the store: whatever is read inside is of the same moment."""
+        """Open a read transaction: all statements inside see one snapshot."""
         if _forked_paths:
             check_fork(self._path)
         try:
@@ -186,10 +186,10 @@ class Connection:
             self._rollback()
 
     def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
-        """Do some work in a write transaction that happens whole or not at all.
+        """Run `work` in a write transaction that happens completely or not at all.
 
-        `durable` marks work that accepts jobs: by default it is on the disk before this returns, while
-        claims and settlements may be lost to a power cut together with everybody who knew of them.
+        `durable` marks work that accepts jobs: by default it is on the disk before this returns. A power cut
+        may lose claims and settlements; it then stops their workers, too.
         """
         if _forked_paths:
             check_fork(self._path)
@@ -198,14 +198,14 @@ class Connection:
             try:
                 # Inside: an interrupt that arrives with the lock just taken must not leave it taken.
                 self._begin()
-                answer = work(self._raw)
+                result = work(self._raw)
                 self._raw.execute("commit")
             except BaseException:
                 self._rollback()
                 raise
         except DRIVER_ERRORS as exc:
             raise translate_error(self._path, exc) from exc
-        return answer
+        return result
 
     def _rollback(self) -> None:
         # SQLite may have rolled back by itself (disk full or broken); then there is nothing left to undo.
@@ -222,8 +222,8 @@ class Connection:
         """Take the write lock, waiting up to the limit.
 
         SQLite's own waiting is not fair: a program in a tight loop takes the lock again before a sleeper
-        looks. So whoever has waited 100 ms leaves a note beside the database, and everybody pauses for
-        2 ms between two transactions while it is there.
+        wakes. So a writer that has waited 100 ms announces it with a file beside the database. While that
+        exists, every writer pauses for 2 ms between two transactions.
         """
         if self._paths.has_waiting_writer():
             time.sleep(PAUSE_SECONDS)
@@ -237,18 +237,18 @@ class Connection:
     def _wait_for_lock(self) -> None:
         began = time.monotonic()
         pause = 0.000_2
-        noted = False
+        is_announced = False
         try:
             while True:
                 waited = time.monotonic() - began
                 if waited > ANNOUNCE_AFTER_SECONDS:
-                    noted = self._paths.announce_waiting()
+                    is_announced = self._paths.announce_waiting()
                 time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the waiters, guards nothing
                 pause = min(pause * 1.5, PAUSE_SECONDS)
                 if self._try_lock(waited):
                     return
         finally:
-            if noted:
+            if is_announced:
                 self._paths.withdraw_waiting()
 
     def _try_lock(self, waited: float) -> bool:
@@ -266,14 +266,14 @@ class Connection:
         return True
 
     def checkpoint(self) -> None:
-        """Bring the write-ahead log back into the database file, as far as readers allow."""
+        """Copy the write-ahead log back into the database file, as far as readers allow."""
         try:
             self._raw.execute("pragma wal_checkpoint(truncate)")
         except DRIVER_ERRORS as exc:
             raise translate_error(self._path, exc) from exc
 
     def close(self) -> None:
-        # Let go and not closed after a fork: closing would take the parent's locks away.
+        # Abandoned and not closed after a fork: closing would drop the parent's locks.
         if self._path not in _forked_paths:
             _open_connections.discard(self)
             self._raw.close()

@@ -1,4 +1,4 @@
-"""The list of what the ends of jobs mean for others."""
+"""Propagation of job ends to dependants, inline or from the dependency outbox."""
 
 from __future__ import annotations
 
@@ -26,28 +26,27 @@ from forebay.stores.sqlite.fairness import mark_pending
 from forebay.stores.sqlite.maintenance import AGE_CAP_SCAN, end_waiting
 from forebay.stores.sqlite.transaction import Transaction
 
-# What it takes to release a blocked job: seq, queue, priority, failures, deadline_at, run_at, options.
+# Values to release a blocked job: seq, queue, priority, failures, deadline_at, run_at, options.
 BlockedRow: TypeAlias = Sequence[Any]
 
 
 def propagate(tx: Transaction) -> int:
-    """Do what the ends of jobs mean for others, as much as one transaction takes; how many edges that was
-    about."""
+    """Propagate job ends, as many as one transaction takes. Return how many edges were resolved."""
     if tx.has_new_jobs and (tx.completed or tx.may_have_outbox_entries()):
         tx.count_new()  # a job of this very insert may end because of a parent
-    looked_at = _resolve_inline(tx) if tx.completed else 0
-    while looked_at < PROPAGATION_BATCH and tx.may_have_outbox_entries():
-        room = PROPAGATION_BATCH - looked_at
-        more = _resolve_from_outbox(tx, room) or dependencies.propagate(_SqliteDependencyTx(tx), room)
+    resolved = _resolve_inline(tx) if tx.completed else 0
+    while resolved < PROPAGATION_BATCH and tx.may_have_outbox_entries():
+        limit = PROPAGATION_BATCH - resolved
+        more = _resolve_from_outbox(tx, limit) or dependencies.propagate(_SqliteDependencyTx(tx), limit)
         if not more:
             tx.mark_outbox_empty()
-        looked_at += more
-    return looked_at
+        resolved += more
+    return resolved
 
 
 def _resolve_inline(tx: Transaction) -> int:
-    """What most ends are: jobs of this transaction have completed, and nothing that happened before is left
-    to be looked at. What is too much for one transaction is put on the list."""
+    """Resolve the common case: jobs of this transaction have completed, and the outbox is empty. Ends that
+    are too many for one transaction go into the outbox."""
     ids, tx.completed = tx.completed, []
     is_first = not tx.may_have_outbox_entries() or tx.one("outbox_next", {}) is None
     met = _count_met_edges(tx, ids, PROPAGATION_BATCH) if is_first else None
@@ -59,116 +58,117 @@ def _resolve_inline(tx: Transaction) -> int:
     return sum(met.values()) + moved_up
 
 
-def _resolve_from_outbox(tx: Transaction, room: int) -> int:
-    """The same for jobs that are the oldest on the list; how many edges that was about.
+def _resolve_from_outbox(tx: Transaction, limit: int) -> int:
+    """Do the same for completed jobs that are the oldest outbox entries. Return how many edges were resolved.
 
-    The edges stay as they are, and only the numbers of those that block a child are lowered: to change each
-    edge and its place in an index would take half as long as the job. It is done once for each edge, because
-    the line that asks for it goes, or moves behind the edge, in the same transaction.
+    The edges keep their state, and only the `unmet` counts of their children are decremented: to change each
+    edge and its index entry would take half as long as the job. Each edge is counted once, because its outbox
+    entry is removed, or its cursor moves behind the edge, in the same transaction.
     """
-    lines = tx.all("outbox_completed", {"limit": room})
-    if not lines:
+    entries = tx.all("outbox_completed", {"limit": limit})
+    if not entries:
         return 0
-    parents = [parent for _, parent, _, _ in lines]
+    parents = [parent for _, parent, _, _ in entries]
     _leave_sequences(tx, _SqliteDependencyTx(tx), parents)
     met: dict[JobId, int] | None = None
-    # Half of them, and half of these, until they are not too many. One that was begun comes alone.
-    while lines[0][2] == "" and (met := _count_met_edges(tx, parents, room)) is None and len(parents) > 1:
+    # Halve the batch until its edges are few enough. An entry with a cursor is resolved alone.
+    while entries[0][2] == "" and (met := _count_met_edges(tx, parents, limit)) is None and len(parents) > 1:
         parents = parents[: len(parents) // 2]
     if met is None:
-        return _resolve_partially(tx, lines[0], room)
+        return _resolve_partially(tx, entries[0], limit)
     _decrement_unmet(tx, met)
-    tx.run("outbox_remove_all", {"id": lines[len(parents) - 1][0]})
+    tx.run("outbox_remove_all", {"id": entries[len(parents) - 1][0]})
     return max(sum(met.values()), 1)
 
 
-def _count_met_edges(tx: Transaction, parents: Sequence[JobId], room: int) -> dict[JobId, int] | None:
-    """How many edges to each child lead from these jobs; None if they are too many."""
-    values = {"parent_ids": json_text(parents), "limit": room + 1}
+def _count_met_edges(tx: Transaction, parents: Sequence[JobId], limit: int) -> dict[JobId, int] | None:
+    """Return how many edges lead from these jobs to each child; None if they are too many."""
+    values = {"parent_ids": json_text(parents), "limit": limit + 1}
     met: dict[JobId, int] = dict(tx.all("edges_completed_by_child", values))
-    return met if sum(met.values()) <= room else None
+    return met if sum(met.values()) <= limit else None
 
 
-def _resolve_partially(tx: Transaction, entry: Row, room: int) -> int:
-    """The same for one job on which many depend, from the edge on up to which it is done."""
-    number, parent, after_child, after_number = entry
-    span = {"cursor_child_id": after_child, "cursor_position": after_number}
-    rows = tx.all("edges_after", {"parent_id": parent, "limit": room, **span})
+def _resolve_partially(tx: Transaction, entry: Row, limit: int) -> int:
+    """Do the same for one job with many dependants, from its cursor on."""
+    entry_id, parent, cursor_child_id, cursor_position = entry
+    cursor = {"cursor_child_id": cursor_child_id, "cursor_position": cursor_position}
+    rows = tx.all("edges_after", {"parent_id": parent, "limit": limit, **cursor})
     _decrement_unmet(tx, Counter(child for child, _ in rows))
-    if len(rows) < room:
-        tx.run("outbox_remove_all", {"id": number})
+    if len(rows) < limit:
+        tx.run("outbox_remove_all", {"id": entry_id})
     else:
-        child, last = rows[-1]
-        tx.run("outbox_set_cursor", {"id": number, "cursor_child_id": child, "cursor_position": last})
+        child, position = rows[-1]
+        tx.run("outbox_set_cursor", {"id": entry_id, "cursor_child_id": child, "cursor_position": position})
     return max(len(rows), 1)
 
 
 def _decrement_unmet(tx: Transaction, met: Mapping[JobId, int]) -> None:
-    """Fewer edges block some jobs; release those that nothing blocks any more. Most are where their ids say,
-    and found together."""
+    """Decrement the `unmet` counts of some jobs, and release those that nothing blocks any more. Most jobs
+    are found together, by the seq in their ids."""
     seqs = {child: seq_in_id(child) for child in met}
-    named = {seq: child for child, seq in seqs.items() if seq is not None}
-    rows = tx.all("blocked_among", {"children": json_text(named)}) if named else []
+    child_of_seq = {seq: child for child, seq in seqs.items() if seq is not None}
+    rows = tx.all("blocked_among", {"children": json_text(child_of_seq)}) if child_of_seq else []
     found = {row[1] for row in rows}
-    engine = _SqliteDependencyTx(tx)
+    dependency_tx = _SqliteDependencyTx(tx)
     for child in sorted(met.keys() - found):
-        if engine.is_blocked(child):
-            rows.append((engine.unmet, child, engine.is_sequence_blocked(child), *engine.blocked))
-    fewer: defaultdict[int, list[int]] = defaultdict(list)
-    free = []
-    for unmet, child, is_behind, *job in rows:
-        if unmet > met[child] or is_behind:
-            fewer[met[child]].append(job[0])
+        if dependency_tx.is_blocked(child):
+            rows.append(
+                (dependency_tx.unmet, child, dependency_tx.is_sequence_blocked(child), *dependency_tx.blocked)
+            )
+    still_blocked: defaultdict[int, list[int]] = defaultdict(list)
+    released = []
+    for unmet, child, is_sequence_blocked, *job in rows:
+        if unmet > met[child] or is_sequence_blocked:
+            still_blocked[met[child]].append(job[0])
         else:
-            free.append(job)
-    for edges, some in fewer.items():
-        tx.run("unmet_decrement", {"met": edges, "seqs": json_text(some)})
-    _release(tx, free)
+            released.append(job)
+    for edges, seqs_of_count in still_blocked.items():
+        tx.run("unmet_decrement", {"met": edges, "seqs": json_text(seqs_of_count)})
+    _release(tx, released)
 
 
 def _release(tx: Transaction, jobs: Sequence[BlockedRow]) -> None:
-    """Let blocked jobs wait like any others, by one statement for those that are alike."""
+    """Let blocked jobs wait like any others, with one statement for those with the same values."""
     if not jobs:
         return
-    (walked_to,) = tx.one("scan_position", {"name": AGE_CAP_SCAN}) or (0,)
-    alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+    (scanned_to,) = tx.one("scan_position", {"name": AGE_CAP_SCAN}) or (0,)
+    groups: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
     for seq, queue, priority, failures, deadline_at, run_at, options in jobs:
-        share = None if options is None else fairness_key_in(options)
-        kind = (queue, priority, failures, deadline_at, max(run_at, tx.now), share)
-        alike[seq > walked_to, *kind].append(seq)
-    for (is_young, queue, priority, failures, deadline_at, ready_at, share), seqs in alike.items():
+        fairness_key = None if options is None else fairness_key_in(options)
+        group_key = (queue, priority, failures, deadline_at, max(run_at, tx.now), fairness_key)
+        groups[seq > scanned_to, *group_key].append(seq)
+    for (is_young, queue, priority, failures, deadline_at, ready_at, fairness_key), seqs in groups.items():
         state = JobState.SCHEDULED if ready_at > tx.now else JobState.PENDING
-        where = tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
-        # A young one is found by its number before its age is capped, as those are that were never blocked.
+        queue_rank = tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
+        # The scan by seq finds a young job before its age is capped, like jobs that were never blocked.
         rescores = state is JobState.PENDING and not (is_young and deadline_at is None)
         values = {
             "seqs": json_text(seqs),
             "state": state.value,
             "ready_at": ready_at,
-            "rank": where.rank,
-            "age_capped": where.age_capped and state is JobState.PENDING,
-            "rescore_at": where.rescore_at if rescores else None,
+            "rank": queue_rank.rank,
+            "age_capped": queue_rank.age_capped and state is JobState.PENDING,
+            "rescore_at": queue_rank.rescore_at if rescores else None,
             "now": tx.now,
         }
         tx.run("release", values)
         if state is JobState.PENDING:
-            mark_pending(tx, queue, share, seqs)
+            mark_pending(tx, queue, fairness_key, seqs)
         tx.count_moved(queue, JobState.BLOCKED, state, len(seqs))
         tx.needs_wakeup = True
 
 
-def _leave_sequences(tx: Transaction, engine: _SqliteDependencyTx, ids: Sequence[JobId]) -> int:
-    """Jobs that do not live any more are out of their sequences, and the next ones may run; how many these
-    are."""
+def _leave_sequences(tx: Transaction, dependency_tx: _SqliteDependencyTx, ids: Sequence[JobId]) -> int:
+    """Remove final jobs from their sequences, and release the next ones. Return how many were released."""
     moved_up = 0
     for job_id, name, number in tx.all("sequences_of", {"ids": json_text(ids)}):
         found = tx.locate(job_id)
         if found is not None and not is_final(found[1]):
-            continue  # somebody has revived it meanwhile
+            continue  # it was revived meanwhile
         tx.run("sequence_leave", {"name": name, "position": number})
         first = tx.one("sequence_first", {"name": name, "position": number})
-        if first is not None and engine.is_blocked(first[0]) and not engine.has_unmet(first[0]):
-            engine.release(first[0])
+        if first is not None and dependency_tx.is_blocked(first[0]) and not dependency_tx.has_unmet(first[0]):
+            dependency_tx.release(first[0])
             moved_up += 1
     return moved_up
 
@@ -176,12 +176,12 @@ def _leave_sequences(tx: Transaction, engine: _SqliteDependencyTx, ids: Sequence
 class _SqliteDependencyTx:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
-        self.blocked: list[Any] = []  # the child that was last looked at, if it is blocked
+        self.blocked: list[Any] = []  # the child that was checked last, if it is blocked
         self.unmet = 0  # how many edges block it
 
     def next_entry(self) -> OutboxEntry | None:
         row = self._tx.one("outbox_next", {})
-        # Jobs that have completed are gone through together.
+        # Entries of completed jobs are resolved in batches.
         if row is None or row[2] == DependencyEvent.COMPLETED:
             return None
         return OutboxEntry(row[0], row[1], DependencyEvent(row[2]))
@@ -214,9 +214,9 @@ class _SqliteDependencyTx:
         # A child that was revived because of another edge to this parent has reopened this one too.
         if not self._tx.run("edge_set", values).rowcount:
             return
-        fewer = (edge.state in UNMET_STATES) - (state in UNMET_STATES)
-        if fewer and self.is_blocked(edge.child):
-            self._tx.run("unmet_decrement", {"met": fewer, "seqs": json_text([self.blocked[0]])})
+        change = (edge.state in UNMET_STATES) - (state in UNMET_STATES)
+        if change and self.is_blocked(edge.child):
+            self._tx.run("unmet_decrement", {"met": change, "seqs": json_text([self.blocked[0]])})
 
     def is_blocked(self, child: JobId) -> bool:
         row = self._tx.one("blocked", {"seq": seq_in_id(child), "job_id": child})
@@ -224,7 +224,7 @@ class _SqliteDependencyTx:
         return row is not None
 
     def is_sequence_blocked(self, child: JobId) -> bool:
-        """Whether a job before it in its sequence blocks a child."""
+        """Return whether an earlier job of its sequence blocks a child."""
         return self._tx.one("sequence_is_blocked", {"job_id": child}) == (1,)
 
     def has_unmet(self, child: JobId) -> bool:

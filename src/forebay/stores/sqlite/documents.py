@@ -1,4 +1,4 @@
-"""Documents: saved, removed and shown."""
+"""Documents: save, remove, read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class SqliteDocumentStore(ABC):
-    """The part of a handle to write that keeps documents."""
+    """Mixin of the store: write side of documents."""
 
     @abstractmethod
     def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T: ...
@@ -29,7 +29,7 @@ class SqliteDocumentStore(ABC):
 
 
 class SqliteDocumentReader(ABC):
-    """The part of a handle to look that shows documents."""
+    """Mixin of the reader: read side of documents."""
 
     @abstractmethod
     def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...

@@ -1,4 +1,4 @@
-"""SQLite behind the seam: the engine, and the write side with each method bound to its operation."""
+"""SQLite engine: opens handles to one database file, and works in callers' transactions."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ BLOCKING_CONNECTION: Final = (
 
 
 class SqliteEngine:
-    """A database file, embedded in the program or shared by several programs of one machine.
+    """Engine for a database file, embedded in the program or shared by several programs of one machine.
 
-    `durability` says what a power cut may take: "default" nothing that was accepted, but the last claims
-    and settlements, so that a job may run again; "relaxed" also the last accepted jobs; "full" nothing. New
-    files are for their user alone; with `is_for_group` for their group too.
+    `durability` decides which writes a power cut may lose. "default": no accepted job, but the last claims
+    and settlements, so that a job may run again. "relaxed": also the last accepted jobs. "full": none. New
+    files are readable by their user alone; with `is_for_group` by their group too.
     """
 
     features: Features = Features(
@@ -111,12 +111,12 @@ class SqliteEngine:
 
     @contextmanager
     def _open_in_caller(self, connection: object) -> Iterator[Transaction]:
-        """A transaction of ours inside the caller's."""
-        borrowed = CallerConnection(connection, self._paths.database)
+        """Open a transaction of ours inside the caller's."""
+        caller = CallerConnection(connection, self._paths.database)
         statements = load_statements(PACKAGE)
-        with borrowed.run_atomically():
-            check_schema(borrowed, statements, self._paths.database)
-            tx = Transaction(borrowed, statements, HandleCache(), self._clock.now_ms())
+        with caller.run_atomically():
+            check_schema(caller, statements, self._paths.database)
+            tx = Transaction(caller, statements, HandleCache(), self._clock.now_ms())
             yield tx
             if tx.has_outbox_entries:
                 propagate(tx)

@@ -1,4 +1,4 @@
-"""Shares: who has jobs waiting, and what a claim may take of them in their turns."""
+"""Fairness keys with waiting jobs: their virtual times, and the jobs that a claim may take of each."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from forebay.stores.sqlite.transaction import Transaction
 
 
 def mark_pending(tx: Transaction, queue: QueueName, key: str | None, seqs: Sequence[int]) -> None:
-    """These jobs have become pending: those of a share wait for its turn."""
+    """Move jobs that have become pending to the lane of their fairness key, and add the key if it is new."""
     if key is None:
         return
     weights = tx.get_or_create_queue(queue).settings.fairness_weights
     tx.run("fairness_lane_put", {"lane": fairness_lane(key), "seqs": json_text(seqs)})
-    # Only where there are limits a share can have lanes that keep its turn.
+    # Only where there are limits a key can have lanes that keep its virtual time.
     values = {"queue": queue, "fairness_key": key, "step": virtual_time_step(weights, key)}
     tx.run("fairness_key_resume" if tx.has_limits else "fairness_key_join", values)
     tx.cache.has_fairness_keys = None
 
 
 def join_limit_lane(tx: Transaction, queue: QueueName, scope: str, key: str) -> None:
-    """Jobs of this share wait at the limit of a scope."""
+    """Add the lane of this fairness key at the limit of a scope."""
     weights = tx.get_or_create_queue(queue).settings.fairness_weights
     tx.run(
         "limit_fairness_join",
@@ -34,12 +34,12 @@ def join_limit_lane(tx: Transaction, queue: QueueName, scope: str, key: str) -> 
 
 
 def prune(tx: Transaction) -> None:
-    """Forget shares that nobody has met empty."""
+    """Remove fairness keys without jobs, of queues that no worker claims from."""
     tx.run("fairness_keys_prune", {})
 
 
 class SqliteFairClaim(FairClaim[Row]):
-    """The shares of a queue; heads are rows as `heads` has them, and `look` finds those behind a gate."""
+    """Fairness keys of a queue. Candidates are rows of `candidates`; `load_lane` loads those of a lane."""
 
     def __init__(
         self,
@@ -59,31 +59,31 @@ class SqliteFairClaim(FairClaim[Row]):
         ]
 
     def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[Row]]:
-        return {share: self._load_lane(fairness_lane(share), jobs) for share, jobs in counts.items()}
+        return {key: self._load_lane(fairness_lane(key), jobs) for key, jobs in counts.items()}
 
     def _remove_idle(self, keys: Sequence[str]) -> None:
-        for share in keys:
+        for key in keys:
             if self._tx.has_limits:
-                self._tx.run("limit_fairness_keep_time", {"queue": self._queue, "fairness_key": share})
+                self._tx.run("limit_fairness_keep_time", {"queue": self._queue, "fairness_key": key})
             self._tx.run(
                 "fairness_key_remove",
-                {"queue": self._queue, "fairness_key": share, "lane": fairness_lane(share)},
+                {"queue": self._queue, "fairness_key": key, "lane": fairness_lane(key)},
             )
         self._tx.cache.has_fairness_keys = None
 
     def _advance(self, steps: Mapping[str, int]) -> None:
-        for share, change in steps.items():
+        for key, change in steps.items():
             self._tx.run(
-                "fairness_key_advance", {"queue": self._queue, "fairness_key": share, "change": change}
+                "fairness_key_advance", {"queue": self._queue, "fairness_key": key, "change": change}
             )
 
 
 class SqliteFairUnpark(FairUnpark[int]):
-    """The shares with jobs behind one limit of a queue; heads are the numbers of jobs."""
+    """Fairness keys with jobs parked at one limit of a queue. Candidates are seqs of jobs."""
 
     def __init__(self, tx: Transaction, queue: QueueName, scope: str) -> None:
-        found = tx.queue(queue)
-        super().__init__({} if found is None else found.settings.fairness_weights)
+        known_queue = tx.queue(queue)
+        super().__init__({} if known_queue is None else known_queue.settings.fairness_weights)
         self._tx = tx
         self._lane = {"queue": queue, "scope": scope}
         self._queue = queue
@@ -95,24 +95,24 @@ class SqliteFairUnpark(FairUnpark[int]):
         ]
 
     def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[int]]:
-        return {share: self._load_seqs(share, jobs) for share, jobs in counts.items()}
+        return {key: self._load_seqs(key, jobs) for key, jobs in counts.items()}
 
     def _load_seqs(self, key: str, jobs: int) -> list[int]:
         values = {"queue": self._queue, "lane": limit_fairness_lane(self._scope, key), "limit": jobs}
         return [seq for (seq,) in self._tx.all("limit_fairness_candidates", values)]
 
     def _remove_idle(self, keys: Sequence[str]) -> None:
-        for share in keys:
-            gate = limit_fairness_lane(self._scope, share)
-            self._tx.run("limit_fairness_remove", {**self._lane, "fairness_key": share, "lane": gate})
+        for key in keys:
+            lane = limit_fairness_lane(self._scope, key)
+            self._tx.run("limit_fairness_remove", {**self._lane, "fairness_key": key, "lane": lane})
 
     def _unpark(self, candidates: Sequence[tuple[str, int]]) -> None:
         seqs: dict[str, list[int]] = {}
-        for share, seq in candidates:
-            seqs.setdefault(share, []).append(seq)
-        for share, some in seqs.items():
-            mark_pending(self._tx, self._queue, share, some)
+        for key, seq in candidates:
+            seqs.setdefault(key, []).append(seq)
+        for key, seqs_of_key in seqs.items():
+            mark_pending(self._tx, self._queue, key, seqs_of_key)
 
     def _advance(self, steps: Mapping[str, int]) -> None:
-        for share, change in steps.items():
-            self._tx.run("limit_fairness_advance", {**self._lane, "fairness_key": share, "change": change})
+        for key, change in steps.items():
+            self._tx.run("limit_fairness_advance", {**self._lane, "fairness_key": key, "change": change})

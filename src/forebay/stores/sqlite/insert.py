@@ -1,4 +1,4 @@
-"""Accepting jobs."""
+"""Inserts: new jobs of clients, and follow-ups of tasks."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ from forebay.stores.sqlite.fairness import mark_pending
 from forebay.stores.sqlite.transaction import UNCOUNTED, Transaction
 
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
-WIDTH: Final = 5  # values of one row in `insert_many`, after those that a lot shares
+WIDTH: Final = 5  # values of one row in `insert_many`, after those that a group has in common
 
 
 class InsertRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What an insert may do. Follow-ups are accepted work: no length and no closed door holds them up."""
+    """Options of an insert. Follow-ups are accepted work: neither the length nor the state of the queue
+    stops them."""
 
     on_conflict: OnConflict = "return"
     create_queues: bool = True
@@ -74,8 +75,8 @@ class InsertGroup:
         self.due_at: int = due_at
         self.state: JobState = state
         self.max_length: int | None = max_length
-        self.rate_limited_queue: Queue | None = None  # the queue, if it takes jobs at some rate only
-        self.fairness_key: str | None = None  # whose jobs these are, if they wait for its turn
+        self.rate_limited_queue: Queue | None = None  # the queue, if it limits the rate of new jobs
+        self.fairness_key: str | None = None  # of these jobs, if they are pending
         self.common_values: tuple[object, ...] = ()  # known with the first row
         self.rows: list[object] = []
         self.uncounted: int = 0  # jobs that were written since the last count
@@ -83,7 +84,7 @@ class InsertGroup:
 
 
 class InsertBatch:
-    """The jobs of one insert. Their rows are gathered and written by few statements."""
+    """Jobs of one insert. Their rows are gathered and written by few statements."""
 
     def __init__(
         self, tx: Transaction, new_id: Callable[[], JobId] | None, rules: InsertRules, batch: Sequence[NewJob]
@@ -96,116 +97,116 @@ class InsertBatch:
         self._groups: dict[tuple[object, ...], InsertGroup] = {}
         self._shape: tuple[object, ...] = ()  # the last job's
         self._group: InsertGroup
-        # Made with the first: it holds on to us, and that would be left to the garbage collector.
+        # Created with the first edge: it refers to this object, a cycle for the garbage collector.
         self._edges: EdgeWriter | None = None
         self.results: list[InsertResult] = []  # of the jobs that came before
 
     def add(self, job: NewJob) -> InsertResult:
-        """Accept one job, or raise why not."""
-        alike = (
+        """Accept one job, or raise the reason against it."""
+        shape = (
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
             job.id is None, job.limit_keys.get(FAIRNESS) if job.limit_keys else None,
         )  # fmt: skip
         if job.depends_on or job.sequence is not None:
-            return self._add_child(job, alike)
-        lot = self._group if alike == self._shape else self._get_group(alike, job)
+            return self._add_child(job, shape)
+        group = self._group if shape == self._shape else self._get_group(shape, job)
         if job.id is not None or job.unique_key is not None or job.idempotency_key is not None:
-            taken = self._find_conflict(job)
-            if taken is not None:
-                return taken
-        if lot.max_length is not None:
-            self._check_length(job.queue, lot.max_length)
-        if lot.rate_limited_queue is not None:
-            self._take_tokens(lot.rate_limited_queue, job)
-        return InsertResult(id=self._write(job, lot), is_new=True, state=lot.state)
+            conflict = self._find_conflict(job)
+            if conflict is not None:
+                return conflict
+        if group.max_length is not None:
+            self._check_length(job.queue, group.max_length)
+        if group.rate_limited_queue is not None:
+            self._take_tokens(group.rate_limited_queue, job)
+        return InsertResult(id=self._write(job, group), is_new=True, state=group.state)
 
     def _add_child(self, job: NewJob, shape: tuple[object, ...]) -> InsertResult:
-        """Accept a job that waits for others, which may be jobs of this very batch."""
-        lot = self._group if shape == self._shape else self._get_group(shape, job)
+        """Accept a job with parents, which may be jobs of this very batch."""
+        group = self._group if shape == self._shape else self._get_group(shape, job)
         if job.id is not None or job.unique_key is not None or job.idempotency_key is not None:
-            taken = self._find_conflict(job)
-            if taken is not None:
-                return taken
+            conflict = self._find_conflict(job)
+            if conflict is not None:
+                return conflict
         queue = self._tx.queue(job.queue) or self._tx.build_queue(job.queue)
         edges = self._edges = self._edges or EdgeWriter(self._tx, self.flush)
         parents = edges.resolve_parents(job, queue, self.results)
-        is_behind = job.sequence is not None and self._tx.is_sequence_busy(job.sequence)
-        rated = lot.rate_limited_queue
+        is_sequence_busy = job.sequence is not None and self._tx.is_sequence_busy(job.sequence)
+        rate_limited_queue = group.rate_limited_queue
         unmet = sum(state is not EdgeState.MET for _, state in parents)
-        if is_behind or unmet:
-            lot = self._get_blocked_group(shape, lot, unmet)
-        elif lot.max_length is not None:
-            self._check_length(job.queue, lot.max_length)
-        if rated is not None:
-            self._take_tokens(rated, job)
-        job_id = self._write(job, lot)
+        if is_sequence_busy or unmet:
+            group = self._get_blocked_group(shape, group, unmet)
+        elif group.max_length is not None:
+            self._check_length(job.queue, group.max_length)
+        if rate_limited_queue is not None:
+            self._take_tokens(rate_limited_queue, job)
+        job_id = self._write(job, group)
         edges.add(job_id, job, parents)
         if job.sequence is not None:
             self._tx.join_sequence(job.sequence, job_id)
-        return InsertResult(id=job_id, is_new=True, state=lot.state)
+        return InsertResult(id=job_id, is_new=True, state=group.state)
 
     def _get_blocked_group(
         self, shape: tuple[object, ...], unblocked: InsertGroup, unmet: int
     ) -> InsertGroup:
-        """The lot of jobs that would be in this one if they depended on nothing."""
+        """Return the group of jobs that would be in `unblocked` if they had no parents."""
         shape = (*shape, JobState.BLOCKED, unmet)
-        lot = self._groups.get(shape)
-        if lot is None:
-            lot = self._groups[shape] = InsertGroup(
+        group = self._groups.get(shape)
+        if group is None:
+            group = self._groups[shape] = InsertGroup(
                 unblocked.queue, unblocked.priority, unblocked.due_at, JobState.BLOCKED, None
             )
-            lot.unmet = unmet
-        return lot
+            group.unmet = unmet
+        return group
 
     def flush(self) -> None:
-        """Write what has been gathered, many rows by one statement."""
+        """Write the gathered jobs, many rows by one statement."""
         tx = self._tx
-        for lot in self._groups.values():
-            if lot.rows:
-                if len(lot.rows) == WIDTH:
-                    tx.run("insert", (*lot.common_values, *lot.rows))
+        for group in self._groups.values():
+            if group.rows:
+                if len(group.rows) == WIDTH:
+                    tx.run("insert", (*group.common_values, *group.rows))
                 else:
-                    tx.run_rows("insert_many", lot.common_values, lot.rows, WIDTH)
-                if lot.fairness_key is not None:
+                    tx.run_rows("insert_many", group.common_values, group.rows, WIDTH)
+                if group.fairness_key is not None:
                     mark_pending(
-                        tx, lot.queue, lot.fairness_key, cast(list[int], lot.rows[::WIDTH])
+                        tx, group.queue, group.fairness_key, cast(list[int], group.rows[::WIDTH])
                     )  # which begin with seqs
-                lot.uncounted += len(lot.rows) // WIDTH
-                lot.rows.clear()
+                group.uncounted += len(group.rows) // WIDTH
+                group.rows.clear()
                 tx.needs_wakeup = tx.has_new_jobs = True
         if self._edges is not None:
             self._edges.flush()
 
     def save_rate_buckets(self) -> None:
-        """Write what the jobs have taken of the rates of their queues."""
-        taken = {} if self.rate_limiter is None else self.rate_limiter.changed_buckets
-        for scope, bucket in taken.items():
+        """Write the token buckets that the jobs have changed."""
+        changed = {} if self.rate_limiter is None else self.rate_limiter.changed_buckets
+        for scope, bucket in changed.items():
             self._tx.run(
                 "rate_bucket_save",
                 {"scope": scope, "token_parts": bucket.token_parts, "refilled_at": bucket.refilled_at},
             )
 
     def count_new(self) -> None:
-        """Count every job that is not, of this insert or of one before."""
+        """Count every uncounted job, of this insert or of an earlier one."""
         self._tx.count_new()
-        for lot in self._groups.values():
-            lot.uncounted = 0
+        for group in self._groups.values():
+            group.uncounted = 0
 
     def count_inserted(self) -> None:
-        """Count the jobs of this insert without a look at them, when all others are counted."""
-        for lot in self._groups.values():
-            self._tx.count(lot.queue, lot.state, lot.uncounted)
+        """Count the jobs of this insert without reading them, when all others are counted."""
+        for group in self._groups.values():
+            self._tx.count(group.queue, group.state, group.uncounted)
         self._tx.mark_all_counted()
 
     def _get_group(self, shape: tuple[object, ...], job: NewJob) -> InsertGroup:
-        lot = self._groups.get(shape)
-        if lot is None:
-            lot = self._groups[shape] = self._create_group(job)
-        self._shape, self._group = shape, lot
-        return lot
+        group = self._groups.get(shape)
+        if group is None:
+            group = self._groups[shape] = self._create_group(job)
+        self._shape, self._group = shape, group
+        return group
 
     def _create_group(self, job: NewJob) -> InsertGroup:
-        """What holds for all jobs like this one, looked up once."""
+        """Create the group of jobs like this one, and look up what they have in common."""
         tx, rules = self._tx, self._rules
         queue = tx.queue(job.queue)
         if queue is None:
@@ -218,13 +219,13 @@ class InsertBatch:
         due_at = max(tx.now, tx.now + job.delay_ms if job.run_at is None else job.run_at)
         state = JobState.SCHEDULED if due_at > tx.now else JobState.PENDING
         is_counted = state is JobState.PENDING and not rules.is_follow_up
-        lot = InsertGroup(
+        group = InsertGroup(
             job.queue, priority, due_at, state, queue.settings.max_length if is_counted else None
         )
         if queue.settings.has_rates and not rules.is_follow_up:
-            lot.rate_limited_queue = queue
-        lot.fairness_key = job.limit_keys.get(FAIRNESS) if state is JobState.PENDING else None
-        return lot
+            group.rate_limited_queue = queue
+        group.fairness_key = job.limit_keys.get(FAIRNESS) if state is JobState.PENDING else None
+        return group
 
     def _check_length(self, queue: QueueName, limit: int) -> None:
         self.flush()
@@ -255,7 +256,7 @@ class InsertBatch:
         return None if row is None else Bucket(*row)
 
     def _find_conflict(self, job: NewJob) -> InsertResult | None:
-        """The answer for a job whose id or key somebody else has."""
+        """Return the result for a job whose id or key is taken."""
         if job.id is not None:
             self.flush()  # jobs of this very batch count too
             found = self._tx.locate(job.id)
@@ -297,24 +298,25 @@ class InsertBatch:
         return job_id
 
     def _common_values(self, job: NewJob, group: InsertGroup) -> tuple[object, ...]:
-        """The values that all jobs of a lot have in common.
+        """Return the values that all jobs of a group have in common.
 
-        Without a deadline there is nothing to rescore soon: `rescore` comes by at half the cap's time and
-        gives the few jobs that still wait their entry. An entry for each would cost every insert a page.
+        Without a deadline there is nothing to rescore soon. `rescore` comes by at half the time of the age
+        cap, and gives the few jobs that still wait their entry. An entry for each would cost every insert a
+        page.
         """
         tx = self._tx
         # This also makes a new queue: not before, because a refused job leaves no queue behind.
-        where = tx.compute_rank(job.queue, group.due_at, group.priority, 0, job.deadline_at)
+        ranked = tx.compute_rank(job.queue, group.due_at, group.priority, 0, job.deadline_at)
         rescores = job.deadline_at is not None and group.state is JobState.PENDING
         return (
             int(job.id is not None or self._new_id is not None), job.queue, job.task, group.state.value,
-            group.priority, tx.now, tx.now, group.due_at, group.due_at, where.rank, int(where.age_capped),
-            where.rescore_at if rescores else None, job.deadline_at, job.expires_at, group.unmet,
+            group.priority, tx.now, tx.now, group.due_at, group.due_at, ranked.rank, int(ranked.age_capped),
+            ranked.rescore_at if rescores else None, job.deadline_at, job.expires_at, group.unmet,
         )  # fmt: skip
 
 
 def detach_reused_id(tx: Transaction, job_id: JobId) -> None:
-    """A new job gets the id of one that is gone: what led from that one is none of its business."""
+    """Detach the edges of a removed job whose id a new job gets: they lead from the old one."""
     if not tx.has_edges():
         return
     if tx.may_have_outbox_entries() and tx.all("outbox_for_jobs", {"job_ids": json_text([job_id])}):
@@ -330,29 +332,30 @@ def insert_all(
     *,
     atomic: bool,
 ) -> list[InsertResult]:
-    """Accept jobs in order; the first error ends an atomic insert and is noted by another."""
-    intake = InsertBatch(tx, new_id, rules, jobs if atomic else ())
+    """Insert jobs in order. The first error ends an atomic insert; otherwise it goes into the result of
+    its job."""
+    batch = InsertBatch(tx, new_id, rules, jobs if atomic else ())
     is_large = len(jobs) >= UNCOUNTED
     if is_large:
-        intake.count_new()  # so that none but ours are left in the end; to look at each of these takes 0.4 us
-    receipts = intake.results
+        batch.count_new()  # so that only ours are left in the end; to count each of these takes 0.4 us
+    results = batch.results
     for job in jobs:
         try:
-            receipts.append(intake.add(job))
+            results.append(batch.add(job))
         except PropagationPending:
-            raise  # all of it is done again
+            raise  # the whole transaction is repeated
         except ForebayError as error:
             if atomic:
                 raise
-            receipts.append(InsertResult(id=None, is_new=False, error=error))
-    intake.flush()
-    if intake.rate_limiter is not None:
-        intake.save_rate_buckets()
+            results.append(InsertResult(id=None, is_new=False, error=error))
+    batch.flush()
+    if batch.rate_limiter is not None:
+        batch.save_rate_buckets()
     if is_large:
-        intake.count_inserted()
+        batch.count_inserted()
     else:
-        tx.defer_counting(len(receipts))
-    return receipts
+        tx.defer_counting(len(results))
+    return results
 
 
 def insert_follow_ups(
@@ -362,18 +365,18 @@ def insert_follow_ups(
     settlement: Settlement,
     queue: QueueName,
 ) -> None:
-    """The new jobs that a task handed back, in the transaction that settles it."""
+    """Insert the new jobs that a task returned, in the transaction that settles it."""
     parent = settlement.job_id
     jobs = [
         job if job.parent_id is not None else msgspec.structs.replace(job, parent_id=parent)
         for job in settlement.follow_ups
     ]
     try:
-        receipts = insert_all(tx, new_id, jobs, InsertRules(is_follow_up=True), atomic=True)
+        results = insert_all(tx, new_id, jobs, InsertRules(is_follow_up=True), atomic=True)
     except (InvalidJob, DuplicateJob) as exc:
         raise StoreRefused(f"a follow-up of job {parent} cannot be stored: {exc}") from exc
-    for job, receipt in zip(jobs, receipts, strict=True):
-        if not receipt.is_new:
+    for job, result in zip(jobs, results, strict=True):
+        if not result.is_new:
             tx.record(
                 Event(
                     kind=EventKind.FOLLOW_UP_SKIPPED,
@@ -381,6 +384,6 @@ def insert_follow_ups(
                     queue=queue,
                     attempt=settlement.attempt,
                     actor=worker,
-                    detail=f"{job.task}: key taken by {receipt.id}",
+                    detail=f"{job.task}: key taken by {result.id}",
                 )
             )

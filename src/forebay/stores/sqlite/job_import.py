@@ -1,4 +1,4 @@
-"""Jobs of another store, taken in with all that is known of them."""
+"""Import and export of jobs with their history."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ T = TypeVar("T")
 
 
 class SqliteJobImport(ABC):
-    """The part of a handle to write that takes in jobs of another store."""
+    """Mixin of the store: imports jobs of another store."""
 
     @abstractmethod
     def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T: ...
 
     def import_jobs(self, exports: Sequence[JobExport]) -> list[bool]:
-        def adopt(tx: Transaction) -> list[bool]:
-            new = [_import_job(tx, whole) for whole in exports]
-            tx.mark_all_counted()  # each is, and whatever came before them
-            return new
+        def import_all(tx: Transaction) -> list[bool]:
+            is_new = [_import_job(tx, export) for export in exports]
+            tx.mark_all_counted()  # these are counted, and earlier jobs as well
+            return is_new
 
-        # The other store may let go of them as soon as this is answered.
-        return self._write(adopt, durable=True)
+        # The caller may delete them from the other store as soon as this returns.
+        return self._write(import_all, durable=True)
 
 
 class SqliteJobExport(JobExportMixin):
-    """The part of a handle to look that shows jobs whole."""
+    """Mixin of the reader: exports jobs with their history."""
 
     @abstractmethod
     def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...
@@ -76,31 +76,31 @@ def _import_job(tx: Transaction, export: JobExport) -> bool:
 
 
 def _save_edges(tx: Transaction, export: JobExport) -> int:
-    """Write the edges to the parents of a job; how many of them block it."""
+    """Write the edges to the parents of a job; return how many of them block it."""
     edges = resolve_imported_edges(export.edges, tx.states(edge.parent for edge in export.edges))
     for edge in edges.all:
         row: list[object] = [edge.child, edge.position, edge.parent]
         tx.run_rows("edges_add", (edge.on_failure.value, edge.state.value), row, len(row))
         tx.mark_has_edges()
-    for parent, aftermath in edges.ended:
-        tx.add_to_outbox([parent], aftermath)
+    for parent, event in edges.ended:
+        tx.add_to_outbox([parent], event)
     return edges.unmet
 
 
 def _store_waiting(tx: Transaction, job: Job, seq: int, unmet: int) -> None:
-    is_behind = False
+    is_sequence_busy = False
     if job.sequence is not None:
-        is_behind = tx.is_sequence_busy(job.sequence)
+        is_sequence_busy = tx.is_sequence_busy(job.sequence)
         tx.join_sequence(job.sequence, job.id)
-    state = waiting_state(job, tx.now, is_blocked=is_behind or unmet > 0)
+    state = waiting_state(job, tx.now, is_blocked=is_sequence_busy or unmet > 0)
     is_pending = state is JobState.PENDING
-    where = tx.compute_rank(job.queue, job.ready_at, job.priority, job.failures, job.deadline_at)
+    queue_rank = tx.compute_rank(job.queue, job.ready_at, job.priority, job.failures, job.deadline_at)
     values = {
         "seq": seq,
         "state": state.value,
-        "rank": where.rank,
-        "age_capped": where.age_capped and is_pending,
-        "rescore_at": where.rescore_at if is_pending else None,
+        "rank": queue_rank.rank,
+        "age_capped": queue_rank.age_capped and is_pending,
+        "rescore_at": queue_rank.rescore_at if is_pending else None,
         "unmet": unmet,
     }
     tx.run("import_live", {**job_params(job), **values})
@@ -120,19 +120,24 @@ def _store_final(tx: Transaction, job: Job, seq: int, _: int) -> None:
 def _save_history(tx: Transaction, export: JobExport, seq: int) -> None:
     for attempt in export.attempts:
         tx.run("failed_attempt_add", attempt_params(attempt))
-    notes = export.progress
-    if notes.progress is not None:
-        at = {"attempt": notes.progress.attempt, "recorded_at": notes.progress.at}
-        tx.run("progress_set", {"seq": seq, **at, "body": progress_text(notes.progress)})
-    for line in notes.lines:
-        said = {
+    progress = export.progress
+    if progress.progress is not None:
+        latest = {"attempt": progress.progress.attempt, "recorded_at": progress.progress.at}
+        tx.run("progress_set", {"seq": seq, **latest, "body": progress_text(progress.progress)})
+    for line in progress.lines:
+        log_line = {
             "attempt": line.attempt,
             "recorded_at": line.at,
             "position": line.position,
             "body": log_line_text(line),
         }
-        tx.run("progress_log_add", {"seq": seq, **said})
-    for step in notes.steps:
-        done = {"name": step.name, "attempt": step.attempt, "recorded_at": step.at, "body": step.result}
-        tx.run("progress_step_add", {"seq": seq, **done, "max_steps": MAX_STEPS})
+        tx.run("progress_log_add", {"seq": seq, **log_line})
+    for step in progress.steps:
+        step_result = {
+            "name": step.name,
+            "attempt": step.attempt,
+            "recorded_at": step.at,
+            "body": step.result,
+        }
+        tx.run("progress_step_add", {"seq": seq, **step_result, "max_steps": MAX_STEPS})
     tx.record_all(export.events)

@@ -1,4 +1,4 @@
-"""Keeping leases, and taking over those of the dead."""
+"""Leases: renew them, and take over those that ended or whose worker died."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forebay.stores.sqlite.transaction import Transaction
 
 
 def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> RenewResult:
-    """Push lease ends away; what is no longer held is reported."""
+    """Extend leases, and report those that are not held any more."""
     renewed: list[Lease] = []
     refused: list[LeaseRefusal] = []
     for lease in leases:
@@ -38,7 +38,8 @@ def _renew(tx: Transaction, token: LeaseParams, lease_ms: int | None) -> bool:
 
 
 def lease_status(tx: Transaction, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
-    """We have the write lock, so nobody's transaction is open: each has come true, or was rolled back."""
+    """Return the status of these leases. The write lock is held, so no transaction of a caller is open:
+    each has committed, or was rolled back."""
     tokens = [lease_params(worker, lease.job_id, lease.attempt) for lease in leases]
     return [LeaseStatus.OVER if find_refusal(tx, token) else LeaseStatus.HELD for token in tokens]
 
@@ -53,24 +54,24 @@ def sweep(
     only_dead: bool,
     ended_by: int | None = None,
 ) -> list[Job]:
-    """Take over leases that ended or whose worker died, and clear dropped queues of what came late.
+    """Take over leases that ended or whose worker died, and empty dropped queues of late jobs.
 
-    The sweeper itself is not dead, whoever says so.
+    The sweeper itself is never taken for dead.
     """
     dead = set(dead) - {sweeper}
     left = limit
     for queue in load_all_queues(tx):
-        # Counted first: the look for stragglers goes through all live jobs.
+        # Counted first: the query for these jobs scans all live jobs.
         if queue.state is QueueState.DROPPED and left and tx.count_jobs(queue.name, *WAITING):
             left -= move_queue_to_dead(tx, queue.name, left)
     last = tx.now if ended_by is None else min(tx.now, ended_by)
-    overdue = [] if only_dead else tx.all("expired_leases", {"now": last, "limit": limit})
+    expired = [] if only_dead else tx.all("expired_leases", {"now": last, "limit": limit})
     if dead:
-        overdue += tx.all("leases_of_dead_workers", {"dead": json_text(sorted(dead)), "limit": limit})
+        expired += tx.all("leases_of_dead_workers", {"dead": json_text(sorted(dead)), "limit": limit})
     # A lease may be on both lists.
-    rows = list(dict.fromkeys(overdue))[:limit]
-    taken = (_take_over(tx, sweeper, row, lease_ms) for row in rows)
-    return [job for job in taken if job is not None]
+    rows = list(dict.fromkeys(expired))[:limit]
+    swept = (_take_over(tx, sweeper, row, lease_ms) for row in rows)
+    return [job for job in swept if job is not None]
 
 
 def _take_over(tx: Transaction, sweeper: WorkerId, row: Row, lease_ms: int) -> Job | None:

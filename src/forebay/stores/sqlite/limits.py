@@ -1,4 +1,4 @@
-"""Limits: saved, removed, and what they leave for a claim."""
+"""Limits: save and remove them, count slots and tokens for claims, park and unpark jobs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class SqliteLimitStore(ABC):
-    """The part of a handle to write that keeps limits."""
+    """Mixin of the store: write side of limits."""
 
     @abstractmethod
     def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T: ...
@@ -49,7 +49,7 @@ class SqliteLimitStore(ABC):
 
 
 class SqliteLimitReader(ABC):
-    """The part of a handle to look that shows limits."""
+    """Mixin of the reader: read side of limits."""
 
     @abstractmethod
     def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...
@@ -66,7 +66,7 @@ class SqliteLimitReader(ABC):
 
 
 def save(tx: Transaction, limit: Limit, actor: str) -> None:
-    known = {kept.limit.scope: kept for kept in _load_limits(tx)}
+    known = {stored.limit.scope: stored for stored in _load_limits(tx)}
     old, bucket = known.get(limit.scope, (None, Bucket(0, tx.now)))
     tx.run("limit_save", row_from_stored_limit(StoredLimit(limit, limit.convert_bucket(old, bucket, tx.now))))
     if old is not None and limit.is_narrow:
@@ -87,38 +87,42 @@ def drop(tx: Transaction, scope: str, actor: str) -> bool:
 
 
 def load_budget(tx: Transaction) -> LimitBudget:
-    """What all limits leave now."""
+    """Return the budget that all limits leave now."""
     if not tx.has_limits:
         return LimitBudget((), tx.now)
-    found = _load_limits(tx)
-    broad = [LimitCounter(kept, _count_running(tx, kept.limit)) for kept in found if not kept.limit.is_narrow]
-    narrow = [kept.limit for kept in found if kept.limit.is_narrow]
-    tx.stored_limits = {kept.limit.scope: kept for kept in found}
+    stored_limits = _load_limits(tx)
+    broad = [
+        LimitCounter(stored, _count_running(tx, stored.limit))
+        for stored in stored_limits
+        if not stored.limit.is_narrow
+    ]
+    narrow = [stored.limit for stored in stored_limits if stored.limit.is_narrow]
+    tx.stored_limits = {stored.limit.scope: stored for stored in stored_limits}
     return LimitBudget(broad, tx.now, narrow)
 
 
 def charge(tx: Transaction, budget: LimitBudget, charges: Iterable[TokenCharge]) -> None:
-    """What attempts have cost beyond what they took when they started."""
-    for one in charges if tx.has_limits else ():
-        load_counters(tx, budget, one.scopes)
-        budget.charge(one.scopes, one.tokens)
+    """Charge limits for tokens that attempts have cost beyond those taken at their start."""
+    for token_charge in charges if tx.has_limits else ():
+        load_counters(tx, budget, token_charge.scopes)
+        budget.charge(token_charge.scopes, token_charge.tokens)
 
 
 def save_budget(tx: Transaction, budget: LimitBudget, claims: Sequence[QueueClaim], *, released: int) -> None:
-    """Write what claims have taken, and note when it is worth to look behind gates again. Where places were
-    freed that nobody took, others may want them."""
+    """Write the changed token buckets, and note when limit lanes are to be rechecked. Send a wake-up where
+    slots were released that no claim took: other workers may take them."""
     if not tx.has_limits:
         return
-    for gauge in budget.changed_counters:
+    for counter in budget.changed_counters:
         values = {
-            "scope": gauge.scope,
-            "token_parts": gauge.bucket.token_parts,
-            "refilled_at": gauge.bucket.refilled_at,
+            "scope": counter.scope,
+            "token_parts": counter.bucket.token_parts,
+            "refilled_at": counter.bucket.refilled_at,
         }
-        tx.run("limit_spend" if gauge.scope == gauge.limit.scope else "rate_bucket_save", values)
-    for want in claims:
-        (look_at,) = tx.one("limit_lanes_next", {"queue": want.queue}) or (None,)
-        budget.add_wait(None if look_at is None else look_at - tx.now)
+        tx.run("limit_spend" if counter.scope == counter.limit.scope else "rate_bucket_save", values)
+    for claim in claims:
+        (recheck_at,) = tx.one("limit_lanes_next", {"queue": claim.queue}) or (None,)
+        budget.add_wait(None if recheck_at is None else recheck_at - tx.now)
     if released > 0 or budget.has_refund:
         tx.needs_wakeup = True
 
@@ -126,54 +130,55 @@ def save_budget(tx: Transaction, budget: LimitBudget, claims: Sequence[QueueClai
 def park(
     tx: Transaction, queue: QueueName, seq: int, scope: str, budget: LimitBudget, fairness_key: str | None
 ) -> None:
-    """A job that this scope has no room for waits behind its gate; one that had its turn as a job of a share
-    waits in the lane of that share."""
-    gauge = budget.find_counter(scope)
-    gate = limit_lane(scope) if fairness_key is None else limit_fairness_lane(scope, fairness_key)
-    tx.run("park", {"seq": seq, "lane": gate, "now": tx.now})
+    """Park a job that this scope has no room for, in the lane of the limit. A job that was claimed by its
+    fairness key goes to the lane of that key there."""
+    counter = budget.find_counter(scope)
+    lane = limit_lane(scope) if fairness_key is None else limit_fairness_lane(scope, fairness_key)
+    tx.run("park", {"seq": seq, "lane": lane, "now": tx.now})
     if fairness_key is not None:
         join_limit_lane(tx, queue, scope, fairness_key)
-    look_at = tx.now if gauge is None else gauge.recheck_at(tx.now, 0)
-    tx.run("limit_lanes_save", {"queue": queue, "scope": scope, "recheck_at": look_at})
+    recheck_at = tx.now if counter is None else counter.recheck_at(tx.now, 0)
+    tx.run("limit_lanes_save", {"queue": queue, "scope": scope, "recheck_at": recheck_at})
 
 
 def unpark_due(tx: Transaction, queue: QueueName, budget: LimitBudget) -> None:
-    """Open gates that it is time to look behind, as far as there is room."""
+    """Unpark jobs from limit lanes that are due to be rechecked, as far as there is room."""
     left = MAX_UNPARKED
-    due = tx.all("limit_lanes_due", {"queue": queue, "now": tx.now, "limit": MAX_RECHECKS})
-    load_counters(tx, budget, [scope for scope, _ in due])
-    for scope, has_lanes in due:
-        gauge = budget.find_counter(scope)
-        room = None if gauge is None else gauge.room(tx.now)
-        gate = {"queue": queue, "lane": limit_lane(scope)}
-        most = left if room is None else min(room, left)
-        back = tx.run("lanes_unpark", {**gate, "room": most, "now": tx.now}).rowcount
+    due_lanes = tx.all("limit_lanes_due", {"queue": queue, "now": tx.now, "limit": MAX_RECHECKS})
+    load_counters(tx, budget, [scope for scope, _ in due_lanes])
+    for scope, has_lanes in due_lanes:
+        counter = budget.find_counter(scope)
+        room = None if counter is None else counter.room(tx.now)
+        lane = {"queue": queue, "lane": limit_lane(scope)}
+        limit = left if room is None else min(room, left)
+        unparked = tx.run("lanes_unpark", {**lane, "room": limit, "now": tx.now}).rowcount
         if has_lanes:
-            # As many with a share as without: the claim that follows compares them.
-            back += SqliteFairUnpark(tx, queue, scope).unpark(most)
-        left -= min(left, back)
-        if tx.one("lane_first", {**gate, "scope": scope}) is None:
+            # As many with a fairness key as without: the claim that follows compares them.
+            unparked += SqliteFairUnpark(tx, queue, scope).unpark(limit)
+        left -= min(left, unparked)
+        if tx.one("lane_first", {**lane, "scope": scope}) is None:
             tx.run("limit_lanes_remove", {"queue": queue, "scope": scope})
         else:
-            look_at = tx.now if gauge is None else gauge.recheck_at(tx.now, min(back, most))
-            tx.run("limit_lanes_save", {"queue": queue, "scope": scope, "recheck_at": look_at})
+            recheck_at = tx.now if counter is None else counter.recheck_at(tx.now, min(unparked, limit))
+            tx.run("limit_lanes_save", {"queue": queue, "scope": scope, "recheck_at": recheck_at})
 
 
 def acquire_slots(tx: Transaction, slots: list[object]) -> None:
-    """Jobs have started; given as scope, seq and id of each place, one after the other."""
+    """Add slots of jobs that have started, given as scope, seq and id, one after the other."""
     if slots:
         tx.run_rows("limit_slots_take", (), slots, 3)
 
 
 def release_slots(tx: Transaction, ids: Sequence[JobId]) -> None:
-    """Attempts at these jobs have ended: whoever claims next looks behind the gates of their scopes."""
+    """Release the slots of jobs whose attempts have ended. The next claim rechecks the lanes of their
+    scopes."""
     if ids and tx.has_limits:
         tx.run("limit_lanes_recheck", {"ids": json_text(ids)})
         tx.run("limit_slots_release", {"ids": json_text(ids)})
 
 
 def prune(tx: Transaction) -> None:
-    """Forget places and buckets that count for nothing."""
+    """Remove slots and token buckets that count for nothing."""
     tx.run("limit_slots_prune", {})
     tx.run("rate_buckets_prune", {"now": tx.now})
 
@@ -183,7 +188,7 @@ def _load_limits(tx: Transaction) -> list[StoredLimit]:
 
 
 def load_counters(tx: Transaction, budget: LimitBudget, scopes: Iterable[str]) -> None:
-    """Count what runs in these scopes of tasks and keys, all at once."""
+    """Count the running jobs in these scopes of tasks and keys, all at once."""
     missing = budget.missing_limits(scopes)
     if not missing:
         return
@@ -191,32 +196,33 @@ def load_counters(tx: Transaction, budget: LimitBudget, scopes: Iterable[str]) -
     counted: dict[str, tuple[int, int | None]] = {scope: (jobs, ends_at) for scope, jobs, ends_at in rows}
     buckets = _load_buckets(tx, missing)
     for scope, limit in missing.items():
-        # Without a rate it does not matter which bucket it is.
-        kept = tx.stored_limits[limit.scope]
+        # Without a rate any bucket will do.
+        stored = tx.stored_limits[limit.scope]
         if scope in buckets:
-            kept = StoredLimit(limit, buckets[scope])
+            stored = StoredLimit(limit, buckets[scope])
         running, ends_at = counted.get(scope, (0, None))
-        budget.add(LimitCounter(kept, running, scope=scope, ends_at=ends_at))
+        budget.add(LimitCounter(stored, running, scope=scope, ends_at=ends_at))
 
 
 def _load_buckets(tx: Transaction, limits: Mapping[str, Limit]) -> dict[str, Bucket]:
-    """What is left of the rates of keys, by scope of one value."""
+    """Load the token buckets of keys, by scope of one value."""
     full = {
         scope: limit.full_bucket(tx.now)
         for scope, limit in limits.items()
         if limit.rate is not None and scope != limit.scope
     }
     rows = tx.all("rate_buckets", {"scopes": json_text(list(full))}) if full else []
-    return full | {scope: Bucket(parts, at) for scope, parts, at in rows}
+    return full | {scope: Bucket(token_parts, refilled_at) for scope, token_parts, refilled_at in rows}
 
 
 def _count_running(tx: Transaction, limit: Limit) -> int:
-    """Every job that runs is counted; those whose lease has ended are few, and do not count."""
+    """Return how many jobs run with a lease that has not ended: all running ones, less the few with an
+    ended lease."""
     if limit.concurrency is None:
         return 0
-    (lapsed,) = tx.one("expired_lease_count", {"queue": limit.queue, "now": tx.now}) or (0,)
+    (expired,) = tx.one("expired_lease_count", {"queue": limit.queue, "now": tx.now}) or (0,)
     running = tx.count_running() if limit.queue is None else tx.count_jobs(limit.queue, JobState.RUNNING)
-    return running - int(lapsed)
+    return running - int(expired)
 
 
 def _record_change(tx: Transaction, scope: str, actor: str, action: str, changes: Changes) -> None:

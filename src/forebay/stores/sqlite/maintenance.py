@@ -1,4 +1,4 @@
-"""What is done by the clock: promote, expire, rescore, prune."""
+"""Maintenance: promote, expire, rescore and prune jobs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SCAN_STEP: Final = 200
 
 
 def promote_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
-    """Make due jobs of one queue pending, earliest first; only some of them where that is staggered."""
-    known = tx.queue(queue)
-    stagger = None if known is None else known.settings.stagger
+    """Make due jobs of one queue pending, earliest first; only one batch of them in a staggered queue."""
+    stored = tx.queue(queue)
+    stagger = None if stored is None else stored.settings.stagger
     if stagger is not None:
         limit = min(limit, stagger.jobs)
     rows = tx.all("delayed_take_due", {"queue": queue, "now": tx.now, "limit": limit})
@@ -42,8 +42,8 @@ def promote_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
 
 def _promote_rows(tx: Transaction, queue: QueueName, rows: list[Row]) -> int:
     for seq, state, ready_at, priority, failures, deadline_at, _, options in rows:
-        where = tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
-        tx.run("promote", {**where._asdict(), "seq": seq, "now": tx.now})
+        queue_rank = tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
+        tx.run("promote", {**queue_rank._asdict(), "seq": seq, "now": tx.now})
         fairness.mark_pending(tx, queue, fairness_key_in(options), [seq])
         tx.count_moved(queue, STATES[state], JobState.PENDING)
         tx.needs_wakeup = True
@@ -51,7 +51,7 @@ def _promote_rows(tx: Transaction, queue: QueueName, rows: list[Row]) -> int:
 
 
 def promote(tx: Transaction, limit: int) -> int:
-    """Expire and promote in all queues."""
+    """Expire and promote jobs in all queues."""
     moved = expire(tx, limit)
     queues = load_all_queues(tx)
     moved += sum(promote_queue(tx, one.name, limit) for one in queues if one.settings.stagger is not None)
@@ -67,7 +67,7 @@ def promote(tx: Transaction, limit: int) -> int:
 
 
 def expire(tx: Transaction, limit: int) -> int:
-    """Cancel waiting jobs that were not started in time."""
+    """Cancel waiting jobs past their `expires_at`."""
     rows = tx.all("expired", {"now": tx.now, "limit": limit})
     for seq, job_id in rows:
         queue = end_waiting(tx, seq, job_id, JobState.CANCELLED, "expired")
@@ -76,15 +76,15 @@ def expire(tx: Transaction, limit: int) -> int:
 
 
 def end_waiting(tx: Transaction, seq: int, job_id: JobId, state: JobState, reason: str) -> QueueName | None:
-    """Move a job that waits to the finished or the dead; None if it does not wait."""
+    """Move a waiting job to the finished or the dead ones; return None if it does not wait."""
     values = {"seq": seq, "job_id": job_id, "reason": reason, "now": tx.now}
     tx.run("mark_dead_waiting" if state is JobState.DEAD else "finish_waiting", values)
     removed = tx.all("remove_waiting", {"seq": seq, "job_id": job_id})
     if not removed:
         return None
-    queue, old, unique_key = removed[0]
+    queue, old_state, unique_key = removed[0]
     tx.release_key(queue, unique_key, job_id)
-    tx.count_moved(queue, STATES[old], state)
+    tx.count_moved(queue, STATES[old_state], state)
     tx.add_to_outbox([job_id], DependencyEvent(state.value))
     return QueueName(queue)
 
@@ -101,30 +101,30 @@ def move_queue_to_dead(tx: Transaction, queue: QueueName, limit: int) -> int:
 
 
 def rescore(tx: Transaction, limit: int) -> int:
-    """New places for jobs whose time for it has come, and for those of queues with new scoring."""
+    """Compute new ranks for jobs that are due for it, and for jobs of queues with changed scoring."""
     rows = tx.all("rescore_due", {"now": tx.now, "limit": limit})
     for row in rows:
         _rescore_one(tx, row)
-    looked = len(rows)
+    examined = len(rows)
     for row in tx.all("queues", {}):
-        if row[4] is not None and looked < limit:
-            looked += _rescore_queue(tx, queue_from_row(row), row[4], limit - looked)
-    return looked + _scan_aging_jobs(tx, limit - looked)
+        if row[4] is not None and examined < limit:
+            examined += _rescore_queue(tx, queue_from_row(row), row[4], limit - examined)
+    return examined + _scan_aging_jobs(tx, limit - examined)
 
 
 def _scan_aging_jobs(tx: Transaction, limit: int) -> int:
-    """Give jobs that have waited for half of the shortest cap their entry among those to be rescored.
+    """Set `rescore_at` of jobs that have waited for half of the shortest age cap.
 
-    Nearly every job has run by then, so nearly none pays for an entry. Jobs are walked through by seq, which
-    is the order in which they came; the walk ends at the first that is too young.
+    Nearly every job has run by then, so nearly none pays for the index entry. The scan goes by seq, which is
+    the order of insertion, and ends at the first job that is too young.
     """
     caps = [queue.settings.scoring.cap_ms for queue in load_all_queues(tx) if queue.settings.max_aging_bonus]
     if not caps or limit <= 0:
         return 0
-    (walked_to,) = tx.one("scan_position", {"name": AGE_CAP_SCAN}) or (0,)
-    young = tx.now - min(caps) // 2
-    rows = tx.all("scan_next", {"after": walked_to, "limit": min(limit, SCAN_STEP)})
-    old = list(takewhile(lambda row: row[7] <= young, rows))
+    (scanned_to,) = tx.one("scan_position", {"name": AGE_CAP_SCAN}) or (0,)
+    oldest_young_at = tx.now - min(caps) // 2
+    rows = tx.all("scan_next", {"after": scanned_to, "limit": min(limit, SCAN_STEP)})
+    old = list(takewhile(lambda row: row[7] <= oldest_young_at, rows))
     for row in old:
         if row[2] == JobState.PENDING:
             _rescore_one(tx, row[:7])
@@ -136,14 +136,15 @@ def _scan_aging_jobs(tx: Transaction, limit: int) -> int:
 def _rescore_one(tx: Transaction, row: Row) -> None:
     seq, queue, state, ready_at, priority, failures, deadline_at = row
     if state == JobState.PENDING:
-        where = tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
-        tx.run("rescore", {**where._asdict(), "seq": seq})
+        queue_rank = tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
+        tx.run("rescore", {**queue_rank._asdict(), "seq": seq})
     else:
         tx.run("rescore_drop", {"seq": seq})
 
 
 def _rescore_queue(tx: Transaction, queue: Queue, rescored_to_seq: int, limit: int) -> int:
-    """Walk on by seq. Whatever enters the order behind the walk already has its place by the new scoring."""
+    """Continue the scan of a queue by seq. A job that becomes pending behind the scan position already has
+    a rank by the new scoring."""
     rows = tx.all("scan_next", {"after": rescored_to_seq, "limit": limit})
     for row in rows:
         if row[1] == queue.name and row[2] == JobState.PENDING:
@@ -154,7 +155,7 @@ def _rescore_queue(tx: Transaction, queue: Queue, rescored_to_seq: int, limit: i
 
 
 def prune(tx: Transaction, limit: int) -> int:
-    """Forget what is past its retention, in all queues."""
+    """Remove everything past its retention, in all queues."""
     pruned = 0
     for queue in load_all_queues(tx):
         settings = queue.settings
@@ -192,13 +193,13 @@ def _prune_table(tx: Transaction, queue: Queue, table: str, before: int, limit: 
 
 
 def remove_history(tx: Transaction, job_id: JobId) -> None:
-    """A job's attempts and events go with it."""
+    """Remove a job's failed attempts and events."""
     tx.run("failed_attempts_remove", {"job_id": job_id})
     tx.run("events_remove", {"job_id": job_id})
 
 
 def remove_edges(tx: Transaction, job_id: JobId, state: JobState) -> None:
-    """The edges to a job's parents go with it; what waits for it hears of it, unless it has completed."""
+    """Remove the edges to a job's parents. Its dependants learn of the removal, unless it has completed."""
     if tx.has_edges():
         tx.run("edges_remove", {"child_id": job_id})
         if state is not JobState.COMPLETED:
@@ -225,5 +226,5 @@ def _archive_params(row: Row) -> dict[str, object]:
 
 
 def load_all_queues(tx: Transaction) -> list[Queue]:
-    """Every queue, dropped ones too."""
+    """Load every queue, dropped ones too."""
     return [queue_from_row(row) for row in tx.all("queues", {})]

@@ -1,4 +1,4 @@
-"""Metrics: kept, removed and shown."""
+"""Metrics: save, remove, read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class SqliteMetricReader(ABC):
-    """The part of a handle that shows metrics."""
+    """Mixin of store and reader: read side of metrics."""
 
     @abstractmethod
     def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...
@@ -37,7 +37,7 @@ class SqliteMetricReader(ABC):
 
 
 class SqliteMetricStore(SqliteMetricReader, ABC):
-    """The part of a handle to write that keeps metrics."""
+    """Mixin of the store: write side of metrics."""
 
     @abstractmethod
     def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T: ...

@@ -1,4 +1,4 @@
-"""The files around a database: the folder beside it, and what the operating system says of its disk."""
+"""Paths of a database: the file, the folder beside it, and the checks of its disk and its permissions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
 
 
 class DatabasePaths:
-    """Where things are that belong to one database file.
+    """Paths that belong to one database file.
 
-    Everything that is not a table lives in one folder beside the database, `<name>-forebay`: lock files of
-    workers, sockets of listeners, and the note of whoever waits for the write lock.
+    Everything that is not a table is in one folder beside the database, `<name>-forebay`: lock files of
+    workers, sockets of listeners, and the announcement of a waiting writer.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class DatabasePaths:
     ) -> None:
         self.database: Path = Path(os.path.abspath(database))
         self.folder: Path = Path(f"{self.database}-forebay")
-        # As texts: they are looked at in every transaction.
+        # As texts: they are checked in every transaction.
         self._folder_path = str(self.folder)
         self._waiting_file = str(self.folder / "waiting")
-        self.has_folder: bool = False  # at the last look
+        self.has_folder: bool = False  # at the last check
         self._next_check_at = 0.0
         self._is_for_group = is_for_group
         # Of files; SQLite gives the -wal and -shm files the permissions of the database.
@@ -49,8 +49,8 @@ class DatabasePaths:
         self._mounts = mounts
 
     def ensure_folder(self) -> Path:
-        """The folder beside the database, created if need be. Raises StoreUnusable if another user controls
-        it."""
+        """Return the folder beside the database, created if it does not exist. Raises StoreUnusable if
+        another user controls it."""
         mode = 0o770 if self._is_for_group else 0o700
         try:
             self.folder.mkdir(mode=mode)
@@ -64,23 +64,23 @@ class DatabasePaths:
         return self.folder
 
     def check_folder(self) -> None:
-        """Raise StoreUnusable if the folder exists and another user controls it: a free lock file in it says
-        that a worker is dead, and its jobs would run twice."""
+        """Raise StoreUnusable if the folder exists and another user controls it. A free lock file in it
+        means that a worker is dead: that user could make jobs run twice."""
         try:
-            found = os.lstat(self._folder_path)
+            info = os.lstat(self._folder_path)
         except OSError:
             return
         has_owners = hasattr(os, "geteuid")  # not on Windows
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(info.st_mode):
             raise StoreUnusable(f"{self.folder} is a link, and lock files of workers belong there: remove it")
-        if has_owners and found.st_mode & stat.S_IWOTH:
+        if has_owners and info.st_mode & stat.S_IWOTH:
             raise StoreUnusable(
                 f"{self.folder} has lock files of workers, and every user can write to it: "
                 f"chmod o-w {self.folder}"
             )
-        if has_owners and not is_trusted(found, self._database_stat(), is_for_group=self._is_for_group):
+        if has_owners and not is_trusted(info, self._database_stat(), is_for_group=self._is_for_group):
             raise StoreUnusable(
-                f"{self.folder} has lock files of workers and belongs to another user (uid {found.st_uid}): "
+                f"{self.folder} has lock files of workers and belongs to another user (uid {info.st_uid}): "
                 "remove it, or share the file in a group with file_mode=660"
             )
 
@@ -117,15 +117,16 @@ class DatabasePaths:
         return descriptor
 
     def has_waiting_writer(self) -> bool:
-        """Whether somebody has waited long for the write lock. A note left by the dead is soon too old.
+        """Return whether another writer has waited long for the write lock. The announcement of a dead
+        process is soon too old.
 
-        While there is no note one look in 5 ms is enough: whoever leaves one has waited for 100.
+        Without an announcement one check in 5 ms is enough: a writer announces itself after 100 ms.
         """
         now = time.monotonic()
         if now < self._next_check_at:
             return False
         self._next_check_at = now + CHECK_SECONDS
-        # One look for both: most programs have no listener and nobody who waits, hence no folder.
+        # One check for both: most programs have no listener and no waiting writer, hence no folder.
         self.has_folder = os.access(self._folder_path, os.F_OK)
         if not self.has_folder or not os.access(self._waiting_file, os.F_OK):
             return False
@@ -137,7 +138,8 @@ class DatabasePaths:
         return False
 
     def announce_waiting(self) -> bool:
-        """Leave or renew the note; it is a courtesy, so a folder that cannot be written is no error."""
+        """Create or renew the announcement. It is only a courtesy, so a folder that cannot be written is
+        no error."""
         with suppress(OSError, StoreUnusable):
             self.ensure_folder()
             Path(self._waiting_file).touch()
@@ -149,14 +151,14 @@ class DatabasePaths:
             os.unlink(self._waiting_file)
 
     def wal_size(self) -> int:
-        """The size of the write-ahead log in bytes."""
+        """Return the size of the write-ahead log in bytes."""
         with suppress(OSError):
             return os.stat(f"{self.database}-wal").st_size
         return 0
 
     def check_disk(self) -> None:
-        """Raise StoreUnusable if the database lies on a network file system or is mounted alone, where the
-        operating system tells it."""
+        """Raise StoreUnusable if the database lies on a network file system or is mounted alone, as far as
+        the operating system tells."""
         mounts, database = self._mountinfo(), os.path.realpath(self.database)
         if any(point == database for point, _ in _mount_points(mounts)):
             # Its -wal and -shm files are then in the container alone: programs of two containers would write
@@ -180,8 +182,8 @@ class DatabasePaths:
 
 
 def is_trusted(folder: os.stat_result, database: os.stat_result | None, *, is_for_group: bool) -> bool:
-    """Return whether a folder is of this user, of the owner of the database, or of its group where that
-    shares the file. The owner of the database can change every job anyway."""
+    """Return whether this user, the owner of the database, or its group where that shares the file, owns a
+    folder. The owner of the database can change every job anyway."""
     if folder.st_uid == os.geteuid():
         return True
     if database is None:
@@ -190,20 +192,20 @@ def is_trusted(folder: os.stat_result, database: os.stat_result | None, *, is_fo
 
 
 def file_system_of(path: str, mountinfo: str) -> str:
-    """The type of the file system a path is on, by the longest mount point that leads to it."""
+    """Return the type of the file system of a path, by the longest mount point that leads to it."""
     best, kind = "", ""
-    for point, its_kind in _mount_points(mountinfo):
-        inside = path == point or path.startswith(point.rstrip("/") + "/")
+    for point, point_kind in _mount_points(mountinfo):
+        is_inside = path == point or path.startswith(point.rstrip("/") + "/")
         # Not `>`: a later mount hides an earlier one on the same point.
-        if inside and len(point) >= len(best):
-            best, kind = point, its_kind
+        if is_inside and len(point) >= len(best):
+            best, kind = point, point_kind
     return kind
 
 
 def _mount_points(mountinfo: str) -> Iterator[tuple[str, str]]:
-    """Each mount point with the type of its file system."""
+    """Yield each mount point with the type of its file system."""
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         fields = left.split()
         if len(fields) >= 5 and right:  # noqa: PLR2004 - the fifth field is the mount point
-            yield re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4]), right.split()[0]
+            yield re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), fields[4]), right.split()[0]

@@ -1,4 +1,4 @@
-"""What running attempts say, kept with their jobs."""
+"""Progress of running attempts, stored with their jobs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from forebay.stores.sqlite.transaction import Transaction
 def save_progress(
     tx: Transaction, worker: WorkerId, updates: Sequence[ProgressUpdate]
 ) -> tuple[LeaseRefusal, ...]:
-    """Keep what the holders of leases say; answers whose lease is not held."""
+    """Store the progress of lease holders; return the leases that are not held."""
     refused: list[LeaseRefusal] = []
-    for note in updates:
-        token = lease_params(worker, note.lease.job_id, note.lease.attempt)
-        # The transaction has the write lock: a lease that is held here is held when the notes are written.
+    for update in updates:
+        token = lease_params(worker, update.lease.job_id, update.lease.attempt)
+        # The transaction has the write lock: a lease that is held here is held when its progress is written.
         if _is_held(tx, token) or (relocate(tx, token) and _is_held(tx, token)):
-            _write_progress(tx, token, normalize_update(note, tx.now))
+            _write_progress(tx, token, normalize_update(update, tx.now))
         else:
-            refused.append(LeaseRefusal(lease=note.lease, reason=find_refusal(tx, token)))
+            refused.append(LeaseRefusal(lease=update.lease, reason=find_refusal(tx, token)))
     return tuple(refused)
 
 
 def remove_progress(tx: Transaction, seqs: Sequence[int]) -> None:
-    """The notes of jobs go with them."""
+    """Remove the progress of jobs that are removed."""
     if seqs and tx.one("progress_any", {}) is not None:
         tx.run("progress_remove", {"seqs": json_text(seqs)})
 
@@ -55,4 +55,6 @@ def _write_progress(tx: Transaction, token: LeaseParams, update: JobProgress) ->
     if update.lines:
         tx.run("progress_log_trim", {"seq": token["seq"], "max_lines": MAX_LINES})
     for step in update.steps:
-        tx.run("progress_step_add", {**common, "name": step.name, "body": step.result, "max_steps": MAX_STEPS})
+        tx.run(
+            "progress_step_add", {**common, "name": step.name, "body": step.result, "max_steps": MAX_STEPS}
+        )

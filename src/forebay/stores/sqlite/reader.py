@@ -1,4 +1,4 @@
-"""Looking at a database file without holding anybody up."""
+"""Read handle of the SQLite engine: snapshots of a database file that block no writer."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ class SqliteReader(
     SqliteJobExport,
     SqlAuditLogReader,
 ):
-    """A handle to look at one database file."""
+    """Handle to read one database file."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         connection.execute("pragma query_only = 1")
         connection.execute("pragma busy_timeout = 5000")
-        # Each commit of another handle empties the cache, so a large one would hold payloads and little else.
+        # Each commit of another handle empties the cache, so a large one would mostly hold payloads.
         connection.execute(f"pragma cache_size = {CACHE_KIB:d}")
         self._connection = connection
         self._clock = clock
@@ -132,16 +132,16 @@ class SqliteReader(
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)
-        places = json_text(_locations(query.states))
+        locations = json_text(_locations(query.states))
         with self._open_snapshot():
-            span = {"locations": places, "after": None if after is None else page_end(after)}
-            window = self._one("search_window", {**span, "rows": ROWS_PER_SCAN - 1})
-            until, reached = (None, None) if window is None else window
-            rows = self._all("search", {**_conditions(query), **span, "until": until, "limit": limit})
+            range_params = {"locations": locations, "after": None if after is None else page_end(after)}
+            window = self._one("search_window", {**range_params, "rows": ROWS_PER_SCAN - 1})
+            until, scanned_back_to = (None, None) if window is None else window
+            rows = self._all("search", {**_conditions(query), **range_params, "until": until, "limit": limit})
         jobs = tuple(summary_from_row(row) for row in rows)
         if len(rows) == limit:
             return Page(jobs=jobs, after=str(rows[-1][-1]))
-        return Page(jobs=jobs, after=None if until is None else str(until), scanned_back_to=reached)
+        return Page(jobs=jobs, after=None if until is None else str(until), scanned_back_to=scanned_back_to)
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
         with self._open_snapshot():
@@ -156,15 +156,15 @@ class SqliteReader(
     def lanes(self) -> list[LaneCount]:
         with self._open_snapshot():
             rows = self._all("lane_counts")
-        return [LaneCount(queue=queue, lane=gate, jobs=jobs) for queue, gate, jobs in rows]
+        return [LaneCount(queue=queue, lane=lane, jobs=jobs) for queue, lane, jobs in rows]
 
     def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
         check_limit(limit)
         with self._open_snapshot():
-            found = self._find_queue(queue)
-            if found is None:
+            known = self._find_queue(queue)
+            if known is None:
                 return []
-            cap_ms = found.settings.scoring.cap_ms
+            cap_ms = known.settings.scoring.cap_ms
             values = {"queue": queue, "now": self.now(), "cap_ms": cap_ms, "limit": limit}
             return [summary_from_row(row) for row in self._all("peek", values)]
 
@@ -189,27 +189,28 @@ class SqliteReader(
         return throughput_from_row(self._one("throughput", throughput_params(queue, now)), now)
 
     def _count_ahead(self, job: Job) -> int:
-        """Jobs with a greater lead, or the same one and a lower seq, in both classes."""
+        """Count the jobs with a greater effective priority, or the same one and a lower seq, capped or
+        not."""
         queue = self._find_queue(job.queue)
         cap_ms = 0 if queue is None else queue.settings.scoring.cap_ms
-        # The rank that a job of the other class must stay below to go first.
+        # A job of the other class goes first if its rank is below this.
         other = job.rank + (self.now() - cap_ms if job.age_capped else cap_ms - self.now())
         ahead = 0
-        for capped, rank in ((job.age_capped, job.rank), (not job.age_capped, other)):
-            values = {"queue": job.queue, "age_capped": capped, "rank": rank, "seq": job.seq}
+        for age_capped, rank in ((job.age_capped, job.rank), (not job.age_capped, other)):
+            values = {"queue": job.queue, "age_capped": age_capped, "rank": rank, "seq": job.seq}
             row = self._one("position_ahead", {**values, "limit": EXACT_UP_TO + 1})
             ahead += row[0] if row else 0
         return ahead
 
     def _estimate_ahead(self, job: Job) -> int:
-        """Where the job's rank lies between the queue's lowest and highest, as a share of its jobs."""
-        span = self._one("rank_span", {"queue": job.queue})
+        """Estimate how many jobs are ahead from the job's rank between the queue's lowest and highest."""
+        bounds = self._one("rank_span", {"queue": job.queue})
         pending: int = next((row[2] for row in self._all("counts") if row[:2] == (job.queue, "pending")), 0)
-        lowest, highest = span or (None, None)
+        lowest, highest = bounds or (None, None)
         if lowest is None or highest is None or highest == lowest or job.age_capped:
             return max(pending - 1, EXACT_UP_TO)
-        share: float = (job.rank - lowest) / (highest - lowest)
-        return min(max(round(pending * share), EXACT_UP_TO), max(pending - 1, EXACT_UP_TO))
+        fraction: float = (job.rank - lowest) / (highest - lowest)
+        return min(max(round(pending * fraction), EXACT_UP_TO), max(pending - 1, EXACT_UP_TO))
 
     def _find_queue(self, name: QueueName) -> Queue | None:
         row = self._one("queue", {"name": name})
@@ -239,10 +240,12 @@ class SqliteReader(
             return self._resolve_edge_states(self._all("parents", {"ids": json_text(ids)}))
 
     def _resolve_edge_states(self, rows: list[Row]) -> list[Edge]:
-        """Edges from rows, where those of parents that have completed are as they were before."""
+        """Build edges from rows, and mark open edges of completed parents as met."""
         edges = [edge_from_row(row) for row in rows]
-        still = [(edge.child, edge.position, edge.parent) for edge in edges if edge.state is EdgeState.OPEN]
-        met = find_met_edges(ReadContext(self._all), still)
+        open_edges = [
+            (edge.child, edge.position, edge.parent) for edge in edges if edge.state is EdgeState.OPEN
+        ]
+        met = find_met_edges(ReadContext(self._all), open_edges)
         return [
             replace(edge, state=EdgeState.MET) if (edge.child, edge.position) in met else edge
             for edge in edges
@@ -278,8 +281,8 @@ class SqliteReader(
                 attempt_from_row(job_id, row) for row in self._all("failed_attempts", {"job_id": job_id})
             )
             events = tuple(event_from_row(row) for row in self._all("events", {"job_id": job_id}))
-            notes = self._load_progress(job.seq)
-        return Timeline(job=job, attempts=attempts, events=events, progress=notes)
+            progress = self._load_progress(job.seq)
+        return Timeline(job=job, attempts=attempts, events=events, progress=progress)
 
     def archive(
         self, *, day: str | None = None, task: str | None = None, limit: int = 100
@@ -303,18 +306,18 @@ class SqliteReader(
                     problems.append(f"the file is damaged: {line}")
             problems += self._find_miscounts()
             for name in ("check_jobs", "check_indexes", "check_keys", "check_edges"):
-                found = self._all(name, {"late_ms": LATE_MS})
-                problems += [f"{what} {trouble}" for what, trouble in found]
+                rows = self._all(name, {"late_ms": LATE_MS})
+                problems += [f"{subject} {trouble}" for subject, trouble in rows]
             number = schema_number(self._connection, self._statements)
         return StoreHealth(engine="sqlite", schema=number, problems=tuple(problems))
 
     def _find_miscounts(self) -> Iterator[str]:
-        real = {(queue, state): jobs for queue, state, jobs in self._all("check_counts")}
+        actual = {(queue, state): jobs for queue, state, jobs in self._all("check_counts")}
         counted = {(queue, state): jobs for queue, state, jobs in self._all("counts")}
-        for queue, state in sorted(real.keys() | counted.keys()):
-            here, there = counted.get((queue, state), 0), real.get((queue, state), 0)
-            if here != there:
-                yield f"queue {queue} counts {here} {state} jobs and has {there}"
+        for queue, state in sorted(actual.keys() | counted.keys()):
+            counted_jobs, actual_jobs = counted.get((queue, state), 0), actual.get((queue, state), 0)
+            if counted_jobs != actual_jobs:
+                yield f"queue {queue} counts {counted_jobs} {state} jobs and has {actual_jobs}"
 
     def close(self) -> None:
         if not self._is_closed:
@@ -323,10 +326,10 @@ class SqliteReader(
 
 
 def _locations(states: Sequence[JobState]) -> list[str]:
-    """The tables in which jobs of these states can be."""
+    """Return the tables in which jobs of these states can be."""
     wanted = set(states or JobState)
-    places = (("live", LIVE), ("finished", frozenset(_FINISHED)), ("dead", frozenset({JobState.DEAD})))
-    return [place for place, inside in places if wanted & inside]
+    tables = (("live", LIVE), ("finished", frozenset(_FINISHED)), ("dead", frozenset({JobState.DEAD})))
+    return [table for table, table_states in tables if wanted & table_states]
 
 
 def _conditions(query: JobQuery) -> dict[str, object]:

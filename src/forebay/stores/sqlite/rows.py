@@ -1,4 +1,4 @@
-"""Rows to jobs, as the columns stand here; the rest is shared by the engines on SQL."""
+"""Rows of this engine's job columns to jobs; the rest is shared with the other SQL engine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from forebay.stores.shared.rows import STATES, Row, build_job, options_from_text
 
 
 def job_from_row(row: Row) -> Job:
-    """A job from the columns of `job`; live rows lack the last three."""
+    """Return a job from the columns of `job`; rows of live jobs lack the last three."""
     lease = (bool(row[16]), *row[17:21])
-    head = (*row[:4], STATES[row[4]], *row[5:7])
-    return build_job(head, options_from_text(row[7]), (*row[8:16], *lease), row[21:25], row[25], row[26:])
+    identity = (*row[:4], STATES[row[4]], *row[5:7])
+    return build_job(identity, options_from_text(row[7]), (*row[8:16], *lease), row[21:25], row[25], row[26:])

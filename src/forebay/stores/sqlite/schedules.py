@@ -1,4 +1,4 @@
-"""Schedules: saved, removed and fired."""
+"""Schedules: save, remove, fire."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class SqliteScheduleStore(ABC):
-    """The part of a handle to write that keeps schedules."""
+    """Mixin of the store: write side of schedules."""
 
     _new_id: Callable[[], JobId] | None
     _clock: Clock
@@ -52,12 +52,12 @@ class SqliteScheduleStore(ABC):
         return self._write(lambda tx: drop(tx, name, actor), durable=True, moves=False)
 
     def due_schedules(self, limit: int = 100) -> DueSchedules:
-        # Beside all writers: every worker asks, and nearly never is anything due.
+        # Without the write lock: every worker polls, and nearly never is a schedule due.
         now = self._clock.now_ms()
-        found = schedules_from_rows(self._query("schedules_due", {"now": now, "limit": limit}))
-        [later] = [row[0] for row in self._query("schedules_next", {"now": now})] or [None]
+        due = schedules_from_rows(self._query("schedules_due", {"now": now, "limit": limit}))
+        [next_check_at] = [row[0] for row in self._query("schedules_next", {"now": now})] or [None]
         return DueSchedules(
-            now=now, schedules=tuple(found), next_due_ms=None if later is None else later - now
+            now=now, schedules=tuple(due), next_due_ms=None if next_check_at is None else next_check_at - now
         )
 
     def fire_schedules(self, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
@@ -65,7 +65,7 @@ class SqliteScheduleStore(ABC):
 
 
 class SqliteScheduleReader(ABC):
-    """The part of a handle to look that shows schedules."""
+    """Mixin of the reader: read side of schedules."""
 
     @abstractmethod
     def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...
@@ -107,7 +107,8 @@ def drop(tx: Transaction, name: str, actor: str) -> bool:
 
 
 def _decode_schedule(row: Row | None) -> Schedule | None:
-    """One that cannot be read is as good as none: somebody may be about to replace it."""
+    """Return the schedule of a row; None for one that cannot be read, which a save may be about to
+    replace."""
     return next(iter(schedules_from_rows([] if row is None else [row])), None)
 
 
@@ -118,7 +119,7 @@ def _record_event(tx: Transaction, detail: str, actor: str, changes: Changes) ->
 def fire_schedules(
     tx: Transaction, new_id: Callable[[], JobId] | None, advances: Sequence[ScheduleAdvance]
 ) -> list[FireResult]:
-    return [_fire_one(tx, new_id, move) for move in advances]
+    return [_fire_one(tx, new_id, advance) for advance in advances]
 
 
 def _fire_one(tx: Transaction, new_id: Callable[[], JobId] | None, advance: ScheduleAdvance) -> FireResult:
@@ -126,10 +127,10 @@ def _fire_one(tx: Transaction, new_id: Callable[[], JobId] | None, advance: Sche
     schedule = None if row is None else schedule_from_row(row)
     if schedule is None or not may_fire(schedule, advance, tx.now):
         return FireResult(name=advance.name, applied=False)
-    receipts = insert_all(tx, new_id, [run.job for run in advance.runs], InsertRules(), atomic=False)
-    landing = apply_advance(schedule, advance, receipts, tx.now)
-    _save_update(tx, advance.name, landing)
-    return FireResult(name=advance.name, applied=True, runs=landing.runs)
+    results = insert_all(tx, new_id, [run.job for run in advance.runs], InsertRules(), atomic=False)
+    update = apply_advance(schedule, advance, results, tx.now)
+    _save_update(tx, advance.name, update)
+    return FireResult(name=advance.name, applied=True, runs=update.runs)
 
 
 def _save_update(tx: Transaction, name: str, update: ScheduleUpdate) -> None:
@@ -137,8 +138,8 @@ def _save_update(tx: Transaction, name: str, update: ScheduleUpdate) -> None:
         _remove(tx, name)
         return
     tx.run("schedule_save", row_from_schedule(update.schedule))
-    for firing in update.runs:
-        tx.run("schedule_run_add", row_from_schedule_run(name, firing))
+    for run in update.runs:
+        tx.run("schedule_run_add", row_from_schedule_run(name, run))
     if update.may_overflow:
         _trim(tx, name, MAX_STORED_RUNS)
 

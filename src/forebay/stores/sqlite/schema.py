@@ -1,4 +1,4 @@
-"""Bringing the schema of a database file up to date."""
+"""Schema of a database file: apply migrations, and refuse files of another version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> int:
-    """Apply what is missing and answer the schema's number."""
+    """Apply the migrations that the file lacks and return the schema's number."""
     known = load_migrations(PACKAGE)
     try:
         with connection.wait_for_locks():
@@ -38,7 +38,7 @@ def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> 
         return max(number, len(known))
 
     def catch_up(raw: sqlite3.Connection) -> bool:
-        # Looked at again under the write lock: somebody else may have migrated meanwhile.
+        # Queried again under the write lock: another program may have migrated meanwhile.
         number, steps = _load_steps(connection, statements, known)
         raw.execute(statements["schema_create"])
         for migration in steps:
@@ -52,7 +52,7 @@ def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> 
 
 
 def check_schema(connection: StatementExecutor, statements: Mapping[str, str], path: Path) -> None:
-    """Raise unless a file has the tables that this program writes; nothing is created."""
+    """Raise unless the file has the tables that this program writes. Creates nothing."""
     applied = _load_applied(connection, statements)
     if applied.number == 0:
         raise ConfigError(f"{path} has no tables for jobs yet: open its store once before")
@@ -63,10 +63,10 @@ def check_schema(connection: StatementExecutor, statements: Mapping[str, str], p
 
 
 def check_file_schema(path: Path, statements: Mapping[str, str]) -> None:
-    """Raise unless this file is there and has the tables that this program needs; nothing is changed in it.
+    """Raise unless this file exists and has the tables that this program needs. Changes nothing in it.
 
-    The file is opened to write, because the last reader of a write-ahead log that may not write leaves its
-    files behind; `query_only` keeps it from writing anything else.
+    The file is opened to write, because the last reader of a write-ahead log without write access leaves its
+    files behind; `query_only` prevents all other writes.
     """
     check_fork(str(path))
     if not path.exists():
@@ -87,7 +87,7 @@ def check_file_schema(path: Path, statements: Mapping[str, str]) -> None:
 
 
 class SchemaGuard:
-    """Refuses work with a file whose schema has outgrown this program since it was opened."""
+    """Check that refuses a file which a newer program has migrated since it was opened."""
 
     def __init__(self, path: str, statements: Mapping[str, str]) -> None:
         self._path = path
@@ -96,14 +96,15 @@ class SchemaGuard:
         self._version: int | None = None
 
     def check(self, raw: StatementExecutor) -> None:
-        """Raise SchemaNewer if a newer program has migrated the file. Under the write lock, and after each
-        commit of another connection, so no transaction of ours comes after a step that it does not know."""
+        """Raise SchemaNewer if a newer program has migrated the file. Runs under the write lock, and after
+        each commit of another connection: so none of our transactions follows a migration that we do not
+        know."""
         (number,) = raw.execute(self._statements["schema_newest"]).fetchone()
         if number > len(self._known):
             pending_migrations(self._known, _read_applied(raw, self._statements), self._path)
 
     def check_if_changed(self, raw: StatementExecutor) -> None:
-        """The same for a handle that only reads, if another connection has committed since."""
+        """Do the same for a handle that only reads, if another connection has committed since."""
         (version,) = raw.execute("pragma data_version").fetchone()
         if version != self._version:
             self.check(raw)
@@ -111,14 +112,14 @@ class SchemaGuard:
 
 
 def schema_number(connection: StatementExecutor, statements: Mapping[str, str]) -> int:
-    """How far the schema of a file is."""
+    """Return the number of the schema of a file."""
     return _load_applied(connection, statements).number
 
 
 def _load_steps(
     connection: Connection, statements: Mapping[str, str], known: Sequence[Migration]
 ) -> tuple[int, Sequence[Migration]]:
-    """The schema's number and the migrations it still needs."""
+    """Return the schema's number and the migrations that it still needs."""
     applied = _load_applied(connection, statements)
     return applied.number, pending_migrations(known, applied, connection.path)
 
@@ -146,7 +147,7 @@ def _apply(raw: sqlite3.Connection, statements: Mapping[str, str], migration: Mi
 
 
 def split_statements(script: str) -> Iterator[str]:
-    """The single statements of a script: `executescript` would commit our transaction first."""
+    """Yield the single statements of a script: `executescript` would commit our transaction first."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

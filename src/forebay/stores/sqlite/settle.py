@@ -1,4 +1,4 @@
-"""Settling: what a worker's attempts have come to."""
+"""Settlements: write the outcome of a worker's attempts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMPLETED: Final = JobState.COMPLETED  # a look-up in the enum for each job wou
 
 
 class LeaseParams(TypedDict):
-    """A lease as statements know it."""
+    """Lease as statements take it."""
 
     seq: int | None
     job_id: JobId
@@ -34,10 +34,10 @@ class LeaseParams(TypedDict):
 
 
 class SettlementBatch:
-    """The settlements of one exchange, in their order.
+    """Settlements of one call, in their order.
 
-    Successes that stand beside each other are gathered and written by few statements; whatever else comes
-    is written by itself, after them.
+    Consecutive successes are gathered and written by few statements; each other settlement is written by
+    itself, after them.
     """
 
     def __init__(self, tx: Transaction, new_id: Callable[[], JobId] | None, worker: WorkerId) -> None:
@@ -60,7 +60,7 @@ class SettlementBatch:
         self._settle(settlement)
 
     def flush(self) -> None:
-        """End what has been gathered; what the guard does not find is looked at by itself."""
+        """Write the gathered successes. Those that the guard does not find are settled one by one."""
         if not self._gathered:
             return
         gathered, self._gathered = self._gathered, {}
@@ -90,7 +90,7 @@ class SettlementBatch:
 def settle_all(
     tx: Transaction, new_id: Callable[[], JobId] | None, worker: WorkerId, settlements: Sequence[Settlement]
 ) -> SettlementBatch:
-    """End leases in order; one that is not held any more is refused and stops no other."""
+    """Settle leases in order. One that is not held any more is refused and stops no other."""
     settling = SettlementBatch(tx, new_id, worker)
     for settlement in settlements:
         settling.add(settlement)
@@ -100,12 +100,14 @@ def settle_all(
 
 
 def complete(tx: Transaction, worker: WorkerId, successes: Mapping[int, Settlement]) -> set[int]:
-    """Finish the jobs among these, by seq, whose lease is held; answers which."""
-    alike: defaultdict[tuple[object, ...], dict[int, JobId]] = defaultdict(dict)
-    for seq, ended in successes.items():
-        alike[ended.attempt, ended.failures, ended.crashes, ended.reason][seq] = ended.job_id
-    result = next(iter(successes.values())).result  # mostly that of all: nothing
-    for (attempt, failures, crashes, reason), ids in alike.items():
+    """Finish the jobs among these, by seq, whose lease is held; return their seqs."""
+    groups: defaultdict[tuple[object, ...], dict[int, JobId]] = defaultdict(dict)
+    for seq, settlement in successes.items():
+        groups[settlement.attempt, settlement.failures, settlement.crashes, settlement.reason][seq] = (
+            settlement.job_id
+        )
+    result = next(iter(successes.values())).result  # mostly the result of all: None
+    for (attempt, failures, crashes, reason), ids in groups.items():
         values = {
             "worker": worker,
             "attempt": attempt,
@@ -119,10 +121,10 @@ def complete(tx: Transaction, worker: WorkerId, successes: Mapping[int, Settleme
         tx.run("complete", values)
     rows = tx.all("complete_remove", {"seqs": json_text(list(successes))})
     for seq, queue, unique_key in rows:
-        ended = successes[seq]
-        tx.release_key(queue, unique_key, ended.job_id)
-        if ended.result != result:
-            tx.run("complete_result", {"seq": seq, "result": ended.result})
+        settlement = successes[seq]
+        tx.release_key(queue, unique_key, settlement.job_id)
+        if settlement.result != result:
+            tx.run("complete_result", {"seq": seq, "result": settlement.result})
     for queue, jobs in Counter(row[1] for row in rows).items():
         tx.count_moved(queue, JobState.RUNNING, JobState.COMPLETED, jobs)
     if tx.has_edges():
@@ -133,7 +135,8 @@ def complete(tx: Transaction, worker: WorkerId, successes: Mapping[int, Settleme
 def _settle(
     tx: Transaction, new_id: Callable[[], JobId] | None, worker: WorkerId, settlement: Settlement
 ) -> str | None:
-    """End one lease. None: done. An empty text: this worker had done it before. Else why it is refused."""
+    """Settle one lease. Return None if that is done, an empty text if this worker had done it before, else
+    why it is refused."""
     token = lease_params(worker, settlement.job_id, settlement.attempt)
     queue = _end_lease(tx, token, settlement)
     if queue is None and relocate(tx, token):
@@ -146,12 +149,14 @@ def _settle(
 
 
 def lease_params(worker: WorkerId, job_id: JobId, attempt: int) -> LeaseParams:
-    """What every write of a lease holder is guarded by. A generated id says where its job is."""
+    """Return the values that guard every write of a lease holder. A generated id contains the seq of its
+    job."""
     return {"seq": seq_in_id(job_id), "job_id": job_id, "attempt": attempt, "worker": worker}
 
 
 def relocate(tx: Transaction, token: LeaseParams) -> bool:
-    """Whether the job is elsewhere than its id seemed to say, because a caller brought the id."""
+    """Return whether the job has another seq than its id seems to contain, because a caller brought the
+    id."""
     found = tx.locate(token["job_id"])
     if found is None or found[0] == token["seq"]:
         return False
@@ -166,11 +171,11 @@ def _end_lease(tx: Transaction, token: LeaseParams, settlement: Settlement) -> Q
 
 
 def _end_uncompleted(tx: Transaction, token: LeaseParams, settlement: Settlement) -> QueueName | None:
-    held = tx.one("lease_details", token)
-    if held is None:
+    details = tx.one("lease_details", token)
+    if details is None:
         return None
     check_transition(JobState.RUNNING, settlement.state)
-    queue, cancel_reason, errors, started_at, swept_from, *_ = held
+    queue, cancel_reason, errors, started_at, swept_from, *_ = details
     if settlement.error is not None:
         _record_error(tx, token, settlement, errors, started_at, swept_from)
     if settlement.unstarted:
@@ -178,9 +183,9 @@ def _end_uncompleted(tx: Transaction, token: LeaseParams, settlement: Settlement
     if settlement.state not in WAITING:
         return _finish(tx, token, settlement, settlement.state, settlement.reason)
     if cancel_reason is not None:
-        # Somebody asked for it while it ran: going back to wait would run it again against their wish.
+        # An operator cancelled it while it ran: going back to wait would run it again.
         return _finish(tx, token, settlement, JobState.CANCELLED, cancel_reason)
-    _return_to_queue(tx, token, settlement, held)
+    _return_to_queue(tx, token, settlement, details)
     return QueueName(queue)
 
 
@@ -209,19 +214,19 @@ def _finish(
 
 
 def _return_to_queue(tx: Transaction, token: LeaseParams, settlement: Settlement, details: Row) -> None:
-    queue, _, _, _, _, ready_at, priority, deadline_at, rank, capped = details
-    where = QueueRank(bool(capped), rank, None)
+    queue, _, _, _, _, ready_at, priority, deadline_at, rank, age_capped = details
+    queue_rank = QueueRank(bool(age_capped), rank, None)
     if settlement.state is JobState.PENDING:
-        where = tx.compute_rank(queue, ready_at, priority, settlement.failures, deadline_at)
+        queue_rank = tx.compute_rank(queue, ready_at, priority, settlement.failures, deadline_at)
     values = {
         **token,
         "state": settlement.state.value,
         "failures": settlement.failures,
         "crashes": settlement.crashes,
         "run_at": tx.now if settlement.state is JobState.PENDING else tx.now + settlement.delay_ms,
-        "rank": where.rank,
-        "age_capped": where.age_capped,
-        "rescore_at": where.rescore_at,
+        "rank": queue_rank.rank,
+        "age_capped": queue_rank.age_capped,
+        "rescore_at": queue_rank.rescore_at,
         "lane": settlement.lane,
         "now": tx.now,
     }
@@ -249,7 +254,7 @@ def _record_error(
     started_at: int | None,
     swept_from: str | None,
 ) -> None:
-    """Put the error on the job, which keeps its last ten, and on a row of its own in the history."""
+    """Store the error on the job, which keeps its last ten, and in a row of the history."""
     if settlement.error is None:
         return
     error = truncate_error(settlement.error)
@@ -260,8 +265,8 @@ def _record_error(
         message=error.message,
         traceback=error.traceback,
     )
-    kept = (*errors_from_text(errors), past)[-MAX_STORED_ERRORS:]
-    tx.run("errors_save", {**token, "errors": json_text(kept)})
+    last_errors = (*errors_from_text(errors), past)[-MAX_STORED_ERRORS:]
+    tx.run("errors_save", {**token, "errors": json_text(last_errors)})
     values = {
         **token,
         "outcome": settlement.outcome.value,
@@ -274,7 +279,8 @@ def _record_error(
 
 
 def _refuse(tx: Transaction, token: LeaseParams, settlement: Settlement) -> str:
-    """Why the settlement does not count; an empty text if this worker had settled this attempt so before."""
+    """Return why the settlement is refused; an empty text if this worker had settled this attempt the same
+    way."""
     row = tx.one("lease_holder", token)
     if row is not None and _is_repeated(tx, row, token, settlement):
         return ""
@@ -294,19 +300,20 @@ def _refuse(tx: Transaction, token: LeaseParams, settlement: Settlement) -> str:
 
 
 def _is_repeated(tx: Transaction, row: Row, token: LeaseParams, settlement: Settlement) -> bool:
-    """Whether this worker has already ended this very attempt in this way, and only the answer was lost."""
+    """Return whether this worker has already settled this very attempt in this way, and only the answer
+    was lost."""
     _, stored, attempt, holder, run_at, started_at, updated_at = row
     state = STATES[stored]
     is_newest = attempt == token["attempt"] and holder == token["worker"] and state is not JobState.RUNNING
-    # Nearly always a success is told again, and has no row.
-    bad = None if is_newest and state is _COMPLETED else tx.one("failed_attempt", token)
-    recorded = None if bad is None else OutcomeKind(bad[0])
+    # A repeated settlement is nearly always a success, which has no row in the history.
+    failed_attempt = None if is_newest and state is _COMPLETED else tx.one("failed_attempt", token)
+    recorded = None if failed_attempt is None else OutcomeKind(failed_attempt[0])
     is_early = is_ready_early(settlement, run_at, started_at, updated_at)
     return is_same_end(settlement.outcome, recorded, state if is_newest else None, is_early=is_early)
 
 
 def find_refusal(tx: Transaction, token: LeaseParams) -> str:
-    """What keeps a worker from writing under a lease; empty if nothing does."""
+    """Return why a worker may not write under a lease; empty if it may."""
     return _refusal_reason(tx.one("lease_holder", token), token)
 
 

@@ -1,4 +1,4 @@
-"""Settling what has ended and claiming for the room there is."""
+"""One round trip of a worker: store progress, settle attempts, claim jobs."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ def settle_and_claim(
     known: Sequence[Lease] | None,
     updates: Sequence[ProgressUpdate],
 ) -> SettleAndClaimResult:
-    """Notes first, while their jobs still run; then settle: what has ended frees slots and keys, and the
-    claim that follows should see both."""
-    unnoted = save_progress(tx, worker, updates) if updates else ()
-    ended = settle_all(tx, new_id, worker, settlements)
-    limits = load_budget(tx)
-    charge(tx, limits, ended.charges)
-    jobs = _claim_all(tx, worker, claims, room, limits)
+    """Store progress first, while its jobs still run. Then settle: that frees slots and releases keys, and
+    the claim that follows should see both."""
+    refused_updates = save_progress(tx, worker, updates) if updates else ()
+    settled = settle_all(tx, new_id, worker, settlements)
+    budget = load_budget(tx)
+    charge(tx, budget, settled.charges)
+    jobs = _claim_all(tx, worker, claims, room, budget)
     if propagate(tx) and len(jobs) < room:
-        jobs += _claim_all(tx, worker, remaining_claims(claims, jobs), room - len(jobs), limits)
-    save_budget(tx, limits, claims, released=len(ended.settled) - len(jobs))
+        jobs += _claim_all(tx, worker, remaining_claims(claims, jobs), room - len(jobs), budget)
+    save_budget(tx, budget, claims, released=len(settled.settled) - len(jobs))
     return SettleAndClaimResult(
-        settled=tuple(ended.settled),
-        repeated=tuple(ended.repeated),
-        refused=tuple(ended.refused),
+        settled=tuple(settled.settled),
+        repeated=tuple(settled.repeated),
+        refused=tuple(settled.refused),
         jobs=tuple(jobs),
         recovered=() if known is None else tuple(_unknown_leases(tx, worker, known, jobs)),
         cancels=pending_cancels(tx, worker),
-        next_due_ms=limits.next_wait(_next_due_ms(tx, claims)),
-        refused_updates=unnoted,
+        next_due_ms=budget.next_wait(_next_due_ms(tx, claims)),
+        refused_updates=refused_updates,
     )
 
 
@@ -70,18 +70,18 @@ def _claim_all(
 ) -> list[Job]:
     if claims:
         if tx.has_new_jobs:
-            tx.count_new()  # follow-ups of this very exchange may be claimed in it
+            tx.count_new()  # follow-ups of this very call may be claimed in it
         expire(tx, BATCH)
     jobs: list[Job] = []
-    for want in claims:
-        promote_queue(tx, want.queue, MAX_PROMOTED_PER_CALL)
+    for claim in claims:
+        promote_queue(tx, claim.queue, MAX_PROMOTED_PER_CALL)
         if tx.has_limits:
-            # Even for a queue that gives nothing: a gate that stays due would have us asked again at once.
-            unpark_due(tx, want.queue, budget)
-        most = budget.room(want.queue, min(want.limit, room - len(jobs)))
-        taken = _claim(tx, worker, want, most, budget) if most > 0 else []
-        budget.record_started(want.queue, len(taken), most)
-        jobs += taken
+            # Even for a queue that gives no jobs: a lane that stays due would make every wait 0.
+            unpark_due(tx, claim.queue, budget)
+        allowed = budget.room(claim.queue, min(claim.limit, room - len(jobs)))
+        claimed = _claim(tx, worker, claim, allowed, budget) if allowed > 0 else []
+        budget.record_started(claim.queue, len(claimed), allowed)
+        jobs += claimed
     return jobs
 
 
@@ -95,20 +95,20 @@ def _unknown_leases(
 
 
 def pending_cancels(tx: Transaction, worker: WorkerId) -> tuple[PendingCancel, ...]:
-    """The running jobs of a worker that somebody wants stopped."""
+    """Return the running jobs of a worker with a stored request to cancel."""
     return tuple(PendingCancel(*row) for row in tx.all("pending_cancels", {"worker": worker}))
 
 
 def _next_due_ms(tx: Transaction, claims: Sequence[QueueClaim]) -> int | None:
-    dues = (_next_due_at(tx, want.queue) for want in claims)
-    return min((max(0, due - tx.now) for due in dues if due is not None), default=None)
+    due_times = (_next_due_at(tx, claim.queue) for claim in claims)
+    return min((max(0, due_at - tx.now) for due_at in due_times if due_at is not None), default=None)
 
 
 def _next_due_at(tx: Transaction, name: QueueName) -> int | None:
-    """When the next job of a queue can become pending."""
+    """Return when the next delayed job of a queue can become pending."""
     row = tx.one("next_due", {"queue": name})
     queue = tx.queue(name)
     if row is None or queue is None or queue.settings.stagger is None:
         return None if row is None else int(row[0])
-    (turn,) = tx.one("maintenance_due", {"name": stagger_task_name(name)}) or (0,)
-    return max(int(row[0]), int(turn))
+    (task_due_at,) = tx.one("maintenance_due", {"name": stagger_task_name(name)}) or (0,)
+    return max(int(row[0]), int(task_due_at))

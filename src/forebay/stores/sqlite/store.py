@@ -1,4 +1,4 @@
-"""SQLite behind the seam: the engine, and the write side with each method bound to its operation."""
+"""Write handle of the SQLite engine: each method runs one operation in one transaction."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ LARGE_WAL: Final = 64 * 1_048_576
 class SqliteStore(
     SqliteScheduleStore, SqliteLimitStore, SqliteDocumentStore, SqliteMetricStore, SqliteJobImport
 ):
-    """A handle to write to one database file."""
+    """Handle to write to one database file."""
 
     def __init__(
         self, connection: Connection, paths: DatabasePaths, clock: Clock, new_id: Callable[[], JobId] | None
@@ -75,7 +75,7 @@ class SqliteStore(
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T:
-        """Do some work in one transaction; work that `moves` jobs counts the new ones first."""
+        """Run an operation in one transaction. One that `moves` jobs counts the new ones first."""
         while True:
             try:
                 return self._run_transaction(work, durable=durable, moves=moves)
@@ -85,30 +85,30 @@ class SqliteStore(
 
     def _run_transaction(self, work: Callable[[Transaction], T], *, durable: bool, moves: bool) -> T:
         self._check_open()
-        has_news = False
+        needs_wakeup = False
 
         def transact(raw: sqlite3.Connection) -> T:
-            nonlocal has_news
+            nonlocal needs_wakeup
             self._cache.refresh(raw, self._guard.check)
             # The clock is read under the write lock, so no transaction is older than the one before.
             tx = Transaction(raw, self._statements, self._cache, self._clock.now_ms())
             if moves:
                 tx.count_new()
-            answer = work(tx)
+            result = work(tx)
             if tx.has_outbox_entries:
                 propagate(tx)
             tx.flush_counts()
-            has_news = tx.needs_wakeup
-            return answer
+            needs_wakeup = tx.needs_wakeup
+            return result
 
         try:
-            answer = self._connection.write(transact, durable=durable)
+            result = self._connection.write(transact, durable=durable)
         except BaseException:
             self._cache.clear()  # it may hold what was undone
             raise
-        if has_news:
+        if needs_wakeup:
             self._notifier.send()
-        return answer
+        return result
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -158,16 +158,16 @@ class SqliteStore(
         dead: Collection[WorkerId] = (),
         ended_by: int | None = None,
     ) -> list[Job]:
-        with self._worker_locks.dead_workers() as found:
-            all_dead = found.union(dead)
+        with self._worker_locks.dead_workers() as dead_here:
+            all_dead = dead_here.union(dead)
             jobs = self._write(
                 lambda tx: leases_module.sweep(
                     tx, sweeper, all_dead, limit, lease_ms, only_dead=only_dead, ended_by=ended_by
                 )
             )
-            if len(jobs) < limit:  # else the dead may hold more, and the next sweep must know them
-                # Not those that were only named: somebody may hold their locks, this very handle even.
-                self._worker_locks.remove_dead(found)
+            if len(jobs) < limit:  # else dead workers may hold more, and the next sweep must find them
+                # Not the workers that the caller named: another handle, or this one, may hold their locks.
+                self._worker_locks.remove_dead(dead_here)
         return jobs
 
     def promote(self, limit: int = BATCH) -> int:
@@ -197,10 +197,14 @@ class SqliteStore(
     ) -> list[ActionResult]:
         def cancel(tx: Transaction) -> list[ActionResult]:
             if dependants:
-                # Before the lines of their ends, by which some dependants would be released, or die.
-                # What has completed has met its edges, whatever these say.
+                # Before the outbox entries of their ends, which would release some dependants, or end them
+                # in another way. A completed job has met its edges, whatever state these have.
                 states = tx.states(ids)
-                left = [one for one in ids if states.get(one, JobState.COMPLETED) is not JobState.COMPLETED]
+                left = [
+                    job_id
+                    for job_id in ids
+                    if states.get(job_id, JobState.COMPLETED) is not JobState.COMPLETED
+                ]
                 tx.add_to_outbox(left, DependencyEvent.CANCEL)
             return [admin.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
 
@@ -220,8 +224,8 @@ class SqliteStore(
         dependants: bool = False,
         ended_before: int | None = None,
     ) -> list[ActionResult]:
-        how = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
-        return self._write(lambda tx: admin.revive_all(tx, ids, how), durable=True)
+        options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
+        return self._write(lambda tx: admin.revive_all(tx, ids, options), durable=True)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         return self._write(lambda tx: [admin.delete(tx, job_id, actor) for job_id in ids])
@@ -264,8 +268,8 @@ class SqliteStore(
         )
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
-        # Looked at first, beside all writers: each worker asks once a second, and nearly never for anything.
-        # Between the look and the write somebody else may take the command; then the write finds nothing.
+        # Queried first, without the write lock: each worker polls once a second, and nearly always in vain.
+        # Between the query and the write another handle may take the command; then the write finds nothing.
         if not self._has_commands(workers):
             return []
         return self._write(lambda tx: commands.take_commands(tx, workers), moves=False)
@@ -275,7 +279,7 @@ class SqliteStore(
         return bool(self._query("commands_pending", values))
 
     def _query(self, name: str, values: dict[str, object]) -> list[Row]:
-        """What a statement finds, beside all writers."""
+        """Run a statement outside of write transactions and return its rows."""
         self._check_open()
         try:
             with self._connection.wait_for_locks(), self._connection.read_transaction() as raw:
@@ -298,7 +302,7 @@ class SqliteStore(
         self._write(lambda tx: tx.record_all(events), moves=False)
 
     def chain_audit(self, limit: int = BATCH) -> int:
-        # Under the write lock of the file: the lines are looked for after every earlier commit.
+        # Under the write lock of the file: the query sees every earlier commit.
         return self._write(lambda tx: append_chain_rows(tx, limit), moves=False)
 
     def migrate(self) -> int:

@@ -1,4 +1,4 @@
-"""One write transaction: statements by name, counts that are added up, keys, queues and events."""
+"""Write transaction: named statements, counters, keys, queues and events."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ Values = Mapping[str, object] | tuple[object, ...]
 
 
 class ReadContext(NamedTuple):
-    """How somebody asks who only looks."""
+    """Context of a reader: queries without a write transaction."""
 
     all: Callable[[str, Mapping[str, object]], list[Row]]
 
 
 def states_of(context: ReadContext | Transaction, ids: Iterable[JobId]) -> dict[JobId, JobState]:
-    """The states of these jobs, wherever they are; most are where their ids say, and found together."""
-    wanted = set(ids)
-    seqs = {job_id: seq_in_id(job_id) for job_id in wanted}
-    named = {seq: job_id for job_id, seq in seqs.items() if seq is not None}
-    rows = context.all("states", {"ids": json_text(named)}) if named else []
+    """Return the states of these jobs, whatever table they are in. Most are found together, by the seq in
+    their ids."""
+    job_ids = set(ids)
+    seqs = {job_id: seq_in_id(job_id) for job_id in job_ids}
+    id_of_seq = {seq: job_id for job_id, seq in seqs.items() if seq is not None}
+    rows = context.all("states", {"ids": json_text(id_of_seq)}) if id_of_seq else []
     states = {job_id: STATES[state] for job_id, state in rows}
-    for job_id in wanted - states.keys():
+    for job_id in job_ids - states.keys():
         for _, state in context.all("locate", {"seq": seqs[job_id], "job_id": job_id}):
             states[job_id] = STATES[state]
     return states
@@ -53,16 +54,17 @@ def states_of(context: ReadContext | Transaction, ids: Iterable[JobId]) -> dict[
 
 @cache
 def expand_rows(statement: str) -> tuple[tuple[int, str], ...]:
-    """A statement for 64, 8 and 1 rows: its line of values, which begins with (?, is written that often."""
-    found = re.search(r"^\(\?.*\)", statement, re.MULTILINE)
-    if found is None:
+    """Return a statement for 64, 8 and 1 rows: its line of values, which begins with (?, is repeated that
+    often."""
+    match = re.search(r"^\(\?.*\)", statement, re.MULTILINE)
+    if match is None:
         raise StoreError(f"a statement for many rows needs a line of values: {statement[:60]}")
-    head, tail = statement[: found.start()], statement[found.end() :]
-    return tuple((rows, f"{head}{','.join([found[0]] * rows)}{tail}") for rows in (64, 8, 1))
+    head, tail = statement[: match.start()], statement[match.end() :]
+    return tuple((rows, f"{head}{','.join([match[0]] * rows)}{tail}") for rows in (64, 8, 1))
 
 
 class HandleCache:
-    """What this handle knows of the store. Whatever another connection commits empties it."""
+    """State of the store as this handle knows it. A commit of another connection empties it."""
 
     def __init__(self) -> None:
         self._version = -1
@@ -70,14 +72,14 @@ class HandleCache:
         self.queues: dict[str, Queue | None] = {}
         self.scorings: dict[str, Scoring] = {}
         self.last_seq: int | None = None
-        self.uncounted = 0  # jobs that this handle has inserted and left to others to count
-        self.has_edges: bool | None = None  # whether any job waits for another one
+        self.uncounted = 0  # jobs that this handle has inserted and left for later writers to count
+        self.has_edges: bool | None = None  # whether any job depends on another one
         self.may_have_outbox_entries: bool = True
         self.has_limits: bool | None = None
         self.has_fairness_keys: bool | None = None
 
     def refresh(self, raw: sqlite3.Connection, check: Callable[[sqlite3.Connection], None]) -> None:
-        # data_version changes with every commit of somebody else; our own changes pass through here.
+        # data_version changes with every commit of another connection; our own changes update this cache.
         (version,) = raw.execute("pragma data_version").fetchone()
         if version != self._version:
             check(raw)
@@ -95,13 +97,14 @@ class HandleCache:
 
 
 class StatementExecutor(Protocol):
-    """What a transaction needs of a connection, ours or the caller's."""
+    """Protocol of a connection that a transaction runs on, ours or the caller's."""
 
     def execute(self, statement: str, values: Any = ..., /) -> sqlite3.Cursor: ...
 
 
 class Transaction:
-    """What all operations of one transaction share. `now` is read once, so they agree about the time."""
+    """State that all operations of one transaction share. `now` is read once, so they agree about the
+    time."""
 
     def __init__(
         self, raw: StatementExecutor, statements: Mapping[str, str], handle_cache: HandleCache, now: int
@@ -109,22 +112,23 @@ class Transaction:
         self._raw = raw
         self._statements = statements
         self.cache = handle_cache
-        self.stored_limits: dict[str, StoredLimit] = {}  # those that this transaction has looked at
+        self.stored_limits: dict[str, StoredLimit] = {}  # loaded by this transaction
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
         self._removed: defaultdict[str, int] = defaultdict(int)
         self.id_of: SeqIds = handle_cache.id_of
         self.now = now
         self._first_seq = first_seq(now)
         self.has_new_jobs: bool = False  # inserted by this transaction and not counted
-        self.needs_wakeup = False  # somebody should look: work has come, or something changed
-        self.has_outbox_entries: bool = False  # a job has ended that others depend on
-        self.completed: list[JobId] = []  # jobs that others may depend on, and that are not on the list yet
+        self.needs_wakeup = False  # work has come, or a setting has changed
+        self.has_outbox_entries: bool = False  # a job with dependants has ended
+        self.completed: list[JobId] = []  # jobs that may have dependants, and are not in the outbox yet
 
     def run(self, name: str, values: Values) -> sqlite3.Cursor:
         return self._raw.execute(self._statements[name], values)
 
     def run_rows(self, name: str, shared: tuple[object, ...], values: list[object], width: int) -> None:
-        """Run a statement for many rows, as few times as it takes; `values` holds `width` for each row."""
+        """Run a statement for many rows, as few times as possible; `values` holds `width` values for each
+        row."""
         start, left = 0, len(values)
         for rows, statement in expand_rows(self._statements[name]):
             step = rows * width
@@ -146,12 +150,13 @@ class Transaction:
         self._counts[queue, state] += change
 
     def count_removed(self, queue: str, state: JobState, jobs: int = 1) -> None:
-        """Count jobs that are gone for good."""
+        """Count jobs that are removed for good."""
         self._counts[queue, state] -= jobs
         self._removed[queue] += jobs
 
     def count_leaving(self, queue: str, state: JobState, target: str) -> None:
-        """A job goes on in this queue or another, where it counts as one that came: so here it is gone."""
+        """Count a job that leaves this queue for `target`. In another queue it counts as new, so here it
+        counts as removed."""
         if target == queue:
             self.count(queue, state, -1)
         else:
@@ -162,10 +167,10 @@ class Transaction:
         self._counts[queue, new] += jobs
 
     def count_new(self) -> None:
-        """Count what has been inserted since somebody last did.
+        """Count the jobs that were inserted since the last count.
 
-        Inserts leave the counters alone: their page would have to be written for every single job. So
-        whoever moves jobs counts the new ones first; a job must not be moved before it was counted.
+        Inserts leave the counters alone: their page would have to be written for every single job. So each
+        transaction that moves jobs counts the new ones first; a job must not be moved before it was counted.
         """
         self.has_new_jobs = False
         self.cache.uncounted = 0
@@ -176,31 +181,32 @@ class Transaction:
             self.run("counted_seq_save", {"counted": max(row[3] for row in rows)})
 
     def mark_all_counted(self) -> None:
-        """Say that every job is counted that has a number."""
+        """Record that every job with a seq is counted."""
         self.has_new_jobs = False
         if self.cache.last_seq is not None:
             self.run("counted_seq_save", {"counted": self.cache.last_seq})
 
     def defer_counting(self, jobs: int) -> None:
-        """Leave new jobs to the next writer, but not more than a few: it counts under the write lock."""
+        """Leave new jobs for the next writer to count, but not more than a few: counting holds the write
+        lock."""
         self.cache.uncounted += jobs
         if self.cache.uncounted >= UNCOUNTED:
             self.count_new()
 
     def count_jobs(self, queue: str, *states: JobState) -> int:
-        """How many jobs of a queue are in these states, with what this transaction has done so far."""
+        """Return how many jobs of a queue are in these states, with the changes of this transaction."""
         rows = (self.one("count_of", {"queue": queue, "state": state.value}) for state in states)
         stored: int = sum(row[0] for row in rows if row is not None)
         return stored + sum(self._counts[queue, state] for state in states)
 
     def count_running(self) -> int:
-        """How many jobs run, with what this transaction has done so far."""
+        """Return how many jobs run, with the changes of this transaction."""
         (stored,) = self.one("running", {}) or (0,)
         return int(stored) + sum(n for (_, state), n in self._counts.items() if state is JobState.RUNNING)
 
     @property
     def has_limits(self) -> bool:
-        """Whether there are limits, or jobs behind the gates of some that there were."""
+        """Return whether there are limits, or jobs in the lanes of limits that were removed."""
         if self.cache.has_limits is None:
             (found,) = self.one("limits_exist", {}) or (0,)
             self.cache.has_limits = bool(found)
@@ -208,7 +214,7 @@ class Transaction:
 
     @property
     def has_fairness_keys(self) -> bool:
-        """Whether there are jobs with a share, or were lately."""
+        """Return whether there are jobs with a fairness key, or were lately."""
         if self.cache.has_fairness_keys is None:
             (found,) = self.one("fairness_keys_exist", {}) or (0,)
             self.cache.has_fairness_keys = bool(found)
@@ -225,7 +231,7 @@ class Transaction:
         self._removed.clear()
 
     def next_seq(self) -> int:
-        """A number above every one that was given; in a generated id it is also the time."""
+        """Return a seq above every earlier one. In a generated id it is also the time."""
         last = self.cache.last_seq
         if last is None:
             (last,) = self.one("last_seq", {}) or (0,)
@@ -244,15 +250,15 @@ class Transaction:
         return queues[name]
 
     def get_or_create_queue(self, name: QueueName) -> Queue:
-        """The queue, made with default settings if nobody has before."""
-        found = self.queue(name)
-        return self.save_queue(self.build_queue(name)) if found is None else found
+        """Return the queue; create it with default settings if it is unknown."""
+        known = self.queue(name)
+        return self.save_queue(self.build_queue(name)) if known is None else known
 
     def build_queue(self, name: QueueName) -> Queue:
         return Queue(name=name, created_at=self.now, updated_at=self.now)
 
     def save_queue(self, queue: Queue, rescored_to_seq: int | None = None) -> Queue:
-        """Write a queue; `rescored_to_seq` matters only while it is being reordered."""
+        """Write a queue; `rescored_to_seq` matters only while it is being rescored."""
         self.run("queue_save", row_from_queue(queue, (rescored_to_seq or 0) if queue.is_rescoring else None))
         self.cache.queues[queue.name] = queue
         self.cache.scorings.pop(queue.name, None)
@@ -267,7 +273,7 @@ class Transaction:
     def compute_rank(
         self, queue: QueueName, ready_at: int, priority: int, failures: int, deadline_at: int | None
     ) -> QueueRank:
-        """Where a job stands that becomes pending in a queue now."""
+        """Return the rank of a job that becomes pending in a queue now."""
         return compute_rank(
             self.scoring(queue),
             ready_at=ready_at,
@@ -301,7 +307,7 @@ class Transaction:
     # Edges
 
     def has_edges(self) -> bool:
-        """Whether any job waits for another one; one look for many transactions."""
+        """Return whether any job depends on another one; queried once for many transactions."""
         if self.cache.has_edges is None:
             self.cache.has_edges = self.one("has_dependencies", {}) == (1,)
         return self.cache.has_edges
@@ -310,22 +316,22 @@ class Transaction:
         self.cache.has_edges = True
 
     def add_to_outbox(self, job_ids: Iterable[JobId], event: DependencyEvent) -> None:
-        """Remember to look at what depends on these jobs; nothing does on most."""
+        """Add these jobs to the dependency outbox if they have dependants; most have none."""
         if self.has_edges():
             added = self.run("outbox_add", {"job_ids": json_text(list(job_ids)), "event": event})
             if added.rowcount:
                 self.cache.may_have_outbox_entries = self.has_outbox_entries = True
 
     def add_completed(self, ids: Sequence[JobId]) -> None:
-        """Remember that these jobs have completed until the end of the transaction looks at what depends on
-        them: it mostly does so without the list."""
+        """Remember completed jobs for the end of the transaction, which mostly resolves their dependants
+        inline, without the outbox."""
         if ids and self.has_edges():
             self.completed += ids
             self.has_outbox_entries = True
 
     def may_have_outbox_entries(self) -> bool:
-        """Whether the list may hold something: false once this handle has found it empty, until somebody
-        else writes."""
+        """Return whether the outbox may have entries: False once this handle has found it empty, until
+        another connection commits."""
         return self.cache.may_have_outbox_entries
 
     def mark_outbox_empty(self) -> None:
@@ -334,7 +340,7 @@ class Transaction:
     # Sequences
 
     def is_sequence_busy(self, sequence: str) -> bool:
-        """Whether a job that comes last in a sequence now would have to wait."""
+        """Return whether a job that joins a sequence now would have to wait."""
         return self.one("sequence_any", {"name": sequence}) == (1,)
 
     def join_sequence(self, sequence: str, job_id: JobId) -> None:
@@ -344,12 +350,12 @@ class Transaction:
     # Jobs and events
 
     def locate(self, job_id: JobId) -> tuple[int, JobState] | None:
-        """The seq and the state of a job, wherever it is."""
+        """Return the seq and the state of a job, whatever table it is in."""
         row = self.one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
         return None if row is None else (row[0], STATES[row[1]])
 
     def states(self, ids: Iterable[JobId]) -> dict[JobId, JobState]:
-        """The states of these jobs, wherever they are."""
+        """Return the states of these jobs, whatever table they are in."""
         return states_of(self, ids)
 
     def record_all(self, events: Sequence[Event]) -> None:
@@ -368,8 +374,8 @@ class Transaction:
             "changes": changes_text(event.changes),
         }
         if event.is_history and self.run("event", {**values, "max_events": MAX_EVENTS}).rowcount == 0:
-            more = {"occurred_at": values["occurred_at"], "job_id": event.job_id, "queue": event.queue}
-            if self.run("event_overflow_add", more).rowcount == 0:
-                self.run("event_overflow_first", more)
+            overflow = {"occurred_at": values["occurred_at"], "job_id": event.job_id, "queue": event.queue}
+            if self.run("event_overflow_add", overflow).rowcount == 0:
+                self.run("event_overflow_first", overflow)
         if event.is_action:
             self.run("audit_add", values)

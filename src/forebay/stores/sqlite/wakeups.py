@@ -1,9 +1,9 @@
 """Wake-ups between processes without a server: datagrams to socket files beside the database.
 
-A listener binds a socket in the folder beside the database; whoever has committed something worth a look
-sends an empty datagram to each socket there. What cannot be sent (a transaction of the caller's own, a
-folder that cannot be written, a container with a file system of its own) is found by the poll: SQLite
-counts commits of others in `data_version`, and looking at that every 50 ms costs next to nothing.
+A listener binds a socket in the folder beside the database. A writer that has committed new work sends an
+empty datagram to each socket there. Some commits send none: a caller's own transaction, a folder that cannot
+be written, a container with its own file system. Polling finds these: SQLite counts commits of other
+connections in `data_version`, and reading that every 50 ms costs next to nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class SqliteNotifier:
-    """The sending side. The list of listeners is read again only when the folder has changed."""
+    """Sender of wake-ups. It lists the listeners again only when the folder has changed."""
 
     def __init__(self, paths: DatabasePaths) -> None:
         self._paths = paths
@@ -44,8 +44,8 @@ class SqliteNotifier:
         self._socket: socket.socket | None = None
 
     def send(self) -> None:
-        """Poke every listener. A hint that gets lost costs delay, never a job, so nothing here may fail."""
-        if not self._paths.has_folder or not HAS_SOCKETS:  # as seen when the transaction began
+        """Wake up every listener. A lost wake-up costs delay, never a job, so nothing here may fail."""
+        if not self._paths.has_folder or not HAS_SOCKETS:  # as of the beginning of the transaction
             return
         with suppress(OSError):
             self._refresh_listeners()
@@ -65,12 +65,12 @@ class SqliteNotifier:
             with _SocketAddress(self._folder / name) as address:
                 self._sender().sendto(b"", socket.MSG_DONTWAIT, address)
         except (ConnectionRefusedError, FileNotFoundError):
-            # Its owner is gone. Two senders may both find that out; the second has nothing to remove.
+            # Its owner is gone. Two senders may both see that; the second finds nothing to remove.
             with suppress(OSError):
                 os.unlink(self._folder / name)
             self._folder_version = -1
         except OSError:
-            pass  # its buffer is full: it has been poked already
+            pass  # its buffer is full: it has a wake-up already
 
     def _sender(self) -> socket.socket:
         if self._socket is None:
@@ -84,7 +84,7 @@ class SqliteNotifier:
 
 
 class SqliteWakeups:
-    """The listening side, on a thread of its own."""
+    """Listener for wake-ups, on a thread of its own."""
 
     def __init__(self, paths: DatabasePaths) -> None:
         self._paths = paths
@@ -98,7 +98,7 @@ class SqliteWakeups:
             raise StoreError("these wake-ups were started or closed before; ask the engine for others")
         self._bind()
         connection = Connection(self._paths)
-        # Looked at here and not on the thread: what is committed after this returns must be heard.
+        # Read here and not on the thread: a commit after this call returns must wake the listener.
         version = _data_version(connection)
         self._thread = Thread(
             target=self._listen,
@@ -130,22 +130,23 @@ class SqliteWakeups:
         try:
             while not self._stopped.is_set():
                 if wait():
-                    # A job waits, and its start is not held up by a look at the file. What others commit
-                    # without a datagram is found by the first look after the datagrams, which also finds
-                    # what these were about: one look of a worker too many, soon after the last of them.
+                    # A job waits, and reading the file would delay its start. The first poll after the
+                    # datagrams finds commits without one. It also finds the commits of these datagrams: that
+                    # is one needless wake-up, soon after the last of them.
                     self._drain()
-                    is_news = True
+                    has_changed = True
                 else:
-                    # Looked at before the poke: what is committed after it is worth another one.
+                    # Read before the wake-up: a later commit deserves another one.
                     before, version = version, _data_version(connection)
-                    is_news = version != before
-                if is_news and not self._stopped.is_set():
+                    has_changed = version != before
+                if has_changed and not self._stopped.is_set():
                     on_wakeup()
         finally:
             connection.close()
 
     def _build_wait(self) -> Callable[[], bool]:
-        """What waits for a datagram, or for the time of a poll; it says whether one came."""
+        """Return a function that waits for a datagram or for the poll interval, and returns whether one
+        came."""
         if not HAS_SOCKETS:
             return lambda: self._stopped.wait(POLL_SECONDS) and False
         datagrams = select.poll()
@@ -154,7 +155,7 @@ class SqliteWakeups:
         return lambda: bool(datagrams.poll(POLL_SECONDS * 1_000))
 
     def _drain(self) -> None:
-        """A burst of datagrams counts as one."""
+        """Read all datagrams: a burst counts as one."""
         with suppress(OSError):
             while self._socket is not None:
                 self._socket.recv(1)
@@ -179,8 +180,8 @@ class SqliteWakeups:
             return
         datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with suppress(OSError), datagrams as sender, _SocketAddress(self._file) as address:
-            # Where others have filled the place for datagrams there is enough to wake up by; and for a thread
-            # that has ended without reading them one would wait without end.
+            # Not blocking. A full buffer wakes the thread anyway, and if the thread has ended without reading
+            # it, a blocking send would never return.
             sender.setblocking(False)
             sender.sendto(b"", address)
 
@@ -192,7 +193,7 @@ def _data_version(connection: Connection) -> int:
 
 
 class _SocketAddress:
-    """The address of a socket file. A long path is reached through the descriptor of its folder."""
+    """Address of a socket file. A long path is reached through the descriptor of its folder."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

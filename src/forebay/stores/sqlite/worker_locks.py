@@ -1,8 +1,8 @@
-"""Which workers are dead: each holds an operating system lock on a file that is named after it.
+"""Death of workers, noticed by lock files: each worker holds a lock of the operating system on its own file.
 
-The kernel lets go of the lock when the process ends, however it ends. So whoever can take it knows that
-the worker is dead, and need not wait for its leases to run out. A process that the worker has forked
-shares the lock; while such a child lives on, a dead worker is noticed only when its leases end.
+The kernel releases the lock when the process ends, for whatever reason. A sweeper that gets the lock knows
+that the worker is dead, and need not wait for its leases to end. A forked child shares the lock of its
+worker: while such a child lives, the death is noticed only when the leases end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ try:
     import fcntl
 
     HAS_FLOCK = True
-except ImportError:  # Windows: leases alone tell who is dead there
+except ImportError:  # Windows: only the end of its leases shows there that a worker is dead
     HAS_FLOCK = False
 
 _PREFIX: Final = "worker-"
@@ -30,7 +30,7 @@ _SUFFIX: Final = ".lock"
 
 
 class WorkerLocks:
-    """The locks of the workers that beat through one store handle."""
+    """Locks of the workers that send heartbeats through one store handle."""
 
     def __init__(self, paths: DatabasePaths) -> None:
         self._paths = paths
@@ -54,7 +54,7 @@ class WorkerLocks:
         descriptor = self._paths.create_file(draft)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Locked first, named second: nobody can find the file and not the lock.
+            # Locked first, named second: no sweeper can find the file without its lock.
             os.rename(draft, target)
         except OSError:
             os.close(descriptor)
@@ -64,7 +64,7 @@ class WorkerLocks:
         return descriptor
 
     def release(self, worker: WorkerId) -> None:
-        """The worker has ended in order: nothing is left to take over."""
+        """Release the lock of a worker that has stopped normally: it has no leases left to take over."""
         descriptor = self._descriptors.pop(worker, None)
         if descriptor is not None:
             with suppress(OSError):
@@ -72,13 +72,13 @@ class WorkerLocks:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Let go of the locks but leave the files: what these workers hold may be taken over at once."""
+        """Release the locks but leave the files: leases of these workers may be taken over at once."""
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])
 
     @contextmanager
     def dead_workers(self) -> Iterator[frozenset[WorkerId]]:
-        """Workers whose lock is free. It is held meanwhile."""
+        """Hold the free locks, and yield the workers that they belong to."""
         taken = dict(self._take_free_locks())
         try:
             yield frozenset(taken)
@@ -87,7 +87,7 @@ class WorkerLocks:
                 os.close(descriptor)
 
     def remove_dead(self, dead: Iterable[WorkerId]) -> None:
-        """Forget workers that are dead and hold nothing any more."""
+        """Remove the files of dead workers that have no leases any more."""
         for worker in dead:
             with suppress(OSError):
                 os.unlink(self._file(worker))
@@ -108,7 +108,8 @@ class WorkerLocks:
 
 
 def _try_lock(file: Path) -> int | None:
-    """A descriptor that holds the lock of a file; None while somebody else does, or if it is gone."""
+    """Return a descriptor that holds the lock of a file; None while another process holds it, or if it is
+    gone."""
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
