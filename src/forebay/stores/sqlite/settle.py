@@ -103,9 +103,8 @@ def complete(tx: Transaction, worker: WorkerId, successes: Mapping[int, Settleme
     """Finish the jobs among these, by seq, whose lease is held; return their seqs."""
     groups: defaultdict[tuple[object, ...], dict[int, JobId]] = defaultdict(dict)
     for seq, settlement in successes.items():
-        groups[settlement.attempt, settlement.failures, settlement.crashes, settlement.reason][seq] = (
-            settlement.job_id
-        )
+        shape = (settlement.attempt, settlement.failures, settlement.crashes, settlement.reason)
+        groups[shape][seq] = settlement.job_id
     result = next(iter(successes.values())).result  # mostly the result of all: None
     for (attempt, failures, crashes, reason), ids in groups.items():
         values = {
