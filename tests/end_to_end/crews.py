@@ -87,7 +87,7 @@ def hold(number: int) -> int:
 @app.task(name="lead")
 def lead(number: int) -> int:
     said("began", number)
-    current_job().follow_up(note.using(unique="held").job(number))
+    current_job().follow_up(note.using(unique_key="held").job(number))
     said("ended", number)
     return number
 

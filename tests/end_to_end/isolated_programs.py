@@ -74,7 +74,7 @@ def folder_now() -> str:
 
 
 if __name__ == "__main__":
-    with app.working(isolated=1):
+    with app.run_worker(isolated=1):
         if sys.argv[1] == "finish":
             print(*where.enqueue("me").result(timeout=100), os.getpid())
         else:

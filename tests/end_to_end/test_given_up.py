@@ -62,7 +62,7 @@ def told(crew: Crew) -> list[Told]:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_listener_hears_of_a_job_that_kills_its_process_too_often(crew: Crew, processes: int) -> None:
     program = crew.worker(processes=processes)
-    job = crew.enqueue("crash", 1, retry=RetryPolicy(max_crashes=1, base_ms=1))
+    job = crew.enqueue("crash", 1, retry_policy=RetryPolicy(max_crashes=1, base_ms=1))
 
     assert crew.final(job).state is JobState.DEAD
 

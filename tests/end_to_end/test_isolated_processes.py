@@ -135,7 +135,7 @@ with Path("loaded").open("a") as file:
 def run() -> None: ...
 
 
-with app.working(isolated=1):
+with app.run_worker(isolated=1):
     print(run.enqueue().wait(timeout=100).reason)
 """
 

@@ -122,7 +122,7 @@ def test_jobs_that_a_dead_process_had_not_started_do_not_count(crew: Crew) -> No
 
 def test_a_job_that_keeps_killing_its_process_ends_in_the_dead_letters_with_that_reason(crew: Crew) -> None:
     program = crew.worker(processes=1)
-    job = crew.enqueue("crash", 1, retry=QUICK)
+    job = crew.enqueue("crash", 1, retry_policy=QUICK)
 
     dead = crew.final(job)
 

@@ -51,7 +51,7 @@ def serve(number: int) -> None:
     with closing(connect()) as connection:
         connection.execute(f"insert into effects values ({number}, {os.getpid()})")
         sleep(random() * LONGEST)
-        current_job().complete_within(connection, number)
+        current_job().complete_tx(connection, number)
         if number == 1 and current_job().attempt == 1:
             os.write(os.open("within", os.O_CREAT | os.O_WRONLY), str(os.getpid()).encode())
             sleep(60)  # until it is killed

@@ -35,14 +35,14 @@ folder = Path(sys.argv[2])
 @app.task(name="work", lease=1)
 def work() -> str:
     context = current_job()
-    (folder / f"started-{context.attempt}").write_text(context.token.worker)
+    (folder / f"started-{context.attempt}").write_text(context.fencing_token.worker)
     while context.attempt == 1 and not (folder / "go on").exists():
         sleep(0.01)
-    (folder / f"ended-{context.attempt}").write_text(str(context.is_lost))
+    (folder / f"ended-{context.attempt}").write_text(str(context.is_lease_lost))
     return f"attempt {context.attempt}"
 
 if __name__ == "__main__":
-    with app, app.working(threads=2):
+    with app, app.run_worker(threads=2):
         print("ready", flush=True)
         sys.stdin.read()
 """

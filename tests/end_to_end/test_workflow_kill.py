@@ -30,8 +30,8 @@ from tests.stores.support import claim, complete
 
 store = open_engine(sys.argv[1]).store()
 [parent] = claim(store)
-store._follow = lambda: os.kill(os.getpid(), signal.SIGKILL)
-store.exchange(parent.worker, [complete(parent)])
+store._propagate = lambda: os.kill(os.getpid(), signal.SIGKILL)
+store.settle_and_claim(parent.worker, [complete(parent)])
 """
 
 
