@@ -90,7 +90,7 @@ class Player:
 
     def play(self, seconds: float) -> None:
         """Full load for some time, then work off what is left."""
-        self._timed("beat", lambda: self._store.heartbeat(WorkerInfo(id=self._worker)))
+        self._timed("heartbeat", lambda: self._store.heartbeat(WorkerInfo(id=self._worker)))
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if self.figures.accepted - self.figures.completed < BACKLOG:
@@ -140,7 +140,7 @@ class Player:
         ends = [self._ended(job) for job in self._held]
         wants = [QueueClaim(queue, BATCH) for queue in self._dice.sample(QUEUES, len(QUEUES))]
         answer = self._timed(
-            "exchange", lambda: self._store.settle_and_claim(self._worker, ends, wants, BATCH)
+            "settle_and_claim", lambda: self._store.settle_and_claim(self._worker, ends, wants, BATCH)
         )
         if answer is None:
             return 0
@@ -186,7 +186,7 @@ class Player:
         }
         name = self._dice.choice(tuple(duties))
         if self._dice.random() < 0.05 and self._timed(
-            "take_duty", lambda: store.acquire_maintenance(name, 100)
+            "acquire_maintenance", lambda: store.acquire_maintenance(name, 100)
         ):
             self._timed(name, duties[name])
 

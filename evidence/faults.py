@@ -12,7 +12,17 @@ FAULTS: Final = tuple(Fault)
 # How much likelier a fault is at calls that are few: so each goes wrong in every way in some thousand runs.
 # Whoever sweeps holds back for a while after each fault, and operators do one thing or another now and then.
 RARE: Final = dict.fromkeys(
-    ("sweep", "prune", "forget_worker", "cancel", "revive", "delete", "amend", "save_queue", "drop_queue"),
+    (
+        "sweep",
+        "prune",
+        "remove_worker",
+        "cancel",
+        "revive",
+        "delete",
+        "update_job",
+        "save_queue",
+        "drop_queue",
+    ),
     10.0,
 )
 

@@ -162,7 +162,7 @@ class _Busy:
         self._begin: Callable[[], object] | None = begin
 
     def __getattr__(self, name: str) -> Any:
-        if name == "adopt" and self._begin is not None:
+        if name == "import_jobs" and self._begin is not None:
             begin, self._begin = self._begin, None
             begin()
         return getattr(self._store, name)

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from evidence.history import Accepted
 from forebay import Forebay, Snooze, current_job
 from forebay.clock import SystemClock
+from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.limits import Limit
 from forebay.domain.retry import MAX_RETRIES, Curve, RetryPolicy
@@ -94,7 +95,7 @@ def noted(log: int) -> Iterator[None]:
 def make_app(url: str, log: int) -> Forebay:
     """The app of every process."""
     app = Forebay(url)
-    options: Any = {"lease": LEASE_MS / 1_000, "retry": POLICY}
+    options: Any = {"lease": LEASE_MS / 1_000, "retry_policy": POLICY}
 
     @app.task(name="work", **options)
     def work(ms: int, fails: int = 0, snoozes: int = 0) -> int:
@@ -317,7 +318,7 @@ class Feed:
 
     def _shared(self) -> list[NewJob]:
         share = self._dice.choice(("small", "large", "large"))
-        return [self._job("work", 10, limit_keys={"share": share}) for _ in range(2)]
+        return [self._job("work", 10, limit_keys={FAIRNESS: share}) for _ in range(2)]
 
     def _metered(self) -> list[NewJob]:
         return [self._job("metered", 10)]

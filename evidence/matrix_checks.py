@@ -121,7 +121,7 @@ def shown(stage: Stage) -> dict[str, Any]:
         "workers": reader.workers(),
         "commands": [msgspec.structs.replace(one, id="") for one in commands],
         "limits": reader.limits(),
-        "documents": reader.documents("key"),
+        "documents": reader.documents("api_key"),
         "metrics": list(iter_rows(reader, TEN_SECONDS, 0, 1)),
         "schedules": reader.schedules(),
         "firings": {name: reader.schedule_runs(name) for name in names},

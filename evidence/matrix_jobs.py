@@ -67,12 +67,12 @@ def insert_into_new_queue(stage: Stage) -> Act:
     return lambda process: process.store.insert([job(queue=MAIL, unique_key="u")])
 
 
-@ROWS.add("insert: with unique and once keys", "insert")
+@ROWS.add("insert: with unique and idempotency keys", "insert")
 def insert_with_keys(stage: Stage) -> Act:
     stage.put(job(unique_key="taken"))
     jobs = [
         job(unique_key="u"),
-        job(once_key="o"),
+        job(idempotency_key="o"),
         job(unique_key="taken"),
         job(unique_key="v", delay_ms=MINUTE),
     ]
@@ -98,37 +98,37 @@ def insert_not_atomic(stage: Stage) -> Act:
     return lambda process: process.store.insert(jobs, atomic=False)
 
 
-@ROWS.add("insert in the caller's transaction", "insert_within", engines=JOINING)
-def insert_within(stage: Stage) -> Act:
+@ROWS.add("insert in the caller's transaction", "insert_tx", engines=JOINING)
+def insert_tx(stage: Stage) -> Act:
     stage.put(job())
     jobs = [job(unique_key="u"), job(unique_key="v")]
-    return lambda process: process.insert_within(jobs)
+    return lambda process: process.insert_tx(jobs)
 
 
-@ROWS.add("insert in the caller's transaction, awaited", "insert_within_async", engines=("postgresql",))
-def insert_within_async(stage: Stage) -> Act:
+@ROWS.add("insert in the caller's transaction, awaited", "insert_tx_async", engines=("postgresql",))
+def insert_tx_async(stage: Stage) -> Act:
     stage.put(job())
     jobs = [job(unique_key="u"), job(unique_key="v")]
-    return lambda process: process.insert_within_async(jobs)
+    return lambda process: process.insert_tx_async(jobs)
 
 
 # Leases
 
 
-@ROWS.add("exchange: claim", "exchange")
+@ROWS.add("settle and claim: claim", "settle_and_claim")
 def claim(stage: Stage) -> Act:
     stage.put(job(), job(), job(queue=MAIL))
     return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10)
 
 
-@ROWS.add("exchange: claim what has come due", "exchange")
+@ROWS.add("settle and claim: claim what has come due", "settle_and_claim")
 def claim_due(stage: Stage) -> Act:
     stage.put(job(delay_ms=1_000), job(expires_at=stage.clock.now_ms() + 500))
     stage.clock.advance(2_000)
     return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10)
 
 
-@ROWS.add("exchange: claim at limits", "exchange")
+@ROWS.add("settle and claim: claim at limits", "settle_and_claim")
 def claim_limited(stage: Stage) -> Act:
     stage.limits += [Limit(scope=GLOBAL, concurrency=2), Limit(scope=key_scope("tenant"), concurrency=1)]
     for limit in stage.limits:
@@ -137,7 +137,7 @@ def claim_limited(stage: Stage) -> Act:
     return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10)
 
 
-@ROWS.add("exchange: claim with unknown leases", "exchange")
+@ROWS.add("settle and claim: claim with unknown leases", "settle_and_claim")
 def claim_adopting(stage: Stage) -> Act:
     held(stage)
     stage.put(job())
@@ -167,13 +167,13 @@ for _how, _scene in {
     "discarded": settling(Discarded(BOOM)),
     "cancelled": settling(Cancelled("enough")),
     "handed back": settling(Interrupted(started=False)),
-    "held behind a gate": settling(Parked("task:t", "not here")),
+    "parked in a lane": settling(Parked("task:t", "not here")),
     "lost": settling(Lost("its worker died")),
 }.items():
-    ROWS.add(f"exchange: settle as {_how}", "exchange")(_scene)
+    ROWS.add(f"settle and claim: settle as {_how}", "settle_and_claim")(_scene)
 
 
-@ROWS.add("exchange: settle what was taken over", "exchange")
+@ROWS.add("settle and claim: settle what was taken over", "settle_and_claim")
 def settle_refused(stage: Stage) -> Act:
     [one] = held(stage)
     stage.returned(one)
@@ -198,11 +198,13 @@ def settling_late(*, is_claimed: bool) -> Scene:
     return scene
 
 
-ROWS.add("exchange: settle what was abandoned", "exchange")(settling_late(is_claimed=False))
-ROWS.add("exchange: settle what was abandoned, its retry runs", "exchange")(settling_late(is_claimed=True))
+ROWS.add("settle and claim: settle what was abandoned", "settle_and_claim")(settling_late(is_claimed=False))
+ROWS.add("settle and claim: settle what was abandoned, its retry runs", "settle_and_claim")(
+    settling_late(is_claimed=True)
+)
 
 
-@ROWS.add("exchange: settle and claim at once", "exchange")
+@ROWS.add("settle and claim: both at once", "settle_and_claim")
 def settle_and_claim(stage: Stage) -> Act:
     jobs = held(stage, 3)
     stage.returned(jobs[0])
@@ -225,10 +227,13 @@ def settling_parents(wants: Sequence[QueueClaim]) -> Scene:
     return scene
 
 
-ROWS.add("exchange: settle parents", "exchange", continues=True)(settling_parents(()))
+ROWS.add("settle and claim: settle parents", "settle_and_claim", continues=True)(settling_parents(()))
 # What a call has released is claimed by it after what was there: the jobs are pending meanwhile.
 ROWS.add(
-    "exchange: settle parents, claim children", "exchange", continues=True, halfway=settling_parents(())
+    "settle and claim: settle parents, claim children",
+    "settle_and_claim",
+    continues=True,
+    halfway=settling_parents(()),
 )(settling_parents(WANTS))
 
 
@@ -247,16 +252,16 @@ def settling_of_a_join(parents: int) -> Scene:
 
 
 ROWS.add(
-    "exchange: settle parents of a join by turns",
-    "exchange",
+    "settle and claim: settle parents of a join by turns",
+    "settle_and_claim",
     continues=True,
     halfway=settling_of_a_join(1),
     engines=("postgresql",),
 )(settling_of_a_join(2))
 
 
-@ROWS.add("exchange: keep notes", "exchange")
-def keep_notes(stage: Stage) -> Act:
+@ROWS.add("settle and claim: keep progress", "settle_and_claim")
+def keep_progress(stage: Stage) -> Act:
     [one] = held(stage)
     said = LogLine(at=stage.clock.now_ms(), level="info", text="well", attempt=1, number=1)
     step = StepResult(name="half", result=b"1", attempt=1)
@@ -278,20 +283,20 @@ def _once(complete: Callable[[WorkerId, Settlement], None], end: Settlement) -> 
         return
 
 
-@ROWS.add("complete in the caller's transaction", "complete_within", engines=JOINING)
-def complete_within(stage: Stage) -> Act:
+@ROWS.add("complete in the caller's transaction", "complete_tx", engines=JOINING)
+def complete_tx(stage: Stage) -> Act:
     end = _completion(stage)
-    return lambda process: _once(process.complete_within, end)
+    return lambda process: _once(process.complete_tx, end)
 
 
-@ROWS.add("complete in the caller's transaction, awaited", "complete_within_async", engines=("postgresql",))
-def complete_within_async(stage: Stage) -> Act:
+@ROWS.add("complete in the caller's transaction, awaited", "complete_tx_async", engines=("postgresql",))
+def complete_tx_async(stage: Stage) -> Act:
     end = _completion(stage)
-    return lambda process: _once(process.complete_within_async, end)
+    return lambda process: _once(process.complete_tx_async, end)
 
 
-@ROWS.add("standing", "standing")
-def standing(stage: Stage) -> Act:
+@ROWS.add("lease status", "lease_status")
+def lease_status(stage: Stage) -> Act:
     [one] = held(stage)
     return lambda process: process.store.lease_status(DYING, [lease(one)])
 

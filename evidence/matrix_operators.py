@@ -10,6 +10,7 @@ from evidence.matrix_places import Act
 from evidence.matrix_rows import BOOM, DEFAULT, DYING, MAIL, MINUTE, Rows, held, job
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.document import Document
+from forebay.domain.fairness import FAIRNESS
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, JobUpdate
 from forebay.domain.limits import GLOBAL, Limit, key_scope
@@ -60,13 +61,13 @@ def read_clock(stage: Stage) -> Act:
     return lambda process: process.store.read_clock(record=True)
 
 
-@ROWS.add("take a duty", "take_duty")
-def take_duty(stage: Stage) -> Act:
+@ROWS.add("acquire maintenance", "acquire_maintenance")
+def acquire_maintenance(stage: Stage) -> Act:
     return lambda process: process.store.acquire_maintenance("sweep", 1_000)
 
 
-@ROWS.add("record events", "record")
-def record(stage: Stage) -> Act:
+@ROWS.add("record events", "record_events")
+def record_events(stage: Stage) -> Act:
     [one] = stage.put(job())
     event = Event(kind=EventKind.COMMENT, job_id=one, detail="seen", occurred_at=stage.clock.now_ms())
     return lambda process: process.store.record_events([event])
@@ -104,15 +105,15 @@ def cancel_with_dependants(stage: Stage) -> Act:
     return lambda process: process.store.cancel([parent], dependants=True)
 
 
-@ROWS.add("amend", "amend")
-def amend(stage: Stage) -> Act:
+@ROWS.add("update a job", "update_job")
+def update_job(stage: Stage) -> Act:
     [one] = stage.put(job(delay_ms=HOUR))
     change = JobUpdate(priority=7, delay_ms=0, metadata={"why": "now"})
     return lambda process: process.store.update_job(one, change, actor="ada")
 
 
-@ROWS.add("amend to another queue", "amend")
-def amend_to_another_queue(stage: Stage) -> Act:
+@ROWS.add("update to another queue", "update_job")
+def update_to_another_queue(stage: Stage) -> Act:
     [one] = stage.put(job(unique_key="u"))
     return lambda process: process.store.update_job(one, JobUpdate(queue=MAIL), actor="ada")
 
@@ -177,14 +178,14 @@ def drop_limit(stage: Stage) -> Act:
     return lambda process: process.store.drop_limit(key_scope("tenant"), actor="ada")
 
 
-@ROWS.add("adopt", "adopt")
-def adopt(stage: Stage) -> Act:
+@ROWS.add("import jobs", "import_jobs")
+def import_jobs(stage: Stage) -> Act:
     stage.put(job(unique_key="taken"))
     old = MemoryEngine(clock=stage.clock)
     with closing(old.store()) as store, closing(old.reader()) as reader:
         brought = (
             job(queue=MAIL, unique_key="u"),
-            job(unique_key="taken", once_key="o", limit_keys={"share": "a"}),
+            job(unique_key="taken", idempotency_key="o", limit_keys={FAIRNESS: "a"}),
             job(delay_ms=HOUR, depends_on=dependencies_of([1])),
             job(sequence="s"),
             job(sequence="s"),
@@ -200,7 +201,7 @@ def adopt(stage: Stage) -> Act:
 
 
 def _document(body: str, revision: int = 0) -> Document:
-    return Document(kind="key", name="ada", body=body, revision=revision)
+    return Document(kind="api_key", name="ada", body=body, revision=revision)
 
 
 NOTED: Final = Event(kind=EventKind.COMMENT, actor="ada", detail="a key was changed")
@@ -216,7 +217,7 @@ def save_document(stage: Stage) -> Act:
 @ROWS.add("drop a document", "drop_document")
 def drop_document(stage: Stage) -> Act:
     stage.store.save_document(_document("one"))
-    return lambda process: process.store.drop_document("key", "ada", event=NOTED)
+    return lambda process: process.store.drop_document("api_key", "ada", event=NOTED)
 
 
 # Metrics
@@ -235,8 +236,8 @@ def record_metrics(stage: Stage) -> Act:
     return lambda process: process.store.record_metrics(whole, instead_of=parts)
 
 
-@ROWS.add("forget metrics", "forget_metrics")
-def forget_metrics(stage: Stage) -> Act:
+@ROWS.add("prune metrics", "prune_metrics")
+def prune_metrics(stage: Stage) -> Act:
     stage.store.record_metrics([_metrics(), _metrics("bob")])
     return lambda process: process.store.prune_metrics(TEN_SECONDS, MINUTE)
 
@@ -261,8 +262,8 @@ def drop_schedule(stage: Stage) -> Act:
     return lambda process: process.store.drop_schedule("often", actor="ada")
 
 
-@ROWS.add("fire", "fire")
-def fire(stage: Stage) -> Act:
+@ROWS.add("fire schedules", "fire_schedules")
+def fire_schedules(stage: Stage) -> Act:
     stage.store.save_schedule(_schedule(stage))
     stage.clock.advance(MINUTE)
     due = stage.store.due_schedules()
@@ -273,27 +274,27 @@ def fire(stage: Stage) -> Act:
 # Workers and commands
 
 
-@ROWS.add("beat for the first time", "beat")
-def first_beat(stage: Stage) -> Act:
+@ROWS.add("first heartbeat", "heartbeat")
+def first_heartbeat(stage: Stage) -> Act:
     held(stage)
     return lambda process: process.store.heartbeat(INFO)
 
 
-@ROWS.add("beat again", "beat")
-def beat_again(stage: Stage) -> Act:
+@ROWS.add("another heartbeat", "heartbeat")
+def another_heartbeat(stage: Stage) -> Act:
     stage.store.heartbeat(INFO)
     stage.clock.advance(10_000)
     return lambda process: process.store.heartbeat(INFO)
 
 
-@ROWS.add("forget a worker", "forget_worker")
-def forget_worker(stage: Stage) -> Act:
+@ROWS.add("remove a worker", "remove_worker")
+def remove_worker(stage: Stage) -> Act:
     stage.store.heartbeat(INFO)
     return lambda process: process.store.remove_worker(DYING)
 
 
-@ROWS.add("send a command", "send")
-def send(stage: Stage) -> Act:
+@ROWS.add("send a command", "send_command")
+def send_command(stage: Stage) -> Act:
     stage.store.heartbeat(INFO)
     return lambda process: process.store.send_command(CommandKind.PAUSE, [DYING], actor="ada")
 
@@ -311,8 +312,8 @@ def take_commands(stage: Stage) -> Act:
     return lambda process: process.store.take_commands([DYING])
 
 
-@ROWS.add("answer a command", "answer")
-def answer(stage: Stage) -> Act:
+@ROWS.add("answer a command", "answer_command")
+def answer_command(stage: Stage) -> Act:
     command = _command(stage)
     stage.store.take_commands([DYING])
     return lambda process: process.store.answer_command(command, "here they are")

@@ -50,18 +50,18 @@ class Process:
     def close(self) -> None:
         self.store.close()
 
-    def insert_within(self, jobs: list[NewJob]) -> None:
+    def insert_tx(self, jobs: list[NewJob]) -> None:
         with self._place.caller() as connection:
             self.engine.insert_tx(connection, jobs)
 
-    def complete_within(self, worker: WorkerId, settlement: Settlement) -> None:
+    def complete_tx(self, worker: WorkerId, settlement: Settlement) -> None:
         with self._place.caller() as connection:
             self.engine.complete_tx(connection, worker, settlement)
 
-    def insert_within_async(self, jobs: list[NewJob]) -> None:
+    def insert_tx_async(self, jobs: list[NewJob]) -> None:
         asyncio.run(self._on_loop(lambda one: self.engine.insert_tx_async(one, jobs)))
 
-    def complete_within_async(self, worker: WorkerId, settlement: Settlement) -> None:
+    def complete_tx_async(self, worker: WorkerId, settlement: Settlement) -> None:
         asyncio.run(self._on_loop(lambda one: self.engine.complete_tx_async(one, worker, settlement)))
 
     async def _on_loop(self, work: Callable[[Any], Any]) -> None:

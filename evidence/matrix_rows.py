@@ -26,9 +26,9 @@ DYING: Final = WorkerId("the dying worker")
 MINUTE: Final = 60_000
 DEFAULT, MAIL = QUEUES
 BOOM: Final = AttemptError(type="Boom", message="it broke")
-# Methods of the seam that have no row, and why.
+# Methods of the store contract that have no row, and why.
 WITHOUT_ROW: Final = {
-    **dict.fromkeys(("due_schedules", "last_metrics", "metrics", "take_stock"), "only looks"),
+    **dict.fromkeys(("due_schedules", "last_metrics", "metrics", "snapshot_queues"), "only looks"),
     "close": "writes nothing",
     "migrate": "is played by itself, on a store that has no tables yet",
 }
@@ -62,17 +62,17 @@ class Rows(list[Row]):
 
 
 def check_rows(rows: Iterable[Row]) -> None:
-    """Raise LookupError if a method of the seam has no row."""
+    """Raise LookupError if a method of the store contract has no row."""
     missing = writing() - {row.method for row in rows} - set(WITHOUT_ROW)
     if missing:
         raise LookupError(f"the crash matrix has no row for {', '.join(sorted(missing))}")
 
 
 def writing() -> set[str]:
-    """The methods of the seam by which something may be written."""
+    """The methods of the store contract by which something may be written."""
     methods = {name for name, _ in inspect.getmembers(Store, inspect.isfunction) if name[0] != "_"}
     of_engine = {name for name, _ in inspect.getmembers(Engine, inspect.isfunction)}
-    return methods | {name for name in of_engine if "within" in name}
+    return methods | {name for name in of_engine if "_tx" in name}
 
 
 def job(**changes: Any) -> NewJob:

@@ -39,21 +39,22 @@ LEGAL: Final = frozenset((str(old), str(new)) for old, news in TRANSITIONS.items
 # The order of sets of words would be another one in each process, and a number not say all.
 HASHED: Final = {"PYTHONHASHSEED": "0"}
 STORE_CALLS: Final = (
-    "insert", "exchange", "renew", "sweep", "promote", "rescore", "prune", "fire", "due_schedules",
-    "take_duty", "read_clock", "beat", "forget_worker", "cancel", "revive", "delete", "amend", "save_queue",
-    "drop_queue",
+    "insert", "settle_and_claim", "renew", "sweep", "promote", "rescore", "prune", "fire_schedules",
+    "due_schedules", "acquire_maintenance", "read_clock", "heartbeat", "remove_worker", "cancel", "revive",
+    "delete", "update_job", "save_queue", "drop_queue",
 )  # fmt: skip
 # Of what writes, what nobody does here: the crash matrix has all of it.
 LEFT_OUT: Final = frozenset({
-    "standing", "record", "send", "take_commands", "answer", "save_limit", "drop_limit", "save_schedule",
-    "drop_schedule", "save_document", "drop_document", "adopt", "migrate", "close",
+    "lease_status", "record_events", "send_command", "take_commands", "answer_command", "save_limit",
+    "drop_limit", "save_schedule", "drop_schedule", "save_document", "drop_document", "import_jobs",
+    "migrate", "close",
     # Metrics are written and met by faults here too, but no promise hangs on them.
-    "record_metrics", "forget_metrics", "take_stock", "metrics", "last_metrics",
+    "record_metrics", "prune_metrics", "snapshot_queues", "metrics", "last_metrics",
     # Nor on the chain of the audit log, which goes on with the next call.
     "chain_audit",
 })  # fmt: skip
 # Called by programs that nobody kills here.
-BY_HAND: Final = frozenset({"insert", "cancel", "revive", "delete", "amend", "save_queue", "drop_queue"})
+BY_HAND: Final = frozenset({"insert", "cancel", "revive", "delete", "update_job", "save_queue", "drop_queue"})
 
 
 @dataclass
@@ -173,9 +174,9 @@ def show(found: Found) -> None:
     for old, new in sorted(LEGAL):
         print(f"  {old + ' to ' + new:26}{found.moves[old, new]:>12,}")
     print("\nfaults at store calls: " + _all_or(found.missing_points()))
-    print(f"  {'':14}" + "".join(f"{fault:>16}" for fault in FAULTS))
+    print(f"  {'':20}" + "".join(f"{fault:>16}" for fault in FAULTS))
     for name in STORE_CALLS:
-        print(f"  {name:14}" + "".join(f"{found.points[name, str(fault)]:>16,}" for fault in FAULTS))
+        print(f"  {name:20}" + "".join(f"{found.points[name, str(fault)]:>16,}" for fault in FAULTS))
     print("\nwhat struck workers: " + ", ".join(f"{name} {n:,}" for name, n in found.strikes.most_common()))
 
 

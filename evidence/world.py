@@ -148,7 +148,7 @@ class World:
     def _note(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
         """What a call has done to leases, as the store answers it."""
         now, history = self.clock.now_ms(), self.history
-        if name == "exchange":
+        if name == "settle_and_claim":
             for job in answer.jobs:
                 history.claimed(Lease(job.id, job.attempt), now, job.lease_expires_at)
         elif name == "renew":
@@ -250,7 +250,15 @@ class World:
         if not known:
             return
         ids = self.dice.sample(known, min(2, len(known)))
-        wishes = (self._cancel, self._force, self._revive, self._delete, self._amend, self._pause, self._drop)
+        wishes = (
+            self._cancel,
+            self._force,
+            self._revive,
+            self._delete,
+            self._update,
+            self._pause,
+            self._drop,
+        )
         self._try(self.dice.choice(wishes), ids)
 
     def _try(self, wish: Callable[[Any, list[JobId]], None], ids: list[JobId]) -> None:
@@ -288,8 +296,8 @@ class World:
         self.history.deleted.update(ids)
         store.delete(ids)
 
-    def _amend(self, store: Any, ids: list[JobId]) -> None:
-        store.update(ids[0], JobUpdate(priority=self.dice.choice((-50, 50))))
+    def _update(self, store: Any, ids: list[JobId]) -> None:
+        store.update_job(ids[0], JobUpdate(priority=self.dice.choice((-50, 50))))
 
     def _pause(self, store: Any, ids: list[JobId]) -> None:
         queue = self.dice.choice(QUEUES)

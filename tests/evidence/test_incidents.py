@@ -18,16 +18,16 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 COUNTING_ON: Final = """
 import sys
 from evidence import incidents
-from forebay.stores.ids import IdMaker
-IdMaker.start_over = lambda self: None
+from forebay.stores.ids import IdGenerator
+IdGenerator.start_over = lambda self: None
 sys.exit(incidents.main())
 """
 # As the code was: a collector does not ask whether a move goes on.
 CARELESS: Final = """
 import sys
 from evidence import incidents
-from forebay.app import sealed
-sealed.keeps_blobs = lambda reader: False
+from forebay.payload import store_wrapper
+store_wrapper.keeps_blobs = lambda reader: False
 sys.exit(incidents.main())
 """
 

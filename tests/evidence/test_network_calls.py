@@ -83,7 +83,9 @@ Use = Callable[[Any], object]
 WRITES: Final[dict[str, Use]] = {
     "insert": lambda store: store.insert([new_job()]),
     "insert many": lambda store: store.insert([new_job(unique_key=f"k{one}") for one in range(300)]),
-    "settle_and_claim": lambda store: store.settle_and_claim(ME, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1),
+    "settle_and_claim": lambda store: store.settle_and_claim(
+        ME, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1
+    ),
     "renew": lambda store: store.renew(ME, [Lease(JobId("0" * 26), 1)]),
     "heartbeat": lambda store: store.heartbeat(WorkerInfo(id=ME)),
     "take_commands": lambda store: store.take_commands([ME]),

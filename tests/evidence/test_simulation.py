@@ -52,8 +52,8 @@ def test_the_runs_are_long_and_eventful(played: Found) -> None:
     assert {*played.strikes} == strikes
 
 
-def test_lock_time_outs_are_among_what_exchanges_meet(played: Found) -> None:
-    assert played.points["exchange", "busy"] > 0
+def test_lock_time_outs_are_among_what_settlements_meet(played: Found) -> None:
+    assert played.points["settle_and_claim", "busy"] > 0
 
 
 def test_every_call_of_the_seam_is_played_or_left_out_on_purpose() -> None:
@@ -74,7 +74,7 @@ def test_many_runs_have_to_show_everything() -> None:
     assert few.is_good
     assert not many.is_good
     assert "retrying to dead" in many.missing_moves()
-    assert "amend: answer lost" in many.missing_points()
+    assert "update_job: answer lost" in many.missing_points()
 
 
 def test_a_run_plays_again_exactly(tmp_path: Path) -> None:
