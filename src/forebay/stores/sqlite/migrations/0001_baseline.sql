@@ -8,17 +8,17 @@ create table forebay_queues (
   state text not null check (state in ('active', 'paused', 'draining', 'dropped')),
   settings text not null,
   scoring_version integer not null,
-  -- While a change of scoring is carried out: the last seq that has its new rank.
+  -- During a rescoring: the last seq that has its new rank.
   rescored_to_seq integer,
   created_at integer not null,
   updated_at integer not null
 ) strict, without rowid;
 
 create table forebay_jobs (
-  -- Grows with every job that is accepted and is never used twice, so it names a job in all three tables.
+  -- Grows with every accepted job and is never reused, so it identifies a job in all three tables.
   seq integer primary key,
   id text not null,
-  -- 1 if the id was brought by the caller and has to be looked up; a generated id contains its seq.
+  -- 1 if the caller brought the id, which has to be looked up; a generated id contains its seq.
   has_custom_id integer not null default 0,
   queue text not null,
   task text not null,
@@ -39,10 +39,10 @@ create table forebay_jobs (
   rank integer not null,
   age_capped integer not null default 0,
   rescore_at integer,
-  -- Behind a gate a pending job is out of the claim's order and in that of its gate.
+  -- A pending job in a lane is outside the main order of its queue.
   lane text,
-  -- The holder of the newest attempt; it stays after the attempt has ended, so that a repeated
-  -- settlement is known for what it is.
+  -- The lease holder of the newest attempt; it stays after the end of the attempt, so that a repeated
+  -- settlement is recognised.
   worker text,
   swept_from text,
   started_at integer,
@@ -52,22 +52,22 @@ create table forebay_jobs (
   unique_key text,
   cancel_reason text,
   errors text,
-  -- Behind nearly all others, so that a query of another column need not step over a large one.
+  -- Near the end of the row, so that queries of other columns need not read past a large payload.
   payload blob not null,
-  -- How many of the jobs that a blocked one depends on it still waits for.
+  -- Number of edges that block the job.
   unmet integer not null default 0
 ) strict;
 
 create unique index forebay_jobs_id on forebay_jobs (id) where has_custom_id = 1;
 
--- claim, peek: the order of a queue (gate null) and of each gate, by class. seq, the rowid, is the last
--- column of every index.
+-- claim, peek: the main order of a queue (lane null) and the order of each lane, by class. seq, the rowid, is
+-- the last column of every index.
 create index forebay_jobs_ready on forebay_jobs (queue, lane, age_capped, rank)
   where state = 'pending';
--- promote, and how long a worker may sleep.
+-- promote, and the sleep time of a worker.
 create index forebay_jobs_delayed on forebay_jobs (queue, run_at)
   where state = 'scheduled' or state = 'retrying';
--- sweep; also small enough to look through for the leases of one worker.
+-- sweep; also small enough for a scan for the leases of one worker.
 create index forebay_jobs_lease on forebay_jobs (lease_expires_at)
   where state = 'running';
 create index forebay_jobs_rescore on forebay_jobs (rescore_at)
@@ -76,7 +76,7 @@ create index forebay_jobs_expires on forebay_jobs (expires_at)
   where expires_at is not null and state <> 'running';
 create index forebay_jobs_cancel on forebay_jobs (worker)
   where cancel_reason is not null and state = 'running';
--- Blocked jobs of a queue, for when it is dropped.
+-- Blocked jobs of a dropped queue.
 create index forebay_jobs_blocked on forebay_jobs (queue, run_at) where state = 'blocked';
 
 create table forebay_finished (
@@ -147,8 +147,8 @@ create table forebay_dead (
 create unique index forebay_dead_id on forebay_dead (id) where has_custom_id = 1;
 create index forebay_dead_queue on forebay_dead (queue, finished_at);
 
--- Every job, wherever it is. `place` names the table, so that a search can leave one out. The casts give a
--- column one affinity in all three: else SQLite reads all rows and sorts them instead of merging by seq.
+-- Every job, whatever table it is in. `location` names the table, so that a search can leave one out. The
+-- casts give a column one affinity in all three: else SQLite sorts all rows instead of merging them by seq.
 create view forebay_all_jobs as
   select 'live' as location, has_custom_id, id, seq, queue, task, state, payload, priority, options, attempt, failures, crashes, created_at,
     updated_at, ready_at, run_at, rank, age_capped, lane, worker, started_at, lease_expires_at, deadline_at, expires_at,
@@ -166,7 +166,7 @@ create view forebay_all_jobs as
     unique_key, cancel_reason, errors, finished_at, reason, result
   from forebay_dead;
 
--- Keys stand beside the jobs, so that moving a job between tables does not touch them.
+-- Keys have a table of their own, so that moving a job between tables does not touch them.
 create table forebay_job_keys (
   queue text not null,
   kind text not null check (kind in ('unique', 'idempotency')),
@@ -178,12 +178,12 @@ create table forebay_job_keys (
 
 create index forebay_job_keys_held_until on forebay_job_keys (held_until) where held_until is not null;
 
--- Attempts that failed or were lost; the one that succeeded is on the job itself.
+-- Failed and lost attempts; the successful one is on the job itself.
 create table forebay_failed_attempts (
   job_id text not null,
   attempt integer not null,
   outcome text not null,
-  -- Who ran it, and who wrote down how it ended: after a sweep these are two.
+  -- The worker that ran it, and the one that settled it: after a sweep these differ.
   worker text,
   settled_by text not null,
   started_at integer,
@@ -201,15 +201,15 @@ create table forebay_events (
   attempt integer,
   actor text,
   detail text not null,
-  -- As JSON: by name what was before and what is after.
+  -- JSON: values before and after, by name.
   changes text
 ) strict;
 
 create index forebay_events_job on forebay_events (job_id) where job_id is not null;
 create index forebay_events_occurred_at on forebay_events (occurred_at);
 
--- Jobs by queue and state. SQLite has one writer anyway, so a counter row holds nobody up. An insert leaves
--- the counting to whoever writes next: jobs with a greater seq than the row ('', 'counted') says are not
+-- Jobs by queue and state. SQLite has one writer anyway, so a counter row delays no transaction. An insert
+-- leaves the counting to the next writer: jobs with a greater seq than the row ('', 'counted') has are not
 -- counted yet.
 create table forebay_queue_counts (
   queue text not null,
@@ -246,30 +246,30 @@ create table forebay_workers (
   state text not null,
   started_at integer not null,
   heartbeat_at integer not null,
-  -- What else a worker says, as JSON: a reader takes what it knows, and defaults for the rest.
+  -- JSON: a reader takes the members that it knows, and defaults for the rest.
   details text not null default '{}'
 ) strict, without rowid;
 
 create table forebay_maintenance (
   name text primary key,
   due_at integer not null,
-  -- How far a duty that goes through the jobs by seq has come.
+  -- Position of a maintenance task that scans the jobs by seq.
   scan_position integer not null default 0
 ) strict, without rowid;
 
--- What attempts say about themselves: the latest progress, log lines, steps that are done.
+-- Latest progress, log lines and step results of jobs.
 create table forebay_job_progress (
   seq integer not null,
   kind text not null check (kind = 'progress' or kind = 'log' or kind = 'step'),
-  -- The order among notes of one kind; the one progress has 0.
+  -- The order within one kind; the one progress has 0.
   position integer not null,
-  -- Steps have one.
+  -- Only steps have one.
   name text,
   attempt integer not null,
   recorded_at integer not null,
-  -- JSON of a progress or a line; the result of a step as it was given.
+  -- JSON of a progress or a log line; the result of a step as it was given.
   body any not null,
-  -- All notes of a job stand together, in order: they are read and removed by one range.
+  -- All rows of a job are adjacent, in order: they are read and removed by one range.
   primary key (seq, kind, position)
 ) strict, without rowid;
 
@@ -289,18 +289,18 @@ create table forebay_worker_commands (
 ) strict;
 
 create unique index forebay_worker_commands_id on forebay_worker_commands (id);
--- Every worker looks here once a second, and it is nearly always empty.
+-- Every worker polls this once a second, and it is nearly always empty.
 create index forebay_worker_commands_pending on forebay_worker_commands (worker) where delivered_at is null;
 
--- Schedules and what became of their runs.
+-- Schedules and the history of their runs.
 create table forebay_schedules (
   name text primary key,
-  -- What it shall do, as JSON.
+  -- JSON.
   definition text not null,
-  -- Grows with every change: who has worked out a move from an older one makes none.
+  -- Grows with every change: an advance that was computed from an older revision is not applied.
   revision integer not null,
   is_paused integer not null,
-  -- The time of the next run, and when it is worth a look; none if there is no other, or it is paused.
+  -- The time of the next run, and of the next check; null without another run, or while paused.
   next_run_at integer,
   check_at integer,
   last_run_at integer,
@@ -328,27 +328,27 @@ create table forebay_schedule_runs (
 
 create index forebay_schedule_runs_schedule on forebay_schedule_runs (schedule, id);
 
--- Limits, each with what is left of its rate.
+-- Limits, each with its token bucket.
 create table forebay_limits (
   scope text primary key,
   concurrency integer,
   rate integer,
   per_ms integer not null,
   burst integer,
-  -- What was left at that time, in parts of a token, of which a token has `per_ms`.
+  -- Tokens left at that time, in parts: a token has `per_ms` parts.
   token_parts integer not null,
   refilled_at integer not null
 ) strict, without rowid;
 
--- What is left of rates by key, for each value.
+-- Token buckets of limits by key, one for each value, and of the rates of new jobs.
 create table forebay_rate_buckets (
   scope text primary key,
   token_parts integer not null,
   refilled_at integer not null
 ) strict, without rowid;
 
--- Which running jobs have a place under limits of tasks and keys. A row of a job that does not run any more counts
--- for nothing, so none has to be removed in time.
+-- Slots of running jobs under limits of tasks and keys. A row of a job that does not run any more counts for
+-- nothing, so late removal does no harm.
 create table forebay_limit_slots (
   scope text not null,
   seq integer not null,
@@ -358,7 +358,7 @@ create table forebay_limit_slots (
 
 create index forebay_limit_slots_id on forebay_limit_slots (id);
 
--- Gates of limits with jobs behind them, and when a claim of the queue shall look there.
+-- Lanes of limits with parked jobs, and the time at which a claim of the queue rechecks them.
 create table forebay_limit_lanes (
   queue text not null,
   scope text not null,
@@ -368,12 +368,12 @@ create table forebay_limit_lanes (
 
 create index forebay_limit_lanes_recheck on forebay_limit_lanes (queue, recheck_at);
 
--- Jobs that depend on others. An edge goes with its child; one to a parent that is gone stays as it was. A parent that
--- completes lowers `unmet` of its child and leaves the edge as it is: an open one is met if its parent has completed, or had
--- and is gone since, and the list has nothing to do for it any more.
+-- Edges from parents to children. An edge is removed with its child; one to a removed parent stays as it was.
+-- A completed parent lowers `unmet` of its child and keeps the edge open. An open edge is met if its parent
+-- has completed, or had and is removed, and the outbox has no entry for it any more.
 create table forebay_dependencies (
   child_id text not null,
-  -- Its place among the parents that the child named.
+  -- Its position among the parents of the child.
   position integer not null,
   parent_id text not null,
   on_failure text not null check (on_failure in ('cancel', 'fail', 'ignore', 'hold')),
@@ -381,20 +381,20 @@ create table forebay_dependencies (
   primary key (child_id, position)
 ) strict, without rowid;
 
--- What depends on a job: all of it, and what its end concerns.
+-- Dependants of a job: all of them, and those that its end affects.
 create index forebay_dependencies_parent on forebay_dependencies (parent_id, state, child_id, position);
 
--- The list: jobs that others depend on and that have ended, or were revived, and what that means is not done yet.
+-- Dependency outbox: jobs with dependants whose end, or revive, is not propagated yet.
 create table forebay_dependency_outbox (
   id integer primary key,
   job_id text not null,
   event text not null,
-  -- The last edge that was looked at, where a job that has completed has more of them than one transaction takes.
+  -- The last resolved edge of a completed job with more edges than one transaction resolves.
   cursor_child_id text not null default '',
   cursor_position integer not null default 0
 ) strict;
 
--- The live jobs of each sequence. The one with the lowest number may run, the others are blocked.
+-- Live jobs of each sequence. The one with the lowest position may run, the others are blocked.
 create table forebay_sequences (
   name text not null,
   position integer not null,
@@ -404,7 +404,7 @@ create table forebay_sequences (
 
 create index forebay_sequences_job on forebay_sequences (job_id);
 
--- Shares that have jobs waiting, and where their turns are.
+-- Fairness keys with pending jobs, and their virtual times.
 create table forebay_fairness_keys (
   queue text not null,
   fairness_key text not null,
@@ -414,7 +414,8 @@ create table forebay_fairness_keys (
 
 create index forebay_fairness_keys_virtual_time on forebay_fairness_keys (queue, virtual_time, fairness_key);
 
--- Shares with jobs behind the limit of a scope: one lane for each, its turn there, and the turn of its share in the queue.
+-- Fairness keys with jobs parked at the limit of a scope: one lane for each, its virtual time there, and the
+-- virtual time of the key in the queue.
 create table forebay_limit_fairness_lanes (
   queue text not null,
   scope text not null,
@@ -427,7 +428,7 @@ create table forebay_limit_fairness_lanes (
 create index forebay_limit_fairness_lanes_virtual_time on forebay_limit_fairness_lanes (queue, scope, virtual_time, fairness_key);
 create index forebay_limit_fairness_lanes_key on forebay_limit_fairness_lanes (queue, fairness_key);
 
--- Documents that are kept for others, such as API keys.
+-- Documents of other packages, such as API keys.
 create table forebay_documents (
   kind text not null,
   name text not null,
@@ -438,13 +439,13 @@ create table forebay_documents (
   primary key (kind, name)
 ) strict, without rowid;
 
--- Metrics, and how many jobs of a queue were removed.
+-- Metrics, and the number of removed jobs of each queue.
 create table forebay_metrics (
   resolution_ms integer not null,
   starts_at integer not null,
   queue text not null,
   worker text not null,
-  -- What happened in that time, packed: see domain/metrics.py.
+  -- Packed values of that time span: see domain/metrics.py.
   body blob not null,
   primary key (resolution_ms, starts_at, queue, worker)
 ) strict, without rowid;
@@ -454,8 +455,8 @@ create table forebay_removed_counts (
   jobs integer not null
 ) strict, without rowid;
 
--- The audit log by itself: actions of operators, which stay when the job of an action goes. `position`, `previous` and
--- `hash` are written when a line joins the chain of hashes. Numbers are from one series with those of events.
+-- Audit log: actions of operators, which outlive the job of an action. `position`, `previous` and `hash` are
+-- written when a line is appended to the hash chain. Ids are from one series with those of events.
 create table forebay_audit (
   id integer primary key,
   kind text not null,

@@ -1,5 +1,6 @@
--- acquire_maintenance: one row changed means the duty is the caller's. The write lock makes it one caller's only.
--- A time that lies further ahead than the duty's own pace was written before the clock was set back.
+-- acquire_maintenance: acquire a maintenance task; one changed row means that the caller has it. The write
+-- lock admits one caller.
+-- A due time further ahead than `every_ms` was written before the clock was set back.
 insert into forebay_maintenance (name, due_at)
 values (:name, :now + :every_ms)
 on conflict (name) do update

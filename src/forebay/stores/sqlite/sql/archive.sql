@@ -1,6 +1,7 @@
--- archive: lines about pruned jobs, last ended first.
--- Relies on index forebay_archive_day (day, finished_at), or with a :task on forebay_archive_task (task,
--- finished_at); one of the two parts is empty. Days grow with the time of ending, so their order is the same.
+-- archive: archive lines of pruned jobs, last ended first.
+-- Index: forebay_job_archive_day (day, finished_at), or with a :task forebay_job_archive_task (task,
+-- finished_at); one of the two parts is empty. Days grow with the time of the end, so their order is the
+-- same.
 select *
 from (
   select job_id, queue, task, state, created_at, finished_at, day, duration_ms, attempt, failures, excerpt, reason

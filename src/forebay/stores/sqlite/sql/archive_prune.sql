@@ -1,5 +1,5 @@
--- archive_prune: lines of a queue that were kept long enough.
--- Relies on index forebay_archive_queue (queue, finished_at).
+-- archive_prune: remove archive lines of a queue past their retention.
+-- Index: forebay_job_archive_queue (queue, finished_at).
 delete from forebay_job_archive
 where entry_id in (
   select entry_id

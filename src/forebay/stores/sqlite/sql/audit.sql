@@ -1,4 +1,4 @@
--- audit: the audit log, and events that are no actions, newest first. The two have one series of numbers.
+-- audit: the audit log, and events that are no actions, newest first. The two share one series of ids.
 select id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes
 from forebay_audit
 where id < coalesce(:after, 9223372036854775807)

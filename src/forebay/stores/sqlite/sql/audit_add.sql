@@ -1,4 +1,4 @@
--- audit_add: one action of an operator, with the next number of the series that events have, too.
+-- audit_add: add one action of an operator, with the next id of the series that events share.
 insert into forebay_audit (id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes)
 values (
   1 + max(

@@ -1,4 +1,4 @@
--- audit_head: the newest line of the chain.
+-- audit_head: newest line of the chain.
 select position, hash
 from forebay_audit
 where position is not null

@@ -1,4 +1,4 @@
--- audit_link: let a line join the chain.
+-- audit_link: append a line to the chain.
 update forebay_audit
 set position = :position, previous = :previous, hash = :hash
 where id = :id;

@@ -1,5 +1,6 @@
--- audit_prune: forget the oldest lines of the chain, at most so many, up to the last one that is old. That one stays as the
--- anchor: it carries the hash that the line behind it names. Lines outside the chain stay.
+-- audit_prune: remove the oldest lines of the chain, at most :max_rows, up to the last one past the
+-- retention.
+-- That one stays as the anchor: it has the hash that the next line names. Lines outside the chain stay.
 delete from forebay_audit
 where position < coalesce(
     (

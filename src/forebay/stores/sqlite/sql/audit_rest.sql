@@ -1,2 +1,2 @@
--- audit_rest: how many lines are not part of the chain. Index: the unique one on positions.
+-- audit_rest: number of lines outside the chain. Index: the unique one on positions.
 select count(*) from forebay_audit where position is null;

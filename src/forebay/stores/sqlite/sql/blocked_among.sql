@@ -1,6 +1,7 @@
--- blocked_among: those among jobs that are blocked, how many edges block each, whether a job before it in its sequence does,
--- and what has to be known to release it; :children is an object with the id of each by the seq in it.
--- A job without a delay has no time to wait for (see `due_on_release`).
+-- blocked_among: the blocked ones of these jobs: how many edges block each, whether its sequence does, and
+-- the values to release it.
+-- :children is an object with the id of each by the seq in it. A job without a delay has no time to wait for
+-- (see `due_on_release`).
 select
   job.unmet,
   job.id,

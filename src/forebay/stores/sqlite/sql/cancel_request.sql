@@ -1,4 +1,4 @@
--- cancel_request: store the wish that a running job shall stop; the first wish stays.
+-- cancel_request: store a request to stop a running job; the first request stays.
 update forebay_jobs
 set cancel_reason = :reason
 where seq = :seq

@@ -1,6 +1,7 @@
--- check_edges: jobs that are blocked by nothing, or by another number of edges than they know, or not blocked although their
--- edges or their sequences say so; loose edges.
--- As lists: ids have no index, and to look for each would read all jobs as often as there are edges.
+-- check_edges: jobs that are blocked by nothing, or by another number of edges than their `unmet`, or not
+-- blocked although their edges or their sequence block them; edges of removed children.
+-- Cost: as lists, because ids have no index: a look-up for each would read all jobs as often as there are
+-- edges.
 with open_edges (child_id) as (
   select child_id from forebay_dependencies where state = 'held'
   union all
@@ -9,7 +10,7 @@ with open_edges (child_id) as (
   where e.state = 'open'
     and (
       e.parent_id in (select id from forebay_all_jobs where state <> 'completed')
-      -- The list has not come to it.
+      -- The outbox has not resolved it yet.
       or exists (
         select 1
         from forebay_dependency_outbox a

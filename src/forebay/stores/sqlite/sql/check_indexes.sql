@@ -1,6 +1,6 @@
--- check_indexes: waiting jobs that no claim and no promotion can find, because the index that is their order
--- lacks them; `quick_check` does not compare indexes with their tables. Then jobs that were due a minute
--- before somebody last promoted all that was due, and still wait for their time.
+-- check_indexes: waiting jobs that neither a claim nor `promote` can find, because the index of their order
+-- lacks them; `quick_check` does not compare indexes with their tables.
+-- Then jobs that were due a minute before the last complete `promote`, and are still delayed.
 select id, 'is pending and in no order'
 from forebay_jobs not indexed
 where state = 'pending'
@@ -17,7 +17,7 @@ select id, 'was due and has not been moved'
 from forebay_jobs
 where (state = 'scheduled' or state = 'retrying')
   and run_at <= (select due_at from forebay_maintenance where name = 'promote') - :late_ms
-  -- In a staggered queue they may wait for as long as it takes.
+  -- In a staggered queue due jobs may wait for any time.
   and queue not in (
     select name
     from forebay_queues

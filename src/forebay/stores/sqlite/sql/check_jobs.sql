@@ -1,4 +1,4 @@
--- check_jobs: jobs that cannot be: in two places, or with a lease that their state does not allow.
+-- check_jobs: impossible jobs: in two tables, or with a lease that contradicts their state.
 select id, 'is in two places' from forebay_all_jobs group by seq having count(*) > 1
 union all
 select id, 'has its id twice' from forebay_all_jobs group by id having count(*) > 1

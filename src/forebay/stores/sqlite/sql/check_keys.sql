@@ -1,4 +1,4 @@
--- check_keys: unique keys that are held by no live job, and live jobs that should hold theirs and do not.
+-- check_keys: unique keys without a live holder, and live jobs that should hold theirs and do not.
 select 'key ' || k.key || ' of queue ' || k.queue, 'is held by no live job'
 from forebay_job_keys k
 where k.kind = 'unique'

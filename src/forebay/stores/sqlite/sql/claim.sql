@@ -1,6 +1,6 @@
--- claim: lease jobs to :worker that `heads` has found in the same transaction. Looking first and taking then
--- costs a job 5.4 us; one statement that answers with what it took costs 6.6.
--- Guarantees: only pending jobs, so that none is claimed twice.
+-- claim: lease jobs to :worker that `candidates` has found in the same transaction.
+-- Guarantees: only pending jobs, so no job is claimed twice.
+-- Cost: 5.4 us a job for a query and this update; one statement that also returns the rows takes 6.6.
 update forebay_jobs
 set state = 'running',
     attempt = attempt + 1,

@@ -1,4 +1,4 @@
--- command: one command as it is now.
+-- command: one command.
 select id, worker, kind, queue, actor, sent_at, expires_at, delivered_at, response
 from forebay_worker_commands
 where id = :id;

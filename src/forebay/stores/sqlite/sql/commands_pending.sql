@@ -1,5 +1,6 @@
--- commands_pending: whether something may be there for these workers (:workers is a JSON array). Asked once a
--- second by each of them, without the write lock. Relies on index forebay_commands_waiting.
+-- commands_pending: whether there are commands for these workers (:workers is a JSON array). Each worker runs
+-- this once a second, without the write lock.
+-- Index: forebay_worker_commands_pending.
 select 1
 from forebay_worker_commands
 where worker in (select value from json_each(:workers))

@@ -1,2 +1,2 @@
--- commands_prune: commands that ended an hour ago.
+-- commands_prune: remove commands that expired an hour ago.
 delete from forebay_worker_commands where expires_at <= :before;

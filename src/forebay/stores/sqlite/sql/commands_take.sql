@@ -1,6 +1,6 @@
--- commands_take: give these workers (:workers is a JSON array) what they are asked for.
--- Guarantees: each command is given once, since only one that nobody has taken is given, and never after its
--- end. One of a kind that this program does not know (:kinds) is left for its end to come.
+-- commands_take: deliver commands to these workers (:workers is a JSON array).
+-- Guarantees: each command is delivered once, because only undelivered ones are, and never after its expiry.
+-- Commands of unknown kinds (not in :kinds) are left to expire.
 update forebay_worker_commands
 set delivered_at = :now
 where worker in (select value from json_each(:workers))

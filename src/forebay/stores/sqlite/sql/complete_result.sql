@@ -1,4 +1,5 @@
--- complete_result: what a job that was just copied has come to, where that is not what the others have.
+-- complete_result: store the result of a job that was just copied, where it differs from the result of the
+-- others.
 update forebay_finished
 set result = :result
 where seq = :seq;

@@ -1,4 +1,4 @@
--- count: add to the counter of one queue and state; may be negative.
+-- count: add to the counter of one queue and state; :jobs may be negative.
 insert into forebay_queue_counts (queue, state, jobs)
 values (:queue, :state, :jobs)
 on conflict (queue, state) do update

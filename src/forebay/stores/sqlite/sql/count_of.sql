@@ -1,2 +1,2 @@
--- count_of: the counter of one queue and state.
+-- count_of: counter of one queue and state.
 select jobs from forebay_queue_counts where queue = :queue and state = :state;

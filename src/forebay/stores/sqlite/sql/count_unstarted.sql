@@ -1,6 +1,7 @@
--- count_unstarted: record how many attempts of a running job never began, before the job is put back or ended.
--- Guarantees: only for the holder of the lease, which `held` has checked in this write transaction. Other members
--- stay as they are, they may come from a newer program; so does a damaged text, which readers show as it is.
+-- count_unstarted: record how many attempts of a running job never began, before it goes back to waiting or
+-- ends.
+-- Guarantees: only for the lease holder, which `lease_details` has checked in this write transaction. Other
+-- members stay: they may come from a newer program. A damaged text stays, too; readers show it as it is.
 -- Index: primary key.
 update forebay_jobs
 set options = json_set(coalesce(options, '{}'), '$.unstarted', :unstarted)

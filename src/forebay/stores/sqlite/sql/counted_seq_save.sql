@@ -1,4 +1,4 @@
--- counted_seq_save: from now on the counters know all jobs up to this seq.
+-- counted_seq_save: record that the counters include all jobs up to this seq.
 insert into forebay_queue_counts (queue, state, jobs)
 values ('', 'counted', :counted)
 on conflict (queue, state) do update

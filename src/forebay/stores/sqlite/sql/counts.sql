@@ -1,4 +1,4 @@
--- counts: the maintained counters of all queues, and what has been inserted since.
+-- counts: counters of all queues, with the jobs inserted since the last count.
 select queue, state, sum(jobs)
 from (
   select queue, state, jobs from forebay_queue_counts where queue <> ''

@@ -1,5 +1,5 @@
--- delayed_take_due: scheduled and retrying jobs of a queue whose time has come, earliest first.
--- Relies on index forebay_jobs_due (queue, run_at).
+-- delayed_take_due: due scheduled and retrying jobs of a queue, earliest first.
+-- Index: forebay_jobs_delayed (queue, run_at).
 select seq, state, ready_at, priority, failures, deadline_at, run_at, options
 from forebay_jobs
 where (state = 'scheduled' or state = 'retrying')

@@ -1,4 +1,4 @@
--- dependants: the edges that lead from jobs. Relies on index forebay_edges_parent.
+-- dependants: edges that lead from jobs. Index: forebay_dependencies_parent.
 select child_id, position, parent_id, on_failure, state
 from forebay_dependencies
 where parent_id in (select value from json_each(:ids))

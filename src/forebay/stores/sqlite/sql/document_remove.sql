@@ -1,4 +1,4 @@
--- document_remove: forget a document; an answer means that there was one.
+-- document_remove: remove a document; a returned row means that there was one.
 delete from forebay_documents
 where kind = :kind
   and name = :name

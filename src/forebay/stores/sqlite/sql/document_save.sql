@@ -1,4 +1,5 @@
--- document_save: write a document in the place of the one that was seen, or of none. An answer means that it is written.
+-- document_save: save a document in place of the one with :revision, or of none. A returned row means that it
+-- is written.
 insert into forebay_documents as d (kind, name, body, revision, created_at, updated_at)
 select :kind, :name, :body, :revision + 1, :now, :now
 where :revision = coalesce(

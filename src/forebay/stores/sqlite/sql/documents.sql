@@ -1,4 +1,4 @@
--- documents: all of a kind, or those named (:names is a JSON array), by name from the one behind :after on.
+-- documents: documents of a kind, all or those named (:names is a JSON array), by name after :after.
 select kind, name, body, revision, created_at, updated_at
 from forebay_documents
 where kind = :kind

@@ -1,5 +1,5 @@
--- dropped_queue_delayed: scheduled, retrying and blocked jobs of a queue that was dropped, earliest first.
--- Relies on indexes forebay_jobs_due (queue, run_at) and forebay_jobs_blocked (queue, run_at), one for each part.
+-- dropped_queue_delayed: scheduled, retrying and blocked jobs of a dropped queue, earliest first.
+-- Index: forebay_jobs_delayed (queue, run_at) and forebay_jobs_blocked (queue, run_at), one for each part.
 select seq, id
 from (
   select * from (

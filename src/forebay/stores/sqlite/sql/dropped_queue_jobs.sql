@@ -1,5 +1,5 @@
--- dropped_queue_jobs: pending jobs of a queue that was dropped, as they stand in its order, then behind its gates.
--- Relies on index forebay_jobs_ready (queue, gate, capped, rank).
+-- dropped_queue_jobs: pending jobs of a dropped queue, first of its main order, then of its lanes.
+-- Index: forebay_jobs_ready (queue, lane, age_capped, rank).
 select seq, id
 from forebay_jobs
 where state = 'pending'

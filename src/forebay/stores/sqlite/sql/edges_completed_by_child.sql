@@ -1,5 +1,6 @@
--- edges_completed_by_child: how many edges these jobs have met for each that waits for them, by completing; up to a limit of edges.
--- Relies on index forebay_edges_parent.
+-- edges_completed_by_child: number of open edges from these completed jobs to each child, up to a limit of
+-- edges.
+-- Index: forebay_dependencies_parent.
 select child_id, count(*)
 from (
   select edge.child_id

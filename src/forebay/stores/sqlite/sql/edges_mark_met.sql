@@ -1,5 +1,5 @@
--- edges_mark_met: a new job gets the id of one that is gone, and that had completed, as the list has nothing about it: the
--- edges that led from that one are met, whatever becomes of this one.
+-- edges_mark_met: mark the edges from a removed job as met, before a new job takes its id. The outbox has no
+-- entry of it, so it had completed.
 update forebay_dependencies
 set state = 'met'
 where parent_id = :parent_id

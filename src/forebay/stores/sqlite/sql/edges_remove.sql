@@ -1,2 +1,2 @@
--- edges_remove: the edges to the parents of a job that goes.
+-- edges_remove: remove the edges to the parents of a removed job.
 delete from forebay_dependencies where child_id = :child_id;

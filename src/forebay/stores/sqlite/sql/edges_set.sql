@@ -1,2 +1,2 @@
--- edges_set: how some edges of a job stand from now on.
+-- edges_set: set the state of some edges of a job.
 update forebay_dependencies set state = :state where child_id = :child_id and position in (select value from json_each(:positions));

@@ -1,2 +1,2 @@
--- edges_unmet: how many edges block a job that is revived.
+-- edges_unmet: number of edges that block a revived job.
 select count(*) from forebay_dependencies where child_id = :child_id and (state = 'open' or state = 'held');

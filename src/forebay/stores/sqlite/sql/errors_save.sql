@@ -1,4 +1,4 @@
--- errors_save: the last ten errors of a job that is still under this lease.
+-- errors_save: store the last ten errors of a job whose lease is held.
 update forebay_jobs
 set errors = :errors
 where seq = :seq

@@ -1,5 +1,6 @@
--- event: one rare thing that happened; a job has at most :most of them. The number is the next of the series that the audit
--- log has, too. Relies on index forebay_events_job.
+-- event: add one event; a job has at most :max_events of them. The id is the next of the series that the
+-- audit log shares.
+-- Index: forebay_events_job.
 insert into forebay_events (id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes)
 select
   1 + max(

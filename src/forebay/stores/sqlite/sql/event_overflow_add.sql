@@ -1,4 +1,4 @@
--- event_overflow_add: count one more event that is not kept, on the row that stands for all of them.
+-- event_overflow_add: count one more omitted event, on the row that stands for all of them.
 update forebay_events
 set detail = cast(cast(detail as integer) + 1 as text),
     occurred_at = :occurred_at

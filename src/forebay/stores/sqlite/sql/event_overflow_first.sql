@@ -1,4 +1,4 @@
--- event_overflow_first: the row that stands for all events of a job that are not kept.
+-- event_overflow_first: add the row that stands for all omitted events of a job.
 insert into forebay_events (id, kind, occurred_at, job_id, queue, detail)
 values (
   1 + max(

@@ -1,4 +1,4 @@
--- events_prune: events are kept for 90 days. Relies on index forebay_events_at.
+-- events_prune: remove events past their retention of 90 days. Index: forebay_events_occurred_at.
 delete from forebay_events
 where id in (
   select id

@@ -1,2 +1,2 @@
--- events_remove: a job's events go with it. The audit log stays.
+-- events_remove: remove the events of a removed job. The audit log stays.
 delete from forebay_events where job_id = :job_id;

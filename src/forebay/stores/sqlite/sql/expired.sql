@@ -1,5 +1,5 @@
--- expired: waiting jobs that were not started in time, soonest first.
--- Relies on index forebay_jobs_expires (expires_at).
+-- expired: waiting jobs past their `expires_at`, earliest first.
+-- Index: forebay_jobs_expires (expires_at).
 select seq, id
 from forebay_jobs
 where expires_at is not null

@@ -1,5 +1,5 @@
--- expired_lease_count: how many running jobs of a queue, or of all, have a lease that has ended.
--- Relies on index forebay_jobs_lease: what has ended stands at its head, and the next sweep takes it away.
+-- expired_lease_count: number of running jobs of a queue, or of all, whose lease has ended.
+-- Index: forebay_jobs_lease: ended leases are at its head, and the next sweep takes them over.
 select count(*)
 from forebay_jobs
 where state = 'running'

@@ -1,5 +1,5 @@
--- expired_leases: leases that have ended, soonest first.
--- Relies on index forebay_jobs_lease (lease_expires_at): a range from its head.
+-- expired_leases: leases that have ended, earliest first.
+-- Index: forebay_jobs_lease (lease_expires_at), a range from its head.
 select seq, attempt, worker
 from forebay_jobs
 where state = 'running'

@@ -1,2 +1,2 @@
--- failed_attempts_remove: a job's bad attempts go with it.
+-- failed_attempts_remove: remove the failed attempts of a removed job.
 delete from forebay_failed_attempts where job_id = :job_id;

@@ -1,4 +1,5 @@
--- fairness_key_remove: forget a share that has nothing to run. Relies on index forebay_jobs_ready (queue, gate, ...).
+-- fairness_key_remove: remove a fairness key without pending jobs. Index: forebay_jobs_ready (queue, lane,
+-- ...).
 delete from forebay_fairness_keys
 where queue = :queue
   and fairness_key = :fairness_key

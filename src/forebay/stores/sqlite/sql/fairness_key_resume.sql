@@ -1,6 +1,7 @@
--- fairness_key_resume: a share has something to run, and may have lanes behind limits. One with lanes goes on from the turn that
--- they have kept, at most a step from the first (`domain.share.resuming`); another one begins a step behind the first.
--- Relies on index forebay_lanes_share.
+-- fairness_key_resume: add a fairness key that has pending jobs, and may have lanes at limits. With lanes it
+-- resumes from their stored virtual time, at most one step from the first
+-- (`domain.fairness.resuming_virtual_time`); without lanes it begins one step behind the first.
+-- Index: forebay_limit_fairness_lanes_key.
 insert into forebay_fairness_keys (queue, fairness_key, virtual_time)
 select :queue, :fairness_key,
   case

@@ -1,4 +1,5 @@
--- fairness_keys: those of a queue that have jobs waiting, the next first. Relies on index forebay_shares_turn.
+-- fairness_keys: fairness keys of a queue with pending jobs, lowest virtual time first.
+-- Index: forebay_fairness_keys_virtual_time.
 select fairness_key, virtual_time
 from forebay_fairness_keys
 where queue = :queue

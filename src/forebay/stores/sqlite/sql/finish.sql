@@ -1,4 +1,4 @@
--- finish: copy a running job that ended well, or was cancelled, to the finished ones.
+-- finish: copy a running job that completed, or was cancelled, to the finished ones.
 -- Guarantees: only while the lease is held (state, attempt, worker); `finish_remove` follows in the same
 -- transaction.
 insert into forebay_finished (

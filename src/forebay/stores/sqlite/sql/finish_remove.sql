@@ -1,5 +1,5 @@
--- finish_remove: take a job that was just copied to the finished or the dead out of the live ones.
--- The guard is the same as in the copy; the transaction holds the write lock in between.
+-- finish_remove: remove a job from the live ones that was just copied to the finished or the dead ones.
+-- Guarantees: the same guard as the copy; the transaction holds the write lock in between.
 delete from forebay_jobs
 where seq = :seq
   and id = :job_id

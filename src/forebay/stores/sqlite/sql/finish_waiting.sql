@@ -1,4 +1,4 @@
--- finish_waiting: copy a job that waits to the finished ones, as cancelled.
+-- finish_waiting: copy a waiting job to the finished ones, as cancelled.
 -- Guarantees: never a running job; `remove_waiting` follows in the same transaction.
 insert into forebay_finished (
   seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,

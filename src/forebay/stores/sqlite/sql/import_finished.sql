@@ -1,4 +1,4 @@
--- import_finished: a finished job of another store.
+-- import_finished: insert a finished job of another store.
 -- Guarantees: a seq or an id that is taken fails.
 insert into forebay_finished (
   seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,

@@ -1,4 +1,4 @@
--- import_live: a job of another store that waits.
+-- import_live: insert a waiting job of another store.
 -- Guarantees: a seq or an id that is taken fails.
 insert into forebay_jobs (
   seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,

@@ -1,4 +1,4 @@
--- job: one job, wherever it is. Relies on the rowid of each table.
+-- job: one job, whatever table it is in. Index: the rowid of each table.
 select id, seq, queue, task, state, payload, priority, options, attempt, failures, crashes, created_at,
   updated_at, ready_at, run_at, rank, age_capped, lane, worker, started_at, lease_expires_at, deadline_at,
   expires_at, unique_key, cancel_reason, errors, finished_at, reason, result

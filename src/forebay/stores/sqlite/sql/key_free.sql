@@ -1,4 +1,4 @@
--- key_free: let go of a unique key, but only if it names this very job.
+-- key_free: release a unique key, only if it names this very job.
 delete from forebay_job_keys
 where queue = :queue
   and kind = 'unique'

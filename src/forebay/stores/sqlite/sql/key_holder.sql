@@ -1,4 +1,4 @@
--- key_holder: who holds a key now. A once key that has run out is held by nobody.
+-- key_holder: current holder of a key. An expired idempotency key has no holder.
 select job_id
 from forebay_job_keys
 where queue = :queue

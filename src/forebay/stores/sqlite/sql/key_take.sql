@@ -1,5 +1,5 @@
--- key_take: give a key to a job. Only an expired holder is replaced; the caller has looked before, in
--- the same transaction.
+-- key_take: give a key to a job. Only an expired holder is replaced; the caller has checked the key before,
+-- in the same transaction.
 insert into forebay_job_keys (queue, kind, key, job_id, held_until)
 values (:queue, :kind, :key, :job_id, :held_until)
 on conflict (queue, kind, key) do update

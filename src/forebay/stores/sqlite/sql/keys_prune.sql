@@ -1,4 +1,4 @@
--- keys_prune: once keys that have run out. Relies on index forebay_keys_until.
+-- keys_prune: remove expired idempotency keys. Index: forebay_job_keys_held_until.
 delete from forebay_job_keys
 where (queue, kind, key) in (
   select queue, kind, key

@@ -1,4 +1,4 @@
--- lane_counts: how many jobs wait behind each gate.
+-- lane_counts: number of jobs in each lane.
 select queue, lane, count(*)
 from forebay_jobs
 where state = 'pending' and lane is not null

@@ -1,5 +1,5 @@
--- lanes_among: behind which of these gates of a queue jobs wait, by one probe for each.
--- Relies on index forebay_jobs_ready (queue, gate, capped, rank).
+-- lanes_among: those of these lanes of a queue that have jobs, by one probe for each.
+-- Index: forebay_jobs_ready (queue, lane, age_capped, rank).
 select value
 from json_each(:lanes)
 where exists (

@@ -1,6 +1,6 @@
--- lanes_claimable: behind which gates of a queue jobs wait that somebody can pass, by one probe for each of them and one more.
--- Those of limits come before all others, and are stepped over.
--- Relies on index forebay_jobs_ready (queue, gate, capped, rank).
+-- lanes_claimable: lanes of a queue that have jobs and that a worker may accept, by one probe for each and
+-- one more. Fairness and limit lanes sort before all others and are skipped.
+-- Index: forebay_jobs_ready (queue, lane, age_capped, rank).
 with recursive lanes (lane) as (
   select min(lane) from forebay_jobs where state = 'pending' and queue = :queue and lane > 'l~'
   union all

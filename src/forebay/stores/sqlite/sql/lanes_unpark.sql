@@ -1,5 +1,5 @@
--- lanes_unpark: the first jobs behind a gate go back to the order of their queue.
--- Relies on index forebay_jobs_ready (queue, gate, capped, rank).
+-- lanes_unpark: move the first jobs of a lane back to the main order of their queue.
+-- Index: forebay_jobs_ready (queue, lane, age_capped, rank).
 update forebay_jobs
 set lane = null,
     updated_at = :now

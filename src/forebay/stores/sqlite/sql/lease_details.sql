@@ -1,4 +1,4 @@
--- lease_details: what settling anything but a success has to know about the job, if the lease is still held.
+-- lease_details: values to settle an attempt that did not complete, if the lease is still held.
 select queue, cancel_reason, errors, started_at, swept_from, ready_at, priority, deadline_at,
   rank, age_capped
 from forebay_jobs

@@ -1,5 +1,6 @@
--- leases_of_dead_workers: leases of workers that are known to be dead (:dead is a JSON array), soonest end first.
--- Goes through all running jobs by the index on lease ends; asked only when somebody has died.
+-- leases_of_dead_workers: leases of workers that are known to be dead (:dead is a JSON array), earliest end
+-- first.
+-- Scans all running jobs by the index on lease ends; it runs only after the death of a worker.
 select seq, attempt, worker
 from forebay_jobs
 where state = 'running'

@@ -1,4 +1,4 @@
--- limit_fairness_candidates: the next jobs of a lane. Relies on index forebay_jobs_ready (queue, gate, capped, rank).
+-- limit_fairness_candidates: next jobs of a lane. Index: forebay_jobs_ready (queue, lane, age_capped, rank).
 select seq
 from forebay_jobs
 where state = 'pending' and queue = :queue and lane = :lane

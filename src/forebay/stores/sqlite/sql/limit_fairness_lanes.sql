@@ -1,4 +1,5 @@
--- limit_fairness_lanes: shares with jobs behind a limit, the next first. Relies on index forebay_lanes_turn.
+-- limit_fairness_lanes: fairness keys with jobs parked at a limit, lowest virtual time first.
+-- Index: forebay_limit_fairness_lanes_virtual_time.
 select fairness_key, virtual_time
 from forebay_limit_fairness_lanes
 where queue = :queue and scope = :scope

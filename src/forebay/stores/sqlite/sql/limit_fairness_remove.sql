@@ -1,4 +1,4 @@
--- limit_fairness_remove: forget a lane without jobs. Relies on index forebay_jobs_ready (queue, gate, ...).
+-- limit_fairness_remove: remove a lane without jobs. Index: forebay_jobs_ready (queue, lane, ...).
 delete from forebay_limit_fairness_lanes
 where queue = :queue
   and scope = :scope

@@ -1,4 +1,4 @@
--- limit_lanes_next: when it is time to look behind the next gate of a queue.
+-- limit_lanes_next: earliest recheck of a limit lane of a queue.
 select min(recheck_at)
 from forebay_limit_lanes
 where queue = :queue;

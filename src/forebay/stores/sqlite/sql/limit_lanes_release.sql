@@ -1,4 +1,5 @@
--- limit_lanes_release: a limit has changed: whoever claims next looks behind its gates, those of all values of a key.
+-- limit_lanes_release: make the lanes of a changed limit due, those of all values of a key: the next claim
+-- rechecks them.
 update forebay_limit_lanes
 set recheck_at = 0
 where scope = :scope or (scope > :scope || ':' and scope < :scope || '<');

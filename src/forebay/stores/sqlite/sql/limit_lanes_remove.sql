@@ -1,3 +1,3 @@
--- limit_lanes_remove: nobody waits behind a gate any more.
+-- limit_lanes_remove: remove a limit lane without jobs.
 delete from forebay_limit_lanes
 where queue = :queue and scope = :scope;

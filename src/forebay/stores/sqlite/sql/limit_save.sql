@@ -1,4 +1,4 @@
--- limit_save: write a limit as it shall be from now on.
+-- limit_save: save a limit.
 insert into forebay_limits (scope, concurrency, rate, per_ms, burst, token_parts, refilled_at)
 values (:scope, :concurrency, :rate, :per_ms, :burst, :token_parts, :refilled_at)
 on conflict (scope) do update

@@ -1,4 +1,4 @@
--- limit_slots_take: jobs run in these scopes.
+-- limit_slots_take: add slots of running jobs.
 insert or ignore into forebay_limit_slots (scope, seq, id)
 values
 (?, ?, ?)

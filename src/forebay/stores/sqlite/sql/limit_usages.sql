@@ -1,5 +1,5 @@
--- limit_usages: all limits, with what is left of their rates and how many jobs run under them: those with a lease that has not
--- ended. Few jobs run, and places are of jobs that do: nothing here grows with what waits or has ended.
+-- limit_usages: all limits, with their token buckets and their running jobs whose lease has not ended.
+-- Cost: few jobs run, and only running jobs have slots, so nothing here grows with waiting or final jobs.
 select l.scope, l.concurrency, l.rate, l.per_ms, l.burst, l.token_parts, l.refilled_at,
   case
     when l.scope = 'global' or l.scope like 'queue:%' then (
@@ -8,7 +8,7 @@ select l.scope, l.concurrency, l.rate, l.per_ms, l.burst, l.token_parts, l.refil
       where j.state = 'running' and j.lease_expires_at > :now
         and (l.scope = 'global' or j.queue = substr(l.scope, 7))
     )
-    -- Of a key the places of all its values, which stand behind a colon. The next character has the number 59.
+    -- For a key the slots of all its values, which follow a colon. The character after the colon has the number 59.
     else (
       select count(*)
       from forebay_limit_slots p

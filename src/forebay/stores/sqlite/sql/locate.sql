@@ -1,5 +1,6 @@
--- locate: the seq and the state of a job by its id, wherever it is. A generated id contains its seq (:seq);
--- one that a caller brought is looked up. Relies on the rowid and on the id index of each table.
+-- locate: seq and state of a job by its id, whatever table it is in. A generated id contains its seq (:seq);
+-- an id that a caller brought is looked up.
+-- Index: the rowid and the id index of each table.
 select seq, state from forebay_all_jobs where seq = :seq and id = :job_id
 union all
 select seq, state from forebay_all_jobs where has_custom_id = 1 and id = :job_id

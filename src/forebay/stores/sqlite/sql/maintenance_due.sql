@@ -1,2 +1,2 @@
--- maintenance_due: when a duty is due again.
+-- maintenance_due: time at which a maintenance task is due again.
 select due_at from forebay_maintenance where name = :name;

@@ -1,4 +1,4 @@
--- mark_dead: copy a running job that will not be tried again to the dead letters.
+-- mark_dead: copy a running job that is not tried again to the dead letters.
 -- Guarantees: only while the lease is held (state, attempt, worker).
 insert into forebay_dead (
   seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,

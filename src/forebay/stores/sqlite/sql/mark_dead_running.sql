@@ -1,5 +1,6 @@
--- mark_dead_running: an operator takes the lease away. The worker goes off the row, so that its settlement is
--- refused and not taken for a repeated one.
+-- mark_dead_running: copy a running job to the dead letters whose lease an operator takes away. The worker is
+-- cleared, so that its settlement is refused and not taken for a repeated one.
+-- Guarantees: only a running job; `remove_running` follows in the same transaction.
 insert into forebay_dead (
   seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
   ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,

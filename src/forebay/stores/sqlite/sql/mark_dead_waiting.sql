@@ -1,4 +1,4 @@
--- mark_dead_waiting: copy a job that waits to the dead letters, because its queue was dropped.
+-- mark_dead_waiting: copy a waiting job to the dead letters.
 -- Guarantees: never a running job; `remove_waiting` follows in the same transaction.
 insert into forebay_dead (
   seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,

@@ -1,4 +1,4 @@
--- metric_remove: one row, whose figures are in another one now.
+-- metric_remove: remove one row that was merged into another one.
 delete from forebay_metrics
 where resolution_ms = :resolution_ms
   and starts_at = :starts_at

@@ -1,4 +1,4 @@
--- metrics_prune: the oldest rows of one tier, up to the start at which there are :limit of them.
+-- metrics_prune: remove the oldest rows of one resolution, up to the start at which there are :limit of them.
 delete from forebay_metrics
 where resolution_ms = :resolution_ms
   and starts_at < :before

@@ -1,5 +1,5 @@
--- next_due: when the next scheduled or retrying job of a queue is due.
--- Relies on index forebay_jobs_due (queue, run_at): one look at its head.
+-- next_due: due time of the next scheduled or retrying job of a queue.
+-- Index: forebay_jobs_delayed (queue, run_at), one probe at its head.
 select run_at
 from forebay_jobs
 where (state = 'scheduled' or state = 'retrying')

@@ -1,5 +1,5 @@
--- outbox_add: put jobs on the list if others depend on them, or come after them in a sequence. Relies on the indexes
--- forebay_edges_parent and forebay_sequences_id.
+-- outbox_add: add jobs to the dependency outbox that have dependants, or successors in a sequence.
+-- Index: forebay_dependencies_parent, forebay_sequences_job.
 insert into forebay_dependency_outbox (job_id, event)
 select value, :event
 from json_each(:job_ids)

@@ -1,4 +1,4 @@
--- outbox_completed: the oldest lines of the list, as long as they are about jobs that have completed.
+-- outbox_completed: oldest outbox entries, as long as they are of completed jobs.
 select id, job_id, cursor_child_id, cursor_position
 from forebay_dependency_outbox
 where id < coalesce(

@@ -1,2 +1,2 @@
--- outbox_next: the oldest line of the list.
+-- outbox_next: oldest outbox entry.
 select id, job_id, event from forebay_dependency_outbox order by id limit 1;

@@ -1,2 +1,2 @@
--- outbox_remove: a line of the list is done.
+-- outbox_remove: remove an outbox entry that is resolved.
 delete from forebay_dependency_outbox where id = :id;

@@ -1,2 +1,2 @@
--- outbox_remove_all: the oldest lines of the list are done.
+-- outbox_remove_all: remove the oldest outbox entries, which are resolved.
 delete from forebay_dependency_outbox where id <= :id;

@@ -1,4 +1,4 @@
--- outbox_set_cursor: a line of the list is done up to an edge.
+-- outbox_set_cursor: store the last resolved edge of an outbox entry.
 update forebay_dependency_outbox
 set cursor_child_id = :cursor_child_id,
     cursor_position = :cursor_position

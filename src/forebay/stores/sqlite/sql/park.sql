@@ -1,4 +1,4 @@
--- park: put a pending job behind a gate, out of the order of its queue.
+-- park: move a pending job from the main order to a lane.
 update forebay_jobs
 set lane = :lane,
     updated_at = :now

@@ -1,5 +1,5 @@
--- peek: the jobs that `claim` would take, in order, without taking them.
--- Relies on index forebay_jobs_ready (queue, gate, capped, rank): one range from its head for each class.
+-- peek: jobs that `claim` would take, in order, without claiming them.
+-- Index: forebay_jobs_ready (queue, lane, age_capped, rank), one range from its head for each class.
 select id, queue, task, state, priority, attempt, failures, created_at, run_at, started_at, finished_at,
   worker, reason, options, seq
 from (

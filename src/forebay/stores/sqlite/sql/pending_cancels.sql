@@ -1,5 +1,5 @@
--- pending_cancels: jobs this worker runs that somebody wants stopped.
--- Relies on index forebay_jobs_cancel (worker), empty for nearly all workers.
+-- pending_cancels: running jobs of this worker with a stored request to cancel.
+-- Index: forebay_jobs_cancel (worker), empty for nearly all workers.
 select id, cancel_reason
 from forebay_jobs
 where cancel_reason is not null

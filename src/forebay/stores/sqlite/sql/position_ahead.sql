@@ -1,5 +1,5 @@
--- position_ahead: how many pending jobs of one class go before a place, up to :most.
--- Relies on index forebay_jobs_ready (queue, gate, capped, rank).
+-- position_ahead: number of pending jobs of one class ahead of a rank, up to :limit.
+-- Index: forebay_jobs_ready (queue, lane, age_capped, rank).
 select count(*)
 from (
   select 1

@@ -1,4 +1,4 @@
--- progress: all that is kept of a job's notes, each kind in its order.
+-- progress: progress, log lines and step results of a job, each kind in its order.
 select kind, position, name, attempt, recorded_at, body
 from forebay_job_progress
 where seq = :seq

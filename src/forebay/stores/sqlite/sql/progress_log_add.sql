@@ -1,5 +1,6 @@
--- progress_log_add: one more log line of a job, after the others if it has no :place of its own. One that is there
--- already was offered again. Relies on the primary key: the last number is one seek away.
+-- progress_log_add: add a log line of a job, after the others if it has no :position of its own. A line that
+-- exists was offered again.
+-- Index: primary key; the last position is one seek away.
 insert into forebay_job_progress (seq, kind, position, attempt, recorded_at, body)
 select :seq, 'log', coalesce(:position, max(position) + 1, 1), :attempt, :recorded_at, :body
 from forebay_job_progress

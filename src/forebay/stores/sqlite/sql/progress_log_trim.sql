@@ -1,4 +1,4 @@
--- progress_log_trim: of log lines the last :most stay.
+-- progress_log_trim: keep the last :max_lines log lines.
 delete from forebay_job_progress
 where seq = :seq
   and kind = 'log'

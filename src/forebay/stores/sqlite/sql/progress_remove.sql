@@ -1,2 +1,2 @@
--- progress_remove: the notes of jobs that are forgotten (:seqs is a JSON array) go with them.
+-- progress_remove: remove the progress of removed jobs (:seqs is a JSON array).
 delete from forebay_job_progress where seq in (select value from json_each(:seqs));

@@ -1,4 +1,4 @@
--- queue_save: write a queue as it shall be from now on.
+-- queue_save: save a queue.
 insert into forebay_queues (name, state, settings, scoring_version, rescored_to_seq, created_at, updated_at)
 values (:name, :state, :settings, :scoring_version, :rescored_to_seq, :created_at, :updated_at)
 on conflict (name) do update

@@ -1,5 +1,5 @@
--- rank_span: the lowest and the highest rank of a queue's ordinary class, for an estimate.
--- Relies on index forebay_jobs_ready: one look at each end.
+-- rank_span: lowest and highest rank of a queue's jobs that are not age-capped, for an estimate.
+-- Index: forebay_jobs_ready, one probe at each end.
 select
   (select rank from forebay_jobs
    where state = 'pending' and lane is null and queue = :queue and age_capped = 0

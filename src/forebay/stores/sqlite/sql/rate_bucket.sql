@@ -1,4 +1,4 @@
--- rate_bucket: what is left of a rate at which a queue takes jobs.
+-- rate_bucket: token bucket of a rate of new jobs.
 select token_parts, refilled_at
 from forebay_rate_buckets
 where scope = :scope;

@@ -1,6 +1,7 @@
--- rate_buckets_convert: a limit by key has another rate: what is left for each value stays left. Parts are counted anew, whole
--- tokens and the rest of one by themselves: a product of all parts may be more than 64 bits hold. A quotient of what is
--- owed is cut off towards zero, and one part is owed more.
+-- rate_buckets_convert: convert the token buckets of a limit by key to another rate; what is left for each
+-- value stays left.
+-- Whole tokens and the rest of one are converted separately: a product of all parts may exceed 64 bits. A
+-- negative quotient is cut off towards zero, so one part more is owed.
 update forebay_rate_buckets
 set token_parts = (
       select min(

@@ -1,4 +1,4 @@
--- release: blocked jobs wait like any others, from now on or from their time on.
+-- release: release blocked jobs: they wait like any others, from now on or from their due time on.
 update forebay_jobs
 set state = :state,
     ready_at = :ready_at,

@@ -1,4 +1,4 @@
--- remove_dead: take one job out of the dead ones.
+-- remove_dead: remove one job from the dead ones.
 delete from forebay_dead
 where seq = :seq
   and id = :job_id

@@ -1,4 +1,4 @@
--- remove_finished: take one job out of the finished ones.
+-- remove_finished: remove one job from the finished ones.
 delete from forebay_finished
 where seq = :seq
   and id = :job_id

@@ -1,4 +1,4 @@
--- remove_running: take a job out of the live ones whose lease an operator has just taken away.
+-- remove_running: remove a job from the live ones whose lease an operator has just taken away.
 delete from forebay_jobs
 where seq = :seq
   and id = :job_id

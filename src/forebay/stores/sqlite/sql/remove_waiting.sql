@@ -1,4 +1,4 @@
--- remove_waiting: take a job that waits out of the live ones. Never a running one.
+-- remove_waiting: remove a waiting job from the live ones; never a running one.
 delete from forebay_jobs
 where seq = :seq
   and id = :job_id

@@ -1,2 +1,2 @@
--- remove_worker: a worker has ended in order.
+-- remove_worker: remove a worker that has stopped normally.
 delete from forebay_workers where id = :id;

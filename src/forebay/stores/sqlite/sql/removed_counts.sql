@@ -1,2 +1,2 @@
--- removed_counts: how many jobs of each queue are gone.
+-- removed_counts: number of removed jobs of each queue.
 select queue, jobs from forebay_removed_counts;

@@ -1,4 +1,4 @@
--- removed_counts_add: so many jobs of a queue more are gone.
+-- removed_counts_add: count more removed jobs of a queue.
 insert into forebay_removed_counts (queue, jobs)
 values (:queue, :jobs)
 on conflict (queue) do update

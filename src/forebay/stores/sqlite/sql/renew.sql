@@ -1,4 +1,4 @@
--- renew: push the end of one lease away, never back and never past its longest extension.
+-- renew: extend one lease, never back and never past its longest extension.
 -- Guarantees: only while the lease is held (state, attempt, worker). Damaged options count as none.
 update forebay_jobs
 set lease_expires_at = max(

@@ -1,4 +1,4 @@
--- rescore: a new place for a job that is still pending.
+-- rescore: set a new rank of a job that is still pending.
 update forebay_jobs
 set rank = :rank,
     age_capped = :age_capped,

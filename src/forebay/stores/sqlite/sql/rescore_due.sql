@@ -1,5 +1,5 @@
--- rescore_due: jobs whose place has to be worked out again, soonest first.
--- Relies on index forebay_jobs_rescore (rescore_at).
+-- rescore_due: jobs whose rank is to be computed again, earliest first.
+-- Index: forebay_jobs_rescore (rescore_at).
 select seq, queue, state, ready_at, priority, failures, deadline_at
 from forebay_jobs
 where rescore_at is not null

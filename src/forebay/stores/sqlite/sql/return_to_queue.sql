@@ -1,6 +1,6 @@
--- return_to_queue: a running job waits again: handed back, snoozed, or to be retried.
--- Guarantees: only while the lease is held (state, attempt, worker). `ready_at` is kept; the worker stays
--- on the row, so that its repeated settlement is known.
+-- return_to_queue: put a running job back to waiting: handed back, snoozed, or to be retried.
+-- Guarantees: only while the lease is held (state, attempt, worker). `ready_at` is kept. The worker stays on
+-- the row, so that a repeated settlement is recognised.
 update forebay_jobs
 set state = :state,
     failures = :failures,

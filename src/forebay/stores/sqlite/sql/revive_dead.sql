@@ -1,4 +1,4 @@
--- revive_dead: copy a dead job back among the live ones, under its own seq. `attempt` goes on growing.
+-- revive_dead: copy a dead job back to the live ones, under its own seq. `attempt` goes on growing.
 -- Guarantees: only a dead job; `remove_dead` follows in the same transaction.
 insert into forebay_jobs (
   seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,

@@ -1,4 +1,4 @@
--- revive_finished: copy a cancelled job back among the live ones, under its own seq. `attempt` goes on growing.
+-- revive_finished: copy a cancelled job back to the live ones, under its own seq. `attempt` goes on growing.
 -- Guarantees: only a cancelled job; `remove_finished` follows in the same transaction.
 insert into forebay_jobs (
   seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,

@@ -1,4 +1,4 @@
--- running: how many jobs of all queues run, by the counters.
+-- running: number of running jobs of all queues, by the counters.
 select coalesce(sum(jobs), 0)
 from forebay_queue_counts
 where state = 'running';

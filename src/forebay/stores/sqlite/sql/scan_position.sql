@@ -1,2 +1,2 @@
--- scan_position: how far a duty that goes through the jobs by seq has come.
+-- scan_position: position of a maintenance task that scans the jobs by seq.
 select coalesce((select scan_position from forebay_maintenance where name = :name), 0);

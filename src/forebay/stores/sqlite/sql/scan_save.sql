@@ -1,4 +1,4 @@
--- scan_save: remember how far a duty has come.
+-- scan_save: save the position of a scan.
 insert into forebay_maintenance (name, due_at, scan_position)
 values (:name, 0, :scan_position)
 on conflict (name) do update

@@ -1,3 +1,3 @@
--- schedule_remove: forget a schedule; one row changed means that there was one.
+-- schedule_remove: remove a schedule; one changed row means that there was one.
 delete from forebay_schedules
 where name = :name;

@@ -1,5 +1,5 @@
--- schedule_runs_trim: keep the newest :kept lines of a schedule's history.
--- Relies on index forebay_firings_of (name, number).
+-- schedule_runs_trim: keep the newest :max_runs lines of a schedule's history.
+-- Index: forebay_schedule_runs_schedule (schedule, id).
 delete from forebay_schedule_runs
 where id in (
   select id

@@ -1,4 +1,4 @@
--- schedule_save: write a schedule. The caller has compared its revision under the write lock.
+-- schedule_save: save a schedule. The caller has compared its revision under the write lock.
 insert into forebay_schedules (
   name, definition, revision, is_paused, next_run_at, check_at, last_run_at, last_job_id, enqueued_runs, skipped_runs, failed_runs, created_at,
   updated_at

@@ -1,4 +1,4 @@
--- schedules: all of them, or those named (:names is a JSON array), by name from the one behind :after on.
+-- schedules: schedules, all or those named (:names is a JSON array), by name after :after.
 select definition, revision, is_paused, next_run_at, check_at, last_run_at, last_job_id, enqueued_runs, skipped_runs, failed_runs, created_at,
        updated_at
 from forebay_schedules

@@ -1,5 +1,5 @@
--- schedules_next: when the next schedule is worth a look.
--- Relies on index forebay_schedules_due (due_at, name).
+-- schedules_next: time of the next check of a schedule.
+-- Index: forebay_schedules_check (check_at, name).
 select check_at
 from forebay_schedules
 where check_at > :now

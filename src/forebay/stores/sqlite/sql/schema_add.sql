@@ -1,2 +1,2 @@
--- schema_add: one migration was applied; in the same transaction as the migration itself.
+-- schema_add: record an applied migration, in its own transaction.
 insert into forebay_schema (number, name, oldest, applied_at) values (:number, :name, :min_program, :now);

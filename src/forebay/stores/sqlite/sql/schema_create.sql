@@ -1,4 +1,5 @@
--- schema_create: the record of migrations. `oldest` is the fewest steps a program must know to work here.
+-- schema_create: create the record of migrations. `oldest` is the fewest steps that a program must know to
+-- work here.
 create table if not exists forebay_schema (
   number integer primary key,
   name text not null,

@@ -1,2 +1,2 @@
--- schema_exists: whether this file has ever held a Forebay schema.
+-- schema_exists: whether this file has ever had a schema of Forebay.
 select 1 from sqlite_master where type = 'table' and name = 'forebay_schema';

@@ -1,8 +1,8 @@
--- search: jobs that fit, newest first, between :until and :after.
+-- search: jobs that match, newest first, between :until and :after.
 -- Damaged options (json_valid) count as none, so that they stop no listing.
--- Relies on the rowid of each table, merged in order; :until keeps the look short when few rows fit.
--- `instr`, because a condition on constants alone is looked at once and leaves a whole table out; with
--- `in (select ...)` every row of it would be read.
+-- Index: the rowid of each table, merged in order; :until keeps the scan short when few rows match. `instr`,
+-- because a condition on constants alone is evaluated once and leaves a whole table out; with `in (select
+-- ...)` every row of it would be read.
 select id, queue, task, state, priority, attempt, failures, created_at, run_at, started_at, finished_at,
   worker, reason, options, seq
 from forebay_all_jobs

@@ -1,4 +1,5 @@
--- search_window: the seq at which one look through the list ends, however few rows fit, and when that job was created.
+-- search_window: seq at which one scan of a search ends, however few rows match, and when that job was
+-- created.
 select seq, created_at
 from forebay_all_jobs
 where instr(:locations, location) > 0

@@ -1,4 +1,4 @@
--- sequence_is_blocked: whether a job before it in its sequence blocks a job.
+-- sequence_is_blocked: whether an earlier job of its sequence blocks a job.
 select exists (
   select 1
   from forebay_sequences s

@@ -1,2 +1,2 @@
--- sequence_leave: a job is out of its sequence.
+-- sequence_leave: remove a job from its sequence.
 delete from forebay_sequences where name = :name and position = :position;

@@ -1,8 +1,8 @@
 -- sweep: take over leases that have ended, as leases of the sweeper on the same attempt.
--- Guarantees: from here on the old holder's writes are refused, since the worker differs; the first
--- holder is remembered for the history. A renewal and a sweep at the same instant: one of them has the
--- write lock first, and the other sees its work.
--- Relies on index forebay_jobs_lease (lease_expires_at).
+-- Guarantees: later writes of the old holder are refused, since the worker differs; the first holder is
+-- recorded for the history. Of a renewal and a sweep at the same instant, one has the write lock first and
+-- the other sees its commit.
+-- Index: primary key.
 update forebay_jobs
 set swept_from = coalesce(swept_from, worker),
     worker = :sweeper,

@@ -1,5 +1,6 @@
--- throughput: how many jobs of a queue were completed since :since, the last :limit of them, and when the first of these was.
--- Relies on index forebay_finished_queue (queue, finished_at).
+-- throughput: number of jobs of a queue completed since :since, at most the last :limit, and when the first
+-- of these was.
+-- Index: forebay_finished_queue (queue, finished_at).
 select count(*), min(finished_at)
 from (
   select finished_at

@@ -1,4 +1,4 @@
--- workers_named: those of these that said they are alive, by start.
+-- workers_named: those of these workers with a heartbeat, by start.
 select id, host, pid, queues, state, started_at, heartbeat_at, details
 from forebay_workers
 where id in (select value from json_each(:ids))
