@@ -2,10 +2,10 @@
 
 import { signal } from "@preact/signals";
 import { BASE } from "./router";
-import type { LoginOptions, Problem, Role, SessionShape } from "./types";
+import type { LoginOptions, Problem, Role, SessionView } from "./types";
 
 /** Who is here: `undefined` until the server has said, `null` where it asks for a key. */
-export const session = signal<SessionShape | null | undefined>(undefined);
+export const session = signal<SessionView | null | undefined>(undefined);
 
 /** A request so long after the last input is one of the page itself, and keeps no session alive. */
 const PRESENT_MS = 60_000;
@@ -62,7 +62,7 @@ export const post = <T>(path: string, body: unknown = {}) => ask<T>("POST", path
 
 export async function findSession(): Promise<void> {
   try {
-    session.value = await get<SessionShape>("/v1/session");
+    session.value = await get<SessionView>("/v1/session");
   } catch (error) {
     if (!(error instanceof ApiError && error.status === 401)) throw error;
   }
@@ -71,7 +71,7 @@ export async function findSession(): Promise<void> {
 export const findProvider = () => get<LoginOptions>("/v1/login");
 
 export async function logIn(key: string): Promise<void> {
-  session.value = await ask<SessionShape>("POST", "/v1/session", undefined, key);
+  session.value = await ask<SessionView>("POST", "/v1/session", undefined, key);
 }
 
 export async function logOut(): Promise<void> {
@@ -86,7 +86,7 @@ export function covers(grant: string, queue: string): boolean {
 
 const OPERATE = new Set([
   "pause_queue", "resume_queue", "drain_queue", "purge_queue", "requeue", "bulk", "delete_job", "revive", "replay",
-  "revive_dead", "purge_dead", "start_ramp", "pause_ramp", "resume_ramp", "stop_ramp", "cancel", "amend",
+  "revive_dead", "purge_dead", "start_gradual_revive", "pause_gradual_revive", "resume_gradual_revive", "stop_gradual_revive", "cancel", "update_job",
 ]);
 
 const VIEW = new Set(["metric_series", "queue_metrics", "result", "graph"]);
@@ -102,7 +102,7 @@ export function may(operation: string, queue?: string): boolean {
 
 function gives(role: Role, operation: string): boolean {
   if (role === "admin") return true;
-  if (role === "produce") return ["enqueue", "cancel", "amend", "result"].includes(operation);
+  if (role === "produce") return ["enqueue", "cancel", "update_job", "result"].includes(operation);
   return (VIEW.has(operation) && role !== "consume") || (OPERATE.has(operation) && role === "operate");
 }
 

@@ -4,15 +4,15 @@ import { batch, signal } from "@preact/signals";
 import { get, may, session } from "./api";
 import { BASE } from "./router";
 import { settings } from "./settings";
-import type { Happening, LineShape, QueueList, QueueNews, QueueShape, WorkerList, WorkerNews, WorkerShape } from "./types";
+import type { AuditEvents, AuditEventView, QueueList, QueueChanges, QueueView, WorkerList, WorkerChanges, WorkerView } from "./types";
 
 export type Link = "connecting" | "live" | "polling" | "lost";
 
 export const link = signal<Link>("connecting");
 export const trouble = signal("");
-export const queues = signal<QueueShape[] | undefined>(undefined);
-export const workers = signal<WorkerShape[] | undefined>(undefined);
-export const lines = signal<LineShape[]>([]);
+export const queues = signal<QueueView[] | undefined>(undefined);
+export const workers = signal<WorkerView[] | undefined>(undefined);
+export const lines = signal<AuditEventView[]>([]);
 /** Counts up with each change; views that show jobs ask again when it does. */
 export const changes = signal(0);
 /** The time of day, for everything that says how long ago. */
@@ -36,8 +36,8 @@ export interface Sample {
 export const samples = signal<Sample[]>([]);
 const MOST_SAMPLES = 900;
 
-export function sampled(found: QueueShape[], at: number): Sample {
-  const sum = (pick: (queue: QueueShape) => number) => found.reduce((total, queue) => total + pick(queue), 0);
+export function sampled(found: QueueView[], at: number): Sample {
+  const sum = (pick: (queue: QueueView) => number) => found.reduce((total, queue) => total + pick(queue), 0);
   return {
     at,
     pending: sum((one) => one.counts.pending),
@@ -50,21 +50,21 @@ export function sampled(found: QueueShape[], at: number): Sample {
 
 /** Whether jobs of a queue could run and no live worker serves it; unknown workers count as there. Consumers are in no
  * list of workers, so a queue with running jobs is served. */
-export function isUnserved(queue: QueueShape, known: WorkerShape[] | undefined): boolean {
+export function isUnserved(queue: QueueView, known: WorkerView[] | undefined): boolean {
   const isOpen = queue.state === "active" || queue.state === "draining";
   if (!known || !isOpen || !queue.counts.pending || queue.counts.running) return false;
-  return !known.some((worker) => worker.pulse !== "dead" && worker.queues.includes(queue.name));
+  return !known.some((worker) => worker.heartbeat_status !== "dead" && worker.queues.includes(queue.name));
 }
 
 /** The queues after news of them, by name. */
-export function merged(known: QueueShape[], news: QueueNews): QueueShape[] {
+export function merged(known: QueueView[], news: QueueChanges): QueueView[] {
   const byName = new Map((news.is_all ? [] : known).map((queue) => [queue.name, queue]));
-  for (const name of news.gone) byName.delete(name);
+  for (const name of news.removed) byName.delete(name);
   for (const queue of news.queues) byName.set(queue.name, queue);
   return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-function take(found: QueueShape[]): void {
+function take(found: QueueView[]): void {
   batch(() => {
     queues.value = found;
     changes.value += 1;
@@ -93,15 +93,15 @@ function connect(): void {
   stream.onopen = () => {
     wait = 1_000;
   };
-  on<QueueNews>("queues", (news) => {
+  on<QueueChanges>("queues", (news) => {
     clearTimeout(again);
     link.value = "live";
     take(merged(queues.value ?? [], news));
   });
-  on<WorkerNews>("workers", (news) => {
+  on<WorkerChanges>("workers", (news) => {
     workers.value = news.workers;
   });
-  on<Happening>("log", (news) => {
+  on<AuditEvents>("audit", (news) => {
     const known = new Set(lines.value.map((line) => line.number));
     const fresh = news.lines.filter((line) => !known.has(line.number)).reverse();
     batch(() => {

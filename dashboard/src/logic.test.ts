@@ -25,14 +25,14 @@ const queue = (name: string, counts: object = {}) => ({ name, state: "active", s
 const line = (id: string, more: object = {}) => ({ id, task: "t", queue: "q", state: "dead", reason: "ValueError: 1", tags: [], ...more }) as never;
 
 test("news of queues are put into what is known", () => {
-  const known = merged([], { queues: [queue("b"), queue("a")], gone: [], is_all: true });
-  const next = merged(known, { queues: [queue("a", { pending: 3 })], gone: ["b"], is_all: false });
+  const known = merged([], { queues: [queue("b"), queue("a")], removed: [], is_all: true });
+  const next = merged(known, { queues: [queue("a", { pending: 3 })], removed: ["b"], is_all: false });
   expect(known.map((one) => one.name)).toEqual(["a", "b"]);
   expect(next.map((one) => [one.name, one.counts.pending])).toEqual([["a", 3]]);
 });
 
 test("a queue with jobs that no live worker serves is unserved", () => {
-  const worker = (pulse: string, ...served: string[]) => ({ pulse, queues: served }) as never;
+  const worker = (heartbeat_status: string, ...served: string[]) => ({ heartbeat_status, queues: served }) as never;
   const waiting = queue("mail", { pending: 2 });
   expect(isUnserved(waiting, [])).toBe(true);
   expect(isUnserved(waiting, [worker("dead", "mail"), worker("alive", "other")])).toBe(true);
@@ -134,17 +134,17 @@ test("what is offered depends on the key", () => {
 });
 
 test("groups say how far was looked, ramps how far they have come", () => {
-  const ramp = { revived: 9, completed: 5, dead: 1, waiting: 3, refused: 0, gone: 0 } as never;
+  const ramp = { revived: 9, completed: 5, failed_again: 1, waiting: 3, refused: 0, removed: 0 } as never;
   expect(progressOf(ramp)).toBe("9 revived, 5 completed, 1 died again, 3 not ended");
   expect(endsOf(ramp).map((one) => one.state)).toEqual(["completed", "dead", "pending"]);
-  expect(lookedAt({ groups: [{}], others: 1, jobs: 7, is_whole: true } as never)).toBe("2 groups of 7 dead letters");
-  expect(lookedAt({ groups: [{}], others: 0, jobs: 2_000, is_whole: false } as never)).toBe("1 group among the newest 2,000");
+  expect(lookedAt({ groups: [{}], others: 1, jobs: 7, is_complete: true } as never)).toBe("2 groups of 7 dead letters");
+  expect(lookedAt({ groups: [{}], others: 0, jobs: 2_000, is_complete: false } as never)).toBe("1 group among the newest 2,000");
 });
 
 test("a ramp says how large its batches will be", () => {
-  expect(batches({ first: 10, factor: 2, most: 500 }, 45)).toEqual([10, 20, 15]);
-  expect(batches({ first: 10, factor: 10, most: 50 }, 1_000)).toEqual([10, 50, 50, 50, 50]);
-  expect(batches({ first: NaN, factor: 2, most: 50 }, 1_000)).toEqual([]);
+  expect(batches({ initial_batch: 10, growth_factor: 2, max_batch: 500 }, 45)).toEqual([10, 20, 15]);
+  expect(batches({ initial_batch: 10, growth_factor: 10, max_batch: 50 }, 1_000)).toEqual([10, 50, 50, 50, 50]);
+  expect(batches({ initial_batch: NaN, growth_factor: 2, max_batch: 50 }, 1_000)).toEqual([]);
 });
 
 test("what fails most comes first", () => {
@@ -182,7 +182,7 @@ test("arguments of a schedule are sent when somebody has changed them", () => {
 
 test("a workflow goes from left to right", () => {
   const edge = (parent: string, child: string) => ({ parent, child, edge: "open", on_failure: "cancel" });
-  const placed = layout({ jobs: ["d", "a", "b", "c"].map((id) => line(id)), edges: [edge("a", "b"), edge("a", "c"), edge("b", "d"), edge("c", "d")], is_whole: true });
+  const placed = layout({ jobs: ["d", "a", "b", "c"].map((id) => line(id)), edges: [edge("a", "b"), edge("a", "c"), edge("b", "d"), edge("c", "d")], is_complete: true });
   const x = (id: string) => placed.get(id)!.x;
   expect(x("a")).toBe(0);
   expect(x("b")).toBe(x("c"));
@@ -193,7 +193,7 @@ test("a workflow goes from left to right", () => {
 test("the life of a job is told in order", () => {
   const steps = timeline({
     created_at: "2026-01-01T00:00:00Z", started_at: "2026-01-01T00:00:05Z", finished_at: "2026-01-01T00:00:06Z", state: "completed", attempt: 2, worker: "w", parent_id: null, reason: null,
-    attempts: [{ attempt: 1, ending: "failed", worker: "w", started_at: "2026-01-01T00:00:01Z", ended_at: "2026-01-01T00:00:02Z", error_type: "E", error: "x" }],
+    attempts: [{ attempt: 1, outcome: "failed", worker: "w", started_at: "2026-01-01T00:00:01Z", ended_at: "2026-01-01T00:00:02Z", error_type: "E", error: "x" }],
     events: [{ kind: "revived", at: "2026-01-01T00:00:03Z", actor: "ann", detail: "", attempt: null }],
   } as never);
   expect(steps.map((step) => step.what)).toEqual(["enqueued", "attempt 1 started", "attempt 1 failed", "revived", "attempt 2 started", "completed"]);
@@ -207,7 +207,7 @@ test("alerts are narrowed down by rule and text", () => {
 });
 
 test("a worker is warm when it is busy, and says what it runs for the longest", () => {
-  const worker = { id: "w", pulse: "alive", slots: 4, running: ["b", "a"] } as never;
+  const worker = { id: "w", heartbeat_status: "alive", slots: 4, running: ["b", "a"] } as never;
   const running = [line("b", { worker: "w", started_at: "2026-01-01T00:00:09Z" }), line("a", { worker: "w", started_at: "2026-01-01T00:00:02Z" }), line("c", { worker: "v", started_at: "2026-01-01T00:00:00Z" })];
   expect(heatOf(worker)).toBe(50);
   expect(longest(worker, running, Date.parse("2026-01-01T00:00:10Z"))).toEqual({ id: "a", seconds: 8 });
@@ -216,7 +216,7 @@ test("a worker is warm when it is busy, and says what it runs for the longest", 
 });
 
 test("a worker that may run more jobs than it names is taken for a busy one", () => {
-  const named = (jobs: number, slots: number) => ({ id: "w", pulse: "alive", slots, running: Array.from({ length: jobs }, String) }) as never;
+  const named = (jobs: number, slots: number) => ({ id: "w", heartbeat_status: "alive", slots, running: Array.from({ length: jobs }, String) }) as never;
   expect([named(9, 50), named(10, 10), named(10, 50)].map((one) => [busyOf(one), heatOf(one)])).toEqual([["9", 18], ["10", 100], ["10+", 100]]);
   expect(busyOf(named(10, 50), named(1, 4))).toBe("11+");
 });
@@ -229,6 +229,6 @@ test("failures come by their last attempt, and without jobs that have not failed
 
 test("limits say what is left of them, and who waits", () => {
   expect([ofMost(3, 5), ofMost(null, 5), ofMost(0, 1_000)]).toEqual(["3 of 5", "–", "0 of 1,000"]);
-  const limits = [{ scope: "global", throttled: ["a", "b"] }, { scope: "queue:mail", throttled: ["b"] }, { scope: "task:t", throttled: [] }] as never[];
+  const limits = [{ scope: "global", waiting_workers: ["a", "b"] }, { scope: "queue:mail", waiting_workers: ["b"] }, { scope: "task:t", waiting_workers: [] }] as never[];
   expect([...throttlesOf(limits)]).toEqual([["a", ["global"]], ["b", ["global", "queue:mail"]]]);
 });

@@ -6,7 +6,7 @@ import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
 import { ago, exact, number } from "./format";
 import { now } from "./live";
 import { addressOf } from "./router";
-import type { CountsShape, JobState } from "./types";
+import type { CountsView, JobState } from "./types";
 
 export const STATES: JobState[] = ["pending", "running", "retrying", "scheduled", "blocked", "completed", "dead", "cancelled"];
 
@@ -115,7 +115,7 @@ function Head({ name }: { name: ComponentChildren }) {
 }
 
 /** How jobs are spread over states, as a bar; the numbers stand beside it for who cannot see it. */
-export function StateBar({ counts, states = STATES }: { counts: CountsShape; states?: JobState[] }) {
+export function StateBar({ counts, states = STATES }: { counts: CountsView; states?: JobState[] }) {
   const total = states.reduce((sum, state) => sum + counts[state], 0);
   const said = states.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${state}`).join(", ") || "no jobs";
   return (

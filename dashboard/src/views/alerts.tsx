@@ -8,20 +8,20 @@ import { queues } from "../live";
 import { type Loaded, useLoad } from "../load";
 import { addressOf, go, place } from "../router";
 import { act, Badge, Button, Dialog, Empty, Field, Page, Panel, Search, sure, Table, Waiting, When } from "../ui";
-import type { AlertList, AlertShape, ChannelList, RuleList, RuleRequest, RuleShape, Severity } from "../types";
+import type { AlertList, AlertView, ChannelList, AlertRuleList, RuleRequest, AlertRuleView, Severity } from "../types";
 
 const SEVERITIES: Severity[] = ["critical", "warning", "info"];
 const COLOURS: Record<Severity, string> = { critical: "dead", warning: "retrying", info: "scheduled" };
 const MOST = 1_000;
 const SHOWN: Record<string, { title: string; none: string; asked: Record<string, string> }> = {
-  "": { title: "Active", none: "Nothing is wrong.", asked: { everything: "true", active: "true" } },
+  "": { title: "Active", none: "Nothing is wrong.", asked: { all: "true", active: "true" } },
   unseen: { title: "Active, seen by nobody", none: "Nothing is wrong that nobody has seen.", asked: { active: "true" } },
-  over: { title: "Over", none: "No alert that is over.", asked: { everything: "true", active: "false" } },
-  all: { title: "All, also those that are over", none: "There was never an alert.", asked: { everything: "true" } },
+  over: { title: "Over", none: "No alert that is over.", asked: { all: "true", active: "false" } },
+  all: { title: "All, also those that are over", none: "There was never an alert.", asked: { all: "true" } },
 };
 
 /** Alerts of a rule whose message or source has a text in it. */
-export function fitting(alerts: AlertShape[], rule: string | undefined, text: string | undefined): AlertShape[] {
+export function fitting(alerts: AlertView[], rule: string | undefined, text: string | undefined): AlertView[] {
   const wanted = text?.toLowerCase() ?? "";
   return alerts.filter((one) => (!rule || one.rule === rule) && `${one.message} ${one.source}`.toLowerCase().includes(wanted));
 }
@@ -36,13 +36,13 @@ export function Alerts() {
   const asked = new URLSearchParams({ ...show.asked, limit: String(MOST) });
   if (wanted["severity"]) asked.set("severity", wanted["severity"]);
   const found = useLoad<AlertList>(() => get(`/v1/alerts?${asked}`), [asked.toString()], false);
-  const rules = useLoad<RuleList>(() => get("/v1/alert-rules"), [], false);
+  const rules = useLoad<AlertRuleList>(() => get("/v1/alert-rules"), [], false);
   const alerts = fitting(found.data?.alerts ?? [], wanted["rule"], wanted["text"]);
   useEffect(() => {
     const timer = setInterval(found.reload, LOOK_MS);
     return () => clearInterval(timer);
   }, []);
-  const deed = async (one: AlertShape, verb: "acknowledge" | "resolve", done: string) => {
+  const deed = async (one: AlertView, verb: "acknowledge" | "resolve", done: string) => {
     await act(() => post(`/v1/alerts/${enc(one.id)}/${verb}`), done);
     found.reload();
   };
@@ -93,17 +93,17 @@ export function Alerts() {
   );
 }
 
-function Rules({ found }: { found: Loaded<RuleList> }) {
-  const editing = useSignal<RuleShape | "new" | null>(null);
-  const path = (one: RuleShape) => `/v1/alert-rules/${enc(one.id)}`;
-  const toggle = async (one: RuleShape) => {
+function Rules({ found }: { found: Loaded<AlertRuleList> }) {
+  const editing = useSignal<AlertRuleView | "new" | null>(null);
+  const path = (one: AlertRuleView) => `/v1/alert-rules/${enc(one.id)}`;
+  const toggle = async (one: AlertRuleView) => {
     await act(() => ask("PUT", path(one), requestOf({ ...one, enabled: !one.enabled })), one.enabled ? `${one.id} is off.` : `${one.id} is on.`);
     found.reload();
   };
-  const remove = async (one: RuleShape) => {
-    const said = one.is_usual ? "It will be as it was at first." : "Its alert, if there is one, will be over.";
-    if (!(await sure(`${one.is_usual ? "Reset" : "Remove"} ${one.id}?`, said, one.is_usual ? "Reset it" : "Remove it"))) return;
-    await act(() => ask("DELETE", path(one)), one.is_usual ? "As at first." : "Removed.");
+  const remove = async (one: AlertRuleView) => {
+    const said = one.is_builtin ? "It will be as it was at first." : "Its alert, if there is one, will be over.";
+    if (!(await sure(`${one.is_builtin ? "Reset" : "Remove"} ${one.id}?`, said, one.is_builtin ? "Reset it" : "Remove it"))) return;
+    await act(() => ask("DELETE", path(one)), one.is_builtin ? "As at first." : "Removed.");
     found.reload();
   };
   return (
@@ -116,15 +116,15 @@ function Rules({ found }: { found: Loaded<RuleList> }) {
               <td title={one.id}>{one.name} {!one.enabled && <Badge state="paused">off</Badge>}</td>
               <td><Badge state={COLOURS[one.severity]}>{one.severity}</Badge></td>
               <td><code>{one.condition}</code></td>
-              <td>{one.queue ?? one.task ?? (one.each ? `each ${one.each}` : "all")}</td>
+              <td>{one.queue ?? one.task ?? (one.per ? `each ${one.per}` : "all")}</td>
               <td class="right">{length(one.window_seconds)}</td>
-              <td class="right">{one.hold_seconds ? length(one.hold_seconds) : "–"}</td>
+              <td class="right">{one.hold_for_seconds ? length(one.hold_for_seconds) : "–"}</td>
               <td class="tight">
                 {may("save_alert_rule") && (
                   <div class="actions">
                     <Button aria-label={`${one.enabled ? "Turn off" : "Turn on"} ${one.id}`} onClick={() => void toggle(one)}>{one.enabled ? "Turn off" : "Turn on"}</Button>
                     <Button aria-label={`Edit ${one.id}`} onClick={() => (editing.value = one)}>Edit</Button>
-                    <Button kind="danger" aria-label={`${one.is_usual ? "Reset" : "Remove"} ${one.id}`} onClick={() => void remove(one)}>{one.is_usual ? "Reset" : "Remove"}</Button>
+                    <Button kind="danger" aria-label={`${one.is_builtin ? "Reset" : "Remove"} ${one.id}`} onClick={() => void remove(one)}>{one.is_builtin ? "Reset" : "Remove"}</Button>
                   </div>
                 )}
               </td>
@@ -138,21 +138,21 @@ function Rules({ found }: { found: Loaded<RuleList> }) {
 }
 
 /** A rule as it is saved. */
-export function requestOf(rule: RuleShape): RuleRequest {
-  const { id: _, is_usual: __, ...rest } = rule;
+export function requestOf(rule: AlertRuleView): RuleRequest {
+  const { id: _, is_builtin: __, ...rest } = rule;
   return rest;
 }
 
-const FRESH: RuleShape = {
-  id: "", name: "", condition: "queue_depth > 1000", severity: "warning", window_seconds: 300, hold_seconds: 0, cooldown_seconds: 300,
-  enabled: true, queue: null, task: null, each: null, is_usual: false,
+const FRESH: AlertRuleView = {
+  id: "", name: "", condition: "queue_depth > 1000", severity: "warning", window_seconds: 300, hold_for_seconds: 0, cooldown_seconds: 300,
+  enabled: true, queue: null, task: null, per: null, is_builtin: false,
 };
 
-function Editor({ rule, metrics, close }: { rule: RuleShape | undefined; metrics: Record<string, string>; close: () => void }) {
-  const draft = useSignal<RuleShape>(rule ?? FRESH);
+function Editor({ rule, metrics, close }: { rule: AlertRuleView | undefined; metrics: Record<string, string>; close: () => void }) {
+  const draft = useSignal<AlertRuleView>(rule ?? FRESH);
   const wrong = useSignal("");
   const one = draft.value;
-  const set = (some: Partial<RuleShape>) => (draft.value = { ...draft.value, ...some });
+  const set = (some: Partial<AlertRuleView>) => (draft.value = { ...draft.value, ...some });
   const save = async (event: Event) => {
     event.preventDefault();
     try {
@@ -163,7 +163,7 @@ function Editor({ rule, metrics, close }: { rule: RuleShape | undefined; metrics
       wrong.value = (error as Error).message;
     }
   };
-  const seconds = (label: string, name: "window_seconds" | "hold_seconds" | "cooldown_seconds") => (
+  const seconds = (label: string, name: "window_seconds" | "hold_for_seconds" | "cooldown_seconds") => (
     <Field label={label}>{(id) => <input id={id} type="number" min={name === "window_seconds" ? 10 : 0} step="any" required value={one[name]} onInput={(event) => set({ [name]: Number(event.currentTarget.value) })} />}</Field>
   );
   return (
@@ -175,11 +175,11 @@ function Editor({ rule, metrics, close }: { rule: RuleShape | undefined; metrics
           <Field label="Condition" error={wrong.value || undefined} hint="error_rate > 0.05 and queue_depth > 1000">{(id) => <input id={id} class="mono" required maxLength={500} value={one.condition} onInput={(event) => set({ condition: event.currentTarget.value })} />}</Field>
           <Field label="Severity">{(id) => <select id={id} value={one.severity} onChange={(event) => set({ severity: event.currentTarget.value as Severity })}>{SEVERITIES.map((each) => <option key={each}>{each}</option>)}</select>}</Field>
           {seconds("Window in seconds", "window_seconds")}
-          {seconds("Seconds it has to hold", "hold_seconds")}
+          {seconds("Seconds it has to hold", "hold_for_seconds")}
           {seconds("Seconds between two alerts", "cooldown_seconds")}
           <Field label="Queue">{(id) => <select id={id} value={one.queue ?? ""} onChange={(event) => set({ queue: event.currentTarget.value || null })}><option value="">All</option>{(queues.value ?? []).map((each) => <option key={each.name}>{each.name}</option>)}</select>}</Field>
           <Field label="Task">{(id) => <input id={id} maxLength={100} value={one.task ?? ""} onInput={(event) => set({ task: event.currentTarget.value || null })} />}</Field>
-          <Field label="Look at each">{(id) => <select id={id} value={one.each ?? ""} onChange={(event) => set({ each: (event.currentTarget.value || null) as RuleShape["each"] })}><option value="">All together</option><option value="queue">queue</option><option value="task">task</option></select>}</Field>
+          <Field label="Look at each">{(id) => <select id={id} value={one.per ?? ""} onChange={(event) => set({ per: (event.currentTarget.value || null) as AlertRuleView["per"] })}><option value="">All together</option><option value="queue">queue</option><option value="task">task</option></select>}</Field>
         </div>
         <details class="text">
           <summary>Metrics</summary>

@@ -6,7 +6,7 @@ import { now, queues } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
 import { Button, Empty, Field, JobLink, Page, Panel, QueueLink, Search, Table, Waiting } from "../ui";
-import type { AuditAnswer } from "../types";
+import type { AuditResponse } from "../types";
 
 const KINDS = ["cancel", "forced", "revived", "replayed", "amended", "deleted", "queue", "limit", "schedule", "key", "alert", "command", "swept", "refused", "held", "parent", "expired", "ramp", "dropped"];
 
@@ -15,7 +15,7 @@ export function Audit() {
   const wanted = Object.fromEntries(query);
   const after = query.get("after");
   const set = (name: string, value: string) => go(addressOf(["audit"], { ...wanted, after: undefined, [name]: value || undefined }), true);
-  const found = useLoad<AuditAnswer>(
+  const found = useLoad<AuditResponse>(
     () =>
       post("/v1/audit/search", {
         limit: 100,

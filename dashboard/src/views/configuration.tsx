@@ -9,7 +9,7 @@ import { useLoad } from "../load";
 import { addressOf } from "../router";
 import { prefer, settings } from "../settings";
 import { act, Badge, Button, Dialog, Empty, Facts, Field, Page, Panel, QueueLink, sure, Table, Waiting } from "../ui";
-import type { LimitList, LimitShape, LimitUse } from "../types";
+import type { LimitList, LimitView, LimitUsageView } from "../types";
 import { Choices } from "./series";
 
 const LOOK_MS = 2_000;
@@ -67,13 +67,13 @@ export function ofMost(count: number | null, most: number | null): string {
 }
 
 /** How many may start together after a pause: twice the rate unless said otherwise. */
-const burstOf = (limit: LimitShape) => (limit.rate ? (limit.burst ?? 2 * limit.rate) : null);
+const burstOf = (limit: LimitView) => (limit.rate ? (limit.burst ?? 2 * limit.rate) : null);
 
 /** Who waits for a limit, by name as far as they are known. */
-function Throttled({ limit }: { limit: LimitUse }) {
-  if (!limit.throttled.length) return <span class="muted">nobody</span>;
+function Throttled({ limit }: { limit: LimitUsageView }) {
+  if (!limit.waiting_workers.length) return <span class="muted">nobody</span>;
   const names = new Map((workers.value ?? []).map((worker) => [worker.id, `${worker.host} · ${worker.pid}`]));
-  return <a href={addressOf(["workers"])} title={limit.throttled.map((id) => names.get(id) ?? id).join(", ")}>{plural(limit.throttled.length, "worker")}</a>;
+  return <a href={addressOf(["workers"])} title={limit.waiting_workers.map((id) => names.get(id) ?? id).join(", ")}>{plural(limit.waiting_workers.length, "worker")}</a>;
 }
 
 function Limits() {
@@ -83,8 +83,8 @@ function Limits() {
     const timer = setInterval(found.reload, LOOK_MS);
     return () => clearInterval(timer);
   }, []);
-  const editing = useSignal<Partial<LimitShape> | null>(null);
-  const remove = async (limit: LimitShape) => {
+  const editing = useSignal<Partial<LimitView> | null>(null);
+  const remove = async (limit: LimitView) => {
     if (!(await sure(`Remove the limit of ${limit.scope}?`, "Its jobs run without it from now on.", "Remove it"))) return;
     const { scope, concurrency, rate, per_seconds, burst } = limit;
     await act(() => ask("DELETE", `/v1/limits/${enc(scope)}`), "Removed.", () => ask("PUT", "/v1/limits", { scope, concurrency, rate, per_seconds, burst }).then(found.reload));
@@ -111,7 +111,7 @@ function Limits() {
   );
 }
 
-function LimitEditor({ limit, close }: { limit: Partial<LimitShape>; close: () => void }) {
+function LimitEditor({ limit, close }: { limit: Partial<LimitView>; close: () => void }) {
   const scope = useSignal(limit.scope ?? "queue:");
   const most = useSignal(limit.concurrency ? String(limit.concurrency) : "");
   const rate = useSignal(limit.rate ? String(limit.rate) : "");

@@ -7,7 +7,7 @@ import { now } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
 import { act, Badge, Button, Empty, JobLink, Page, Panel, QueueLink, sure, Table, toast, tried, Waiting } from "../ui";
-import type { BulkAnswer, JobList } from "../types";
+import type { BulkResponse, JobList } from "../types";
 import { type Deed, FailureGroups } from "./groups";
 import { Filters, Stopped, useTotal, whereOf } from "./jobs";
 
@@ -18,28 +18,28 @@ export function DeadLetters() {
   const after = query.get("after");
   const chosen = useSignal<ReadonlySet<string>>(new Set());
   const found = useLoad<JobList>(
-    () => post("/v1/dead/search", { where: whereOf(query, Date.now()), limit: PAGE, after }),
+    () => post("/v1/dead-letters/search", { where: whereOf(query, Date.now()), limit: PAGE, after }),
     [query.toString()],
     !after,
   );
   const filters = new URLSearchParams(query);
   filters.delete("after");
-  const total = useTotal("/v1/dead/search", query);
+  const total = useTotal("/v1/dead-letters/search", query);
   const jobs = found.data?.jobs ?? [];
-  const stoppedAt = found.data?.stopped_at;
+  const stoppedAt = found.data?.scanned_back_to;
   const isNone = !jobs.length && !stoppedAt;
   const queue = query.get("queue") ?? undefined;
   const picked = jobs.filter((job) => chosen.value.has(job.id));
   const all = async (deed: Deed, group?: string) => {
     const body = { where: whereOf(query, Date.now()), group };
-    const count = await tried(() => post<BulkAnswer>(`/v1/dead/${deed}`, { ...body, dry_run: true }));
+    const count = await tried(() => post<BulkResponse>(`/v1/dead-letters/${deed}`, { ...body, dry_run: true }));
     if (!count) return;
     const words = `${counted(count.matched, count.matched_is_exact)} ${count.matched === 1 ? "dead letter" : "dead letters"}`;
     const isYes = deed === "revive"
       ? await sure(group ? "Revive this group?" : "Revive all that fit?", `${words} go back to their queues with their failures forgotten.`, `Revive ${words}`, false)
       : await sure(group ? "Delete this group?" : "Delete all that fit?", `${words} will be deleted for good.`, `Delete ${words}`);
     if (!isYes) return;
-    await act(() => post<BulkAnswer>(`/v1/dead/${deed}`, body), (answer: BulkAnswer) => `${plural(answer.done, "dead letter")} ${deed === "revive" ? "revived" : "deleted"}.${busyNote(answer.busy)}`);
+    await act(() => post<BulkResponse>(`/v1/dead-letters/${deed}`, body), (answer: BulkResponse) => `${plural(answer.affected, "dead letter")} ${deed === "revive" ? "revived" : "deleted"}.${busyNote(answer.busy)}`);
     found.reload();
     total.reload();
   };

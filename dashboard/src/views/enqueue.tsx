@@ -6,7 +6,7 @@ import { shown } from "../format";
 import { queues } from "../live";
 import { addressOf, go } from "../router";
 import { act, Button, Dialog, Field } from "../ui";
-import type { Accepted, JobShape } from "../types";
+import type { EnqueueResponse, JobView } from "../types";
 
 interface Read {
   value?: unknown;
@@ -34,7 +34,7 @@ export function read(text: string, kind: "list" | "object"): Read {
   }
 }
 
-export function Enqueue({ close, like }: { close: () => void; like?: JobShape }) {
+export function Enqueue({ close, like }: { close: () => void; like?: JobView }) {
   const task = useSignal(like?.task ?? "");
   const queue = useSignal(like?.queue ?? queues.value?.[0]?.name ?? "default");
   const args = useSignal(shown(like?.args ?? []));
@@ -54,7 +54,7 @@ export function Enqueue({ close, like }: { close: () => void; like?: JobShape })
     const path = like ? `/v1/jobs/${enc(like.id)}/replay` : "/v1/jobs";
     let made = "";
     const isDone = await act(async () => {
-      made = (await post<Accepted>(path, like ? body : { ...body, task: task.value })).id;
+      made = (await post<EnqueueResponse>(path, like ? body : { ...body, task: task.value })).id;
     }, "Enqueued.");
     if (isDone) {
       close();

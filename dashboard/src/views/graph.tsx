@@ -4,7 +4,7 @@ import { enc, get } from "../api";
 import { useLoad } from "../load";
 import { addressOf } from "../router";
 import { Panel, Waiting } from "../ui";
-import type { GraphShape, JobLine } from "../types";
+import type { GraphView, JobListItem } from "../types";
 
 const WIDE = 190;
 const HIGH = 44;
@@ -12,13 +12,13 @@ const GAP_X = 56;
 const GAP_Y = 14;
 
 export interface Placed {
-  job: JobLine;
+  job: JobListItem;
   x: number;
   y: number;
 }
 
 /** Where each job stands: in the column after the last of its parents, in the order it was found. */
-export function layout(graph: GraphShape): Map<string, Placed> {
+export function layout(graph: GraphView): Map<string, Placed> {
   const parents = new Map<string, string[]>();
   for (const edge of graph.edges) parents.set(edge.child, [...(parents.get(edge.child) ?? []), edge.parent]);
   const columns = new Map<string, number>();
@@ -49,17 +49,17 @@ export function layout(graph: GraphShape): Map<string, Placed> {
 }
 
 export function GraphPanel({ id }: { id: string }) {
-  const found = useLoad<GraphShape>(() => get(`/v1/jobs/${enc(id)}/graph?limit=200`), [id]);
+  const found = useLoad<GraphView>(() => get(`/v1/jobs/${enc(id)}/graph?limit=200`), [id]);
   const graph = found.data;
   return (
-    <Panel title="Workflow" actions={graph && !graph.is_whole && <span class="muted">It goes on: 200 jobs are shown.</span>}>
+    <Panel title="Workflow" actions={graph && !graph.is_complete && <span class="muted">It goes on: 200 jobs are shown.</span>}>
       <Waiting error={found.error} isThere={!!graph} />
       {graph && <Picture graph={graph} here={id} />}
     </Panel>
   );
 }
 
-function Picture({ graph, here }: { graph: GraphShape; here: string }) {
+function Picture({ graph, here }: { graph: GraphView; here: string }) {
   const placed = layout(graph);
   const all = [...placed.values()];
   const width = Math.max(...all.map((one) => one.x)) + WIDE + 4;

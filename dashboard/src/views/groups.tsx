@@ -8,7 +8,7 @@ import { queues } from "../live";
 import { type Loaded, useLoad } from "../load";
 import { addressOf } from "../router";
 import { act, Badge, Button, Dialog, Field, JobLink, Panel, Waiting, When } from "../ui";
-import type { GroupList, GroupShape, JobFilter, RampList, RampRequest, RampShape } from "../types";
+import type { FailureGroupList, FailureGroupView, JobFilter, GradualReviveList, GradualReviveRequest, GradualReviveView } from "../types";
 
 const NEWEST = 2_000;
 const GROUPS_SHOWN = 10;
@@ -19,31 +19,31 @@ const LOOK_MS = 5_000;
 const RAMP_MS = 2_000;
 
 /** How many of a ramp's jobs have come to which end. */
-export function endsOf(ramp: RampShape): { count: number; word: string; state: string }[] {
+export function endsOf(ramp: GradualReviveView): { count: number; word: string; state: string }[] {
   return [
     { count: ramp.completed, word: "completed", state: "completed" },
-    { count: ramp.dead, word: "died again", state: "dead" },
+    { count: ramp.failed_again, word: "died again", state: "dead" },
     { count: ramp.waiting, word: "not ended", state: "pending" },
-    { count: ramp.gone, word: "gone", state: "cancelled" },
+    { count: ramp.removed, word: "gone", state: "cancelled" },
     { count: ramp.refused, word: "not possible", state: "blocked" },
   ].filter((one) => one.count > 0);
 }
 
-export function progressOf(ramp: RampShape): string {
+export function progressOf(ramp: GradualReviveView): string {
   return [`${number(ramp.revived)} revived`, ...endsOf(ramp).map((one) => `${number(one.count)} ${one.word}`)].join(", ");
 }
 
 /** What is said about the dead letters that were looked at. */
-export function lookedAt(found: GroupList): string {
+export function lookedAt(found: FailureGroupList): string {
   const groups = plural(found.groups.length + found.others, "group");
-  return found.is_whole ? `${groups} of ${plural(found.jobs, "dead letter")}` : `${groups} among the newest ${number(found.jobs)}`;
+  return found.is_complete ? `${groups} of ${plural(found.jobs, "dead letter")}` : `${groups} among the newest ${number(found.jobs)}`;
 }
 
 /** The sizes of the first batches, as far as there are jobs. */
-export function batches(pace: Required<Pick<RampRequest, "first" | "factor" | "most">>, jobs: number): number[] {
+export function batches(pace: Required<Pick<GradualReviveRequest, "initial_batch" | "growth_factor" | "max_batch">>, jobs: number): number[] {
   const sizes: number[] = [];
   for (let left = jobs; left > 0 && sizes.length < 5; left -= sizes[sizes.length - 1]!) {
-    const size = Math.floor(Math.min(pace.most, pace.first * pace.factor ** sizes.length));
+    const size = Math.floor(Math.min(pace.max_batch, pace.initial_batch * pace.growth_factor ** sizes.length));
     if (!(size >= 1)) break;
     sizes.push(Math.min(size, left));
   }
@@ -62,9 +62,9 @@ interface Props {
 }
 
 export function FailureGroups({ where, filters, queue, all }: Props) {
-  const found = useLoad<GroupList>(() => post("/v1/dead/groups", { where: where(), newest: NEWEST }), [filters], false);
-  const ramps = useLoad<RampList>(() => get("/v1/dead/ramps"), []);
-  const starting = useSignal<GroupShape | null>(null);
+  const found = useLoad<FailureGroupList>(() => post("/v1/dead-letters/failure-groups", { where: where(), newest: NEWEST }), [filters], false);
+  const ramps = useLoad<GradualReviveList>(() => get("/v1/dead-letters/gradual-revives"), []);
+  const starting = useSignal<FailureGroupView | null>(null);
   const names = useRef(new Map<string, string>());
   for (const one of found.data?.groups ?? []) names.current.set(one.id, one.message);
   const seen = useRef(-1);
@@ -94,7 +94,7 @@ export function FailureGroups({ where, filters, queue, all }: Props) {
                 {one.frames.length > 0 && <p class="mono muted" title={one.frames.join("\n")}>{one.frames[one.frames.length - 1]}</p>}
               </div>
               <div class="actions">
-                {may("start_ramp", queue) && <Button aria-label={`Revive in batches: ${one.message}`} onClick={() => (starting.value = one)}>Revive in batches…</Button>}
+                {may("start_gradual_revive", queue) && <Button aria-label={`Revive in batches: ${one.message}`} onClick={() => (starting.value = one)}>Revive in batches…</Button>}
                 {may("revive_dead", queue) && <Button aria-label={`Revive at once: ${one.message}`} onClick={() => void all("revive", one.id).then(found.reload)}>Revive at once…</Button>}
                 {may("purge_dead", queue) && <Button kind="danger" aria-label={`Delete: ${one.message}`} onClick={() => void all("purge", one.id).then(found.reload)}>Delete…</Button>}
               </div>
@@ -107,13 +107,13 @@ export function FailureGroups({ where, filters, queue, all }: Props) {
   );
 }
 
-const USUAL = { first: 10, factor: 2, most: 500, every_seconds: 30, stop_percent: 20 };
+const USUAL = { initial_batch: 10, growth_factor: 2, max_batch: 500, every_seconds: 30, max_failure_percent: 20 };
 
-function Starting({ group, where, close }: { group: GroupShape; where: () => JobFilter; close: () => void }) {
+function Starting({ group, where, close }: { group: FailureGroupView; where: () => JobFilter; close: () => void }) {
   const pace = useSignal(USUAL);
   const start = async (event: Event) => {
     event.preventDefault();
-    if (await act(() => post<RampShape>("/v1/dead/ramps", { where: where(), group: group.id, ...pace.value }), "The first jobs go back within ten seconds.")) close();
+    if (await act(() => post<GradualReviveView>("/v1/dead-letters/gradual-revives", { where: where(), group: group.id, ...pace.value }), "The first jobs go back within ten seconds.")) close();
   };
   const field = (label: string, name: keyof typeof USUAL, least: number, most: number, step: number | "any" = 1) => (
     <Field label={label}>
@@ -127,11 +127,11 @@ function Starting({ group, where, close }: { group: GroupShape; where: () => Job
       <form onSubmit={start}>
         <p>{plural(group.jobs, "dead letter")}: <b>{group.message}</b></p>
         <div class="form">
-          {field("Jobs in the first batch", "first", 1, 500)}
-          {field("Each batch is so many times larger", "factor", 1, 100, "any")}
-          {field("Jobs in a batch at most", "most", 1, 500)}
+          {field("Jobs in the first batch", "initial_batch", 1, 500)}
+          {field("Each batch is so many times larger", "growth_factor", 1, 100, "any")}
+          {field("Jobs in a batch at most", "max_batch", 1, 500)}
           {field("Seconds between two batches", "every_seconds", 1, 86_400, "any")}
-          {field("Stop when more percent of a batch die again", "stop_percent", 0, 100, "any")}
+          {field("Stop when more percent of a batch die again", "max_failure_percent", 0, 100, "any")}
         </div>
         <p class="muted" role="status">{sizes.map(number).join(", then ")}{rest > 0 && ", and so on"}; the next batch waits until half of the last one has ended.</p>
         <div class="buttons"><Button onClick={close}>Cancel</Button><Button kind="main" type="submit">Start</Button></div>
@@ -142,20 +142,20 @@ function Starting({ group, where, close }: { group: GroupShape; where: () => Job
 
 const STEERED = { pause: "The ramp is paused.", resume: "The ramp goes on.", stop: "The ramp is stopped; what went back goes on." } as const;
 
-function Ramps({ found, names }: { found: Loaded<RampList>; names: ReadonlyMap<string, string> }) {
-  const shown = found.data?.ramps.slice(0, RAMPS_SHOWN) ?? [];
+function Ramps({ found, names }: { found: Loaded<GradualReviveList>; names: ReadonlyMap<string, string> }) {
+  const shown = found.data?.gradual_revives.slice(0, RAMPS_SHOWN) ?? [];
   const isOpen = shown.some((one) => one.state === "running");
   useEffect(() => {
     if (!isOpen) return;
     const timer = setInterval(found.reload, RAMP_MS);
     return () => clearInterval(timer);
   }, [isOpen]);
-  const steer = async (one: RampShape, verb: keyof typeof STEERED) => {
-    await act(() => post<RampShape>(`/v1/dead/ramps/${enc(one.name)}/${verb}`), STEERED[verb]);
+  const steer = async (one: GradualReviveView, verb: keyof typeof STEERED) => {
+    await act(() => post<GradualReviveView>(`/v1/dead-letters/gradual-revives/${enc(one.name)}/${verb}`), STEERED[verb]);
     found.reload();
   };
-  const button = (one: RampShape, verb: keyof typeof STEERED, title: string) =>
-    may(`${verb}_ramp`, one.queues[0]) && <Button aria-label={`${title} the ramp ${one.name}`} onClick={() => void steer(one, verb)}>{title}</Button>;
+  const button = (one: GradualReviveView, verb: keyof typeof STEERED, title: string) =>
+    may(`${verb}_gradual_revive`, one.queues[0]) && <Button aria-label={`${title} the ramp ${one.name}`} onClick={() => void steer(one, verb)}>{title}</Button>;
   if (!shown.length) return null;
   return (
     <Panel title="Ramps">
@@ -171,7 +171,7 @@ function Ramps({ found, names }: { found: Loaded<RampList>; names: ReadonlyMap<s
               <p class="muted">
                 {one.started_by.split("#")[0] || "somebody"}, <When at={one.started_at} />{" · "}
                 {one.ended_at ? <>ended <When at={one.ended_at} /></> : one.state === "running" && <>batch {number(one.batches + 1)} <When at={one.next_at} /></>}
-                {" · "}every {length(one.every_seconds)}, stops beyond {number(one.stop_percent)} %
+                {" · "}every {length(one.every_seconds)}, stops beyond {number(one.max_failure_percent)} %
               </p>
             </div>
             <div class="actions">

@@ -8,7 +8,7 @@ import { now } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go } from "../router";
 import { act, Badge, Button, Code, Facts, JobLink, Page, Panel, QueueLink, sure, Waiting, When } from "../ui";
-import type { JobShape, ResultAnswer, ReviveRequest, Verdict } from "../types";
+import type { JobView, ResultResponse, ReviveRequest, ActionResponse } from "../types";
 import { Enqueue, isExact } from "./enqueue";
 import { GraphPanel } from "./graph";
 
@@ -20,11 +20,11 @@ interface Step {
 }
 
 /** All that is known to have happened to a job, the oldest first. */
-export function timeline(job: JobShape): Step[] {
+export function timeline(job: JobView): Step[] {
   const steps: Step[] = [{ at: job.created_at, kind: "", what: "enqueued", detail: job.parent_id ? `after ${job.parent_id}` : "" }];
   for (const one of job.attempts) {
     if (one.started_at) steps.push({ at: one.started_at, kind: "now", what: `attempt ${one.attempt} started`, detail: one.worker ? `by ${one.worker}` : "" });
-    steps.push({ at: one.ended_at, kind: "bad", what: `attempt ${one.attempt} ${one.ending}`, detail: `${one.error_type}: ${one.error}` });
+    steps.push({ at: one.ended_at, kind: "bad", what: `attempt ${one.attempt} ${one.outcome}`, detail: `${one.error_type}: ${one.error}` });
   }
   for (const one of job.events) {
     steps.push({ at: one.at, kind: ["refused", "swept", "forced", "expired"].includes(one.kind) ? "warn" : "", what: one.kind, detail: [one.detail, one.actor && `by ${one.actor}`].filter(Boolean).join(" ") });
@@ -37,7 +37,7 @@ export function timeline(job: JobShape): Step[] {
 
 export function JobView({ id }: { id: string }) {
   const isReplaying = useSignal(false);
-  const found = useLoad<JobShape>(() => get(`/v1/jobs/${enc(id)}`), [id]);
+  const found = useLoad<JobView>(() => get(`/v1/jobs/${enc(id)}`), [id]);
   const job = found.data;
   const isRunning = job?.state === "running";
   useEffect(() => {
@@ -100,7 +100,7 @@ export function JobView({ id }: { id: string }) {
   );
 }
 
-function facts(job: JobShape): [string, preact.ComponentChildren][] {
+function facts(job: JobView): [string, preact.ComponentChildren][] {
   const rows: [string, preact.ComponentChildren][] = [
     ["Attempt", `${job.attempt}, ${job.failures} failures of ${job.max_retries + 1} allowed${job.crashes ? `, ${job.crashes} crashes` : ""}`],
     ["Priority", job.priority],
@@ -126,7 +126,7 @@ function facts(job: JobShape): [string, preact.ComponentChildren][] {
 }
 
 function Result({ id }: { id: string }) {
-  const found = useLoad<ResultAnswer>(() => get(`/v1/jobs/${enc(id)}/result`), [id], false);
+  const found = useLoad<ResultResponse>(() => get(`/v1/jobs/${enc(id)}/result`), [id], false);
   return (
     <Panel title="Result">
       <Waiting error={found.error} isThere={!!found.data} />
@@ -136,11 +136,11 @@ function Result({ id }: { id: string }) {
 }
 
 /** How a cancelled job goes back to what it was: due when it was, with its failures, and with those that waited for it. */
-export function backOf(job: JobShape, at: number): ReviveRequest {
+export function backOf(job: JobView, at: number): ReviveRequest {
   return { delay_seconds: Math.max(0, (Date.parse(job.run_at) - at) / 1_000), reset: false, dependants: true };
 }
 
-function Deeds({ job, reload, replay }: { job: JobShape; reload: () => void; replay: () => void }) {
+function Deeds({ job, reload, replay }: { job: JobView; reload: () => void; replay: () => void }) {
   const path = `/v1/jobs/${enc(job.id)}`;
   const canRevive = job.state === "dead" || job.state === "cancelled";
   const deed = async (work: () => Promise<unknown>, done: string, undo?: () => Promise<unknown>) => {
@@ -149,7 +149,7 @@ function Deeds({ job, reload, replay }: { job: JobShape; reload: () => void; rep
   };
   const remove = async () => {
     if (!(await sure("Delete this job?", "It goes for good, with its history.", "Delete it"))) return;
-    if (await act(() => ask<Verdict>("DELETE", path), "Deleted.")) go(addressOf(["jobs"]));
+    if (await act(() => ask<ActionResponse>("DELETE", path), "Deleted.")) go(addressOf(["jobs"]));
   };
   const force = async () => {
     if (await sure("Take the job away from its worker?", "It counts as cancelled at once. Its worker may still run it, and what it does then is not kept.", "Take it away")) {
@@ -159,7 +159,7 @@ function Deeds({ job, reload, replay }: { job: JobShape; reload: () => void; rep
   return (
     <>
       {canRevive && may("revive", job.queue) && <Button kind="main" onClick={() => void deed(() => post(`${path}/revive`), "Back in its queue.")}>Revive</Button>}
-      {["scheduled", "retrying"].includes(job.state) && may("amend", job.queue) && <Button onClick={() => void deed(() => ask("PATCH", path, { delay_seconds: 0 }), "Due now.")}>Run now</Button>}
+      {["scheduled", "retrying"].includes(job.state) && may("update_job", job.queue) && <Button onClick={() => void deed(() => ask("PATCH", path, { delay_seconds: 0 }), "Due now.")}>Run now</Button>}
       {may("replay", job.queue) && <Button onClick={replay}>Edit and replay</Button>}
       {!job.is_final && may("cancel", job.queue) && (
         <Button onClick={() => void deed(() => post(`${path}/cancel`, { reason: "cancelled by hand" }), job.state === "running" ? "Asked to stop." : "Cancelled.", job.state === "running" ? undefined : () => post(`${path}/revive`, backOf(job, Date.now())).then(reload))}>Cancel</Button>

@@ -8,7 +8,7 @@ import { now, queues } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
 import { act, Badge, Button, Empty, Field, JobLink, Page, Panel, QueueLink, Search, STATES, sure, Table, tried, Waiting } from "../ui";
-import type { BulkAnswer, JobFilter, JobLine, JobList, JobState } from "../types";
+import type { BulkResponse, JobFilter, JobListItem, JobList, JobState } from "../types";
 import { Enqueue } from "./enqueue";
 
 const PAGE = 50;
@@ -102,13 +102,13 @@ export function Jobs() {
   const bulk = async (action: "cancel" | "revive" | "delete") => {
     const where = whereOf(query, Date.now());
     const everything = Object.keys(where).length === 0;
-    const count = await tried(() => post<BulkAnswer>("/v1/jobs/bulk", { action, where, everything, dry_run: true }));
+    const count = await tried(() => post<BulkResponse>("/v1/jobs/bulk", { action, where, all: everything, dry_run: true }));
     if (!count) return;
     const jobs = `${counted(count.matched, count.matched_is_exact)} ${count.matched === 1 ? "job" : "jobs"}`;
     const words = { cancel: "Cancel", revive: "Revive", delete: "Delete" }[action];
     const what = { cancel: "that have not ended will be cancelled; running ones are asked to stop.", revive: "that are dead or cancelled go back to their queues.", delete: "that do not run will be deleted for good." }[action];
     if (await sure(`${words} all that fit?`, `${jobs} ${what}`, `${words} ${jobs}`, action !== "revive")) {
-      await act(() => post<BulkAnswer>("/v1/jobs/bulk", { action, where, everything }), (answer: BulkAnswer) => `${number(answer.done)} done.${busyNote(answer.busy)}`);
+      await act(() => post<BulkResponse>("/v1/jobs/bulk", { action, where, all: everything }), (answer: BulkResponse) => `${number(answer.affected)} done.${busyNote(answer.busy)}`);
       found.reload();
       all.reload();
     }
@@ -134,8 +134,8 @@ export function Jobs() {
       <Filters fields={["queue", "state", "task", "text", "tag", "since"]} />
       <Panel>
         <Waiting error={found.error} isThere={!!found.data} />
-        {found.data && (found.data.jobs.length > 0 || !found.data.stopped_at) && <JobTable jobs={found.data.jobs} />}
-        {found.data?.stopped_at && <Stopped at={found.data.stopped_at} />}
+        {found.data && (found.data.jobs.length > 0 || !found.data.scanned_back_to) && <JobTable jobs={found.data.jobs} />}
+        {found.data?.scanned_back_to && <Stopped at={found.data.scanned_back_to} />}
         {found.data && (after || found.data.has_more) && (
           <div class="buttons">
             {after && <Button onClick={() => go(addressOf(["jobs"], { ...Object.fromEntries(query), after: undefined }))}>Newest</Button>}
@@ -157,7 +157,7 @@ export function Stopped({ at }: { at: string }) {
   );
 }
 
-export function JobTable({ jobs }: { jobs: JobLine[] }) {
+export function JobTable({ jobs }: { jobs: JobListItem[] }) {
   if (!jobs.length) return <Empty>No job fits.</Empty>;
   return (
     <Table label="Jobs" head={["Job", "State", "Task", "Queue", "Enqueued", ">Took", ">Attempt", "Reason"]}>

@@ -4,20 +4,20 @@ import { useSignal } from "@preact/signals";
 import { enc, get, post } from "../api";
 import { useLoad } from "../load";
 import { act, Badge, Button, Code, Dialog, Empty, Field, Page, Panel, sure, Table, Waiting, When } from "../ui";
-import type { KeyList, KeyMade, KeyShape } from "../types";
+import type { KeyList, KeyWithToken, KeyView } from "../types";
 
 const ROLES = ["view", "operate", "produce", "consume", "admin"] as const;
 
 export function KeysView() {
   const found = useLoad<KeyList>(() => get("/v1/keys"), []);
   const isNew = useSignal(false);
-  const made = useSignal<KeyMade | null>(null);
-  const rotate = async (key: KeyShape) => {
+  const made = useSignal<KeyWithToken | null>(null);
+  const rotate = async (key: KeyView) => {
     if (!(await sure(`Another secret for ${key.name}?`, "The old one opens for another hour.", "Rotate it", false))) return;
-    await act(async () => { made.value = await post<KeyMade>(`/v1/keys/${enc(key.name)}/rotate`, { grace_seconds: 3600 }); }, "Rotated.");
+    await act(async () => { made.value = await post<KeyWithToken>(`/v1/keys/${enc(key.name)}/rotate`, { grace_seconds: 3600 }); }, "Rotated.");
     found.reload();
   };
-  const revoke = async (key: KeyShape) => {
+  const revoke = async (key: KeyView) => {
     if (!(await sure(`Revoke ${key.name}?`, "It opens nothing any more, within five seconds on every server. This cannot be undone.", "Revoke it"))) return;
     await act(() => post(`/v1/keys/${enc(key.name)}/revoke`), `Key ${key.name} is revoked.`);
     found.reload();
@@ -60,16 +60,16 @@ export function KeysView() {
   );
 }
 
-function NewKey({ close }: { close: (made?: KeyMade) => void }) {
+function NewKey({ close }: { close: (made?: KeyWithToken) => void }) {
   const name = useSignal("");
   const role = useSignal<string>("view");
   const queues = useSignal("*");
   const days = useSignal("");
   const create = async (event: Event) => {
     event.preventDefault();
-    let made: KeyMade | undefined;
+    let made: KeyWithToken | undefined;
     const body = { name: name.value, grants: [`${role.value}:${queues.value}`], ...(days.value ? { lasts_seconds: Number(days.value) * 86_400 } : {}) };
-    if (await act(async () => { made = await post<KeyMade>("/v1/keys", body); }, `Key ${name.value} is made.`)) close(made);
+    if (await act(async () => { made = await post<KeyWithToken>("/v1/keys", body); }, `Key ${name.value} is made.`)) close(made);
   };
   return (
     <Dialog title="New key" close={() => close()}>

@@ -7,7 +7,7 @@ import { isUnserved, queues, samples, workers, type Sample } from "../live";
 import { useLoad } from "../load";
 import { addressOf } from "../router";
 import { Badge, Empty, Page, Panel, QueueLink, StateBar, Table } from "../ui";
-import type { SeriesAnswer } from "../types";
+import type { SeriesResponse } from "../types";
 import { Happenings } from "./happenings";
 import { LiveChart, SeriesChart } from "./series";
 import { WorkerCells } from "./workers";
@@ -24,7 +24,7 @@ const SEEN_SECONDS = 60;
 const EVERY_MS = 10_000; // workers keep what they have seen every ten seconds
 
 /** Jobs a second in the last spans that are over, or nothing where nobody keeps metrics. */
-export function lately(answer: SeriesAnswer | null | undefined, name: string): number | undefined {
+export function lately(answer: SeriesResponse | null | undefined, name: string): number | undefined {
   const values = answer?.series.find((one) => one.name === name)?.values.slice(0, -1) ?? []; // the last span still fills
   const spans = values.slice(-Math.ceil(SEEN_SECONDS / (answer?.resolution_seconds ?? 1)));
   if (!answer || !spans.length) return undefined;
@@ -32,9 +32,9 @@ export function lately(answer: SeriesAnswer | null | undefined, name: string): n
 }
 
 /** What workers have counted lately: jobs that are deleted when they complete change no count of the queues. */
-function useLately(): SeriesAnswer | null | undefined {
-  const { data, reload } = useLoad<SeriesAnswer | null>(
-    async () => (may("metric_series") ? get<SeriesAnswer>(`/v1/metrics/series?metrics=completed,dead&start=${enc(new Date(Date.now() - 2 * SEEN_SECONDS * 1_000).toISOString())}`) : null),
+function useLately(): SeriesResponse | null | undefined {
+  const { data, reload } = useLoad<SeriesResponse | null>(
+    async () => (may("metric_series") ? get<SeriesResponse>(`/v1/metrics/series?metrics=completed,dead&start=${enc(new Date(Date.now() - 2 * SEEN_SECONDS * 1_000).toISOString())}`) : null),
     [],
     false,
   );
@@ -50,7 +50,7 @@ export function Overview() {
   const found = queues.value;
   if (!found) return <Page title="Overview"><Empty>Waiting for the server…</Empty></Page>;
   const sum = (state: "pending" | "running" | "retrying" | "scheduled" | "dead") => found.reduce((total, queue) => total + queue.counts[state], 0);
-  const alive = (workers.value ?? []).filter((worker) => worker.pulse === "alive").length;
+  const alive = (workers.value ?? []).filter((worker) => worker.heartbeat_status === "alive").length;
   const paused = found.filter((queue) => queue.state !== "active");
   return (
     <Page title="Overview" sub={`${plural(found.length, "queue")}, ${plural(alive, "worker")} alive`}>

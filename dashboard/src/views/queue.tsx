@@ -8,19 +8,19 @@ import { useLoad } from "../load";
 import { addressOf } from "../router";
 import { settings } from "../settings";
 import { act, Badge, Button, Dialog, Empty, Facts, Field, JobLink, Page, Panel, STATES, StateBar, sure, Table, tried, Waiting, When } from "../ui";
-import type { BulkAnswer, JobList, PeekAnswer, QueueMetrics, QueueShape } from "../types";
+import type { BulkResponse, JobList, PeekResponse, QueueMetrics, QueueView } from "../types";
 import { SeriesChart } from "./series";
 
 type Deed = "pause" | "resume" | "drain";
 const DONE: Record<Deed, string> = { pause: "gives out no more jobs", resume: "is active", drain: "takes no new jobs" };
 
-export function steer(queue: QueueShape, deed: Deed): Promise<boolean> {
+export function steer(queue: QueueView, deed: Deed): Promise<boolean> {
   const path = `/v1/queues/${enc(queue.name)}`;
   const back: Deed = queue.state === "active" ? "resume" : queue.state === "paused" ? "pause" : "drain";
   return act(() => post(`${path}/${deed}`), `Queue ${queue.name} ${DONE[deed]}.`, () => post(`${path}/${back}`));
 }
 
-export function QueueButtons({ queue }: { queue: QueueShape }) {
+export function QueueButtons({ queue }: { queue: QueueView }) {
   if (!may("pause_queue", queue.name)) return null;
   return (
     <div class="actions">
@@ -76,14 +76,14 @@ export function QueueView({ id: name }: { id: string }) {
   const queue = queues.value?.find((one) => one.name === name);
   const isEditing = useSignal(false);
   const { spread } = settings.value;
-  const next = useLoad<PeekAnswer>(() => get(`/v1/queues/${enc(name)}/peek?limit=10`), [name]);
-  const dead = useLoad<JobList>(() => post("/v1/dead/search", { where: { queues: [name] }, limit: 100 }), [name]);
+  const next = useLoad<PeekResponse>(() => get(`/v1/queues/${enc(name)}/peek?limit=10`), [name]);
+  const dead = useLoad<JobList>(() => post("/v1/dead-letters/search", { where: { queues: [name] }, limit: 100 }), [name]);
   if (!queue) return <Page title={name}><Empty>{queues.value ? "There is no such queue, or you may not see it." : "Waiting for the server…"}</Empty></Page>;
   const purge = async () => {
     const path = `/v1/queues/${enc(name)}/purge`;
-    const found = await tried(() => post<BulkAnswer>(path, { dry_run: true }));
+    const found = await tried(() => post<BulkResponse>(path, { dry_run: true }));
     if (found && await sure(`Delete what waits in ${name}?`, `${plural(found.matched, "job")} that wait will be deleted for good. Running ones stay.`, "Delete them")) {
-      await act(() => post<BulkAnswer>(path), (answer: BulkAnswer) => `${plural(answer.done, "job")} deleted.${busyNote(answer.busy)}`);
+      await act(() => post<BulkResponse>(path), (answer: BulkResponse) => `${plural(answer.affected, "job")} deleted.${busyNote(answer.busy)}`);
     }
   };
   const drop = async () => {
@@ -162,7 +162,7 @@ const NUMBERS: [string, string, string][] = [
   ["keep_dead_seconds", "Keep dead letters (s)", ""],
 ];
 
-function Settings({ queue, close }: { queue: QueueShape; close: () => void }) {
+function Settings({ queue, close }: { queue: QueueView; close: () => void }) {
   const values = useSignal<Record<string, string>>(Object.fromEntries(NUMBERS.map(([name]) => [name, String(queue.settings[name] ?? "")])));
   const save = async (event: Event) => {
     event.preventDefault();

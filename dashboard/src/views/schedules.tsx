@@ -7,25 +7,25 @@ import { exact, number, shown } from "../format";
 import { queues } from "../live";
 import { useLoad } from "../load";
 import { act, Badge, Button, Dialog, Empty, Field, JobLink, Page, Panel, sure, Table, Waiting, When } from "../ui";
-import type { Accepted, FiringList, PreviewAnswer, ScheduleList, ScheduleRequest, ScheduleShape } from "../types";
+import type { EnqueueResponse, ScheduleRunList, PreviewResponse, ScheduleList, ScheduleRequest, ScheduleView } from "../types";
 import { isExact, read } from "./enqueue";
 
 const MASK = '"***"';
 
 export function Schedules() {
-  const editing = useSignal<ScheduleShape | "new" | null>(null);
+  const editing = useSignal<ScheduleView | "new" | null>(null);
   const history = useSignal<string | null>(null);
   const found = useLoad<ScheduleList>(() => get("/v1/schedules"), []);
-  const path = (one: ScheduleShape) => `/v1/schedules/${enc(one.name)}`;
+  const path = (one: ScheduleView) => `/v1/schedules/${enc(one.name)}`;
   const deed = async (work: () => Promise<unknown>, done: string, undo?: () => Promise<unknown>) => {
     await act(work, done, undo && (() => undo().then(found.reload)));
     found.reload();
   };
-  const fire = async (one: ScheduleShape) => {
-    await act(() => post<Accepted>(`${path(one)}/fire`), (answer: Accepted) => (answer.is_duplicate ? "Its job of before has not ended." : `Enqueued ${answer.id}.`));
+  const fire = async (one: ScheduleView) => {
+    await act(() => post<EnqueueResponse>(`${path(one)}/fire`), (answer: EnqueueResponse) => (answer.is_duplicate ? "Its job of before has not ended." : `Enqueued ${answer.id}.`));
     found.reload();
   };
-  const remove = async (one: ScheduleShape) => {
+  const remove = async (one: ScheduleView) => {
     if (await sure(`Remove ${one.name}?`, "It goes with its history; jobs that it made stay.", "Remove it")) await deed(() => ask("DELETE", path(one)), "Removed.");
   };
   return (
@@ -40,10 +40,10 @@ export function Schedules() {
                 <td class="mono">{one.when}</td>
                 <td class="clip">{one.task}</td>
                 <td>{one.queue}</td>
-                <td class="tight">{one.is_paused ? "–" : <When at={one.next_at} />}</td>
-                <td class="tight">{one.last_job_id ? <JobLink id={one.last_job_id}><When at={one.last_at} /></JobLink> : <When at={one.last_at} />}</td>
-                <td class="right">{number(one.fired)}</td>
-                <td class="right">{number(one.skipped)}</td>
+                <td class="tight">{one.is_paused ? "–" : <When at={one.next_run_at} />}</td>
+                <td class="tight">{one.last_job_id ? <JobLink id={one.last_job_id}><When at={one.last_run_at} /></JobLink> : <When at={one.last_run_at} />}</td>
+                <td class="right">{number(one.enqueued_runs)}</td>
+                <td class="right">{number(one.skipped_runs)}</td>
                 <td class="tight">
                   <div class="actions">
                     <Button aria-label={`History of ${one.name}`} onClick={() => (history.value = one.name)}>History</Button>
@@ -67,14 +67,14 @@ export function Schedules() {
 }
 
 function History({ name, close }: { name: string; close: () => void }) {
-  const found = useLoad<FiringList>(() => get(`/v1/schedules/${enc(name)}/history?limit=50`), [name]);
+  const found = useLoad<ScheduleRunList>(() => get(`/v1/schedules/${enc(name)}/history?limit=50`), [name]);
   return (
     <Dialog title={`What became of the runs of ${name}`} wide close={close}>
       <Waiting error={found.error} isThere={!!found.data} />
-      {found.data && (found.data.firings.length ? (
+      {found.data && (found.data.runs.length ? (
         <Table label="Runs" head={["Run", "What became of it", "Job", ""]}>
-          {found.data.firings.map((one) => (
-            <tr key={`${one.at} ${one.status}`}><td>{exact(one.at)}</td><td>{one.status}{one.count > 1 ? ` × ${one.count}` : ""}</td><td>{one.job_id && <JobLink id={one.job_id} />}</td><td class="clip">{one.reason}</td></tr>
+          {found.data.runs.map((one) => (
+            <tr key={`${one.planned_at} ${one.status}`}><td>{exact(one.planned_at)}</td><td>{one.status}{one.runs > 1 ? ` × ${one.runs}` : ""}</td><td>{one.job_id && <JobLink id={one.job_id} />}</td><td class="clip">{one.reason}</td></tr>
           ))}
         </Table>
       ) : <Empty>It has not run yet.</Empty>)}
@@ -94,13 +94,13 @@ interface Draft {
   every: string;
   at: string;
   timezone: string;
-  overlap: ScheduleShape["overlap"];
-  catchUp: ScheduleShape["catch_up"];
+  overlap: ScheduleView["overlap"];
+  catchUp: ScheduleView["catch_up"];
   args: string;
   kwargs: string;
 }
 
-export function draftOf(schedule: ScheduleShape | undefined): Draft {
+export function draftOf(schedule: ScheduleView | undefined): Draft {
   return {
     name: schedule?.name ?? "",
     task: schedule?.task ?? "",
@@ -118,16 +118,16 @@ export function draftOf(schedule: ScheduleShape | undefined): Draft {
 }
 
 /** Whether somebody has written other arguments. Those that nobody has touched are not sent: they may be masked or rounded. */
-export function isCallChanged(draft: Draft, before?: ScheduleShape): boolean {
+export function isCallChanged(draft: Draft, before?: ScheduleView): boolean {
   return !before || draft.args !== shown(before.args ?? []) || draft.kwargs !== shown(before.kwargs ?? {});
 }
 
 /** A draft as it is saved; what the form does not show stays as it was. */
-export function requestOf(draft: Draft, before?: ScheduleShape, hasOwnCall = isCallChanged(draft, before)): ScheduleRequest {
+export function requestOf(draft: Draft, before?: ScheduleView, hasOwnCall = isCallChanged(draft, before)): ScheduleRequest {
   const kept = before
     ? {
         priority: before.priority, metadata: before.metadata, start_at: before.start_at, end_at: before.end_at, jitter_seconds: before.jitter_seconds,
-        catch_up_most: before.catch_up_most, catch_up_seconds: before.catch_up_seconds, max_firings: before.max_firings,
+        catch_up_limit: before.catch_up_limit, catch_up_seconds: before.catch_up_seconds, max_runs: before.max_runs,
       }
     : {};
   return {
@@ -142,9 +142,9 @@ export function requestOf(draft: Draft, before?: ScheduleShape, hasOwnCall = isC
   };
 }
 
-function Editor({ schedule, close }: { schedule: ScheduleShape | undefined; close: () => void }) {
+function Editor({ schedule, close }: { schedule: ScheduleView | undefined; close: () => void }) {
   const draft = useSignal<Draft>(draftOf(schedule));
-  const preview = useSignal<PreviewAnswer | null>(null);
+  const preview = useSignal<PreviewResponse | null>(null);
   const wrong = useSignal("");
   const one = draft.value;
   const set = (some: Partial<Draft>) => (draft.value = { ...draft.value, ...some });
@@ -156,7 +156,7 @@ function Editor({ schedule, close }: { schedule: ScheduleShape | undefined; clos
     if (badArgs || badKwargs || (isChanged && hasSecrets)) return;
     const timer = setTimeout(() => {
       const body = requestOf({ ...one, task: one.task || "task" }, schedule);
-      post<PreviewAnswer>(`/v1/schedules/${enc(one.name || "new")}/preview?runs=5`, body).then(
+      post<PreviewResponse>(`/v1/schedules/${enc(one.name || "new")}/preview?runs=5`, body).then(
         (answer) => { preview.value = answer; wrong.value = ""; },
         (error: Error) => { preview.value = null; wrong.value = error.message; },
       );

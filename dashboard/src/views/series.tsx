@@ -8,7 +8,7 @@ import { rate, short } from "../format";
 import { samples } from "../live";
 import { useLoad } from "../load";
 import { prefer, settings, type Settings } from "../settings";
-import type { SeriesAnswer } from "../types";
+import type { SeriesResponse } from "../types";
 import { Panel, Waiting } from "../ui";
 
 const RANGES = { "1h": 3_600, "24h": 86_400, "7d": 604_800 };
@@ -33,11 +33,11 @@ export function Choices<T extends string>({ label, value, choices, choose }: { l
 
 export function SeriesChart({ title, metrics, queue, fallback, unit = rate }: { title: string; metrics: string[]; queue?: string; fallback: ComponentChildren; unit?: (value: number) => string }) {
   const { range } = settings.value;
-  const { data, error, reload } = useLoad<SeriesAnswer | null>(
+  const { data, error, reload } = useLoad<SeriesResponse | null>(
     async () => {
       if (!may(SERIES, queue)) return null;
       const start = new Date(Date.now() - RANGES[range] * 1_000).toISOString();
-      return get<SeriesAnswer>(`/v1/metrics/series?metrics=${metrics.join(",")}&start=${enc(start)}${queue ? `&queue=${enc(queue)}` : ""}`);
+      return get<SeriesResponse>(`/v1/metrics/series?metrics=${metrics.join(",")}&start=${enc(start)}${queue ? `&queue=${enc(queue)}` : ""}`);
     },
     [range, queue, metrics.join()],
     false,

@@ -6,7 +6,7 @@ import { bytes, length, number, percent } from "../format";
 import { now, workers } from "../live";
 import { useLoad } from "../load";
 import { act, Badge, Button, Code, Dialog, Empty, JobLink, Page, Panel, sure, Table, Waiting, When } from "../ui";
-import type { CommandList, JobLine, JobList, JobState, LimitList, LimitUse, WorkerShape } from "../types";
+import type { CommandList, JobListItem, JobList, JobState, LimitList, LimitUsageView, WorkerView } from "../types";
 
 const MOST_RUNNING = 200;
 const MOST_FAILURES = 200;
@@ -14,42 +14,42 @@ const MOST_SHOWN = 20;
 // A worker names no more of its jobs than that, however many it runs.
 const MOST_NAMED = 10;
 
-const nameOf = (worker: WorkerShape) => `${worker.host} · ${worker.pid}`;
+const nameOf = (worker: WorkerView) => `${worker.host} · ${worker.pid}`;
 
-const namesAll = (worker: WorkerShape) => worker.running.length < MOST_NAMED || worker.slots <= MOST_NAMED;
+const namesAll = (worker: WorkerView) => worker.running.length < MOST_NAMED || worker.slots <= MOST_NAMED;
 
 /** How many jobs run, as far as these workers name them. */
-export function busyOf(...found: WorkerShape[]): string {
+export function busyOf(...found: WorkerView[]): string {
   return number(found.reduce((sum, one) => sum + one.running.length, 0)) + (found.every(namesAll) ? "" : "+");
 }
 
 /** How many of its slots are drawn as busy: all of them where it may run more jobs than it names. */
-const drawnBusy = (worker: WorkerShape) => (namesAll(worker) ? Math.min(worker.running.length, worker.slots) : worker.slots);
+const drawnBusy = (worker: WorkerView) => (namesAll(worker) ? Math.min(worker.running.length, worker.slots) : worker.slots);
 
 /** How warm its cell is: the share of its slots that are busy. Who is not alive has none. */
-export function heatOf(worker: WorkerShape): number {
-  return worker.pulse === "alive" && worker.slots ? Math.round((100 * drawnBusy(worker)) / worker.slots) : 0;
+export function heatOf(worker: WorkerView): number {
+  return worker.heartbeat_status === "alive" && worker.slots ? Math.round((100 * drawnBusy(worker)) / worker.slots) : 0;
 }
 
 /** What failed lately, the latest attempt first. */
-export function latest(jobs: JobLine[]): JobLine[] {
+export function latest(jobs: JobListItem[]): JobListItem[] {
   return jobs.filter((job) => job.worker && job.failures > 0).sort((a, b) => ((a.started_at ?? "") > (b.started_at ?? "") ? -1 : 1));
 }
 
 /** What a worker runs for the longest of these, and for how many seconds; a job that has just begun may not be known yet. */
-export function longest(worker: WorkerShape, running: JobLine[], at: number): { id: string; seconds: number | null } | undefined {
+export function longest(worker: WorkerView, running: JobListItem[], at: number): { id: string; seconds: number | null } | undefined {
   const mine = running.filter((job) => job.worker === worker.id && job.started_at).sort((a, b) => (a.started_at! < b.started_at! ? -1 : 1));
   const first = mine[0];
   if (first) return { id: first.id, seconds: Math.max(0, Math.floor((at - Date.parse(first.started_at!)) / 1_000)) };
   return worker.running[0] === undefined ? undefined : { id: worker.running[0], seconds: null };
 }
 
-export function WorkerCells({ workers: found }: { workers: WorkerShape[] }) {
+export function WorkerCells({ workers: found }: { workers: WorkerView[] }) {
   if (!found.length) return <Empty>No worker has said that it is alive.</Empty>;
   return (
     <div class="cells">
       {found.map((worker) => (
-        <div class={`cell ${worker.pulse}`} key={worker.id} style={{ "--heat": `${heatOf(worker)}%` }}>
+        <div class={`cell ${worker.heartbeat_status}`} key={worker.id} style={{ "--heat": `${heatOf(worker)}%` }}>
           <b title={worker.id}>{nameOf(worker)}</b>
           <span class="muted">{worker.state}, {busyOf(worker)} of {number(worker.slots)} busy</span>
           <div class="slots" aria-hidden="true">
@@ -65,7 +65,7 @@ function useJobs(states: JobState[], limit: number, isAsked = true) {
   return useLoad<JobList>(async () => (isAsked ? post("/v1/jobs/search", { where: { states }, limit }) : { jobs: [], after: null, has_more: false }), [states.join()]);
 }
 
-function Runs({ worker, running }: { worker: WorkerShape; running: JobList | undefined }) {
+function Runs({ worker, running }: { worker: WorkerView; running: JobList | undefined }) {
   const job = longest(worker, running?.jobs ?? [], now.value);
   if (!job) return <span class="muted">nothing</span>;
   const others = worker.running.length - 1;
@@ -80,14 +80,14 @@ function Runs({ worker, running }: { worker: WorkerShape; running: JobList | und
 }
 
 /** The limits that keep workers from jobs that wait, by worker. */
-export function throttlesOf(limits: LimitUse[]): Map<string, string[]> {
+export function throttlesOf(limits: LimitUsageView[]): Map<string, string[]> {
   const found = new Map<string, string[]>();
-  for (const limit of limits) for (const id of limit.throttled) found.set(id, [...(found.get(id) ?? []), limit.scope]);
+  for (const limit of limits) for (const id of limit.waiting_workers) found.set(id, [...(found.get(id) ?? []), limit.scope]);
   return found;
 }
 
 /** What went wrong lately, and at whose hands: one worker that fails where others do well is a sick machine. */
-function Failures({ workers: known }: { workers: WorkerShape[] }) {
+function Failures({ workers: known }: { workers: WorkerView[] }) {
   const found = useJobs(["dead", "retrying"], MOST_FAILURES);
   const names = new Map(known.map((worker) => [worker.id, nameOf(worker)]));
   const jobs = latest(found.data?.jobs ?? []).slice(0, MOST_SHOWN);
@@ -125,21 +125,21 @@ export function Workers() {
   const running = useJobs(["running"], MOST_RUNNING, canSearch);
   const limits = useLoad<LimitList>(async () => (may("limits") ? get("/v1/limits") : { limits: [] }), []);
   const throttles = throttlesOf(limits.data?.limits ?? []);
-  const send = async (kind: keyof typeof COMMANDS, worker: WorkerShape) => {
+  const send = async (kind: keyof typeof COMMANDS, worker: WorkerView) => {
     if (kind === "stop" && !(await sure("Stop this worker?", `${nameOf(worker)} lets its ${busyOf(worker)} running jobs end and takes no more.`, "Stop it"))) return;
     const back = { pause: "resume", resume: "pause" } as const;
     const undo = kind === "stop" ? undefined : () => post("/v1/workers/commands", { kind: back[kind], workers: [worker.id] });
     await act(() => post("/v1/workers/commands", { kind, workers: [worker.id] }), `${COMMANDS[kind]}: it hears of it within a second.`, undo);
   };
-  const look = async (worker: WorkerShape) => {
+  const look = async (worker: WorkerView) => {
     stacks.value = { worker: nameOf(worker), text: "Asking…" };
     try {
       const sent = await post<CommandList>("/v1/workers/commands", { kind: "stacks", workers: [worker.id] });
       const id = sent.commands[0]!.id;
       for (let left = 30; left > 0 && stacks.value; left--) {
         const [answer] = (await get<CommandList>(`/v1/workers/commands?ids=${id}`)).commands;
-        if (answer?.answer) {
-          stacks.value = { ...stacks.value, text: answer.answer };
+        if (answer?.response) {
+          stacks.value = { ...stacks.value, text: answer.response };
           return;
         }
         await new Promise((done) => setTimeout(done, 500));
@@ -150,7 +150,7 @@ export function Workers() {
     }
   };
   return (
-    <Page title="Workers" sub={`${number(found.filter((one) => one.pulse === "alive").length)} alive, ${busyOf(...found)} of ${number(found.reduce((sum, one) => sum + one.slots, 0))} slots busy`}>
+    <Page title="Workers" sub={`${number(found.filter((one) => one.heartbeat_status === "alive").length)} alive, ${busyOf(...found)} of ${number(found.reduce((sum, one) => sum + one.slots, 0))} slots busy`}>
       <Panel title="At a glance">
         <WorkerCells workers={found} />
       </Panel>
@@ -160,7 +160,7 @@ export function Workers() {
             {found.map((worker) => (
               <tr key={worker.id}>
                 <td class="any" title={worker.id}>{nameOf(worker)}</td>
-                <td><Badge state={worker.pulse} /> <Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}{worker.abandoned > 0 && <span class="wrong"> {number(worker.abandoned)} abandoned</span>}{throttles.has(worker.id) && <span class="muted"> throttled by {throttles.get(worker.id)!.join(", ")}</span>}</td>
+                <td><Badge state={worker.heartbeat_status} /> <Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}{worker.abandoned > 0 && <span class="wrong"> {number(worker.abandoned)} abandoned</span>}{throttles.has(worker.id) && <span class="muted"> throttled by {throttles.get(worker.id)!.join(", ")}</span>}</td>
                 <td class="any">{worker.queues.join(", ")}{worker.paused.length > 0 && <span class="muted"> (paused: {worker.paused.join(", ")})</span>}</td>
                 <td><Runs worker={worker} running={running.data} /></td>
                 <td class="right">{number(worker.completed)}</td>
@@ -168,7 +168,7 @@ export function Workers() {
                 <td class="right">{percent(worker.cpu)}</td>
                 <td class="right">{bytes(worker.memory)}</td>
                 <td><When at={worker.started_at} /></td>
-                <td><When at={worker.beat_at} /></td>
+                <td><When at={worker.heartbeat_at} /></td>
                 <td class="tight">
                   {canSteer && (
                     <div class="actions">
