@@ -103,7 +103,7 @@ GUARDS: Final = (
         "string.sub(state_part, 1, #before) ~= before",
         "string.sub(state_part, 1, 8) .. '\\1' .. string.sub(state_part, 10, #before) ~= before",
     ),
-    Guard("redis", "redis/*.py", "end.attempt == 1", "True"),
+    Guard("redis", "redis/*.py", "settlement.attempt == 1", "True"),
 )
 
 # A line that compares attempts, or looks like it; in SQL that may be an assignment as well.

@@ -48,4 +48,4 @@ def test_the_table_says_what_was_not_caught() -> None:
 
 def test_a_list_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "--engine", "redis"]) == 0
-    assert "redis: redis/settle_and_claim.py: end.attempt == 1" in capsys.readouterr().out.splitlines()
+    assert "redis: redis/settle_and_claim.py: settlement.attempt == 1" in capsys.readouterr().out.splitlines()

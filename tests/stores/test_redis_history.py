@@ -148,8 +148,8 @@ def test_dead_letters_are_weighed_by_themselves(own_server: RedisServer, admin: 
 def test_a_long_history_is_weighed_in_several_calls(
     own_server: RedisServer, admin: driver.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "WEIGHED_AT_ONCE", 10)
-    monkeypatch.setattr(maintenance, "WEIGHED_PER_CALL", 2)
+    monkeypatch.setattr(maintenance, "MEASURED_AT_ONCE", 10)
+    monkeypatch.setattr(maintenance, "MEASURED_PER_CALL", 2)
     engine = opened(own_server, max_finished_bytes=50 * KIB, max_finished=0)
     with closing(engine.store()) as store:
         done = finish(store, 100, size=KIB)

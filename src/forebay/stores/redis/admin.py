@@ -1,4 +1,4 @@
-"""What operators and programs ask for, where it takes more than one script."""
+"""Operator actions that take more than one script: revive, update a job, save a queue."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def action_results(ids: Sequence[JobId], answers: Sequence[Sequence[Any]]) -> li
 
 def revive(connection: Connection, ids: Sequence[JobId], options: ReviveOptions) -> list[ActionResult]:
     options.check()
-    ask = {"ids": list(ids), **options._asdict(), "default_queue": FRESH_QUEUE}
-    return action_results(ids, connection.run("revive", ask))
+    params = {"ids": list(ids), **options._asdict(), "default_queue": FRESH_QUEUE}
+    return action_results(ids, connection.run("revive", params))
 
 
 def update_job(connection: Connection, job_id: JobId, update: JobUpdate, actor: str) -> ActionResult:
-    """Look at the job, work out the change, and write it if nobody was faster; else look again.
+    """Read the job, compute the change, and write it unless the job has changed meanwhile; else retry.
 
-    Metadata is merged here and not in the script: what Lua makes of JSON is not always what it was.
+    Metadata is merged here and not in the script: Lua does not always write JSON as it was read.
     """
     for _ in range(TRIES):
         rows = connection.run("jobs", {"ids": [job_id]})
@@ -53,7 +53,7 @@ def update_job(connection: Connection, job_id: JobId, update: JobUpdate, actor: 
         objection = update.objection_to(job.state)
         if objection:
             return ActionResult(job_id=job_id, applied=False, state=job.state, reason=objection)
-        ask = {
+        params = {
             "id": job_id,
             "seen_state": job.state.value,
             "priority": update.priority,
@@ -64,16 +64,18 @@ def update_job(connection: Connection, job_id: JobId, update: JobUpdate, actor: 
             "detail": ",".join(update.changed_fields),
             "default_queue": FRESH_QUEUE,
         }
-        seen = rows[0][2] or b""
+        stored_body = rows[0][2] or b""
         body = (
-            b"" if update.metadata is None else body_with(job_id, seen, update.merge_metadata(job.metadata))
+            b""
+            if update.metadata is None
+            else body_with(job_id, stored_body, update.merge_metadata(job.metadata))
         )
-        digest = hashlib.sha1(seen, usedforsecurity=False).hexdigest()
-        answer = connection.run("update_job", ask, digest, body)
-        if answer[0] == b"unchanged":
-            return ActionResult(job_id=job_id, applied=False, state=job.state, reason=answer[1].decode())
-        if answer[0] != b"retry":
-            return ActionResult(job_id=job_id, applied=True, state=state_of(check_reply(answer)[0]))
+        digest = hashlib.sha1(stored_body, usedforsecurity=False).hexdigest()
+        reply = connection.run("update_job", params, digest, body)
+        if reply[0] == b"unchanged":
+            return ActionResult(job_id=job_id, applied=False, state=job.state, reason=reply[1].decode())
+        if reply[0] != b"retry":
+            return ActionResult(job_id=job_id, applied=True, state=state_of(check_reply(reply)[0]))
     raise busy_error(connection, f"job {job_id}")
 
 
@@ -86,25 +88,27 @@ def save_queue(
 ) -> Queue:
     check_queue_name(name)
     for _ in range(TRIES):
-        seen = connection.execute("HGET", f"{connection.address.tag}:queues", name)
-        old = Queue(name=name) if seen is None else queue_from_packed(name, seen)
-        back = QueueState.ACTIVE if old.state is QueueState.DROPPED else None
-        queue = old.with_settings(old.settings.with_changes(changes), into or back, 0)
-        walked = None if seen is None else rescored_to_seq_in(seen)
+        stored = connection.execute("HGET", f"{connection.address.tag}:queues", name)
+        old = Queue(name=name) if stored is None else queue_from_packed(name, stored)
+        revived_state = QueueState.ACTIVE if old.state is QueueState.DROPPED else None
+        queue = old.with_settings(old.settings.with_changes(changes), into or revived_state, 0)
+        rescored_to_seq = None if stored is None else rescored_to_seq_in(stored)
         if queue.scoring_version != old.scoring_version:
-            walked = 0
-        ask = {
+            rescored_to_seq = 0
+        params = {
             "name": name,
-            "queue": queue_row(queue, walked),
+            "queue": queue_row(queue, rescored_to_seq),
             "actor": actor,
             "detail": "settings" if into is None else queue.state.value,
             "changes": changes_text(queue_changes(old, queue)) or False,
         }
-        answer = connection.run("save_queue", ask, seen or b"")
-        if answer[0] != b"retry":
-            return queue_from_packed(name, check_reply(answer)[0])
+        reply = connection.run("save_queue", params, stored or b"")
+        if reply[0] != b"retry":
+            return queue_from_packed(name, check_reply(reply)[0])
     raise busy_error(connection, f"queue {name}")
 
 
 def busy_error(connection: Connection, subject: str) -> StoreUnavailable:
-    return StoreUnavailable(f"{connection.address.location} is busy: {subject} changes all the time")
+    return StoreUnavailable(
+        f"{connection.address.location} is busy: {subject} keeps changing; retry in a moment"
+    )

@@ -1,4 +1,4 @@
-"""The audit log of the Redis engine. Scripts know no SHA-256, so hashes are worked out here."""
+"""Audit log of the Redis engine. Lua has no SHA-256, so the hashes of the chain are computed here."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _decode: Final = msgspec.msgpack.Decoder(tuple[int, str, str, int]).decode
 
 
 class RedisAuditLogStore:
-    """The part of a handle to write that keeps the audit log."""
+    """Write side of the audit log."""
 
     _connection: Connection
 
     def chain_audit(self, limit: int = 1_000) -> int:
-        # Optimistic: the script appends only behind the head that was seen here.
-        last, _, numbers, packed = self._connection.run("audit_rest", {"limit": limit})
-        head = START if last is None else _link(last)
+        # Optimistic: the script appends only behind the last link that was read here.
+        packed_link, _, ids, packed = self._connection.run("audit_rest", {"limit": limit})
+        last = START if packed_link is None else _link(packed_link)
         links = [
             (line.position, line.previous, line.hash, line.number)
-            for line in extend_chain(head, _events(numbers, packed))
+            for line in extend_chain(last, _events(ids, packed))
         ]
-        return (
-            int(self._connection.run("chain_audit", {"last_position": head.position, "links": links})) if links else 0
-        )
+        if not links:
+            return 0
+        return int(self._connection.run("chain_audit", {"last_position": last.position, "links": links}))
 
 
 class RedisAuditLogReader:
-    """The part of a handle to look that shows the audit log."""
+    """Read side of the audit log."""
 
     _connection: Connection
 

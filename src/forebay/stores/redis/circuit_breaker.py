@@ -1,4 +1,4 @@
-"""A circuit breaker: nobody waits again and again for a server that cannot be reached."""
+"""Circuit breaker for connects: callers do not wait again and again for an unreachable server."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Final
 import redis
 
 FAILURES: Final = 5
-# Between two attempts to reach a server that is away: as long as the last one took. One that refuses at once
-# may be asked often, so that a worker hardly ever meets the breaker and goes on soon after its return; one
-# that lets everybody wait is asked once a second.
+# The pause between two attempts lasts as long as the last attempt took. A server that refuses at once is
+# tried often, so that a worker hardly ever meets the breaker and goes on soon after the server's return. A
+# server that times out is tried once a second.
 SHORTEST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 class ServerReachability:
-    """When anybody in this program has last reached the server: whoever was held back may try again."""
+    """Time at which this program last reached the server: refused callers may try again from then on."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
@@ -30,12 +30,13 @@ class ServerReachability:
 
 
 class ConnectBreaker:
-    """After some attempts to connect have failed one after the other, one is made in each pause, and callers
-    in between are refused at once. The first that succeeds, here or elsewhere in the program, lets everybody
-    in.
+    """Circuit breaker that opens after some failed attempts in a row.
 
-    There is no lock: two threads that ask at the same moment make two attempts, and a forked process has
-    none that nobody holds."""
+    While it is open, one attempt is made after each pause, and all calls in between are refused at once. The
+    first success, here or elsewhere in the program, closes it.
+
+    It has no lock: two threads that call at the same moment make two attempts, and a forked process cannot
+    inherit a lock that is never released."""
 
     def __init__(self, reachability: ServerReachability) -> None:
         self.reachability = reachability
@@ -45,12 +46,12 @@ class ConnectBreaker:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Around one attempt to connect; raises the driver's error where none is to be made."""
+        """Guard one attempt to connect; raise the driver's error if none may be made now."""
         started = self._start_attempt()
         try:
             yield
         except redis.exceptions.AuthenticationError:
-            self._failures = 0  # it is there, and has answered
+            self._failures = 0  # the server is reachable, and has responded
             raise
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
             self._failures += 1
@@ -67,7 +68,7 @@ class ConnectBreaker:
                 raise redis.exceptions.ConnectionError(
                     f"{self._failures} attempts to connect have failed; the next is made in a second at most"
                 )
-            # An attempt may take long, and others shall not wait for it.
+            # An attempt may take long, and other callers must not wait for it.
             self._next_at = now + LONGEST_PAUSE_SECONDS
         return now
 

@@ -1,4 +1,4 @@
-"""What workers say, what they are asked to do, and what they answer."""
+"""Worker records and worker commands of the Redis engine."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def worker_row_of(worker: WorkerInfo) -> list[Any]:
 
 
 def load_workers(connection: Connection, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
-    """Workers by start: all, or those of these."""
-    key, named = f"{connection.address.tag}:workers", dict.fromkeys(ids or ())
+    """Return workers by start time: all, or those with these ids."""
+    key, wanted = f"{connection.address.tag}:workers", dict.fromkeys(ids or ())
     if ids is None:
-        found = connection.execute("HVALS", key)
+        rows = connection.execute("HVALS", key)
     else:
-        found = [one for one in connection.execute("HMGET", key, *named) if one is not None] if named else []
-    return sorted(map(worker_from_packed, found), key=lambda worker: (worker.started_at, worker.id))
+        rows = [row for row in connection.execute("HMGET", key, *wanted) if row is not None] if wanted else []
+    return sorted(map(worker_from_packed, rows), key=lambda worker: (worker.started_at, worker.id))
 
 
 def send_command(
@@ -43,8 +43,8 @@ def send_command(
     expires_ms: int,
     actor: str,
 ) -> list[Command]:
-    listed = [worker.id for worker in load_workers(connection)]
-    commands = build_commands(workers, listed, kind, queue, actor, 0, 0)
+    known = [worker.id for worker in load_workers(connection)]
+    commands = build_commands(workers, known, kind, queue, actor, 0, 0)
     rows = [command_row(command, expires_ms) for command in commands]
     answer = connection.run("send_commands", {"commands": rows, "is_for_all": workers is None})
     now, sent = check_reply(answer)
@@ -56,6 +56,6 @@ def send_command(
 
 
 def take_commands(connection: Connection, workers: Sequence[WorkerId]) -> list[Command]:
-    found = connection.run("take_commands", {"workers": list(dict.fromkeys(workers)), "kinds": _KINDS})
-    commands = [command for command in map(command_from_packed, found) if command is not None]
+    packed = connection.run("take_commands", {"workers": list(dict.fromkeys(workers)), "kinds": _KINDS})
+    commands = [command for command in map(command_from_packed, packed) if command is not None]
     return sorted(commands, key=lambda command: (command.sent_at, command.id))

@@ -1,4 +1,4 @@
-"""One connection to a Redis server: its settings, errors in our words, and calls of scripts."""
+"""Connection to a Redis server: settings, script calls and error translation."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from forebay.stores.redis.scripts import Script, load_scripts
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
-# The same for what keeps leases: a third of the usual one, after which they are renewed.
+# Time-out of renewals and heartbeats: leases run out while a call waits for an answer that never comes.
 RENEWAL_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 1.0
-# How often a handle looks whether a newer program has changed the layout under it.
+# Interval of the check whether a newer program has changed the layout.
 SCHEMA_SECONDS: Final = 5.0
-# History lies in memory here, so besides its time it has a number.
+# History takes memory here, so it has a maximum number besides its retention.
 MAX_KEPT: Final = 10_000
 REDIRECTIONS: Final = 5
-LOADS: Final = 10  # of a script that the server forgets again and again
+LOADS: Final = 10  # attempts to load a script that the server drops again and again
 _PORT: Final = re.compile(r":[0-9]+\Z")
 
-# What an error means to the caller; the first that fits.
+# Driver error -> error and text for the caller; the first match counts.
 _MEANING: Final[tuple[tuple[type[redis.RedisError], type[StoreError], str], ...]] = (
     (redis.exceptions.AuthenticationError, StoreUnusable, "does not accept this user"),
     (redis.exceptions.NoPermissionError, StoreUnusable, "does not let this user do that: grant it our keys"),
@@ -52,7 +52,7 @@ _MEANING: Final[tuple[tuple[type[redis.RedisError], type[StoreError], str], ...]
     (redis.exceptions.TimeoutError, StoreUnavailable, "did not answer in time"),
     (redis.exceptions.ConnectionError, StoreUnavailable, "cannot be reached"),
 )
-# Errors that have no class of their own, by the word that they begin with.
+# Errors without a class of their own, by their first word.
 _ERROR_PREFIXES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("MISCONF", StoreUnavailable, "cannot write its own files and refuses to change anything"),
     ("BUSY", StoreUnavailable, "is busy with another script"),
@@ -62,15 +62,14 @@ _ERROR_PREFIXES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
 
 
 class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a store is: a server as redis-py writes it, and a namespace there. Several hosts, with commas
-    between them, are nodes of one cluster, or servers of which one is there.
+    """Address of a store: a URL as redis-py takes it, and a namespace.
 
-    With `master` the hosts are Sentinels, which are asked who is the master of this name.
+    Several hosts, separated by commas, are nodes of one cluster, or alternatives of which one is reachable.
+    With `master` the hosts are Sentinels that name the current master.
 
-    `accepts_loss` says that its owner knows that the server forgets everything when it ends; `max_kept` is
-    how many jobs of each queue and final state stay and `max_bytes_kept` how much memory they may take, 0 for
-    any
-    number; after `response_timeout` seconds without a word a server is given up; `clock` is for tests."""
+    `accepts_loss` silences the warning about a server without persistence. `max_kept` bounds the jobs of each
+    queue and final state, `max_bytes_kept` their memory; 0 for any. A server that is silent for
+    `response_timeout` seconds is given up. `clock` is for tests."""
 
     url: str
     master: str | None = None
@@ -83,7 +82,7 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def location(self) -> str:
-        """The same text for all addresses of one store; without user and password."""
+        """Identify the store, without user and password; all addresses of one store give the same text."""
         parts = urlsplit(self.url)
         if parts.scheme == "unix":
             return f"unix://{parts.path}?namespace={self.namespace}"
@@ -97,19 +96,19 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def urls(self) -> list[str]:
-        """The address of each host by itself."""
+        """Return a URL for each host."""
         if self.url.startswith("unix:"):
             return [self.url]
         return [self.url_of(host) for host in self._hosts]
 
     @property
     def sentinels(self) -> list[str]:
-        """The address of each Sentinel: they have neither our user nor databases."""
+        """Return a URL for each Sentinel. Sentinels have neither the store's user nor databases."""
         scheme = urlsplit(self.url).scheme
         return [f"{scheme}://{host if _PORT.search(host) else f'{host}:26379'}" for host in self._hosts]
 
     def url_of(self, host: str) -> str:
-        """The address of a host that the server has named, with the same user and settings."""
+        """Return the URL of a host that the server has named, with the same user and settings."""
         parts = urlsplit(self.url)
         user, at, _ = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{user}{at}{host}"))
@@ -122,9 +121,9 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
 def open_connection(
     address: RedisAddress, last: str | None = None, answer_seconds: float | None = None
 ) -> Any:
-    """A connection of the driver's to the store's server: the one that was used last, or the first of the
-    address that can be reached, or the one that a Sentinel names. It never sends anything twice by itself:
-    what was not answered may have happened."""
+    """Open a connection of the driver: to the last host, or the first reachable one, or Sentinel's master.
+
+    The driver's own retries are off: a command without a response may have been executed."""
     answer_seconds = answer_seconds or address.response_timeout
     if address.master is not None:
         return _connect_first(address, [_find_master(address, address.master)], answer_seconds)
@@ -132,47 +131,47 @@ def open_connection(
 
 
 def _find_master(address: RedisAddress, name: str) -> str:
-    """The address of the master, by the first Sentinel that knows one."""
+    """Return the URL of the master that the first knowing Sentinel names."""
     for url in address.sentinels:
         with suppress(redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
             raw = _connect_first(address, [url], CONNECT_SECONDS)
             try:
                 raw.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
-                found = raw.read_response()
+                reply = raw.read_response()
             finally:
                 raw.disconnect()
-            if found is not None:
-                return address.url_of(f"{found[0].decode()}:{found[1].decode()}")
+            if reply is not None:
+                return address.url_of(f"{reply[0].decode()}:{reply[1].decode()}")
     raise redis.exceptions.ConnectionError(f"no Sentinel names a master {name}")
 
 
 def _connect_first(address: RedisAddress, urls: Iterable[str], answer_seconds: float) -> Any:
-    problem: redis.RedisError | None = None
+    last_error: redis.RedisError | None = None
     for url in dict.fromkeys(urls):
         raw = _build_connection(address, url)
         try:
             raw.connect()
-            # Not before: a server that hangs lets in, and answers to the first words no more.
+            # Only now: a hanging server accepts connections, and does not answer the first command.
             raw.update_current_socket_timeout(answer_seconds)
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as exc:
             if isinstance(exc, redis.exceptions.AuthenticationError):
                 raise
-            problem = exc
+            last_error = exc
         else:
             return raw
-    raise problem or redis.exceptions.ConnectionError("there is no host")
+    raise last_error or redis.exceptions.ConnectionError("there is no host")
 
 
 def _build_connection(address: RedisAddress, url: str) -> Any:
-    # A socket of the same machine needs no probes, and its connection takes no such setting.
-    probes = {} if url.startswith("unix:") else {"socket_keepalive": True}
-    wait = min(CONNECT_SECONDS, address.response_timeout)
+    # A Unix socket needs no keep-alive, and its connection class takes no such setting.
+    keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    timeout = min(CONNECT_SECONDS, address.response_timeout)
     try:
         pool = ConnectionPool.from_url(
             url,
-            socket_connect_timeout=wait,
-            socket_timeout=wait,
-            **probes,
+            socket_connect_timeout=timeout,
+            socket_timeout=timeout,
+            **keepalive,
             retry=Retry(NoBackoff(), 0),
             retry_on_timeout=False,
             protocol=2,
@@ -190,7 +189,7 @@ def _is_connected(raw: Any) -> bool:
 
 
 def translate_error(location: str, exc: Exception) -> StoreError:
-    """An error of the driver in our words."""
+    """Translate an error of the driver."""
     if isinstance(exc.__context__, ssl.SSLCertVerificationError):
         return StoreUnusable(
             f"{location} has a certificate that is not trusted: name the one that has signed it in "
@@ -200,9 +199,9 @@ def translate_error(location: str, exc: Exception) -> StoreError:
     for kind, error, text in _MEANING:
         if isinstance(exc, kind):
             return error(f"{location} {text} ({exc})")
-    word = str(exc).partition(" ")[0]
-    for start, error, text in _ERROR_PREFIXES:
-        if word == start:
+    prefix = str(exc).partition(" ")[0]
+    for known, error, text in _ERROR_PREFIXES:
+        if prefix == known:
             return error(f"{location} {text} ({exc})")
     return StoreError(f"{location}: {exc}")
 
@@ -212,12 +211,12 @@ def _unwritable_error(exc: UnicodeEncodeError) -> StoreRefused:
 
 
 def is_full(error: StoreError) -> bool:
-    """Whether the server has refused a call because it has no memory left."""
+    """Return whether the server refused a call because it has no memory left."""
     return isinstance(error.__cause__, redis.exceptions.OutOfMemoryError)
 
 
 class Connection:
-    """A connection that is opened with its first call, and again after it was lost."""
+    """Connection that opens with its first call, and again after it was lost."""
 
     def __init__(self, address: RedisAddress, breaker: ConnectBreaker) -> None:
         self.address = address
@@ -228,27 +227,29 @@ class Connection:
         self._key = address.tag.encode()
         self._scripts = load_scripts(address.clock)
         self._is_closed = False
-        # A job has ended that others depend on, and `propagate` was not called since.
+        # A job with dependants has ended, and `propagate` was not called since.
         self.has_outbox_entries: bool = False
         self._used_at = monotonic()
         self._schema_check: Callable[[Connection], None] | None = None
         self._checked_at = self._used_at
 
     def run(self, name: str, params: dict[str, Any], *arguments: bytes | str) -> Any:
-        """Call a script with a request."""
+        """Call a script with a request, packed as MessagePack."""
         try:
             request = msgspec.msgpack.encode(params)
         except UnicodeEncodeError as exc:
             raise _unwritable_error(exc) from exc
-        answer = self.call(name, request, *arguments)
-        if type(answer) is list and answer and answer[0] == b"has_outbox_entries":
+        reply = self.call(name, request, *arguments)
+        if type(reply) is list and reply and reply[0] == b"has_outbox_entries":
             self.has_outbox_entries = True
-            return answer[1]
-        return answer
+            return reply[1]
+        return reply
 
     def call(self, name: str, *arguments: bytes | str) -> Any:
-        """Call a script with these arguments. One that the server does not know, because it was restarted or
-        its scripts were flushed, has not run; so it is loaded and called again."""
+        """Call a script with these arguments.
+
+        A script that the server does not know, after a restart or a flush, has not run. So it is loaded and
+        called again."""
         if self._raw is None or monotonic() - self._checked_at >= SCHEMA_SECONDS:
             self._check_schema()
         try:
@@ -259,7 +260,7 @@ class Connection:
             raise translate_error(self.address.location, exc) from exc
 
     def execute(self, *parts: bytes | str | int) -> Any:
-        """One command and its answer, errors in our words."""
+        """Send one command and return its reply, with translated errors."""
         try:
             return self._command(*parts)
         except UnicodeEncodeError as exc:  # as above
@@ -268,29 +269,32 @@ class Connection:
             raise translate_error(self.address.location, exc) from exc
 
     def watch_schema(self, check: Callable[[Connection], None]) -> None:
-        """Look at the layout with each new connection and every few seconds. `check` raises if it has
-        outgrown this program."""
+        """Check the layout with each new connection and every few seconds.
+
+        `check` raises if the layout is too new for this program."""
         self._schema_check = check
         self._checked_at = monotonic()
 
     def _check_schema(self) -> None:
-        # A refusal is repeated, since it leaves the time of the last look alone.
+        # A refusal is repeated, since it does not update the time of the last check.
         if self._schema_check is not None:
             self._schema_check(self)
         self._checked_at = monotonic()
 
     @contextmanager
     def short_timeouts(self) -> Iterator[None]:
-        """Leases run out while we wait. Where no answer comes, it may be that somebody on its way
-        has forgotten the connection: given up in time, the leases are kept over another one."""
-        usual = self._response_timeout
-        self._wait_for(min(RENEWAL_SECONDS, usual))
+        """Use shorter time-outs for calls that renew leases.
+
+        A NAT or proxy may have dropped the connection, and leases run out meanwhile. Given up early, they are
+        renewed over a new connection."""
+        timeout = self._response_timeout
+        self._set_timeout(min(RENEWAL_SECONDS, timeout))
         try:
             yield
         finally:
-            self._wait_for(usual)
+            self._set_timeout(timeout)
 
-    def _wait_for(self, seconds: float) -> None:
+    def _set_timeout(self, seconds: float) -> None:
         self._response_timeout = seconds
         if _is_connected(self._raw):
             self._raw.update_current_socket_timeout(seconds)
@@ -305,26 +309,25 @@ class Connection:
             try:
                 return self._command(b"EVALSHA", script.digest, *request)
             except redis.exceptions.NoScriptError:
-                # Not EVAL: a server may forget scripts that came that way as it likes. It may be told to
-                # forget this one too before we come back.
+                # Not EVAL: a server may evict scripts that came that way. Even this one may be flushed before
+                # the next call.
                 self._command("SCRIPT", "LOAD", script.text)
         return self._command(b"EVALSHA", script.digest, *request)
 
     def _command(self, *parts: bytes | str | int) -> Any:
-        """One command and its answer, from whichever node of a cluster has our keys; raises the driver's
-        errors."""
+        """Send one command to the node that has the keys, and return its reply; raise the driver's errors."""
         for _ in range(REDIRECTIONS):
             try:
                 return self._roundtrip(*parts)
-            except redis.exceptions.AskError as moved:
-                # MOVED is one of these, and the node that was asked has done nothing. ASK comes while our
-                # slot is being moved: then nodes send us to and fro, and we are told to come later.
+            except redis.exceptions.AskError as redirect:
+                # MOVED is a subclass; the node has executed nothing. ASK comes while the slot is being moved:
+                # the nodes redirect to and fro, and finally refuse the call for now.
                 self._disconnect()
-                self._url = self.address.url_of(f"{moved.host}:{moved.port}")
+                self._url = self.address.url_of(f"{redirect.host}:{redirect.port}")
             except redis.exceptions.ReadOnlyError:
-                self._disconnect()  # a replica by now; the next call looks for its master again
+                self._disconnect()  # a replica by now; the next call searches for its master
                 raise
-        raise redis.exceptions.ConnectionError("the nodes of the cluster send us round in a circle")
+        raise redis.exceptions.ConnectionError("the nodes of the cluster redirect in a circle")
 
     def _roundtrip(self, *parts: bytes | str | int) -> Any:
         if self._is_closed:
@@ -334,26 +337,27 @@ class Connection:
         if not _is_connected(self._raw):
             self._raw = self._connect()
         self._raw.send_command(*parts)
-        answer = self._raw.read_response()
+        reply = self._raw.read_response()
         self._used_at = monotonic()
-        return answer
+        return reply
 
     def _connect(self) -> Any:
         with self._breaker.attempt():
             raw = open_connection(self.address, self._url, self._response_timeout)
-        self._checked_at = -inf  # this may be another server; where the call knew before, it has looked
-        # What was shared with all that had not got through; from now on this handle's attempts are its own.
+        self._checked_at = -inf  # this may be another server
+        # Handles share a breaker until they connect; from now on this handle counts its own attempts.
         self._breaker = ConnectBreaker(self._breaker.reachability)
         return raw
 
     def _drop_if_closed(self) -> None:
-        """Let go of a connection that was closed while nobody used it: a call that is sent there is lost, and
-        its caller could not know whether it has happened."""
+        """Drop a connection that the server closed while it was idle.
+
+        A call over it would be lost, and its caller could not know whether it was executed."""
         try:
-            is_over = _is_connected(self._raw) and self._raw.can_read(0)
+            is_closed = _is_connected(self._raw) and self._raw.can_read(0)
         except redis.RedisError:
-            is_over = True
-        if is_over:
+            is_closed = True
+        if is_closed:
             self._disconnect()
 
     def _disconnect(self) -> None:

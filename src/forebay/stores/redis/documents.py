@@ -1,4 +1,4 @@
-"""Documents: saved, removed and shown."""
+"""Documents of the Redis engine."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class RedisDocumentStore:
-    """The part of a handle to write that keeps documents."""
+    """Write side of documents."""
 
     _connection: Connection
 
     def save_document(self, document: Document, *, event: Event | None = None) -> bool:
-        ask = {
+        params = {
             "kind": document.kind,
             "name": document.name,
             "body": document.body,
             "revision": document.revision,
             "event": False if event is None else event_row(event),
         }
-        return bool(self._connection.run("save_document", ask))
+        return bool(self._connection.run("save_document", params))
 
     def drop_document(self, kind: str, name: str, *, event: Event | None = None) -> bool:
-        ask = {"kind": kind, "name": name, "event": False if event is None else event_row(event)}
-        return bool(self._connection.run("drop_document", ask))
+        params = {"kind": kind, "name": name, "event": False if event is None else event_row(event)}
+        return bool(self._connection.run("drop_document", params))
 
 
 class RedisDocumentReader:
-    """The part of a handle to look that shows documents."""
+    """Read side of documents."""
 
     _connection: Connection
 
@@ -50,14 +50,16 @@ class RedisDocumentReader:
         after: str | None = None,
     ) -> list[Document]:
         check_limit(limit)
-        tag, ask = self._connection.address.tag, self._connection.execute
+        tag, execute = self._connection.address.tag, self._connection.execute
         if names is None:
             start = "-" if after is None else f"({after}"
-            found = ask("ZRANGE", f"{tag}:document_names:{kind}", start, "+", "BYLEX", "LIMIT", 0, limit)
-            wanted = [name.decode() for name in found]
+            encoded = execute(
+                "ZRANGE", f"{tag}:document_names:{kind}", start, "+", "BYLEX", "LIMIT", 0, limit
+            )
+            wanted = [name.decode() for name in encoded]
         else:
             wanted = sorted({name for name in names if after is None or name > after}, key=str.encode)
-        bodies = ask("HMGET", f"{tag}:documents:{kind}", *wanted) if wanted else []
+        bodies = execute("HMGET", f"{tag}:documents:{kind}", *wanted) if wanted else []
         stored = zip(wanted, bodies, strict=True)
         return [_document(kind, name, packed) for name, packed in stored if packed is not None][:limit]
 

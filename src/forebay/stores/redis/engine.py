@@ -1,4 +1,4 @@
-"""Redis behind the seam: the engine, and the write side with each method bound to its script."""
+"""Redis engine: opens handles of one namespace."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from forebay.stores.redis.store import RedisStore
 from forebay.stores.redis.wakeups import RedisWakeups
 
 NO_TRANSACTIONS: Final = (
-    "Redis has no transactions of a caller that could be joined; use sqlite:/// or postgresql:// for that"
+    "Redis cannot take part in a caller's transaction; use sqlite:/// or postgresql:// for that"
 )
 
 
 class RedisEngine:
-    """A namespace on a Redis or Valkey server."""
+    """Engine for one namespace on a Redis or Valkey server."""
 
     features: Features = Features(name="redis", is_durable=True, is_shared=True, joins_transactions=False)
 

@@ -1,4 +1,4 @@
-"""New jobs as scripts take them, and what scripts answer about them."""
+"""Insert requests for the scripts, and their replies."""
 
 from __future__ import annotations
 
@@ -42,31 +42,30 @@ from forebay.stores.shared.rows import STATES
 T = TypeVar("T")
 
 _TRIES: Final = 10
-# What the head of a plain job says of it besides its number and time, and what only its body says. A job in
-# which anything else is not as usual is not plain; so whoever adds a field need not think of it here.
-_IN_HEAD: Final = ("queue", "task", "priority", "lease_ms", "extension_ms", "unique_until")
+# Fields in the header of a job on the fast path, besides seq and times, and fields in its body alone. A job
+# with any other field set takes the slow path, so a new field of NewJob needs no change here.
+_IN_HEADER: Final = ("queue", "task", "priority", "lease_ms", "extension_ms", "unique_until")
 _IN_BODY: Final = ("payload", "policy", "timeout_ms", "metadata", "tags", "correlation_id", "parent_id")
-_ON_FAILURE_VALUES: Final = {
-    one: one.value for one in OnFailure
-}  # to ask a member for its value takes longer
-STAYS_SLOW: Final = -1  # the answer of `insert_fast` where it has nothing to do for a while
+# A dictionary is faster than the attribute `value` of a member.
+_ON_FAILURE_VALUES: Final = {policy: policy.value for policy in OnFailure}
+STAYS_SLOW: Final = -1  # reply of `insert_fast` if all inserts of the queue need the slow path for now
 _STATES: Final = {name.encode(): state for name, state in STATES.items()}
-_UNUSED: Final = ("idempotency_ttl_ms", "allow_missing")  # without a key, without parents
-# Looked at with the claim, but for a share; by a queue with a rate, which is not plain.
+_UNUSED: Final = ("idempotency_ttl_ms", "allow_missing")  # unused without a key and parents
+# Read at the claim, except a fairness key; by queues with an enqueue rate, which take the slow path.
 _LIMITED: Final = ("limit_keys", "client")
-_shape_of: Final = attrgetter(*_IN_HEAD)
-# What jobs of one lot have in common (see `_lot`).
+_shape_of: Final = attrgetter(*_IN_HEADER)
+# Fields that the jobs of one insert group share (see `_group_row`).
 _group_key_of: Final = attrgetter(
-    *(*_IN_HEAD, "delay_ms", "run_at", "deadline_at", "expires_at", "client", "limit_keys", "allow_missing")
+    *(*_IN_HEADER, "delay_ms", "run_at", "deadline_at", "expires_at", "client", "limit_keys", "allow_missing")
 )
 _rest_of: Final = attrgetter(
-    *(name for name in NewJob.__struct_fields__ if name not in {*_IN_HEAD, *_IN_BODY, *_UNUSED, *_LIMITED})
+    *(name for name in NewJob.__struct_fields__ if name not in {*_IN_HEADER, *_IN_BODY, *_UNUSED, *_LIMITED})
 )
 _USUAL: Final = _rest_of(NewJob(task="plain"))
 
 
 class RepeatedId(StoreUnavailable):
-    """An id that was made for a new job is another job's. Nothing has happened; the call is made again with
+    """Id created for a new job that belongs to another job. Nothing was written; the call is repeated with
     other ids."""
 
     def __init__(self, job_id: str) -> None:
@@ -74,7 +73,7 @@ class RepeatedId(StoreUnavailable):
 
 
 def retry_with_other_ids(call: Callable[[], T]) -> T:
-    """The answer of a call that makes ids for new jobs; it is made again with others while one is taken."""
+    """Make a call that creates ids for new jobs, and repeat it with other ids while one is taken."""
     for _ in range(_TRIES - 1):
         with suppress(RepeatedId):
             return call()
@@ -82,7 +81,7 @@ def retry_with_other_ids(call: Callable[[], T]) -> T:
 
 
 class FastInsertRequest:
-    """Plain jobs that are alike on their way to their script."""
+    """Jobs of one shape for the script of the fast path."""
 
     def __init__(self, jobs: Sequence[NewJob], new_id: Callable[[], JobId]) -> None:
         self._ids = create_ids(new_id, len(jobs))
@@ -92,12 +91,12 @@ class FastInsertRequest:
 
     @property
     def results(self) -> list[InsertResult]:
-        """What is to be said of them once they are stored."""
+        """Results of the jobs once they are stored."""
         return [InsertResult(id=job_id, is_new=True, state=JobState.PENDING) for job_id in self._ids]
 
 
 def fit_fast_path(jobs: Sequence[NewJob]) -> bool:
-    """Whether these jobs, at least one, are plain and differ in nothing but what is in their bodies."""
+    """Return whether all jobs, at least one, fit the fast path and differ in their bodies alone."""
     shape = _shape_of(jobs[0])
     return all(
         _rest_of(job) == _USUAL and _shape_of(job) == shape and FAIRNESS not in job.limit_keys for job in jobs
@@ -118,7 +117,7 @@ def _common_arguments(
 
 
 class InsertRequest:
-    """Jobs on their way to a script. What jobs that are alike have in common is sent once."""
+    """Insert batch for a script. Fields that jobs share are sent once for each insert group."""
 
     def __init__(self, new_id: Callable[[], JobId]) -> None:
         self._new_id = new_id
@@ -126,30 +125,30 @@ class InsertRequest:
         self._group_of: list[int] = []
         self._keyed: dict[int, tuple[Any, ...]] = {}
         self._dependencies: dict[int, list[Any]] = {}
-        self._near: list[int | list[int]] = []  # for each; 0 for none
-        self._has_near = False
+        self._nearby: list[int | list[int]] = []  # distances to parents of this batch; 0 for none
+        self._has_nearby = False
         self._sequences: dict[int, str] = {}
         self._last: tuple[Any, ...] = ()
-        self._has_token_costs = False  # whether any costs another number of tokens than one
+        self._has_token_costs = False  # whether any job costs more or less than one token
         self.ids: list[JobId] = []
         self.arguments: list[bytes | str] = []
 
     def add(self, job: NewJob, before: int) -> None:
-        """Take a job along; `before` is how many it may name by their place."""
-        near, how = _nearby_parents(job, before) if job.depends_on else (0, None)
-        alike = (*_group_key_of(job), how)
-        # Nearly all are like the one before, and to compare takes less time than to look.
-        if alike == self._last:
+        """Add a job; `before` is the number of jobs that it may refer to by distance."""
+        nearby, on_failure = _nearby_parents(job, before) if job.depends_on else (0, None)
+        key = (*_group_key_of(job), on_failure)
+        # Nearly all jobs equal the previous one, and a comparison is faster than a lookup.
+        if key == self._last:
             self._group_of.append(self._group_of[-1])
         else:
-            self._last = alike
-            self._group_of.append(self._groups.setdefault(_group_row(job, how), len(self._groups) + 1))
-        self._near.append(near)
-        if near:
-            self._has_near = True
+            self._last = key
+            self._group_of.append(self._groups.setdefault(_group_row(job, on_failure), len(self._groups) + 1))
+        self._nearby.append(nearby)
+        if nearby:
+            self._has_nearby = True
         elif job.depends_on:
-            needs = (_dependency_row(need, before) for need in job.depends_on)
-            self._dependencies[len(self._group_of)] = [job.allow_missing, *needs]
+            rows = (_dependency_row(dependency, before) for dependency in job.depends_on)
+            self._dependencies[len(self._group_of)] = [job.allow_missing, *rows]
         if job.id is not None or job.unique_key is not None or job.idempotency_key is not None:
             keys = (
                 job.unique_key or False,
@@ -166,16 +165,16 @@ class InsertRequest:
         self.arguments += (job_id, body_of(job_id, job))
 
     def build_request(self, first: int) -> dict[str, Any]:
-        """What the script must know of them; their ids and bodies are its arguments from `first` on."""
-        needs = {"dependencies": self._dependencies} if self._dependencies else {}
-        near = {"nearby": self._near} if self._has_near else {}
+        """Build the request; ids and bodies of the jobs are the script's arguments from `first` on."""
+        dependencies = {"dependencies": self._dependencies} if self._dependencies else {}
+        nearby = {"nearby": self._nearby} if self._has_nearby else {}
         sequences = {"sequences": self._sequences} if self._sequences else {}
         return {
-            **needs,
-            **near,
+            **dependencies,
+            **nearby,
             **sequences,
             "has_token_costs": self._has_token_costs,
-            "groups": [[False if part is None else part for part in lot] for lot in self._groups],
+            "groups": [[False if part is None else part for part in group] for group in self._groups],
             "group_of": self._group_of,
             "keyed": self._keyed,
             "first": first,
@@ -184,8 +183,9 @@ class InsertRequest:
 
 
 def _group_row(job: NewJob, on_failure: OnFailure | None) -> tuple[Any, ...]:
-    """What the script must know of all jobs that are like this one. What is not given is None here and
-    not False: that is 0 to a dictionary, and a priority of 0 is another than the queue's own."""
+    """Build the row of an insert group. A missing value is None here and not False.
+
+    False equals 0 as a dictionary key, and a priority of 0 differs from the queue's default."""
     return (
         job.queue,
         job.task,
@@ -205,21 +205,24 @@ def _group_row(job: NewJob, on_failure: OnFailure | None) -> tuple[Any, ...]:
 
 
 def _nearby_parents(job: NewJob, before: int) -> tuple[int | list[int], OnFailure | None]:
-    """How many places before a job its parents stand, and what their failures mean; nothing unless all
-    come with it, and that is the same for all."""
-    how = job.depends_on[0].on_failure
-    near = [
-        need.parent
-        for need in job.depends_on
-        if isinstance(need.parent, int) and 0 < need.parent <= before and need.on_failure is how
+    """Return the distances to a job's parents and their failure policy.
+
+    Return (0, None) unless all parents are of this batch and have one policy."""
+    on_failure = job.depends_on[0].on_failure
+    distances = [
+        dependency.parent
+        for dependency in job.depends_on
+        if isinstance(dependency.parent, int)
+        and 0 < dependency.parent <= before
+        and dependency.on_failure is on_failure
     ]
-    if len(near) < len(job.depends_on):
+    if len(distances) < len(job.depends_on):
         return 0, None
-    return near if len(near) > 1 else near[0], how
+    return distances if len(distances) > 1 else distances[0], on_failure
 
 
 def _dependency_row(dependency: Dependency, before: int) -> tuple[Any, ...]:
-    """A need as scripts take it. No job stands on its own place, so that one is refused there."""
+    """Build the row of a dependency. The distance 0 names the job itself, so the script refuses it."""
     if isinstance(dependency.parent, int):
         return (
             dependency.parent if dependency.parent <= before else 0,
@@ -227,34 +230,34 @@ def _dependency_row(dependency: Dependency, before: int) -> tuple[Any, ...]:
             dependency.parent,
         )
     try:
-        made_at: int | bool = ulid_created_at(dependency.parent)
+        created_at: int | bool = ulid_created_at(dependency.parent)
     except InvalidJob:
-        made_at = False
-    return (dependency.parent, _ON_FAILURE_VALUES[dependency.on_failure], made_at)
+        created_at = False
+    return (dependency.parent, _ON_FAILURE_VALUES[dependency.on_failure], created_at)
 
 
 def state_of(text: bytes | None) -> JobState | None:
     return None if text is None else STATES[text.decode()]
 
 
-def insert_results(ids: Iterable[JobId], answers: Iterable[Any]) -> list[InsertResult]:
-    """What a script answers for jobs with these ids: the state of a new one, or a list."""
+def insert_results(ids: Iterable[JobId], replies: Iterable[Any]) -> list[InsertResult]:
+    """Return the results of jobs with these ids. A reply is the state of a new job, or a list."""
     return [
-        InsertResult(id=job_id, is_new=True, state=_STATES[answer])
-        if type(answer) is bytes
-        else _existing_result(answer)
-        for job_id, answer in zip(ids, answers, strict=True)
+        InsertResult(id=job_id, is_new=True, state=_STATES[reply])
+        if type(reply) is bytes
+        else _existing_result(reply)
+        for job_id, reply in zip(ids, replies, strict=True)
     ]
 
 
-def _existing_result(answer: Sequence[Any]) -> InsertResult:
-    if answer[0] is None:
-        return InsertResult(id=None, is_new=False, error=error_of(answer[1]))
-    return InsertResult(id=JobId(answer[0].decode()), is_new=False, state=state_of(answer[1]))
+def _existing_result(reply: Sequence[Any]) -> InsertResult:
+    if reply[0] is None:
+        return InsertResult(id=None, is_new=False, error=error_of(reply[1]))
+    return InsertResult(id=JobId(reply[0].decode()), is_new=False, state=state_of(reply[1]))
 
 
 def error_of(refusal: Sequence[Any]) -> ForebayError:
-    """What a script has refused, in our words."""
+    """Return the error for a refusal of a script."""
     kind, *details = (part.decode() if isinstance(part, bytes) else part for part in refusal)
     return _ERRORS[kind](*details)
 
@@ -266,15 +269,15 @@ def _invalid_error(queue: str, priority: int, min_priority: int, max_priority: i
     )
 
 
-def _refused_error(parent: str, why_not: Sequence[Any]) -> ForebayError:
-    cause = error_of(why_not)
+def _refused_error(parent: str, refusal: Sequence[Any]) -> ForebayError:
+    cause = error_of(refusal)
     error = StoreRefused(f"a follow-up of job {parent} cannot be stored: {cause}")
     error.__cause__ = cause
     return error
 
 
 def _queue_full_error(queue: str, limit: int, excess: int | None = None, completed: int = 0) -> ForebayError:
-    """`completed` jobs were completed in the last minute, and so many must be before there is room."""
+    """Return the error, with a wait if `completed` jobs of the last minute allow an estimate."""
     return queue_full_error(
         queue, limit, None if excess is None else Throughput(completed, THROUGHPUT_WINDOW_MS).wait_ms(excess)
     )
@@ -313,11 +316,11 @@ _ERRORS: dict[str, Callable[..., ForebayError]] = {
 }
 
 
-def check_reply(answer: Sequence[Any]) -> list[Any]:
-    """What a script answers after "done"; raises what it has refused."""
-    word, *rest = answer
-    if word == b"refused":
+def check_reply(reply: Sequence[Any]) -> list[Any]:
+    """Return the reply after "done"; raise the error of a refusal."""
+    status, *rest = reply
+    if status == b"refused":
         raise error_of(rest[0])
-    if word != b"done":
-        raise StoreError(f"a script answered {word!r}")
+    if status != b"done":
+        raise StoreError(f"a script returned {status!r}")
     return rest

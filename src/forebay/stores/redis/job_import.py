@@ -1,4 +1,4 @@
-"""Jobs of another store, taken in with all that is known of them."""
+"""Import and export of jobs with their history, for the Redis engine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from forebay.stores.shared.rows import json_text, log_line_text, progress_text
 
 T = TypeVar("T")
 
-_FIRST: Final = 2  # the number of the first argument after the request
+_FIRST: Final = 2  # number of the first argument after the request
 _decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class RedisJobImport(ABC):
-    """The part of a handle to write that takes in jobs of another store."""
+    """Write side of job imports."""
 
     _connection: Connection
 
@@ -36,23 +36,24 @@ class RedisJobImport(ABC):
     def _retry_after_pruning(self, insert: Callable[[], T]) -> T: ...
 
     @abstractmethod
-    def _propagate_then(self, answer: T) -> T: ...
+    def _propagate_then(self, result: T) -> T: ...
 
     def import_jobs(self, exports: Sequence[JobExport]) -> list[bool]:
-        for whole in exports:
-            whole.check()
+        for export in exports:
+            export.check()
         arguments: list[bytes | str] = []
-        ask = {"jobs": [_build_import(whole, arguments) for whole in exports], "default_queue": FRESH_QUEUE}
-        [answers] = self._call_after_propagation(
+        rows = [_build_import(export, arguments) for export in exports]
+        params = {"jobs": rows, "default_queue": FRESH_QUEUE}
+        [replies] = self._call_after_propagation(
             lambda: check_reply(
-                self._retry_after_pruning(lambda: self._connection.run("import_jobs", ask, *arguments))
+                self._retry_after_pruning(lambda: self._connection.run("import_jobs", params, *arguments))
             )
         )
-        return self._propagate_then([answer == 1 for answer in answers])
+        return self._propagate_then([reply == 1 for reply in replies])
 
 
 class RedisJobExport(JobExportMixin):
-    """The part of a handle to look that shows jobs whole."""
+    """Read side of job exports."""
 
     _connection: Connection
 
@@ -64,16 +65,16 @@ class RedisJobExport(JobExportMixin):
 
 
 def _build_import(export: JobExport, arguments: list[bytes | str]) -> dict[str, Any]:
-    """A job as the script takes it; what Lua must not look into goes to the arguments."""
+    """Build a job as the script takes it. Bytes that Lua must not parse go to the arguments."""
 
     def put(argument: bytes) -> int:
         arguments.append(argument)
         return _FIRST + len(arguments) - 1
 
-    job, notes = export.job, export.progress
-    progress = notes.progress
+    job, progress_record = export.job, export.progress
+    progress = progress_record.progress
     steps: list[Any] = []
-    for order, step in enumerate(notes.steps):
+    for order, step in enumerate(progress_record.steps):
         steps += (step.name, put(b"%04d%d " % (order, step.at) + format_step(step)))
     edges: list[str] = []
     for edge in export.edges:
@@ -89,7 +90,8 @@ def _build_import(export: JobExport, arguments: list[bytes | str]) -> dict[str, 
         if progress is None
         else f"{progress.at} {progress.attempt} {progress_text(progress)}",
         "log_lines": [
-            f"{line.position or ''} {format_log_line(line, log_line_text(line))}" for line in notes.lines
+            f"{line.position or ''} {format_log_line(line, log_line_text(line))}"
+            for line in progress_record.lines
         ],
         "steps": steps,
         "edges": edges,
@@ -105,7 +107,7 @@ def _build_import(export: JobExport, arguments: list[bytes | str]) -> dict[str, 
 
 
 def _build_header(export: JobExport) -> list[Any]:
-    """The fields of `shared/2_base.lua`; what this store works out for itself is nothing yet."""
+    """Build a header with the fields of `shared/2_base.lua`. Fields that the script computes stay empty."""
     job = export.job
     return [
         job.queue, job.task, job.priority, job.lease_ms or False, job.extension_ms,
@@ -119,7 +121,7 @@ def _build_header(export: JobExport) -> list[Any]:
 
 
 def _attempt_row(attempt: Attempt) -> list[Any]:
-    """As `settle_and_claim.lua` keeps it. Who wrote down how it ended is not told by readers."""
+    """Build a row as `settle_and_claim.lua` stores it. Exports lack the worker that settled the attempt."""
     return [
         attempt.attempt, attempt.outcome.value, _none_to_false(attempt.worker),
         _none_to_false(attempt.started_at), attempt.ended_at, json_text(attempt.error), attempt.worker or "",

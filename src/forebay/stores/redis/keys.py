@@ -7,8 +7,8 @@ Jobs
   headers                  hash    id -> header: the fields that change, and those that scripts need
   body:<seq>               string  id, options and payload; written once
   seq                      string  last seq of a job
-  blocks, block_jobs       sorted set, hash: blocks of a thousand seqs that hold jobs, and the number of jobs in
-                           each; search walks through them
+  blocks, block_jobs       sorted set, hash: blocks of a thousand seqs with jobs, and the number of jobs in
+                           each; search scans them
   counts                   hash    "queue state" -> number of jobs
   removed_counts           hash    queue -> number of jobs that were pruned, deleted or moved to another queue
 
@@ -37,10 +37,10 @@ Keys given by callers
 Dependencies and sequences
   parents:<id>             hash    position -> failure policy and id of a parent
   single_parents           hash    id -> the same, for jobs with one parent
-  children:<id>            sorted set by edge state: edges to the children of a job, each a child and a position;
-                           edges of a completed job keep their score
-  unmet                    hash    id -> number of edges that block the job, plus one for its predecessors in a
-                           sequence
+  children:<id>            sorted set by edge state: edges to the children of a job, each a child and a
+                           position; edges of a completed job keep their score
+  unmet                    hash    id -> number of edges that block the job, plus one for its predecessors in
+                           a sequence
   dependency_count         string  number of edges; no key while there are none
   sequence:<name>          sorted set by position: live jobs of a sequence; the first one may run
   job_sequence             hash    id -> sequence of a live job
@@ -50,8 +50,8 @@ Dependencies and sequences
 
 History
   failed_attempts:<id>     list    failed attempts, oldest first
-  unstarted                hash    id -> number of attempts that were claimed and never began. Not in the header:
-                           few jobs have any
+  unstarted                hash    id -> number of attempts that were claimed and never began. Not in the
+                           header: few jobs have any
   progress:<id>, logs:<id>, steps:<id>   latest progress, last log lines, finished steps
   events, event_id         hash of events; counter of their ids and of those of audit entries
   event_ids, event_times   sorted sets of ids: events that are no operator actions by id, all events by time
@@ -87,8 +87,8 @@ Everything else
   saved_virtual_times:<queue> hash    fairness key with parked jobs -> its last virtual time in the queue
   has_fairness_keys        string  exists once a job had a fairness key
   maintenance              hash    name of a maintenance task -> when it is due next
-  schema                   hash    number of this layout, the oldest layout that programs must know to work with
-                           it, and the name of the first
+  schema                   hash    number of this layout, the oldest layout that programs must know to work
+                           with it, and the name of the first
   wakeups                  channel hints that work may have come
 """
 

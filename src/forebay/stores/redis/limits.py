@@ -1,4 +1,4 @@
-"""Limits: saved, removed and shown."""
+"""Limits of the Redis engine."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ import msgspec
 from forebay.domain.limits import Bucket, Limit, LimitUsage, usage_of
 from forebay.stores.redis.connection import Connection
 
-_PARTS: Final = 5  # the number that the scripts call L_PARTS, counted from 0
+_PARTS: Final = 5  # L_PARTS of the scripts, counted from 0
 _decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class RedisLimitStore:
-    """The part of a handle to write that keeps limits."""
+    """Write side of limits."""
 
     _connection: Connection
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
         rate = (limit.rate or False, limit.per_ms, limit.burst or False, limit.burst_size)
-        ask = {"scope": limit.scope, "limit": [limit.concurrency or False, *rate], "actor": actor}
-        self._connection.run("save_limit", ask)
+        params = {"scope": limit.scope, "limit": [limit.concurrency or False, *rate], "actor": actor}
+        self._connection.run("save_limit", params)
 
     def drop_limit(self, scope: str, *, actor: str = "") -> bool:
         return bool(self._connection.run("drop_limit", {"scope": scope, "actor": actor}))
 
 
 class RedisLimitReader:
-    """The part of a handle to look that shows limits."""
+    """Read side of limits."""
 
     _connection: Connection
 
     def limits(self) -> list[Limit]:
-        found = self._connection.execute("HGETALL", f"{self._connection.address.tag}:limits")
-        kept = dict(zip(found[::2], map(_decode, found[1::2]), strict=True))
-        return [_limit(scope.decode(), kept[scope]) for scope in sorted(kept)]
+        fields = self._connection.execute("HGETALL", f"{self._connection.address.tag}:limits")
+        stored = dict(zip(fields[::2], map(_decode, fields[1::2]), strict=True))
+        return [_limit(scope.decode(), stored[scope]) for scope in sorted(stored)]
 
     def limit_usages(self) -> list[LimitUsage]:
-        now, found = self._connection.run("limit_usages", {})
+        now, rows = self._connection.run("limit_usages", {})
         return [
-            _usage(scope.decode(), _decode(stored), running, now) for scope, stored, running in sorted(found)
+            _usage(scope.decode(), _decode(stored), running, now) for scope, stored, running in sorted(rows)
         ]
 
 
 def _limit(scope: str, stored: list[Any]) -> Limit:
-    concurrency, rate, per_ms, burst, *_ = (one or None for one in stored)
+    concurrency, rate, per_ms, burst, *_ = (value or None for value in stored)
     return Limit(scope=scope, concurrency=concurrency, rate=rate, per_ms=per_ms or 1, burst=burst)
 
 

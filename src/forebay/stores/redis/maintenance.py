@@ -1,4 +1,4 @@
-"""Forgetting what is past its time, in short steps: a server does one thing at a time."""
+"""Pruning of a namespace, in short steps: a server runs one script at a time."""
 
 from __future__ import annotations
 
@@ -13,112 +13,113 @@ from forebay.domain.worker import COMMAND_RETENTION_MS
 from forebay.stores.redis.connection import Connection
 
 WORKER_RETENTION_MS: Final = DAY_MS
-# How much one script does. A job goes with its body, its places and its history: some 10 us of the server's.
+# Size of one step. Removing a job with its body, indexes and history takes the server some 10 us.
 JOBS_AT_ONCE: Final = 100
 QUEUES_AT_ONCE: Final = 50
 RECORDS_AT_ONCE: Final = 200
 RECORDS_PER_CALL: Final = 1_000
-# How many jobs are weighed at once, and how often in one call: a longer history is weighed in several.
-WEIGHED_AT_ONCE: Final = 200
-WEIGHED_PER_CALL: Final = 50
+# Jobs measured by one script, and scripts in one call: a longer history is measured in several calls.
+MEASURED_AT_ONCE: Final = 200
+MEASURED_PER_CALL: Final = 50
 
 _STATES: Final = ("completed", "cancelled", "dead")
 
 
 class RedisPruner:
-    """Prunes one namespace. What it has learned about the weight of jobs is used until it knows better."""
+    """Pruner of one namespace. It uses the measured sizes of jobs until the next measurement is complete."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._walk: Iterator[None] | None = None
+        self._scan: Iterator[None] | None = None
         self._fitting: dict[str, int] = {}
 
     def prune(self, limit: int) -> int:
-        """Forget up to `limit` final jobs, and what else has become old; answers how many jobs went."""
-        self._weigh()
+        """Remove up to `limit` final jobs and other old records; return the number of jobs removed."""
+        self._measure()
         names = self._queues()
-        gone = 0
-        for some in _slices(names):
-            gone += self._prune_jobs(some, limit - gone)
+        removed = 0
+        for part in _slices(names):
+            removed += self._prune_jobs(part, limit - removed)
         self._prune_records(names)
-        return gone
+        return removed
 
     def make_room(self) -> int:
-        """Forget the oldest completed and cancelled jobs whatever their age, the same part of every queue, so
-        that a small one does not lose all that it has for a large one; answers how many went."""
+        """Remove the oldest completed and cancelled jobs whatever their age; return their number.
+
+        Every queue loses the same fraction, so that a small queue is not emptied for a large one."""
         names = self._queues()
-        history = ((name, state) for name in names for state in ("completed", "cancelled"))
+        entries = ((name, state) for name in names for state in ("completed", "cancelled"))
         counts = self._counts()
-        jobs = sum(counts[one] for one in history)
-        share = min(1.0, JOBS_AT_ONCE / jobs) if jobs else 0.0
-        gone = 0
-        for some in _slices(names):
-            if gone < JOBS_AT_ONCE:
-                gone += self._prune_slice(some, JOBS_AT_ONCE - gone, share)
-        return gone
+        jobs = sum(counts[entry] for entry in entries)
+        fraction = min(1.0, JOBS_AT_ONCE / jobs) if jobs else 0.0
+        removed = 0
+        for part in _slices(names):
+            if removed < JOBS_AT_ONCE:
+                removed += self._prune_slice(part, JOBS_AT_ONCE - removed, fraction)
+        return removed
 
     def _prune_jobs(self, names: Sequence[QueueName], limit: int) -> int:
-        gone = 0
-        while gone < limit:
-            most = min(JOBS_AT_ONCE, limit - gone)
-            went = self._prune_slice(names, most)
-            gone += went
-            if went < most:
+        removed = 0
+        while removed < limit:
+            step = min(JOBS_AT_ONCE, limit - removed)
+            pruned = self._prune_slice(names, step)
+            removed += pruned
+            if pruned < step:
                 break
-        return gone
+        return removed
 
     def _prune_slice(self, names: Sequence[QueueName], limit: int, fraction: float = 0.0) -> int:
-        ask = {
+        params = {
             "queues": names,
             "limit": limit,
             "max_kept": self._connection.address.max_kept,
             "fitting": self._fitting,
             "fraction": fraction,
         }
-        return int(self._connection.run("prune", ask))
+        return int(self._connection.run("prune", params))
 
     def _prune_records(self, names: Sequence[QueueName]) -> None:
-        for some in _slices(names):
-            self._run_repeatedly("prune_queues", {"queues": some})
-        times = {
+        for part in _slices(names):
+            self._run_repeatedly("prune_queues", {"queues": part})
+        params = {
             "audit_kept_ms": AUDIT_RETENTION_MS,
             "commands_kept_ms": COMMAND_RETENTION_MS,
             "workers_kept_ms": WORKER_RETENTION_MS,
         }
-        self._run_repeatedly("prune_records", times)
+        self._run_repeatedly("prune_records", params)
 
     def _run_repeatedly(self, script: str, params: dict[str, Any]) -> None:
         for _ in range(0, RECORDS_PER_CALL, RECORDS_AT_ONCE):
             if int(self._connection.run(script, {**params, "limit": RECORDS_AT_ONCE})) < RECORDS_AT_ONCE:
                 return
 
-    # Weighing: how many of the last final jobs fit into the bytes that history may take. Nothing adds up
-    # sizes when jobs end: that would cost every job, and be wrong for ever after one mistake.
+    # Measuring: how many of the last final jobs fit into the bytes that history may take. Sizes are not added
+    # up when jobs end: that would cost every job, and stay wrong after one mistake.
 
-    def _weigh(self) -> None:
-        """Take the next steps of a walk through all history, or the first of another one."""
+    def _measure(self) -> None:
+        """Take the next steps of a scan of all history, or the first steps of a new scan."""
         if not self._connection.address.max_bytes_kept:
             return
-        walk = self._walk or self._steps()
-        steps = sum(1 for _ in islice(walk, WEIGHED_PER_CALL))
-        self._walk = walk if steps == WEIGHED_PER_CALL else None
+        scan = self._scan or self._measure_all()
+        steps = sum(1 for _ in islice(scan, MEASURED_PER_CALL))
+        self._scan = scan if steps == MEASURED_PER_CALL else None
 
-    def _steps(self) -> Iterator[None]:
+    def _measure_all(self) -> Iterator[None]:
         for (name, state), jobs in self._counts().items():
             if jobs and state in _STATES:
-                yield from self._weigh_one(name, state)
+                yield from self._measure_state(name, state)
 
-    def _weigh_one(self, name: QueueName, state: str) -> Iterator[None]:
+    def _measure_state(self, name: QueueName, state: str) -> Iterator[None]:
         fitting, room = 0, self._connection.address.max_bytes_kept
         while True:
-            ask = {"queue": name, "state": state, "skip": fitting, "limit": WEIGHED_AT_ONCE, "room": room}
-            fit, taken, is_over = self._connection.run("job_sizes", ask)
-            fitting, room = fitting + fit, room - taken
+            params = {"queue": name, "state": state, "skip": fitting, "limit": MEASURED_AT_ONCE, "room": room}
+            fits, size, is_full = self._connection.run("job_sizes", params)
+            fitting, room = fitting + fits, room - size
             yield
-            if is_over or fit < WEIGHED_AT_ONCE:
+            if is_full or fits < MEASURED_AT_ONCE:
                 break
         self._fitting.pop(f"{state}:{name}", None)
-        if is_over:
+        if is_full:
             self._fitting[f"{state}:{name}"] = fitting
 
     def _queues(self) -> list[QueueName]:

@@ -1,4 +1,4 @@
-"""Metrics: kept, removed and shown."""
+"""Metrics of the Redis engine."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from forebay.stores.shared.metrics import page_of, snapshots_of
 
 
 class RedisMetricReader:
-    """The part of a handle that shows metrics."""
+    """Read side of metrics."""
 
     _connection: Connection
 
     def metrics(self, resolution_ms: int, since: int, before: int, *, limit: int = MAX_ROWS) -> MetricPage:
-        ask = {"resolution_ms": resolution_ms, "since": since, "before": before, "limit": limit}
-        starts, found = self._connection.run("metrics", ask)
+        params = {"resolution_ms": resolution_ms, "since": since, "before": before, "limit": limit}
+        starts, values = self._connection.run("metrics", params)
         rows = sorted(
             (int(start), *_split_field(field), body)
-            for start, stored in zip(starts, found, strict=True)
+            for start, stored in zip(starts, values, strict=True)
             for field, body in zip(stored[::2], stored[1::2], strict=True)
         )
         return page_of(rows, resolution_ms, limit)
 
     def last_metrics(self, resolution_ms: int) -> int | None:
         starts = f"{self._connection.address.tag}:metric_starts:{resolution_ms}"
-        found = self._connection.execute("ZRANGE", starts, 0, 0, "REV")
-        return int(found[0]) if found else None
+        newest = self._connection.execute("ZRANGE", starts, 0, 0, "REV")
+        return int(newest[0]) if newest else None
 
 
 class RedisMetricStore(RedisMetricReader):
-    """The part of a handle to write that keeps metrics."""
+    """Write side of metrics."""
 
     def record_metrics(self, rows: Sequence[MetricRow], *, instead_of: Sequence[MetricRow] = ()) -> None:
         if rows or instead_of:
-            ask = {"rows": [_key(row) for row in rows], "removed": [_key(row) for row in instead_of]}
-            self._connection.run("record_metrics", ask, *map(pack_row, rows))
+            params = {"rows": [_key(row) for row in rows], "removed": [_key(row) for row in instead_of]}
+            self._connection.run("record_metrics", params, *map(pack_row, rows))
 
     def prune_metrics(self, resolution_ms: int, before: int, limit: int = MAX_ROWS) -> int:
-        ask = {"resolution_ms": resolution_ms, "before": before, "limit": limit}
-        return int(self._connection.run("prune_metrics", ask))
+        params = {"resolution_ms": resolution_ms, "before": before, "limit": limit}
+        return int(self._connection.run("prune_metrics", params))
 
     def snapshot_queues(self) -> dict[QueueName, QueueSnapshot]:
         now, counts, removed = self._connection.run("snapshot_queues", {})
@@ -58,6 +58,6 @@ def _key(row: MetricRow) -> tuple[int, int, str, str]:
 
 
 def _split_field(field: bytes) -> tuple[str, str]:
-    """The queue that a field is about, and the worker or the state; a queue's name has no space."""
+    """Split a field into the queue, and the worker or state. Names of queues have no space."""
     queue, _, other = field.decode().partition(" ")
     return queue, other

@@ -1,4 +1,4 @@
-"""Looking at a namespace: each answer is one script, or a few that are short."""
+"""Read side of the Redis engine: each result comes from one script, or from a few short ones."""
 
 from __future__ import annotations
 
@@ -54,18 +54,19 @@ from forebay.stores.redis.server_check import load_server_usage, memory_warnings
 from forebay.stores.shared.query_filter import matches, summary_of
 
 LATE_MS: Final = 60_000
-JOBS_PER_SCAN: Final = 200  # a script that reads more would hold up everybody
+JOBS_PER_SCAN: Final = 200  # a script that reads more would block all other clients
 BYTES_PER_SCAN: Final = 4 * 1_048_576
-JOBS_PER_PAGE: Final = 10_000  # how many a page looks at before it is given out, short as it may be
+JOBS_PER_PAGE: Final = 10_000  # jobs scanned for one page, which may end up short
 _ARCHIVE_PAGE: Final = 500
 _UNESCAPED: Final = re.compile(r"[A-Za-z0-9_.:@-]+")
 
 
 def _conditions(query: JobQuery) -> dict[str, Any]:
-    """What the script can look at of the jobs that fit. Of texts only those that are written in a body as
-    they are here: others have marks before some of their characters."""
-    own = (query.idempotency_key, query.correlation_id, query.parent_id)
-    texts = (*query.tags, *(text for text in own if text is not None))
+    """Return the conditions that the script can check.
+
+    Of the texts only those that stand unescaped in a body: JSON escapes some characters of the rest."""
+    ids = (query.idempotency_key, query.correlation_id, query.parent_id)
+    texts = (*query.tags, *(text for text in ids if text is not None))
     return {
         "queues": list(query.queues),
         "states": [state.value for state in query.states],
@@ -86,7 +87,7 @@ class RedisReader(
     RedisMetricReader,
     RedisJobExport,
 ):
-    """A handle to look at one namespace."""
+    """Read handle for one namespace."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -96,37 +97,37 @@ class RedisReader(
         return f"{self._connection.address.tag}:{name}"
 
     def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
-        found: dict[JobId, Job] = {}
+        by_id: dict[JobId, Job] = {}
         for first in range(0, len(ids), JOBS_PER_SCAN):
             part = list(ids[first : first + JOBS_PER_SCAN])
             rows = self._run("jobs", {"ids": part, "is_bare": not with_payload})
-            found |= {job.id: job for job in map(job_from_row, rows)}
-        return [found.get(job_id) for job_id in ids]
+            by_id |= {job.id: job for job in map(job_from_row, rows)}
+        return [by_id.get(job_id) for job_id in ids]
 
     def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
-        found: dict[JobId, JobStateInfo] = {}
+        by_id: dict[JobId, JobStateInfo] = {}
         for first in range(0, len(ids), JOBS_PER_SCAN):
             rows = self._run("job_states", {"ids": list(ids[first : first + JOBS_PER_SCAN])})
-            found |= {fate.id: fate for fate in map(state_info_from_row, rows)}
-        return [found.get(job_id) for job_id in ids]
+            by_id |= {info.id: info for info in map(state_info_from_row, rows)}
+        return [by_id.get(job_id) for job_id in ids]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)
         below: int | None = None if after is None else page_end(after)
-        found: list[Job] = []
+        matching: list[Job] = []
         reached: int | None = None
-        ask = {"limit": JOBS_PER_SCAN, "max_bytes": BYTES_PER_SCAN, **_conditions(query)}
+        params = {"limit": JOBS_PER_SCAN, "max_bytes": BYTES_PER_SCAN, **_conditions(query)}
         for _ in range(0, JOBS_PER_PAGE, JOBS_PER_SCAN):
-            below, created_at, rows = self._run("search", {**ask, "below": below})
+            below, created_at, rows = self._run("search", {**params, "below": below})
             jobs = [job_from_row(row) for row in rows]
             reached = created_at or reached
-            found += islice((job for job in jobs if matches(query, job)), limit + 1 - len(found))
-            # One more than asked for tells whether there is a next page.
-            if below is None or len(found) > limit:
+            matching += islice((job for job in jobs if matches(query, job)), limit + 1 - len(matching))
+            # One more than requested shows that there is a next page.
+            if below is None or len(matching) > limit:
                 break
-        page = tuple(map(summary_of, found[:limit]))
-        if len(found) > limit:
-            return Page(jobs=page, after=str(found[limit - 1].seq))
+        page = tuple(map(summary_of, matching[:limit]))
+        if len(matching) > limit:
+            return Page(jobs=page, after=str(matching[limit - 1].seq))
         if below is None:
             return Page(jobs=page)
         return Page(jobs=page, after=str(below), scanned_back_to=reached)
@@ -148,31 +149,32 @@ class RedisReader(
 
     def lanes(self) -> list[LaneCount]:
         return [
-            LaneCount(queue=QueueName(queue.decode()), lane=gate.decode(), jobs=jobs)
-            for queue, gate, jobs in self._run("lanes", {})
+            LaneCount(queue=QueueName(queue.decode()), lane=lane.decode(), jobs=jobs)
+            for queue, lane, jobs in self._run("lanes", {})
         ]
 
     def position(self, job_id: JobId) -> Position | None:
-        found = self._run(
+        reply = self._run(
             "position", {"id": job_id, "exact_up_to": EXACT_UP_TO, "window_ms": THROUGHPUT_WINDOW_MS}
         )
-        if found is None:
+        if reply is None:
             return None
-        ahead, done = found
-        wait = Throughput(done, THROUGHPUT_WINDOW_MS).wait_ms(ahead)
+        ahead, completed = reply
+        wait = Throughput(completed, THROUGHPUT_WINDOW_MS).wait_ms(ahead)
         return Position(ahead=ahead, is_exact=ahead <= EXACT_UP_TO, starts_in_ms=wait)
 
     def throughputs(self, queues: Sequence[QueueName]) -> dict[QueueName, Throughput]:
-        done = self._run("throughputs", {"queues": queues, "window_ms": THROUGHPUT_WINDOW_MS})
+        completed = self._run("throughputs", {"queues": queues, "window_ms": THROUGHPUT_WINDOW_MS})
         return {
-            queue: Throughput(jobs, THROUGHPUT_WINDOW_MS) for queue, jobs in zip(queues, done, strict=True)
+            queue: Throughput(jobs, THROUGHPUT_WINDOW_MS)
+            for queue, jobs in zip(queues, completed, strict=True)
         }
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
-        found = [queue for _, queue in sorted(self._load_queues().items())]
+        queues = [queue for _, queue in sorted(self._load_queues().items())]
         if names:
-            return [queue for queue in found if queue.name in names]
-        return [queue for queue in found if queue.state is not QueueState.DROPPED]
+            return [queue for queue in queues if queue.name in names]
+        return [queue for queue in queues if queue.state is not QueueState.DROPPED]
 
     def _load_queues(self) -> dict[QueueName, Queue]:
         stored = self._connection.execute("HGETALL", self._key("queues"))
@@ -188,17 +190,18 @@ class RedisReader(
         if not ids:
             return []
         return [
-            command_from_packed(one) for one in self._connection.execute("HMGET", self._key("commands"), *ids)
+            command_from_packed(packed)
+            for packed in self._connection.execute("HMGET", self._key("commands"), *ids)
         ]
 
     def parents(self, ids: Sequence[JobId]) -> list[Edge]:
-        order = {job_id: place for place, job_id in enumerate(ids)}
+        order = {job_id: index for index, job_id in enumerate(ids)}
         edges = map(edge_from_stored, self._run("parents", {"ids": list(order)}))
         return sorted(edges, key=lambda edge: (order[edge.child], edge.position))
 
     def first_in_sequence(self, name: str) -> JobId | None:
-        found = self._connection.execute("ZRANGE", self._key(f"sequence:{name}"), 0, 0)
-        return JobId(found[0].decode()) if found else None
+        first = self._connection.execute("ZRANGE", self._key(f"sequence:{name}"), 0, 0)
+        return JobId(first[0].decode()) if first else None
 
     def dependants(
         self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
@@ -209,19 +212,19 @@ class RedisReader(
         return nsmallest(limit, rest, key=by_parent)
 
     def progress(self, job_id: JobId) -> JobProgress:
-        found = self._run("history", {"id": job_id})
-        return JobProgress() if found is None else progress_from_stored(*found[3:])
+        reply = self._run("history", {"id": job_id})
+        return JobProgress() if reply is None else progress_from_stored(*reply[3:])
 
     def history(self, job_id: JobId) -> Timeline | None:
-        found = self._run("history", {"id": job_id})
-        if found is None:
+        reply = self._run("history", {"id": job_id})
+        if reply is None:
             return None
-        row, attempts, events, *notes = found
+        row, attempts, events, *progress = reply
         return Timeline(
             job=job_from_row(row),
             attempts=tuple(attempt_from_packed(job_id, packed) for packed in attempts),
             events=tuple(event_from_packed(packed) for packed in events if packed is not None),
-            progress=progress_from_stored(*notes),
+            progress=progress_from_stored(*progress),
         )
 
     def archive(
@@ -229,23 +232,23 @@ class RedisReader(
     ) -> list[ArchiveEntry]:
         check_limit(limit)
         span = _day_span(day)
-        lines = merge(
+        entries = merge(
             *(self._archive_entries(queue, span) for queue in self._load_queues()), key=_end_key, reverse=True
         )
-        fitting = (line for _, _, line in lines if task is None or line.task == task)
+        fitting = (entry for _, _, entry in entries if task is None or entry.task == task)
         return list(islice(fitting, limit))
 
     def _archive_entries(
         self, queue: QueueName, span: dict[str, Any]
     ) -> Iterator[tuple[int, int, ArchiveEntry]]:
-        """The lines of one queue, last ended first, read as somebody asks for them."""
+        """Yield the entries of one queue, last ended first, read on demand."""
         skip = 0
         while True:
-            ask = {"queue": queue, **span, "skip": skip, "limit": _ARCHIVE_PAGE}
-            numbers, times, lines = self._run("archive", ask)
-            for number, ended_at, line in zip(numbers, times, lines, strict=True):
-                if line is not None:
-                    yield ended_at, int(number), archive_entry_from_stored(line)
+            params = {"queue": queue, **span, "skip": skip, "limit": _ARCHIVE_PAGE}
+            numbers, times, entries = self._run("archive", params)
+            for number, ended_at, stored in zip(numbers, times, entries, strict=True):
+                if stored is not None:
+                    yield ended_at, int(number), archive_entry_from_stored(stored)
             if len(numbers) < _ARCHIVE_PAGE:
                 return
             skip += _ARCHIVE_PAGE
@@ -258,7 +261,7 @@ class RedisReader(
 
     def health(self) -> StoreHealth:
         problems = memory_warnings(self._connection)
-        problems += [line.decode() for line in self._run("check_totals", {"late_ms": LATE_MS})]
+        problems += [problem.decode() for problem in self._run("check_totals", {"late_ms": LATE_MS})]
         problems += self._scan("check_jobs", {})
         for queue in self._load_queues():
             problems += self._scan("check_keys", {"queue": queue})
@@ -267,8 +270,10 @@ class RedisReader(
     def _scan(self, script: str, params: dict[str, Any]) -> Iterator[str]:
         cursor = b"0"
         while True:
-            cursor, found = self._run(script, {**params, "cursor": cursor.decode(), "limit": JOBS_PER_SCAN})
-            yield from (line.decode() for line in found)
+            cursor, problems = self._run(
+                script, {**params, "cursor": cursor.decode(), "limit": JOBS_PER_SCAN}
+            )
+            yield from (problem.decode() for problem in problems)
             if cursor == b"0":
                 return
 
@@ -281,7 +286,7 @@ def _end_key(entry: tuple[int, int, ArchiveEntry]) -> tuple[int, int]:
 
 
 def _day_span(day: str | None) -> dict[str, Any]:
-    """The times between which jobs ended on this day; of no time at all if it is none."""
+    """Return the times between which jobs ended on this day; an empty span for an invalid day."""
     if day is None:
         return {"from": None, "below": None}
     try:

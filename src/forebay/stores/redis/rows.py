@@ -1,7 +1,7 @@
-"""What scripts answer and what they are given, as records: the only place that knows the order of fields.
+"""Records to rows for scripts, and script replies to records: the one module that knows the field order.
 
-Heads, queues, events and the like are MessagePack that scripts write and read; `False` stands for nothing
-there, because a list in Lua has no holes. Bodies are opaque to scripts but for the id at their front.
+Headers, queues, events and the like are MessagePack that scripts read and write. `False` stands for no value,
+because a Lua list has no holes. Bodies are opaque to scripts, except for the id in front.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ from forebay.stores.shared.rows import (
 
 _LENGTH: Final = struct.Struct(">H")
 _EXCERPT: Final = 200
-_EVENT_FIELDS: Final = 7  # an event that has changed nothing has no more
+_EVENT_FIELDS: Final = 7  # an event without changes has no more
 _DEFAULT_SETTINGS: Final = "{}"
 
-Text = str | bool  # False for nothing
+Text = str | bool  # False for no value
 Number = int | bool
 
 
 class JobHeader(msgspec.Struct, array_like=True, gc=False):
-    """What changes about a job; the fields of `shared/2_base.lua`, in their order. False for a time that is
-    that of the creation."""
+    """Header of a job: the fields of `shared/2_base.lua`, in their order.
+
+    False stands for a time that equals the creation time."""
 
     queue: str
     task: str
@@ -85,15 +86,16 @@ class JobHeader(msgspec.Struct, array_like=True, gc=False):
 
 
 class JobBody(msgspec.Struct, array_like=True, gc=False):
-    """What is written once: the options as JSON, None for the usual ones, and the payload."""
+    """Part of a job that is written once: the options as JSON, None for the defaults, and the payload."""
 
     options: str | None
     payload: bytes
 
 
 _header_decoder: Final = msgspec.msgpack.Decoder(JobHeader)
-_VALUES: Final = bytes((0xDC, 0, len(JobHeader.__struct_fields__)))  # so many values follow: a list
-_LENGTHS: Final = 3  # bytes before the values of a head
+# MessagePack's start of a list with so many values.
+_VALUES: Final = bytes((0xDC, 0, len(JobHeader.__struct_fields__)))
+_LENGTHS: Final = 3  # bytes before the values of a header
 _decode_body: Final = msgspec.msgpack.Decoder(JobBody).decode
 _decode_list: Final = msgspec.msgpack.Decoder(list[Any]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -104,7 +106,7 @@ _NO_BODY: Final = JobBody(None, b"")
 def header_prefix(
     queue: str, task: str, lease_ms: int | None, extension_ms: int, until_started: bool
 ) -> tuple[bytes, bytes]:
-    """The first part of a head as scripts store it: what stands before the priority, and after it."""
+    """Pack the first part of a stored header: the bytes before the priority, and after it."""
     after = _encode(lease_ms or False) + _encode(extension_ms) + _encode(until_started)
     return _encode(queue) + _encode(task), after
 
@@ -118,7 +120,7 @@ def imported_body(job: Job) -> bytes:
 
 
 def body_with(job_id: JobId, body: bytes, metadata: dict[str, Any]) -> bytes:
-    """A body with other metadata."""
+    """Return a body with other metadata."""
     old = _parse_body(body)
     options = msgspec.structs.replace(options_from_text(old.options), metadata=metadata)
     return _encode_body(job_id, JobBody(options_text(options), old.payload))
@@ -130,7 +132,7 @@ def _encode_body(job_id: JobId, body: JobBody) -> bytes:
 
 
 def _parse_body(body: bytes | None) -> JobBody:
-    """A body that is gone or damaged has no payload: no handler will see it."""
+    """Parse a body. A missing or damaged body has no payload: no handler will see it."""
     if body is None:
         return _NO_BODY
     try:
@@ -144,7 +146,7 @@ def _decode_header(packed: bytes) -> JobHeader:
 
 
 def pack_result(result: bytes | None) -> bytes:
-    """A result as a MessagePack string, though it is no text; False for None."""
+    """Pack a result as a MessagePack string, though it is no text; False for None."""
     if result is None:
         return b"\xc2"
     length = len(result)
@@ -157,7 +159,7 @@ def pack_result(result: bytes | None) -> bytes:
 
 
 def _unpack_result(raw: msgspec.Raw) -> bytes | None:
-    """What `pack_result` has packed."""
+    """Unpack the bytes of `pack_result`."""
     stored = bytes(raw)
     kind = stored[0]
     if kind == 0xC2:  # noqa: PLR2004 - the numbers of MessagePack: false, and strings by the width of their length
@@ -170,71 +172,71 @@ def _false_to_none(value: Any) -> Any:
 
 
 def job_from_row(row: Sequence[Any]) -> Job:
-    """A job from id, head, body, end of lease, bad attempts and how many attempts never began."""
+    """Build a job from id, header, body, lease end, failed attempts and number of unstarted attempts."""
     job_id, packed, stored, lease_expires_at, errors, unstarted = row
-    head = _decode_header(packed)
+    header = _decode_header(packed)
     body = _parse_body(stored)
-    has = DEFAULT_OPTIONS if body.options is None else options_from_text(body.options)
-    created_at = head.created_at
+    options = DEFAULT_OPTIONS if body.options is None else options_from_text(body.options)
+    created_at = header.created_at
     return Job(
         JobId(job_id.decode()),
-        int(head.seq),
-        QueueName(head.queue),
-        head.task,
-        STATES[head.state],
+        int(header.seq),
+        QueueName(header.queue),
+        header.task,
+        STATES[header.state],
         body.payload,
-        head.priority,
-        has.policy,
-        head.attempt,
-        head.failures,
-        head.crashes,
+        header.priority,
+        options.policy,
+        header.attempt,
+        header.failures,
+        header.crashes,
         created_at,
-        head.updated_at or created_at,
-        head.ready_at or created_at,
-        head.run_at or created_at,
-        head.rank,
-        head.age_capped,
-        _false_to_none(head.lane),
-        _false_to_none(head.worker),
-        _false_to_none(head.started_at),
+        header.updated_at or created_at,
+        header.ready_at or created_at,
+        header.run_at or created_at,
+        header.rank,
+        header.age_capped,
+        _false_to_none(header.lane),
+        _false_to_none(header.worker),
+        _false_to_none(header.started_at),
         lease_expires_at,
-        has.lease_ms,
-        has.extension_ms,
-        has.timeout_ms,
-        _false_to_none(head.deadline_at),
-        _false_to_none(head.expires_at),
-        _false_to_none(head.unique_key),
-        has.unique_until,
-        has.idempotency_key,
-        # Its receiver may change it, so the defaults are not handed out.
-        has.metadata or {},
-        has.tags,
-        has.correlation_id,
-        has.parent_id,
-        _false_to_none(head.cancel_reason),
+        options.lease_ms,
+        options.extension_ms,
+        options.timeout_ms,
+        _false_to_none(header.deadline_at),
+        _false_to_none(header.expires_at),
+        _false_to_none(header.unique_key),
+        options.unique_until,
+        options.idempotency_key,
+        # The receiver may change it, so the defaults are not shared.
+        options.metadata or {},
+        options.tags,
+        options.correlation_id,
+        options.parent_id,
+        _false_to_none(header.cancel_reason),
         tuple(map(_past_error, errors)) if errors else (),
-        _false_to_none(head.finished_at),
-        _false_to_none(head.reason),
-        _unpack_result(head.result),
-        has.limit_keys or {},
-        has.sequence,
-        has.cost,
+        _false_to_none(header.finished_at),
+        _false_to_none(header.reason),
+        _unpack_result(header.result),
+        options.limit_keys or {},
+        options.sequence,
+        options.cost,
         unstarted,
     )
 
 
 def state_info_from_row(row: Sequence[Any]) -> JobStateInfo:
-    """What has become of a job, from id, head and the last bad attempt."""
+    """Build the state of a job from id, header and last failed attempt."""
     job_id, packed, error = row
-    head = _decode_header(packed)
+    header = _decode_header(packed)
     return JobStateInfo(
         id=JobId(job_id.decode()),
-        seq=int(head.seq),
-        queue=QueueName(head.queue),
-        task=head.task,
-        state=STATES[head.state],
-        finished_at=_false_to_none(head.finished_at),
-        reason=_false_to_none(head.reason),
+        seq=int(header.seq),
+        queue=QueueName(header.queue),
+        task=header.task,
+        state=STATES[header.state],
+        finished_at=_false_to_none(header.finished_at),
+        reason=_false_to_none(header.reason),
         error=_past_error(error) if error else None,
     )
 
@@ -247,14 +249,15 @@ def jobs_from_lists(
     errors: Sequence[tuple[int, Sequence[bytes]]],
     unstarted: Sequence[tuple[int, int]] = (),
 ) -> list[Job]:
-    """Claimed jobs; `errors` are the bad attempts of some of them, by their number from 1 on, and `unstarted`
-    how many attempts of some never began."""
-    found = dict(errors)
-    bad = map(found.get, range(1, len(ids) + 1))
+    """Build claimed jobs. `errors` and `unstarted` have failed attempts and numbers of unstarted attempts.
+
+    Both name their jobs by number, from 1 on."""
+    errors_by_number = dict(errors)
+    attempts = map(errors_by_number.get, range(1, len(ids) + 1))
     counts = [0] * len(ids)
     for number, count in unstarted:
         counts[number - 1] = count
-    return [job_from_row(row) for row in zip(ids, headers, bodies, ends, bad, counts, strict=True)]
+    return [job_from_row(row) for row in zip(ids, headers, bodies, ends, attempts, counts, strict=True)]
 
 
 def _past_error(packed: bytes) -> PastError:
@@ -263,8 +266,8 @@ def _past_error(packed: bytes) -> PastError:
 
 
 def attempt_from_packed(job_id: JobId, packed: bytes) -> Attempt:
-    attempt, ending, worker, started_at, ended_at, text, _ = _decode_list(packed)
-    return attempt_from_row(job_id, (attempt, ending, worker, _false_to_none(started_at), ended_at, text))
+    attempt, outcome, worker, started_at, ended_at, text, _ = _decode_list(packed)
+    return attempt_from_row(job_id, (attempt, outcome, worker, _false_to_none(started_at), ended_at, text))
 
 
 def event_from_packed(packed: bytes) -> Event:
@@ -288,15 +291,15 @@ def event_row(event: Event) -> list[Any]:
 def progress_from_stored(
     progress: bytes | None, log_lines: Sequence[bytes], steps: Sequence[bytes]
 ) -> JobProgress:
-    """A job's notes: `progress` and steps have the store's time in front, lines their place."""
+    """Build a job's progress. `progress` and steps begin with the store's time, log lines with a position."""
     rows: list[tuple[Any, ...]] = []
     if progress is not None:
         at, _, text = progress.partition(b" ")
         attempt, _, body = text.partition(b" ")
         rows.append(("progress", 0, None, int(attempt), int(at), body))
     for line in log_lines:
-        place, said_at, attempt, body = line.split(b" ", 3)
-        rows.append(("line", int(place or 0), None, int(attempt), int(said_at), body))
+        position, recorded_at, attempt, body = line.split(b" ", 3)
+        rows.append(("log", int(position or 0), None, int(attempt), int(recorded_at), body))
     for order, name, value in sorted(
         (steps[i + 1][:4], steps[i], steps[i + 1][4:]) for i in range(0, len(steps), 2)
     ):
@@ -352,21 +355,21 @@ FRESH_QUEUE: Final = queue_row(Queue(name=QueueName("")), None)
 
 
 def queue_from_packed(name: QueueName, packed: bytes) -> Queue:
-    state, settings, version, reordered_to, created_at, updated_at, *_ = _decode_list(packed)
+    state, settings, version, rescored_to_seq, created_at, updated_at, *_ = _decode_list(packed)
     return Queue(
         name=name,
         state=QueueState(state),
         settings=settings_from_text(settings),
         scoring_version=version,
-        is_rescoring=reordered_to is not False,
+        is_rescoring=rescored_to_seq is not False,
         created_at=created_at,
         updated_at=updated_at,
     )
 
 
 def rescored_to_seq_in(packed: bytes) -> int | None:
-    number: int | None = _false_to_none(_decode_list(packed)[3])
-    return number
+    seq: int | None = _false_to_none(_decode_list(packed)[3])
+    return seq
 
 
 # Workers and commands
@@ -390,7 +393,7 @@ def worker_from_packed(packed: bytes) -> WorkerInfo:
 
 
 def command_row(command: Command, expires_ms: int) -> list[Any]:
-    """A command as it is sent: the store sets the times."""
+    """Build the row of a new command; the script sets the times."""
     queue = command.queue or False
     return [command.id, command.worker, command.kind.value, queue, command.actor, 0, expires_ms, False, False]
 
@@ -405,21 +408,21 @@ def command_from_packed(packed: bytes | None) -> Command | None:
 
 def archive_entry_from_stored(stored: bytes) -> ArchiveEntry:
     length = _LENGTH.unpack_from(stored)[0]
-    head = _decode_header(stored[2 + length :])
-    ended_at = int(head.finished_at)
+    header = _decode_header(stored[2 + length :])
+    ended_at = int(header.finished_at)
     return ArchiveEntry(
         id=JobId(stored[2 : 2 + length].decode()),
-        queue=QueueName(head.queue),
-        task=head.task,
-        state=STATES[head.state],
-        created_at=head.created_at,
+        queue=QueueName(header.queue),
+        task=header.task,
+        state=STATES[header.state],
+        created_at=header.created_at,
         finished_at=ended_at,
         day=datetime.fromtimestamp(ended_at / 1_000, UTC).strftime("%Y-%m-%d"),
-        duration_ms=None if head.started_at is False else ended_at - head.started_at,
-        attempt=head.attempt,
-        failures=head.failures,
-        excerpt=(_unpack_result(head.result) or b"").decode(errors="replace")[:_EXCERPT],
-        reason=_false_to_none(head.reason),
+        duration_ms=None if header.started_at is False else ended_at - header.started_at,
+        attempt=header.attempt,
+        failures=header.failures,
+        excerpt=(_unpack_result(header.result) or b"").decode(errors="replace")[:_EXCERPT],
+        reason=_false_to_none(header.reason),
     )
 
 
@@ -427,10 +430,10 @@ _EDGE_STATES: Final = (EdgeState.OPEN, EdgeState.HELD, EdgeState.FAILED, EdgeSta
 
 
 def edge_from_stored(row: Sequence[Any]) -> Edge:
-    child, number, parent, on_failure, state = row
+    child, position, parent, on_failure, state = row
     return Edge(
         child=JobId(child.decode()),
-        position=number,
+        position=position,
         parent=JobId(parent.decode()),
         on_failure=OnFailure(on_failure.decode()),
         state=_EDGE_STATES[state],

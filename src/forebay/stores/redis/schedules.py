@@ -1,4 +1,4 @@
-"""Schedules: saved, removed and fired."""
+"""Schedules of the Redis engine: save, drop, fire and read."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ _decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class RedisScheduleStore:
-    """The part of a handle to write that keeps schedules."""
+    """Write side of schedules."""
 
     _connection: Connection
     _new_id: Callable[[], JobId]
 
     def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
-        seen = self._load_schedule_row(schedule.name)
-        if (seen[1] if seen else 0) != schedule.revision:
+        stored = self._load_schedule_row(schedule.name)
+        if (stored[1] if stored else 0) != schedule.revision:
             return False
         state = (getattr(schedule, name) for name in Schedule.__struct_fields__[1:])
-        ask = {
+        params = {
             "name": schedule.name,
             "schedule": [
                 schedule_text(schedule.definition),
-                *(False if one is None else one for one in state),
+                *(False if value is None else value for value in state),
             ],
             "revision": schedule.revision,
             "actor": actor,
-            "changes": changes_text(schedule_changes(_decode_schedule(seen), schedule)) or False,
+            "changes": changes_text(schedule_changes(_decode_schedule(stored), schedule)) or False,
         }
-        return bool(self._connection.run("save_schedule", ask))
+        return bool(self._connection.run("save_schedule", params))
 
     def drop_schedule(self, name: str, *, actor: str = "") -> bool:
         for _ in range(TRIES):
-            seen = self._load_schedule_row(name)
-            if seen is None:
+            stored = self._load_schedule_row(name)
+            if stored is None:
                 return False
-            changes = changes_text(schedule_changes(_decode_schedule(seen), None)) or False
-            ask = {"name": name, "revision": seen[1], "actor": actor, "changes": changes}
-            if self._connection.run("drop_schedule", ask):
+            changes = changes_text(schedule_changes(_decode_schedule(stored), None)) or False
+            params = {"name": name, "revision": stored[1], "actor": actor, "changes": changes}
+            if self._connection.run("drop_schedule", params):
                 return True
         raise busy_error(self._connection, f"schedule {name}")
 
@@ -61,34 +61,34 @@ class RedisScheduleStore:
         return None if packed is None else _schedule_row(packed)
 
     def due_schedules(self, limit: int = 100) -> DueSchedules:
-        now, found, later = self._connection.run("due_schedules", {"limit": limit})
-        schedules = schedules_from_rows(_schedule_row(packed) for packed in found if packed is not None)
-        return DueSchedules(now=now, schedules=tuple(schedules), next_due_ms=later)
+        now, rows, next_due_ms = self._connection.run("due_schedules", {"limit": limit})
+        schedules = schedules_from_rows(_schedule_row(packed) for packed in rows if packed is not None)
+        return DueSchedules(now=now, schedules=tuple(schedules), next_due_ms=next_due_ms)
 
     def fire_schedules(self, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
         return retry_with_other_ids(lambda: self._fire_once(advances))
 
     def _fire_once(self, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
-        intake = InsertRequest(self._new_id)
-        asked, number = [], 0
-        for move in advances:
-            for run in move.runs:
-                intake.add(run.job, 0)
-            asked.append(_advance_row(move, number))
-            number += len(move.runs)
-        ask = {
-            **intake.build_request(2),
+        inserts = InsertRequest(self._new_id)
+        rows, number = [], 0
+        for advance in advances:
+            for run in advance.runs:
+                inserts.add(run.job, 0)
+            rows.append(_advance_row(advance, number))
+            number += len(advance.runs)
+        params = {
+            **inserts.build_request(2),
             "create_queues": True,
             "postpone_ms": POSTPONE_MS,
             "max_stored_runs": MAX_STORED_RUNS,
-            "advances": asked,
+            "advances": rows,
         }
-        [answers] = check_reply(self._connection.run("fire_schedules", ask, *intake.arguments))
-        return [_fire_result(move, answer) for move, answer in zip(advances, answers, strict=True)]
+        [replies] = check_reply(self._connection.run("fire_schedules", params, *inserts.arguments))
+        return [_fire_result(advance, reply) for advance, reply in zip(advances, replies, strict=True)]
 
 
 class RedisScheduleReader:
-    """The part of a handle to look that shows schedules."""
+    """Read side of schedules."""
 
     _connection: Connection
 
@@ -96,14 +96,14 @@ class RedisScheduleReader:
         self, names: Sequence[str] | None = None, *, limit: int = 1_000, after: str | None = None
     ) -> list[Schedule]:
         check_limit(limit)
-        tag, ask = self._connection.address.tag, self._connection.execute
+        tag, execute = self._connection.address.tag, self._connection.execute
         if names is None:
             start = "-" if after is None else f"({after}"
-            wanted = ask("ZRANGE", f"{tag}:schedule_names", start, "+", "BYLEX", "LIMIT", 0, limit)
+            wanted = execute("ZRANGE", f"{tag}:schedule_names", start, "+", "BYLEX", "LIMIT", 0, limit)
         else:
             wanted = sorted({name for name in names if after is None or name > after})
-        found = ask("HMGET", f"{tag}:schedules", *wanted) if wanted else []
-        return schedules_from_rows(_schedule_row(packed) for packed in found if packed is not None)[:limit]
+        rows = execute("HMGET", f"{tag}:schedules", *wanted) if wanted else []
+        return schedules_from_rows(_schedule_row(packed) for packed in rows if packed is not None)[:limit]
 
     def schedule_runs(self, name: str, *, limit: int = 100) -> list[ScheduleRun]:
         check_limit(limit)
@@ -114,13 +114,13 @@ class RedisScheduleReader:
         ][::-1]
 
 
-def _decode_schedule(seen: list[Any] | None) -> Schedule | None:
-    """One that cannot be read is as good as none: somebody may be about to replace it."""
-    return next(iter(schedules_from_rows([] if seen is None else [seen])), None)
+def _decode_schedule(stored: list[Any] | None) -> Schedule | None:
+    """Return the schedule; None for one that cannot be read, which the caller may be about to replace."""
+    return next(iter(schedules_from_rows([] if stored is None else [stored])), None)
 
 
 def _advance_row(advance: ScheduleAdvance, number: int) -> dict[str, Any]:
-    """A move as the script takes it; its jobs have the numbers that follow this one."""
+    """Build an advance as the script takes it; its jobs have the numbers after this one."""
     return {
         "name": advance.name,
         "revision": advance.revision,
@@ -137,28 +137,28 @@ def _advance_row(advance: ScheduleAdvance, number: int) -> dict[str, Any]:
 
 def _schedule_run_row(run: ScheduleRun) -> list[Any]:
     fields = (getattr(run, name) for name in ScheduleRun.__struct_fields__)
-    return [False if one is None else one for one in fields]
+    return [False if value is None else value for value in fields]
 
 
-def _fire_result(advance: ScheduleAdvance, answer: list[bytes] | None) -> FireResult:
-    firings = tuple(_schedule_run_from_packed(packed) for packed in answer or ())
-    return FireResult(name=advance.name, applied=answer is not None, runs=firings)
+def _fire_result(advance: ScheduleAdvance, reply: list[bytes] | None) -> FireResult:
+    runs = tuple(_schedule_run_from_packed(packed) for packed in reply or ())
+    return FireResult(name=advance.name, applied=reply is not None, runs=runs)
 
 
 def _schedule_row(packed: bytes) -> list[Any]:
     definition, revision, is_paused, *rest = _decode(packed)
-    return [definition, revision, is_paused, *(None if one is False else one for one in rest)]
+    return [definition, revision, is_paused, *(None if value is False else value for value in rest)]
 
 
 def _schedule_run_from_packed(packed: bytes) -> ScheduleRun:
-    at, status, recorded_at, job_id, reason, until_at, count = _decode(packed)
+    planned_at, status, recorded_at, job_id, reason, last_planned_at, runs = _decode(packed)
     return ScheduleRun(
-        planned_at=at,
+        planned_at=planned_at,
         status=ScheduleRunStatus(status),
         recorded_at=recorded_at,
         job_id=job_id or None,
-        # What was refused is stored as the script says it.
+        # The script stores a refusal as it is.
         reason=reason if isinstance(reason, str) else str(error_of(reason)),
-        last_planned_at=until_at or None,
-        runs=count,
+        last_planned_at=last_planned_at or None,
+        runs=runs,
     )

@@ -1,4 +1,4 @@
-"""Whether a server can be trusted with jobs: when a store is opened, and as long as it is used."""
+"""Checks of the server: its version, its eviction policy, its persistence and its memory."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def check_server(connection: Connection) -> None:
-    """Refuse a server that is too old or that throws jobs away; warn of one that forgets them at its end."""
-    place = connection.address.location
+    """Refuse a server that is too old or evicts jobs; warn if it loses them when it stops."""
+    location = connection.address.location
     info = _load_info(connection, "server", "memory", "persistence")
     version = info.get("redis_version", "0")
     if int(version.partition(".")[0] or 0) < OLDEST_SERVER:
-        raise StoreUnusable(f"{place} is Redis {version}; Forebay needs Redis 7 or Valkey")
+        raise StoreUnusable(f"{location} is Redis {version}; Forebay needs Redis 7 or Valkey")
     if _is_evicting(info):
         raise StoreUnusable(
-            f"{place} throws keys away when its memory is full (maxmemory-policy "
+            f"{location} throws keys away when its memory is full (maxmemory-policy "
             f"{info['maxmemory_policy']}), and jobs with them: set maxmemory-policy to noeviction"
         )
     if info.get("aof_enabled") == "0" and not connection.address.accepts_loss:
         logger.warning(
             "%s keeps no append-only file: when it ends, all jobs since its last snapshot are lost. Set "
             "appendonly to yes, or add `persistence=none` to the address to accept that.",
-            place,
+            location,
         )
 
 
 def memory_warnings(connection: Connection) -> list[str]:
-    """A sentence for each thing about the server's memory that will cost jobs if nobody acts."""
+    """Return a sentence for each problem of the server's memory that will cost jobs."""
     info = _load_info(connection, "memory", "stats")
-    found = []
-    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    # Without a limit of its own it has the machine's, and ends with all that was not written down.
-    limit = most or int(info.get("total_system_memory", 0))
+    problems = []
+    used, maximum = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    # Without maxmemory the machine is the limit: the kernel kills the server, and unwritten data is lost.
+    limit = maximum or int(info.get("total_system_memory", 0))
     if limit and used >= NEARLY_FULL * limit:
-        found.append(
+        problems.append(
             f"the server's memory is {used * 100 // limit} % full ({used // _MIB} of {limit // _MIB} MiB); "
             "when there is none left, new jobs are refused: raise maxmemory, or keep less history"
         )
     if _is_evicting(info):
-        found.append(
+        problems.append(
             f"the server throws keys away when its memory is full (maxmemory-policy "
             f"{info['maxmemory_policy']}; {info.get('evicted_keys', 0)} so far), and jobs with them: set "
             "maxmemory-policy to noeviction"
         )
-    return found
+    return problems
 
 
 def load_server_usage(connection: Connection) -> ServerUsage:
-    """How much the server uses of what it has. Of a cluster, the one that has the jobs."""
+    """Return the use of memory and connections; in a cluster, of the node that has the jobs."""
     info = _load_info(connection, "memory", "stats", "clients")
     numbers = {name: int(value) for name, value in info.items() if value.isdecimal()}
     return ServerUsage(
@@ -71,18 +71,18 @@ def load_server_usage(connection: Connection) -> ServerUsage:
 
 
 class ServerWatch:
-    """Says in the log what there is to worry about, once until it is over."""
+    """Logger of memory problems: once for each time that there are any."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._has_warned = False
 
     def check(self) -> None:
-        found = memory_warnings(self._connection)
-        if found and not self._has_warned:
-            for words in found:
-                logger.error("%s: %s", self._connection.address.location, words)
-        self._has_warned = bool(found)
+        problems = memory_warnings(self._connection)
+        if problems and not self._has_warned:
+            for problem in problems:
+                logger.error("%s: %s", self._connection.address.location, problem)
+        self._has_warned = bool(problems)
 
 
 def _is_evicting(info: dict[str, str]) -> bool:
@@ -91,7 +91,9 @@ def _is_evicting(info: dict[str, str]) -> bool:
 
 
 def _load_info(connection: Connection, *sections: str) -> dict[str, str]:
-    return {name: value for one in sections for name, value in _fields(connection.execute("INFO", one))}
+    return {
+        name: value for section in sections for name, value in _fields(connection.execute("INFO", section))
+    }
 
 
 def _fields(info: bytes) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""An exchange as its script takes it, and what it answers."""
+"""Settle and claim: the requests of both scripts, and their replies."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from forebay.stores.redis.rows import (
 from forebay.stores.shared.partial_calls import raise_as_lost_response
 from forebay.stores.shared.rows import json_text, log_line_text, progress_text
 
-_FIRST: Final = 2  # the number of the first argument after the request
-# Completions, and claims, of one call: meanwhile the server does nothing else, for a millisecond or two.
+_FIRST: Final = 2  # number of the first argument after the request
+# Completions, and claims, of one call: it blocks the server for a millisecond or two.
 MAX_PER_CALL: Final = 200
-# How often the long script is called at once after the short one had to leave something to it.
+# Calls that skip the fast path after it had to leave something to the slow path.
 SLOW_CALLS: Final = 20
 _COMPLETED: Final = (OutcomeKind.COMPLETED, JobState.COMPLETED)
 _SETTLED: Final = b"settled"
@@ -45,8 +45,9 @@ _REPEATED: Final = b"repeated"
 
 
 class FastPathSwitch:
-    """Whether a script for plain jobs is worth a try. Where it had to leave something to the other one (a
-    limit, a rate, a retry, a job that comes due), there will be more of that."""
+    """Switch that decides whether to try the fast path.
+
+    If it had to leave something to the slow path (a limit, a rate, a retry, a due job), more will follow."""
 
     def __init__(self) -> None:
         self._slow_calls = 0
@@ -60,7 +61,7 @@ class FastPathSwitch:
 
 
 class SettleAndClaim:
-    """The exchanges of one handle."""
+    """Runner of settle_and_claim for one handle."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
         self.connection = connection
@@ -76,17 +77,18 @@ class SettleAndClaim:
         known: Sequence[Lease] | None,
         updates: Sequence[ProgressUpdate],
     ) -> SettleAndClaimResult:
-        """A large exchange is several calls; all that may be refused is in the first. When a later one fails,
-        it is as if the answer to the whole had been lost: what is settled twice is known as repeated, and the
-        worker asks which leases it holds."""
+        """Settle and claim in as many script calls as needed.
+
+        Everything that may be refused is in the first call. A later call that fails counts as a lost
+        response: settlements sent twice are recognized as repeated, and the worker recovers its leases."""
         calls = _ScriptCalls(self, worker, settlements, claims, room)
-        plain, special = _split_settlements(settlements)
-        for first in range(0, len(plain) or 1, MAX_PER_CALL):
-            is_last = first + MAX_PER_CALL >= len(plain)
+        fast, slow = _split_settlements(settlements)
+        for first in range(0, len(fast) or 1, MAX_PER_CALL):
+            is_last = first + MAX_PER_CALL >= len(fast)
             with raise_as_lost_response() if first else nullcontext():
                 calls.run(
-                    plain[first : first + MAX_PER_CALL],
-                    () if first else special,
+                    fast[first : first + MAX_PER_CALL],
+                    () if first else slow,
                     () if first else updates,
                     known if is_last else None,
                     is_claiming=is_last,
@@ -98,30 +100,30 @@ class SettleAndClaim:
 
 
 def _split_settlements(settlements: Sequence[Settlement]) -> tuple[Sequence[int], Sequence[int]]:
-    """The numbers of those that only say that a first attempt was completed, and of all others."""
-    plain: list[int] = []
-    special: list[int] = []
-    for number, end in enumerate(settlements):
-        is_plain = (
-            end.attempt == 1
-            and (end.outcome, end.state) == _COMPLETED
-            and end.failures == end.crashes == 0
-            and end.error is None
-            and end.reason is None
-            and end.lane is None
-            and not end.follow_ups
-            and end.charge is None
+    """Split into the numbers of plain completions of first attempts, and of all other settlements."""
+    fast: list[int] = []
+    slow: list[int] = []
+    for number, settlement in enumerate(settlements):
+        fits_fast_path = (
+            settlement.attempt == 1
+            and (settlement.outcome, settlement.state) == _COMPLETED
+            and settlement.failures == settlement.crashes == 0
+            and settlement.error is None
+            and settlement.reason is None
+            and settlement.lane is None
+            and not settlement.follow_ups
+            and settlement.charge is None
         )
-        (plain if is_plain else special).append(number)
-    if plain and special and len({end.job_id for end in settlements}) < len(settlements):
-        return (), range(len(settlements))  # two about one job: the first counts
-    if any(job.unique_key is not None for number in special for job in settlements[number].follow_ups):
-        return (), range(len(settlements))  # a key that it needs may be freed by one before it
-    return plain, special
+        (fast if fits_fast_path else slow).append(number)
+    if fast and slow and len({settlement.job_id for settlement in settlements}) < len(settlements):
+        return (), range(len(settlements))  # two of one job: the first counts
+    if any(job.unique_key is not None for number in slow for job in settlements[number].follow_ups):
+        return (), range(len(settlements))  # an earlier settlement may free the key that it needs
+    return fast, slow
 
 
 class _ScriptCalls:
-    """The calls of one exchange, and what they have answered."""
+    """Script calls of one settle_and_claim, and their collected replies."""
 
     def __init__(
         self,
@@ -134,12 +136,12 @@ class _ScriptCalls:
         self._owner = owner
         self._worker = worker
         self._settlements = settlements
-        self._remaining_claims = [(want, want.limit) for want in claims]
-        self._is_one_for_each_queue = len({want.queue for want in claims}) == len(claims)
+        self._remaining_claims = [(claim, claim.limit) for claim in claims]
+        self._has_one_claim_per_queue = len({claim.queue for claim in claims}) == len(claims)
         self._room = room
-        bounds = [want.largest_payload for want in claims if want.max_payload is not None]
+        bounds = [claim.largest_payload for claim in claims if claim.max_payload is not None]
         self._max_payload: int | bool = min(bounds, default=False)
-        self._replies: dict[int, bytes] = {}  # by number of the settlement, unless it was settled
+        self._replies: dict[int, bytes] = {}  # by number of the settlement; none for a settled one
         self._update_replies: Sequence[bytes] = ()
         self._jobs: list[Job] = []
         self._recovered: Sequence[Any] = ()
@@ -156,54 +158,60 @@ class _ScriptCalls:
         *,
         is_claiming: bool,
     ) -> None:
-        ends = self._settlements
+        settlements = self._settlements
         arguments: list[bytes | str] = []
         for number in fast:
-            arguments += (ends[number].job_id, pack_result(ends[number].result))
-        ask: dict[str, Any] = {
+            arguments += (settlements[number].job_id, pack_result(settlements[number].result))
+        params: dict[str, Any] = {
             "worker": self._worker,
             "completed": len(fast),
-            "claims": [_claim_row(want, left) for want, left in self._remaining_claims] if is_claiming else (),
+            "claims": [_claim_row(claim, left) for claim, left in self._remaining_claims]
+            if is_claiming
+            else (),
             "room": min(self._room, MAX_PER_CALL),
             "max_payload": self._max_payload,
         }
-        is_plain = not slow and not updates and known is None and self._is_one_for_each_queue
-        if is_plain and self._owner.fast_path.should_try() and self._try_fast_path(ask, arguments):
+        fits_fast_path = not slow and not updates and known is None and self._has_one_claim_per_queue
+        if fits_fast_path and self._owner.fast_path.should_try() and self._try_fast_path(params, arguments):
             return
-        intake = InsertRequest(self._owner.new_id)
-        ask["updates"] = [_update_row(note, arguments) for note in updates]
-        ask["settlements"] = [(*_settlement_row(ends[number], arguments, intake), number) for number in slow]
+        inserts = InsertRequest(self._owner.new_id)
+        params["updates"] = [_update_row(update, arguments) for update in updates]
+        params["settlements"] = [
+            (*_settlement_row(settlements[number], arguments, inserts), number) for number in slow
+        ]
         if slow and fast:
-            ask["positions"] = list(fast)
-        if intake.arguments:
-            ask |= intake.build_request(_FIRST + len(arguments))
+            params["positions"] = list(fast)
+        if inserts.arguments:
+            params |= inserts.build_request(_FIRST + len(arguments))
         if known is not None:
-            ask["known"] = [tuple(lease) for lease in known]
-        answer = check_reply(self._owner.connection.run("settle_and_claim", ask, *arguments, *intake.arguments))
-        self._record_settled(fast, slow, answer)
+            params["known"] = [tuple(lease) for lease in known]
+        reply = check_reply(
+            self._owner.connection.run("settle_and_claim", params, *arguments, *inserts.arguments)
+        )
+        self._record_settled(fast, slow, reply)
         if is_claiming:
-            _, _, claimed, adopted, self._cancels, next_due_ms, _ = answer
-            self._recovered = self._recovered or adopted
+            _, _, claimed, recovered, self._cancels, next_due_ms, _ = reply
+            self._recovered = self._recovered or recovered
             self._record_claimed(claimed, next_due_ms)
         if updates:
-            self._update_replies = answer[-1]
+            self._update_replies = reply[-1]
 
     def _try_fast_path(self, params: dict[str, Any], arguments: Sequence[bytes | str]) -> bool:
-        """Whether the script for plain jobs could do it; it has done nothing otherwise."""
-        answer = self._owner.connection.run("settle_and_claim_fast", params, *arguments)
-        if not answer:
+        """Return whether the fast path did all of it; otherwise it has written nothing."""
+        reply = self._owner.connection.run("settle_and_claim_fast", params, *arguments)
+        if not reply:
             self._owner.fast_path.record_slow_call()
             return False
-        claimed, next_due_ms, has_more = answer
+        claimed, next_due_ms, has_more = reply
         if has_more:
             self._owner.fast_path.record_slow_call()
         self._record_claimed(claimed, next_due_ms, has_more=bool(has_more))
         return True
 
-    def _record_settled(self, fast: Sequence[int], slow: Sequence[int], answer: Sequence[Any]) -> None:
-        answers, others, *_ = answer
+    def _record_settled(self, fast: Sequence[int], slow: Sequence[int], reply: Sequence[Any]) -> None:
+        replies, others, *_ = reply
         self._replies |= {
-            number: said for number, said in zip(slow, answers, strict=True) if said != _SETTLED
+            number: status for number, status in zip(slow, replies, strict=True) if status != _SETTLED
         }
         self._replies |= {fast[others[at] - 1]: others[at + 1] for at in range(0, len(others), 2)}
 
@@ -212,49 +220,55 @@ class _ScriptCalls:
     ) -> None:
         jobs = jobs_from_lists(*claimed)
         self._jobs += jobs
-        # Fewer than there was room for means that there are no more.
+        # Fewer jobs than requested means that there are no more.
         self.may_claim_more = has_more or len(jobs) == MAX_PER_CALL < self._room
         self._room -= len(jobs)
         if self.may_claim_more:
-            given = Counter(job.queue for job in jobs)
+            claimed_by_queue = Counter(job.queue for job in jobs)
             self._remaining_claims = [
-                (want, left - _take_claimed(given, want.queue, left)) for want, left in self._remaining_claims
+                (claim, left - _take_claimed(claimed_by_queue, claim.queue, left))
+                for claim, left in self._remaining_claims
             ]
         self._next_due_ms = next_due_ms  # of all queues, as the last call has left them
 
     def to_result(self, updates: Sequence[ProgressUpdate]) -> SettleAndClaimResult:
-        ends, said = self._settlements, self._replies
+        settlements, statuses = self._settlements, self._replies
         return SettleAndClaimResult(
-            settled=tuple([end.job_id for number, end in enumerate(ends) if number not in said]),
-            repeated=tuple(ends[number].job_id for number in sorted(said) if said[number] == _REPEATED),
+            settled=tuple(
+                settlement.job_id for number, settlement in enumerate(settlements) if number not in statuses
+            ),
+            repeated=tuple(
+                settlements[number].job_id for number in sorted(statuses) if statuses[number] == _REPEATED
+            ),
             refused=tuple(
                 LeaseRefusal(
-                    lease=Lease(ends[number].job_id, ends[number].attempt), reason=said[number].decode()
+                    lease=Lease(settlements[number].job_id, settlements[number].attempt),
+                    reason=statuses[number].decode(),
                 )
-                for number in sorted(said)
-                if said[number] != _REPEATED
+                for number in sorted(statuses)
+                if statuses[number] != _REPEATED
             ),
             jobs=tuple(self._jobs),
             recovered=tuple(map(job_from_row, self._recovered)),
             cancels=cancels_of(self._cancels),
             next_due_ms=self._next_due_ms,
             refused_updates=tuple(
-                LeaseRefusal(lease=note.lease, reason=why_not.decode())
-                for note, why_not in zip(updates, self._update_replies, strict=True)
-                if why_not
+                LeaseRefusal(lease=update.lease, reason=reason.decode())
+                for update, reason in zip(updates, self._update_replies, strict=True)
+                if reason
             ),
         )
 
 
-def _take_claimed(given: Counter[QueueName], queue: QueueName, limit: int) -> int:
-    """How many of the given jobs were for a want of this queue; they are counted once."""
-    number = min(given[queue], limit)
-    given[queue] -= number
+def _take_claimed(claimed_by_queue: Counter[QueueName], queue: QueueName, limit: int) -> int:
+    """Count the jobs that belong to a claim of this queue, each of them once."""
+    number = min(claimed_by_queue[queue], limit)
+    claimed_by_queue[queue] -= number
     return number
 
 
-def cancels_of(found: Sequence[Sequence[bytes]]) -> tuple[PendingCancel, ...]:
-    return tuple(PendingCancel(JobId(job_id.decode()), reason.decode()) for job_id, reason in found)
+def cancels_of(rows: Sequence[Sequence[bytes]]) -> tuple[PendingCancel, ...]:
+    return tuple(PendingCancel(JobId(job_id.decode()), reason.decode()) for job_id, reason in rows)
 
 
 def _claim_row(request: QueueClaim, left: int) -> tuple[Any, ...]:
@@ -267,30 +281,32 @@ def _claim_row(request: QueueClaim, left: int) -> tuple[Any, ...]:
     )
 
 
-def _settlement_row(end: Settlement, arguments: list[bytes | str], inserts: InsertRequest) -> tuple[Any, ...]:
-    for place, job in enumerate(end.follow_ups):
-        inserts.add(job if job.parent_id is not None else replace(job, parent_id=end.job_id), place)
+def _settlement_row(
+    settlement: Settlement, arguments: list[bytes | str], inserts: InsertRequest
+) -> tuple[Any, ...]:
+    for position, job in enumerate(settlement.follow_ups):
+        inserts.add(job if job.parent_id is not None else replace(job, parent_id=settlement.job_id), position)
     return (
-        end.job_id,
-        end.attempt,
-        end.outcome.value,
-        end.state.value,
-        end.failures,
-        end.crashes,
-        end.delay_ms,
-        False if end.reason is None else _text_or_true(end.reason),
-        False if end.lane is None else _text_or_true(end.lane),
-        _add_argument(pack_result(end.result), arguments),
-        False if end.error is None else _error_text(end.error),
-        len(end.follow_ups),
-        end.charge is not None and end.charge.tokens,
-        end.charge is not None and end.charge.scopes,
-        end.unstarted or False,
+        settlement.job_id,
+        settlement.attempt,
+        settlement.outcome.value,
+        settlement.state.value,
+        settlement.failures,
+        settlement.crashes,
+        settlement.delay_ms,
+        False if settlement.reason is None else _text_or_true(settlement.reason),
+        False if settlement.lane is None else _text_or_true(settlement.lane),
+        _add_argument(pack_result(settlement.result), arguments),
+        False if settlement.error is None else _error_text(settlement.error),
+        len(settlement.follow_ups),
+        settlement.charge is not None and settlement.charge.tokens,
+        settlement.charge is not None and settlement.charge.scopes,
+        settlement.unstarted or False,
     )
 
 
 def _text_or_true(text: str) -> str | bool:
-    """The text; True for one that cannot be written. Only the holder of a lease is told so, by the script."""
+    """Return the text; True if it cannot be encoded, which the script reports to the lease holder alone."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -306,19 +322,19 @@ def _error_text(error: AttemptError) -> str | bool:
 
 
 def _add_argument(value: bytes, arguments: list[bytes | str]) -> int:
-    """The number under which a script finds these bytes."""
+    """Append an argument; return its number in the script."""
     arguments.append(value)
     return _FIRST + len(arguments) - 1
 
 
 def _update_row(update: ProgressUpdate, arguments: list[bytes | str]) -> tuple[Any, ...]:
-    kept = normalize_update(update, 0)
+    normalized = normalize_update(update, 0)
     lines: list[Any] = []
-    for line in kept.lines:
+    for line in normalized.lines:
         lines += (line.position or False, format_log_line(line, log_line_text(line)))
     steps: list[Any] = []
-    for step in kept.steps:
+    for step in normalized.steps:
         steps += (_text_or_true(step.name), _add_argument(format_step(step), arguments))
     attempt = update.lease.attempt
-    progress = False if kept.progress is None else f"{attempt} {progress_text(kept.progress)}"
+    progress = False if normalized.progress is None else f"{attempt} {progress_text(normalized.progress)}"
     return (update.lease.job_id, attempt, progress, lines, steps)

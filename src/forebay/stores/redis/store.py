@@ -1,4 +1,4 @@
-"""Redis behind the seam: the engine, and the write side with each method bound to its script."""
+"""Write side of the Redis engine: each method of the contract calls its script."""
 
 from __future__ import annotations
 
@@ -66,13 +66,12 @@ from forebay.stores.shared.partial_calls import run_optional
 
 T = TypeVar("T")
 
-# How often history goes, a hundred jobs each time, before a job is refused because memory is full.
+# Rounds of pruning, a hundred final jobs each, before a job is refused because memory is full.
 PRUNE_ROUNDS: Final = 50
-# How many jobs one script makes pending, takes over or gives another place: a thousand took the server's
-# processor 24 ms and more.
+# Jobs that one script promotes, takes over or rescores: a thousand took 24 ms of the server's CPU and more.
 MOVED_AT_ONCE: Final = 100
 
-# Calls that one call makes at most, one after the other, for jobs that depend on those it has ended.
+# Calls of `propagate` that follow one call at most.
 ROUNDS: Final = 4
 _PROPAGATION_PARAMS: Final = {
     "limit": PROPAGATION_BATCH,
@@ -93,7 +92,7 @@ class RedisStore(
     RedisMetricStore,
     RedisJobImport,
 ):
-    """A handle to write to one namespace."""
+    """Write handle for one namespace."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
         self._connection = connection
@@ -112,39 +111,39 @@ class RedisStore(
         atomic: bool = True,
         create_queues: bool = True,
     ) -> list[InsertResult]:
-        if jobs and fit_fast_path(jobs) and (receipts := self._insert_fast(jobs)) is not None:
-            return self._propagate_then(receipts)
+        if jobs and fit_fast_path(jobs) and (results := self._insert_fast(jobs)) is not None:
+            return self._propagate_then(results)
         rules = {"on_conflict": on_conflict, "atomic": atomic, "create_queues": create_queues}
         return self._propagate_then(self._call_after_propagation(lambda: self._insert_slow(jobs, rules)))
 
     def _insert_slow(self, jobs: Sequence[NewJob], rules: dict[str, Any]) -> list[InsertResult]:
-        intake = InsertRequest(partial(next, iter(create_ids(self._new_id, len(jobs)))))
-        for place, job in enumerate(jobs):
-            intake.add(job, place)
-        params = {**intake.build_request(2), **rules}
-        [answers] = check_reply(
-            self._retry_after_pruning(lambda: self._run("insert", params, *intake.arguments))
+        inserts = InsertRequest(partial(next, iter(create_ids(self._new_id, len(jobs)))))
+        for index, job in enumerate(jobs):
+            inserts.add(job, index)
+        params = {**inserts.build_request(2), **rules}
+        [replies] = check_reply(
+            self._retry_after_pruning(lambda: self._run("insert", params, *inserts.arguments))
         )
-        return insert_results(intake.ids, answers)
+        return insert_results(inserts.ids, replies)
 
     def _insert_fast(self, jobs: Sequence[NewJob]) -> list[InsertResult] | None:
-        """None where the script for plain jobs has left them to the other one."""
-        short_way = self._fast_paths[jobs[0].queue]
-        if not short_way.should_try():
+        """Insert over the fast path; return None if it left the jobs to the slow path."""
+        fast_path = self._fast_paths[jobs[0].queue]
+        if not fast_path.should_try():
             return None
-        plain = FastInsertRequest(jobs, self._new_id)
-        answer = self._retry_after_pruning(lambda: self._connection.call("insert_fast", *plain.arguments))
-        if answer == STAYS_SLOW:
-            short_way.record_slow_call()
-        return plain.results if answer > 0 else None
+        request = FastInsertRequest(jobs, self._new_id)
+        reply = self._retry_after_pruning(lambda: self._connection.call("insert_fast", *request.arguments))
+        if reply == STAYS_SLOW:
+            fast_path.record_slow_call()
+        return request.results if reply > 0 else None
 
     def _retry_after_pruning(self, insert: Callable[[], T]) -> T:
-        """Its answer; history gives way where the server has no memory left."""
+        """Make a call; prune history and repeat the call while the server has no memory left."""
         for _ in range(PRUNE_ROUNDS):
             try:
                 return insert()
             except StoreUnavailable as exc:
-                # The server refuses such a script before it has begun, so it can be called again.
+                # The server refuses such a script before it starts, so the call can be repeated.
                 if not is_full(exc) or not self._pruner.make_room():
                     raise
         return insert()
@@ -158,28 +157,30 @@ class RedisStore(
         known: Sequence[Lease] | None = None,
         updates: Sequence[ProgressUpdate] = (),
     ) -> SettleAndClaimResult:
-        done = self._call_after_propagation(
+        result = self._call_after_propagation(
             lambda: self._settler.run(worker, settlements, claims, room, known, updates)
         )
         if not self._connection.has_outbox_entries:
-            return done
-        more = run_optional(lambda: self._claim_released(worker, claims, room, done))
-        if more is None:
-            return done
-        return replace(done, jobs=done.jobs + more.jobs, next_due_ms=more.next_due_ms)
+            return result
+        released = run_optional(lambda: self._claim_released(worker, claims, room, result))
+        if released is None:
+            return result
+        return replace(result, jobs=result.jobs + released.jobs, next_due_ms=released.next_due_ms)
 
     def _claim_released(
-        self, worker: WorkerId, claims: Sequence[QueueClaim], room: int, done: SettleAndClaimResult
+        self, worker: WorkerId, claims: Sequence[QueueClaim], room: int, result: SettleAndClaimResult
     ) -> SettleAndClaimResult | None:
-        """What has just been released may be claimed at once, or be due before what was known so far."""
+        """Propagate, and claim released jobs at once; they may also be due earlier than `next_due_ms`."""
         if not self._propagate() or not claims:
             return None
-        left, rest = room - len(done.jobs), remaining_claims(claims, done.jobs)
-        return self._settler.run(worker, (), rest, left, None, ())
+        left, claims_left = room - len(result.jobs), remaining_claims(claims, result.jobs)
+        return self._settler.run(worker, (), claims_left, left, None, ())
 
     def _call_after_propagation(self, call: Callable[[], T]) -> T:
-        """Its answer; the list comes first where it has to do with the id of a new job. Nothing has happened
-        by then, so the call can be made again; so it is, with other ids, where one was another job's."""
+        """Make a call; work off the outbox first if it has an entry for the id of a new job.
+
+        Such a refusal has written nothing, so the call is repeated. It is also repeated, with other ids, if a
+        created id belongs to another job."""
         while True:
             try:
                 return retry_with_other_ids(call)
@@ -187,9 +188,9 @@ class RedisStore(
                 self._run("propagate", _PROPAGATION_PARAMS)
 
     def _propagate(self) -> bool:
-        """Go on with what the ends of jobs mean for others, for a while; whether jobs wait now that did not
-        before. What is left is done with the next call, and if there is none by whoever promotes: it is on
-        the list."""
+        """Work off the dependency outbox for a few calls; return whether jobs wait now that did not before.
+
+        The next call continues with the rest, or else the next promotion: the entries stay in the outbox."""
         has_released = False
         for _ in range(ROUNDS):
             if not self._connection.has_outbox_entries:
@@ -198,27 +199,27 @@ class RedisStore(
             try:
                 has_released |= self._run("propagate", _PROPAGATION_PARAMS) == 1
             except StoreUnavailable:
-                break  # what was asked for has happened all the same
+                break  # the call that came before has been executed all the same
         return has_released
 
-    def _propagate_then(self, answer: T) -> T:
-        """The answer, after what the ends of jobs mean for others."""
+    def _propagate_then(self, result: T) -> T:
+        """Propagate job ends, then return the result."""
         self._propagate()
-        return answer
+        return result
 
     def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
         reasons = self._run("lease_status", {"worker": worker, "leases": [tuple(lease) for lease in leases]})
         return [LeaseStatus.OVER if reason else LeaseStatus.HELD for reason in reasons]
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> RenewResult:
-        ask = {"worker": worker, "leases": [tuple(lease) for lease in leases], "lease_ms": lease_ms}
+        params = {"worker": worker, "leases": [tuple(lease) for lease in leases], "lease_ms": lease_ms}
         with self._connection.short_timeouts():
-            reasons, cancels = self._run("renew", ask)
-        answers = list(zip(leases, reasons, strict=True))
+            reasons, cancels = self._run("renew", params)
+        replies = list(zip(leases, reasons, strict=True))
         return RenewResult(
-            renewed=tuple(lease for lease, reason in answers if not reason),
+            renewed=tuple(lease for lease, reason in replies if not reason),
             refused=tuple(
-                LeaseRefusal(lease=lease, reason=reason.decode()) for lease, reason in answers if reason
+                LeaseRefusal(lease=lease, reason=reason.decode()) for lease, reason in replies if reason
             ),
             cancels=cancels_of(cancels),
         )
@@ -233,7 +234,7 @@ class RedisStore(
         dead: Collection[WorkerId] = (),
         ended_by: int | None = None,
     ) -> list[Job]:
-        ask = {
+        params = {
             "sweeper": sweeper,
             "lease_ms": lease_ms,
             "only_dead": only_dead,
@@ -241,46 +242,46 @@ class RedisStore(
             "ended_by": False if ended_by is None else ended_by,
         }
         jobs: list[Job] = []
-        buried = 0
+        marked_dead = 0
         while len(jobs) < limit:
-            most = {
+            limits = {
                 "limit": min(MOVED_AT_ONCE, limit - len(jobs)),
-                "max_marked_dead": min(MOVED_AT_ONCE, limit - buried),
+                "max_marked_dead": min(MOVED_AT_ONCE, limit - marked_dead),
             }
             try:
-                went, rows = self._run("sweep", ask | most)
+                marked, rows = self._run("sweep", params | limits)
             except StoreUnavailable:
                 if not jobs:
                     raise
-                break  # those before are ours: the caller has to know of them
+                break  # the caller needs the jobs that were taken over before
             jobs += map(job_from_row, rows)
-            buried += went
-            if len(rows) < most["limit"] and (went < most["max_marked_dead"] or buried >= limit):
+            marked_dead += marked
+            if len(rows) < limits["limit"] and (marked < limits["max_marked_dead"] or marked_dead >= limit):
                 break
         return self._propagate_then(jobs)
 
     def promote(self, limit: int = BATCH) -> int:
         moved = 0
         while moved < limit:
-            most = min(MOVED_AT_ONCE, limit - moved)
-            now_moved = self._run_count("promote", {"limit": most})
-            moved += now_moved
-            if now_moved < most:
+            step = min(MOVED_AT_ONCE, limit - moved)
+            promoted = self._run_count("promote", {"limit": step})
+            moved += promoted
+            if promoted < step:
                 break
         self._propagate()
         return max(moved, limit) if self._connection.has_outbox_entries else moved
 
     def rescore(self, limit: int = BATCH) -> int:
-        looked_at = 0
+        checked = 0
         for left in range(limit, 0, -MOVED_AT_ONCE):
-            now_looked_at = self._run_count("rescore", {"limit": min(MOVED_AT_ONCE, left)})
-            looked_at += now_looked_at
-            if now_looked_at == 0:
+            step = self._run_count("rescore", {"limit": min(MOVED_AT_ONCE, left)})
+            checked += step
+            if step == 0:
                 break
-        return looked_at
+        return checked
 
     def prune(self, limit: int = BATCH) -> int:
-        self._server_watch.check()  # here, since this is asked for by the clock
+        self._server_watch.check()  # here, since this maintenance task runs periodically
         return self._propagate_then(self._pruner.prune(limit))
 
     def cancel(
@@ -292,8 +293,14 @@ class RedisStore(
         force: bool = False,
         dependants: bool = False,
     ) -> list[ActionResult]:
-        ask = {"ids": list(ids), "reason": reason, "actor": actor, "force": force, "dependants": dependants}
-        return self._propagate_then(admin.action_results(ids, self._run("cancel", ask)))
+        params = {
+            "ids": list(ids),
+            "reason": reason,
+            "actor": actor,
+            "force": force,
+            "dependants": dependants,
+        }
+        return self._propagate_then(admin.action_results(ids, self._run("cancel", params)))
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
         return admin.update_job(self._connection, job_id, change, actor)
@@ -309,12 +316,12 @@ class RedisStore(
         dependants: bool = False,
         ended_before: int | None = None,
     ) -> list[ActionResult]:
-        how = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
-        return self._propagate_then(admin.revive(self._connection, ids, how))
+        options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
+        return self._propagate_then(admin.revive(self._connection, ids, options))
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
-        answers = self._run("delete", {"ids": list(ids), "actor": actor})
-        return self._propagate_then(admin.action_results(ids, answers))
+        replies = self._run("delete", {"ids": list(ids), "actor": actor})
+        return self._propagate_then(admin.action_results(ids, replies))
 
     def save_queue(
         self,
@@ -327,8 +334,8 @@ class RedisStore(
         return admin.save_queue(self._connection, name, changes or {}, state, actor)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        ask = {"name": name, "force": force, "limit": limit, "actor": actor}
-        [left] = check_reply(self._run("drop_queue", ask))
+        params = {"name": name, "force": force, "limit": limit, "actor": actor}
+        [left] = check_reply(self._run("drop_queue", params))
         return self._propagate_then(int(left))
 
     def heartbeat(self, worker: WorkerInfo) -> None:
@@ -350,7 +357,7 @@ class RedisStore(
         return commands.send_command(self._connection, kind, workers, queue, expires_ms, actor)
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
-        with self._connection.short_timeouts():  # by the thread that keeps leases
+        with self._connection.short_timeouts():  # called by the thread that renews leases
             return commands.take_commands(self._connection, workers)
 
     def answer_command(self, command_id: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Hints that work may have come, over publish and subscribe."""
+"""Wake-ups over Redis pub/sub."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from forebay.stores.redis.connection import RedisAddress, open_connection
 
 CAN_LISTEN: Final = hasattr(select, "poll")  # on Windows polling finds the jobs
 PAUSE_SECONDS: Final = 0.1
-# Workers wait longer and longer for a server that is away. This is who tells them that it is back, so it is
-# what their own wait comes to.
+# Workers back off while the server is away. The listener wakes them when it is back, so this bound is also
+# the longest delay of a worker.
 LONGEST_PAUSE_SECONDS: Final = 0.5
 CHECK_SECONDS: Final = 30.0
 _JOIN_TIMEOUT: Final = 5.0
 
 
 class RedisWakeups:
-    """Listens on a connection of its own. While there is none, hints are lost, and polling finds the jobs;
-    when it is back, there is one poke for all that may have been missed."""
+    """Listener with a connection of its own.
+
+    Without a connection wake-ups are lost, and polling finds the jobs. After a reconnect there is one wake-up
+    for all that may have been missed."""
 
     def __init__(self, address: RedisAddress, reachability: ServerReachability) -> None:
         self._address = address
@@ -38,19 +40,20 @@ class RedisWakeups:
     def start(self, on_wakeup: Callable[[], None]) -> None:
         if self._thread is not None or self._stopping.is_set() or not CAN_LISTEN:
             return
-        nudged, self._stop_write_fd = os.pipe()
-        self._thread = Thread(target=self._run, args=(on_wakeup, nudged), name="forebay-listen", daemon=True)
+        stop_read_fd, self._stop_write_fd = os.pipe()  # self-pipe: closing the write end stops the thread
+        self._thread = Thread(
+            target=self._run, args=(on_wakeup, stop_read_fd), name="forebay-listen", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
         self._stopping.set()
         thread, self._thread = self._thread, None
         if thread is not None:
-            os.close(
-                self._stop_write_fd
-            )  # heard at the other end, which the thread closes: it may use it for longer
-            # A poke may close its own listener. A server that does not answer may hold up the thread longer;
-            # it ends by itself then.
+            # The thread closes the read end itself: it may use it for longer.
+            os.close(self._stop_write_fd)
+            # A callback may close its own listener. A server that does not respond may delay the thread for
+            # longer; then it ends by itself.
             if thread is not current_thread():
                 thread.join(_JOIN_TIMEOUT)
 
@@ -65,7 +68,7 @@ class RedisWakeups:
         while not self._stopping.is_set():
             with suppress(redis.RedisError, OSError, StoreError), self._subscribe() as raw:
                 pause = PAUSE_SECONDS
-                # before the poke: whoever hears of it asks the store at once
+                # Before the wake-up: its receiver calls the store at once.
                 self._reachability.record_reached()
                 on_wakeup()
                 self._relay_messages(raw, on_wakeup, stop_read_fd)
@@ -74,10 +77,10 @@ class RedisWakeups:
 
     @contextmanager
     def _subscribe(self) -> Iterator[Any]:
-        """A connection that listens. Any node of a cluster will do: all hear what is published on one."""
+        """Open a subscribed connection. Any node of a cluster will do: messages reach all nodes."""
         raw = open_connection(self._address, answer_seconds=_JOIN_TIMEOUT)
         try:
-            # A server that still loads its data lets everybody listen, and refuses this.
+            # A server that is still loading its data accepts subscriptions, but refuses this.
             raw.send_command("PING")
             raw.read_response()
             raw.send_command("SUBSCRIBE", f"{self._address.tag}:wakeups")
@@ -87,24 +90,24 @@ class RedisWakeups:
             raw.disconnect()
 
     def _relay_messages(self, raw: Any, on_wakeup: Callable[[], None], stop_read_fd: int) -> None:
-        """Poke for whatever is heard, until the end or an error."""
-        waiting = select.poll()  # select() knows no descriptors beyond 1023
-        waiting.register(raw._sock, select.POLLIN)
-        waiting.register(stop_read_fd, select.POLLIN)
+        """Wake up for each batch of messages, until the end or an error."""
+        poller = select.poll()  # select() knows no descriptors beyond 1023
+        poller.register(raw._sock, select.POLLIN)
+        poller.register(stop_read_fd, select.POLLIN)
         while not self._stopping.is_set():
-            if not waiting.poll(CHECK_SECONDS * 1_000):
-                raw.send_command("PING")  # is anybody there? a server that is gone says nothing
+            if not poller.poll(CHECK_SECONDS * 1_000):
+                raw.send_command("PING")  # detects a server that is gone without a word
                 raw.read_response()
-            elif not self._stopping.is_set():  # else it may be the nudge alone, and nothing is there to read
-                on_wakeup()  # first of all: a job waits, and what is said we know without reading it
+            elif not self._stopping.is_set():  # else only the self-pipe may be readable
+                on_wakeup()  # before the read: a job waits, and all messages mean the same
                 if self._read_all(raw) > 1:
-                    on_wakeup()  # what came while we read may have come after the look
+                    on_wakeup()  # later messages may be about jobs that came after the claim
 
     def _read_all(self, raw: Any) -> int:
-        """How many hints there were; one poke for all that came together."""
+        """Read all pending messages; return their number."""
         raw.read_response()
-        hints = 1
+        messages = 1
         while raw.can_read(0):
             raw.read_response()
-            hints += 1
-        return hints
+            messages += 1
+        return messages
