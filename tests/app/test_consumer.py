@@ -243,7 +243,7 @@ def test_what_is_claimed_reaches_the_caller_though_a_duty_goes_wrong(
         assert consumer.complete(job, 5) is True
 
     assert handle.result(timeout=0) == 5
-    assert "leaves duties to the next claim: locked" in caplog.text
+    assert "postpones maintenance to the next claim: locked" in caplog.text
 
 
 def test_a_bug_in_a_duty_costs_neither_what_was_claimed_nor_the_other_duties(

@@ -436,6 +436,6 @@ def test_a_job_can_have_a_thousand_follow_ups(context: JobContext) -> None:
         context.follow_up(new_job())
 
     with pytest.raises(
-        InvalidJob, match="a job can have 1,000 follow-ups; let one of them enqueue the others"
+        InvalidJob, match="a job can have 1,000 follow-ups; let one of them enqueue the rest"
     ):
         context.follow_up(new_job())

@@ -179,7 +179,7 @@ def test_a_made_job_may_meet_a_taken_key(app: Forebay) -> None:
 def test_nothing_is_added_to_a_job_that_is_made(app: Forebay, args: Any, kwargs: Any, options: Any) -> None:
     job = app.task(name="send")(send).job("ada")
 
-    with pytest.raises(ConfigError, match="brings its own arguments and options"):
+    with pytest.raises(ConfigError, match="has its own arguments and options"):
         app.enqueue(job, args, kwargs, **options)
 
 

@@ -125,7 +125,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_stored(
 
 
 def test_a_schedule_of_an_unknown_task_is_refused(plain: Forebay) -> None:
-    with pytest.raises(UnknownTask, match="nobody could run its jobs"):
+    with pytest.raises(UnknownTask, match="its workers could not run the jobs"):
         plain.schedules.save("t", "nobody.knows", cron="@daily")
     with pytest.raises(ConfigError, match="for a task"):
         plain.schedules.save("t", tidy, cron="@daily")  # type: ignore[arg-type]  # a function, not its task
@@ -278,7 +278,7 @@ def test_one_who_is_always_too_late_says_so(plain: Forebay, monkeypatch: pytest.
 
     monkeypatch.setattr(schedules, "_save", refused)
 
-    with pytest.raises(StoreUnavailable, match="changed by others"):
+    with pytest.raises(StoreUnavailable, match="changed by other clients"):
         schedules.save("t", "tidy", cron="@daily")
 
     assert len(tries) == MAX_TRIES

@@ -55,7 +55,7 @@ def test_a_job_is_completed_with_the_commit_of_its_task(app: Forebay, connect: C
             connection.execute("create table served (name text)")
             connection.execute("insert into served values ('tea')")
             job.complete_tx(connection, "tea")
-            with pytest.raises(InvalidJob, match="before complete_within"):
+            with pytest.raises(InvalidJob, match="before complete_tx"):
                 job.follow_up(more.job())
             with pytest.raises(ConfigError, match="too late"):
                 job.step("late", str)

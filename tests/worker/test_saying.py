@@ -194,7 +194,7 @@ def test_a_step_of_a_lost_attempt_raises_and_the_next_attempt_does_it(
 
     [(attempt, words, is_lost)] = seen
     assert (attempt, is_lost) == (1, True)
-    assert "this attempt counts no more, so stop" in words
+    assert "the result of this attempt will be refused, so stop" in words
     assert [step.attempt for step in handle.history().progress.steps] == [2]
 
 

@@ -161,7 +161,7 @@ def test_a_job_that_does_not_heed_its_soft_limit_is_stopped_by_the_hard_one(app:
     [
         ({"soft_timeout": 30, "timeout": 30}, "soft_timeout .30 s. must be shorter than timeout .30 s."),
         ({"soft_timeout": 1_800}, "soft_timeout .1800 s. must be shorter than timeout"),
-        ({"soft_timeout": 0}, "soft_timeout must be longer than nothing"),
+        ({"soft_timeout": 0}, "soft_timeout must be longer than zero"),
         ({"retry_on_timeout": "no"}, "retry_on_timeout must be True or False"),
         ({"no_retry_for": ("ValueError",)}, "no_retry_for must list classes of exceptions"),
     ],

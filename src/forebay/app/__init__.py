@@ -1,3 +1,3 @@
-"""What a program holds in its hand."""
+"""The objects of a program: app, tasks, client, handles, consumer, schedules, alerts."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`app.alerts`: what is wrong, which rules say so, and who is told."""
+"""`app.alerts`: alerts, alert rules and notification channels of a store."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _DURATION_FIELDS: Final = ("window", "hold_for", "cooldown")
 
 
 class RuleOptions(TypedDict, total=False):
-    """What can be said about a rule besides its name and its condition; lengths are timedeltas or seconds."""
+    """Options of a rule besides its name and its condition; lengths are timedeltas or seconds."""
 
     severity: Severity | str
     window: Duration
@@ -66,7 +66,7 @@ class RuleOptions(TypedDict, total=False):
 
 
 class MailOptions(TypedDict, total=False):
-    """What can be said about a channel of mails besides who gets them by which server."""
+    """Options of a mail channel besides its addresses and its SMTP server."""
 
     port: int
     tls: TlsMode | str
@@ -77,14 +77,14 @@ class MailOptions(TypedDict, total=False):
 
 
 class RuleChanges(RuleOptions, total=False):
-    """What can be changed of a rule."""
+    """Fields of a rule that can be changed."""
 
     name: str
     condition: str
 
 
 class Alerts:
-    """The alerts of a store, their rules, and the channels by which they are told.
+    """The alerts of a store, their rules, and the channels that notifications go to.
 
     app.alerts.add_rule("Mail is slow", "wait_p95_ms > 30000", queue="mail", severity="critical")
     app.alerts.save_webhook("ops", "https://ops.example.com/hook", secret="...")
@@ -107,33 +107,33 @@ class Alerts:
         active: bool | None = None,
         limit: int = 50,
     ) -> Sequence[Alert]:
-        """Alerts, newest first: of a severity, those that somebody has acknowledged or not, those that are
-        active or over. About the newest thousand are kept."""
+        """Return alerts, newest first, by severity, acknowledged or not, active or resolved. About the newest
+        thousand are stored."""
         check_limit(limit)
-        wanted = None if severity is None else parse_severity(severity)
-        return self._client.read(lambda reader: list_alerts(reader, wanted, acknowledged, active))[:limit]
+        level = None if severity is None else parse_severity(severity)
+        return self._client.read(lambda reader: list_alerts(reader, level, acknowledged, active))[:limit]
 
     def get(self, alert_id: str) -> Alert:
-        """One alert; raises AlertNotFound."""
+        """Return one alert; raise AlertNotFound if there is none."""
         return _require_alert(alert_id, self._client.read(lambda reader: ALERTS.get(reader, alert_id))).value
 
     def acknowledge(self, alert_id: str) -> Alert:
-        """Say that somebody has seen it. Whoever was first stays the one who did; it resolves as before."""
+        """Mark an alert as acknowledged. The first actor stays recorded; the alert resolves as before."""
 
-        def seen(alert: Alert, now: int) -> Alert:
+        def acknowledge(alert: Alert, now: int) -> Alert:
             if alert.acknowledged_at is not None:
                 return alert
             return replace(alert, acknowledged_at=now, acknowledged_by=self._actor)
 
-        return self._update_alert(alert_id, seen, "acknowledged")
+        return self._update_alert(alert_id, acknowledge, "acknowledged")
 
     def resolve(self, alert_id: str) -> Alert:
-        """Say that it is over. If its condition still holds, it is raised again after the cooldown."""
+        """Resolve an alert. If its condition still holds, it is raised again after the cooldown."""
 
-        def over(alert: Alert, now: int) -> Alert:
+        def resolve(alert: Alert, now: int) -> Alert:
             return replace(alert, resolved_at=now, resolved_by=self._actor) if alert.is_active else alert
 
-        resolved = self._update_alert(alert_id, over, "resolved")
+        resolved = self._update_alert(alert_id, resolve, "resolved")
         self._read_and_write(
             lambda store, reader: enqueue_notifications(store, reader, [(AlertTransition.RESOLVED, resolved)])
         )
@@ -147,12 +147,12 @@ class Alerts:
         severity: Severity | str = Severity.WARNING,
         details: Mapping[str, Any] | None = None,
     ) -> Alert:
-        """Raise an alert by hand: it is told like all others, and stays active until somebody resolves it.
-        There are at most a thousand; then ConfigError is raised."""
+        """Raise an alert without a rule. Its channels are notified, and it stays active until it is resolved.
+        At most a thousand may be active; then ConfigError is raised."""
 
         def work(store: Store, reader: Reader) -> Alert:
             known = trim_history(store, reader)
-            if sum(one.rule is None and one.is_active for one in known) >= MAX_MANUAL_ALERTS:
+            if sum(alert.rule is None and alert.is_active for alert in known) >= MAX_MANUAL_ALERTS:
                 raise ConfigError(
                     f"there are {MAX_MANUAL_ALERTS:,} active alerts that were raised by hand; resolve some"
                 )
@@ -168,13 +168,13 @@ class Alerts:
         return self._read_and_write(work)
 
     def evaluate(self) -> EvaluationResult:
-        """Look at all rules now, as workers, consumers and servers do every ten seconds."""
+        """Evaluate all rules now, as workers, consumers and servers do every ten seconds."""
         return self._read_and_write(lambda store, reader: evaluate(store, reader, self._clock))
 
     def _update_alert(self, alert_id: str, change: Callable[[Alert, int], Alert], action: str) -> Alert:
         def work(store: Store, reader: Reader) -> Alert:
-            def with_event(kept: StoredRecord[Alert] | None) -> tuple[Alert, Event]:
-                after = change(_require_alert(alert_id, kept).value, reader.now())
+            def with_event(record: StoredRecord[Alert] | None) -> tuple[Alert, Event]:
+                after = change(_require_alert(alert_id, record).value, reader.now())
                 return after, audit_event(self._actor, f"{action} {alert_id}")
 
             return ALERTS.update_with_retry(store, reader, alert_id, with_event)
@@ -184,32 +184,32 @@ class Alerts:
     # Rules
 
     def rules(self) -> Sequence[AlertRule]:
-        """All rules by id: those that are always there, and those that somebody has made."""
+        """Return all rules by id, the built-in and the stored ones."""
         return list(self._client.read(all_rules).values())
 
     def rule(self, rule_id: str) -> AlertRule:
-        """One rule; raises AlertRuleNotFound."""
+        """Return one rule; raise AlertRuleNotFound if there is none."""
         return _require_rule(rule_id, self._client.read(lambda reader: RULES.get(reader, rule_id)))
 
     def add_rule(
         self, name: str, condition: str, *, id: str | None = None, **options: Unpack[RuleOptions]
     ) -> AlertRule:
-        """Make a rule; raises ConfigError for a condition that cannot be read, before anything is stored."""
-        # Not an id of ours to be sorted by: lower case, as the ids that people choose.
+        """Add a rule; raise ConfigError for a condition that cannot be parsed, before anything is stored."""
+        # Lower case, as the ids that users choose: nothing sorts rules by creation time.
         rule_id = new_id().lower() if id is None else id
         fields = _fields(options)
         return self.save_rule(AlertRule(id=rule_id, name=name, condition=condition, **fields), is_new=True)
 
     def save_rule(self, rule: AlertRule, *, is_new: bool = False) -> AlertRule:
-        """Save a rule that is made, in the place of the one of its id; with `is_new` there must be none."""
+        """Save a rule, replacing the one of its id; with `is_new` there must be none."""
 
         def work(store: Store, reader: Reader) -> AlertRule:
             known = all_rules(reader)
             if rule.id not in known and len(known) >= MAX_RULES:
                 raise ConfigError(f"there are {MAX_RULES} rules, and there can be no more")
 
-            def with_event(kept: StoredRecord[AlertRule] | None) -> tuple[AlertRule, Event]:
-                before = DEFAULT_ALERT_RULES.get(rule.id) if kept is None else kept.value
+            def with_event(record: StoredRecord[AlertRule] | None) -> tuple[AlertRule, Event]:
+                before = DEFAULT_ALERT_RULES.get(rule.id) if record is None else record.value
                 if is_new and before is not None:
                     raise IllegalTransition(f"there is a rule {rule.id} already; change it")
                 return rule, audit_event(self._actor, f"saved rule {rule.id}", _rule_changes(before, rule))
@@ -219,12 +219,12 @@ class Alerts:
         return self._read_and_write(work)
 
     def update_rule(self, rule_id: str, **changes: Unpack[RuleChanges]) -> AlertRule:
-        """Change some of what a rule says; raises AlertRuleNotFound. What is changed of a rule that is always
-        there is kept until that rule is removed."""
+        """Change fields of a rule; raise AlertRuleNotFound if there is none. A changed built-in rule is
+        stored until it is removed."""
         fields = _fields(changes)
 
-        def with_event(kept: StoredRecord[AlertRule] | None) -> tuple[AlertRule, Event]:
-            before = _require_rule(rule_id, kept)
+        def with_event(record: StoredRecord[AlertRule] | None) -> tuple[AlertRule, Event]:
+            before = _require_rule(rule_id, record)
             after = apply_changes(before, fields)
             return after, audit_event(self._actor, f"changed rule {rule_id}", _rule_changes(before, after))
 
@@ -233,21 +233,21 @@ class Alerts:
         )
 
     def remove_rule(self, rule_id: str) -> bool:
-        """Remove a rule; one that is always there is as it was at first. Whether there was something to
-        remove. An alert of it that is active is resolved with the next look."""
+        """Remove a rule, or reset a built-in one to its default; return whether a stored rule was removed. An
+        active alert of it is resolved by the next evaluation."""
         event = audit_event(self._actor, f"removed rule {rule_id}")
         return self._client.write(lambda store: store.drop_document(RULES.kind, rule_id, event=event))
 
     # Channels
 
     def channel(self, name: str) -> Channel | None:
-        """A channel with its secret; None if there is none. Through a service, or without its encryption key,
-        a mask stands in the place of the secret."""
-        kept = self._client.read(lambda reader: CHANNELS.get(reader, name))
-        return None if kept is None else kept.value
+        """Return a channel with its secret; None if there is none. Through a service, or without its
+        encryption key, the secret is a mask."""
+        record = self._client.read(lambda reader: CHANNELS.get(reader, name))
+        return None if record is None else record.value
 
     def channels(self) -> Sequence[Channel]:
-        """All channels by name, with a mask in the place of secrets."""
+        """Return all channels by name, with masked secrets."""
         return self._client.read(list_channels)
 
     def save_webhook(
@@ -259,11 +259,11 @@ class Alerts:
         severity: Severity | str = Severity.INFO,
         enabled: bool = True,
     ) -> Channel:
-        """Call this address for each alert of at least this severity that is raised or resolved; with a
-        secret each call is signed. In the place of another channel of this name."""
-        least = parse_severity(severity)
+        """Save a webhook, replacing a channel of this name. It is called for each alert of at least this
+        severity that is raised or resolved; with a secret each call is signed."""
+        min_severity = parse_severity(severity)
         return self.save_channel(
-            WebhookChannel(name=name, url=url, secret=secret, severity=least, enabled=enabled)
+            WebhookChannel(name=name, url=url, secret=secret, severity=min_severity, enabled=enabled)
         )
 
     def save_email(
@@ -275,13 +275,13 @@ class Alerts:
         host: str,
         **options: Unpack[MailOptions],
     ) -> Channel:
-        """Send a mail to these people by way of this server."""
+        """Save a mail channel with these addresses and this SMTP server, replacing a channel of this name."""
         if isinstance(to, str):
             raise ConfigError(f"to is a list of addresses: write to=[{to!r:.60}]")
         fields: dict[str, Any] = {**options}
         unknown = sorted(fields.keys() - set(MailChannel.__struct_fields__))
         if unknown:
-            raise ConfigError(f"a channel of mails has no {', '.join(unknown)}")
+            raise ConfigError(f"a mail channel has no {', '.join(unknown)}")
         if "tls" in fields:
             fields["tls"] = _parse_choice(TlsMode, fields["tls"], "tls")
         if "severity" in fields:
@@ -289,8 +289,7 @@ class Alerts:
         return self.save_channel(MailChannel(name=name, to=tuple(to), sender=sender, host=host, **fields))
 
     def save_channel(self, channel: Channel) -> Channel:
-        """Save a channel that is made; answers it with a mask in the place of its secret. Raises ConfigError
-        for one with masks."""
+        """Save a channel; return it with a masked secret. Raises ConfigError for one that contains masks."""
         if channel.is_masked:
             raise ConfigError(
                 f"channel {channel.name}: {MASK} stands for a value that is hidden, or encrypted with a key "
@@ -302,8 +301,8 @@ class Alerts:
             if channel.name not in known and len(known) >= MAX_CHANNELS:
                 raise ConfigError(f"there are {MAX_CHANNELS} channels, and there can be no more")
 
-            def with_event(kept: StoredRecord[Channel] | None) -> tuple[Channel, Event]:
-                changes = _channel_changes(kept.value if kept else None, channel)
+            def with_event(record: StoredRecord[Channel] | None) -> tuple[Channel, Event]:
+                changes = _channel_changes(record.value if record else None, channel)
                 return channel, audit_event(self._actor, f"saved channel {channel.name}", changes)
 
             return CHANNELS.update_with_retry(store, reader, channel.name, with_event).public_view()
@@ -311,7 +310,7 @@ class Alerts:
         return self._read_and_write(work)
 
     def remove_channel(self, name: str) -> bool:
-        """Tell nobody by this channel any more; whether there was one."""
+        """Remove a channel; return whether there was one."""
         event = audit_event(self._actor, f"removed channel {name}")
         return self._client.write(lambda store: store.drop_document(CHANNELS.kind, name, event=event))
 
@@ -351,7 +350,7 @@ class Alerts:
             self.trigger, kind, message, severity=severity, details=details
         )
 
-    # How
+    # Internals
 
     def _read_and_write(self, work: Callable[[Store, Reader], T]) -> T:
         return self._client.write(lambda store: self._client.read(lambda reader: work(store, reader)))
@@ -360,24 +359,24 @@ class Alerts:
 def list_alerts(
     reader: Reader, severity: Severity | None, acknowledged: bool | None, active: bool | None
 ) -> Sequence[Alert]:
-    """Alerts that fit, newest first."""
-    found = [
-        kept.value
-        for kept in ALERTS.all(reader).values()
-        if severity in (None, kept.value.severity)
-        and acknowledged in (None, kept.value.acknowledged_at is not None)
-        and active in (None, kept.value.is_active)
+    """Return the matching alerts, newest first."""
+    matching = [
+        record.value
+        for record in ALERTS.all(reader).values()
+        if severity in (None, record.value.severity)
+        and acknowledged in (None, record.value.acknowledged_at is not None)
+        and active in (None, record.value.is_active)
     ]
-    return sorted(found, key=lambda alert: (alert.triggered_at, alert.id), reverse=True)
+    return sorted(matching, key=lambda alert: (alert.triggered_at, alert.id), reverse=True)
 
 
 def list_channels(reader: Reader) -> Sequence[Channel]:
-    """All channels by name, with a mask in the place of secrets."""
-    return [kept.value.public_view() for kept in CHANNELS.all(reader).values()]
+    """Return all channels by name, with masked secrets."""
+    return [record.value.public_view() for record in CHANNELS.all(reader).values()]
 
 
 def parse_severity(value: Severity | str) -> Severity:
-    """A severity by its name; raises ConfigError."""
+    """Return the severity of this name; raise ConfigError for an unknown one."""
     return _parse_choice(Severity, value, "severity")
 
 
@@ -392,7 +391,7 @@ def _parse_choice(kind: type[Choice], value: object, name: str) -> Choice:
 
 
 def _fields(options: RuleOptions | RuleChanges) -> dict[str, Any]:
-    """Options of a call as the fields of a rule."""
+    """Return the options of a call as fields of a rule."""
     fields: dict[str, Any] = dict(options)
     for name in _DURATION_FIELDS:
         if name in fields:
@@ -409,17 +408,15 @@ def _fields(options: RuleOptions | RuleChanges) -> dict[str, Any]:
 
 def _require_alert(alert_id: str, record: StoredRecord[Alert] | None) -> StoredRecord[Alert]:
     if record is None:
-        raise AlertNotFound(f"there is no alert {alert_id!r:.60}; `forebay alerts` lists those there are")
+        raise AlertNotFound(f"there is no alert {alert_id!r:.60}; list them with `forebay alerts`")
     return record
 
 
 def _require_rule(rule_id: str, record: StoredRecord[AlertRule] | None) -> AlertRule:
-    found = DEFAULT_ALERT_RULES.get(rule_id) if record is None else record.value
-    if found is None:
-        raise AlertRuleNotFound(
-            f"there is no rule {rule_id!r:.60}; `forebay alerts rules` lists those there are"
-        )
-    return found
+    rule = DEFAULT_ALERT_RULES.get(rule_id) if record is None else record.value
+    if rule is None:
+        raise AlertRuleNotFound(f"there is no rule {rule_id!r:.60}; list them with `forebay alerts rules`")
+    return rule
 
 
 def _rule_changes(before: AlertRule | None, after: AlertRule) -> Changes:
@@ -429,7 +426,7 @@ def _rule_changes(before: AlertRule | None, after: AlertRule) -> Changes:
 
 
 def _channel_changes(before: Channel | None, after: Channel) -> Changes:
-    """Without secrets, of which it is only said that they were changed."""
+    """Return the changes without secrets; of a changed secret only that it has changed."""
     if before == after:
         return {}
     changes = changes_between(

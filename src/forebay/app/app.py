@@ -1,4 +1,4 @@
-"""`Forebay`: the one object that a program holds in its hand."""
+"""`Forebay`: the main object of a program, with its tasks and its store."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ R = TypeVar("R")
 
 
 class Forebay(ScheduleDecorators, QueueAdmin):
-    """Tasks and the store their jobs live in.
+    """The tasks of a program and the store of their jobs.
 
     The store is opened when it is first needed. The object may be used from any thread, by coroutines, and
     after a fork.
@@ -61,14 +61,16 @@ class Forebay(ScheduleDecorators, QueueAdmin):
 
         job = send.enqueue("ada@example.com", subject="Hi")
 
-    `defaults` are options for all jobs, unless their task or their call says otherwise. `max_payload` is the
-    most bytes that the arguments of one job may take. With `encryption_keys` (by id, the newest first)
-    arguments, results and steps are encrypted in the store; `blobs` is a folder, or a place of your own, for
-    those of more than 256 KiB. With `require_encryption` those that are not encrypted are refused. Alerts are
-    delivered to public addresses and to the networks that `allow_webhooks_to` names; `secrets_folder` is
-    where their secrets written as `file:PATH` are. `key` is
-    an API key, for a store behind a service (`https://`). `actor` is what the audit log calls this program,
-    `app@HOST` if nobody says.
+    `defaults` are options for all jobs; their task and their call may override them. `max_payload` is the
+    largest size of one job's arguments, in bytes.
+
+    With `encryption_keys` (by id, the newest first) arguments, results and steps are encrypted in the store.
+    With `require_encryption` unencrypted ones are refused. `blob_store` is a folder, or an object of your
+    own, for those of more than 256 KiB.
+
+    Alerts are delivered to public addresses and to the networks that `allow_webhooks_to` names.
+    `secrets_folder` contains their secrets written as `file:PATH`. `api_key` is for a store behind a service
+    (`https://`). `actor` is the name of this program in the audit log, by default `app@HOST`.
     """
 
     def __init__(  # noqa: PLR0913 - all but the URL are given by name
@@ -130,8 +132,7 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         **options: Unpack[TaskOptions],
     ) -> TaskMaker: ...
 
-    # Each is a thing that a program may say about a task; and mypy does not match Unpack against keyword
-    # arguments of any name.
+    # One parameter for each option. mypy does not match Unpack against keyword arguments of any name.
     def task(  # type: ignore[misc]  # noqa: PLR0913, PLR0917
         self,
         func: Callable[..., Any] | None = None,
@@ -146,45 +147,46 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         grace: Duration | None = None,
         **options: Any,
     ) -> Any:
-        """Make a function a task; with or without options. Its name is its module and its own name.
+        """Make a function a task, with or without options. Its name is its module and its own name.
 
         In a program that is run as `python jobs.py` the module is called `jobs`, not `__main__`.
 
-        Jobs that were enqueued under one of its `aliases`, the names it had before, are run by it too.
+        `aliases` are former names: jobs that were enqueued under one of them run this task too.
 
         Exceptions listed in `no_retry_for` send a job to the dead letters at once, and so does a timeout with
-        `retry_on_timeout=False`. After `soft_timeout` a running job is told (`current_job().is_overdue`).
-        `isolated=True` runs each job in a process of its own, which can be killed; `memory_limit` is the most
-        that
-        it may take there, in bytes or as a text like "512MB", and `grace` (5 s) is the time it has to end
-        after it was asked to stop; then it is killed.
+        `retry_on_timeout=False`. After `soft_timeout` a running job is warned
+        (`current_job().is_past_soft_timeout`).
+
+        `isolated=True` runs each job in a process of its own, which can be killed. `memory_limit` bounds the
+        memory of that process, in bytes or as a text like "512MB". It is killed `grace` (5 s) after it was
+        asked to stop.
         """
-        chosen: Any = options
-        check_names(chosen, TaskOptions, _TASK_SETTINGS)
-        manner = make_execution_policy(
+        task_options: Any = options
+        check_names(task_options, TaskOptions, _TASK_SETTINGS)
+        policy = make_execution_policy(
             no_retry_for, soft_timeout, retry_on_timeout, isolated, memory_limit, grace
         )
-        maker = TaskMaker(self, name, _check_aliases(aliases), manner, chosen)
+        maker = TaskMaker(self, name, _check_aliases(aliases), policy, task_options)
         return maker if func is None else maker(func)
 
-    # Be called
+    # Hooks
 
     def on_start(self, hook: F) -> F:
-        """Call this function, or coroutine function, when a worker starts, before its first job; in isolated
-        processes too. If it raises, the worker does not start."""
+        """Call this function, or coroutine function, at the start of a worker, before its first job, and in
+        isolated processes too. If it raises, the worker does not start."""
         return register(self.registry.hooks.on_start, hook)
 
     def on_stop(self, hook: F) -> F:
-        """Call this function, or coroutine function, when a worker has settled its last job."""
+        """Call this function, or coroutine function, after a worker has settled its last job."""
         return register(self.registry.hooks.on_stop, hook)
 
     def on_error(self, listener: AnyListener) -> AnyListener:
-        """Call `listener(job, error)` when a job has gone to the dead letters, and with None for the job when
-        the worker itself is in trouble. On the worker's own thread, so let it be quick."""
+        """Call `listener(job, error)` for each new dead letter, and with None as the job for an error of the
+        worker itself. It runs on the worker's own thread, so it must be fast."""
         return register(self.registry.hooks.on_error, listener)
 
     def middleware(self, layer: Layer) -> Layer:
-        """Wrap all task calls: `layer(context)` gives a context manager that is entered before the call and
+        """Wrap all task calls: `layer(context)` returns a context manager that is entered before the call and
         left after it. The first one added is the outermost."""
         return register(self.registry.middleware, layer)
 
@@ -197,12 +199,12 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> JobHandle[Any]:
-        """Ask for a task by its name, also one that this program does not know; or store a job that is made.
+        """Enqueue a task by its name, also one that this program does not import; or store a NewJob.
 
             app.enqueue("mail.send", ["ada@example.com"], {"subject": "Hi"}, queue="mail", priority=9)
             app.enqueue(send.job("ada@example.com"))
 
-        A task that is known here brings its options, and arguments that do not fit it are refused.
+        A task that is registered here brings its options, and arguments that do not fit it are refused.
         """
         job, on_conflict = self._job_builder.build_request(task, args, kwargs, options)
         [handle] = self.client.enqueue([job], on_conflict=on_conflict)
@@ -223,9 +225,9 @@ class Forebay(ScheduleDecorators, QueueAdmin):
     def enqueue_many(
         self, jobs: Sequence[NewJob], *, atomic: bool = True, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
-        """Store many jobs at once, all or none; made by `task.job(...)`. The handles come in the same order.
+        """Store many jobs, made by `task.job(...)`, all or none. The handles come in the same order.
 
-        With `atomic=False` the jobs that can be stored are; the handles of the others hold the error.
+        With `atomic=False` refused jobs are left out; their handles have the error.
         """
         return self.client.enqueue(
             self._job_builder.check_sizes(jobs), on_conflict=on_conflict, atomic=atomic
@@ -241,13 +243,13 @@ class Forebay(ScheduleDecorators, QueueAdmin):
     def enqueue_tx(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
-        """Store jobs in your own open transaction, so that they come true with what else it does.
+        """Store jobs in your own open transaction, so that they commit with its other effects.
 
             with connection:  # a sqlite3.Connection to the database that holds the jobs
                 connection.execute("insert into orders ...")
-                app.enqueue_within(connection, [send.job("ada@example.com")])
+                app.enqueue_tx(connection, [send.job("ada@example.com")])
 
-        They are there with your commit, and not before.
+        The jobs exist from your commit on.
         """
         return self.client.enqueue_tx(
             connection, self._job_builder.check_sizes(jobs), on_conflict=on_conflict
@@ -261,12 +263,12 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         return await self.client.enqueue_tx_async(connection, checked, on_conflict=on_conflict)
 
     def workflow(self, *steps: Step) -> Workflow:
-        """Jobs that depend on each other, put together and then stored in one call.
+        """Create a workflow: jobs that depend on each other, stored in one call.
 
             flow = app.workflow(chain(load.job(), group(*(clean.job(n) for n in range(9))), report.job()))
             done = flow.enqueue()
 
-        Steps that are given here run beside each other; `add` brings further ones.
+        The steps given here run in parallel; `add` adds further ones.
         """
         from forebay.app.workflow import Workflow  # noqa: PLC0415 - programs without workflows never load it
 
@@ -275,16 +277,16 @@ class Forebay(ScheduleDecorators, QueueAdmin):
             flow.add(step)
         return flow
 
-    # Look
+    # Read
 
     def job(self, job_id: str) -> JobHandle[Any]:
-        """A handle for a job that was enqueued elsewhere; asks nobody whether there is one."""
+        """Return a handle for a job that was enqueued elsewhere; does not check that it exists."""
         from forebay.stores.contract.values import InsertResult  # noqa: PLC0415 - a tenth of the import's time
 
         return JobHandle(self.client, InsertResult(id=JobId(job_id), is_new=False))
 
     def counts(self, *queues: str) -> dict[QueueName, Counts]:
-        """How many jobs are in which state, by queue; of all queues if none is named."""
+        """Return the number of jobs by queue and state; of all queues if none is named."""
         return self.client.counts([QueueName(name) for name in queues])
 
     async def counts_async(self, *queues: str) -> dict[QueueName, Counts]:
@@ -292,7 +294,7 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         return await self.client.run_in_thread(self.counts, *queues)
 
     def peek(self, queue: str | None = None, limit: int = 10) -> list[JobSummary]:
-        """The jobs that would be run next, in order, without taking them."""
+        """Return the jobs that would run next, in order, without claiming them."""
         name = QueueName(queue or self.default_queue)
         return self.client.read(lambda reader: reader.peek(name, limit))
 
@@ -301,7 +303,7 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         return await self.client.run_in_thread(self.peek, queue, limit)
 
     def search(self, query: JobQuery | None = None, *, limit: int = 100, after: str | None = None) -> Page:
-        """Jobs that fit, newest first; `page.after` is where the next page begins."""
+        """Return one page of matching jobs, newest first; `page.after` is the start of the next page."""
         from forebay.domain.query import JobQuery  # noqa: PLC0415 - as above
 
         return self.client.search(query or JobQuery(), limit=limit, after=after)
@@ -314,21 +316,21 @@ class Forebay(ScheduleDecorators, QueueAdmin):
 
     @property
     def alerts(self) -> Alerts:
-        """What is wrong, by which rules, and who is told."""
-        from forebay.app.alerts import Alerts  # noqa: PLC0415 - operators need it, and few programs
+        """The alerts of the store, their rules and their channels."""
+        from forebay.app.alerts import Alerts  # noqa: PLC0415 - most programs never use it
 
         return Alerts(self.client, self.clock, actor=self.client.actor)
 
     @property
     def default_queue(self) -> QueueName:
-        """The queue of jobs whose task names none."""
+        """The queue of tasks that name none."""
         return QueueName(self.defaults.get("queue", DEFAULT_QUEUE))
 
     def queues(self) -> list[str]:
-        """The queues that the app's tasks name."""
+        """Return the queues that the app's tasks name."""
         return sorted({self.registry[name].queue for name in self.registry}) or [self.default_queue]
 
-    # Work
+    # Run
 
     @contextmanager
     def run_worker(
@@ -342,14 +344,16 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         metrics: bool = True,
         max_abandoned: int = 16,
     ) -> Iterator[Worker]:
-        """Run a worker inside this program while the block lasts; it is stopped in order at its end.
+        """Run a worker inside this program while the block lasts; shut it down in order at the end.
 
-        `queues` is a list, or a table of weights: {"mail": 3, "reports": 1} gives mail three jobs for each
-        one of reports. In a list, or with None, queues have the weights of their settings. With `strict` a
-        queue gets only what those named before it leave. Without `metrics` it keeps no figures.
+        `queues` is a list, or a dict of weights: {"mail": 3, "reports": 1} gives mail three jobs for each one
+        of reports. In a list, or with None, queues have the weights of their settings. With `strict` a queue
+        gets only the slots that the queues named before it leave. Without `metrics` the worker writes no
+        metrics.
 
-        A thread whose job does not stop at its time limit is abandoned, and another one takes its place; with
-        more than `max_abandoned` of them no more are replaced, and the worker is not healthy."""
+        A thread whose job does not stop at its time limit is abandoned and replaced. With more than
+        `max_abandoned` of them no further thread is replaced, and the worker is not healthy.
+        """
         from forebay.worker.worker import Worker  # noqa: PLC0415 - programs that only enqueue never load it
 
         if isinstance(queues, str):
@@ -374,8 +378,9 @@ class Forebay(ScheduleDecorators, QueueAdmin):
             worker.stop()
 
     def consumer(self) -> Consumer:
-        """Claim and settle jobs from a loop of your own; runs due duties after each claim."""
-        from functools import partial  # noqa: PLC0415 - like the next three, consumers alone need it
+        """Return a consumer, to claim and settle jobs from a loop of your own. It runs due maintenance tasks
+        after each claim."""
+        from functools import partial  # noqa: PLC0415 - like the next three, needed by consumers only
         from random import random  # noqa: PLC0415
 
         from forebay.app.consumer import Consumer  # noqa: PLC0415
@@ -389,23 +394,22 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         return Consumer(engine, **own, metrics=True)
 
     def sweep(self) -> int:
-        """Put back at once the jobs of workers that died or whose leases have ended; answers how many moved.
+        """Return jobs of dead workers, and jobs with ended leases, to their queues; return how many moved.
 
-        Workers and consumers do this by themselves every second, and hold back after a step of the store's
-        clock. This call has no such guard: right after a step forward it takes jobs from workers that live,
-        and those jobs run again.
+        Workers and consumers sweep every second, and pause after a step of the store's clock. This call has
+        no such guard: right after a step forward it takes jobs from live workers, and those jobs run again.
         """
-        from random import random  # noqa: PLC0415 - like the next three, loaded by nobody who only enqueues
+        from random import random  # noqa: PLC0415 - like the next three, programs that only enqueue need none
 
         from forebay.operations.bulk import sweep  # noqa: PLC0415
         from forebay.stores.contract.values import BATCH  # noqa: PLC0415
         from forebay.stores.ids import new_worker_id  # noqa: PLC0415
 
         sweeper, moved = new_worker_id(), 0
-        # One batch each time the store is ours, so that others may enqueue in between.
-        while found := self.client.write(lambda store: sweep(store, sweeper, random)):
-            moved += found
-            if found < BATCH:
+        # One batch each time this thread holds the store, so that other threads can enqueue in between.
+        while swept := self.client.write(lambda store: sweep(store, sweeper, random)):
+            moved += swept
+            if swept < BATCH:
                 break
         return moved
 
@@ -416,14 +420,14 @@ class Forebay(ScheduleDecorators, QueueAdmin):
     # End
 
     def close(self) -> None:
-        """Let go of the store; stored jobs stay stored."""
+        """Close the store; stored jobs stay."""
         self.client.close()
 
     async def close_async(self) -> None:
         """`close` for coroutines."""
         from asyncio import to_thread  # noqa: PLC0415 - most programs have no event loop
 
-        # Not on the store thread: it is waited for, and cannot wait for itself.
+        # Not on the store thread: `close` joins that thread, which cannot join itself.
         await to_thread(self.close)
 
     def __enter__(self) -> Self:
@@ -443,12 +447,12 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         await self.close_async()
 
     def __repr__(self) -> str:
-        # Not the address: it may hold a password, and this ends up in logs.
+        # Without the URL: it may contain a password, and this text ends up in logs.
         tasks = {self.registry[name].name for name in self.registry}
         return f"<Forebay on {self.engine.features.name}, {len(tasks)} tasks>"
 
 
-# What `app.task` takes besides `TaskOptions`.
+# Options of `app.task` besides `TaskOptions`.
 _TASK_SETTINGS: Final = (
     "name",
     "aliases",
@@ -462,7 +466,7 @@ _TASK_SETTINGS: Final = (
 
 
 class TaskMaker:
-    """Makes functions tasks of one app, with the options given to `app.task`."""
+    """Decorator that makes functions tasks of one app, with the options given to `app.task`."""
 
     def __init__(
         self,
@@ -501,24 +505,24 @@ class TaskMaker:
 
 
 def _check_defaults(defaults: TaskOptions | None) -> CallOptions:
-    """Defaults that every task can have; raises InvalidJob or ConfigError before there is any."""
+    """Return the defaults for all tasks; raise InvalidJob or ConfigError for one that no task can have."""
     if defaults is not None and not isinstance(defaults, Mapping):
         raise ConfigError(f"defaults must be a dict of options, not {defaults!r:.60}")
-    chosen: Any = dict(defaults or {})
-    check_names(chosen, TaskOptions)
-    make_template("defaults", chosen)
-    options: CallOptions = chosen
+    unchecked: Any = dict(defaults or {})
+    check_names(unchecked, TaskOptions)
+    make_template("defaults", unchecked)
+    options: CallOptions = unchecked
     return options
 
 
 def _check_aliases(aliases: Sequence[str]) -> tuple[str, ...]:
-    # A text is a sequence of texts too, and "send" would become four names.
+    # A str is a sequence of strings too: "send" would become four names.
     if isinstance(aliases, str) or not isinstance(aliases, Iterable):
         raise ConfigError(f"aliases must be a list of names: write aliases=[{aliases!r:.60}]")
-    found = tuple(dict.fromkeys(aliases))
-    for alias in found:
-        make_template(alias, {})  # refuses what is no name of a task
-    return found
+    names = tuple(dict.fromkeys(aliases))
+    for alias in names:
+        make_template(alias, {})  # raises InvalidJob for a wrong task name
+    return names
 
 
 def _name_of(func: Callable[..., Any]) -> str:
@@ -529,7 +533,7 @@ def _name_of(func: Callable[..., Any]) -> str:
 
 
 def _module_of(func: Callable[..., Any]) -> str:
-    """The module's name, also where it is run as a program: a worker will import it under that name."""
+    """Return the module's name, also of one that is run as a program: a worker imports it under that name."""
     if func.__module__ != "__main__":
         return func.__module__
     main = sys.modules["__main__"]

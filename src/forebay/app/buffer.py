@@ -1,4 +1,4 @@
-"""Jobs that wait in memory while their store is away."""
+"""In-memory buffer for jobs that are enqueued while the store is unavailable."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Buffer:
-    """Takes jobs also while the store is away, and stores them in their order when it is back.
+    """Accepts jobs while the store is unavailable, and stores them in order when it is back.
 
         with Buffer(app) as buffer:
             buffer.enqueue(send.job("ada@example.com"))
 
-    Not durable: what waits is in the memory of this process, and is lost with it. Up to `max_jobs` jobs wait;
-    then the next one is refused with StoreUnavailable, as all are without a buffer. A delay counts from when
-    the job is stored. Each job gets an id of its own before it is sent, so that one whose answer was lost is
-    not stored twice. May be used from several threads.
+    Not durable: waiting jobs are in the memory of this process, and are lost with it. Up to `max_jobs` jobs
+    wait. Then the next one is refused with StoreUnavailable, as all are without a buffer. A delay counts from
+    the time at which the job is stored. Each job gets its id before it is sent, so that a lost answer does
+    not store it twice. May be used from several threads.
     """
 
     def __init__(self, app: Forebay, max_jobs: int = MAX_JOBS) -> None:
@@ -57,18 +57,19 @@ class Buffer:
         self._client = app.client
         self._max_jobs = max_jobs
         self._waiting: deque[NewJob] = deque()
-        self._in_flight: Sequence[NewJob] = ()  # the first of those that wait, while the store is asked
-        self._condition = Condition()  # never held while the store is asked
+        self._in_flight: Sequence[NewJob] = ()  # the first of the waiting jobs, during a call to the store
+        self._condition = Condition()  # never held during a call to the store
         self._sender: Thread | None = None
         self._is_closed = False
 
     def __len__(self) -> int:
-        """How many jobs wait here."""
+        """Return how many jobs wait here."""
         return len(self._waiting)
 
     def enqueue(self, job: NewJob) -> JobHandle[Any]:
-        """Store a job, or keep it until it can be; raises what an enqueue raises, but StoreUnavailable only
-        if no more can be kept. Nobody can be asked about one that waits here: it is not found."""
+        """Store a job, or hold it until the store is back. Raises the errors of an enqueue, but
+        StoreUnavailable only if the buffer is full. A handle of a waiting job raises JobNotFound: the store
+        does not have it."""
         _check_job(job)
         named = job if job.id is not None else replace(job, id=JobId(new_id()))
         if not self._waiting or self._is_closed:
@@ -89,33 +90,33 @@ class Buffer:
             raise StoreUnavailable(f"the store is away, and {self._max_jobs:,} jobs wait for it already")
         if self._sender is None:
             sender = Thread(target=self._send, name="forebay-buffer", daemon=True)
-            sender.start()  # it waits for the lock that we hold
+            sender.start()  # blocks on the lock that this thread holds
             self._sender = sender
         self._waiting.append(job)
 
     def _send(self) -> None:
-        """Until nothing waits: try, and pause for longer each time in vain. Once closed, until the first try
-        in vain."""
+        """Send batches until no job waits, with longer pauses after each failure. After `close`, return at
+        the first failure."""
         try:
             pause = FIRST_PAUSE_SECONDS
             while batch := self._take_batch(pause):
-                gone = self._send_batch(batch)
-                pause = FIRST_PAUSE_SECONDS if gone else min(2 * pause, MAX_PAUSE_SECONDS)
+                finished = self._send_batch(batch)
+                pause = FIRST_PAUSE_SECONDS if finished else min(2 * pause, MAX_PAUSE_SECONDS)
                 with uninterrupted, self._condition:
                     self._in_flight = ()
-                    self._waiting = deque(job for job in self._waiting if job.id not in gone)
-                    if self._is_closed and not gone:
+                    self._waiting = deque(job for job in self._waiting if job.id not in finished)
+                    if self._is_closed and not finished:
                         self._end_sender()
                         return
         finally:
             with uninterrupted, self._condition:
-                # Whatever has stopped this one, the next who keeps a job starts another one.
+                # After any error: the next buffered job starts a new sender.
                 if self._sender is current_thread():
                     self._end_sender()
 
     def _take_batch(self, pause: float) -> Sequence[NewJob]:
-        """The first of those that wait, after a pause. If there is none this sender ends: it says so under
-        the lock, so that the next who keeps a job starts another one."""
+        """Return the first waiting jobs, after a pause. If there is none, this sender ends. It clears
+        `_sender` under the lock, so that the next buffered job starts a new one."""
         with uninterrupted, self._condition:
             if self._waiting:
                 self._condition.wait_for(lambda: self._is_closed, pause)
@@ -130,25 +131,25 @@ class Buffer:
         self._condition.notify_all()
 
     def _send_batch(self, batch: Sequence[NewJob]) -> set[JobId | None]:
-        """Which of these are stored, or refused for good."""
-        gone: set[JobId | None] = set()
+        """Send a batch; return the ids of the jobs that are stored, or refused for good."""
+        finished: set[JobId | None] = set()
         try:
             try:
                 return self._store_batch(batch)
             except Exception as exc:
                 if _is_store_failure(exc):
                     raise
-            # One of them is to blame: each by itself, so that the others do not suffer for it.
+            # One job is to blame: send each alone, so that the rest of the batch is stored.
             for job in batch:
-                gone |= self._store_alone(job)
+                finished |= self._store_alone(job)
         except StoreUnavailable:
             pass
         except StoreError as exc:
             logger.error("jobs that wait for their store cannot be sent: %s", exc)
-        return gone
+        return finished
 
     def _store_batch(self, batch: Sequence[NewJob]) -> set[JobId | None]:
-        # A taken id is one that was stored, and whose answer was lost.
+        # A taken id belongs to a job of an earlier call whose answer was lost.
         handles = self._client.enqueue(batch, on_conflict="ignore", atomic=False)
         return {
             job.id for job, handle in zip(batch, handles, strict=True) if not _may_retry(job, handle.error)
@@ -163,9 +164,11 @@ class Buffer:
             return set() if _may_retry(job, exc) else {job.id}
 
     def close(self, timeout: Duration = 5.0) -> int:
-        """Try once more to send what waits, for so long; answers how many jobs are lost. Those that the store
-        is asked for at that moment are not among them: they may be stored yet, or be lost with this process.
-        What can be stored is stored also afterwards. Closing twice is fine."""
+        """Try once more to send the waiting jobs, for `timeout`; return how many are lost.
+
+        Jobs in a running call to the store are not counted: the store may still accept them. What can be
+        stored is stored also after the time-out. Closing twice is fine.
+        """
         with uninterrupted, self._condition:
             self._is_closed = True
             self._condition.notify_all()
@@ -195,17 +198,17 @@ def _check_job(job: NewJob) -> None:
     if not isinstance(job, NewJob):
         raise InvalidJob(f"only jobs made by task.job(...) can be enqueued, not {job!r:.60}")
     if any(isinstance(need.parent, int) for need in job.depends_on):
-        raise InvalidJob("a buffer takes jobs one by one: name others by their ids", field="depends_on")
+        raise InvalidJob("a buffer takes jobs one by one: name dependencies by their ids", field="depends_on")
 
 
 def _is_store_failure(error: Exception) -> bool:
-    """Whether this would befall any job: the store is to blame, and none of those that wait for it."""
+    """Return whether the error concerns the store and not one of the jobs: every job would meet it."""
     return isinstance(error, StoreError) and not isinstance(error, (StoreRefused, StoreBusy))
 
 
 def _may_retry(job: NewJob, error: Exception | None) -> bool:
-    """Whether what is refused now may be accepted later. If not, whoever enqueued it has gone on, so nobody
-    but the log can be told."""
+    """Return whether a refused job may be accepted later. If not, log the error: the caller of `enqueue` has
+    returned long ago."""
     if isinstance(error, (QueueFull, RateLimited, TooManyRequests, StoreBusy)):
         return True
     if error is not None:

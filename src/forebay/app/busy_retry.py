@@ -1,4 +1,4 @@
-"""Trying again while another transaction holds what a call needs."""
+"""Retries of a call while another transaction holds a lock that it needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from forebay.errors import StoreBusy
 
-# As long as PostgreSQL is waited for by default: a transaction of a web request is mostly over by then.
+# The default lock time-out on PostgreSQL: most transactions of web requests have ended by then.
 BUSY_RETRY_SECONDS: Final = 2.0
 FIRST_PAUSE_SECONDS: Final = 0.005
 MAX_PAUSE_SECONDS: Final = 0.25
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def pauses(seconds: float | None = None) -> Iterator[float]:
-    """Yield pauses between tries, each twice as long as the one before, until the time is over."""
+    """Yield pauses between tries until the time is over; each is twice as long as the one before."""
     until, pause = monotonic() + (BUSY_RETRY_SECONDS if seconds is None else seconds), FIRST_PAUSE_SECONDS
     while (left := until - monotonic()) > 0:
         yield min(pause, left)
@@ -25,7 +25,7 @@ def pauses(seconds: float | None = None) -> Iterator[float]:
 
 
 def retry_busy(call: Callable[[], T], busy: StoreBusy) -> T:
-    """Repeat a call that has raised `busy`, on the thread of its caller and under no lock."""
+    """Repeat a call that has raised `busy`, on the thread of its caller and without a lock."""
     for pause in pauses():
         sleep(pause)
         try:
@@ -36,11 +36,11 @@ def retry_busy(call: Callable[[], T], busy: StoreBusy) -> T:
 
 
 async def retry_busy_async(call: Callable[[], Awaitable[T]], busy: StoreBusy) -> T:
-    """`retry_busy` for coroutines; nobody else on the loop waits."""
-    from asyncio import sleep as pass_by  # noqa: PLC0415 - most programs that enqueue have no event loop
+    """Repeat a call as `retry_busy` does, without blocking the event loop."""
+    from asyncio import sleep as async_sleep  # noqa: PLC0415 - most programs that enqueue have no event loop
 
     for pause in pauses():
-        await pass_by(pause)
+        await async_sleep(pause)
         try:
             return await call()
         except StoreBusy as exc:

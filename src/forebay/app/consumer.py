@@ -1,4 +1,4 @@
-"""The pull API: for consumers that bring their own loop."""
+"""Consumers: claim and settle jobs from a loop of the caller's own."""
 
 from __future__ import annotations
 
@@ -67,24 +67,25 @@ from forebay.telemetry.observers import Observers, SettledAttempt
 
 MAX_CLAIM: Final = 10_000
 EXIT_SECONDS: Final = 1.0  # how long the end of a program waits for a consumer in use, to write its metrics
-SWEEP_LEASE_MS: Final = 30_000  # as in scheduler.sweeping, which is above this layer
+SWEEP_LEASE_MS: Final = 30_000  # as in maintenance.sweeper, which is above this layer
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Consumer:
-    """Claims jobs and says how they ended. Each call is one exchange with the store.
+    """Claims and settles jobs. Each call is one round trip to the store.
 
-    A job must be settled, or renewed, before its lease ends; else somebody else gets it, and what this
-    consumer says about it is refused (False). Due duties are run after each claim, so jobs become due and
-    leases of the dead are taken over also where there is no other worker.
+    A job must be settled, or its lease renewed, before the lease ends. Otherwise another worker claims the
+    job, and later calls of this consumer about it are refused (False). Due maintenance tasks run after each
+    claim. So jobs become due and leases of dead workers are taken over also where no worker runs.
 
-    `duties` makes the duties, of the sweeper's id (`sweeper`) and a function that hears of lost attempts
-    (`tell`). With `metrics` its claims and settlements are counted like a worker's: a job ran from its claim
-    to its settlement. They are written with the first call after ten seconds are over, and at the close.
+    `maintenance_tasks` builds these tasks. It takes the sweeper's id (`sweeper`) and a function that is
+    called with lost attempts (`on_settled`). With `metrics` claims and settlements are counted like those of
+    a worker: the run time of a job lasts from its claim to its settlement. Metrics are written by the first
+    call after ten seconds, and at the close.
 
-    May be used from several threads. After a fork the child's consumer is another one: it has an id and
-    handles of its own, and what its parent has claimed stays its parent's.
+    May be used from several threads. After a fork the child's consumer is a new one, with its own id and
+    handles. Jobs that the parent has claimed stay with the parent.
     """
 
     def __init__(
@@ -110,10 +111,12 @@ class Consumer:
         _consumers.add(self)
 
     def _reset(self) -> None:
-        # A worker id belongs to one process: two that claim under one would settle each other's attempts.
-        # The sweeper among the duties has one too.
+        # A worker id belongs to one process: two processes with one id would settle each other's attempts.
+        # The sweeper among the maintenance tasks has its own id too.
         self.id: WorkerId = new_worker_id()
-        self._maintenance_tasks = self._new_maintenance_tasks(sweeper=new_worker_id(), on_settled=self._count_lost)
+        self._maintenance_tasks = self._new_maintenance_tasks(
+            sweeper=new_worker_id(), on_settled=self._count_lost
+        )
         self._metrics = MetricsRecorder(self.id, self._clock) if self._has_metrics else None
         self._was_unavailable = False
         self._lost: list[SettledAttempt] = []
@@ -121,15 +124,15 @@ class Consumer:
         self._store = self._reader = None
 
     def claim(self, limit: int = 1, *, queue: str | None = None, lease: Duration | None = None) -> list[Job]:
-        """Take up to `limit` jobs of a queue and a lease on each, in the order they should run."""
+        """Claim up to `limit` jobs of a queue, in the order they should run."""
         check_integer("limit", limit, 1, MAX_CLAIM)
         name = QueueName(queue or self._default_queue)
         check_queue_name(name)
-        want = QueueClaim(name, limit, _lease_ms(lease))
+        request = QueueClaim(name, limit, _lease_ms(lease))
         with uninterrupted, self._lock:
             store = self._open_store()
             try:
-                answer = store.settle_and_claim(self.id, claims=[want], room=limit)
+                answer = store.settle_and_claim(self.id, claims=[request], room=limit)
             except StoreUnavailable as exc:
                 self._was_unavailable = self._was_unavailable or _is_unavailable(exc)
                 raise
@@ -141,7 +144,7 @@ class Consumer:
         return list(answer.jobs)
 
     def _count_claimed(self, queues: Collection[QueueName], jobs: Sequence[Job]) -> None:
-        """Count a claim of these queues: for callers that claim by other ways."""
+        """Count a claim of these queues, for callers that claim by another path."""
         self._record_claimed(queues, jobs)
         self._observers.on_claimed(jobs)
 
@@ -151,7 +154,7 @@ class Consumer:
             self._metrics.set_consumers(dict.fromkeys(queues, 1))
 
     def _count_settled(self, ends: Sequence[tuple[Job, Settlement]]) -> None:
-        """Count settlements that were written by other ways."""
+        """Count settlements that were written by another path."""
         if self._metrics is not None:
             self._metrics.count_settled(ends)
 
@@ -162,14 +165,15 @@ class Consumer:
             self._metrics.count_swept(ends, (ends[0][0].lease_expires_at or 0) - SWEEP_LEASE_MS)
 
     def run_maintenance(self) -> None:
-        """Do what is due by the clock, as each claim does: for whoever claims by other ways."""
+        """Run due maintenance tasks, as each claim does, for callers that claim by another path."""
         with uninterrupted, self._lock:
             lost = self._run_maintenance(self._open_store())
         self._observers.on_settled(lost)
 
     def _run_maintenance(self, store: Store) -> list[SettledAttempt]:
-        """Do what is due; the lost attempts to tell observers of, once the lock is released."""
-        # What was claimed must reach its caller, or its leases run out; a duty can wait for the next claim.
+        """Run due maintenance tasks; return the lost attempts, to be reported once the lock is released."""
+        # Claimed jobs must reach the caller before their leases end; a maintenance task can wait for the next
+        # claim.
         if self._metrics is not None:
             self._metrics.record(store)
         if self._was_unavailable:
@@ -179,12 +183,12 @@ class Consumer:
             run_due_tasks(store, self._maintenance_tasks)
         except StoreError as exc:
             self._was_unavailable = _is_unavailable(exc)
-            logger.warning("consumer %s leaves duties to the next claim: %s", self.id, exc)
+            logger.warning("consumer %s postpones maintenance to the next claim: %s", self.id, exc)
         lost, self._lost = self._lost, []
         return lost
 
     def renew(self, jobs: Iterable[Job], *, lease: Duration | None = None) -> list[bool]:
-        """Push the ends of leases away; False for a lease that is lost."""
+        """Renew leases; False for a lease that is lost."""
         claimed = list(jobs)
         leases = [Lease(job.id, job.attempt) for job in claimed]
         lease_ms = _lease_ms(lease)
@@ -194,21 +198,21 @@ class Consumer:
             if self._metrics is not None:
                 self._metrics.set_consumers({job.queue: 1 for job in claimed})
                 self._metrics.record(store)
-        kept = set(answer.renewed)
-        return [one in kept for one in leases]
+        renewed = set(answer.renewed)
+        return [lease in renewed for lease in leases]
 
     def check_leases(self, jobs: Iterable[Job]) -> list[bool]:
-        """Whether this consumer still has the leases of jobs it has claimed. Changes nothing.
+        """Return whether this consumer still has the leases of jobs that it has claimed. Changes nothing.
 
-        The answer is of the past when it arrives: only a settlement that is not refused counts.
+        The answer is about the past when it arrives: only a settlement that is not refused is proof.
         """
         claimed = list(jobs)
         with uninterrupted, self._lock:
             reader = self._open_reader()
-            found = reader.jobs([job.id for job in claimed])
-            # The clock last: a lease that ends between the two questions is not called held.
+            records = reader.jobs([job.id for job in claimed])
+            # The clock last: a lease that ends between the two reads is reported as lost.
             now = reader.now()
-        return [self._has_lease(job, record, now) for job, record in zip(claimed, found, strict=True)]
+        return [self._has_lease(job, record, now) for job, record in zip(claimed, records, strict=True)]
 
     def _has_lease(self, job: Job, record: Job | None, now: int) -> bool:
         return (
@@ -219,109 +223,119 @@ class Consumer:
         )
 
     def complete(self, job: Job, result: Any = None) -> bool:
-        """The job is done."""
+        """Settle a job as completed."""
         return self.settle([(job, Completed(encode_result(result)))])[0]
 
     def complete_tx(self, connection: object, job: Job, result: Any = None) -> None:
-        """The job is done, in your own open transaction on the store's database: with its commit, together
-        with what else it does there. Raises LeaseLost if the lease is lost: roll back then."""
+        """Complete a job in your own open transaction on the store's database, with the commit of that.
+
+        Raises LeaseLost if the lease is lost: roll back then.
+        """
         end = _completion(job, result)
         with uninterrupted:
             self._engine.complete_tx(connection, self.id, end)
             self._count_settled([(job, end)])
 
     async def complete_tx_async(self, connection: object, job: Job, result: Any = None) -> None:
-        """`complete_within` with a connection that lives on this event loop."""
+        """`complete_tx` with a connection that lives on this event loop."""
         end = _completion(job, result)
         await self._engine.complete_tx_async(connection, self.id, end)
         self._count_settled([(job, end)])
 
     def fail(self, job: Job, error: BaseException | str, *, after: Duration | None = None) -> bool:
-        """The attempt failed; it is retried by the job's policy, or after a time of your own."""
+        """Settle the attempt as failed. It is retried by the job's policy, or after `after`."""
         after_ms = None if after is None else duration_within("after", after, 0, MAX_DELAY_MS)
         return self.settle([(job, Failed(_error(error), after_ms))])[0]
 
     def discard(self, job: Job, reason: BaseException | str) -> bool:
-        """To the dead letters: no further attempt makes sense."""
+        """Move the job to the dead letters: no further attempt makes sense."""
         return self.settle([(job, Discarded(_error(reason)))])[0]
 
     def snooze(self, job: Job, delay: Duration) -> bool:
-        """Run it later; not a failure."""
+        """Run the job later; not a failure."""
         return self.settle([(job, Snoozed(duration_within("delay", delay, 0, MAX_DELAY_MS)))])[0]
 
     def release(self, job: Job) -> bool:
-        """Hand it back unstarted; counts for nothing."""
+        """Return the job to its queue unstarted; no attempt is counted."""
         return self.settle([(job, Interrupted(started=False))])[0]
 
     def settle(self, outcomes: Sequence[tuple[Job, Outcome]]) -> list[bool]:
-        """End many leases at once; False for those that were lost, and for an end that contradicts an earlier
-        one. Raises StoreBusy if another transaction holds one of the jobs: the others are settled then, and
-        all can be settled again."""
+        """Settle many leases at once; False for lost ones, and for an outcome that contradicts an earlier
+        one.
+
+        Raises StoreBusy if another transaction holds one of the jobs. The rest is settled then, and all of
+        them can be settled again.
+        """
         jobs = {Lease(job.id, job.attempt): job for job, _ in outcomes}
-        instead = FallbackSettlements(lambda lease: jobs[lease], _roll)
+        fallback = FallbackSettlements(lambda lease: jobs[lease], _roll)
         settlements = [decide(job, outcome, _roll()) for job, outcome in outcomes]
         with uninterrupted, self._lock:
             store = self._open_store()
-            answer = settle_and_claim_isolating(store, self.id, settlements, fallback=instead)
-            ends = instead.substitute(settlements)
+            answer = settle_and_claim_isolating(store, self.id, settlements, fallback=fallback)
+            ends = fallback.substitute(settlements)
             if self._metrics is not None:
                 self._metrics.count_settled(select_newly_settled(jobs, ends, answer))
                 self._metrics.record(store)
-        done = match_kept_outcomes(answer, [(_lease(job), type(outcome)) for job, outcome in outcomes])
-        self._notify_observers([job for job, _ in outcomes], ends, done, answer.busy)
+        settled = match_kept_outcomes(answer, [(_lease(job), type(outcome)) for job, outcome in outcomes])
+        self._notify_observers([job for job, _ in outcomes], ends, settled, answer.busy)
         check_not_busy(answer)
-        return done
+        return settled
 
     def _notify_observers(
         self,
         jobs: Sequence[Job],
         ends: Sequence[Settlement],
-        kept: Sequence[bool],
+        settled: Sequence[bool],
         busy: Collection[Lease],
     ) -> None:
-        # How long its program was at a job is not known here: it may have claimed many at once.
+        # The run time of a job is unknown here: the program may have claimed many at once.
         self._observers.on_settled(
-            (job, end, None) for job, end, is_done in zip(jobs, ends, kept, strict=True) if is_done
+            (job, end, None) for job, end, is_settled in zip(jobs, ends, settled, strict=True) if is_settled
         )
         self._observers.on_lease_lost(
-            [job for job, is_done in zip(jobs, kept, strict=True) if not is_done and _lease(job) not in busy]
+            [
+                job
+                for job, is_settled in zip(jobs, settled, strict=True)
+                if not is_settled and _lease(job) not in busy
+            ]
         )
 
     def progress(self, job: Job, done: float, total: float | None = None, message: str = "") -> bool:
-        """Say how far a claimed job has come, for whoever looks at it; False if its lease is lost."""
+        """Report the progress of a claimed job; False if its lease is lost."""
         return self._save_update(
             ProgressUpdate(lease=_lease(job), progress=make_progress(job, done, total, message))
         )
 
     def log(self, job: Job, text: str, level: str = "INFO") -> bool:
-        """Keep a line with a claimed job; False if its lease is lost."""
+        """Store a log line with a claimed job; False if its lease is lost."""
         return self._save_update(ProgressUpdate(lease=_lease(job), lines=(make_log_line(job, text, level),)))
 
     def _save_update(self, update: ProgressUpdate) -> bool:
         with uninterrupted, self._lock:
             return not self._open_store().settle_and_claim(self.id, updates=[update]).refused_updates
 
-    # Any job, held or not
+    # Any job, claimed here or not
 
     def cancel(self, job: Job | str, reason: str = "cancelled") -> bool:
-        """The job shall not run. See `cancel_many`."""
+        """Cancel a job. See `cancel_many`."""
         return self.cancel_many([job], reason)[0]
 
     def cancel_many(self, jobs: Iterable[Job | str], reason: str = "cancelled") -> list[bool]:
-        """Cancel jobs, given as claimed or by id; False for those that are final, gone or lost.
+        """Cancel jobs, given as claimed or by id; False for those that are final, deleted or lost.
 
-        What this consumer holds ends as cancelled. Others are cancelled if they wait, and asked to stop if
-        they run.
+        Jobs that this consumer has claimed are settled as cancelled. Of the rest, waiting jobs are cancelled,
+        and running ones are asked to stop.
         """
-        wanted = list(jobs)
-        held = [job for job in wanted if isinstance(job, Job) and self._is_claimed_here(job)]
-        others = [_id(job) for job in wanted if not (isinstance(job, Job) and self._is_claimed_here(job))]
-        done = {job.id for job, kept in zip(held, self._cancel_claimed(held, reason), strict=True) if kept}
-        if others:
+        requested = list(jobs)
+        claimed = [job for job in requested if isinstance(job, Job) and self._is_claimed_here(job)]
+        rest = [_id(job) for job in requested if not (isinstance(job, Job) and self._is_claimed_here(job))]
+        settled = self._cancel_claimed(claimed, reason)
+        applied = {job.id for job, is_settled in zip(claimed, settled, strict=True) if is_settled}
+        if rest:
             with uninterrupted, self._lock:
-                verdicts = self._open_store().cancel(others, reason, actor=self.id)
-            done |= {verdict.job_id for verdict in verdicts if verdict.applied}
-        return [_id(job) in done for job in wanted]
+                results = self._open_store().cancel(rest, reason, actor=self.id)
+            applied |= {result.job_id for result in results if result.applied}
+        return [_id(job) in applied for job in requested]
 
     def _is_claimed_here(self, job: Job) -> bool:
         return job.state is JobState.RUNNING and job.worker == self.id
@@ -330,20 +344,21 @@ class Consumer:
         return self.settle([(job, Cancelled(reason)) for job in jobs]) if jobs else []
 
     def revive(self, job: Job | str) -> bool:
-        """Put a dead or cancelled job back. See `revive_many`."""
+        """Revive a dead or cancelled job. See `revive_many`."""
         return self.revive_many([job])[0]
 
     def revive_many(self, jobs: Iterable[Job | str]) -> list[bool]:
-        """Put dead and cancelled jobs back with fresh retries; False for others, and where a key is taken."""
+        """Revive dead and cancelled jobs with fresh retries; False for other jobs, and where a key is
+        taken."""
         ids = [_id(job) for job in jobs]
         with uninterrupted, self._lock:
-            verdicts = self._open_store().revive(ids, actor=self.id)
-        return [verdict.applied for verdict in verdicts]
+            results = self._open_store().revive(ids, actor=self.id)
+        return [result.applied for result in results]
 
     def close(self) -> None:
-        """Let go of the store for good. Leases that are still held run out. Closing twice is fine."""
+        """Close the store for good. Unsettled leases run out. Closing twice is fine."""
         with uninterrupted, self._lock:
-            # Set under the lock that every other call holds: none opens the store again behind our back.
+            # Set under the lock that every other call takes, so that none of them opens the store again.
             self._is_closed = True
             self._write_metrics()
             handles = (self._store, self._reader)
@@ -354,14 +369,14 @@ class Consumer:
                     handle.close()
 
     def _write_metrics(self) -> None:
-        """Write all metrics, because nothing comes any more. Not to a store that is away: a stop does not
-        wait for metrics."""
+        """Write all metrics at the end. Not to a store that is unavailable: a stop does not wait for
+        metrics."""
         if self._metrics is not None and self._store is not None and not self._was_unavailable:
             self._metrics.record_all(self._store)
 
     @uninterrupted
     def _at_exit(self) -> None:
-        """The program ends and has not closed this consumer: write its metrics, unless a thread uses it."""
+        """Write the metrics of a consumer that the program has not closed, unless a thread uses it."""
         if self._lock.acquire(timeout=EXIT_SECONDS):
             try:
                 with suppress(Exception):
@@ -386,18 +401,18 @@ class Consumer:
             raise StoreError("this consumer is closed; ask the app for another one")
 
     def after_fork(self) -> None:
-        """In the child: forget the handles without closing them, which would disturb the parent.
+        """Drop the handles in the child without closing them, which would disturb the parent.
 
-        On SQLite the next call then says that a file that was open cannot be used after a fork.
+        On SQLite the next call then reports that an open file cannot be used after a fork.
         """
         if self._store is not None or self._reader is not None:
-            # Duties have handles of their own, which must not be closed here either.
+            # Maintenance tasks have their own handles, which must not be closed here either.
             _abandoned_handles.append((self._store, self._reader, self._maintenance_tasks))
         self._reset()
 
 
-# One registration for all, because nothing that is registered for forks can be taken back. The child has one
-# thread when it runs, so nobody uses a consumer meanwhile and no lock is needed.
+# One registration for all, because fork hooks cannot be unregistered. The child has one thread when it runs,
+# so no other thread uses a consumer and no lock is needed.
 _consumers: Final[WeakSet[Consumer]] = WeakSet()
 _abandoned_handles: Final[list[tuple[Store | None, Reader | None, Sequence[MaintenanceTask]]]] = []
 
@@ -413,17 +428,18 @@ def _at_exit() -> None:
         consumer._at_exit()
 
 
-if hasattr(os, "register_at_fork"):  # Windows knows no forks
+if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_after_fork)
 
 
 def arguments(job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a claimed job."""
+    """Return the arguments of a claimed job, decoded."""
     return decode_call(job.payload)
 
 
 def _is_unavailable(error: StoreError) -> bool:
-    """Return whether the store did not answer. A busy one does: another transaction holds a job or a key."""
+    """Return whether the store did not answer. A busy store does: another transaction holds a job or a
+    key."""
     return isinstance(error, StoreUnavailable) and not isinstance(error, StoreBusy)
 
 

@@ -1,4 +1,4 @@
-"""What the code of a job may know about its attempt, be told while it runs, and say."""
+"""Context of a running attempt: its job, cancellation and lease signals, progress, steps, follow-ups."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 HEARTBEAT_SECONDS: Final = 1.0
-# How long a thread that waits for its step is deaf to interrupts, and how soon it asks an absent store again.
+# Interval at which a thread that waits for its step checks for interrupts; pause between tries at an outage.
 INTERRUPT_CHECK_SECONDS: Final = 0.05
 STORE_RETRY_SECONDS: Final = 0.5
 MAX_FOLLOW_UPS: Final = 1_000
@@ -48,15 +48,16 @@ _CLOCK: Final = SystemClock()
 
 
 class FencingToken(NamedTuple):
-    """What fences effects elsewhere: of one job, the greater attempt is the newer one."""
+    """Fencing token for effects outside of the store: of one job, the greater attempt is the newer one."""
 
     attempt: int
     worker: WorkerId
 
 
 class RenewalStatus(NamedTuple):
-    """What renewals have brought so far: when the last one succeeded (milliseconds since 1970, by this
-    machine's clock), how many in a row have failed since, and why the lease is gone if it is."""
+    """Status of lease renewals. `renewed_at` is the time of the last success, in milliseconds since 1970, by
+    this machine's clock. `failures` counts the failures in a row since then. `lost_because` is the reason if
+    the lease is lost."""
 
     renewed_at: int | None = None
     failures: int = 0
@@ -67,28 +68,30 @@ NOT_RENEWED: Final = RenewalStatus()
 
 
 class ProgressSink(Protocol):
-    """Where a context's words go: in a worker to `worker.noting`, in an isolated process to its worker.
+    """Sink for progress and log lines: the progress buffer of a worker, or the channel of an isolated
+    process.
 
     May be called from any thread, and be interrupted anywhere.
     """
 
     def add(self, context: JobContext, item: Progress | LogLine) -> None:
-        """Keep this with the job, soon; of progress the latest, of lines the last."""
+        """Store this with the job, soon: the latest progress, the last log lines."""
         ...
 
     def save_step(
         self, context: JobContext, step: StepResult, on_saved: Callable[[], object] | None = None
     ) -> PendingStep:
-        """Store a step under the attempt's guard. `on_saved` is called, on any thread, with the answer."""
+        """Store a step under the attempt's lease. `on_saved` is called, on any thread, with the answer."""
         ...
 
     def steps(self, context: JobContext) -> Mapping[str, bytes]:
-        """The results of the steps that earlier attempts have done, by name. May raise StoreUnavailable."""
+        """Return the step results of earlier attempts, by name. May raise StoreUnavailable."""
         ...
 
 
 class _AttemptState:
-    """What an attempt has said and done through its context. Most have none of this."""
+    """State that an attempt has changed through its context. Created on first use: most attempts have
+    none."""
 
     __slots__ = (
         "cost",
@@ -105,8 +108,8 @@ class _AttemptState:
     def __init__(self, attempt: int) -> None:
         self.progress = Progress(attempt=attempt)
         self.heartbeat_at = -HEARTBEAT_SECONDS
-        self.steps: dict[str, bytes] | None = None  # once earlier ones have been looked for
-        self.steps_lock: Lock | None = None  # held by the coroutine that does so
+        self.steps: dict[str, bytes] | None = None  # None until those of earlier attempts are loaded
+        self.steps_lock: Lock | None = None  # held by the coroutine that loads them
         self.running_steps = 0
         self.follow_ups: list[NewJob] = []
         self.is_completed_in_tx = False
@@ -114,16 +117,16 @@ class _AttemptState:
         self.undecodable: NewerPayload | None = None  # why a step or a result cannot be read here
 
     def set_earlier_steps(self, steps: dict[str, bytes]) -> None:
-        # A thread of this job may have been faster, and done a step since.
+        # A thread of this job may have been faster, and have finished a step since.
         if self.steps is None:
             self.steps = steps
 
 
 class JobContext:
-    """What a task may know about its own attempt, be told while it runs, and say.
+    """The context of one attempt: its job, its signals (cancel, soft time-out, lease), its reports.
 
-    `progress_sink` is where its words go; without one they go nowhere, and steps are not stored. `client` is
-    its task's, for transactions of the task's own.
+    `progress_sink` takes its progress, log lines and steps; without one they are dropped. `client` is that of
+    its task, for caller transactions.
     """
 
     __slots__ = (
@@ -152,60 +155,61 @@ class JobContext:
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt. It grows with each claim, also of a job that was handed back unstarted:
+        """The number of this attempt. It grows with each claim, also of a job that was returned unstarted, so
         it tells attempts apart. `run_number` counts runs."""
         return self.job.attempt
 
     @property
     def run_number(self) -> int:
-        """The number of this run: 1 in the first one that has begun, however often the job was claimed and
-        handed back unstarted before. A retry, and a run after a snooze, has a higher one."""
+        """The number of this run. It is 1 in the first run, also after claims that were returned unstarted. A
+        retry, and a run after a snooze, has a higher number."""
         return self.job.run_number
 
     @property
     def fencing_token(self) -> FencingToken:
-        """What fences this attempt: its number and its worker."""
+        """The fencing token of this attempt: its number and its worker."""
         return FencingToken(self.job.attempt, self.job.worker or WorkerId(""))
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody wants this job to stop."""
+        """True if this job was cancelled and should stop."""
         return self._cancel_reason is not None
 
     @property
     def is_lease_lost(self) -> bool:
-        """Whether the lease is gone: another attempt may be running, and this one's result will not count."""
+        """True if the lease is lost: another attempt may be running, and the result of this one will be
+        refused."""
         return self._renewals.lost_because is not None
 
     @property
     def is_lease_in_doubt(self) -> bool:
-        """Whether the store has not answered the last renewal. Nothing is lost yet: go on, and be careful
-        with effects that must not happen twice."""
+        """True if the store has not answered the last renewal. The lease may still be held: continue, and be
+        careful with effects that must not happen twice."""
         return self._renewals.failures > 0
 
     @property
     def is_past_soft_timeout(self) -> bool:
-        """Whether this attempt has run longer than its task's `soft_timeout`: time to come to an end."""
+        """True if this attempt has run longer than its task's `soft_timeout` and should come to an end."""
         return self._is_past_soft_timeout
 
     @property
     def claimed_at(self) -> int | None:
-        """When this attempt was claimed, in milliseconds since 1970, by the store's clock."""
+        """Time at which this attempt was claimed, in milliseconds since 1970, by the store's clock."""
         return self.job.started_at
 
     @property
     def renewals(self) -> RenewalStatus:
-        """How the renewals of this attempt's lease go."""
+        """Status of the renewals of this attempt's lease."""
         return self._renewals
 
     @property
     def cancel_reason(self) -> str | None:
-        """Why somebody has cancelled the job; None if nobody has."""
+        """The reason of a cancellation; None if the job was not cancelled."""
         return self._cancel_reason
 
     @property
     def logger(self) -> LoggerAdapter[Logger]:
-        """A logger whose lines carry the job's id, task, queue, attempt and correlation id."""
+        """A logger whose records have the job's id, task, queue, attempt and correlation id."""
         # An import, and `getLogger`, take locks that the whole process shares.
         with uninterrupted:
             from logging import LoggerAdapter, getLogger  # noqa: PLC0415 - programs that only enqueue need none
@@ -214,10 +218,11 @@ class JobContext:
 
             return LoggerAdapter(getLogger("forebay.task"), job_fields(self.job))
 
-    # Say
+    # Report
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Say how far this attempt has come. The latest is kept with the job, once a second at most."""
+        """Report the progress of this attempt. The latest report is stored with the job, at most once a
+        second."""
         own = self._state()
         own.progress = make_progress(self.job, done, total, message)
         own.heartbeat_at = _CLOCK.monotonic()
@@ -225,110 +230,111 @@ class JobContext:
             self.progress_sink.add(self, own.progress)
 
     def log(self, text: str, level: str = "INFO") -> None:
-        """Keep a line with the job; of all attempts together the last 200 are kept."""
+        """Store a log line with the job; the last 200 lines of all attempts are kept."""
         if self.progress_sink is not None:
             self.progress_sink.add(self, make_log_line(self.job, text, level))
 
     def heartbeat(self) -> None:
-        """Say that this attempt is alive, and hear whether it shall go on: raises LeaseLost if its lease is
-        gone, and Cancel, which ends the job as cancelled, if somebody wants that. Call it often."""
+        """Report that this attempt is alive, and check for signals: raise LeaseLost if its lease is lost, and
+        Cancel, which ends the job as cancelled, if it was cancelled. Call it often."""
         self._check_lease()
         if self._cancel_reason is not None:
             raise Cancel(self._cancel_reason)
         own, now = self._state(), _CLOCK.monotonic()
         if self.progress_sink is not None and now >= own.heartbeat_at + HEARTBEAT_SECONDS:
             own.heartbeat_at = now
-            own.progress = replace(own.progress)  # another one, to be written with a new time
+            own.progress = replace(own.progress)  # a new object, to be written with a new time
             self.progress_sink.add(self, own.progress)
 
     def set_cost(self, tokens: int) -> None:
-        """Say what this attempt costs, in tokens of the rates that it is under, where that is known only now.
-        When it ends they are charged, or given back, the difference to the job's `cost`; the last word
-        counts."""
+        """Set the cost of this attempt, in tokens of its rates, if it is known only now.
+
+        At its end the difference to the job's `cost` is charged or given back. The last call counts.
+        """
         check_integer("cost", tokens, 0, MAX_COST)
         self._state().cost = tokens
 
     def follow_up(self, job: NewJob) -> None:
-        """Enqueue a job, made by `task.job(...)`, together with the end of this one: both happen or neither.
-        Nothing is enqueued if this attempt does not complete."""
+        """Enqueue a job, made by `task.job(...)`, with the completion of this one: both happen or neither. If
+        this attempt does not complete, nothing is enqueued."""
         if not isinstance(job, NewJob):
             raise InvalidJob(f"a follow-up must be a job made by task.job(...), not {job!r:.60}", field="job")
         if self.is_completed_in_tx:
-            raise InvalidJob(
-                "this job is completed already: add follow-ups before complete_within", field="job"
-            )
+            raise InvalidJob("this job is completed already: add follow-ups before complete_tx", field="job")
         follow_ups = self._state().follow_ups
         if len(follow_ups) >= MAX_FOLLOW_UPS:
             raise InvalidJob(
-                f"a job can have {MAX_FOLLOW_UPS:,} follow-ups; let one of them enqueue the others",
+                f"a job can have {MAX_FOLLOW_UPS:,} follow-ups; let one of them enqueue the rest",
                 field="job",
             )
         follow_ups.append(job if job.parent_id is not None else replace(job, parent_id=self.id))
 
     @property
     def follow_ups(self) -> tuple[NewJob, ...]:
-        """What is to be enqueued when this attempt completes."""
+        """Jobs to be enqueued when this attempt completes."""
         return () if self._attempt_state is None else tuple(self._attempt_state.follow_ups)
 
     # Complete
 
     def parent_results(self) -> list[Any]:
-        """What the jobs returned on which this one depends, in the order in which it named them.
+        """Return the results of the jobs that this one depends on, in the order of its dependencies.
 
-        One that failed, where that is ignored, is there as the JobFailed or JobCancelled that asking for its
-        result would raise; one that was forgotten meanwhile as JobNotFound.
+        A failed job whose failure is ignored is represented by the JobFailed or JobCancelled that reading its
+        result would raise; a deleted one by JobNotFound.
         """
         with self._record_undecodable():
             return parent_results(self._require_client(), self.id)
 
     async def parent_results_async(self) -> list[Any]:
-        """`results` for coroutines."""
+        """`parent_results` for coroutines."""
         client = self._require_client()
         with self._record_undecodable():
             return await client.run_in_thread(parent_results, client, self.id)
 
     def _require_client(self) -> Client:
         if self.client is None:
-            raise ConfigError("no worker runs this job, so there is nobody to ask")
+            raise ConfigError("no worker runs this job, so there is no store to read")
         return self.client
 
     def complete_tx(self, connection: object, result: Any = None) -> None:
         """Complete this job in your own open transaction on the store's database. With its commit the job is
-        completed, with this result and with its follow-ups; what else it does there happens exactly once.
+        completed, with this result and its follow-ups. Other effects of the transaction happen exactly once.
 
-        Commit right after this. Raises LeaseLost if this attempt counts no more: roll back then. If the task
-        returns and the transaction was rolled back, the attempt has failed. What the task returns is ignored.
+        Commit right after this. Raises LeaseLost if the lease is lost: roll back then. If the task returns
+        after a rollback, the attempt has failed. The return value of the task is ignored.
         """
         client, settlement = self._require_open_attempt(), self._completion(result)
         with uninterrupted, self._complete_in_tx():
             client.complete_tx(connection, self.fencing_token.worker, settlement)
 
     async def complete_tx_async(self, connection: object, result: Any = None) -> None:
-        """`complete_within` with a connection that lives on this event loop."""
+        """`complete_tx` with a connection that lives on this event loop."""
         client = self._require_open_attempt()
         with self._complete_in_tx():
             await client.complete_tx_async(connection, self.fencing_token.worker, self._completion(result))
 
     @contextmanager
     def _complete_in_tx(self) -> Iterator[None]:
-        """Around the statement that completes the job in the caller's transaction.
+        """Mark the attempt as completed around the statement that completes it in the caller's transaction.
 
-        Set before it: an interrupt may come right behind the statement. The worker would then know nothing
-        of the open transaction, and its settlement would wait for the lock of the lease. Cleared only for an
-        error of the statement's own, after which the savepoint is undone. After an interrupt it stays set: a
-        worker that asks in vain finds the lease held and settles as usual.
+        The mark is set before the statement: an interrupt may come right after it. Without the mark the
+        worker would not know of the open transaction, and its settlement would wait for the lock of the
+        lease.
+
+        It is cleared only for an error of the statement itself, after which the savepoint is rolled back.
+        After an interrupt it stays set: a worker that finds the lease still held settles as usual.
         """
         own = self._state()
-        was_within, own.is_completed_in_tx = own.is_completed_in_tx, True
+        was_completed, own.is_completed_in_tx = own.is_completed_in_tx, True
         try:
             yield
         except Exception:
-            own.is_completed_in_tx = was_within
+            own.is_completed_in_tx = was_completed
             raise
 
     @property
     def is_completed_in_tx(self) -> bool:
-        """Whether this attempt has completed its job in a transaction of its own, committed or not."""
+        """True if this attempt has completed its job in a caller transaction, committed or not."""
         return self._attempt_state is not None and self._attempt_state.is_completed_in_tx
 
     def _require_open_attempt(self) -> Client:
@@ -343,9 +349,11 @@ class JobContext:
     # Steps
 
     def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do a part of the job once: if it was done before, by this or an earlier attempt, its stored result
-        is returned and `fn` is not called. Else `fn` is called, and this returns when its result is stored;
-        raises LeaseLost if that is refused. Results come back as stored, fitted to the annotation of `fn`.
+        """Run a step of the job once, and return its stored result.
+
+        If this or an earlier attempt has stored the step, `fn` is not called. Otherwise `fn` is called, and
+        this method returns when its result is stored; it raises LeaseLost if the store refuses that. Results
+        are decoded from the store, in the class that the annotation of `fn` names.
         """
         if inspect.iscoroutinefunction(fn):
             raise ConfigError(f"step {name!r:.60} is a coroutine function: await step_async instead")
@@ -356,8 +364,8 @@ class JobContext:
                 self._save_step(name, data)
                 steps.setdefault(name, data)
         with self._record_undecodable():
-            found: R = decode_step(name, fn, steps[name])
-        return found
+            result: R = decode_step(name, fn, steps[name])
+        return result
 
     @overload
     async def step_async(
@@ -368,26 +376,26 @@ class JobContext:
     async def step_async(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     async def step_async(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """`step` for coroutine tasks; `fn` may be a coroutine function. Nobody else on the loop waits."""
+        """`step` for coroutine tasks, without blocking the loop; `fn` may be a coroutine function."""
         steps = await self._load_steps_async(name)
         if name not in steps:
             with self._guard_step(name, steps):
                 value = fn(*args, **kwargs)
                 data = encode_step(name, await value if inspect.isawaitable(value) else value)
                 await self._save_step_async(name, data)
-                # Of two calls of one name at the same time the first to be stored counts.
+                # Of two calls with one name at the same time, the first stored result wins.
                 steps.setdefault(name, data)
         with self._record_undecodable():
             return decode_step(name, fn, steps[name])
 
     def _load_steps(self, name: str) -> dict[str, bytes]:
-        """The steps done so far; those of earlier attempts are looked for once."""
+        """Return the step results so far; those of earlier attempts are loaded once."""
         check_step_name(name)
         own = self._state()
         while own.steps is None:
             try:
                 own.steps = self._load_earlier_steps()
-            except StoreUnavailable:  # an absent store is no failure of the task's
+            except StoreUnavailable:  # an outage of the store must not fail the task
                 sleep(STORE_RETRY_SECONDS)
         return own.steps
 
@@ -399,7 +407,7 @@ class JobContext:
         check_step_name(name)
         own = self._state()
         own.steps_lock = own.steps_lock or Lock()
-        async with own.steps_lock:  # hundreds of coroutines may begin with their steps, and one looks for all
+        async with own.steps_lock:  # hundreds of coroutines may start steps; one of them loads the results
             while own.steps is None:
                 try:
                     own.set_earlier_steps(await to_thread(self._load_earlier_steps))
@@ -416,9 +424,8 @@ class JobContext:
         if self.progress_sink is None:
             return
         pending = self.progress_sink.save_step(self, StepResult(name=name, result=data, attempt=self.attempt))
-        while not pending.wait(
-            INTERRUPT_CHECK_SECONDS
-        ):  # in slices: an interrupt is heard between two of them
+        # In slices: a pending interrupt is raised between two of them.
+        while not pending.wait(INTERRUPT_CHECK_SECONDS):
             pass
         pending.check()
 
@@ -428,27 +435,27 @@ class JobContext:
         if self.progress_sink is None:
             return
         loop = get_running_loop()
-        bell = loop.create_future()
+        answered = loop.create_future()
 
         def wake() -> None:
-            if not bell.done():  # else nobody waits any more
-                bell.set_result(None)
+            if not answered.done():  # else the waiting coroutine was cancelled
+                answered.set_result(None)
 
         step = StepResult(name=name, result=data, attempt=self.attempt)
         pending = self.progress_sink.save_step(self, step, lambda: loop.call_soon_threadsafe(wake))
-        await bell
+        await answered
         pending.check()
 
     @contextmanager
     def _guard_step(self, name: str, steps: dict[str, bytes]) -> Iterator[None]:
-        """Around a step: refuses it before the work, not after it, if it could not be stored."""
+        """Refuse a step before its work, and not after it, if its result could not be stored."""
         self._check_lease()
         if self.is_completed_in_tx:
-            raise ConfigError(f"step {name!r:.60} comes too late: complete_within was called")
+            raise ConfigError(f"step {name!r:.60} comes too late: complete_tx was called")
         own = self._state()
         if len(steps) + own.running_steps >= MAX_STEPS:
             raise ConfigError(f"step {name!r:.60} is one too many: a job can have {MAX_STEPS:,} steps")
-        own.running_steps += 1  # coroutines may do many at a time
+        own.running_steps += 1  # coroutines may run many at a time
         try:
             yield
         finally:
@@ -456,8 +463,8 @@ class JobContext:
 
     @contextmanager
     def _record_undecodable(self) -> Iterator[None]:
-        """Around what other attempts and jobs have stored: another worker may be able to read what this one
-        cannot, so if that ends the attempt its job is held for one, like a job with such arguments."""
+        """Record data of other attempts and jobs that this program is too old to read. A newer worker may
+        read it: if this ends the attempt, the job is parked, like a job with such arguments."""
         try:
             yield
         except NewerPayload as exc:
@@ -469,7 +476,7 @@ class JobContext:
             raise LeaseLost(
                 f"the lease of job {self.id}, attempt {self.attempt}, is lost: "
                 f"{self._renewals.lost_because}; "
-                "this attempt counts no more, so stop"
+                "the result of this attempt will be refused, so stop"
             )
 
     def _state(self) -> _AttemptState:
@@ -477,7 +484,7 @@ class JobContext:
             self._attempt_state = _AttemptState(self.attempt)
         return self._attempt_state
 
-    # Be told
+    # Signals from the worker
 
     def mark_cancelled(self, reason: str) -> None:
         self._cancel_reason = reason
@@ -486,11 +493,11 @@ class JobContext:
         self._is_past_soft_timeout = True
 
     def mark_renewed(self, at: int) -> None:
-        # What is lost stays so: the answer to a renewal may come after an attempt was given up.
+        # A lost lease stays lost: the answer to a renewal may come after the attempt was abandoned.
         self._renewals = RenewalStatus(renewed_at=at, lost_because=self._renewals.lost_because)
 
     def mark_lease_regained(self, at: int) -> None:
-        """The store has given this attempt the same lease again."""
+        """Record that the store has given this attempt the same lease again."""
         self._renewals = RenewalStatus(renewed_at=at)
 
     def mark_lease_in_doubt(self) -> None:
@@ -501,12 +508,12 @@ class JobContext:
 
 
 def reported_cost(context: JobContext) -> int | None:
-    """What a task has said about the cost of its attempt; None if it has said nothing."""
+    """Return the cost that a task has set for its attempt; None if it has set none."""
     own = context._attempt_state
     return None if own is None else own.cost
 
 
 def undecodable_input(context: JobContext) -> NewerPayload | None:
-    """Why a step or a parent's result could not be read by this program; None if all could."""
+    """Return why a step or a parent's result could not be read by this program; None if all could."""
     own = context._attempt_state
     return None if own is None else own.undecodable

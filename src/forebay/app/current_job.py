@@ -1,4 +1,4 @@
-"""The job that is running, for the code that it runs."""
+"""Context variable that holds the running job of a thread or coroutine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _current: ContextVar[JobContext] = ContextVar("forebay_job")
 
 
 def current_job() -> JobContext:
-    """The context of the job that this code runs for; raises LookupError outside of one."""
+    """Return the context of the job that this code runs for; raise LookupError outside of a job."""
     try:
         return _current.get()
     except LookupError:
@@ -20,11 +20,13 @@ def current_job() -> JobContext:
 
 
 def set_current_job(context: JobContext) -> None:
-    """Make this the current job of this thread or coroutine, until the next one."""
+    """Make `context` the current job of this thread or coroutine, until the next call."""
     _current.set(context)
 
 
 def has_context_leak() -> bool:
-    """Whether code of a job has set a context variable here, besides the current job. A variable that was set
-    cannot be unset, so whoever runs the next job does that in a new, empty context."""
+    """Return whether a job has set a context variable here, besides the current job.
+
+    A variable that was set cannot be unset. The caller must run the next job in a new, empty context.
+    """
     return len(copy_context()) > 1

@@ -1,4 +1,4 @@
-"""`app.dead`: the dead letters by what they died of, and ways to put them back."""
+"""`app.dead_letters`: dead letters grouped by error, revived or purged in bulk."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ T = TypeVar("T")
 class DeadLetters:
     """The dead letters of a store.
 
-    [largest, *_] = app.dead.groups().groups
-    app.dead.ramp(group=largest.id, first=10, every=30, max_failure_percent=20)
+    [largest, *_] = app.dead_letters.failure_groups().groups
+    app.dead_letters.revive_gradually(group=largest.id, initial_batch=10, every=30,
+    max_failure_percent=20)
     """
 
     def __init__(self, client: Client, engine: Engine) -> None:
@@ -46,17 +47,17 @@ class DeadLetters:
         self._engine = engine
 
     def failure_groups(self, query: JobQuery | None = None, *, newest: int = DEFAULT_NEWEST) -> FailureGroups:
-        """The newest dead letters by what they died of, the largest group first."""
+        """Return the newest dead letters, grouped by error, the largest group first."""
         return self._read(lambda reader: failure_groups(reader, query or JobQuery(), newest))
 
     async def failure_groups_async(
         self, query: JobQuery | None = None, *, newest: int = DEFAULT_NEWEST
     ) -> FailureGroups:
-        """`groups` for coroutines."""
+        """`failure_groups` for coroutines."""
         return await to_thread(self.failure_groups, query, newest=newest)
 
     def revive(self, query: JobQuery | None = None, *, group: str | None = None) -> int:
-        """Put back all dead letters that fit, at once; how many. With `group` those of one group."""
+        """Revive all matching dead letters at once; return how many. With `group` only those of one group."""
         return self._read_and_write(partial(_revive_dead, query=query, group=group, actor=self._client.actor))
 
     async def revive_async(self, query: JobQuery | None = None, *, group: str | None = None) -> int:
@@ -64,7 +65,8 @@ class DeadLetters:
         return await to_thread(self.revive, query, group=group)
 
     def purge(self, query: JobQuery | None = None, *, group: str | None = None) -> int:
-        """Delete all dead letters that fit for good; how many. With `group` those of one group."""
+        """Delete all matching dead letters for good; return how many. With `group` only those of one
+        group."""
         return self._read_and_write(partial(_purge_dead, query=query, group=group, actor=self._client.actor))
 
     async def purge_async(self, query: JobQuery | None = None, *, group: str | None = None) -> int:
@@ -72,8 +74,11 @@ class DeadLetters:
         return await to_thread(self.purge, query, group=group)
 
     def retry_stats(self, task: str | None = None, *, newest: int = DEFAULT_NEWEST) -> RetryStats:
-        """How the newest jobs that have completed or died fared, of one task or of all: how many had failed
-        before, how many of these completed, how many attempts it took, and what the dead ones died of."""
+        """Return statistics of the newest completed and dead jobs, of one task or of all.
+
+        They count the jobs that had failed before, those of them that completed, their attempts, and the
+        errors of the dead ones.
+        """
         query = JobQuery(tasks=() if task is None else (task,))
         return self._read(lambda reader: retry_stats(reader, query, newest))
 
@@ -94,27 +99,27 @@ class DeadLetters:
         every: Duration = 30,
         max_failure_percent: float = 20.0,
     ) -> GradualRevive:
-        """Begin to put dead letters back in batches: `initial_batch` of them, then `growth_factor` times as
-        many each time
-        and at most `max_batch`, not sooner than `every` one after the other and not before half of the last
-        batch
-        has ended. When more than `max_failure_percent` of a batch have died again it stops.
+        """Start to revive dead letters in growing batches.
 
-        Workers, consumers and servers go on with it, whoever of them is there; nobody has to wait here.
-        Raises IllegalTransition if a ramp is at the same jobs, and ConfigError for a wrong value.
+        The first batch has `initial_batch` jobs, each later one `growth_factor` times as many, at most
+        `max_batch`. A batch starts at least `every` after the last one, and when half of that one has ended.
+        The gradual revive stops when more than `max_failure_percent` of a batch have died again.
+
+        Workers, consumers and servers continue it; the caller need not wait. Raises IllegalTransition if
+        another gradual revive covers the same jobs, and ConfigError for a wrong value.
         """
         every_ms = duration_within("every", every, MIN_EVERY_MS, DAY_MS)
-        pace = GradualRevivePlan(
+        plan = GradualRevivePlan(
             initial_batch=initial_batch,
             growth_factor=growth_factor,
             max_batch=max_batch,
             every_ms=every_ms,
             max_failure_percent=max_failure_percent,
         )
-        asked = query or JobQuery()
+        matching = query or JobQuery()
         return self._read_and_write(
             lambda store, reader: start_gradual_revive(
-                store, reader, asked, group=group, plan=pace, actor=self._client.actor
+                store, reader, matching, group=group, plan=plan, actor=self._client.actor
             )
         )
 
@@ -129,7 +134,7 @@ class DeadLetters:
         every: Duration = 30,
         max_failure_percent: float = 20.0,
     ) -> GradualRevive:
-        """`ramp` for coroutines."""
+        """`revive_gradually` for coroutines."""
         return await self._client.run_in_thread(
             self.revive_gradually,
             query,
@@ -142,7 +147,7 @@ class DeadLetters:
         )
 
     def gradual_revives(self) -> Sequence[GradualRevive]:
-        """Ramps that go on, and the last ones that have ended; the newest first."""
+        """Return the open gradual revives and the last finished ones, the newest first."""
         return self._client.read(list_gradual_revives)
 
     async def gradual_revives_async(self) -> Sequence[GradualRevive]:
@@ -150,39 +155,39 @@ class DeadLetters:
         return await self._client.run_in_thread(self.gradual_revives)
 
     def gradual_revive(self, name: str) -> GradualRevive:
-        """How far a ramp has come; raises GradualReviveNotFound, like the next three."""
+        """Return a gradual revive by name. Raises GradualReviveNotFound, like the next three methods."""
         return self._client.read(lambda reader: find_gradual_revive(reader, name))
 
     async def gradual_revive_async(self, name: str) -> GradualRevive:
-        """`progress` for coroutines."""
+        """`gradual_revive` for coroutines."""
         return await self._client.run_in_thread(self.gradual_revive, name)
 
     def pause_revive(self, name: str) -> GradualRevive:
-        """Put no more back until the ramp is resumed; what was put back goes on."""
+        """Revive no more jobs until `resume_revive`; revived jobs are not affected."""
         return self._read_and_write(partial(pause_gradual_revive, name=name, actor=self._client.actor))
 
     async def pause_revive_async(self, name: str) -> GradualRevive:
-        """`pause` for coroutines."""
+        """`pause_revive` for coroutines."""
         return await self._client.run_in_thread(self.pause_revive, name)
 
     def resume_revive(self, name: str) -> GradualRevive:
-        """Go on with a ramp that was paused, or that has stopped."""
+        """Continue a gradual revive that was paused, or that has stopped."""
         return self._read_and_write(partial(resume_gradual_revive, name=name, actor=self._client.actor))
 
     async def resume_revive_async(self, name: str) -> GradualRevive:
-        """`resume` for coroutines."""
+        """`resume_revive` for coroutines."""
         return await self._client.run_in_thread(self.resume_revive, name)
 
     def stop_revive(self, name: str) -> GradualRevive:
-        """End a ramp; what was put back goes on."""
+        """End a gradual revive; revived jobs are not affected."""
         return self._read_and_write(partial(stop_gradual_revive, name=name, actor=self._client.actor))
 
     async def stop_revive_async(self, name: str) -> GradualRevive:
-        """`stop` for coroutines."""
+        """`stop_revive` for coroutines."""
         return await self._client.run_in_thread(self.stop_revive, name)
 
-    # Handles of their own, and threads: to go through many dead letters takes a while, and others enqueue
-    # meanwhile.
+    # Own handles and threads: reading many dead letters takes a while, and other threads of the program
+    # enqueue at the same time.
 
     def _read(self, call: Callable[[Reader], T]) -> T:
         with uninterrupted, closing(self._engine.reader()) as reader:
@@ -200,8 +205,8 @@ class DeadLetters:
 def _revive_dead(
     store: Store, reader: Reader, *, query: JobQuery | None, group: str | None, actor: str
 ) -> int:
-    how = ReviveOptions(actor=actor)
-    return revive_matching(store, reader, restrict_to_dead(query or JobQuery()), group=group, options=how)
+    options = ReviveOptions(actor=actor)
+    return revive_matching(store, reader, restrict_to_dead(query or JobQuery()), group=group, options=options)
 
 
 def _purge_dead(

@@ -1,4 +1,4 @@
-"""What a step of a job leaves behind: its name, and its result as it is stored and read again."""
+"""Results of durable steps, encoded for the store and decoded for the next attempt."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from forebay.payload.coercion import Coercion
 
 
 def encode_step(name: str, value: Any) -> bytes:
+    """Encode the result of a step; raise PayloadError if it cannot be stored."""
     try:
         return encode_result(value)
     except PayloadError as exc:
@@ -20,13 +21,14 @@ def encode_step(name: str, value: Any) -> bytes:
 
 
 def decode_step(name: str, fn: Callable[..., Any], data: bytes) -> Any:
+    """Decode the stored result of a step into the class that the annotation of `fn` names."""
     value = decode_result(data)
     try:
-        fitting = Coercion(fn)
-    except (ValueError, TypeError):  # some built-in functions keep their signature to themselves
+        coercion = Coercion(fn)
+    except (ValueError, TypeError):  # some built-in functions have no readable signature
         return value
     try:
-        return fitting.coerce_result(value)
+        return coercion.coerce_result(value)
     except PayloadError as exc:
         message = f"the stored result of step {name!r:.60} does not fit its function: {exc}"
         raise PayloadError(message, field="result") from exc

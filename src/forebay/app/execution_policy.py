@@ -1,4 +1,4 @@
-"""How a worker runs the jobs of a task. Stays with the code: nothing of it is stored with a job."""
+"""Execution policy of a task: rules for its attempts. It stays with the code and is not stored with a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forebay.domain.durations import Duration, duration_ms, duration_within
 from forebay.errors import ConfigError
 
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-# Less than an interpreter takes would fail every job; more is a slip of the finger.
+# Less than an interpreter needs would fail every job; more is a typing error.
 MIN_MEMORY: Final = 32 * 2**20
 MAX_MEMORY: Final = 2**40
 GRACE_SECONDS: Final = 5.0
@@ -19,10 +19,13 @@ MAX_GRACE_MS: Final = 3_600_000
 
 
 class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What `app.task` was told about attempts: which errors end a job at once, when a running one is told
-    that it takes long (in seconds), whether one that ran too long is tried again, and whether each runs in a
-    process of its own, with how many bytes of memory, and how many seconds after it was asked to stop it is
-    killed there."""
+    """Rules for the attempts of a task.
+
+    `no_retry_for` lists the errors that end a job at once. `soft_timeout` is when a running attempt is
+    warned, in seconds; `retry_on_timeout` is whether a timeout is tried again. An `isolated` task runs each
+    job in a process of its own, with `memory_limit` bytes. That process is killed `grace` seconds after it
+    was asked to stop.
+    """
 
     no_retry_for: tuple[type[BaseException], ...] = ()
     soft_timeout: float | None = None
@@ -40,12 +43,13 @@ def make_execution_policy(
     memory_limit: int | str | None = None,
     grace: Duration | None = None,
 ) -> ExecutionPolicy:
-    """These settings, checked; raises InvalidJob or ConfigError naming what is wrong."""
+    """Return the checked policy; raise InvalidJob or ConfigError naming what is wrong."""
     _check_flag("retry_on_timeout", retry_on_timeout)
     _check_flag("isolated", isolated)
     if memory_limit is not None and not isolated:
         raise ConfigError(
-            "memory_limit is for a task in a process of its own: give isolated=True too, or leave memory_limit out"
+            "memory_limit is for a task in a process of its own: "
+            "give isolated=True too, or leave memory_limit out"
         )
     if grace is not None and not isolated:
         raise ConfigError(
@@ -63,7 +67,7 @@ def make_execution_policy(
 
 
 def check_timeout_order(soft_timeout: float | None, timeout_ms: int | None) -> None:
-    """Raise ConfigError for a soft limit that the hard one would never let come."""
+    """Raise ConfigError for a soft limit that cannot be reached before the hard one."""
     if soft_timeout is not None and timeout_ms is not None and soft_timeout * 1_000 >= timeout_ms:
         raise ConfigError(
             f"soft_timeout ({soft_timeout:g} s) must be shorter than timeout ({timeout_ms / 1_000:g} s): "
@@ -72,12 +76,13 @@ def check_timeout_order(soft_timeout: float | None, timeout_ms: int | None) -> N
 
 
 def _check_error_types(no_retry_for: object) -> tuple[type[BaseException], ...]:
-    """As `isinstance` wants it: that is asked when a job has failed, too late for a wrong setting."""
-    listed = tuple(no_retry_for) if isinstance(no_retry_for, (tuple, list, set)) else (no_retry_for,)
-    for kind in listed:
-        if not _is_error(kind):
-            raise ConfigError(f"no_retry_for must list classes of exceptions, not {kind!r:.60}")
-    return listed
+    """Return the error classes as a tuple. Checked here: `isinstance` would refuse them after a failure
+    only."""
+    error_types = tuple(no_retry_for) if isinstance(no_retry_for, (tuple, list, set)) else (no_retry_for,)
+    for error_type in error_types:
+        if not _is_error(error_type):
+            raise ConfigError(f"no_retry_for must list classes of exceptions, not {error_type!r:.60}")
+    return error_types
 
 
 def _check_flag(name: str, value: object) -> None:
@@ -86,7 +91,7 @@ def _check_flag(name: str, value: object) -> None:
 
 
 def _memory_bytes(memory: object) -> int:
-    """A number of bytes, or a text as "512MB"; a unit is 1,024 of the one below it."""
+    """Return a number of bytes, also of a text such as "512MB"; a unit is 1,024 of the one below it."""
     count = _parse_memory(memory) if isinstance(memory, str) else memory
     if isinstance(count, bool) or not isinstance(count, int):
         raise ConfigError(
@@ -98,12 +103,12 @@ def _memory_bytes(memory: object) -> int:
 
 
 def _parse_memory(text: str) -> int | None:
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGT])?B?\s*", text, re.IGNORECASE | re.ASCII
     )
-    if found is None:
+    if match is None:
         return None
-    number, unit = found.groups()
+    number, unit = match.groups()
     return round(float(number) * _UNITS[(unit or "").upper()])
 
 
@@ -114,5 +119,5 @@ def _is_error(kind: object) -> bool:
 def _soft_timeout_seconds(soft_timeout: Duration) -> float:
     ms = duration_ms("soft_timeout", soft_timeout)
     if ms < 1:
-        raise ConfigError(f"soft_timeout must be longer than nothing, not {soft_timeout!r:.60}")
+        raise ConfigError(f"soft_timeout must be longer than zero, not {soft_timeout!r:.60}")
     return ms / 1_000

@@ -1,4 +1,4 @@
-"""A job in the hand of whoever enqueued it."""
+"""Handle of an enqueued job: state, result, waiting, cancellation."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ T = TypeVar("T")
 FIRST_POLL_SECONDS: Final = 0.001
 MAX_POLL_SECONDS: Final = 0.25
 STILL_RUNNING = (
-    "it was asked to stop and has not: its task does not listen, or its worker does not answer; "
-    "it ends with its task, its timeout or its worker"
+    "it was asked to stop and has not: its task does not check for cancellation, or its worker does not "
+    "answer; it ends with its task, its timeout or its worker"
 )
 
 
 class JobClient(Protocol):
-    """What a handle asks: the client it came from."""
+    """The calls of a client that a handle makes."""
 
     def job(self, job_id: JobId) -> Job | None: ...
 
@@ -59,7 +59,7 @@ class JobClient(Protocol):
 
 
 def decode_final_result(job: Job, coerce_result: Callable[[str, Any], Any]) -> Any:
-    """What the task of a final job returned; raises JobFailed or JobCancelled instead."""
+    """Return the result of a final job; raise JobFailed or JobCancelled if it has none."""
     if job.state is JobState.CANCELLED:
         raise JobCancelled(f"job {job.id} was cancelled: {job.reason}")
     if job.state is JobState.DEAD:
@@ -68,33 +68,33 @@ def decode_final_result(job: Job, coerce_result: Callable[[str, Any], Any]) -> A
 
 
 class JobHandle(Generic[R]):
-    """Ask about a job, wait for it, cancel it. Two handles of one job are equal.
+    """A reference to one job, to read it, wait for it and cancel it. Two handles of one job are equal.
 
-    `is_new` is false when a unique or once key was taken: the handle is then its holder's. `error` says
-    why a job was refused, which happens only in an `enqueue_many` that is not atomic.
+    `is_new` is false if a unique or idempotency key was taken: the handle is then that of its holder. `error`
+    is the reason why a job was refused; only an `enqueue_many` that is not atomic sets it.
     """
 
-    __slots__ = ("_client", "_id", "error", "is_new")  # a bulk insert makes thousands
+    __slots__ = ("_client", "_id", "error", "is_new")  # a bulk insert creates thousands
 
-    def __init__(self, client: JobClient, receipt: InsertResult) -> None:
+    def __init__(self, client: JobClient, result: InsertResult) -> None:
         self._client = client
-        self._id = receipt.id
-        self.is_new: bool = receipt.is_new
-        self.error: ForebayError | None = receipt.error
+        self._id = result.id
+        self.is_new: bool = result.is_new
+        self.error: ForebayError | None = result.error
 
     @property
     def id(self) -> JobId:
-        """The job's id; raises why there is none if the job was refused."""
+        """The job's id; raises the reason if the job was refused and has none."""
         if self._id is None:
             raise self.error or JobNotFound("this job was not stored")
         return self._id
 
     def refresh(self) -> Job:
-        """The job's record as it is now; raises JobNotFound once it is forgotten."""
+        """Return the job's record as it is now; raise JobNotFound if it was deleted."""
         return self._require(self._client.job(self.id))
 
     async def refresh_async(self) -> Job:
-        """`refresh` for coroutines; many that look at one moment share one look."""
+        """`refresh` for coroutines. Reads at the same time share one query."""
         return self._require(await self._client.job_async(self.id))
 
     def _require(self, job: Job | None) -> Job:
@@ -103,40 +103,40 @@ class JobHandle(Generic[R]):
         return job
 
     def wait(self, timeout: Duration | None = None) -> Job:
-        """Wait until the job is final; raises WaitTimeout after `timeout` seconds, 0 meaning one look."""
-        patience = PollBackoff(timeout)
+        """Wait until the job is final; raise WaitTimeout after `timeout` seconds. 0 means one check."""
+        backoff = PollBackoff(timeout)
         while not (job := self.refresh()).is_final:
             try:
-                pause = patience.next_pause(job)
+                pause = backoff.next_pause(job)
             except WaitTimeout as exc:
-                raise self._explain_timeout(exc, job, patience) from None
+                raise self._explain_timeout(exc, job, backoff) from None
             time.sleep(pause)
         return job
 
     async def wait_async(self, timeout: Duration | None = None) -> Job:
-        """`wait` for coroutines. However many wait, they use one thread."""
+        """`wait` for coroutines. All waits of a client share one thread."""
         from asyncio import sleep  # noqa: PLC0415 - most programs have no event loop, and loading it takes 25 ms
 
-        patience = PollBackoff(timeout)
+        backoff = PollBackoff(timeout)
         while not (job := await self.refresh_async()).is_final:
             try:
-                pause = patience.next_pause(job)
+                pause = backoff.next_pause(job)
             except WaitTimeout as exc:
-                raise await self._client.run_in_thread(self._explain_timeout, exc, job, patience) from None
+                raise await self._client.run_in_thread(self._explain_timeout, exc, job, backoff) from None
             await sleep(pause)
         return job
 
     def _explain_timeout(self, exc: WaitTimeout, job: Job, backoff: PollBackoff) -> WaitTimeout:
-        """The same with the reason, if the queue of the job is it. Not after a single look: a caller that
-        looks again and again would ask for it each time."""
-        why = None
+        """Return the time-out with the reason, if the queue of the job gives one. Not after a single check: a
+        caller that polls by itself would ask for the reason each time."""
+        reason = None
         if not backoff.is_single_poll:
-            with suppress(ForebayError):  # a key of a service may not show workers
-                why = self._client.waiting_reason(job)
-        return exc if why is None else WaitTimeout(f"{exc}; {why}", job_id=exc.job_id, state=exc.state)
+            with suppress(ForebayError):  # an API key may not be allowed to read workers
+                reason = self._client.waiting_reason(job)
+        return exc if reason is None else WaitTimeout(f"{exc}; {reason}", job_id=exc.job_id, state=exc.state)
 
     def result(self, timeout: Duration | None = None) -> R:
-        """Wait for the job and give what its task returned; raises JobFailed or JobCancelled instead."""
+        """Wait for the job and return its result; raise JobFailed or JobCancelled instead."""
         return self._coerce_final_result(self.wait(timeout))
 
     async def result_async(self, timeout: Duration | None = None) -> R:
@@ -144,8 +144,8 @@ class JobHandle(Generic[R]):
         return self._coerce_final_result(await self.wait_async(timeout))
 
     def _coerce_final_result(self, job: Job) -> R:
-        fitted: R = decode_final_result(job, self._client.coerce_result)
-        return fitted
+        result: R = decode_final_result(job, self._client.coerce_result)
+        return result
 
     @overload
     def cancel(
@@ -170,18 +170,18 @@ class JobHandle(Generic[R]):
         timeout: Duration | None = None,
         dependants: bool = False,
     ) -> bool | JobState:
-        """Cancel the job if it waits, ask it to stop if it runs; false if it is final or gone. With
-        `dependants` all that depends on it is cancelled too.
+        """Cancel a waiting job, or ask a running one to stop; return false if it is final or deleted. With
+        `dependants` all jobs that depend on it are cancelled too.
 
-        With `wait`, come back when it does not run any more, with the state it is in then: a task that does
-        not listen may still complete. Raises WaitTimeout if it runs on after `timeout` seconds.
+        With `wait`, return the state of the job once it runs no more. A task that does not check for
+        cancellation may still complete. Raises WaitTimeout if the job still runs after `timeout` seconds.
         """
-        patience = PollBackoff(timeout)
-        done = self._client.cancel([self.id], reason, dependants=dependants)[0].applied
+        backoff = PollBackoff(timeout)
+        applied = self._client.cancel([self.id], reason, dependants=dependants)[0].applied
         if not wait:
-            return done
+            return applied
         while (job := self.refresh()).state is JobState.RUNNING:
-            time.sleep(patience.next_pause(job, STILL_RUNNING))
+            time.sleep(backoff.next_pause(job, STILL_RUNNING))
         return job.state
 
     @overload
@@ -208,19 +208,19 @@ class JobHandle(Generic[R]):
         dependants: bool = False,
     ) -> bool | JobState:
         """`cancel` for coroutines."""
-        patience = PollBackoff(timeout)
+        backoff = PollBackoff(timeout)
         call = partial(self._client.cancel, [self.id], reason, dependants=dependants)
-        done = (await self._client.run_in_thread(call))[0].applied
+        applied = (await self._client.run_in_thread(call))[0].applied
         if not wait:
-            return done
+            return applied
         from asyncio import sleep  # noqa: PLC0415 - as above
 
         while (job := await self.refresh_async()).state is JobState.RUNNING:
-            await sleep(patience.next_pause(job, STILL_RUNNING))
+            await sleep(backoff.next_pause(job, STILL_RUNNING))
         return job.state
 
     def parents(self) -> list[Edge]:
-        """The edges to the jobs that this one depends on, in the order in which it named them."""
+        """Return the edges to the jobs that this one depends on, in the order of its dependencies."""
         return self._client.parents([self.id])
 
     async def parents_async(self) -> list[Edge]:
@@ -228,7 +228,7 @@ class JobHandle(Generic[R]):
         return await self._client.run_in_thread(self.parents)
 
     def dependants(self, limit: int = 1_000) -> list[Edge]:
-        """The edges to jobs that depend on this one."""
+        """Return the edges to the jobs that depend on this one."""
         return self._client.dependants([self.id], limit=limit)
 
     async def dependants_async(self, limit: int = 1_000) -> list[Edge]:
@@ -236,7 +236,7 @@ class JobHandle(Generic[R]):
         return await self._client.run_in_thread(self.dependants, limit)
 
     def progress(self) -> Progress | None:
-        """How far the job has come, as its last attempt has said; None if none has said anything."""
+        """Return the progress that the last attempt has reported; None without a report."""
         return self._client.progress(self.id).progress
 
     async def progress_async(self) -> Progress | None:
@@ -244,7 +244,7 @@ class JobHandle(Generic[R]):
         return await self._client.run_in_thread(self.progress)
 
     def log_lines(self) -> list[LogLine]:
-        """The last lines that attempts at the job have kept with it, oldest first."""
+        """Return the last log lines that attempts have stored with the job, oldest first."""
         return list(self._client.progress(self.id).lines)
 
     async def log_lines_async(self) -> list[LogLine]:
@@ -252,7 +252,7 @@ class JobHandle(Generic[R]):
         return await self._client.run_in_thread(self.log_lines)
 
     def history(self) -> Timeline:
-        """All that is known about the job: its bad attempts, what operators did to it."""
+        """Return the timeline of the job: failed and lost attempts, actions of operators."""
         timeline = self._client.history(self.id)
         if timeline is None:
             raise JobNotFound(f"there is no job {self.id}")
@@ -263,7 +263,7 @@ class JobHandle(Generic[R]):
         return await self._client.run_in_thread(self.history)
 
     def __eq__(self, other: object) -> bool:
-        # Jobs that were refused have no id, and are not one job for that.
+        # Refused jobs have no id, but are different jobs.
         return other is self or (
             isinstance(other, JobHandle) and self._id is not None and other._id == self._id
         )
@@ -276,7 +276,7 @@ class JobHandle(Generic[R]):
 
 
 class PollBackoff:
-    """The pauses between looks: 1, 2, 4 ... 250 ms, and none that ends after the time is up."""
+    """Pauses between polls: 1, 2, 4 ... 250 ms, cut at the time-out."""
 
     def __init__(self, timeout: Duration | None) -> None:
         self._timeout = None if timeout is None else duration_ms("timeout", timeout) / 1_000
@@ -288,7 +288,8 @@ class PollBackoff:
         return self._timeout == 0
 
     def next_pause(self, job: Job, text: str = "it goes on") -> float:
-        """How long to wait before the next look at a job that is not final; raises if the time is up."""
+        """Return the pause before the next poll of a job that is not final; raise WaitTimeout at the
+        time-out."""
         left = (
             self._next_pause
             if self._ends_at is None

@@ -1,4 +1,4 @@
-"""What a program wants to be called for: when a worker starts and stops, and when something went wrong."""
+"""Hooks of a program: functions called at the start and the stop of a worker, and on errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forebay.stores.contract.values import SettleAndClaimResult
 
 Hook: TypeAlias = Callable[[], Any]
-# The job is None where it is the worker itself that is in trouble.
+# The job is None if the error is one of the worker itself.
 Listener: TypeAlias = "Callable[[Job | None, AttemptError], object]"
 Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], object]
 
@@ -27,15 +27,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def run_in_new_loop(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """Run a coroutine on an event loop of its own."""
+    """Run a coroutine on a new event loop."""
     from asyncio import run  # noqa: PLC0415 - most programs have no event loop
 
     run(coroutine)
 
 
 class Hooks:
-    """The hooks of one program. Whoever runs jobs calls `start` before the first and `stop` after the last:
-    a worker, and each isolated process."""
+    """The hooks of one program. A worker and each isolated process call `start` before their first job and
+    `stop` after the last."""
 
     def __init__(self, observers: Observers | None = None) -> None:
         self.observers: Observers = Observers() if observers is None else observers
@@ -44,25 +44,25 @@ class Hooks:
         self.on_error: list[Listener] = []
 
     def start(self, run: Run = run_in_new_loop) -> None:
-        """Call the start hooks in order; the first that fails ends this with its error. `run` is how
-        coroutines are run."""
+        """Call the start hooks in order; stop at the first error and raise it. `run` runs coroutines."""
         for hook in tuple(self.on_start):
             _call_hook(hook, run)
 
     def stop(self, run: Run = run_in_new_loop) -> None:
-        """Call all stop hooks, the last one first, whatever they raise; then raise the first error."""
+        """Call all stop hooks in reverse order, also after an error; then raise the first error."""
         first: BaseException | None = None
         for hook in reversed(tuple(self.on_stop)):
             try:
                 _call_hook(hook, run)
-            except BaseException as exc:  # the others have something to put in order too
+            except BaseException as exc:  # the remaining hooks have to clean up too
                 _log("stop hook %r has failed", hook, exc)
                 first = first or exc
         if first is not None:
             raise first
 
     def report(self, job: Job | None, error: AttemptError) -> None:
-        """Tell the error listeners. One that fails is logged and skipped: it must not add to the trouble."""
+        """Call the error listeners. A listener that fails is logged and skipped: it must add no second
+        failure."""
         for listener in tuple(self.on_error):
             try:
                 listener(job, error)
@@ -72,16 +72,17 @@ class Hooks:
     def report_dead(
         self, jobs: Iterable[Job], settlements: Sequence[Settlement], answer: SettleAndClaimResult
     ) -> None:
-        """Tell of those that are in the dead letters now; what was refused is somebody else's."""
+        """Report jobs that became dead letters. A refused settlement is skipped: another worker holds the
+        lease."""
         from forebay.domain.outcome import AttemptError  # noqa: PLC0415 - programs that only enqueue need none
 
         if not self.on_error:
             return
-        kept = {*answer.settled, *answer.repeated}
+        settled = {*answer.settled, *answer.repeated}
         # By lease too: another attempt at the same job may have been settled in the same call.
-        lost = {refusal.lease for refusal in answer.refused}
+        refused = {refusal.lease for refusal in answer.refused}
         for job, end in zip(jobs, settlements, strict=True):
-            if end.state is JobState.DEAD and job.id in kept and (job.id, end.attempt) not in lost:
+            if end.state is JobState.DEAD and job.id in settled and (job.id, end.attempt) not in refused:
                 dead = replace(
                     job, state=end.state, reason=end.reason, failures=end.failures, crashes=end.crashes
                 )
@@ -89,7 +90,7 @@ class Hooks:
 
 
 def register(hooks: list[Any], hook: F) -> F:
-    """Add a function to a list, and give it back, as a decorator does."""
+    """Append a function to a list and return it, so that a decorator can be built on this."""
     if not callable(hook):
         raise ConfigError(f"give a function, not {hook!r:.60}")
     hooks.append(hook)

@@ -1,4 +1,4 @@
-"""Jobs of tasks that this program does not import: a name and arguments are enough."""
+"""Jobs built from a task name and arguments, for tasks that this program need not import."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class JobRequest(NamedTuple):
-    """A job to be stored, and what a taken key means for it."""
+    """A job to be stored, and what to do if its key is taken."""
 
     job: NewJob
     on_conflict: OnConflict
 
 
 class JobBuilder:
-    """Makes jobs from names. A task that is known here brings its options, and its signature is checked."""
+    """Builds jobs from names. A task that is registered here brings its options and checks the signature."""
 
     def __init__(
         self, registry: Registry, defaults: CallOptions, max_payload: int, now_ms: Callable[[], int]
@@ -37,7 +37,7 @@ class JobBuilder:
     def build_request(
         self, task: str | NewJob, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions
     ) -> JobRequest:
-        """What to store; raises InvalidJob, PayloadError or ConfigError naming what is wrong."""
+        """Return the job to store; raise InvalidJob, PayloadError or ConfigError naming what is wrong."""
         if isinstance(task, NewJob):
             return self._accept_job(task, args, kwargs, options)
         if not isinstance(task, str):
@@ -46,17 +46,17 @@ class JobBuilder:
         if task in self._registry:
             call: ConfiguredTask[..., Any] = self._registry[task].using(**options)
             return JobRequest(call.job(*placed, **named), call.on_conflict)
-        drafted: JobTemplate = make_template(task, merge_options(options, self._defaults))
+        template: JobTemplate = make_template(task, merge_options(options, self._defaults))
         payload = encode_call(placed, named, limit=self._max_payload)
-        return JobRequest(drafted.build(payload, self._now_ms), drafted.on_conflict)
+        return JobRequest(template.build(payload, self._now_ms), template.on_conflict)
 
     def check_sizes(self, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-        """The same jobs; raises PayloadError if one is larger than this app allows."""
+        """Return the same jobs; raise PayloadError if one is larger than this app allows."""
         if self._max_payload == MAX_PAYLOAD:
-            return jobs  # that much is checked when a job is made
-        jobs = list(jobs)  # to be gone through twice
+            return jobs  # NewJob checks this bound itself
+        jobs = list(jobs)  # iterated twice
         for job in jobs:
-            size = len(getattr(job, "payload", b""))  # the client refuses what is no job
+            size = len(getattr(job, "payload", b""))  # the client refuses objects of another type
             if size > self._max_payload:
                 raise PayloadError(
                     f"the payload of {job.task} has {size:,} bytes, the limit (max_payload) is "
@@ -70,8 +70,7 @@ class JobBuilder:
     ) -> JobRequest:
         if args or kwargs or set(options) - {"on_conflict"}:
             raise ConfigError(
-                "a job that is made brings its own arguments and options; "
-                "only on_conflict can be said about it here"
+                "a NewJob has its own arguments and options; only on_conflict can be given with it"
             )
         [job] = self.check_sizes([job])
         return JobRequest(job, make_template(job.task, options).on_conflict)
@@ -80,7 +79,7 @@ class JobBuilder:
 def _check_arguments(
     args: Sequence[Any], kwargs: Mapping[str, Any] | None
 ) -> tuple[list[Any], dict[str, Any]]:
-    # A text is a sequence too, and "ada" would become three arguments.
+    # A str is a sequence too: "ada" would become three arguments.
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
         raise PayloadError(f"args must be a list of arguments: write args=[{args!r:.60}]", field="args")
     if kwargs is not None and not isinstance(kwargs, Mapping):

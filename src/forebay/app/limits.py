@@ -1,4 +1,4 @@
-"""`app.limits`: how many jobs may run at once, and how many may start in a time."""
+"""`app.limits`: bounds on concurrent jobs and on the rate of starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forebay.domain.limits import Limit
 
 
 class Limits:
-    """The limits of a store. A change holds from the next claim of every worker on.
+    """The limits of a store. A change applies from the next claim of every worker.
 
     app.limits.set("global", concurrency=50)
     app.limits.set("queue:mail", rate=10, per=60, burst=20)
@@ -31,11 +31,11 @@ class Limits:
         per: Duration = 1,
         burst: int | None = None,
     ) -> Limit:
-        """Set the limit of a scope, in the place of another one: "global", "queue:NAME", "task:NAME" or
-        "key:KIND", for each value of a key of this kind by itself.
+        """Set or replace the limit of a scope: "global", "queue:NAME", "task:NAME" or "key:KIND". The last
+        one applies to each value of a key of this kind separately.
 
-        At most `concurrency` jobs run at once, and at most `rate` start in `per`; after a pause `burst` may
-        start together, twice the rate unless said otherwise. What is left out is not limited. Raises
+        At most `concurrency` jobs run at once, and at most `rate` start in `per`. After a pause `burst` jobs
+        may start together, by default twice the rate. An option that is left out sets no limit. Raises
         ConfigError for a wrong value.
         """
         per_ms = duration_within("per", per, 1, DAY_MS)
@@ -58,7 +58,7 @@ class Limits:
         )
 
     def remove(self, scope: str) -> bool:
-        """Remove the limit of a scope; whether there was one."""
+        """Remove the limit of a scope; return whether there was one."""
         return self._client.write(lambda store: store.drop_limit(scope, actor=self._client.actor))
 
     async def remove_async(self, scope: str) -> bool:
@@ -66,7 +66,7 @@ class Limits:
         return await self._client.run_in_thread(self.remove, scope)
 
     def list(self) -> Sequence[Limit]:
-        """All limits, by scope."""
+        """Return all limits, by scope."""
         return self._client.read(lambda reader: reader.limits())
 
     async def list_async(self) -> Sequence[Limit]:

@@ -1,4 +1,5 @@
-"""The one kind of wrapper around a task call, and two things made with it."""
+"""Middleware around task calls, and two uses of it: log lines stored with a job, job fields in log
+records."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from forebay.app.current_job import current_job
 from forebay.errors import ConfigError
 from forebay.telemetry.logs import JsonFormatter, job_fields
 
-# Takes the context of a job and gives what is entered before its call and left after it.
+# Takes the context of a job; returns a context manager that is entered before the call and left after it.
 Middleware: TypeAlias = Callable[[JobContext], AbstractContextManager[Any]]
 
 _NO_JOB: Final = dict.fromkeys(("job_id", "task", "queue", "attempt", "worker_id", "correlation_id"))
@@ -24,7 +25,8 @@ FORMAT: Final = "%(asctime)s %(levelname)s %(name)s%(in_job)s %(message)s"
 def wrap_call(
     func: Callable[..., Any], layers: Sequence[Middleware], context: JobContext, *, is_async: bool
 ) -> Callable[..., Any]:
-    """The function within these layers, the first outermost. They see what it raises, and may replace it."""
+    """Wrap the function in these layers, the first outermost. They see its exceptions, and may replace
+    them."""
 
     @wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -43,39 +45,40 @@ def wrap_call(
     return call_async if is_async else call
 
 
-# Lines of this level and above are kept with the job that runs here.
+# Log records of this level and above are stored with the job that runs here.
 _capture_level: ContextVar[int] = ContextVar("forebay_kept_from")
 
 
 def capture_logs(level: int | str = logging.INFO) -> Middleware:
-    """Middleware: what a task logs through `logging`, from this level on, is kept with its job too.
+    """Build a middleware that stores log records of a task, from this level on, with its job.
 
-    What the loggers themselves let through is kept: set their levels as for any other handler.
+    The loggers filter first: set their levels as for any other handler.
     """
-    least = logging.getLevelNamesMapping().get(level.upper()) if isinstance(level, str) else level
-    if isinstance(least, bool) or not isinstance(least, int):
+    min_level = logging.getLevelNamesMapping().get(level.upper()) if isinstance(level, str) else level
+    if isinstance(min_level, bool) or not isinstance(min_level, int):
         raise ConfigError(f"level must be one of logging's, by name or number, not {level!r:.60}")
 
     @contextmanager
-    def keeping(_: JobContext) -> Iterator[None]:
+    def capture(_: JobContext) -> Iterator[None]:
         if _JOB_LOG_HANDLER not in logging.root.handlers:
-            # Not by addHandler, which takes a lock of logging's that an interrupt of this thread would leave
-            # locked. And not before a job runs: the program's own basicConfig does nothing once there is one.
+            # `addHandler` takes a lock of logging's that an interrupt of this thread would leave locked. And
+            # not before a job runs: the program's own basicConfig does nothing once there is a handler.
             logging.root.handlers.append(_JOB_LOG_HANDLER)
-        before = _capture_level.set(least)
+        before = _capture_level.set(min_level)
         try:
             yield
         finally:
             _capture_level.reset(before)
 
-    return keeping
+    return capture
 
 
 class _JobLogHandler(logging.Handler):
-    """One handler for all jobs: the context variable says which job a line belongs to."""
+    """One handler for all jobs: the context variable names the job of a record."""
 
     def handle(self, record: logging.LogRecord) -> bool:
-        # Without the handler's lock: a task thread may be interrupted anywhere, and nothing here needs one.
+        # Without the handler's lock: a task thread may be interrupted anywhere, and no shared state is
+        # written.
         self.emit(record)
         return True
 
@@ -91,15 +94,18 @@ _JOB_LOG_HANDLER: Final = _JobLogHandler()
 
 
 class JobLogFilter(logging.Filter):
-    """For a handler: adds `job_id`, `task`, `queue`, `attempt`, `worker_id` and `correlation_id` to lines
-    that are logged in a job, None to others; and `in_job`, the first of that in brackets, for a format."""
+    """Filter for a handler that adds `job_id`, `task`, `queue`, `attempt`, `worker_id` and `correlation_id`.
+
+    The fields are None on records that were logged outside of a job. `in_job` has task, id and attempt in
+    brackets, for a format.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.worker_id: str | None = None  # whose lines all others are, where a program has one worker
+        self.worker_id: str | None = None  # for records outside of a job, if the program has one worker
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record through, those of a job with its fields."""
+        """Let every record through; a record of a job gets its fields."""
         try:
             job = current_job().job
         except LookupError:
@@ -115,7 +121,7 @@ class JobLogFilter(logging.Filter):
 
 
 def add_job_fields_to_logs() -> JobLogFilter:
-    """For a program of ours that runs jobs: its lines say in which job they were logged."""
+    """Put the job's name into every log line of this program; return the filter."""
     fields = JobLogFilter()
     for handler in logging.root.handlers:
         handler.addFilter(fields)

@@ -1,4 +1,4 @@
-"""The one bridge between coroutines and the blocking core."""
+"""Thread on which coroutines run blocking calls: the only bridge between asyncio and the blocking core."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ T = TypeVar("T")
 
 
 class OffloadThread:
-    """Run blocking calls on one named thread so that coroutines can await them, until it is closed."""
+    """Runs blocking calls on one named thread, so that coroutines can await them, until it is closed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # By process id: threads do not survive a fork, and the child starts one of its own. None if this was
-        # closed before it had a thread.
+        # By process id: threads do not survive a fork, and the child starts its own. The value is None if
+        # this object was closed before it had a thread.
         self._executors: dict[int, ThreadPoolExecutor | None] = {}
 
     async def __call__(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        done = self._submit(partial(call, *args, **kwargs))
-        # Whoever closes this has closed before what the call would use, so it answers at once why not.
-        return call(*args, **kwargs) if done is None else await done
+        future = self._submit(partial(call, *args, **kwargs))
+        # `close` runs after the store is closed, so the call fails at once with the reason.
+        return call(*args, **kwargs) if future is None else await future
 
     def _submit(self, call: Callable[[], T]) -> Awaitable[T] | None:
-        # Here, because most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
+        # Imported here: most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
         import asyncio  # noqa: PLC0415
 
-        # A pool takes a lock that all pools of this process share, and a task may have a loop of its own.
+        # A pool takes a lock that all pools of this process share, and a task may have its own event loop.
         with uninterrupted:
             running = self._get_executor()
             try:
@@ -46,14 +46,14 @@ class OffloadThread:
         if os.getpid() not in self._executors:
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as above
 
-            # Two event loops may come here at one moment, or somebody who closes. One of them wins in this
-            # one step, and what the other has made is forgotten before it has started a thread.
-            made = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
-            return self._executors.setdefault(os.getpid(), made)
+            # Two event loops, or a loop and `close`, may arrive at the same time. `setdefault` decides in one
+            # step; the losing executor is dropped before it has started a thread.
+            executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
+            return self._executors.setdefault(os.getpid(), executor)
         return self._executors[os.getpid()]
 
     def close(self) -> None:
-        """End the thread when it has done what it was given; closing twice, or before the start, is fine."""
+        """End the thread after its submitted calls; closing twice, or before the start, is fine."""
         with uninterrupted:
             running = self._executors.setdefault(os.getpid(), None)
             if running is not None:

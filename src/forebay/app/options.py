@@ -1,4 +1,4 @@
-"""What can be said about a job besides its arguments: for the app, on the task, or for one call."""
+"""Options of jobs besides their arguments: defaults of an app, options of a task and of one call."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KeyFrom = str | Callable[..., object]  # the name of an argument, or a function 
 
 
 class SupportsId(Protocol):
-    """A job in the hand: a handle, or a record."""
+    """A job by its id: a handle or a record."""
 
     @property
     def id(self) -> JobId: ...
@@ -55,8 +55,8 @@ class SupportsId(Protocol):
 class TaskOptions(TypedDict, total=False):
     """Options of a task, and defaults of an app; each can be replaced for one call by `using`.
 
-    Lengths of time are timedeltas or seconds. `timeout` None means no limit, `retry` is a policy or the name
-    of a preset.
+    Lengths of time are timedeltas or seconds. `timeout` None means no limit, `retry_policy` is a policy or
+    the name of a preset.
     """
 
     queue: str
@@ -98,7 +98,7 @@ class CallOptions(TaskOptions, total=False):
 
 
 class JobTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """A job without its payload. Times that count from the call are kept apart until it is made."""
+    """A job without its payload. Times relative to the call are stored apart until `build`."""
 
     job: NewJob
     expires_in_ms: int | None = None
@@ -109,11 +109,11 @@ class JobTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def depends_on_arguments(self) -> bool:
-        """Whether arguments say more about the job than its payload."""
+        """True if limit keys or the sequence come from the arguments."""
         return bool(self.limit_by) or self.sequence_by is not None
 
     def build(self, payload: bytes, now_ms: Callable[[], int]) -> NewJob:
-        """The job to be inserted. The clock is asked only if a time counts from now."""
+        """Return the job to insert. The clock is read only if a time is relative to the call."""
         if self.expires_in_ms is None and self.deadline_in_ms is None:
             return self.job.with_payload(payload)
         now = now_ms()
@@ -129,8 +129,8 @@ def _resolve_instant(name: str, now: int, wait: int | None, instant: int | None)
     return instant if wait is None else check_instant(name, now + wait)
 
 
-# Options that are a field of the job as they are, those among them that are short texts, and those that are
-# lengths of time with their bounds. All are checked here, so that an error has the word that the caller used.
+# Options that map to one field of the job; those among them that are short texts; lengths of time with their
+# bounds. All are checked here, so that an error names the option that the caller wrote.
 _DIRECT_FIELDS: Final = {
     "queue": "queue",
     "priority": "priority",
@@ -152,14 +152,15 @@ _DURATIONS: Final = {
 
 
 def merge_options(upper: CallOptions, lower: CallOptions) -> CallOptions:
-    """The options of two layers; the upper one wins. A policy is a whole: it replaces the counts below it."""
+    """Merge the options of two layers; the upper one wins. A policy there also replaces the counts below
+    it."""
     hidden = ("retries", "max_crashes") if "retry_policy" in upper else ()
-    kept = {name: value for name, value in lower.items() if name not in hidden}
-    return cast(CallOptions, {**kept, **upper})  # the names and types of both are those of the class
+    inherited = {name: value for name, value in lower.items() if name not in hidden}
+    return cast(CallOptions, {**inherited, **upper})  # the names and types of both are those of the class
 
 
 def make_template(task: str, options: CallOptions) -> JobTemplate:
-    """The job these options describe; raises InvalidJob or ConfigError naming what is wrong."""
+    """Build the template that these options describe; raise InvalidJob or ConfigError naming a wrong one."""
     check_names(options, CallOptions)
     expires_at, expires_in = _instant_or_wait("expires", options.get("expires"))
     deadline_at, deadline_in = _instant_or_wait("deadline", options.get("deadline"))
@@ -175,7 +176,7 @@ def make_template(task: str, options: CallOptions) -> JobTemplate:
         unique_until=UniqueUntil(_check_choice("unique_until", options.get("unique_until", "final"), Until)),
         depends_on=_dependencies(options),
         allow_missing=options.get("allow_missing", False) is True,
-        **_fields(cast(Mapping[str, Any], options)),  # NewJob checks what is left
+        **_fields(cast(Mapping[str, Any], options)),  # NewJob checks the rest
     )
     return JobTemplate(
         job=job,
@@ -188,7 +189,7 @@ def make_template(task: str, options: CallOptions) -> JobTemplate:
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of the job that need no more than a look at their value."""
+    """Return the fields of the job that map directly to an option."""
     for name in _TEXTS:
         if name in options:
             check_text(name, options[name])
@@ -203,7 +204,8 @@ def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_names(options: CallOptions, kind: type[TaskOptions], others: Iterable[str] = ()) -> None:
-    """Raise ConfigError for an option that does not exist, or not for a task; `others` exist too."""
+    """Raise ConfigError for an unknown option, or one that a task cannot have; names of `others` are
+    allowed."""
     known = kind.__annotations__
     for name in options:
         if name not in known:
@@ -215,15 +217,15 @@ def _unknown_option_message(name: str, known: Sequence[str]) -> str:
         return f"there is no option {name!r} of a task; give it to one call: task.using({name}=...)"
     from difflib import get_close_matches  # noqa: PLC0415 - only when an option was mistyped
 
-    near = get_close_matches(name, known, n=1, cutoff=0.75)
-    guess = f"did you mean {near[0]}? The" if near else "the"
+    matches = get_close_matches(name, known, n=1, cutoff=0.75)
+    guess = f"did you mean {matches[0]}? The" if matches else "the"
     return f"there is no option {name!r}; {guess} options are {', '.join(known)}"
 
 
 def _duration(name: str, value: Duration | None, min_ms: int, max_ms: int) -> int | None:
     if value is None and name == "timeout":
         return None
-    return duration_within(name, cast(Duration, value), min_ms, max_ms)  # which refuses None
+    return duration_within(name, cast(Duration, value), min_ms, max_ms)  # refuses None
 
 
 def _run_at(options: CallOptions) -> int | None:
@@ -235,7 +237,7 @@ def _run_at(options: CallOptions) -> int | None:
 
 
 def _instant_or_wait(name: str, value: Duration | Instant | None) -> tuple[int | None, int | None]:
-    """An instant, or the wait until it."""
+    """Return an instant, or the wait until it; the other value is None."""
     if value is None:
         return None, None
     if isinstance(value, datetime):
@@ -247,7 +249,7 @@ def _instant_or_wait(name: str, value: Duration | Instant | None) -> tuple[int |
 
 
 def _tags(value: Sequence[str]) -> tuple[str, ...]:
-    # A text is a sequence of texts too, and "urgent" would become six tags.
+    # A str is a sequence of strings too: "urgent" would become six tags.
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidJob(f"tags must be a list of texts, not {value!r:.60}", field="tags")
     return tuple(value)
@@ -260,20 +262,20 @@ def _metadata(value: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _dependencies(options: CallOptions) -> tuple[Dependency, ...]:
-    """The jobs that one depends on, by their ids or handles."""
+    """Return the dependencies of the job, given as ids or handles."""
     on_failure = OnFailure(_check_choice("on_failure", options.get("on_failure", "cancel"), OnFailureName))
-    given = options.get("depends_on", ())
-    several = [given] if isinstance(given, str) or hasattr(given, "id") else given
-    if not isinstance(several, Iterable):
+    value = options.get("depends_on", ())
+    parents = [value] if isinstance(value, str) or hasattr(value, "id") else value
+    if not isinstance(parents, Iterable):
         raise InvalidJob(
-            f"depends_on must be a list of handles or ids, not {given!r:.60}", field="depends_on"
+            f"depends_on must be a list of handles or ids, not {value!r:.60}", field="depends_on"
         )
-    ids = [one if isinstance(one, str) else getattr(one, "id", one) for one in several]
-    return dependencies_of(dict.fromkeys(cast(list[JobId], ids)), on_failure)  # NewJob refuses what is no id
+    ids = [parent if isinstance(parent, str) else getattr(parent, "id", parent) for parent in parents]
+    return dependencies_of(dict.fromkeys(cast(list[JobId], ids)), on_failure)  # NewJob refuses a wrong id
 
 
 def _limit_keys(options: CallOptions) -> dict[str, str]:
-    """The keys that are given. A share is a key like others; its own word for it wins."""
+    """Return the explicit limit keys. The fairness key is one of them; its own option wins."""
     value = options.get("limit_keys", {})
     if not isinstance(value, Mapping):
         raise InvalidJob(f"limit_keys must be a dict of texts, not {value!r:.60}", field="limit_keys")
@@ -284,7 +286,7 @@ def _limit_keys(options: CallOptions) -> dict[str, str]:
 
 
 def _limit_by(options: CallOptions) -> dict[str, KeyFrom]:
-    """Where keys are taken from, if they are not given."""
+    """Return the sources of limit keys that are not given explicitly."""
     value = options.get("limit_by", {})
     if not isinstance(value, Mapping):
         raise InvalidJob(f"limit_by must be a dict, not {value!r:.60}", field="limit_by")
@@ -298,8 +300,7 @@ def _limit_by(options: CallOptions) -> dict[str, KeyFrom]:
 
 
 def _sequence_by(options: CallOptions) -> KeyFrom | None:
-    """Where the sequence is taken from; not from the arguments if the call says which it is, or that there is
-    none."""
+    """Return the source of the sequence; None if the call names a sequence, or says that there is none."""
     source = options.get("sequence_by")
     if source is not None:
         _check_source("sequence_by", source)
@@ -318,13 +319,13 @@ def _check_choice(name: str, value: T, choices: object) -> T:
 
 
 def _retry_policy(options: CallOptions) -> RetryPolicy:
-    chosen = options.get("retry_policy", DEFAULT_POLICY)
-    if isinstance(chosen, str):
-        if chosen not in PRESETS:
-            raise ConfigError(f"there is no retry preset {chosen!r}; there are {', '.join(sorted(PRESETS))}")
-        chosen = PRESETS[chosen]
-    if not isinstance(chosen, RetryPolicy):
-        raise ConfigError(f"retry_policy must be a RetryPolicy or the name of a preset, not {chosen!r:.60}")
+    policy = options.get("retry_policy", DEFAULT_POLICY)
+    if isinstance(policy, str):
+        if policy not in PRESETS:
+            raise ConfigError(f"there is no retry preset {policy!r}; there are {', '.join(sorted(PRESETS))}")
+        policy = PRESETS[policy]
+    if not isinstance(policy, RetryPolicy):
+        raise ConfigError(f"retry_policy must be a RetryPolicy or the name of a preset, not {policy!r:.60}")
     changes: dict[str, int] = {}
     if "retries" in options:
         check_integer("retries", options["retries"], 0, MAX_RETRIES)
@@ -332,4 +333,4 @@ def _retry_policy(options: CallOptions) -> RetryPolicy:
     if "max_crashes" in options:
         check_integer("max_crashes", options["max_crashes"], 0, MAX_RETRIES)
         changes["max_crashes"] = options["max_crashes"]
-    return replace(chosen, **changes) if changes else chosen
+    return replace(policy, **changes) if changes else policy

@@ -1,4 +1,4 @@
-"""What the jobs returned on which another one depends."""
+"""Results of the jobs that a job depends on."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ _PAGE: Final = 1_000
 
 
 def parent_results(client: Client, job_id: JobId) -> list[Any]:
-    """The results of a job's parents, in the order in which it named them; see `JobContext.results`."""
+    """Return the results of a job's parents in the order of its dependencies; see
+    `JobContext.parent_results`."""
     parents = [edge.parent for edge in client.parents([job_id])]
-    found: list[Job | None] = []
+    jobs: list[Job | None] = []
     for first in range(0, len(parents), _PAGE):
-        found += client.jobs(parents[first : first + _PAGE])
-    return [_parent_result(client, parent, job) for parent, job in zip(parents, found, strict=True)]
+        jobs += client.jobs(parents[first : first + _PAGE])
+    return [_parent_result(client, parent, job) for parent, job in zip(parents, jobs, strict=True)]
 
 
 def _parent_result(client: Client, parent: JobId, job: Job | None) -> Any:
     if job is None:
-        return JobNotFound(f"job {parent} has been forgotten, and its result with it")
+        return JobNotFound(f"job {parent} was deleted, and its result with it")
     try:
         return decode_final_result(job, client.coerce_result)
     except (JobFailed, JobCancelled) as failed:

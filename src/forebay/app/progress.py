@@ -1,4 +1,4 @@
-"""The words of a running job: what is kept of them, and one that somebody waits for."""
+"""Progress and log lines of a running attempt, and the step result that an attempt waits for."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _CLOCK: Final = SystemClock()
 
 
 class PendingStep:
-    """A step on its way to the store. Whoever waits may be interrupted between any two bytecodes.
+    """A step result on its way to the store. The waiting thread may be interrupted between any two bytecodes.
 
-    So this is a bare lock and no Event: an Event has a lock of its own, and an interrupt at the wrong moment
-    would leave that locked for the one who answers. A bare lock is released by whoever answers, at most one
-    waits for it, and nobody else is hurt when that one never comes back.
+    So this is a bare lock and no Event. An Event has a lock of its own, and an interrupt at the wrong moment
+    would leave it locked for the answering thread. The answering thread releases a bare lock, at most one
+    thread waits for it, and a waiter that never returns blocks no other thread.
     """
 
     __slots__ = ("_answer_token", "_lock", "_on_answer", "refusal")
@@ -35,7 +35,7 @@ class PendingStep:
         self._lock.acquire()
 
     def answer(self, refusal: str | None = None) -> None:
-        """It is stored, or refused for this reason. Of two answers the first counts."""
+        """Record that the step is stored, or refused for this reason. Of two answers the first counts."""
         try:
             self._answer_token.pop()
         except IndexError:
@@ -47,17 +47,20 @@ class PendingStep:
                 self._on_answer()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the answer has come, after at most so many seconds; true once."""
+        """Return whether the answer has come within so many seconds; true once."""
         return self._lock.acquire(timeout=seconds)
 
     def check(self) -> None:
-        """Raise LeaseLost if it was refused."""
+        """Raise LeaseLost if the step was refused."""
         if self.refusal is not None:
-            raise LeaseLost(f"the step was not stored: {self.refusal}; this attempt counts no more, so stop")
+            raise LeaseLost(
+                f"the step was not stored: {self.refusal}; "
+                "the result of this attempt will be refused, so stop"
+            )
 
 
 def make_progress(job: Job, done: float, total: float | None, message: str) -> Progress:
-    """How far an attempt has come, checked and cut to what is kept."""
+    """Return the progress of an attempt, checked and cut to the stored length."""
     return Progress(
         done=_check_number("done", done),
         total=None if total is None else _check_number("total", total),
@@ -67,7 +70,7 @@ def make_progress(job: Job, done: float, total: float | None, message: str) -> P
 
 
 def make_log_line(job: Job, text: str, level: str) -> LogLine:
-    """A line of an attempt, with the time, cut to what is kept."""
+    """Return a log line of an attempt with the current time, cut to the stored length."""
     return LogLine(
         at=_CLOCK.now_ms(), level=_clean_text(level)[:MAX_LEVEL], text=_clean_text(text), attempt=job.attempt
     )
@@ -75,12 +78,12 @@ def make_log_line(job: Job, text: str, level: str) -> LogLine:
 
 def _check_number(field: str, value: object) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        with suppress(OverflowError):  # a whole number may be larger than anything that can be counted
+        with suppress(OverflowError):  # an int may be too large for a float
             if isfinite(value):
                 return float(value)
     raise InvalidJob(f"{field} must be a finite number, not {value!r:.60}", field=field)
 
 
 def _clean_text(text: object) -> str:
-    """A text as a store can hold it, cut to its limit."""
+    """Return a text as a store can hold it, cut to its limit."""
     return clean_text(str(text)[:MAX_LINE])

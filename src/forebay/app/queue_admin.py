@@ -1,4 +1,4 @@
-"""Queues in the hands of a program: settings, limits, how long what waits takes, and what has died."""
+"""Queue administration of an app: settings, limits, dead letters, estimated drain time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNIT: Final = "_ms"
 
 
 class QueueOptions(TypedDict, total=False):
-    """What can be set on a queue. Lengths of time are timedeltas or seconds; None takes a limit away."""
+    """Settings of a queue. Lengths of time are timedeltas or seconds; None removes a limit."""
 
     mode: Literal["aging", "strict", "fifo"]
     weight: int
@@ -47,29 +47,30 @@ class QueueOptions(TypedDict, total=False):
 
 
 class QueueAdmin:
-    """The part of an app that has to do with queues."""
+    """The part of an app that administers queues."""
 
     client: Client
     engine: Engine
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """The dead letters: their failure `groups`, and `revive`, `purge` and `ramp` for many of them."""
-        from forebay.app.dead_letters import DeadLetters  # noqa: PLC0415 - most programs look at none
+        """The dead letters: `failure_groups`, and `revive`, `purge` and `revive_gradually` for many of
+        them."""
+        from forebay.app.dead_letters import DeadLetters  # noqa: PLC0415 - most programs never use it
 
         return DeadLetters(self.client, self.engine)
 
     @property
     def limits(self) -> Limits:
-        """How many jobs may run at once and start in a time: `set`, `remove` and `list`."""
+        """Bounds on concurrent jobs and on the rate of starts: `set`, `remove` and `list`."""
         from forebay.app.limits import Limits  # noqa: PLC0415 - most programs set none
 
         return Limits(self.client)
 
     def configure_queue(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
-        """Create a queue, or change what is named of its settings; everybody follows at once.
+        """Create a queue, or change the given settings of it. Every worker and client follows at once.
 
-            app.configure("mail", max_length=10_000, enqueue_rate=100)
+            app.configure_queue("mail", max_length=10_000, enqueue_rate=100)
 
         Raises ConfigError for a wrong value.
         """
@@ -79,25 +80,27 @@ class QueueAdmin:
         return client.write(lambda store: store.save_queue(QueueName(queue), changes, actor=client.actor))
 
     async def configure_queue_async(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
-        """`configure` for coroutines."""
+        """`configure_queue` for coroutines."""
         return await self.client.run_in_thread(self.configure_queue, queue, **options)
 
     def estimate_drain_seconds(self, queue: str) -> float | None:
-        """How long it takes to work off what is pending in a queue, at its pace of the last minute; None if
-        nothing was completed lately."""
+        """Return the seconds until the pending jobs of a queue are done at its throughput of the last minute.
+
+        None if no job was completed in that time.
+        """
         name = QueueName(queue)
         pending = self.client.counts([name])[name].pending
-        pace = self.client.read(lambda reader: reader.throughputs([name]))[name]
-        wait_ms = pace.wait_ms(pending) if pending else 0
+        throughput = self.client.read(lambda reader: reader.throughputs([name]))[name]
+        wait_ms = throughput.wait_ms(pending) if pending else 0
         return None if wait_ms is None else wait_ms / 1_000
 
     async def estimate_drain_seconds_async(self, queue: str) -> float | None:
-        """`drain_seconds` for coroutines."""
+        """`estimate_drain_seconds` for coroutines."""
         return await self.client.run_in_thread(self.estimate_drain_seconds, queue)
 
 
 def _setting_changes(options: QueueOptions) -> dict[str, object]:
-    """These options as the store takes them."""
+    """Return the options as fields of QueueSettings; raise ConfigError for an unknown one."""
     from forebay.domain.queue import QueueSettings  # noqa: PLC0415 - most programs set nothing
 
     known, changes = QueueSettings.__struct_fields__, dict[str, object]()

@@ -1,4 +1,4 @@
-"""Looking at jobs for coroutines: those that ask while the store thread is busy share the next look."""
+"""Batched reads of jobs for coroutines: reads that arrive while the store thread is busy share one query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Read = Callable[[Sequence[JobId]], list[Job | None]]
 
 
 class PendingRead:
-    """A wish to see one job."""
+    """One read of a job that waits for the store thread."""
 
     __slots__ = ("is_answered", "job", "job_id")
 
@@ -24,10 +24,10 @@ class PendingRead:
 
 
 class ReadBatcher:
-    """One question to the store for all coroutines that wait, however many they are.
+    """Reads jobs for any number of waiting coroutines with one query to the store.
 
-    Each wish hops once to the store thread, where the first to arrive takes all others along; these find
-    themselves answered when their own turn comes, and that costs next to nothing.
+    Each read is submitted once to the store thread. The first one to run takes all pending reads along. The
+    others find themselves answered when they run, which costs next to nothing.
     """
 
     def __init__(self, offload: OffloadThread) -> None:
@@ -35,27 +35,27 @@ class ReadBatcher:
         self._pending: deque[PendingRead] = deque()
 
     async def __call__(self, job_id: JobId, read: Read) -> Job | None:
-        """The record of a job as it is after this call has begun; None if there is none."""
-        look = PendingRead(job_id)
-        self._pending.append(look)
-        await self._offload(self._read_batch, look, read)
-        return look.job
+        """Return the record of a job as it is after the start of this call; None if there is none."""
+        pending = PendingRead(job_id)
+        self._pending.append(pending)
+        await self._offload(self._read_batch, pending, read)
+        return pending.job
 
     def _read_batch(self, pending: PendingRead, read: Read) -> None:
-        # A look whose coroutine was cancelled meanwhile is answered too, and nobody reads it.
+        # A read whose coroutine was cancelled is answered too; its result is dropped.
         if pending.is_answered:
             return
-        # An error is for this look alone: the others, still unanswered, ask for themselves in their turn.
-        looks = {pending, *self._take_waiting()}
-        ids = list({one.job_id for one in looks})
+        # An error concerns this read alone: the rest of the batch is unanswered and runs its own query.
+        batch = {pending, *self._take_waiting()}
+        ids = list({waiting.job_id for waiting in batch})
         found = dict(zip(ids, read(ids), strict=True))
-        for one in looks:
-            one.job = found[one.job_id]
-            one.is_answered = True
+        for waiting in batch:
+            waiting.job = found[waiting.job_id]
+            waiting.is_answered = True
 
     def _take_waiting(self) -> Iterator[PendingRead]:
-        # Until there is none, and not by number: while a client is being closed, looks come here beside the
-        # store thread, and each is taken by one of them.
+        # Until the deque is empty, not by its length: while a client is being closed, reads also run outside
+        # of the store thread, and each read is taken by exactly one of them.
         with suppress(IndexError):
             while True:
                 yield self._pending.popleft()

@@ -1,4 +1,4 @@
-"""Which function runs which job, and what else a program has registered to be called."""
+"""Registry of a program's tasks, schedules, hooks and middleware."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Registry:
         self.schedules: dict[str, ScheduleDefinition] = {}
 
     def add(self, task: Task[..., Any]) -> None:
-        """Register a task under its name and its aliases; if one of them is taken it is an error, and nothing
-        is registered."""
+        """Register a task under its name and its aliases. If one of them is taken, raise ConfigError and
+        register nothing."""
         names = (task.name, *task.aliases)
         for name in names:
             taken = self._tasks.get(name)
@@ -46,7 +46,8 @@ class Registry:
         self.schedules[definition.name] = definition
 
     def coerce_result(self, name: str, value: Any) -> Any:
-        """A result as its task's annotation wants it; as it was stored if the task is unknown here."""
+        """Return a result in the class that its task's annotation names; unchanged if the task is unknown
+        here."""
         task = self._tasks.get(name)
         return value if task is None else task.coerce_result(value)
 
@@ -60,8 +61,8 @@ class Registry:
         return name in self._tasks
 
     def __iter__(self) -> Iterator[str]:
-        """All names that jobs may have, aliases too."""
-        # A copy, made in one step: a worker goes through the names while another thread adds one.
+        """Iterate over all names that jobs may have, aliases included."""
+        # A copy, made in one step: a worker iterates over the names while another thread adds one.
         return iter(tuple(self._tasks))
 
     def __len__(self) -> int:

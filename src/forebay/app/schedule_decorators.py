@@ -1,4 +1,4 @@
-"""Jobs by the clock, as the code of a program declares them."""
+"""Decorators by which a program declares schedules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ScheduledTask = TypeVar("ScheduledTask", bound=Task[..., Any])
 
 
 class ScheduleDecorators:
-    """The part of an app that has to do with schedules."""
+    """The part of an app that declares schedules."""
 
     client: Client
     registry: Registry
@@ -35,14 +35,14 @@ class ScheduleDecorators:
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Callable[[ScheduledTask], ScheduledTask]:
-        """Run a task by a cron line, once for each time, however many workers there are.
+        """Run a task by a cron line, once for each planned time, whatever the number of workers.
 
             @app.cron("0 9 * * MON-FRI", timezone="Europe/Berlin")
             @app.task
             def report() -> None: ...
 
-        The schedule is stored when a worker of the program starts, under the name of its task unless it is
-        given one. `forebay schedules` shows it, and can pause it.
+        The schedule is stored when a worker of the program starts. Its name is that of its task unless `name`
+        is given. `forebay schedules` shows it, and can pause it.
         """
         return self._declare_schedule(
             name, args, kwargs, cast("ScheduleTimingOptions", {"cron": line, **options})
@@ -58,8 +58,8 @@ class ScheduleDecorators:
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Callable[[ScheduledTask], ScheduledTask]:
-        """Run a task at a fixed interval, a timedelta or seconds, which counts from `start` or from 1970:
-        every hour is the full hour."""
+        """Run a task at a fixed interval, a timedelta or seconds. It counts from `start` or from 1970: every
+        hour is the full hour."""
         return self._declare_schedule(
             name, args, kwargs, cast("ScheduleTimingOptions", {"every": interval, **options})
         )
@@ -87,7 +87,7 @@ class ScheduleDecorators:
 
     @cached_property
     def schedules(self) -> Schedules:
-        """The schedules of the store, to be looked at and changed at run time."""
+        """The schedules of the store, to be read and changed at run time."""
         from forebay.app.schedules import Schedules  # noqa: PLC0415 - as above
 
         return Schedules(self.client, self.registry, actor=self.client.actor)

@@ -1,4 +1,4 @@
-"""What programs say about a schedule: when its jobs run, and what becomes of those that cannot."""
+"""Options of schedules: planned times, catch-up, overlap, uniqueness."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ OverlapName = Literal["allow", "skip", "queue"]
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What can be said about a schedule besides its times. Lengths are timedeltas or seconds.
+    """Options of a schedule besides its times. Lengths are timedeltas or seconds.
 
-    `timezone` is an IANA name; datetimes without a zone are meant in it. `catch_up` is for runs that nobody
-    was there to fire: "all" enqueues the newest `catch_up_limit` (10) of the time `catch_up_within` (a day),
-    "latest" one, "none" none. `overlap` is for runs whose job before has not ended: "allow" them, "skip"
-    them, or "queue" one until it has. With `unique` at most one job is enqueued in `unique_for` (300 s).
+    `timezone` is an IANA name; a datetime without a zone belongs to it. `catch_up` applies to runs that were
+    missed while no worker ran. "all" enqueues the newest `catch_up_limit` (10) of the last `catch_up_within`
+    (a day), "latest" one, "none" none. `overlap` applies to a run whose predecessor is not final: "allow" it,
+    "skip" it, or "queue" one run until then. With `unique_key` at most one job is enqueued in `unique_for`
+    (300 s).
     """
 
     timezone: str
@@ -44,7 +45,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class ScheduleTimingOptions(ScheduleOptions, total=False):
-    """The same with the times: one of a cron line, an interval and an instant."""
+    """Options of a schedule with its times: a cron line, an interval or an instant."""
 
     cron: str
     every: Duration
@@ -79,17 +80,17 @@ def make_definition(
     *,
     is_declared: bool = False,
 ) -> ScheduleDefinition:
-    """The schedule that this describes; raises what is wrong with it before anything is stored."""
-    known = _require_task(registry, task)
-    placed, named = tuple(args), dict(kwargs or {})
-    known.check_fit(placed, named)
-    payload = encode_call(placed, named, limit=known.max_payload)
-    drafted = make_template(known.name, merge_options(options, known.options))
+    """Build the definition of a schedule; raise an error for a wrong value before anything is stored."""
+    scheduled = _require_task(registry, task)
+    positional, named = tuple(args), dict(kwargs or {})
+    scheduled.check_fit(positional, named)
+    payload = encode_call(positional, named, limit=scheduled.max_payload)
+    template = make_template(scheduled.name, merge_options(options, scheduled.options))
     return ScheduleDefinition(
         name=name,
-        job=drafted.job.with_payload(payload),
-        expires_ms=drafted.expires_in_ms,
-        deadline_ms=drafted.deadline_in_ms,
+        job=template.job.with_payload(payload),
+        expires_ms=template.expires_in_ms,
+        deadline_ms=template.deadline_in_ms,
         is_declared=is_declared,
         **timing_fields(timing),
     )
@@ -100,35 +101,39 @@ def _require_task(registry: Registry, task: str | Task[..., Any]) -> Task[..., A
     if not isinstance(name, str):
         raise ConfigError(f"a schedule is for a task or the name of one, not {task!r:.60}")
     if name not in registry:
-        raise UnknownTask(f"no task is called {name!r} in this program, so nobody could run its jobs")
+        raise UnknownTask(
+            f"no task is called {name!r} in this program, so its workers could not run the jobs"
+        )
     return registry[name]
 
 
 def timing_fields(timing: ScheduleTimingOptions) -> dict[str, Any]:
-    """The fields of a definition that options of these names mean."""
-    given = cast(Mapping[str, Any], timing)
-    for name in given:
+    """Return the fields of a definition for these options; raise ConfigError for an unknown one."""
+    options = cast(Mapping[str, Any], timing)
+    for name in options:
         if name not in ScheduleTimingOptions.__annotations__:
-            options = ", ".join(sorted(ScheduleTimingOptions.__annotations__))
-            raise ConfigError(f"a schedule has no option {name!r}; the options are {options}")
+            names = ", ".join(sorted(ScheduleTimingOptions.__annotations__))
+            raise ConfigError(f"a schedule has no option {name!r}; the options are {names}")
     return {
-        **{field: given[name] for name, field in _DIRECT_FIELDS.items() if name in given},
+        **{field: options[name] for name, field in _DIRECT_FIELDS.items() if name in options},
         **{
-            field: duration_within(name, given[name], least, most)
+            field: duration_within(name, options[name], least, most)
             for name, (field, least, most) in _DURATIONS.items()
-            if name in given
+            if name in options
         },
         **{
-            field: _schedule_instant(name, given[name], given.get("timezone"))
+            field: _schedule_instant(name, options[name], options.get("timezone"))
             for name, field in _INSTANTS.items()
-            if name in given
+            if name in options
         },
-        **{name: _check_choice(name, given[name], words) for name, words in _ENUMS.items() if name in given},
+        **{
+            name: _check_choice(name, options[name], kind) for name, kind in _ENUMS.items() if name in options
+        },
     }
 
 
 def _schedule_instant(field: str, value: Any, timezone: str | None) -> int:
-    """An instant; one without a zone is meant in that of the schedule, if it names one."""
+    """Return an instant in milliseconds; one without a zone belongs to the time zone of the schedule."""
     if not isinstance(value, datetime) or value.tzinfo is not None:
         return instant_ms(field, value)
     if timezone is None:

@@ -1,4 +1,4 @@
-"""`app.schedules`: jobs by the clock, saved, looked at, changed and removed while everything runs."""
+"""`app.schedules`: schedules that are saved, read, changed and removed at run time."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from forebay.stores.contract.values import InsertResult
 
 T = TypeVar("T")
 
-# Each time somebody else has changed the schedule in between; that is as often as anybody can be unlucky.
+# Each try has lost against another client's change of the schedule; more losses in a row are no accident.
 MAX_TRIES: Final = 20
 PAGE: Final = 500
 
 
 class Schedules:
-    """The schedules of a store. All of it asks the store: what one program saves, every other one sees."""
+    """The schedules of a store. Every call goes to the store, so all programs see the same schedules."""
 
     def __init__(
         self, client: Client, registry: Registry, roll: Callable[[], float] = random, *, actor: str = ""
@@ -71,65 +71,64 @@ class Schedules:
         options: CallOptions | None = None,
         **timing: Unpack[ScheduleTimingOptions],
     ) -> Schedule:
-        """Make a schedule, or give the one of this name another definition.
+        """Create a schedule, or replace the definition of the one of this name.
 
             app.schedules.save("nightly", report, ["all"], cron="0 2 * * *", timezone="Europe/Berlin")
             app.schedules.save("tidy", "jobs.tidy", every=300, overlap="skip", options={"priority": 5})
 
         Refused before anything is stored: a task that this program does not know, arguments that do not fit
-        it, a cron line that is wrong or never matches, an unknown zone, times that are over. One that is
-        paused stays paused; where the times are as before, the next run is too.
+        it, a cron line that is wrong or never matches, an unknown time zone, times in the past. A paused
+        schedule stays paused. If the times are unchanged, the next run is unchanged too.
         """
         return self.save_definition(
             make_definition(self._registry, name, task, args, kwargs, options or {}, timing)
         )
 
     def save_definition(self, definition: ScheduleDefinition) -> Schedule:
-        """`save` for a definition that is made."""
+        """Save a schedule by its definition, as `save` does."""
         return self._update_existing(
             definition.name, lambda now, known: _apply_definition(known, definition, now, self._roll())
         )
 
     def update(self, name: str, **changes: Unpack[ScheduleTimingOptions]) -> Schedule:
-        """Change some of what a schedule was saved with; other times count from now. Raises
-        ScheduleNotFound."""
+        """Change parts of a schedule's definition; changed times count from now. Raises ScheduleNotFound."""
         fields = timing_fields(changes)
         if fields.keys() & {"cron", "every_ms", "at"}:
             fields = {"cron": None, "every_ms": None, "at": None, **fields}
 
-        def changed(now: int, known: Schedule | None) -> Schedule:
+        def change(now: int, known: Schedule | None) -> Schedule:
             definition = replace(_require(name, known).definition, **fields)
             return _apply_definition(known, definition, now, self._roll())
 
-        return self._update_existing(name, changed)
+        return self._update_existing(name, change)
 
     def pause(self, name: str) -> bool:
-        """Enqueue nothing from now on; whether there is such a schedule."""
+        """Pause a schedule: enqueue nothing from now on; return whether it exists."""
         return self._set_paused(name, lambda now, known: replace(known, is_paused=True, check_at=None))
 
     def resume(self, name: str) -> bool:
-        """Go on with the next run from now: what fell into the pause is not caught up."""
+        """Resume a schedule with the next run from now: runs missed during the pause are not caught up."""
         return self._set_paused(name, lambda now, known: plan_runs(_unpause(known), now, self._roll()))
 
     def remove(self, name: str) -> bool:
-        """Forget a schedule with its history; whether there was one. Jobs that it made stay."""
+        """Delete a schedule and its history; return whether it existed. Its jobs stay."""
         return self._client.write(lambda store: store.drop_schedule(name, actor=self._actor))
 
     def get(self, name: str) -> Schedule | None:
-        """A schedule with its next run; None if there is none of this name."""
+        """Return a schedule with its next run; None if there is none of this name."""
         return next(iter(self._client.read(lambda reader: reader.schedules([name]))), None)
 
     def list(self, *, enabled_only: bool = False, task: str | None = None) -> list[Schedule]:
-        """All schedules by name; those that are not paused, or of one task."""
-        found = self._client.read(all_schedules)
+        """Return all schedules by name; with options only those that are not paused, or those of one task."""
+        schedules = self._client.read(all_schedules)
         return [
-            one
-            for one in found
-            if not (enabled_only and one.is_paused) and task in (None, one.definition.job.task)
+            schedule
+            for schedule in schedules
+            if not (enabled_only and schedule.is_paused) and task in (None, schedule.definition.job.task)
         ]
 
     def preview(self, name: str, runs: int = 10) -> Sequence[datetime]:
-        """When it would run next, as aware datetimes in UTC, whether it is paused or not."""
+        """Return the next planned times as aware datetimes in UTC, also of a paused schedule."""
         now, known = self._load(name)
         return [
             at
@@ -138,29 +137,30 @@ class Schedules:
         ]
 
     def history(self, name: str, limit: int = 100) -> Sequence[ScheduleRun]:
-        """What became of the last runs, newest first."""
+        """Return the last runs, newest first."""
         return self._client.read(lambda reader: reader.schedule_runs(name, limit=limit))
 
     def fire(self, name: str) -> JobHandle[Any]:
-        """Enqueue its job now, whatever its times are; what comes next stays as it is.
+        """Enqueue the job of a schedule now, independent of its times; its next run stays unchanged.
 
-        The handle is of the job before, with `is_new` false, where runs may not overlap and it has not ended.
+        If runs may not overlap and the previous job is not final, the handle is that job's and `is_new` is
+        false.
         """
         for _ in range(MAX_TRIES):
             now, known = self._load(name)
-            fired = self._fire_one(manual_run(_require(name, known), now))
-            if fired.applied:
-                return self._build_handle(name, fired.runs)
+            result = self._fire_one(manual_run(_require(name, known), now))
+            if result.applied:
+                return self._build_handle(name, result.runs)
         raise _contention_error(name)
 
     def fire_due(self, limit: int = 100) -> int:
-        """Enqueue the runs of up to `limit` schedules that are due, as workers do every second; how many jobs
-        that made."""
+        """Enqueue the runs of up to `limit` due schedules, as workers do every second; return the number of
+        new jobs."""
         return self._client.write(lambda store: fire_due(store, self._roll, limit)[0])
 
     def recompute(self) -> int:
-        """Work out all next runs again, after new rules for a time zone were installed; how many changed."""
-        return sum(self._recompute_one(one) for one in self.list() if not one.is_paused)
+        """Compute all next runs again, after new time zone rules were installed; return how many changed."""
+        return sum(self._recompute_one(schedule) for schedule in self.list() if not schedule.is_paused)
 
     # The same for coroutines
 
@@ -179,7 +179,7 @@ class Schedules:
         return await self.save_definition_async(definition)
 
     async def save_definition_async(self, definition: ScheduleDefinition) -> Schedule:
-        """`keep` for coroutines."""
+        """`save_definition` for coroutines."""
         return await self._client.run_in_thread(self.save_definition, definition)
 
     async def update_async(self, name: str, **changes: Unpack[ScheduleTimingOptions]) -> Schedule:
@@ -226,58 +226,58 @@ class Schedules:
         """`recompute` for coroutines."""
         return await self._client.run_in_thread(self.recompute)
 
-    # How
+    # Internals
 
     def _recompute_one(self, schedule: Schedule) -> bool:
-        def again(now: int, known: Schedule | None) -> Schedule | None:
-            # A run whose time has come was worked out by the rules of that time, though it may still wait:
-            # for the run before, or by chance.
+        def replan(now: int, known: Schedule | None) -> Schedule | None:
+            # A run that is due was computed by the rules of its time. It may still wait: for the run before
+            # it, or for its jitter.
             if known is None or known.next_run_at is None or known.next_run_at <= now:
                 return known
             return plan_runs(known, now, self._roll())
 
-        after = self._update_with_retry(schedule.name, again)
+        after = self._update_with_retry(schedule.name, replan)
         return after is not None and after.next_run_at != schedule.next_run_at
 
-    def _build_handle(self, name: str, firings: Sequence[ScheduleRun]) -> JobHandle[Any]:
-        [firing] = firings
-        if firing.job_id is None:
-            raise QueueClosed(f"schedule {name} was not fired: {firing.reason}")
-        is_new = firing.status is ScheduleRunStatus.ENQUEUED
-        return JobHandle(self._client, InsertResult(id=firing.job_id, is_new=is_new))
+    def _build_handle(self, name: str, runs: Sequence[ScheduleRun]) -> JobHandle[Any]:
+        [run] = runs
+        if run.job_id is None:
+            raise QueueClosed(f"schedule {name} was not fired: {run.reason}")
+        is_new = run.status is ScheduleRunStatus.ENQUEUED
+        return JobHandle(self._client, InsertResult(id=run.job_id, is_new=is_new))
 
-    def _fire_one(self, move: ScheduleAdvance) -> FireResult:
-        [fired] = self._client.write(lambda store: store.fire_schedules([move]))
-        return fired
+    def _fire_one(self, advance: ScheduleAdvance) -> FireResult:
+        [result] = self._client.write(lambda store: store.fire_schedules([advance]))
+        return result
 
     def _load(self, name: str) -> tuple[int, Schedule | None]:
-        def look(reader: Reader) -> tuple[int, Schedule | None]:
+        def load(reader: Reader) -> tuple[int, Schedule | None]:
             return reader.now(), next(iter(reader.schedules([name])), None)
 
-        return self._client.read(look)
+        return self._client.read(load)
 
     def _set_paused(self, name: str, change: Callable[[int, Schedule], Schedule]) -> bool:
-        def changed(now: int, known: Schedule | None) -> Schedule | None:
+        def change_known(now: int, known: Schedule | None) -> Schedule | None:
             return None if known is None else change(now, known)
 
-        return self._update_with_retry(name, changed) is not None
+        return self._update_with_retry(name, change_known) is not None
 
     def _update_existing(self, name: str, change: Callable[[int, Schedule | None], Schedule]) -> Schedule:
-        changed = self._update_with_retry(name, change)
-        return _require(name, changed)
+        schedule = self._update_with_retry(name, change)
+        return _require(name, schedule)
 
     def _update_with_retry(
         self, name: str, change: Callable[[int, Schedule | None], Schedule | None]
     ) -> Schedule | None:
-        """Work a change out from what is stored, again while somebody else is faster. None if there is
-        none."""
+        """Apply a change to the stored schedule; retry if another client has changed it in between. None if
+        there is none."""
         for _ in range(MAX_TRIES):
             now, known = self._load(name)
-            wanted = change(now, known)
-            if wanted is None or wanted == known:
-                return wanted
-            if self._save(wanted):
-                return self.get(name) or wanted  # as the store has it, with its time and its revision
+            changed = change(now, known)
+            if changed is None or changed == known:
+                return changed
+            if self._save(changed):
+                return self.get(name) or changed  # as stored, with the store's time and revision
         raise _contention_error(name)
 
     def _save(self, schedule: Schedule) -> bool:
@@ -285,11 +285,11 @@ class Schedules:
 
 
 def all_schedules(reader: Reader) -> list[Schedule]:
-    """Every schedule of a store, by name."""
-    found: list[Schedule] = []
-    while page := reader.schedules(limit=PAGE, after=found[-1].name if found else None):
-        found += page
-    return found
+    """Return all schedules of a store, by name."""
+    schedules: list[Schedule] = []
+    while page := reader.schedules(limit=PAGE, after=schedules[-1].name if schedules else None):
+        schedules += page
+    return schedules
 
 
 def save_declared(
@@ -300,22 +300,27 @@ def save_declared(
     *,
     actor: str = "",
 ) -> int:
-    """Save what the code of a program declares, where it is not what is stored; how many were saved. The code
-    decides what a schedule does; whether it is paused stays as it is."""
-    wanted = {one.name: one for one in definitions}
+    """Save the declared schedules that differ from the stored ones; return how many were saved.
+
+    The code of a program decides what a schedule does. A paused schedule stays paused.
+    """
+    unsaved = {definition.name: definition for definition in definitions}
     saved = 0
     for _ in range(MAX_TRIES):
-        known = (
-            {one.name: one for one in reader.schedules(sorted(wanted), limit=len(wanted))} if wanted else {}
-        )
-        wanted = {name: one for name, one in wanted.items() if not _is_unchanged(known.get(name), one)}
-        for name, definition in wanted.items():
-            # Somebody else may be faster; then the next look finds what they have saved.
+        stored = reader.schedules(sorted(unsaved), limit=len(unsaved)) if unsaved else []
+        known = {schedule.name: schedule for schedule in stored}
+        unsaved = {
+            name: definition
+            for name, definition in unsaved.items()
+            if not _is_unchanged(known.get(name), definition)
+        }
+        for name, definition in unsaved.items():
+            # Another worker may be faster; then the next iteration reads its schedule.
             changed = _apply_definition(known.get(name), definition, reader.now(), roll())
             saved += store.save_schedule(changed, actor=actor)
-        if not wanted:
+        if not unsaved:
             return saved
-    raise _contention_error(next(iter(wanted)))
+    raise _contention_error(next(iter(unsaved)))
 
 
 def _is_unchanged(known: Schedule | None, definition: ScheduleDefinition) -> bool:
@@ -325,15 +330,14 @@ def _is_unchanged(known: Schedule | None, definition: ScheduleDefinition) -> boo
 def _apply_definition(
     known: Schedule | None, definition: ScheduleDefinition, now: int, roll: float
 ) -> Schedule:
-    """What is stored with another definition; its next run only where the times are others."""
-    fresh = known or Schedule(definition=definition)
-    wanted = replace(fresh, definition=definition)
+    """Return the schedule with a new definition. Its next run changes only if the times have changed."""
+    schedule = replace(known or Schedule(definition=definition), definition=definition)
     if known is not None and definition.has_timing_of(known.definition) and known.next_run_at is not None:
-        return wanted
-    wanted = plan_runs(wanted, now, roll)
-    if wanted.next_run_at is None and not definition.is_declared:
+        return schedule
+    schedule = plan_runs(schedule, now, roll)
+    if schedule.next_run_at is None and not definition.is_declared:
         raise _never_runs_error(definition)
-    return wanted
+    return schedule
 
 
 def _never_runs_error(definition: ScheduleDefinition) -> ForebayError:
@@ -353,7 +357,7 @@ def _require(name: str, schedule: Schedule | None) -> Schedule:
 
 
 def _contention_error(name: str) -> ForebayError:
-    return StoreUnavailable(f"schedule {name} is changed by others again and again; try again later")
+    return StoreUnavailable(f"schedule {name} is changed by other clients again and again; try again later")
 
 
 FIRE_BATCH: Final = 100
@@ -367,66 +371,70 @@ def fire_due(
     limit: int = FIRE_BATCH,
     waiting: dict[str, int] | None = None,
 ) -> tuple[int, bool]:
-    """Fire up to `limit` schedules that are due; how many jobs that made, and whether there may be more.
+    """Fire up to `limit` due schedules; return the number of new jobs, and whether more may be due.
 
-    `waiting` keeps which schedules wait for another transaction, and until when, from call to call: each is
-    logged once.
+    `waiting` holds the schedules that wait for another transaction, and until when, from call to call: each
+    is logged once.
     """
     waiting = {} if waiting is None else waiting
     due = store.due_schedules(limit)
-    if len(due.schedules) < limit:  # else it may be due and not among these
+    if len(due.schedules) < limit:  # else it may be due and missing in this page
         names = {schedule.name for schedule in due.schedules}
         for name in [name for name, until in waiting.items() if until <= due.now and name not in names]:
             del waiting[name]
-    moves = [plan_advance(schedule, due.now, roll()) for schedule in due.schedules]
+    advances = [plan_advance(schedule, due.now, roll()) for schedule in due.schedules]
     busy: dict[str, StoreBusy] = {}
-    fired = _fire_isolating_errors(store, moves, busy) if moves else []
-    for one in fired:
-        waiting.pop(one.name, None)
-        _log_errors(one)
+    results = _fire_isolating_errors(store, advances, busy) if advances else []
+    for result in results:
+        waiting.pop(result.name, None)
+        _log_errors(result)
     postponed = _postpone_busy(store, due, busy, waiting) if busy else []
-    has_moved = any(one.applied for one in (*fired, *postponed))
-    return sum(one.jobs for one in fired), len(due.schedules) >= limit and has_moved
+    has_advanced = any(result.applied for result in (*results, *postponed))
+    return sum(result.jobs for result in results), len(due.schedules) >= limit and has_advanced
 
 
 def _postpone_busy(
     store: Store, due: DueSchedules, busy: Mapping[str, StoreBusy], waiting: dict[str, int]
 ) -> list[FireResult]:
-    """Look again a second later at schedules whose jobs need a key that another transaction holds.
+    """Postpone by a second the schedules whose jobs need a key that another transaction holds.
 
-    They would be the first of each look, and hide from it what is due after them.
+    They would be the first of each page, and hide later due schedules from it.
     """
-    moves = [postpone(schedule, due.now) for schedule in due.schedules if schedule.name in busy]
-    for move in moves:
-        if move.name not in waiting:
-            logger.warning("schedule %r has to wait: %s", move.name, busy[move.name])
-        waiting[move.name] = move.check_at or due.now
-    return store.fire_schedules(moves)
+    advances = [postpone(schedule, due.now) for schedule in due.schedules if schedule.name in busy]
+    for advance in advances:
+        if advance.name not in waiting:
+            logger.warning("schedule %r has to wait: %s", advance.name, busy[advance.name])
+        waiting[advance.name] = advance.check_at or due.now
+    return store.fire_schedules(advances)
 
 
 def _fire_isolating_errors(
-    store: Store, moves: Sequence[ScheduleAdvance], busy: dict[str, StoreBusy]
+    store: Store, advances: Sequence[ScheduleAdvance], busy: dict[str, StoreBusy]
 ) -> list[FireResult]:
     try:
-        return store.fire_schedules(moves)
+        return store.fire_schedules(advances)
     except StoreBusy as exc:
-        if len(moves) > 1:
-            return [one for move in moves for one in _fire_isolating_errors(store, [move], busy)]
-        busy[moves[0].name] = exc
+        if len(advances) > 1:
+            return [
+                result for advance in advances for result in _fire_isolating_errors(store, [advance], busy)
+            ]
+        busy[advances[0].name] = exc
         return []
-    except (StoreRefused, PayloadError) as exc:  # the second is of what was wrapped before it got there
-        if len(moves) > 1:
-            return [one for move in moves for one in _fire_isolating_errors(store, [move], busy)]
-        # It will never be stored: the schedule goes on without this run, and its history says why.
-        [move] = moves
+    except (StoreRefused, PayloadError) as exc:  # PayloadError: the payload was not encrypted or offloaded
+        if len(advances) > 1:
+            return [
+                result for advance in advances for result in _fire_isolating_errors(store, [advance], busy)
+            ]
+        # The run can never be stored: the schedule continues without it, and its history has the reason.
+        [advance] = advances
         errors = [
             ScheduleRun(planned_at=run.planned_at, status=ScheduleRunStatus.ERROR, reason=str(exc))
-            for run in move.runs
+            for run in advance.runs
         ]
-        return store.fire_schedules([replace(move, runs=(), skips=(*move.skips, *errors))])
+        return store.fire_schedules([replace(advance, runs=(), skips=(*advance.skips, *errors))])
 
 
-def _log_errors(fired: FireResult) -> None:
-    for firing in fired.runs:
-        if firing.status is ScheduleRunStatus.ERROR:
-            logger.warning("a run of schedule %r was not enqueued: %s", fired.name, firing.reason)
+def _log_errors(result: FireResult) -> None:
+    for run in result.runs:
+        if run.status is ScheduleRunStatus.ERROR:
+            logger.warning("a run of schedule %r was not enqueued: %s", result.name, run.reason)

@@ -1,6 +1,6 @@
 """Jobs as plain dictionaries and as JSON, and back without loss: for logs, files and other programs.
 
-Bytes become base64 texts, states and other words become texts, times stay milliseconds UTC.
+Bytes become base64 strings, enum members become strings, times stay milliseconds UTC.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from forebay.errors import InvalidJob
 
 J = TypeVar("J", Job, NewJob)
 
-# Any JSON is fine there, and a type that contains itself is beyond the converter.
-_FREE: Final = "metadata"
+# Any JSON is allowed there, and msgspec cannot convert a recursive type.
+_ANY_JSON_FIELD: Final = "metadata"
 
 
 def job_to_dict(job: Job | NewJob) -> dict[str, Any]:
-    """All fields of a job, as values that JSON knows."""
+    """Return all fields of a job as values that JSON can hold."""
     fields: dict[str, Any] = msgspec.to_builtins(job)
     return fields
 
 
 def job_to_json(job: Job | NewJob) -> bytes:
-    """All fields of a job as one JSON object."""
+    """Return all fields of a job as one JSON object."""
     return msgspec.json.encode(job)
 
 
 def job_from_dict(kind: type[J], fields: Mapping[str, Any]) -> J:
-    """The job that `job_to_dict` was given; raises InvalidJob for fields that are missing, unknown or
-    wrong."""
+    """Return the job that `job_to_dict` has converted; raise InvalidJob for missing, unknown or wrong
+    fields."""
     hints = _hints(kind)
     for name in fields:
         if name not in hints:
             raise InvalidJob(f"a {kind.__name__} has no field {name!r:.60}", field=str(name))
     try:
         return kind(**{name: _value(name, hints[name], value) for name, value in fields.items()})
-    except TypeError as exc:  # a required field is not there
+    except TypeError as exc:  # a required field is missing
         raise InvalidJob(f"a {kind.__name__} cannot be made of this: {exc}") from exc
 
 
 def job_from_json(kind: type[J], data: bytes | str) -> J:
-    """The job that `as_json` was given; raises InvalidJob like `job_from_dict`."""
+    """Return the job that `job_to_json` has encoded; raise InvalidJob like `job_from_dict`."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
@@ -54,7 +54,7 @@ def job_from_json(kind: type[J], data: bytes | str) -> J:
 
 
 def _value(name: str, hint: Any, value: Any) -> Any:
-    if name == _FREE:
+    if name == _ANY_JSON_FIELD:
         check_metadata(value)
         return value
     try:

@@ -1,4 +1,4 @@
-"""A task: a function that jobs run, with its defaults and a typed way to enqueue it."""
+"""Tasks: functions that jobs run, with their default options and a typed enqueue."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ class ConfiguredTask(Generic[P, R]):
 
     @property
     def timeout_ms(self) -> int | None:
-        """How long an attempt may run."""
+        """Milliseconds that an attempt may run; None without a limit."""
         return self._template.job.timeout_ms
 
     @property
     def on_conflict(self) -> OnConflict:
-        """What a taken key means for this call."""
+        """Effect of a taken key on this call: "return" or "raise"."""
         return self._template.on_conflict
 
     def using(self, **options: Unpack[CallOptions]) -> ConfiguredTask[P, R]:
-        """The same task with some options replaced."""
+        """Return the same task with some options replaced."""
         return ConfiguredTask(self._task, merge_options(options, self._options))
 
     # The slashes leave the name `self` to the function's own arguments.
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """The job this call would enqueue, for `enqueue_many`."""
+        """Build the job that this call would enqueue, for `enqueue_many`."""
         self._task.check_fit(args, kwargs)
         payload = encode_call(args, kwargs, limit=self._task.max_payload)
         job = self._template.build(payload, self._task.client.now_ms)
@@ -63,7 +63,7 @@ class ConfiguredTask(Generic[P, R]):
         )
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Ask for the task to be run; returns when the job is stored safely."""
+        """Enqueue the task with these arguments; return when the job is stored."""
         [handle] = self._task.client.enqueue(
             [self.job(*args, **kwargs)], on_conflict=self._template.on_conflict
         )
@@ -76,7 +76,7 @@ class ConfiguredTask(Generic[P, R]):
         return handle
 
     def enqueue_tx(self, connection: object, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """`enqueue` in your own open transaction: with its commit the job is there, and not before."""
+        """`enqueue` in your own open transaction: the job exists from its commit on."""
         job = self.job(*args, **kwargs)
         client, on_conflict = self._task.client, self._template.on_conflict
         [handle] = client.enqueue_tx(connection, [job], on_conflict=on_conflict)
@@ -93,15 +93,15 @@ class ConfiguredTask(Generic[P, R]):
 
 
 class TaskConfigurator(Protocol[P, R]):
-    """`using` of a task."""
+    """The signature of a task's `using`."""
 
     def __call__(self, **options: Unpack[CallOptions]) -> ConfiguredTask[P, R]:
-        """The same task with some options replaced."""
+        """Return the same task with some options replaced."""
         ...
 
 
 class Task(Generic[P, R]):
-    """A registered function. Calling it runs it here and now; `enqueue` has a worker run it."""
+    """A registered function. Calling it runs it in place; `enqueue` lets a worker run it."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Task(Generic[P, R]):
         aliases: tuple[str, ...] = (),
         max_payload: int = MAX_PAYLOAD,
     ) -> None:
-        # First, because it copies the function's own attributes, and one may be called like one of ours.
+        # First: it copies the function's own attributes, and one may have the name of an attribute below.
         update_wrapper(self, func)
         self.func = func
         self.name = name
@@ -129,7 +129,7 @@ class Task(Generic[P, R]):
         self._coercion = Coercion(func)
         self._configured = ConfiguredTask(self, options)
         check_timeout_order(execution_policy.soft_timeout, self._configured.timeout_ms)
-        # Typed one by one: what is not is known to some type checkers only.
+        # Annotated one by one: some type checkers infer no type otherwise.
         self.using: TaskConfigurator[P, R] = self._configured.using
         self.job: Callable[P, NewJob] = self._configured.job
         self.enqueue: Callable[P, JobHandle[R]] = self._configured.enqueue
@@ -145,25 +145,25 @@ class Task(Generic[P, R]):
     if not TYPE_CHECKING:  # to type checkers every name would exist
 
         def __getattr__(self, name: str) -> Any:
-            words = f"{type(self).__name__!r} object has no attribute {name!r}"
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in _CELERY_METHODS:
-                words += "; write task.enqueue(...), or import Celery from forebay.compat.celery"
-            raise AttributeError(words, name=name, obj=self)
+                message += "; write task.enqueue(...), or import Celery from forebay.compat.celery"
+            raise AttributeError(message, name=name, obj=self)
 
     def coerce_arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Stored arguments as the function wants them."""
+        """Return stored arguments in the classes that the function's annotations name."""
         return self._coercion.coerce_arguments(args, kwargs)
 
     def apply_argument_keys(
         self, job: NewJob, template: JobTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> NewJob:
-        """A job with what its arguments say about limits and sequences; keys it has been given stay."""
-        taken = {
+        """Return a job with the limit keys and the sequence that its arguments give. Explicit keys win."""
+        from_arguments = {
             kind: self._key("limit_by", source, args, kwargs) for kind, source in template.limit_by.items()
         }
-        job = replace(job, limit_keys={**taken, **job.limit_keys})
+        job = replace(job, limit_keys={**from_arguments, **job.limit_keys})
         source = template.sequence_by
         if source is None:
             return job
@@ -181,30 +181,31 @@ class Task(Generic[P, R]):
         return str(bound.arguments[source])
 
     def coerce_result(self, value: Any) -> Any:
-        """A stored result as the function's annotation says; raises PayloadError if it does not fit."""
+        """Return a stored result in the class of the function's annotation; raise PayloadError if it does not
+        fit."""
         return self._coercion.coerce_result(value)
 
 
 class SignatureCheck:
-    """Whether arguments fit a function's signature, quickly for the usual kind of function."""
+    """Check of arguments against a function's signature, with a fast path for the common kind of function."""
 
     def __init__(self, func: Callable[..., Any], task: str) -> None:
         self._task = task
         try:
             self._signature = inspect.signature(func)
-        except (ValueError, TypeError) as exc:  # some built-in functions keep it to themselves
+        except (ValueError, TypeError) as exc:  # some built-in functions have no readable signature
             raise ConfigError(
-                f"{func!r:.60} does not say which arguments it takes; wrap it in a function of your own"
+                f"the arguments of {func!r:.60} cannot be read; wrap it in a function of your own"
             ) from exc
         parameters = self._signature.parameters.values()
-        plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        self._is_plain = all(parameter.kind is plain for parameter in parameters)
+        common = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self._has_fast_path = all(parameter.kind is common for parameter in parameters)
         self._names = tuple(self._signature.parameters)
         self._required = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise PayloadError if the function cannot be called like this."""
-        if self._is_plain and self._fits(args, kwargs):
+        if self._has_fast_path and self._fits(args, kwargs):
             return
         try:
             self._signature.bind(*args, **kwargs)
@@ -214,7 +215,7 @@ class SignatureCheck:
     def _fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if not kwargs:
             return len(self._required) <= len(args) <= len(self._names)
-        given = self._names[: len(args)]
-        if len(args) > len(self._names) or not self._required.issubset((*given, *kwargs)):
+        positional = self._names[: len(args)]
+        if len(args) > len(self._names) or not self._required.issubset((*positional, *kwargs)):
             return False
         return kwargs.keys() <= set(self._names[len(args) :])

@@ -1,4 +1,4 @@
-"""Jobs that run after each other or beside each other, put together in one place and stored in one call."""
+"""Workflows: graphs of jobs that are built in one place and stored in one call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAGE = 1_000
 
 
 class WorkflowStep(NamedTuple):
-    """A step of a workflow: which of its jobs come first, and for which the next step waits."""
+    """A step of a workflow: its first jobs, and the last ones, which the next step waits for."""
 
     first: tuple[int, ...]
     last: tuple[int, ...]
@@ -35,7 +35,7 @@ StepReference: TypeAlias = "WorkflowStep | JobHandle[Any] | str"
 
 
 class _StepDependency(NamedTuple):
-    """What a job of a workflow waits for: another one of it, a step that has a name, or a stored job."""
+    """A dependency of a job in a workflow: on another job of it, on a named step, or on a stored job."""
 
     parent: int | str | JobId
     is_stored: bool
@@ -43,15 +43,15 @@ class _StepDependency(NamedTuple):
 
 
 class Workflow:
-    """A graph of jobs that is stored as a whole, up to 10,000 of them.
+    """A graph of up to 10,000 jobs that is stored as a whole.
 
         flow = app.workflow()
         parts = flow.add(group(*(count.job(page) for page in pages)))
         flow.add(total.job(), after=parts)
         done = flow.enqueue()
 
-    `total` runs when all of the group have completed, and finds what they returned in
-    `current_job().results()`.
+    `total` runs when all jobs of the group have completed. `current_job().parent_results()` has their
+    results.
     """
 
     def __init__(
@@ -71,88 +71,90 @@ class Workflow:
         on_failure: OnFailureName = "cancel",
         name: str | None = None,
     ) -> WorkflowStep:
-        """Add a job, a chain or a group that runs after others: steps of this workflow, by what `add` gave or
-        by their `name`, also ones that come later; and stored jobs, by their handles.
+        """Add a job, a chain or a group that runs after other steps.
 
-        `on_failure` says what becomes of it if one of these ends dead or cancelled: it is cancelled, it fails
-        too, it runs all the same (`ignore`), or it waits until somebody revives that one (`hold`).
+        `after` takes return values of `add`, names of steps, also of later ones, and handles of stored jobs.
+        `on_failure` applies if one of these ends dead or cancelled. The step is then cancelled (`cancel`),
+        fails too (`fail`), runs all the same (`ignore`), or waits until that job is revived (`hold`).
         """
-        [found] = check_steps([step])
+        [checked] = check_steps([step])
         if name is not None and name in self._names:
             raise InvalidJob(f"there are two steps called {name}", field="name")
-        part = self._add_step(found, _step_dependencies(after, parse_on_failure(on_failure)))
+        workflow_step = self._add_step(checked, _step_dependencies(after, parse_on_failure(on_failure)))
         if name is not None:
-            self._names[name] = part
-        return part
+            self._names[name] = workflow_step
+        return workflow_step
 
     def enqueue(self) -> WorkflowHandle:
-        """Store all jobs, or none; raises InvalidJob that names a cycle if steps wait for each other."""
-        jobs, went = self._build_jobs()
-        return self._build_handle(self._client.enqueue(jobs), went)
+        """Store all jobs, or none; raise InvalidJob that names a cycle if steps wait for each other."""
+        jobs, positions = self._build_jobs()
+        return self._build_handle(self._client.enqueue(jobs), positions)
 
     async def enqueue_async(self) -> WorkflowHandle:
         """`enqueue` for coroutines."""
-        jobs, went = self._build_jobs()
-        return self._build_handle(await self._client.enqueue_async(jobs), went)
+        jobs, positions = self._build_jobs()
+        return self._build_handle(await self._client.enqueue_async(jobs), positions)
 
     def enqueue_tx(self, connection: object) -> WorkflowHandle:
-        """`enqueue` in your own open transaction: with its commit the jobs are there, and not before."""
-        jobs, went = self._build_jobs()
-        return self._build_handle(self._client.enqueue_tx(connection, jobs), went)
+        """`enqueue` in your own open transaction: the jobs exist from its commit on."""
+        jobs, positions = self._build_jobs()
+        return self._build_handle(self._client.enqueue_tx(connection, jobs), positions)
 
     async def enqueue_tx_async(self, connection: object) -> WorkflowHandle:
         """`enqueue_tx` with a connection that lives on this event loop."""
-        jobs, went = self._build_jobs()
-        return self._build_handle(await self._client.enqueue_tx_async(connection, jobs), went)
+        jobs, positions = self._build_jobs()
+        return self._build_handle(await self._client.enqueue_tx_async(connection, jobs), positions)
 
     def _add_step(self, step: Step, dependencies: list[_StepDependency]) -> WorkflowStep:
         if isinstance(step, NewJob):
             self._jobs.append(step)
             self._dependencies.append(dependencies)
-            place = (len(self._jobs) - 1,)
-            return WorkflowStep(place, place)
+            index = (len(self._jobs) - 1,)
+            return WorkflowStep(index, index)
         if isinstance(step, Group):
-            parts = [self._add_step(each, dependencies) for each in step.steps]
+            members = [self._add_step(member, dependencies) for member in step.steps]
             return WorkflowStep(
-                tuple(place for part in parts for place in part.first),
-                tuple(place for part in parts for place in part.last),
+                tuple(index for member in members for index in member.first),
+                tuple(index for member in members for index in member.last),
             )
         return self._add_chain(step, dependencies)
 
     def _add_chain(self, step: Chain, dependencies: list[_StepDependency]) -> WorkflowStep:
         first: tuple[int, ...] = ()
         last: tuple[int, ...] = ()
-        for each in step.steps:
-            part = self._add_step(
-                each, [_StepDependency(place, False, step.on_failure) for place in last] or dependencies
+        for link in step.steps:
+            added = self._add_step(
+                link, [_StepDependency(index, False, step.on_failure) for index in last] or dependencies
             )
-            first = first or part.first
-            last = part.last or last  # nobody waits for an empty group
+            first = first or added.first
+            last = added.last or last  # an empty group ends no link: the next one waits for the link before
         return WorkflowStep(first, last)
 
     def _build_jobs(self) -> tuple[list[NewJob], dict[int, int]]:
-        """The jobs with their needs, parents first, and where each one went."""
+        """Return the jobs with their dependencies, parents first, and the new position of each job."""
         if len(self._jobs) > MAX_WORKFLOW:
             raise InvalidJob(f"a workflow has at most {MAX_WORKFLOW:,} jobs, not {len(self._jobs):,}")
-        waits = [list(dict.fromkeys(self._resolve_names(each))) for each in self._dependencies]
+        dependencies = [
+            list(dict.fromkeys(self._resolve_names(unresolved))) for unresolved in self._dependencies
+        ]
         parents = {
-            place: [int(wait.parent) for wait in each if not wait.is_stored]
-            for place, each in enumerate(waits)
+            index: [int(dependency.parent) for dependency in own if not dependency.is_stored]
+            for index, own in enumerate(dependencies)
         }
         self._check_sizes(self._jobs)
         order = sort_parents_first(parents, self._step_label)
-        went = {place: at for at, place in enumerate(order)}
-        return [self._with_dependencies(place, waits[place], went) for place in order], went
+        positions = {index: position for position, index in enumerate(order)}
+        return [self._with_dependencies(index, dependencies[index], positions) for index in order], positions
 
     def _resolve_names(self, dependencies: list[_StepDependency]) -> Iterable[_StepDependency]:
-        for wait in dependencies:
-            if wait.is_stored or isinstance(wait.parent, int):
-                yield wait
-            elif wait.parent in self._names:
-                for place in self._names[wait.parent].last:
-                    yield wait._replace(parent=place)
+        for dependency in dependencies:
+            if dependency.is_stored or isinstance(dependency.parent, int):
+                yield dependency
+            elif dependency.parent in self._names:
+                for index in self._names[dependency.parent].last:
+                    yield dependency._replace(parent=index)
             else:
-                raise InvalidJob(f"there is no step called {wait.parent}", field="after")
+                raise InvalidJob(f"there is no step called {dependency.parent}", field="after")
 
     def _with_dependencies(
         self, index: int, dependencies: list[_StepDependency], positions: dict[int, int]
@@ -160,32 +162,32 @@ class Workflow:
         job = self._jobs[index]
         if not dependencies:
             return job
-        needs = [
-            Dependency(JobId(str(wait.parent)), wait.on_failure)
-            if wait.is_stored
-            else Dependency(positions[index] - positions[int(wait.parent)], wait.on_failure)
-            for wait in dependencies
+        resolved = [
+            Dependency(JobId(str(dependency.parent)), dependency.on_failure)
+            if dependency.is_stored
+            else Dependency(positions[index] - positions[int(dependency.parent)], dependency.on_failure)
+            for dependency in dependencies
         ]
-        return replace(job, depends_on=(*job.depends_on, *needs))
+        return replace(job, depends_on=(*job.depends_on, *resolved))
 
     def _step_label(self, index: int) -> str:
-        names = [name for name, part in self._names.items() if index in part.first]
+        names = [name for name, step in self._names.items() if index in step.first]
         return names[0] if names else f"{self._jobs[index].task} ({index + 1})"
 
     def _build_handle(self, handles: list[JobHandle[Any]], positions: dict[int, int]) -> WorkflowHandle:
-        waited_for = {
-            wait.parent
-            for each in self._dependencies
-            for wait in self._resolve_names(each)
-            if not wait.is_stored
+        parents = {
+            dependency.parent
+            for unresolved in self._dependencies
+            for dependency in self._resolve_names(unresolved)
+            if not dependency.is_stored
         }
-        jobs = [handles[positions[place]] for place in range(len(self._jobs))]
-        last = [jobs[place] for place in range(len(jobs)) if place not in waited_for]
+        jobs = [handles[positions[index]] for index in range(len(self._jobs))]
+        last = [jobs[index] for index in range(len(jobs)) if index not in parents]
         return WorkflowHandle(self._client, jobs, last)
 
 
 class WorkflowProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the jobs of a workflow have come."""
+    """Counts of a workflow's jobs by state."""
 
     total: int
     completed: int = 0
@@ -200,8 +202,8 @@ class WorkflowProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkflowHandle:
-    """A workflow in the hand of whoever enqueued it: `jobs` in the order in which they were added, and
-    `last`, those that no other job of it waits for."""
+    """A workflow that was enqueued. `jobs` are in the order in which they were added; `last` are the jobs
+    that no other job of the workflow depends on."""
 
     def __init__(
         self, client: Client, jobs: Sequence[JobHandle[Any]], last: Sequence[JobHandle[Any]]
@@ -211,7 +213,7 @@ class WorkflowHandle:
         self.last: tuple[JobHandle[Any], ...] = tuple(last)
 
     def progress(self) -> WorkflowProgress:
-        """How many jobs are in which state; one that was forgotten had ended well, since it is not kept."""
+        """Count the jobs by state. A job that was pruned counts as completed: dead jobs are kept longer."""
         counts = {"completed": 0, "dead": 0, "cancelled": 0, "running": 0, "waiting": 0}
         for job in self._load_records():
             counts[_PROGRESS.get(JobState.COMPLETED if job is None else job.state, "waiting")] += 1
@@ -222,23 +224,23 @@ class WorkflowHandle:
         return await self._client.run_in_thread(self.progress)
 
     def wait(self, timeout: Duration | None = None) -> WorkflowProgress:
-        """Wait until every job has ended; raises WaitTimeout after `timeout` seconds."""
-        patience = PollBackoff(timeout)
+        """Wait until every job is final; raise WaitTimeout after `timeout` seconds."""
+        backoff = PollBackoff(timeout)
         while (live := self._first_live()) is not None:
-            time.sleep(patience.next_pause(live, "the workflow goes on"))
+            time.sleep(backoff.next_pause(live, "the workflow goes on"))
         return self.progress()
 
     async def wait_async(self, timeout: Duration | None = None) -> WorkflowProgress:
         """`wait` for coroutines."""
         from asyncio import sleep  # noqa: PLC0415 - most programs have no event loop, and loading it takes 25 ms
 
-        patience = PollBackoff(timeout)
+        backoff = PollBackoff(timeout)
         while (live := await self._client.run_in_thread(self._first_live)) is not None:
-            await sleep(patience.next_pause(live, "the workflow goes on"))
+            await sleep(backoff.next_pause(live, "the workflow goes on"))
         return await self.progress_async()
 
     def results(self, timeout: Duration | None = None) -> list[Any]:
-        """Wait for the last jobs and give what they returned; raises JobFailed or JobCancelled instead."""
+        """Wait for the last jobs and return their results; raise JobFailed or JobCancelled instead."""
         return [handle.result(timeout) for handle in self.last]
 
     async def results_async(self, timeout: Duration | None = None) -> list[Any]:
@@ -246,17 +248,17 @@ class WorkflowHandle:
         return [await handle.result_async(timeout) for handle in self.last]
 
     def cancel(self, reason: str = "cancelled") -> int:
-        """Cancel all jobs that wait and ask running ones to stop; how many that were."""
+        """Cancel all waiting jobs and ask running ones to stop; return the number of both."""
         ids = [handle.id for handle in reversed(self.jobs)]
         pages = [ids[first : first + _PAGE] for first in range(0, len(ids), _PAGE)]
-        return sum(verdict.applied for page in pages for verdict in self._client.cancel(page, reason))
+        return sum(result.applied for page in pages for result in self._client.cancel(page, reason))
 
     async def cancel_async(self, reason: str = "cancelled") -> int:
         """`cancel` for coroutines."""
         return await self._client.run_in_thread(self.cancel, reason)
 
     def _first_live(self) -> Job | None:
-        # From the end: as long as the last ones wait, nobody need look at all the others.
+        # From the end: while the last jobs wait, one page is enough.
         for job in self._load_records(reversed(self.jobs)):
             if job is not None and not job.is_final:
                 return job
@@ -279,18 +281,19 @@ _PROGRESS = {
 def _step_dependencies(
     after: StepReference | Sequence[StepReference], on_failure: OnFailure
 ) -> list[_StepDependency]:
-    several = [after] if isinstance(after, (WorkflowStep, JobHandle, str)) else list(after)
-    waits: list[_StepDependency] = []
-    for one in several:
-        if isinstance(one, WorkflowStep):
-            waits += [_StepDependency(place, False, on_failure) for place in one.last]
-        elif isinstance(one, JobHandle):
-            waits.append(_StepDependency(one.id, True, on_failure))
-        elif isinstance(one, str):
-            waits.append(_StepDependency(one, False, on_failure))
+    references = [after] if isinstance(after, (WorkflowStep, JobHandle, str)) else list(after)
+    dependencies: list[_StepDependency] = []
+    for reference in references:
+        if isinstance(reference, WorkflowStep):
+            dependencies += [_StepDependency(index, False, on_failure) for index in reference.last]
+        elif isinstance(reference, JobHandle):
+            dependencies.append(_StepDependency(reference.id, True, on_failure))
+        elif isinstance(reference, str):
+            dependencies.append(_StepDependency(reference, False, on_failure))
         else:
             raise InvalidJob(
-                f"a step runs after what add() gave, the name of a step, or a job's handle, not {one!r:.60}",
+                "a step runs after a return value of add(), the name of a step or a job's handle, "
+                f"not {reference!r:.60}",
                 field="after",
             )
-    return waits
+    return dependencies

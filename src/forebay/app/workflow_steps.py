@@ -1,4 +1,4 @@
-"""What a workflow is made of: jobs one after the other, and beside each other."""
+"""Building blocks of workflows: jobs in sequence (chain) and in parallel (group)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Steps that run beside each other."""
+    """Steps that run in parallel."""
 
     steps: tuple[Step, ...]
 
@@ -29,28 +29,30 @@ Step: TypeAlias = NewJob | Chain | Group
 
 
 def chain(*steps: Step, on_failure: OnFailureName = "cancel") -> Chain:
-    """Jobs, or groups and chains of them, of which each waits for the one before."""
+    """Build a chain: jobs, groups or chains, each of which waits for the one before."""
     return Chain(check_steps(steps), parse_on_failure(on_failure))
 
 
 def group(*steps: Step) -> Group:
-    """Jobs, or chains and groups of them, that wait for the same and for which the next step waits."""
+    """Build a group of jobs, chains or groups. All wait for the same step, and the next step waits for
+    all."""
     return Group(check_steps(steps))
 
 
 def parse_on_failure(value: object) -> OnFailure:
-    """What a failed parent means, in the word of the caller."""
+    """Return the OnFailure of this name; raise ConfigError for an unknown one."""
     try:
         return OnFailure(str(value))
     except ValueError:
-        words = ", ".join(OnFailure)
-        raise ConfigError(f"on_failure must be one of {words}, not {value!r:.60}") from None
+        choices = ", ".join(OnFailure)
+        raise ConfigError(f"on_failure must be one of {choices}, not {value!r:.60}") from None
 
 
 def check_steps(steps: Iterable[object]) -> tuple[Step, ...]:
-    found: list[Step] = []
+    """Return the steps as a tuple; raise InvalidJob for an object that is none."""
+    checked: list[Step] = []
     for step in steps:
         if not isinstance(step, (NewJob, Chain, Group)):
             raise InvalidJob(f"a step is a job made by task.job(...), a chain or a group, not {step!r:.60}")
-        found.append(step)
-    return tuple(found)
+        checked.append(step)
+    return tuple(checked)
