@@ -35,7 +35,7 @@ def test_a_page_that_somebody_has_changed_is_not_fresh(monkeypatch: pytest.Monke
 
 
 def test_a_page_without_a_place_for_its_tables_is_refused() -> None:
-    with pytest.raises(ValueError, match="has no place, or several, for settings"):
+    with pytest.raises(ValueError, match="has no mark, or several, for settings"):
         filled("# Settings\n")
 
 

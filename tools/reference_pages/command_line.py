@@ -12,15 +12,15 @@ from tools.reference_pages.writing import code, prose, table
 
 HEAD: Final = """# Commands
 
-Made by `make reference` from the commands themselves; `forebay COMMAND --help` says the same of one of
-them. The [guide](../guide/command-line.md) shows how they are used together, [the command line](cli.md)
-has what they share: statuses, conditions, JSON. [Settings](settings.md) says how they find their store.
+Made by `make reference` from the commands themselves; `forebay COMMAND --help` prints the same. The
+[guide](../guide/command-line.md) shows their use together, [the command line](cli.md) has their common
+parts: statuses, conditions, JSON. [Settings](settings.md) describes how they find their store.
 
 Nearly all commands take `--url URL` (the store), `--app MODULE:APP` (the store and the tasks of this
-app), `--json` (answer with one JSON document) and `--help`. They are left out below, and named where one
-is missing.
+app), `--json` (answer with one JSON document) and `--help`. The tables below leave them out; a command
+without one of them says so.
 """
-# Options that are told of once, at the top.
+# Options of every command, described once at the top.
 _SHARED: Final = ("--url", "--app", "--json", "--help")
 
 
@@ -46,7 +46,7 @@ def page() -> str:
 
 def _itself() -> Iterator[str]:
     yield "## `forebay`\n"
-    yield f"{_told(main)}\n"
+    yield f"{_describe(main)}\n"
     yield from _options(main)
 
 
@@ -54,15 +54,15 @@ def _all() -> Iterator[str]:
     for words, command in commands().items():
         depth = "#" * len(words.split())
         yield f"{depth} `{words}`\n"
-        yield f"{_told(command)}\n"
+        yield f"{_describe(command)}\n"
         if not isinstance(command, click.Group) or command.invoke_without_command:
             yield f"Usage: `{_usage(words, command)}`{_missing(command)}\n"
             yield from _options(command)
 
 
-def _told(command: click.Command) -> str:
-    told = prose(command.help)
-    return f"{told}\n\n{command.epilog}" if command.epilog else told
+def _describe(command: click.Command) -> str:
+    text = prose(command.help)
+    return f"{text}\n\n{command.epilog}" if command.epilog else text
 
 
 def _usage(words: str, command: click.Command) -> str:
@@ -104,7 +104,7 @@ def _value(option: click.Option) -> str:
 
 
 def default_of(option: click.Option) -> str:
-    """What holds without the option; empty where that goes without saying."""
+    """Return the default of an option; empty for None, false and an empty list."""
     default: Any = option.to_info_dict()["default"]
     if callable(default) or default in (None, False, ()) or option.required:
         return ""

@@ -1,4 +1,4 @@
-"""docs/reference/errors.md: every error, what to do about it, and how it is told by servers and commands."""
+"""docs/reference/errors.md: every error, its remedy, its HTTP status and its exit status."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ Made by `make reference` from `forebay.errors`. `ForebayError` is the root of al
 catch it to catch everything. Messages are for people and may change; classes and their attributes are
 promised.
 
-*HTTP* is the status and the code of the [problem](http.md#problems) that a service answers with, *status* how
-a [command](cli.md#status) ends that meets the error.
+*HTTP* is the status and the code of the [problem](http.md#problems) in the answer of a service, *status* the
+[exit status](cli.md#status) of a command.
 """
 SIGNALS: Final = """## Raised by your tasks
 
-These say how the attempt of a task shall end. They are no `ForebayError`s.
+They set the outcome of the attempt. They are no `ForebayError`s.
 [Retries](../guide/retries.md) shows them at work.
 """
 _LINE: Final = re.compile(r"^ *([A-Z]\w+)(?: {2,}(\S.*))?$")
 
 
 def page() -> str:
-    return "\n".join([HEAD, *_tree(), *_ours(), SIGNALS, *_signals()]).rstrip() + "\n"
+    return "\n".join([HEAD, *_tree(), *_errors(), SIGNALS, *_signals()]).rstrip() + "\n"
 
 
 def _advice() -> dict[str, str]:
-    """What to do, by the name of a class, as the tree at the top of the module says it."""
+    """Return the remedy by class name, from the tree at the top of the module."""
     found = (_LINE.match(line) for line in (errors.__doc__ or "").splitlines())
     return {line[1]: line[2] or "" for line in found if line}
 
@@ -55,28 +55,28 @@ def _tree() -> Iterator[str]:
     rows = []
     for kind in _classes():
         if issubclass(kind, ForebayError):
-            # Made without its attributes: only its class is asked for.
+            # Without its attributes: only its class is read.
             error = kind.__new__(kind)
             problem = kind_of(error)
-            told = "" if problem is INTERNAL else f"{problem.status} {code(problem.code)}"
-            rows.append((f"[{kind.__name__}](#{kind.__name__.lower()})", _advice()[kind.__name__], told,
+            http = "" if problem is INTERNAL else f"{problem.status} {code(problem.code)}"
+            rows.append((f"[{kind.__name__}](#{kind.__name__.lower()})", _advice()[kind.__name__], http,
                          str(int(status_of(error)))))  # fmt: skip
-    yield from table(("error", "what to do", "HTTP", "status"), rows)
+    yield from table(("error", "remedy", "HTTP", "status"), rows)
 
 
-def _ours() -> Iterator[str]:
+def _errors() -> Iterator[str]:
     for kind in _classes():
         if issubclass(kind, ForebayError):
-            yield from _told(kind)
+            yield from _describe(kind)
 
 
 def _signals() -> Iterator[str]:
     for kind in _classes():
         if not issubclass(kind, ForebayError):
-            yield from _told(kind)
+            yield from _describe(kind)
 
 
-def _told(kind: type[Exception]) -> Iterator[str]:
+def _describe(kind: type[Exception]) -> Iterator[str]:
     yield f"### {kind.__name__}\n"
     place = "forebay" if kind.__name__ in forebay.__all__ else "forebay.errors"
     bases = ", ".join(code(base.__name__) for base in kind.__bases__)
@@ -84,7 +84,7 @@ def _told(kind: type[Exception]) -> Iterator[str]:
     yield f"{prose(kind.__doc__)}\n"
     advice = _advice()[kind.__name__]
     if advice and issubclass(kind, ForebayError):
-        yield f"What to do: {advice}.\n"
+        yield f"Remedy: {advice}.\n"
     if "__init__" in vars(kind):
         yield f"Made as `{kind.__name__}{_signature(kind)}`.\n"
 

@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md: what is measured, which rules watch over it, which events are kept."""
+"""docs/reference/metrics.md: Prometheus metrics, time series, alert rules and events."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tools.reference_pages.writing import code, table
 
 HEAD: Final = """# Metrics, rules and events
 
-Made by `make reference` from the code. The guide tells how to use them: [metrics](../guide/metrics.md),
+Made by `make reference` from the code. The guide shows their use: [metrics](../guide/metrics.md),
 [alerts](../guide/alerts.md), [the audit log](../guide/security.md#the-audit-log).
 """
 _QUEUE: Final = QueueName("mail")
-_KIND: Final = re.compile(r'^ +\w+ = "(\w+)"(?: +# (.+))?$', re.MULTILINE)
+_KIND: Final = re.compile(r'^ +\w+ = (?:\(\s+)?"(\w+)"(?: +# (.+))?$', re.MULTILINE)
 _LABELS: Final = re.compile(r'(\w+)="')
 
 
@@ -37,17 +37,17 @@ def page() -> str:
 
 
 def _prometheus() -> Iterator[str]:
-    yield "## What Prometheus reads\n"
+    yield "## Prometheus\n"
     yield "`GET /metrics` of a [service](../guide/metrics.md#prometheus).\n"
     rows = [
         (code(name), kind, ", ".join(code(one) for one in labels), about)
         for name, kind, about, labels in exposed()
     ]
-    yield from table(("metric", "kind", "labels", "what it is"), rows)
+    yield from table(("metric", "kind", "labels", "meaning"), rows)
 
 
 def exposed() -> Iterator[tuple[str, str, str, list[str]]]:
-    """Each metric with its kind, what it is and its labels, as a server with one job would show them."""
+    """Yield each metric with its kind, help text and labels, as a server with one job would show them."""
     lines = _text().splitlines()
     kinds = dict(line.split()[2:4] for line in lines if line.startswith("# TYPE"))
     for line in lines:
@@ -59,16 +59,16 @@ def exposed() -> Iterator[tuple[str, str, str, list[str]]]:
 
 
 def _text() -> str:
-    """What would be shown of one queue with a job, and of a request, so that each metric has its labels."""
-    tally = TaskStats({}, {"ValueError": 1}, Histogram({1: 1}, 1, 1, 1), Histogram({1: 1}, 1, 1, 1))
-    figures = QueueStats(_QUEUE, 1_000, Counts(), SeriesSpan(tally), {}, None, 0, 0)
+    """Return the metrics of one queue with a job, and of one request, so that each metric has its labels."""
+    task_stats = TaskStats({}, {"ValueError": 1}, Histogram({1: 1}, 1, 1, 1), Histogram({1: 1}, 1, 1, 1))
+    queue_stats = QueueStats(_QUEUE, 1_000, Counts(), SeriesSpan(task_stats), {}, None, 0, 0)
     requests = RequestStats(SystemClock())
     route = RequestRoute("/v1/jobs", "POST")
     requests.record_response(route, 0.0)
     requests.errors[(route.endpoint, "429")] += 1
     requests.rate_limited[_QUEUE] += 1
     return (
-        exposition([figures], {_QUEUE: QueueTotals(tally, 1)})
+        exposition([queue_stats], {_QUEUE: QueueTotals(task_stats, 1)})
         + worker_metrics([], [], 0)
         + request_metrics(requests, lambda _: True)
     )
@@ -85,31 +85,29 @@ def _series() -> Iterator[str]:
 
 
 def _conditions() -> Iterator[str]:
-    yield "## What conditions of rules can ask for\n"
-    yield "`forebay alerts rules --metrics` says the same.\n"
+    yield "## Metrics in conditions of alert rules\n"
+    yield "`forebay alerts rules --metrics` prints the same list.\n"
     yield from table(
-        ("metric", "what it is"), [(code(name), about) for name, about in sorted(ALERT_METRICS.items())]
+        ("metric", "meaning"), [(code(name), about) for name, about in sorted(ALERT_METRICS.items())]
     )
 
 
 def _rules() -> Iterator[str]:
-    yield "## Rules that are always there\n"
-    yield "`forebay alerts set-rule ID` changes one, `remove-rule` takes the changes back.\n"
+    yield "## Built-in alert rules\n"
+    yield "`forebay alerts set-rule ID` changes one, `remove-rule` restores its defaults.\n"
     rows = [
         (code(one.id), one.name, one.severity.value, code(one.condition), one.per.value if one.per else "",
          _length(one.window_ms), _length(one.hold_for_ms) if one.hold_for_ms else "")
         for one in DEFAULT_ALERT_RULES.values()
     ]  # fmt: skip
-    yield from table(("id", "name", "severity", "condition", "each", "window", "holds for"), rows)
+    yield from table(("id", "name", "severity", "condition", "per", "window", "hold for"), rows)
 
 
 def _events() -> Iterator[str]:
     yield "## Events\n"
-    yield "What the history of a job and the [audit log](../guide/security.md#the-audit-log) name.\n"
-    told = dict(_KIND.findall(inspect.getsource(EventKind)))
-    yield from table(
-        ("kind", "what has happened"), [(code(kind.value), told[kind.value]) for kind in EventKind]
-    )
+    yield "Kinds of events in histories of jobs and in the [audit log](../guide/security.md#the-audit-log).\n"
+    meanings = dict(_KIND.findall(inspect.getsource(EventKind)))
+    yield from table(("kind", "meaning"), [(code(kind.value), meanings[kind.value]) for kind in EventKind])
 
 
 def _length(ms: int) -> str:

@@ -1,6 +1,6 @@
 """docs/reference/python.md: signatures and descriptions of all promised names, from the code itself.
 
-Which names are promised is said by `forebay.__all__` and by the table in docs/reference/api.md.
+The promised names are those of `forebay.__all__` and of the table in docs/reference/api.md.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tools.reference_pages.writing import anchor, code, prose, table
 
 HEAD: Final = """# Python API
 
-Made by `make reference` from the code. These are the [promised names](api.md) with their signatures;
-that page says in short what each is for and what it raises. A method whose name ends in `_async` does
-the same for coroutines as the one without, and is named with it.
+Made by `make reference` from the code: the [promised names](api.md) with their signatures. That page
+has the purpose and the errors of each in short. A method whose name ends in `_async` does the same for
+coroutines as the one without, and is listed with it.
 """
 _ROW: Final = re.compile(r"^\| `(forebay\.[\w.]+)` \| ([^|]+) \|", re.MULTILINE)
 # Reached through a Forebay, and promised as a part of it.
 _PARTS: Final = (Schedules, Workflow, WorkflowHandle, Limits, Alerts, DeadLetters)
-# Parts of objects that are not promised to those who hold them.
+# Parts of promised objects that are not promised.
 HIDDEN: Final[dict[str, frozenset[str]]] = {
     "Forebay": frozenset({"clock"}),
     "Consumer": frozenset({"after_fork"}),
-    "Visitor": frozenset({"key"}),
+    "EmbeddedUser": frozenset({"key"}),
     "JobContext": frozenset({
-        "client", "follow_ups", "is_within", "tell_cancelled", "tell_in_doubt", "tell_lost", "tell_overdue",
-        "tell_regained", "tell_renewed", "voice",
+        "client", "follow_ups", "is_completed_in_tx", "mark_cancelled", "mark_lease_in_doubt",
+        "mark_lease_lost", "mark_lease_regained", "mark_past_soft_timeout", "mark_renewed", "progress_sink",
     }),
 }  # fmt: skip
 _LONGEST: Final = 60
@@ -51,7 +51,7 @@ def page(promised: str) -> str:
     for module, names in modules.items():
         lines += [f"## `{module}`\n"]
         for name, thing in names.items():
-            lines += _told(name, thing)
+            lines += _describe(name, thing)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
@@ -78,7 +78,7 @@ def _contents(modules: dict[str, dict[str, Any]]) -> Iterator[str]:
     yield "Errors and signals have [a page of their own](errors.md).\n"
 
 
-def _told(name: str, thing: Any) -> Iterator[str]:
+def _describe(name: str, thing: Any) -> Iterator[str]:
     yield f"### {name}\n"
     if not inspect.isclass(thing):
         yield from _function(name, thing)
@@ -106,7 +106,7 @@ def _record(thing: type[msgspec.Struct]) -> Iterator[str]:
         for field in msgspec.structs.fields(thing)
     ]
     if rows:
-        yield from table(("field", "is", "default"), rows)
+        yield from table(("field", "type", "default"), rows)
     yield from _members(thing, {field for field in thing.__struct_fields__})
 
 
@@ -117,7 +117,7 @@ def _type(thing: type[msgspec.Struct], field: str) -> str:
 
 def _default(field: Any) -> str:
     if field.default_factory is not msgspec.NODEFAULT:
-        # Others make something else each time: an id, the time.
+        # Other factories return something else each time: an id, the time.
         is_empty = field.default_factory in (list, dict, set, tuple)
         return code(_short(field.default_factory())) if is_empty else "made for each"
     return "" if field.default is msgspec.NODEFAULT else code(_short(field.default))
@@ -143,25 +143,25 @@ def _class(name: str, thing: type) -> Iterator[str]:
 
 
 def _members(thing: type, known: set[str]) -> Iterator[str]:
-    """What it can do, in the order of the code; twins for coroutines with their first ones."""
+    """Yield the methods in the order of the code, each with its twin for coroutines."""
     hidden = HIDDEN.get(thing.__name__, frozenset()) | known
     own = dict(_public(thing))
     for name, member in own.items():
         if name in hidden or (name.endswith("_async") and name.removesuffix("_async") in own):
             continue
-        told = inspect.unwrap(getattr(member, "__func__", member))
+        function = inspect.unwrap(getattr(member, "__func__", member))
         if isinstance(member, property):
             yield f"#### `{thing.__name__}.{name}`\n"
             yield f"{prose(member.fget.__doc__)}\n"
-        elif inspect.isfunction(told):
+        elif inspect.isfunction(function):
             twin = f"; `{name}_async` for coroutines" if f"{name}_async" in own else ""
             yield f"#### `{thing.__name__}.{name}`\n"
-            yield f"`{name}{signature(told, is_method=True)}`{twin}\n"
-            yield f"{prose(told.__doc__)}\n"
+            yield f"`{name}{signature(function, is_method=True)}`{twin}\n"
+            yield f"{prose(function.__doc__)}\n"
 
 
 def _public(thing: type) -> Iterator[tuple[str, Any]]:
-    """What a class has of its own, and of those it is made of as far as they are ours."""
+    """Yield the public members of a class and of its bases in this package."""
     seen: set[str] = set()
     for kind in thing.__mro__:
         if kind.__module__.split(".")[0] != "forebay":

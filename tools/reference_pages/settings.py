@@ -19,19 +19,19 @@ from tools.reference_pages.command_line import commands, default_of
 from tools.reference_pages.writing import code, table
 
 _MARKS: Final = "<!-- made by make reference: {0} -->{1}<!-- end of {0} -->"
-# What no flag of a command tells: what a setting means, and what holds without it.
+# Settings without a flag: meaning and default.
 MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
-    "url": ("The store that commands look at.", code(DEFAULT_URL)),
+    "url": ("The store of commands.", code(DEFAULT_URL)),
     "api_key": ("The API key for a `url` that is a [service](../guide/remote.md) (`https://`).", "none"),
-    "app": ("The app, as `package.module:name`, looked for from the present folder on.", "none"),
-    "actor": ("What the history calls whoever runs a command.", "`cli:USER@HOST`"),
+    "app": ("The app, as `package.module:name`, imported from the present folder.", "none"),
+    "actor": ("The name of the user of commands in the history.", "`cli:USER@HOST`"),
     "encryption_keys": (
         "Keys by which commands with `--url` read and write [encrypted](../guide/encryption.md) jobs: "
         "`id=base64,id=base64`, the newest first.",
         "none",
     ),
     "blob_store": (
-        "The folder in which they find large arguments and results; it must exist.",
+        "The folder with large arguments and results for these commands; it must exist.",
         "none",
     ),
     "masked_names": (
@@ -40,41 +40,41 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
         "none",
     ),
     "require_encryption": (
-        "Whether they refuse arguments and results that are "
+        "Whether commands with `--url` refuse arguments and results that are "
         "[not encrypted](../guide/encryption.md#only-encrypted-jobs).",
         "false",
     ),
 }
-# Where there is none, the help of a flag says what holds without it.
-_UNSAID: Final[Mapping[str, str]] = {
+# Defaults that are not in the help of the flag.
+_DEFAULTS: Final[Mapping[str, str]] = {
     "strict": "false", "metrics": "true", "log_format": "`text`", "log_level": "`info`",
     "max_jobs": "no limit", "max_memory": "no limit", "max_age": "no limit",
     "allow_webhooks_to": "none", "secrets_folder": "none",
 }  # fmt: skip
 OF_A_QUEUE: Final[Mapping[str, str]] = {
     "mode": "`aging`, `strict` or `fifo`; sets the scoring below",
-    "weight": "its part beside the other queues of a worker that was given no weights",
-    "lease": "how long a worker that does not answer keeps a job",
-    "max_length": "how many pending jobs it takes",
-    "default_priority": "of jobs that name none",
-    "min_priority": "the least that is allowed",
-    "max_priority": "the most that is allowed",
-    "aging": "the wait that is worth one point of priority",
-    "max_aging_bonus": "the most that a wait can be worth; `none`: it counts without end",
-    "retry_penalty": "points that each failure costs",
-    "deadline_weight": "points that a near deadline is worth",
-    "deadline_horizon": "how near that is",
-    "keep_finished": "how long completed and cancelled jobs are kept; 0: until they are purged",
-    "keep_dead": "how long dead letters are kept; 0: until they are purged",
-    "archive": "whether a line stays of each",
-    "keep_archive": "how long that line stays; 0: for ever",
-    "enqueue_rate": "how many new jobs a second it takes; see [back-pressure](../guide/back-pressure.md)",
-    "enqueue_burst": "how many it takes together after a pause; twice the rate if nobody says",
-    "client_rate": "how many new jobs a second it takes of each client",
-    "client_burst": "how many together of one client after a pause; twice the rate if nobody says",
-    "fairness_weights": "the weights of [fairness keys](../guide/fairness.md) that count for more than 1, as "
+    "weight": "its share of a worker that was given no weights",
+    "lease": "how long a job stays leased to a worker that does not answer",
+    "max_length": "limit of pending jobs",
+    "default_priority": "priority of jobs without one",
+    "min_priority": "lowest allowed priority",
+    "max_priority": "highest allowed priority",
+    "aging": "wait that adds one point of priority",
+    "max_aging_bonus": "limit of points added by age; `none`: no limit",
+    "retry_penalty": "points that each failure takes away",
+    "deadline_weight": "points that a near deadline adds",
+    "deadline_horizon": "how near the deadline must be",
+    "keep_finished": "retention of completed and cancelled jobs; 0: until they are purged",
+    "keep_dead": "retention of dead letters; 0: until they are purged",
+    "archive": "whether pruned jobs leave an entry in the archive",
+    "keep_archive": "retention of the archive; 0: for ever",
+    "enqueue_rate": "new jobs per second; see [back-pressure](../guide/back-pressure.md)",
+    "enqueue_burst": "new jobs at once after a pause; twice the rate by default",
+    "client_rate": "new jobs per second of each client",
+    "client_burst": "new jobs at once of one client after a pause; twice the rate by default",
+    "fairness_weights": "weights of [fairness keys](../guide/fairness.md) above 1, as "
     'JSON: `fairness_weights:={"gold": 3}`',
-    "promote_per_second": "how many jobs that come due together become pending in a second "
+    "promote_per_second": "jobs per second that become pending when many are due together "
     "([staggered](../guide/fairness.md))",
 }
 _ENGINES: Final[Mapping[str, str]] = {
@@ -87,18 +87,18 @@ _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000
 
 
 def filled(page: str) -> str:
-    """The page with its tables as they should be."""
+    """Return the page with fresh tables."""
     for name, lines in (("settings", settings()), ("queue", of_a_queue()), ("addresses", addresses())):
         marked = re.compile(_MARKS.format(name, ".*?"), re.DOTALL)
         if len(marked.findall(page)) != 1:
-            raise ValueError(f"docs/reference/settings.md has no place, or several, for {name}")
+            raise ValueError(f"docs/reference/settings.md has no mark, or several, for {name}")
         made = _MARKS.format(name, "\n".join(["\n", *lines]).rstrip() + "\n\n")
         page = marked.sub(made.replace("\\", r"\\"), page)
     return page
 
 
 def settings() -> Iterator[str]:
-    """Every setting, with its flag, its variable and what holds without it."""
+    """Yield every setting with its flag, its variable and its default."""
     flags = _flags()
     rows = [
         (code(name), _flag(name, flags), code(PREFIX + name.upper()), *_meaning(name, flags))
@@ -108,7 +108,7 @@ def settings() -> Iterator[str]:
 
 
 def _flags() -> dict[str, tuple[click.Option, list[str]]]:
-    """The options that give a setting, with the commands that have them; `worker` is asked first."""
+    """Return the options of settings with their commands; those of `worker` win."""
     found: dict[str, tuple[click.Option, list[str]]] = {}
     for words, command in sorted(commands().items(), key=lambda one: one[0] != "forebay worker"):
         for param in command.params:
@@ -131,21 +131,21 @@ def _meaning(name: str, flags: Mapping[str, tuple[click.Option, list[str]]]) -> 
     if name in MEANINGS:
         return MEANINGS[name]
     if name not in flags:
-        raise ValueError(f"say in tools/reference_pages/settings.py what the setting {name} means")
+        raise ValueError(f"MEANINGS in tools/reference_pages/settings.py lacks {name}")
     option = flags[name][0]
-    said, _, usual = (option.help or "").partition("default: ")
-    default = _UNSAID.get(name) or default_of(option) or usual.removesuffix(".")
-    return said.rstrip(" ;") + ("" if said.rstrip().endswith(".") else "."), default
+    meaning, _, in_help = (option.help or "").partition("default: ")
+    default = _DEFAULTS.get(name) or default_of(option) or in_help.removesuffix(".")
+    return meaning.rstrip(" ;") + ("" if meaning.rstrip().endswith(".") else "."), default
 
 
 def of_a_queue() -> Iterator[str]:
-    """Every setting of a queue."""
-    usual = msgspec.to_builtins(QueueSettings())
+    """Yield every setting of a queue."""
+    defaults = msgspec.to_builtins(QueueSettings())
     rows = []
-    for field, value in usual.items():
+    for field, value in defaults.items():
         name = field.removesuffix("_ms")
         if name not in OF_A_QUEUE:
-            raise ValueError(f"say in tools/reference_pages/settings.py what {name} of a queue means")
+            raise ValueError(f"OF_A_QUEUE in tools/reference_pages/settings.py lacks {name}")
         written = _length(value) if field.endswith("_ms") else _word(value)
         rows.append((code(name), OF_A_QUEUE[name], written))
     yield from table(("setting", "meaning", "default"), rows)
@@ -162,7 +162,7 @@ def _word(value: object) -> str:
 
 
 def addresses() -> Iterator[str]:
-    """What the address of each engine may say."""
+    """Yield the options in the address of each engine."""
     for engine, options in URL_OPTIONS.items():
         yield f"{_ENGINES[engine]}:\n"
         rows = [(code(one.name), one.meaning, one.default) for one in options]
