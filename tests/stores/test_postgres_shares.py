@@ -86,7 +86,7 @@ def test_a_job_whose_share_nobody_knows_is_found_by_a_check(
 
     assert receipt.id is not None
     assert receipt.id in str(problem)
-    assert "share" in str(problem)
+    assert "fairness key" in str(problem)
 
 
 def test_a_claim_that_holds_the_lock_of_shares_waits_for_no_row_of_a_job(

@@ -1,11 +1,11 @@
 -- min_program: 1
--- Schema of the first release. `jobs` holds live jobs only, and a claim does not touch its row. The table of a job's one narrow
--- row tells its state: `ready` is pending, `side_lanes` is pending in a side lane, `delayed` is scheduled or retrying, `blocked` is
--- blocked, `leases` is running. The transaction that ends a job moves it to `finished` (completed, cancelled) or `dead`, so that
--- history never slows a claim.
+-- Schema of the first release. `jobs` holds live jobs only, and a claim does not touch its row. The table of a job's
+-- one narrow row tells its state: `ready` is pending, `side_lanes` is pending in a side lane, `delayed` is scheduled or
+-- retrying, `blocked` is blocked, `leases` is running. The transaction that ends a job moves it to `finished`
+-- (completed, cancelled) or `dead`, so that history never slows a claim.
 -- A move is delete and insert, never an update of `ready`: an updated row would lie behind every claim cursor.
--- Tables through which jobs flow are vacuumed after a number of dead tuples. The usual share of all rows would keep dead tuples
--- for long while the backlog is long.
+-- Tables through which jobs flow are vacuumed after a number of dead tuples. The usual share of all rows would keep dead
+-- tuples for long while the backlog is long.
 -- Times are milliseconds UTC. No foreign keys: they would lock the row of the queue at every insert.
 
 -- The one clock of the store. Not now(), which is the start of the caller's transaction.
@@ -24,8 +24,8 @@ exception when others then
 end
 $$;
 
--- Hashes of the tags and ids in the options of a job. Different texts may share a hash, so a search compares the texts too.
--- Unreadable options have none. U+2400 replaces the zero character, since PostgreSQL reads no JSON with one.
+-- Hashes of the tags and ids in the options of a job. Different texts may share a hash, so a search compares the texts
+-- too. Unreadable options have none. U+2400 replaces the zero character, since PostgreSQL reads no JSON with one.
 create function forebay.search_hashes(body text) returns bigint[]
 language plpgsql immutable cost 1000
 as $$
@@ -169,7 +169,8 @@ create table forebay.leases (
 create index leases_expires on forebay.leases (lease_expires_at);
 create index leases_cancel on forebay.leases (worker) where cancel_reason is not null;
 
--- One partition per day, so that an old day is dropped at once. Rows of a day without a partition are in the default one.
+-- One partition per day, so that an old day is dropped at once. Rows of a day without a partition are in the default
+-- one.
 create table forebay.finished (
   id text collate "C" not null,
   seq bigint not null,
@@ -203,8 +204,8 @@ create table forebay.finished (
 create index finished_id on forebay.finished (id);
 create index finished_seq on forebay.finished (seq);
 create index finished_queue on forebay.finished (queue, finished_at, seq);
--- Indexes of searches among many finished jobs: lists of one queue, of one task, of one key and of cancelled jobs, each in
--- the order of seq, and hashes of texts in the options.
+-- Indexes of searches among many finished jobs: lists of one queue, of one task, of one key and of cancelled jobs, each
+-- in the order of seq, and hashes of texts in the options.
 create index finished_queue_list on forebay.finished (queue, seq);
 create index finished_task_list on forebay.finished (task, seq);
 create index finished_key_list on forebay.finished (unique_key, seq) where unique_key is not null;
@@ -290,7 +291,8 @@ create view forebay.all_jobs as
     deadline_at, expires_at, unique_key, cancel_reason, errors, finished_at, reason, result
   from forebay.dead;
 
--- Every job with the columns that lists are ordered and filtered by. It reads no narrow row, so a live job has no state here.
+-- Every job with the columns that lists are ordered and filtered by. It reads no narrow row, so a live job has no state
+-- here.
 create view forebay.job_index as
   select 'live' as location, seq, queue, task, null::text as state, unique_key, created_at from forebay.jobs
   union all
@@ -354,8 +356,8 @@ create table forebay.job_progress (
 
 create unique index job_progress_step on forebay.job_progress (job_id, name) where kind = 'step';
 
--- Jobs by queue and state. No writer updates a counter: in a long transaction of a caller it would block the whole queue.
--- Each transaction appends its changes; a maintenance task folds them into `queue_counts`, and readers add both.
+-- Jobs by queue and state. No writer updates a counter: in a long transaction of a caller it would block the whole
+-- queue. Each transaction appends its changes; a maintenance task folds them into `queue_counts`, and readers add both.
 create table forebay.queue_counts (
   queue text collate "C" not null,
   state text collate "C" not null,
@@ -480,8 +482,8 @@ create table forebay.rate_buckets (
   refilled_at bigint not null
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- Running jobs that hold a slot under limits of tasks and keys. A row of a job that does not run any more counts for nothing,
--- so none has to be removed in time.
+-- Running jobs that hold a slot under limits of tasks and keys. A row of a job that does not run any more counts for
+-- nothing, so none has to be removed in time.
 create table forebay.limit_slots (
   scope text collate "C" not null,
   id text collate "C" not null,
@@ -492,8 +494,8 @@ create table forebay.limit_slots (
 
 create index limit_slots_id on forebay.limit_slots (id);
 
--- Limit lanes that have jobs, and when a claim of the queue rechecks them. Only a transaction that holds the locks of the
--- limits changes a row.
+-- Limit lanes that have jobs, and when a claim of the queue rechecks them. Only a transaction that holds the locks of
+-- the limits changes a row.
 create table forebay.limit_lanes (
   queue text collate "C" not null,
   scope text collate "C" not null,
@@ -503,15 +505,16 @@ create table forebay.limit_lanes (
 
 create index limit_lanes_recheck on forebay.limit_lanes (queue, recheck_at);
 
--- Scopes in which a slot was released since the last claim under limits. A settlement appends a row and waits for no lock.
+-- Scopes in which a slot was released since the last claim under limits. A settlement appends a row and waits for no
+-- lock.
 create table forebay.limit_releases (
   scope text collate "C" not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Edges from a job to the parents it waits for. An edge goes with its child; one to a deleted parent stays as it was. The
--- completion of a parent lowers `unmet` of its child and leaves the edge as it is. An open edge is met if its parent has
--- completed, or had and is gone since, and the outbox has no entry for it any more. 'unchecked': an open edge of a job that was
--- inserted in a caller transaction, whose parent is not checked yet.
+-- Edges from a job to the parents it waits for. An edge goes with its child; one to a deleted parent stays as it was.
+-- The completion of a parent lowers `unmet` of its child and leaves the edge as it is. An open edge is met if its
+-- parent has completed, or had and is gone since, and the outbox has no entry for it any more. 'unchecked': an open
+-- edge of a job that was inserted in a caller transaction, whose parent is not checked yet.
 create table forebay.dependencies (
   child_id text collate "C" not null,
   -- Position among the parents that the child named.
@@ -524,8 +527,8 @@ create table forebay.dependencies (
 
 create index dependencies_parent on forebay.dependencies (parent_id, child_id, position);
 
--- Outbox: ends and revivals of jobs with dependants that are not propagated yet. The event 'check' marks a new job of a caller
--- transaction whose parents are not checked yet.
+-- Outbox: ends and revivals of jobs with dependants that are not propagated yet. The event 'check' marks a new job of a
+-- caller transaction whose parents are not checked yet.
 create table forebay.dependency_outbox (
   id bigint generated always as identity primary key,
   job_id text collate "C" not null,
@@ -535,15 +538,15 @@ create table forebay.dependency_outbox (
   cursor_position integer not null default 0
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- Partial, though every entry has a job: a query of the lowest id then cannot use this index. If the table was analysed when
--- it was full and again when it was empty, an index that ends with the id seems cheaper than the primary key. All of its dead
--- entries would be read and sorted.
+-- Partial, though every entry has a job: a query of the lowest id then cannot use this index. If the table was analysed
+-- when it was full and again when it was empty, an index that ends with the id seems cheaper than the primary key. All
+-- of its dead entries would be read and sorted.
 create index dependency_outbox_job on forebay.dependency_outbox (job_id, id) where job_id is not null;
 
--- The live jobs of each sequence. The one with the lowest position may run, the others are blocked. A job without a position
--- comes from a caller transaction and gets it when its outbox entry is processed.
--- A transaction that changes or counts rows of a sequence holds its lock (`sequences_lock`). Every job of a sequence is marked
--- `has_dependants`, so that its end is put into the outbox.
+-- The live jobs of each sequence. The one with the lowest position may run, the others are blocked. A job without a
+-- position comes from a caller transaction and gets it when its outbox entry is processed. A transaction that changes
+-- or counts rows of a sequence holds its lock (`sequences_lock`). Every job of a sequence is marked `has_dependants`,
+-- so that its end is put into the outbox.
 create table forebay.sequences (
   name text collate "C" not null,
   position bigint,
@@ -553,10 +556,10 @@ create table forebay.sequences (
 create unique index sequences_order on forebay.sequences (name, position);
 create index sequences_job on forebay.sequences (job_id);
 
--- Fairness keys that have jobs waiting, and their virtual times.
--- A row without a virtual time says that jobs of the key were inserted. An insert appends one and waits for no lock. The next
--- claim of the queue deletes these rows and gives a key without one its virtual time. Only a transaction that holds the fairness
--- lock of the queue changes a row that has one.
+-- Fairness keys that have jobs waiting, and their virtual times. A row without a virtual time says that jobs of the key
+-- were inserted. An insert appends one and waits for no lock. The next claim of the queue deletes these rows and gives
+-- a key without one its virtual time. Only a transaction that holds the fairness lock of the queue changes a row that
+-- has one.
 create table forebay.fairness_keys (
   queue text collate "C" not null,
   fairness_key text collate "C" not null,
@@ -566,8 +569,8 @@ create table forebay.fairness_keys (
 create index fairness_keys_virtual_time on forebay.fairness_keys (queue, virtual_time, fairness_key);
 create index fairness_keys_key on forebay.fairness_keys (queue, fairness_key);
 
--- Fairness keys with jobs in the lane of a limit: the virtual time of the key there, and the one it resumes from in the queue.
--- A transaction changes rows of a queue only under the fairness lock of the queue.
+-- Fairness keys with jobs in the lane of a limit: the virtual time of the key there, and the one it resumes from in the
+-- queue. A transaction changes rows of a queue only under the fairness lock of the queue.
 create table forebay.limit_fairness_lanes (
   queue text collate "C" not null,
   scope text collate "C" not null,
@@ -607,8 +610,8 @@ create table forebay.removed_counts (
   jobs bigint not null
 );
 
--- The audit log: actions of operators, which stay when the job of an action goes. `position`, `previous` and `hash` are written
--- when an entry joins the chain of hashes. Ids come from one series with those of events.
+-- The audit log: actions of operators, which stay when the job of an action goes. `position`, `previous` and `hash` are
+-- written when an entry joins the chain of hashes. Ids come from one series with those of events.
 create table forebay.audit (
   id bigint primary key default nextval('forebay.events_id_seq'),
   kind text not null,

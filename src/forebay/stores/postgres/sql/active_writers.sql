@@ -1,6 +1,7 @@
--- active_writers: whether others are writing to `jobs`, the oldest transaction that is under way, and the next to come.
--- Guarantees: whoever gives a new job its place is among the others from before it looks at the settings of the queue
--- until it has ended. A statement has its locks before it looks; `seqs` takes them for transactions of several.
+-- active_writers: whether other transactions write to `jobs`, the oldest running transaction, and the next one to come.
+-- Guarantees: a transaction that gives a new job its rank is listed from before it reads the settings of the queue
+-- until it ends. A statement has its locks before it reads; `next_seqs` takes them for transactions of several
+-- statements.
 select
   exists (
     select

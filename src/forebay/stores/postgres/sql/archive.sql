@@ -1,6 +1,6 @@
--- archive: lines about pruned jobs, last ended first.
--- Relies on index archive_day, or with a task on archive_task; one of the two parts is empty. Days grow with
--- the time of ending, so their order is the same.
+-- archive: archive entries of pruned jobs, last finished first.
+-- Index: job_archive_day, or job_archive_task with a task; one of the two parts is empty. Days grow with the time of
+-- finishing, so both orders are the same.
 select *
 from (
   select job_id, queue, task, state, created_at, finished_at, day, duration_ms, attempt, failures, excerpt, reason

@@ -1,4 +1,4 @@
--- archive_add: the line that stays of a pruned job. It refers to nothing, so nothing can take it along.
+-- archive_add: store the archive entry of a pruned job. It refers to nothing, so no deletion takes it along.
 insert into forebay.job_archive (
   job_id, queue, task, state, created_at, finished_at, day, duration_ms, attempt, failures, excerpt, reason
 )

@@ -1,4 +1,5 @@
--- archive_prune: lines of a queue that were kept long enough. Relies on index archive_queue, from the floor on.
+-- archive_prune: delete archive entries of a queue past their retention.
+-- Index: job_archive_queue, from the low-water mark on.
 delete from forebay.job_archive
 where entry_id = any(array(
   select entry_id

@@ -1,5 +1,5 @@
--- audit: the audit log, and events that are no actions, newest first. The two have one series of numbers. Each part ends at
--- the limit by itself: the planner would read both to their ends and sort them.
+-- audit: entries of the audit log and events that are no actions, newest first. Both share one series of ids.
+-- Cost: each part has its own limit; otherwise the planner would read both to their ends and sort them.
 (
   select id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes
   from forebay.audit

@@ -1,4 +1,4 @@
--- audit_chain: lines of the chain from behind a position on.
+-- audit_chain: entries of the chain behind a position.
 select position, previous, hash, id, kind, occurred_at, job_id, queue, attempt, actor, detail, changes
 from forebay.audit
 where position > %(after)s

@@ -1,4 +1,4 @@
--- audit_head: the newest line of the chain.
+-- audit_head: the newest entry of the chain.
 select position, hash
 from forebay.audit
 where position is not null

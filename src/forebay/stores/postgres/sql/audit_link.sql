@@ -1,4 +1,4 @@
--- audit_link: let a line join the chain.
+-- audit_link: append an entry to the chain.
 update forebay.audit
 set position = %(position)s, previous = %(previous)s, hash = %(hash)s
 where id = %(id)s;

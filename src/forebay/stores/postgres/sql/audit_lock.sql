@@ -1,2 +1,2 @@
--- audit_lock: whether the chain is ours until this transaction ends; a second chainer leaves it.
+-- audit_lock: take the lock of the chain until the transaction ends, or answer false: another transaction is appending.
 select pg_try_advisory_xact_lock(hashtext('forebay.audit'));

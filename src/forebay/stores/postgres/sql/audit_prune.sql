@@ -1,5 +1,6 @@
--- audit_prune: forget the oldest lines of the chain, at most so many, up to the last one that is old. That one stays as the
--- anchor: it carries the hash that the line behind it names. Lines outside the chain stay.
+-- audit_prune: delete the oldest entries of the chain up to the last one past its retention, at most `limit`.
+-- Guarantees: that last one stays as the anchor, since it carries the hash that the next entry names. Entries outside
+-- the chain stay.
 delete from forebay.audit
 where position < coalesce(
     (

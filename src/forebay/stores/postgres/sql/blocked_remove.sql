@@ -1,2 +1,2 @@
--- blocked_remove: jobs that this transaction holds are blocked no more.
+-- blocked_remove: delete blocked rows that this transaction has locked.
 delete from forebay.blocked where id = any(%(ids)b::text[]);

@@ -1,4 +1,4 @@
--- cancel_request: store the wish that a running job shall stop; the first wish stays. The row is locked.
+-- cancel_request: store the request to stop a running job; an earlier request stays. The lease is locked.
 update forebay.leases
 set cancel_reason = %(reason)s
 where id = %(job_id)s and cancel_reason is null

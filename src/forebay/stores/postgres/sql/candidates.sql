@@ -1,11 +1,12 @@
--- candidates: lock the jobs that come next in a queue's order and look at them. They are not taken yet: the caller
--- decides which of them are for it, and `claim` or `hold` moves these in the same transaction.
--- Guarantees: what another claim has locked is passed over (SKIP LOCKED), so nobody waits and no job is given
--- twice. Whoever changes a waiting job replaces its narrow row, so what is locked here is not out of date.
--- Relies on the primary key of ready: one range for each class, the ordinary one from the cursor on; and on index
--- ready_arrived for what came in behind the cursor. These are found first, in the order of that index (where the table
--- was empty when it was analysed, the other one seems to cost the same), and ordered then (`offset 0`): else the planner
--- might walk the whole order with all its dead rows.
+-- candidates: lock the next jobs of the main order of a queue and read them. They are not taken yet: the caller decides
+-- which of them it runs, and `claim` or `park` moves these in the same transaction.
+-- Guarantees: a row that another claim has locked is passed over (SKIP LOCKED), so no claim waits and no job is claimed
+-- twice. A change of a waiting job replaces its narrow row, so a locked row is current.
+-- Index: primary key of `ready`, one range for each class, the uncapped one from the claim cursor on;
+-- ready_inserted_xid for rows that arrived behind the cursor.
+-- Cost: arrivals are found in the order of their index and sorted afterwards (`offset 0`). Otherwise the planner might
+-- walk the whole order with all its dead tuples: if the table was analysed when it was empty, the primary key seems
+-- cheaper.
 with uncapped as materialized (
   select ctid, id, current_setting('forebay_tx.now')::bigint - rank as effective_priority, seq, false as is_late
   from forebay.ready
@@ -76,11 +77,12 @@ first as (
   order by effective_priority desc, seq
   limit %(room)s
 )
--- How many came is answered even if all of them are in the hands of others.
+-- The number of arrivals is answered even if other transactions have locked all of them.
 select f.ctid::text, f.effective_priority, null::text as lane, f.is_late, c.arrivals,
   extract(epoch from clock_timestamp() - statement_timestamp())::double precision as seconds, j.id, j.seq, j.queue,
-  j.task, case when octet_length(j.payload) <= %(max_payload)s then j.payload else ''::bytea end as payload, j.priority, j.options, j.attempt, j.failures, j.crashes, j.created_at, j.ready_at, j.run_at,
-  j.rank, j.age_capped, j.deadline_at, j.expires_at, j.unique_key, j.errors
+  j.task, case when octet_length(j.payload) <= %(max_payload)s then j.payload else ''::bytea end as payload,
+  j.priority, j.options, j.attempt, j.failures, j.crashes, j.created_at, j.ready_at, j.run_at, j.rank, j.age_capped,
+  j.deadline_at, j.expires_at, j.unique_key, j.errors
 from (select count(*) as arrivals from arrivals) as c
 left join first f on true
 left join lateral (select * from forebay.jobs where id = f.id offset 0) as j on true;

@@ -1,2 +1,2 @@
--- check_counts: jobs as they are, to be compared with what the counters say.
+-- check_counts: count the jobs as they are, to compare them with the counters.
 select queue, state, count(*) from forebay.all_jobs group by queue, state;

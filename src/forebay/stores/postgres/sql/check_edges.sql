@@ -1,4 +1,5 @@
--- check_edges: jobs that are blocked by nothing, or not blocked although their edges or sequences say so; loose edges.
+-- check_edges: jobs that are blocked by no edge or sequence, jobs that should be blocked and are not, and edges without
+-- a child.
 with waiting as materialized (
   select child_id as id from forebay.dependencies where state in ('held', 'unchecked')
   union all
@@ -7,7 +8,7 @@ with waiting as materialized (
   where e.state = 'open'
     and (
       exists (select 1 from forebay.all_jobs j where j.id = e.parent_id and j.state <> 'completed')
-      -- The list has not come to it.
+      -- Its outbox entry has not resolved it yet.
       or exists (
         select 1
         from forebay.dependency_outbox a

@@ -1,4 +1,4 @@
--- check_jobs: jobs that cannot be: in two places, in none, or somewhere else than their row says.
+-- check_jobs: jobs with two narrow rows or none, and narrow rows that differ from their job.
 with narrow as (
   select id, queue, 'ready' as location from forebay.ready
   union all
@@ -32,12 +32,12 @@ join forebay.delayed d on d.id = j.id
 where (d.run_at, d.seq) is distinct from (j.run_at, j.seq)
    or d.expires_at is distinct from j.expires_at
 union all
-select g.id, 'waits for the turn of a share that has none'
+select g.id, 'is in the lane of a fairness key that is not known'
 from forebay.side_lanes g
 where g.lane like 'fair:%%'
   and not exists (select 1 from forebay.fairness_keys s where s.queue = g.queue and s.fairness_key = substr(g.lane, 6))
 union all
-select g.id, 'waits behind a limit in a lane that is not known'
+select g.id, 'is in a limit lane of a fairness key that is not known'
 from forebay.side_lanes g
 where g.lane like 'limit:%%'
   and split_part(g.lane, E'\t', 2) <> ''
@@ -53,9 +53,9 @@ select j.id, 'is in no known queue'
 from forebay.jobs j
 where not exists (select 1 from forebay.queues q where q.name = j.queue)
 union all
--- Due a minute before somebody last promoted all that was due, and still waiting for its time.
+-- Due a minute before the last promotion of everything due, and still delayed.
 select id, 'was due and has not been moved'
 from forebay.delayed
 where run_at <= (select due_at from forebay.maintenance where name = 'promote') - %(late_ms)s
-  -- In a staggered queue they may wait for as long as it takes.
+  -- In a staggered queue they may wait for any time.
   and queue not in (select name from forebay.queues where settings::json ->> 'promote_per_second' is not null);

@@ -1,4 +1,4 @@
--- check_keys: unique keys that are held by no live job, and live jobs that should hold theirs and do not.
+-- check_keys: unique keys that no live job holds, and live jobs that lack their unique key.
 select 'key ' || k.key || ' of queue ' || k.queue, 'is held by no live job'
 from forebay.job_keys k
 where k.kind = 'unique'
@@ -10,7 +10,7 @@ select 'job ' || j.id, 'does not hold its unique key'
 from forebay.live_jobs j
 where j.unique_key is not null
   and (
-    -- Nothing is read of JSON with a zero character in it; see `search`.
+    -- PostgreSQL reads no JSON with a zero character; see `search`.
     coalesce(forebay.try_json(replace(j.options, '\u0000', '\u2400')) ->> 'unique_until', 'final') = 'final'
     or j.attempt = 0
   )

@@ -1,5 +1,6 @@
--- children_identical: how those of the next few jobs stand that wait for nothing but one that has completed, behind an edge;
--- one row if they stand alike. Relies on index edges_parent; each job is looked up by itself, for the reason that `due` gives.
+-- children_identical: the columns in which the next few children of a completed job may differ, of those that wait for
+-- nothing else; one row if all are identical.
+-- Index: dependencies_parent; one probe per job, see `delayed_take_due`.
 select distinct j.queue, j.priority, j.failures, j.deadline_at, j.options
 from (
   select child_id

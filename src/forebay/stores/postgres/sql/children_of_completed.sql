@@ -1,16 +1,18 @@
--- children_of_completed: the blocked jobs to which open edges lead from jobs that have completed, held in the order of ids, from the
--- edge on up to which each of those was looked at; how many edges that are for each, and what has to be known to release them.
--- Those that stand alike in one row, since jobs that came together mostly do. In each row: how many edges were looked at, and
--- the last of them; one row without jobs where none of them is blocked.
--- Guarantees: no open edge changes under us, though we do not hold it: only lines of its parent change it, or who finds none on
--- the list, and the caller holds these; or who deletes its child. Then its blocked row is gone, and one that came under its id
--- since is not seen by this very look.
--- Each job is looked up by itself and in the order of index edges_parent, and without a join, for the reason that `due` gives.
--- The queue is that of the row which is held: somebody may have moved the job while we waited for it, and the jobs are
--- seen as they were before. So is the priority, and `release` looks whether it still holds.
+-- children_of_completed: lock the blocked children behind the open edges of completed jobs, each from the cursor of its
+-- outbox entry on. Answers the number of edges for each child and the columns that its release needs; identical jobs
+-- are one row. Each row has the number of edges that were read and the last of them; one row without jobs if no child
+-- is blocked.
+-- Guarantees: no open edge changes meanwhile, though it is not locked. Three transactions change one: an entry of its
+-- parent, which the caller has locked; a job that finds no such entry; and the deletion of the child. A deletion
+-- removes the blocked row too, and a row inserted since under the same id is invisible to this snapshot.
+-- The queue is that of the locked row: another transaction may have moved the job while this one waited, and the
+-- columns of `jobs` are older. So is the priority, which `release` compares again.
+-- Locks: blocked rows, by id.
+-- Index: dependencies_parent; one probe per job and no join, see `delayed_take_due`.
 with met as materialized (
   select e.child_id, e.position
-  from unnest(%(parent_ids)b::text[], %(cursor_child_ids)b::text[], %(cursor_positions)b::bigint[]) as p (parent_id, child_id, position)
+  from unnest(%(parent_ids)b::text[], %(cursor_child_ids)b::text[], %(cursor_positions)b::bigint[])
+    as p (parent_id, child_id, position)
   cross join lateral (
     select child_id, position
     from forebay.dependencies
@@ -20,8 +22,8 @@ with met as materialized (
   ) as e
   limit %(limit)s
 ),
--- As arrays, in which a place is found by a search: a join would be a loop in a loop here. Mostly all children have the same
--- number of edges, and nothing is searched: in an array of texts that takes longer than a lock.
+-- Arrays, searched for a position: a join would be a nested loop here. Mostly all children have the same number of
+-- edges, and nothing is searched: in an array of texts that takes longer than a lock.
 counts as materialized (
   select array_agg(child_id order by child_id) as child_ids, array_agg(edges order by child_id) as edges,
     case when min(edges) = max(edges) then min(edges) end as same
@@ -33,7 +35,7 @@ locked as materialized (
   from forebay.blocked b
   cross join lateral (
     select priority, failures, deadline_at, created_at, options,
-      -- Without a delay it has no time to wait for: see `due_on_release`.
+      -- A job without a delay has no time to wait for: see `due_on_release`.
       case when run_at > greatest(created_at, updated_at) then run_at else 0 end as run_at
     from forebay.jobs
     where id = b.id
@@ -56,7 +58,8 @@ groups as materialized (
   group by h.edges, h.unmet, h.queue, h.priority, h.failures, h.deadline_at, h.run_at, h.created_at, h.is_scanned, h.options
 )
 select (select count(*) from met), (select child_id from met order by child_id desc limit 1),
-  (select position from met order by child_id desc, position desc limit 1), a.edges, a.ids, a.unmet, a.queue, a.priority, a.failures,
+  (select position from met order by child_id desc, position desc limit 1),
+  a.edges, a.ids, a.unmet, a.queue, a.priority, a.failures,
   a.deadline_at, a.run_at, a.created_at, a.is_scanned, a.options
 from (select 1) as always
 left join groups a on true;

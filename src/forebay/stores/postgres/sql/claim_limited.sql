@@ -1,9 +1,10 @@
--- claim_limited: the next jobs of one queue become leases with places under limits, where nobody is kept waiting by one.
--- In one transaction with `limits_lock`, and after it: only a later statement sees what others have claimed while we waited
--- for the locks. All that `exchange` leaves to the long way is left here too; and so are rates, jobs behind gates of limits
--- (`is_special`), and claims in which a job finds its limit full (`is_strange`). Then nothing is claimed.
--- A place counts here whether or not its lease has ended: that is seldom, and the long way looks closer.
--- The order of jobs, the cursor and arrivals are those of `exchange`; see there.
+-- claim_limited: claim the next jobs of one queue under limits, where no limit parks one of them. It runs in one
+-- transaction with `limits_lock` and after it: only a later statement sees claims that were committed while this
+-- transaction waited for the locks.
+-- `needs_slow_path` covers the cases of `settle_and_claim`, and rates and jobs in limit lanes. `claims_need_slow_path`:
+-- a job finds its limit full. In both cases nothing is claimed.
+-- Cost: a slot counts whether or not its lease has expired. That is rare, and the slow path checks it.
+-- Order, claim cursor and arrivals are those of `settle_and_claim`.
 with state as materialized (
   select c.now, d.run_at as next_due,
     exists (select 1 from forebay.limits where scope = 'queue:' || %(queue)s or scope not like 'queue:%%') as has_limits,
@@ -36,7 +37,7 @@ with state as materialized (
     select run_at from forebay.delayed where queue = %(queue)s and run_at >= %(since)s order by run_at limit 1
   ) as d on true
 ),
--- Those who look behind gates are told of the places that `settle_first` has freed.
+-- Lanes are rechecked for the slots that `settle_before_claim` has released.
 released_lanes as (
   insert into forebay.limit_releases (scope)
   select distinct scope
@@ -153,7 +154,7 @@ accepted as materialized (
         or options like '%%"extension_ms"%%'
         or options like '%%"unique_until"%%'
     )
-    -- One look at the places of all scopes: one for each took 2 us a job more.
+    -- One query for the slots of all scopes: one for each took 2 us a job more.
     and not exists (
       select 1
       from (
@@ -175,8 +176,8 @@ leased as (
   from state s
   cross join accepted m
 ),
--- All of them or none: see `mine`. Where an older attempt has left its place behind this fails, and the long way puts it
--- right: to be ready for that (`on conflict`) took 3 us a job.
+-- All of them or none: see `accepted`. It fails if an older attempt has left its slot behind, and the slow path repairs
+-- that. `on conflict` instead took 3 us a job.
 acquired_slots as (
   insert into forebay.limit_slots (scope, id, attempt)
   select scope, id, attempt from wanted_slots where exists (select 1 from accepted)
@@ -188,12 +189,14 @@ counted as (
   cross join lateral (values ('pending', -m.jobs), ('running', m.jobs)) as v (state, jobs)
   where m.jobs > 0
 )
--- The last row says how it went; the others are the jobs, as `heads` has them.
+-- The last row is the response; the others are the jobs, as in `candidates`.
 select id, seq, queue, task,
-  case when octet_length(payload) <= %(max_payload)s::bigint then payload else ''::bytea end as payload, priority, options, attempt, failures, crashes, created_at, ready_at, run_at, rank,
-  age_capped, deadline_at, expires_at, unique_key, errors, is_late, null::text as snapshot, null::bigint as now,
-  null::bigint as next_due, null::boolean as needs_slow_path, null::boolean as claims_need_slow_path, null::bigint as arrivals,
-  null::double precision as seconds, null::text[] as settled, null::text[] as cancels, null::text[] as cancel_reasons,
+  case when octet_length(payload) <= %(max_payload)s::bigint then payload else ''::bytea end as payload,
+  priority, options, attempt, failures, crashes, created_at, ready_at, run_at, rank, age_capped,
+  deadline_at, expires_at, unique_key, errors, is_late, null::text as snapshot, null::bigint as now,
+  null::bigint as next_due, null::boolean as needs_slow_path, null::boolean as claims_need_slow_path,
+  null::bigint as arrivals, null::double precision as seconds, null::text[] as settled, null::text[] as cancels,
+  null::text[] as cancel_reasons,
   null::bigint[] as outbox_ids, null::bigint as room, null::boolean as has_limits, null::boolean as has_waiting_lane
 from accepted
 union all

@@ -1,5 +1,5 @@
 -- clock_readings: recorded readings of the clock, by slot.
--- Index: primary key of duties, one probe for each slot.
+-- Index: primary key of `maintenance`, one probe for each slot.
 select name, due_at
 from forebay.maintenance
 where name = any(%(names)b::text[]);

@@ -1,2 +1,2 @@
--- commands_prune: commands that ended an hour ago.
+-- commands_prune: delete commands that expired an hour ago.
 delete from forebay.worker_commands where expires_at <= %(before)s;

@@ -1,7 +1,8 @@
--- commands_take: give these workers what they are asked for.
--- Guarantees: each command is given once: of two who ask at once the second waits for the first and then finds
--- it taken. Never after its end. One of a kind that this program does not know is left for its end to come.
--- Relies on index commands_waiting.
+-- commands_take: deliver the pending commands of these workers.
+-- Guarantees: each command is delivered once: of two callers at once the second waits for the first and then finds it
+-- delivered. None is delivered after its expiry. A command of a kind that this program does not know stays until it
+-- expires.
+-- Index: worker_commands_pending.
 update forebay.worker_commands
 set delivered_at = forebay.now_ms()
 where worker = any(%(workers)b::text[])

@@ -1,8 +1,8 @@
--- complete: running jobs that ended well move to the finished ones.
--- Guarantees: only while the lease is held (attempt, worker): who has deleted its row has ended the attempt, and
--- whoever comes second waits, looks at the row again and finds it gone or with another worker.
--- No join on the leases or the jobs: under a pinned vacuum horizon the planner's choice would be wrong. A token
--- is unambiguous, because the attempt comes last and holds no colon.
+-- complete: move successful jobs to `finished`.
+-- Guarantees: only while the lease is held (attempt, worker). The transaction that deletes the lease has ended the
+-- attempt; a later one waits, rechecks the row and finds it deleted or with another worker.
+-- Cost: no join with the leases or the jobs: with an old MVCC snapshot that holds back vacuum, the planner's choice
+-- would be wrong. A token is unambiguous, since the attempt comes last and holds no colon.
 with ended_leases as (
   delete from forebay.leases
   where id = any(%(ids)b::text[])
@@ -28,7 +28,8 @@ insert into forebay.finished (
 )
 select
   g.id, g.seq, g.queue, g.task, 'completed', g.priority, g.options, (%(attempts)b::bigint[])[p.i],
-  (%(failures)b::bigint[])[p.i], (%(crashes)b::bigint[])[p.i], g.created_at, current_setting('forebay_tx.now')::bigint, g.ready_at, g.run_at,
+  (%(failures)b::bigint[])[p.i], (%(crashes)b::bigint[])[p.i], g.created_at,
+  current_setting('forebay_tx.now')::bigint, g.ready_at, g.run_at,
   g.rank, g.age_capped, %(worker)s::text, e.started[p.k], g.deadline_at, g.expires_at, g.unique_key, e.reasons[p.k],
   g.errors, current_setting('forebay_tx.now')::bigint, (%(reasons)b::text[])[p.i], g.payload, (%(results)b::bytea[])[p.i]
 from removed g

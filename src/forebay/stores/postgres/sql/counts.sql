@@ -1,4 +1,4 @@
--- counts: the counters of all queues with what was not folded into them yet. Below the floor all is folded.
+-- counts: the counters of all queues with the changes that are not folded yet. Below the low-water mark all are folded.
 select queue, state, sum(jobs)::bigint
 from (
   select queue, state, jobs from forebay.queue_counts

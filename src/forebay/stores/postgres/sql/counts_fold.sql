@@ -1,6 +1,7 @@
--- counts_fold: bring changes into the counters, so that readers have less to add up; answers how many, and the last number that was given out.
--- Guarantees: a change is deleted and counted in one statement; one that is not committed yet is left, and found by a
--- later look from below the floor.
+-- counts_fold: fold changes into the counters, so that readers add up less. Answers how many changes, and the last id
+-- that was given out.
+-- Guarantees: one statement deletes a change and counts it. An uncommitted change stays, and a later scan from below
+-- the low-water mark finds it.
 with removed as (
   delete from forebay.queue_count_deltas
   where ctid = any(array(

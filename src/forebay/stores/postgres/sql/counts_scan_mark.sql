@@ -1,5 +1,5 @@
--- counts_scan_mark: the number that was marked, if all who were writing then have ended, and whether some have not. Asked
--- before the folding, which then sees all that they have written. A mark of another server is none.
+-- counts_scan_mark: the marked id, if all transactions that were writing then have ended, and whether some have not. It
+-- runs before the folding, which then sees all that they have written. A mark of another server counts as none.
 select
   max(d.scan_position) filter (where d.due_at <= s.oldest),
   coalesce(bool_or(d.due_at > s.oldest and d.due_at <= s.coming), false)

@@ -1,2 +1,3 @@
--- dead_lock: which of these jobs are dead; nobody revives them before the transaction ends.
+-- dead_lock: lock those of these jobs that are dead; no other transaction revives them before this one ends.
+-- Locks: rows of `dead`, by id.
 select id, 'dead' as state from forebay.dead where id = any(%(ids)b::text[]) order by id for key share;

@@ -1,2 +1,2 @@
--- delayed_lock: hold a scheduled or retrying job.
+-- delayed_lock: lock a scheduled or retrying job; no row if another transaction holds it.
 select 1 from forebay.delayed where id = %(id)s for update skip locked;

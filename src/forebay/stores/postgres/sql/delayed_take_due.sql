@@ -1,9 +1,11 @@
--- delayed_take_due: take scheduled and retrying jobs of a queue whose time has come out of their table, earliest first.
--- Relies on index due_order (queue, run_at, seq), from a time on before which nothing was left: below it there
--- may be any number of dead rows. Whoever commits late is found by `due_all`.
--- Each job is looked up by itself (`offset 0`): to the planner a table that was analysed when it was empty has one row,
--- however many dead ones there are, and a join may just as well read all of its index.
--- Where a queue is staggered, so many become pending, and none for a while: whoever moves the time of its duty takes them.
+-- delayed_take_due: take the scheduled and retrying jobs of a queue whose time has come out of their table, earliest
+-- first.
+-- Index: delayed_order (queue, run_at, seq), from a time on below which nothing was left: there may be any number of
+-- dead tuples. `delayed_take_due_all` finds jobs that are committed late.
+-- Cost: each job is probed by itself (`offset 0`). A table that was analysed when it was empty has one row for the
+-- planner, however many dead tuples it has. A join might then read the whole index.
+-- In a staggered queue a batch becomes pending and then none for a while. The transaction that moves the time of the
+-- promote task takes the batch.
 with rates as materialized (
   select q.queue, r.rate, greatest(1, r.rate / 10) as jobs,
     current_setting('forebay_tx.now')::bigint + (1000 * greatest(1, r.rate / 10) + r.rate - 1) / r.rate as until
@@ -17,7 +19,7 @@ due_tick as (
   select 'promote ' || p.queue, p.until
   from rates p
   where p.rate is not null
-    -- To meet a row is to lock it, whatever the condition below says; most claims come between two turns.
+    -- On conflict the row is locked, whatever the condition below says; most claims come between two ticks.
     and not exists (
       select 1
       from forebay.maintenance

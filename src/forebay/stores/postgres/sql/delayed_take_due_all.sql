@@ -1,6 +1,6 @@
--- delayed_take_due_all: the same in all queues, from the floor on. What was found is locked by its place, and not looked for
--- again; no row of this table is ever updated. Also answers up to where it has looked, if there may be more: others
--- may have in hand what was found, so the number of jobs does not tell.
+-- delayed_take_due_all: the same in all queues, from the low-water mark on. Also answers how far it has read, if there
+-- may be more: the number of jobs does not tell, since other transactions may hold rows that it found.
+-- Guarantees: a row is locked by its ctid and not searched again, since no row of this table is ever updated.
 with chosen as materialized (
   select d.ctid, d.run_at
   from forebay.queues q
@@ -11,7 +11,7 @@ with chosen as materialized (
     order by run_at, seq
     limit %(limit)s
   ) as d
-  -- Those of a staggered queue are taken by `due`.
+  -- `delayed_take_due` takes those of a staggered queue.
   where q.settings::json ->> 'promote_per_second' is null
   order by d.run_at, d.seq
   limit %(limit)s

@@ -1,7 +1,7 @@
--- deleted_among: which of these jobs, of which no row is left, had not completed when they were deleted.
--- Guarantees: asked after the rows were looked for, so that it sees what the deletion has written: its line in the audit log, and a line
--- of the list where an edge was known then. Relies on the indexes audit_job and aftermaths_parent; each job is looked up by itself, for
--- the reason that `due` gives.
+-- deleted_among: of these jobs without a row, those that had not completed when they were deleted.
+-- Guarantees: it runs after the search for the rows, so it sees the audit entry of the deletion, and the outbox entry
+-- if an edge was known then.
+-- Index: audit_job and dependency_outbox_job; one probe per job, see `delayed_take_due`.
 select p.job_id
 from unnest(%(job_ids)b::text[]) as p (job_id)
 where exists (

@@ -1,5 +1,5 @@
--- document_change: write a document in the place of the one that was seen. An answer means that it is written: who waits
--- for another writer finds the revision that this one has left.
+-- document_change: replace a document of a known revision. A row means that it is stored: a writer that waits for
+-- another one finds the newer revision.
 update forebay.documents
 set body = %(body)s,
     revision = revision + 1,

@@ -1,4 +1,4 @@
--- document_remove: forget a document; an answer means that there was one.
+-- document_remove: delete a document; a row means that there was one.
 delete from forebay.documents
 where kind = %(kind)s
   and name = %(name)s

@@ -1,4 +1,4 @@
--- documents: all of a kind, or those named, by name from the one behind %(after)s on.
+-- documents: documents of a kind, all or by name, ordered by name behind `after`.
 select kind, name, body, revision, created_at, updated_at
 from forebay.documents
 where kind = %(kind)s

@@ -1,5 +1,6 @@
--- dropped_queue_jobs: take waiting jobs of a queue that was dropped out of their tables: those that are not due yet or
--- blocked, then the pending ones as they stand in its order, then those behind its gates.
+-- dropped_queue_jobs: take waiting jobs of a dropped queue out of their tables: delayed or blocked ones first, then
+-- pending ones in the main order, then those in side lanes.
+-- Locks: SKIP LOCKED.
 with d as materialized (
   select ctid, id, state, 1 as part, '' as lane, false as age_capped, run_at as rank, seq
   from forebay.delayed
@@ -46,7 +47,7 @@ chosen as materialized (
 delayed_removed as (
   delete from forebay.delayed where ctid = any(array(select ctid from chosen where part = 1 and state <> 'blocked'))
 ),
--- By id: a row of `blocked` is changed in place when a parent ends, and the newer one has another spot.
+-- By id: a row of `blocked` is updated in place when a parent ends, and the newer version has another ctid.
 blocked_removed as (
   delete from forebay.blocked where id = any(array(select id from chosen where state = 'blocked'))
 ),

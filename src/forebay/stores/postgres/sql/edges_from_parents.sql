@@ -1,7 +1,7 @@
--- edges_from_parents: edges that lead from jobs in one of some states, held.
--- Guarantees: edges are locked by child and number, and before blocked rows: that is the order of all who take these locks.
--- What blocks a child is looked at in a later statement, so that it is as it was left by whoever had held its edges.
--- Each job is looked up by itself and in the order of index edges_parent, for the reason that `due` gives.
+-- edges_from_parents: lock the edges in one of some states that lead from jobs.
+-- Guarantees: what blocks a child is read in a later statement, so it is current once the locks of its edges are held.
+-- Locks: edges by child and position, and before blocked rows; every transaction takes these locks in that order.
+-- Index: dependencies_parent; one probe per job, see `delayed_take_due`.
 with seen as materialized (
   select e.ctid
   from unnest(%(parent_ids)b::text[]) as p (parent_id)

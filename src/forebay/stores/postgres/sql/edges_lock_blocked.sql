@@ -1,5 +1,5 @@
--- edges_lock_blocked: hold the edges of those of these jobs that are blocked, and how many they are.
--- Guarantees: edges are locked by child and number, and before blocked rows: that is the order of all who take these locks.
+-- edges_lock_blocked: lock the edges of those of these jobs that are blocked, and count them.
+-- Locks: edges by child and position, and before blocked rows; every transaction takes these locks in that order.
 select count(*)
 from (
   select 1

@@ -1,5 +1,5 @@
--- edges_mark_met: new jobs get the ids of some that are gone, and that had completed, as the list has nothing about them: the edges
--- that led from those are met, whatever becomes of these.
+-- edges_mark_met: mark the edges from old jobs whose ids new jobs get. The old jobs had completed, since the outbox has
+-- no entry for them, so their edges are met whatever happens to the new jobs.
 update forebay.dependencies
 set state = 'met'
 where parent_id = any(%(ids)b::text[]) and state = 'open';

@@ -1,5 +1,5 @@
--- edges_unchecked: edges to the parents of jobs at which nobody had looked, held.
--- Guarantees: edges are locked by child and number, and before blocked rows: that is the order of all who take these locks.
+-- edges_unchecked: lock the unchecked edges to the parents of jobs.
+-- Locks: edges by child and position, and before blocked rows; every transaction takes these locks in that order.
 select child_id, position, parent_id, on_failure, 'open', ctid::text
 from forebay.dependencies
 where child_id = any(%(child_ids)b::text[]) and state = 'unchecked'

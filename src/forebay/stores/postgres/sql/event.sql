@@ -1,6 +1,6 @@
--- event: one rare thing that happened; a job has at most so many of them, and one row counts the rest.
--- Two at the same instant may both be kept as the last one; nobody is hurt by a row too many.
--- Relies on index events_job.
+-- event: store one event; a job has at most `max_events`, and one row counts the rest. Two at the same instant may both
+-- be stored as the last one, which does no harm.
+-- Index: events_job.
 with kept as (
   insert into forebay.events (kind, occurred_at, job_id, queue, attempt, actor, detail, changes)
   select %(kind)s::text, %(occurred_at)s, %(job_id)s::text, %(queue)s::text, %(attempt)s::bigint, %(actor)s::text,

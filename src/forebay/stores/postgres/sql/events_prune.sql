@@ -1,4 +1,5 @@
--- events_prune: events are kept for 90 days. Relies on index events_at, from the floor on.
+-- events_prune: delete events older than 90 days.
+-- Index: events_occurred_at, from the low-water mark on.
 delete from forebay.events
 where id = any(array(
   select id

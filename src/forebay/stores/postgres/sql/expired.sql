@@ -1,6 +1,7 @@
 -- expired: take waiting jobs that were not started in time out of their tables, soonest first.
--- Relies on the four indexes on expires_at, which hold only jobs that have such a time, from the floor on if the duty
--- that looks for them keeps one; every claim asks for this, so the floor is looked up here.
+-- Locks: SKIP LOCKED.
+-- Index: the four indexes on expires_at, which hold only jobs with such a time. They are read from the low-water mark
+-- on, if the maintenance task keeps one; every claim runs this, so the mark is read here.
 with floor as materialized (
   select coalesce(max(scan_position), -9223372036854775808) as low
   from forebay.maintenance
@@ -65,7 +66,7 @@ ready_removed as (
 delayed_removed as (
   delete from forebay.delayed where ctid = any(array(select ctid from chosen where location = 'd'))
 ),
--- By id: a row of `blocked` is changed in place when a parent ends, and the newer one has another spot.
+-- By id: a row of `blocked` is updated in place when a parent ends, and the newer version has another ctid.
 blocked_removed as (
   delete from forebay.blocked where id = any(array(select id from chosen where location = 'b'))
 ),

@@ -1,7 +1,8 @@
--- expired_leases: lock leases that have ended, or whose workers are known to be dead, soonest end first; those that have
--- ended come first. What somebody is just settling or renewing is passed over.
--- Relies on index leases_until, from the floor on; the dead are looked for among all running jobs, and only when
--- there are some.
+-- expired_leases: lock leases that have expired, or whose workers are known to be dead; expired ones first, by their
+-- expiry.
+-- Locks: SKIP LOCKED, so a lease that is just being settled or renewed is passed over.
+-- Index: leases_expires, from the low-water mark on. Leases of dead workers are searched among all running jobs, and
+-- only if there are dead workers.
 with ended as materialized (
   select id, attempt, worker, lease_expires_at, seq
   from forebay.leases

@@ -1,4 +1,4 @@
--- failed_attempts: the bad attempts of one job, in order.
+-- failed_attempts: failed attempts of one job, in order.
 select attempt, outcome, worker, started_at, ended_at, error
 from forebay.failed_attempts
 where job_id = %(job_id)s

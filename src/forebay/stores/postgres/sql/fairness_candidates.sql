@@ -1,5 +1,6 @@
--- fairness_candidates: lock the first jobs behind the gates of shares, so many of each, and look at them, like `heads`.
--- Relies on index gated_order.
+-- fairness_candidates: lock and read the first jobs of fairness lanes, so many of each; columns as in `candidates`.
+-- Locks: SKIP LOCKED.
+-- Index: side_lanes_order.
 with wanted as materialized (
   select lane, room from unnest(%(lanes)b::text[], %(rooms)b::bigint[]) as w (lane, room)
 ),

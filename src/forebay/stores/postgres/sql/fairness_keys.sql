@@ -1,4 +1,5 @@
--- fairness_keys: those of a queue that have jobs waiting, the next first. Relies on index shares_turn.
+-- fairness_keys: fairness keys of a queue that have jobs waiting, lowest virtual time first.
+-- Index: fairness_keys_virtual_time.
 select fairness_key, virtual_time
 from forebay.fairness_keys
 where queue = %(queue)s and virtual_time is not null

@@ -1,4 +1,4 @@
--- fairness_keys_advance: jobs of these shares were taken.
+-- fairness_keys_advance: advance the virtual times of fairness keys whose jobs were claimed.
 update forebay.fairness_keys s
 set virtual_time = s.virtual_time + m.step
 from unnest(%(fairness_keys)b::text[], %(steps)b::bigint[]) as m (fairness_key, step)

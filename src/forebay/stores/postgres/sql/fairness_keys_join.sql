@@ -1,10 +1,13 @@
--- fairness_keys_join: shares of these queues for which jobs have come have something to run, and the rows that say so are taken
--- away. One that had nothing begins a step behind the first; those of another step than the usual one are named.
--- One with lanes behind limits goes on from the turn that they have kept, at most a step from the first
--- (`domain.share.resuming`). `least` and `greatest` leave out what is null.
--- Relies on indexes shares_turn and lanes_share.
+-- fairness_keys_join: delete the rows without a virtual time, and give each of their keys a virtual time if it has
+-- none. A key that had nothing to run starts one step behind the first; keys with another step than the usual one are
+-- given.
+-- A key with lanes behind limits resumes from the virtual time stored there, at most one step from the first
+-- (`resuming_virtual_time` in domain/fairness.py). `least` and `greatest` ignore nulls.
+-- Index: fairness_keys_virtual_time and limit_fairness_lanes_key.
 with arrivals as (
-  delete from forebay.fairness_keys where queue = any(%(names)b::text[]) and virtual_time is null returning queue, fairness_key
+  delete from forebay.fairness_keys
+  where queue = any(%(names)b::text[]) and virtual_time is null
+  returning queue, fairness_key
 ),
 new as (
   select distinct queue, fairness_key from arrivals
@@ -13,7 +16,10 @@ insert into forebay.fairness_keys (queue, fairness_key, virtual_time)
 select n.queue, n.fairness_key,
   case
     when l.resume_virtual_time is null then coalesce(f.virtual_time, 0) + coalesce(s.step, %(step)s)
-    else greatest(f.virtual_time - coalesce(s.step, %(step)s), least(l.resume_virtual_time, f.virtual_time + coalesce(s.step, %(step)s)))
+    else greatest(
+      f.virtual_time - coalesce(s.step, %(step)s),
+      least(l.resume_virtual_time, f.virtual_time + coalesce(s.step, %(step)s))
+    )
   end
 from new n
 left join lateral (
@@ -23,12 +29,20 @@ left join lateral (
 ) as s on true
 cross join lateral (
   select (
-    select virtual_time from forebay.fairness_keys where queue = n.queue and virtual_time is not null order by virtual_time limit 1
+    select virtual_time
+    from forebay.fairness_keys
+    where queue = n.queue and virtual_time is not null
+    order by virtual_time
+    limit 1
   ) as virtual_time
 ) as f
 cross join lateral (
-  select max(resume_virtual_time) as resume_virtual_time from forebay.limit_fairness_lanes where queue = n.queue and fairness_key = n.fairness_key
+  select max(resume_virtual_time) as resume_virtual_time
+  from forebay.limit_fairness_lanes
+  where queue = n.queue and fairness_key = n.fairness_key
 ) as l
 where not exists (
-  select 1 from forebay.fairness_keys where queue = n.queue and fairness_key = n.fairness_key and virtual_time is not null
+  select 1
+  from forebay.fairness_keys
+  where queue = n.queue and fairness_key = n.fairness_key and virtual_time is not null
 );

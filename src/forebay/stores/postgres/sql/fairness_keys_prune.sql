@@ -1,12 +1,16 @@
--- fairness_keys_prune: forget shares of these queues that have nothing to run, and what says more than once that jobs of a share
--- have come. Under the lock of their shares, and in a later statement: a claim that goes by a row which is deleted here
--- meanwhile would leave a job without any.
+-- fairness_keys_prune: delete fairness keys of these queues that have nothing to run, and repeated rows without a
+-- virtual time.
+-- Guarantees: a later statement than the lock. A claim may go by a row that is deleted here meanwhile, and would leave
+-- a job without any.
+-- Locks: the caller holds the fairness locks of the queues.
 with again as (
   delete from forebay.fairness_keys s
   where queue = any(%(queues)b::text[])
     and virtual_time is null
     and exists (
-      select 1 from forebay.fairness_keys o where o.queue = s.queue and o.fairness_key = s.fairness_key and o.virtual_time is null and o.ctid < s.ctid
+      select 1
+      from forebay.fairness_keys o
+      where o.queue = s.queue and o.fairness_key = s.fairness_key and o.virtual_time is null and o.ctid < s.ctid
     )
 )
 delete from forebay.fairness_keys s

@@ -1,6 +1,6 @@
--- fairness_keys_remove: forget those of these shares that have nothing to run. If somebody has just inserted a job of one and we
--- do not see it yet, a row without a turn comes with it. Their lanes behind limits keep their turns.
--- Relies on indexes gated_order and lanes_share.
+-- fairness_keys_remove: delete those of these fairness keys that have nothing to run. If an uncommitted insert adds a
+-- job of one, a row without a virtual time comes with it. Their lanes behind limits keep their virtual times.
+-- Index: side_lanes_order and limit_fairness_lanes_key.
 with removed as (
   delete from forebay.fairness_keys s
   where s.queue = %(queue)s

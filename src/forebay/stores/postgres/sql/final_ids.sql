@@ -1,5 +1,5 @@
--- final_ids: which of these ids a finished or dead job has. Asked after the insert of ids that callers brought:
--- a job that was being settled while we inserted its id is seen here, since our insert has waited for it.
+-- final_ids: those of these ids that a finished or dead job has. It runs after the insert of ids given by callers. A
+-- job that was being settled during that insert is visible here, since the insert waited for it.
 select id from forebay.finished where id = any(%(ids)b::text[])
 union all
 select id from forebay.dead where id = any(%(ids)b::text[]);

@@ -1,4 +1,4 @@
--- finish: a running job that was cancelled, or completed beside others, moves to the finished ones.
+-- finish: move a running job that was cancelled, or that completed in a batch of other outcomes, to `finished`.
 -- Guarantees: only while the lease is held (attempt, worker).
 with ended_leases as (
   delete from forebay.leases

@@ -1,4 +1,4 @@
--- finish_waiting: jobs whose narrow row this transaction has removed are cancelled.
+-- finish_waiting: cancel jobs whose narrow rows this transaction has removed.
 with removed as (
   delete from forebay.jobs where id = any(%(ids)b::text[]) returning *
 ),

@@ -1,4 +1,4 @@
--- heartbeat: a worker is alive. The start of its first beat stays.
+-- heartbeat: store the report of a worker. The start of its first report stays.
 insert into forebay.workers (id, host, pid, queues, state, started_at, heartbeat_at, details)
 values (%(id)s, %(host)s, %(pid)s, %(queues)s, %(state)s, %(started_at)s, %(now)s, %(details)s)
 on conflict (id) do update

@@ -1,4 +1,4 @@
--- history_remove: what is remembered about jobs goes with them. The audit log stays.
+-- history_remove: delete the attempts, progress, events and edges of jobs. The audit log stays.
 with a as (
   delete from forebay.failed_attempts where job_id = any(%(ids)b::text[])
 ),

@@ -1,5 +1,5 @@
--- ids_busy: the jobs among these that a caller's open transaction writes or completes (`ids_lock`, `now_holding`).
--- Waits for nobody; see key_holders for the probe.
+-- ids_busy: those of these jobs that a caller transaction writes or completes (`ids_lock`, `now_completing`).
+-- Locks: none is waited for; see `key_holders` for the probe.
 select n.id
 from (
   select w.id, hashtextextended('forebay.jobs ' || w.id, 0) as lock_id from unnest(%(ids)b::text[]) as w (id) offset 0

@@ -1,5 +1,5 @@
--- ids_lock: show that a caller's transaction is about to write jobs under ids that it has brought, until it ends; see
--- keys_take_within, also for the number of locks.
+-- ids_lock: show until the end of a caller transaction that it writes jobs under ids of its own. See `keys_take_tx`,
+-- also for the number of locks.
 with room as materialized (
   select coalesce(nullif(current_setting('forebay_tx.locks', true), '')::bigint, 0) as taken
 )

@@ -1,4 +1,4 @@
--- import_dead: a dead job of another store. Its id is held (`adopt_hold`).
+-- import_dead: store a dead job of another store. Its id is reserved (`import_reserve_ids`).
 insert into forebay.dead (
   id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,
   run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason, errors, finished_at,

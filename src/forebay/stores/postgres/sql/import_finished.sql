@@ -1,4 +1,4 @@
--- import_finished: a finished job of another store. Its id is held (`adopt_hold`).
+-- import_finished: store a finished job of another store. Its id is reserved (`import_reserve_ids`).
 insert into forebay.finished (
   id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,
   run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason, errors, finished_at,

@@ -1,4 +1,4 @@
--- import_live: a job of another store that waits. Its id is held (`adopt_hold`).
+-- import_live: store a waiting job of another store. Its id is reserved (`import_reserve_ids`).
 with new as (
   insert into forebay.jobs (
     id, seq, queue, task, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,

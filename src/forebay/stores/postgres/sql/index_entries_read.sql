@@ -1,5 +1,5 @@
--- index_entries_read: how many entries this session has read so far of the indexes that duties look through. The difference
--- between two answers in one transaction is what a look between them has cost, dead entries included.
+-- index_entries_read: entries of the indexes of maintenance tasks that this session has read so far. The difference of
+-- two answers in one transaction is the cost of the scan between them, dead entries included.
 select name, sum(pg_stat_get_xact_tuples_returned(index::oid))::bigint
 from (
   values

@@ -1,7 +1,7 @@
--- insert: new jobs that differ only in id, seq, options, key, payload and edges, with their narrow rows.
--- Numbers come sorted, so `width_bucket` finds one's place by a binary search.
--- Guarantees: all of them or none. An id that another transaction has taken since is a unique violation, and the
--- transaction is made again: it sees ids that callers brought, and makes others for the rest.
+-- insert: insert new jobs that differ only in id, seq, options, key, payload and edges, with their narrow rows.
+-- Guarantees: all of them or none. An id that another transaction has taken meanwhile is a unique violation, and the
+-- transaction is retried: it then sees ids given by callers, and creates new ones for the rest.
+-- Cost: seqs are sorted, so `width_bucket` finds a position by binary search.
 with new as (
   insert into forebay.jobs (
     id, seq, queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, age_capped,

@@ -1,13 +1,13 @@
--- insert_graph: what insert_alike does, for jobs that differ in their tasks too, or depend on each other. Those that wait
--- for others of them are blocked, and their edges come with them.
--- Guarantees: all of it or nothing. A parent is seen by nobody before its child is, so it need not be held, and its row has
--- its mark from the start.
+-- insert_graph: what `insert_identical` does, for jobs that differ in their tasks too, or depend on each other. Jobs
+-- with parents are blocked, and their edges come with them.
+-- Guarantees: all of it or nothing. No transaction sees a parent before its child, so it need not be locked, and its
+-- row has the mark `has_dependants` from the start.
 with queue as (
   select forebay.now_ms() as now
   from forebay.queues
   where name = %(queue)s::text and state in ('active', 'paused') and settings = %(settings)s::text
 ),
--- Taken before, so that the narrow rows come from the same arrays as the jobs and not from what was written.
+-- Computed before, so that the narrow rows come from the same arrays as the jobs and not from the inserted rows.
 new_seqs as materialized (
   select array_agg(nextval('forebay.job_seq')) as seqs
   from queue
@@ -46,7 +46,8 @@ linked as (
   insert into forebay.dependencies (child_id, position, parent_id, on_failure, state)
   select e.child_id, e.position, e.parent_id, %(on_failure)s::text, 'open'
   from queue
-  cross join unnest(%(child_ids)s::text[], %(positions)s::bigint[], %(parent_ids)s::text[]) as e (child_id, position, parent_id)
+  cross join unnest(%(child_ids)s::text[], %(positions)s::bigint[], %(parent_ids)s::text[])
+    as e (child_id, position, parent_id)
 ),
 counted as (
   insert into forebay.queue_count_deltas (queue, state, jobs)

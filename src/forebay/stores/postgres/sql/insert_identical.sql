@@ -1,5 +1,5 @@
--- insert_identical: what insert_one does, for jobs that differ only in id, options and payload.
--- Guarantees: the order of the arrays is that of their numbers.
+-- insert_identical: what `insert_one` does, for jobs that differ only in id, options and payload.
+-- Guarantees: the order of the arrays is the order of the seqs.
 with queue as (
   select forebay.now_ms() as now
   from forebay.queues

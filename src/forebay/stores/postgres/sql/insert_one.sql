@@ -1,8 +1,8 @@
--- insert_one: a new job that is due at once, if its queue is open and has the very settings that the caller knows.
--- Guarantees: one statement that waits for nobody, so it needs no transaction around it. No answer means that
--- nothing was written, because the queue is another one than the caller thinks.
+-- insert_one: insert a job that is ready now, if its queue is open and has the settings that the caller knows.
+-- Guarantees: one statement that waits for no lock, so it needs no transaction around it. No row means that nothing was
+-- written, since the queue has changed.
 with queue as (
-  -- The clock is volatile, so this is worked out once, and all columns agree about the time.
+  -- The clock is volatile, so this is computed once, and all columns agree about the time.
   select forebay.now_ms() as now
   from forebay.queues
   where name = %(queue)s::text and state in ('active', 'paused') and settings = %(settings)s::text
@@ -11,7 +11,7 @@ new as (
   insert into forebay.jobs (
     id, seq, queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, expires_at, payload
   )
-  -- The rank is given as it would be for a job that is ready at zero, and follows the time that it is ready from.
+  -- The given rank is that of a job that is ready at time 0; the time at which it is ready is added.
   select %(id)s::text, nextval('forebay.job_seq'), %(queue)s, %(task)s::text, %(priority)s::integer,
     %(options)s::text, now, now, now, now, now + %(rank)s::bigint, %(expires_at)s::bigint, %(payload)s::bytea
   from queue

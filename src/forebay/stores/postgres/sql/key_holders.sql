@@ -1,10 +1,10 @@
--- key_holders: who holds these keys now. A once key that has run out is held by nobody. With `probes` also keys that nobody
--- holds yet and a caller's open transaction has taken (`keys_take_within`); these come without a job. A row of nulls means
--- that some open transaction has taken more keys or ids than it has locks for.
--- Guarantees: waits for nobody. The probe takes the lock of the session and lets go of it at once, so a batch of any size
--- takes one place in the server's table of locks. It is shared, so two probes never meet. Two keys with one number make
--- a key look taken that is free: the caller is answered busy, and tries again.
--- Each key is looked up by itself, for the reason that `due` gives.
+-- key_holders: jobs that hold these keys now. An expired idempotency key is held by no job. With `probes` also keys
+-- without a holder that a caller transaction has taken (`keys_take_tx`); these come without a job. A row of nulls means
+-- that a caller transaction has taken more keys or ids than it has locks for.
+-- Guarantees: it waits for no lock. The probe takes the lock of the session and releases it at once, so a batch of any
+-- size takes one entry of the lock table. It is shared, so two probes never meet. If two keys have the same hash, a
+-- free key may look taken: the caller gets a busy error and retries.
+-- Cost: one probe per key, see `delayed_take_due`.
 select w.queue, w.kind, w.key, k.job_id
 from unnest(%(queues)b::text[], %(kinds)b::text[], %(keys)b::text[]) as w (queue, kind, key)
 cross join lateral (
@@ -22,7 +22,7 @@ where %(probes)s::boolean
   and not case
     when pg_try_advisory_lock(hashtextextended('forebay.many', 0))
       then pg_advisory_unlock(hashtextextended('forebay.many', 0))
-    -- Another probe holds it for a moment, and in this mode alone.
+    -- Another probe holds it for a moment, and only in this mode.
     else not exists (
       select 1
       from pg_locks l

@@ -1,5 +1,6 @@
--- keys_free: let go of unique keys, but only of those that name these very jobs; in the order in which they come,
--- which is the same for everybody. Each key is looked up by itself, for the reason that `due` gives.
+-- keys_free: release unique keys, but only those that name these very jobs.
+-- Locks: in the order given, which is the same for every transaction.
+-- Cost: one probe per key, see `delayed_take_due`.
 delete from forebay.job_keys
 where ctid = any(array(
   select k.ctid

@@ -1,4 +1,5 @@
--- keys_prune: once keys that have run out. Relies on index keys_until, from the floor on.
+-- keys_prune: delete expired idempotency keys.
+-- Index: job_keys_held_until, from the low-water mark on.
 delete from forebay.job_keys
 where ctid = any(array(
   select ctid

@@ -1,6 +1,7 @@
--- keys_take: give keys to jobs, in the order in which they come, which is the same for everybody.
--- Guarantees: only a holder whose time has run out is replaced. Whoever takes the same key at the same time is
--- waited for, and then this one is not among the answers.
+-- keys_take: give keys to jobs.
+-- Guarantees: only an expired holder is replaced. Another transaction that takes the same key at the same time is
+-- waited for, and then this key is not among the answers.
+-- Locks: in the order given, which is the same for every transaction.
 insert into forebay.job_keys as k (queue, kind, key, job_id, held_until)
 select w.queue, w.kind, w.key, w.job_id, w.held_until
 from unnest(

@@ -1,10 +1,11 @@
--- keys_take_tx: what keys_take does, in a caller's transaction. It also locks the number of each key until that ends,
--- so that other transactions see that the key is taken before it is committed, and need not wait (`key_holders`).
--- Guarantees: another caller that takes the same key is waited for, as `keys_take` does; nobody else holds such a lock for
--- longer than a moment. In the order of the keys, as everybody who takes several.
--- A transaction takes at most 16 such locks, however many calls it makes: the server's table of locks has 64 places for each
--- connection by default. One that takes more keys holds one lock for all of the rest, shared with other such callers. While
--- that is held, others wait for a key only briefly (`shorten_lock_timeout`).
+-- keys_take_tx: what `keys_take` does, in a caller transaction. It also takes an advisory lock for each key until that
+-- ends. So other transactions see that the key is taken before it is committed, and need not wait (`key_holders`).
+-- Guarantees: another caller transaction that takes the same key is waited for, as in `keys_take`; no other transaction
+-- holds such a lock for longer than a moment.
+-- Locks: in the order of the keys, as everywhere. A transaction takes at most 16 such locks, however many calls it
+-- makes: the lock table has 64 entries for each connection by default. A transaction with more keys holds one lock for
+-- all the rest, shared with other such callers. While that is held, other transactions wait for a key only briefly
+-- (`shorten_lock_timeout`).
 with room as materialized (
   select coalesce(nullif(current_setting('forebay_tx.locks', true), '')::bigint, 0) as taken
 ),

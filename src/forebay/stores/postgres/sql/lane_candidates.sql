@@ -1,5 +1,6 @@
--- lane_candidates: lock the jobs at the head of one gate's order and look at them, like `heads`.
--- Relies on index gated_order.
+-- lane_candidates: lock and read the first jobs of one side lane; columns as in `candidates`.
+-- Locks: SKIP LOCKED.
+-- Index: side_lanes_order.
 with uncapped as materialized (
   select ctid, id, current_setting('forebay_tx.now')::bigint - rank as effective_priority, seq
   from forebay.side_lanes

@@ -1,4 +1,4 @@
--- lane_counts: how many jobs wait behind each gate.
+-- lane_counts: count the jobs in each side lane.
 select queue, lane, count(*)
 from forebay.side_lanes
 group by queue, lane

@@ -1,6 +1,6 @@
--- lanes_claimable: behind which gates of a queue jobs wait that somebody can pass, by one probe for each of them and one more.
--- Those of limits come before all others, and are stepped over.
--- Relies on index gated_order (queue, gate, ...).
+-- lanes_claimable: lanes of a queue that have jobs and that some worker accepts, by one probe for each lane and one
+-- more. Limit lanes sort before all of these and are skipped.
+-- Index: side_lanes_order (queue, lane, ...).
 with recursive found (lane) as (
   (select lane from forebay.side_lanes where queue = %(queue)s and lane > 'l~' order by lane limit 1)
   union all

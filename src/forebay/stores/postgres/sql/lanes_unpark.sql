@@ -1,5 +1,6 @@
--- lanes_unpark: the first jobs behind gates go back to the order of their queue, so many of each.
--- Relies on index gated_order. What somebody else has locked is passed over.
+-- lanes_unpark: move the first jobs of limit lanes back to the main order of their queue, so many of each.
+-- Locks: SKIP LOCKED.
+-- Index: side_lanes_order.
 with first as materialized (
   select g.*
   from unnest(%(lanes)b::text[], %(rooms)b::bigint[]) as w (lane, room)

@@ -1,5 +1,6 @@
--- lease_details: lock leases, and what settling them has to know about their jobs. In the order of ids, as everybody
--- who locks several; so two batches never wait for each other. No join with the jobs: see `due`.
+-- lease_details: lock leases, with the columns of their jobs that a settlement needs.
+-- Locks: leases by id, as everywhere, so that two batches never wait for each other.
+-- Cost: no join with `jobs`, see `delayed_take_due`.
 select l.id, l.attempt, l.worker, l.started_at, l.swept_from, l.cancel_reason, j.queue, j.errors, j.ready_at,
   j.priority, j.deadline_at, j.rank, j.age_capped
 from forebay.leases l

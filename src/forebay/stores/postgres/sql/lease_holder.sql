@@ -1,2 +1,2 @@
--- lease_holder: where a job is and who held its newest attempt, to tell why a write was refused.
+-- lease_holder: state and last worker of a job, to name the reason of a lease refusal.
 select queue, state, attempt, worker, run_at, started_at, updated_at from forebay.all_jobs where id = %(job_id)s;

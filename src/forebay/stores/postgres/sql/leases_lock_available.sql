@@ -1,4 +1,5 @@
--- leases_lock_available: lock leases of a worker, without waiting for what somebody else has locked.
+-- leases_lock_available: lock leases of a worker.
+-- Locks: by id, SKIP LOCKED.
 select id, attempt
 from forebay.leases
 where id = any(%(ids)b::text[])

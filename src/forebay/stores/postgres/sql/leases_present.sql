@@ -1,4 +1,4 @@
--- leases_present: leases of a worker as they are committed, locked or not; given a time, those that are not over then.
+-- leases_present: committed leases of a worker, locked or not; with a time only those that have not expired then.
 select id, attempt
 from forebay.leases
 where id = any(%(ids)b::text[])

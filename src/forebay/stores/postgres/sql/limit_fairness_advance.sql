@@ -1,5 +1,5 @@
--- limit_fairness_advance: jobs of these lanes were brought back.
--- Locks: the caller holds the lock of the queue's shares.
+-- limit_fairness_advance: advance the virtual times of fairness keys whose jobs left the lane of a limit.
+-- Locks: the caller holds the fairness lock of the queue.
 update forebay.limit_fairness_lanes l
 set virtual_time = l.virtual_time + m.step
 from unnest(%(fairness_keys)b::text[], %(steps)b::bigint[]) as m (fairness_key, step)

@@ -1,5 +1,6 @@
--- limit_fairness_candidates: lock the next jobs of lanes, so many of each. Relies on index gated_order.
--- Guarantees: a job that another transaction has locked is passed over (SKIP LOCKED).
+-- limit_fairness_candidates: lock the next jobs of fairness lanes behind a limit, so many of each.
+-- Locks: SKIP LOCKED.
+-- Index: side_lanes_order.
 select g.ctid::text, w.lane
 from unnest(%(lanes)b::text[], %(rooms)b::bigint[]) with ordinality as w (lane, room, nth)
 cross join lateral (

@@ -1,4 +1,5 @@
--- limit_fairness_lanes: shares with jobs behind a limit, the next first. Relies on index lanes_turn.
+-- limit_fairness_lanes: fairness keys with jobs behind a limit, lowest virtual time first.
+-- Index: limit_fairness_lanes_virtual_time.
 select fairness_key, virtual_time
 from forebay.limit_fairness_lanes
 where queue = %(queue)s and scope = %(scope)s

@@ -1,5 +1,5 @@
--- limit_fairness_unpark: jobs that this transaction has locked leave their lanes and wait for the turns of their shares again.
--- The share stands behind the tab in the name of a lane's gate.
+-- limit_fairness_unpark: move jobs that this transaction has locked from behind a limit into the lanes of their
+-- fairness keys. The key stands behind the tab in the name of the limit lane.
 update forebay.side_lanes
 set lane = 'fair:' || split_part(lane, E'\t', 2)
 where ctid = any(%(ctids)b::text[]::tid[])

@@ -1,4 +1,4 @@
--- limit_lanes_next: when it is time to look behind the next gate of these queues.
+-- limit_lanes_next: the time at which the next limit lane of these queues is to be rechecked.
 select min(recheck_at)
 from forebay.limit_lanes
 where queue = any(%(queues)b::text[]);

@@ -1,4 +1,4 @@
--- limit_lanes_release: a limit has changed: whoever claims next looks behind its gates, those of all values of a key.
+-- limit_lanes_release: a limit has changed: the next claim rechecks its lanes, those of all values of a key.
 insert into forebay.limit_releases (scope)
 select distinct scope
 from forebay.limit_lanes

@@ -1,13 +1,14 @@
--- limit_lanes_save: when to look behind gates of a queue; of one that nobody waits behind there is no need to know.
+-- limit_lanes_save: set when limit lanes of a queue are rechecked; lanes without jobs are forgotten.
 with wanted as (
   select c.scope, c.recheck_at,
-    -- Not `exists`: the planner might read all gates to look these up in memory.
+    -- Not `exists`: the planner might read all lanes and hash them.
     (select 1 from forebay.side_lanes where queue = %(queue)s and lane = 'limit:' || c.scope limit 1) is not null
-    or (select 1 from forebay.limit_fairness_lanes where queue = %(queue)s and scope = c.scope limit 1) is not null as is_used
+    or (select 1 from forebay.limit_fairness_lanes where queue = %(queue)s and scope = c.scope limit 1) is not null
+    as is_used
   from unnest(%(scopes)b::text[], %(recheck_times)b::bigint[]) as c (scope, recheck_at)
 ),
--- Not one that is not due: where its limit was dropped nobody has locked anything, and somebody may have closed the gate
--- anew, under a limit that was saved meanwhile.
+-- Only due ones: if the limit was dropped, no lock is held here, and another transaction may have filled the lane again
+-- under a limit that was saved meanwhile.
 removed as (
   delete from forebay.limit_lanes
   where queue = %(queue)s

@@ -1,4 +1,4 @@
--- limit_releases_take: places have become free: it is time to look behind the gates of their scopes.
+-- limit_releases_take: slots were released: the lanes of their scopes are rechecked now.
 with taken as (
   delete from forebay.limit_releases returning scope
 )

@@ -1,4 +1,4 @@
--- limit_save: write a limit as it shall be from now on.
+-- limit_save: store a limit.
 insert into forebay.limits (scope, concurrency, rate, per_ms, burst, token_parts, refilled_at)
 values (%(scope)b, %(concurrency)b, %(rate)b, %(per_ms)b, %(burst)b, %(token_parts)b, %(refilled_at)b)
 on conflict (scope) do update

@@ -1,5 +1,5 @@
--- limit_slots_count: how many jobs run in each of these scopes with a lease that has not ended, when the first of these
--- ends, and what is left of the rate of a key.
+-- limit_slots_count: count the jobs of each scope with an unexpired lease, with the first expiry, and the token bucket
+-- of a key.
 select s.scope, h.jobs, h.ends_at, b.token_parts, b.refilled_at
 from unnest(%(scopes)b::text[]) as s (scope)
 cross join lateral (

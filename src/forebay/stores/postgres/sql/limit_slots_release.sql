@@ -1,4 +1,5 @@
--- limit_slots_release: these jobs do not run any more. Whoever claims next looks behind the gates of their scopes.
+-- limit_slots_release: release the slots of jobs that do not run any more. The next claim rechecks the lanes of their
+-- scopes.
 with removed as (
   delete from forebay.limit_slots where id = any(%(ids)b::text[]) returning scope
 )

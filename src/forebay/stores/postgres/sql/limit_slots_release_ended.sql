@@ -1,4 +1,5 @@
--- limit_slots_release_ended: these attempts have ended in a caller's own transaction; a later attempt keeps its places.
+-- limit_slots_release_ended: release the slots of attempts that a caller transaction has ended; a later attempt keeps
+-- its slots.
 with removed as (
   delete from forebay.limit_slots p
   using unnest(%(ids)b::text[], %(attempts)b::bigint[]) as o (id, attempt)

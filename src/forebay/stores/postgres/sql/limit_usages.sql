@@ -1,5 +1,5 @@
--- limit_usages: all limits, with what is left of their rates and how many jobs run under them: those with a lease that has not
--- ended. Few jobs run, and places are of jobs that do: nothing here grows with what waits or has ended.
+-- limit_usages: all limits with their token buckets, and the number of jobs with an unexpired lease under each.
+-- Cost: few jobs run, and slots belong to running jobs: nothing here grows with waiting or finished jobs.
 select l.scope, l.concurrency, l.rate, l.per_ms, l.burst, l.token_parts, l.refilled_at,
   case
     when l.scope = 'global' or l.scope like 'queue:%%' then (

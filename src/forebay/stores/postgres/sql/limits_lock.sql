@@ -1,5 +1,6 @@
--- limits_lock: the limits of these scopes and those of all tasks and keys; until this transaction ends nobody else
--- claims under them. In the order of their names, so that nobody waits in a circle.
+-- limits_lock: lock the limits of these scopes and those of all tasks and keys; no other transaction claims under them
+-- before this one ends.
+-- Locks: by scope, against deadlocks.
 select scope, concurrency, rate, per_ms, burst, token_parts, refilled_at
 from forebay.limits
 where scope = any(%(scopes)b::text[]) or scope like 'task:%%' or scope like 'key:%%'

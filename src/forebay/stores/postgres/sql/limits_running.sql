@@ -1,5 +1,6 @@
--- limits_running: how many jobs run under limits that were locked before: those with a lease that has not ended.
--- A statement of its own after the lock, because it must see what others have claimed while we waited for it.
+-- limits_running: count the jobs with an unexpired lease under limits that were locked before.
+-- Guarantees: a statement of its own after the lock, since it must see claims that were committed while this
+-- transaction waited.
 select l.scope, n.now,
   case when l.concurrency is not null then (
     select count(*)

@@ -1,4 +1,4 @@
--- mark_dead: a running job that will not be tried again moves to the dead letters.
+-- mark_dead: move a running job that is not tried again to the dead letters.
 -- Guarantees: only while the lease is held (attempt, worker).
 with ended_leases as (
   delete from forebay.leases

@@ -1,5 +1,6 @@
--- mark_dead_running: an operator takes the lease away. No worker is on the dead job, so that the holder's settlement
--- is refused and not taken for a repeated one.
+-- mark_dead_running: force-cancel a running job: delete its lease and move it to the dead letters.
+-- Guarantees: the dead job names no worker, so the settlement of the holder is refused and does not count as a repeated
+-- one.
 with ended_leases as (
   delete from forebay.leases where id = %(job_id)s returning id, attempt, started_at, cancel_reason
 ),

@@ -1,4 +1,4 @@
--- mark_dead_waiting: jobs whose narrow row this transaction has removed go to the dead letters.
+-- mark_dead_waiting: move jobs whose narrow rows this transaction has removed to the dead letters.
 with removed as (
   delete from forebay.jobs where id = any(%(ids)b::text[]) returning *
 ),

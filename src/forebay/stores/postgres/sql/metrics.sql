@@ -1,4 +1,4 @@
--- metrics: rows of one tier in a span of time, up to the start at which there are %(limit)s of them.
+-- metrics: rows of one resolution in a time range, up to the start at which there are `limit` of them.
 select starts_at, queue, worker, body
 from forebay.metrics
 where resolution_ms = %(resolution_ms)s

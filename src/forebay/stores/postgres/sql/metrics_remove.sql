@@ -1,4 +1,4 @@
--- metrics_remove: rows whose figures are in others now.
+-- metrics_remove: delete rows that were merged into others.
 delete from forebay.metrics
 where (resolution_ms, starts_at, queue, worker) in (
   select *

@@ -1,5 +1,5 @@
--- metrics_save: rows, each in the place of the one with the same key. In the order of their keys, so that two who save
--- the same ones wait for each other and not in a circle.
+-- metrics_save: store rows, each in place of the one with the same key.
+-- Locks: by key, so that two transactions that store the same rows do not deadlock.
 insert into forebay.metrics (resolution_ms, starts_at, queue, worker, body)
 select *
 from unnest(

@@ -1,4 +1,5 @@
--- next_due: when the next scheduled or retrying job of these queues can become pending, by one look for each.
+-- next_due: the time at which the next scheduled or retrying job of these queues can become pending, by one probe for
+-- each.
 select min(greatest(d.run_at, (select due_at from forebay.maintenance where name = 'promote ' || q.name)))
 from unnest(%(queues)b::text[], %(since)b::bigint[]) as q (name, since)
 cross join lateral (

@@ -1,6 +1,6 @@
--- next_seqs: numbers for new jobs. Two inserts at once may interleave, and none is used twice.
--- Guarantees: from here on the transaction has a number and the lock of those who write to `jobs`, so that a change of
--- scoring is not done with before this has ended; the settings of queues are looked at later.
+-- next_seqs: seqs for new jobs. Those of two inserts at once may interleave, and none is used twice.
+-- Guarantees: from here on the transaction has an xid and a lock on `jobs` that `active_writers` sees. So a rescore
+-- does not finish before it has ended; the settings of queues are read later.
 with registered as (
   update forebay.jobs set seq = seq where false
 )

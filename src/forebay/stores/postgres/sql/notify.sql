@@ -1,2 +1,2 @@
--- notify: tell listeners, with the commit, that it may be worth to look.
+-- notify: wake listeners with the commit.
 select pg_notify(%(channel)s, '');

@@ -1,2 +1,2 @@
--- options: a live job's settings as they are stored; a newer program may have put more there than we know.
+-- options: options of a live job as stored; a newer program may have added more than this one knows.
 select options from forebay.jobs where id = %(id)s;

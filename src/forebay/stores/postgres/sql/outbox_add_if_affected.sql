@@ -1,6 +1,6 @@
--- outbox_add_if_affected: put jobs on the list if edges that this concerns lead from them, or will once what is on the list
--- already is done; deleted ones also if they are in a sequence. Relies on the indexes edges_parent, aftermaths_parent and
--- sequences_id; each job is looked up by itself, for the reason that `due` gives.
+-- outbox_add_if_affected: add outbox entries for jobs that have edges which the event affects, or will have once
+-- earlier entries are processed; for deleted jobs also if they are in a sequence.
+-- Index: dependencies_parent, dependency_outbox_job and sequences_job; one probe per job, see `delayed_take_due`.
 insert into forebay.dependency_outbox (job_id, event)
 select n.job_id, %(event)s::text
 from unnest(%(job_ids)b::text[]) with ordinality as n (job_id, position)

@@ -1,5 +1,5 @@
--- outbox_for_jobs: what the list still has to do about jobs, oldest first, and how far it has come. Each job is looked up by
--- itself and in the order of index aftermaths_parent, for the reason that `due` gives.
+-- outbox_for_jobs: outbox entries of jobs with their cursors, oldest first.
+-- Index: dependency_outbox_job, in its order; one probe per job, see `delayed_take_due`.
 select a.id, a.job_id, a.cursor_child_id, a.cursor_position
 from unnest(%(job_ids)b::text[]) as p (job_id)
 cross join lateral (

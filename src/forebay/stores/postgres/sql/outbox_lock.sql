@@ -1,5 +1,5 @@
--- outbox_lock: the same as aftermaths_among, held. Who works on such a line has done so when this answers, and what it has
--- left is as it will stay: others pass by lines that are held.
+-- outbox_lock: `outbox_for_jobs`, locked. A transaction that worked on such an entry has ended when this answers, and
+-- what it left is final: other transactions pass over locked entries.
 select a.id, a.job_id, a.cursor_child_id, a.cursor_position
 from unnest(%(job_ids)b::text[]) as p (job_id)
 cross join lateral (

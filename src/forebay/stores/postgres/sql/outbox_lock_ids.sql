@@ -1,4 +1,4 @@
--- outbox_lock_ids: hold some lines of the list; the same as aftermaths_next for lines whose numbers are known.
+-- outbox_lock_ids: lock outbox entries by id; as `outbox_lock_next` otherwise.
 select a.id, a.job_id, a.event, a.cursor_child_id, a.cursor_position,
   (select job_id from forebay.sequences where job_id = a.job_id limit 1) is not null
 from unnest(%(ids)b::bigint[]) as w (id)

@@ -1,10 +1,10 @@
--- outbox_lock_next: hold lines of the list, oldest first, that nobody else has in hand. Relies on the primary key, from the
--- floor on.
--- Guarantees: what has happened to one job is dealt with in the order in which it happened: a line waits for those of
--- its parent that are older, and whoever has these in hand has not removed them yet.
--- Of the new jobs to look at, those that wait for one of the busy parents are left out: a caller's open transaction completes
--- it, and they would hide what is behind them. Relies on the primary key of edges, only where there are busy parents.
--- Last, whether it is in a sequence: a job is there before it can end.
+-- outbox_lock_next: lock the oldest outbox entries that no other transaction has locked. The last column says whether
+-- the job is in a sequence: it is there before it can end.
+-- Guarantees: the events of one job are processed in their order: an entry waits for older ones of its job, which stay
+-- until their transaction has processed them.
+-- New jobs that wait for one of the busy parents are left out: a caller transaction completes the parent, and they
+-- would hide the entries behind them.
+-- Index: primary key, from the low-water mark on; primary key of `dependencies`, only if there are busy parents.
 select id, job_id, event, cursor_child_id, cursor_position,
   (select job_id from forebay.sequences where job_id = a.job_id limit 1) is not null
 from forebay.dependency_outbox a

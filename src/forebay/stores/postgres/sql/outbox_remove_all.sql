@@ -1,4 +1,6 @@
--- outbox_remove_all: lines of the list of which nothing is left to do.
+-- outbox_remove_all: delete processed outbox entries.
 delete from forebay.dependency_outbox a
 where id = any(%(ids)b::bigint[])
-  and not exists (select 1 from forebay.dependencies e where e.parent_id = a.job_id and e.state = any(%(states)b::text[]));
+  and not exists (
+    select 1 from forebay.dependencies e where e.parent_id = a.job_id and e.state = any(%(states)b::text[])
+  );

@@ -1,7 +1,7 @@
--- outbox_scan_state: the lowest line of the list of what the ends of jobs mean for others, and the last number that was
--- given to one. Then the number that was marked, if all who were writing then have ended, so that every line below is
--- seen by this very look; and whether some have not. A mark of another server is none. Relies on the primary key, from the
--- floor on.
+-- outbox_scan_state: the lowest outbox entry and the last id that was given out. Then the marked id, if all
+-- transactions that were writing then have ended, so that this snapshot sees every entry below the mark; and whether
+-- some have not. A mark of another server counts as none.
+-- Index: primary key, from the low-water mark on.
 select
   (select id from forebay.dependency_outbox where id >= %(since)s order by id limit 1),
   coalesce(pg_sequence_last_value('forebay.dependency_outbox_id_seq'::regclass), 0),

@@ -1,8 +1,8 @@
--- parents_lock: which of these jobs are live, held until the transaction ends, and marked as jobs that others depend on.
--- Guarantees: whoever ends one of them deletes its row, and so waits for us and finds the mark in the row that it
--- deletes; or was first, and then the row is not found here, and a later statement finds the job among those that ended.
--- In the order of ids, as everybody who locks several. A claim does not touch these rows, so it does not wait.
--- One that a caller's open transaction completes (`now_holding`) is not waited for: it is answered as one that is not held.
+-- parents_lock: lock those of these jobs that are live until the transaction ends, and mark them `has_dependants`.
+-- Guarantees: a transaction that ends one of them deletes its row. Either it waits for this one and finds the mark, or
+-- it was first: then the row is not found here, and a later statement finds the job among final ones. A job that a
+-- caller transaction completes (`now_completing`) is not waited for and comes as not locked.
+-- Locks: by id, as everywhere. A claim does not touch these rows, so it does not wait.
 with busy as materialized (
   select n.id
   from (
@@ -20,7 +20,7 @@ locked as materialized (
 marked as (
   update forebay.jobs
   set has_dependants = true
-  -- By id: who waits for the lock gets a newer row, whose place this statement cannot see.
+  -- By id: after a wait for the lock the row is a newer version, whose ctid this snapshot cannot see.
   where id = any(array(
     select h.id
     from (select id from locked where not has_dependants order by id) as h

@@ -1,6 +1,7 @@
--- park: what `heads` has locked and is not for this worker, or over a limit, goes behind a gate.
--- Not marked are jobs of a caller who holds limits, or the lock of shares: others wait for these while they hold rows of
--- jobs that have ended, and an insert may wait for one of those while it holds the row of a job that is to be marked.
+-- park: move candidates that this worker cannot run, or whose limit is full, to side lanes.
+-- `touched_ids` leaves out the jobs of a caller that holds limits or a fairness lock. Other transactions wait for these
+-- locks while they hold rows of ended jobs; an insert may wait for such a row while it holds the row of a job to be
+-- touched.
 with removed as (
   delete from forebay.ready where ctid = any(%(ctids)b::text[]::tid[])
 ),

@@ -1,4 +1,4 @@
--- partition_history_remove: what is remembered about the jobs of a day goes with them. The audit log stays.
+-- partition_history_remove: delete the attempts, progress, events and edges of the jobs of a day. The audit log stays.
 with removed as materialized (
   select id from forebay.finished where finished_at >= %(start)s and finished_at < %(end)s
 ),

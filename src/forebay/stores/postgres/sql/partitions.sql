@@ -1,4 +1,4 @@
--- partitions: the partitions of finished jobs.
+-- partitions: partitions of finished jobs.
 select c.relname::text
 from pg_inherits i
 join pg_class c on c.oid = i.inhrelid

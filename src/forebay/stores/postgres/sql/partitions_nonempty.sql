@@ -1,4 +1,4 @@
--- partitions_nonempty: those of some days of which jobs are in the default partition.
+-- partitions_nonempty: those of some days that have jobs in the default partition.
 select day
 from unnest(%(days)s::bigint[]) as day
 where exists (

@@ -1,4 +1,4 @@
--- peek: the next jobs a claim would take, in order, without taking them.
+-- peek: the next jobs that a claim would take, in order, without locks.
 with first as materialized (
   (
     select id, %(now)s - rank as effective_priority, seq

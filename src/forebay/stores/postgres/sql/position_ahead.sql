@@ -1,4 +1,4 @@
--- position_ahead: how many pending jobs of one class go before a place, up to a limit.
+-- position_ahead: count the pending jobs of one class before a rank, up to a limit.
 select count(*)
 from (
   select 1

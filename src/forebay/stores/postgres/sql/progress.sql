@@ -1,4 +1,4 @@
--- progress: all that is kept of a job's notes, each kind in its order.
+-- progress: stored progress of a job, each kind in its order.
 select kind, position, name, attempt, recorded_at, body
 from forebay.job_progress
 where job_id = %(job_id)s

@@ -1,4 +1,4 @@
--- progress_log_trim: of log lines the last ones stay.
+-- progress_log_trim: delete all but the last log lines of a job.
 delete from forebay.job_progress
 where job_id = %(job_id)s
   and kind = 'log'

@@ -1,4 +1,4 @@
--- progress_set: how far an attempt has come, in place of what was said before.
+-- progress_set: store how far an attempt has come, in place of its earlier report.
 insert into forebay.job_progress (job_id, kind, position, attempt, recorded_at, body)
 values (%(job_id)s, 'progress', 0, %(attempt)s, %(recorded_at)s, %(body)s)
 on conflict (job_id, kind, position) do update

@@ -1,5 +1,5 @@
--- progress_step_add: a step that is done; the first of a name stays as it was, and a job has at most so many.
--- Relies on steps never being removed one by one: so the last number tells how many there are.
+-- progress_step_add: store the result of a step; the first of a name stays, and a job has at most `max_steps`.
+-- Guarantees: steps are never deleted one by one, so the last position tells how many there are.
 insert into forebay.job_progress (job_id, kind, position, name, attempt, recorded_at, body)
 select %(job_id)s::text, 'step', coalesce(max(position), 0) + 1, %(name)s::text, %(attempt)s, %(recorded_at)s,
   %(body)s::bytea

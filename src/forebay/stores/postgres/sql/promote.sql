@@ -1,5 +1,5 @@
--- promote: what `due` has taken waits in its queue's order from now on.
--- No join with the jobs, for the reason that `due` gives.
+-- promote: put due jobs into the main order of their queues.
+-- Cost: no join with the jobs, see `delayed_take_due`.
 with moved as (
   update forebay.jobs j
   set (rank, age_capped, rescore_at, updated_at) = (

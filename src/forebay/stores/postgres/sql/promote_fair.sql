@@ -1,4 +1,4 @@
--- promote_fair: what `due` has taken waits for the turn of its share from now on.
+-- promote_fair: put due jobs into the lanes of their fairness keys.
 with moved as (
   update forebay.jobs j
   set (rank, age_capped, rescore_at, updated_at) = (

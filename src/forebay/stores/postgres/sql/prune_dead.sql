@@ -1,5 +1,5 @@
--- prune_dead: take dead jobs of a queue past their retention out, oldest first.
--- Relies on index dead_queue (queue, finished_at, seq), from the floor on.
+-- prune_dead: delete dead jobs of a queue past their retention, oldest first.
+-- Index: dead_queue (queue, finished_at, seq), from the low-water mark on.
 delete from forebay.dead
 where id = any(array(
     select id

@@ -1,5 +1,5 @@
--- prune_finished: take finished jobs of a queue past their retention out, oldest first.
--- Relies on index finished_queue (queue, finished_at, seq), from the floor on.
+-- prune_finished: delete finished jobs of a queue past their retention, oldest first.
+-- Index: finished_queue (queue, finished_at, seq), from the low-water mark on.
 delete from forebay.finished
 where id = any(array(
     select id

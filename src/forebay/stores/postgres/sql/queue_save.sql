@@ -1,4 +1,4 @@
--- queue_save: write a queue as it shall be from now on; its row is locked.
+-- queue_save: store a queue whose row is locked.
 update forebay.queues
 set state = %(state)s,
     settings = %(settings)s,

@@ -1,5 +1,5 @@
--- queue_snapshots: the counters of all queues, as in `counts`, and without a state how many jobs are gone. In one statement, so
--- that both are of the same moment: a job that is pruned between two of them would have come twice.
+-- queue_snapshots: the counters of all queues as in `counts`, and without a state the number of removed jobs.
+-- Guarantees: one statement, so both are of the same moment. A job pruned between two statements would count twice.
 select queue, state, sum(jobs)::bigint
 from (
   select queue, state, jobs from forebay.queue_counts

@@ -1,5 +1,4 @@
--- queues_named: these queues, and whether a limit holds for them, or jobs wait behind the gate of one; and whether they
--- have shares.
+-- queues_named: queues by name, whether a limit applies or limit lanes have jobs, and whether they have fairness keys.
 select name, state, settings, scoring_version, rescored_to_seq, created_at, updated_at,
   exists (select 1 from forebay.limits where scope = 'queue:' || name or scope not like 'queue:%%')
     or exists (select 1 from forebay.limit_lanes where queue = name),

@@ -1,4 +1,4 @@
--- rate_bucket: what is left of a rate at which a queue takes jobs.
+-- rate_bucket: token bucket of the rate at which a queue accepts jobs.
 select token_parts, refilled_at
 from forebay.rate_buckets
 where scope = %(scope)s;

@@ -1,5 +1,5 @@
--- rate_buckets_convert: a limit by key has another rate: what is left for each value stays left. Parts are counted anew, and what
--- is less than one of them is lost, as `changed_from` has it: rounded up it would be given away.
+-- rate_buckets_convert: a limit by key has another rate: each value keeps its tokens, counted in the new parts. Less
+-- than one part is lost, as in `convert_bucket`: rounded up it would be given away.
 update forebay.rate_buckets
 set token_parts = least(
       %(full)s::numeric,

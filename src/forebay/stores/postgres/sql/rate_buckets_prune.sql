@@ -1,5 +1,5 @@
--- rate_buckets_prune: forget what nobody has used for twice the time that it takes to fill, and what is full again after jobs
--- that cost more than there was.
+-- rate_buckets_prune: delete token buckets that were not used for twice the time of filling up, and that are full again
+-- after jobs that cost more than was left.
 delete from forebay.rate_buckets b
 using forebay.limits l
 where b.scope like 'key:%%'

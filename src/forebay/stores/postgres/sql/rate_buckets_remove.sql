@@ -1,3 +1,3 @@
--- rate_buckets_remove: a limit by key begins anew for each value.
+-- rate_buckets_remove: delete the token buckets of a limit by key; each value starts full.
 delete from forebay.rate_buckets
 where scope > %(scope)s || ':' and scope < %(scope)s || '<';

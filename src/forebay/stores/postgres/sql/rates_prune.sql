@@ -1,5 +1,5 @@
--- rates_prune: forget what nobody has used for long of the rates at which queues take jobs: it is full.
--- Waits for nobody; who inserts may wait for this delete, and then writes the row anew.
+-- rates_prune: delete full token buckets of rates at which queues accept jobs.
+-- Locks: SKIP LOCKED. An insert may wait for this delete and then writes the row again.
 delete from forebay.rate_buckets
 where scope in (
   select scope

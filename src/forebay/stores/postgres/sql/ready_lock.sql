@@ -1,6 +1,6 @@
--- ready_lock: hold a pending job by its place in the order; no answer means that it has moved on.
--- A range of one place, in the order of the primary key: where the table was analysed when it was empty, the index of
--- arrivals would seem to be as good, and the whole queue would be read.
+-- ready_lock: lock a pending job by its rank; no row means that it has moved or another transaction holds it.
+-- Cost: a range of one rank in the order of the primary key. If the table was analysed when it was empty, the index of
+-- arrivals would seem as good, and the whole queue would be read.
 select 1
 from forebay.ready
 where queue = %(queue)s

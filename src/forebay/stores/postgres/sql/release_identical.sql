@@ -1,11 +1,11 @@
--- release_identical: of the jobs to which open edges lead from one that has completed, from an edge on, let those wait that
--- nothing else blocks and that stand as the caller thinks. Answers how many edges were looked at, the last of them, how
--- many jobs were released, and how many are still blocked as they were: `children_met` finds these. What that and `release`
--- do, without the jobs being told to whoever asks and named again.
--- Guarantees: as in `children_met`, no open edge changes under us, and no blocked row is seen of a job that came under the id
--- of one that was deleted. All blocked rows are held, by id, also those of jobs that stay: so the look at these that comes
--- next waits for nobody. Somebody may have amended a job while we waited for its row: the newest row of the job is looked at
--- then, and one that stands otherwise by now stays as it is.
+-- release_identical: release the blocked children behind open edges of a completed job, from the cursor on, that wait
+-- for nothing else and are as the caller expects. Answers how many edges were read, the last of them, how many jobs
+-- were released, and how many stay blocked; `children_of_completed` finds these. It does what that and `release` do,
+-- without sending the jobs to the caller and back.
+-- Guarantees: as in `children_of_completed` no open edge changes meanwhile, and no blocked row is seen of a job
+-- inserted under the id of a deleted one. An update may have changed a job while this statement waited for its row: the
+-- newest row is rechecked, and a job that differs by now stays blocked.
+-- Locks: all blocked rows by id, also of jobs that stay, so the next query of these waits for no lock.
 with met as materialized (
   select child_id, position
   from forebay.dependencies

@@ -1,4 +1,4 @@
--- remove_dead: take one job out of the dead ones. Who gets an answer is the only one.
+-- remove_dead: delete one dead job. One caller gets the row.
 delete from forebay.dead
 where id = %(id)s
 returning finished_at, attempt, options, errors;

@@ -1,4 +1,4 @@
--- remove_finished: take one job out of the finished ones. Who gets an answer is the only one.
+-- remove_finished: delete one finished job. One caller gets the row.
 delete from forebay.finished
 where id = %(id)s
 returning finished_at, attempt, options, errors;

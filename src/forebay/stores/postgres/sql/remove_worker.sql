@@ -1,2 +1,2 @@
--- remove_worker: a worker has ended in order.
+-- remove_worker: delete a worker that has stopped.
 delete from forebay.workers where id = %(id)s;

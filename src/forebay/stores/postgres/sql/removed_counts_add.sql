@@ -1,5 +1,6 @@
--- removed_counts_add: so many jobs of each queue more are gone. Only duties and operators remove jobs, in short transactions,
--- so a counter row holds nobody up who enqueues or works; in the order of the queues, against deadlocks.
+-- removed_counts_add: count removed jobs of each queue. Only maintenance and operators remove jobs, in short
+-- transactions, so this counter row blocks no insert and no worker.
+-- Locks: by queue, against deadlocks.
 insert into forebay.removed_counts as r (queue, jobs)
 select *
 from unnest(%(queues)b::text[], %(jobs)b::bigint[]) as n (queue, jobs)

@@ -1,6 +1,6 @@
--- renew: push the ends of leases away, never back and never past their longest extension.
--- Guarantees: only while the lease is held (attempt, worker). Rows are locked in the order of ids; what
--- somebody has locked is left out, since one job in its task's own transaction would hold up all the others.
+-- renew: move lease ends forward, never back and never past their limit.
+-- Guarantees: only while the lease is held (attempt, worker).
+-- Locks: by id, SKIP LOCKED, since one job in the transaction of its task would hold up all the others.
 with locked as materialized (
   select id
   from forebay.leases

@@ -1,7 +1,7 @@
--- rescore: new places for jobs that still wait where they were looked at; others get theirs when they wait again.
--- What somebody holds is passed over: a claim takes it away anyway, and who amends it gives it a new place.
--- No join with tables through which jobs flow, for the reason that `due` gives; a place is asked for as in `ready_lock`.
--- `moved` asks for what `gone` has removed, so that the old row is gone before the new one comes.
+-- rescore: store new ranks of jobs that still wait where they were read; others get theirs when they wait again.
+-- Guarantees: `moved` reads what `removed` has deleted, so the old row is gone before the new one comes. A locked row
+-- is passed over: a claim takes it away anyway, and an update gives it a new rank.
+-- Cost: no join with tables through which jobs flow, see `delayed_take_due`; a rank is probed as in `ready_lock`.
 with p as materialized (
   select *
   from unnest(

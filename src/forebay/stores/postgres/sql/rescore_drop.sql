@@ -1,5 +1,5 @@
--- rescore_drop: running jobs get their place when they wait again. Each job is looked up by itself, for the reason that
--- `due` gives.
+-- rescore_drop: clear the rescore time of running jobs, which get a rank when they wait again.
+-- Cost: one probe per job, see `delayed_take_due`.
 update forebay.jobs
 set rescore_at = null
 where id = any(array(

@@ -1,4 +1,4 @@
--- rescore_lane: the same for jobs that wait behind a gate, in the queue where they were looked at.
+-- rescore_lane: what `rescore` does, for jobs in side lanes of the queue in which they were read.
 with locked as materialized (
   select ctid
   from forebay.side_lanes

@@ -1,4 +1,5 @@
--- rescoring_queues: queues whose change of scoring is not carried out yet, and that nobody else is at.
+-- rescoring_queues: queues whose change of scoring is not carried out yet.
+-- Locks: SKIP LOCKED, so two transactions do not rescore one queue.
 select name, state, settings, scoring_version, rescored_to_seq, created_at, updated_at
 from forebay.queues
 where rescored_to_seq is not null

@@ -1,14 +1,15 @@
--- resolve_completed: what it means that jobs have completed, for those of their children that wait for others too; the lines of the list
--- that are done with that. A join with many parents has this for nearly all of them, in one trip.
--- A child that nothing else blocks needs a place in the order, and one of which no blocked row is seen may have ended or be
--- coming back: lines that have to do with one are left alone, for a transaction. So are lines with many edges, those that
--- are begun, and those of jobs in sequences.
--- Guarantees: a line goes with all that it asks for, so each edge lowers the number of its child once, and need not be written.
--- No open edge changes under us, though we do not hold it: only lines of its parent change it, or who finds none on the
--- list, and we hold these. And no edge comes in late that a line concerns: who adds one holds the parent until it is
--- committed, and so the line comes after.
--- Blocked rows are locked by id. What is updated is named by arrays that are known before: if a row has changed since this
--- statement began, it is looked at again as it is then, and nothing else is.
+-- resolve_completed: resolve outbox entries of completed jobs whose children all wait for other parents too; answers
+-- the processed entries. For a join with many parents nearly all entries are such, and this takes one round trip.
+-- Left to a transaction: entries with a child that nothing else blocks, since it needs a rank; with a child whose
+-- blocked row is not visible, since it may have ended or be coming back; with many edges or a cursor; and of jobs in
+-- sequences.
+-- Guarantees: an entry is deleted with all of its effects, so each edge lowers the number of its child once and need
+-- not be written. No open edge changes meanwhile, though it is not locked. Only an entry of its parent changes it,
+-- which is locked here, or a job that finds no such entry. No edge comes in late: an insert locks the parent until it
+-- is committed, so the entry comes after.
+-- Rows to update are named by arrays that are computed before. If a row has changed since this statement began, only
+-- that row is rechecked.
+-- Locks: blocked rows, by id.
 with entries as materialized (
   select a.id, a.job_id
   from unnest(%(ids)s::bigint[]) as w (id)
@@ -36,10 +37,14 @@ children_of_entry as materialized (
   ) as e
   where coalesce(cardinality(e.child_ids), 0) < %(max_dependants)s
 ),
--- As arrays, in which a place is found by a binary search: a join would be a loop in a loop here.
+-- Arrays, searched for a position by binary search: a join would be a nested loop here.
 counts as materialized (
   select array_agg(child_id order by child_id) as child_ids, array_agg(met order by child_id) as met
-  from (select child_id, count(*) as met from (select unnest(child_ids) as child_id from children_of_entry) as s group by child_id) as f
+  from (
+    select child_id, count(*) as met
+    from (select unnest(child_ids) as child_id from children_of_entry) as s
+    group by child_id
+  ) as f
 ),
 locked as materialized (
   select id, unmet
@@ -60,14 +65,17 @@ resolved as materialized (
   where not exists (
     select 1
     from unnest(s.child_ids) as c (child_id)
-    where ((select ids from still_blocked)::text[])[width_bucket(c.child_id, (select ids from still_blocked)::text[])] is distinct from c.child_id
+    where ((select ids from still_blocked)::text[])[width_bucket(c.child_id, (select ids from still_blocked)::text[])]
+      is distinct from c.child_id
   )
 ),
--- Without what the lines ask for that are left: fewer than were counted above, so something blocks each of these still.
+-- Without the entries that are left: fewer than counted above, so each of these stays blocked.
 fewer as materialized (
   select array_agg(f.child_id order by f.child_id) as ids,
     array_agg(s.unmet[width_bucket(f.child_id, s.ids)] - f.met order by f.child_id) as unmet
-  from (select child_id, count(*) as met from (select unnest(child_ids) as child_id from resolved) as o group by child_id) as f
+  from (
+    select child_id, count(*) as met from (select unnest(child_ids) as child_id from resolved) as o group by child_id
+  ) as f
   cross join still_blocked s
 ),
 decremented as (

@@ -1,20 +1,21 @@
--- resolve_inline: what it means that jobs have completed, for those of their children that wait for others too; in the transaction
--- that has ended them, right behind `exchange`, which leaves their ids in a setting. Nothing of it comes on the list.
--- What is more than that is put on the list here, as `exchange` does by itself: a child that nothing else blocks, one of which no
--- blocked row is seen, or that others have in hand; a parent with many edges, in a sequence, or about which the list has
--- something to do before.
--- Guarantees: a later statement than the one that has removed the parents. Who adds an edge holds the parent until it is
--- committed: it was waited for there, and its edge is seen here, with the blocked row; whoever comes later finds the parent gone
--- and asks how it has ended. In one statement the look would be older than that wait.
--- Either the parent is on the list once this is committed, or all its open edges have lowered the numbers of their children: once,
--- since a parent ends once, and no other line of it is there that could do so again.
--- It waits for nobody (`skip locked`): whoever holds a blocked row may wait for a job that this transaction has ended, or be a
--- caller who takes their time, and the ends of a hundred jobs must not depend on them. So no circle is closed here.
--- The rest is as in `meet`; see there.
+-- resolve_inline: resolve the ends of jobs for children that wait for other parents too, in the transaction that ended
+-- them. It runs right behind `settle_and_claim`, which leaves their ids in a setting. None of these gets an outbox
+-- entry.
+-- Other jobs get an outbox entry here, as `settle_and_claim` does by itself: those with a child that nothing else
+-- blocks, whose blocked row is not visible, or which another transaction has locked; those with many edges, in a
+-- sequence, or with an earlier outbox entry.
+-- Guarantees: a later statement than the one that removed the parents. An insert of an edge locks the parent until it
+-- is committed. It was waited for there, so its edge and the blocked row are visible here; a later insert finds the
+-- parent gone and reads how it ended. In one statement the snapshot would be older than that wait.
+-- After the commit either the parent has an outbox entry, or all its open edges have lowered the numbers of their
+-- children. That happens once, since a parent ends once and has no other entry that could do so.
+-- Locks: SKIP LOCKED. The holder of a blocked row may wait for a job that this transaction has ended, or be a slow
+-- caller transaction, which must not delay the ends of a hundred jobs. So no deadlock arises here.
+-- Otherwise as `resolve_completed`.
 with parents as materialized (
   select nullif(current_setting('forebay_tx.ended_ids'), '')::text[] as ids
 ),
--- Mostly nobody: one look for all of them.
+-- Mostly none: one query for all of them.
 others as materialized (
   select array(
     select job_id from forebay.dependency_outbox where job_id = any((select ids from parents)::text[])
@@ -40,7 +41,10 @@ harder as materialized (
 counts as materialized (
   select array_agg(child_id order by child_id) as child_ids, array_agg(met order by child_id) as met
   from (
-    select child_id, count(*) as met from found where parent_id <> all((select ids from harder)::text[]) group by child_id
+    select child_id, count(*) as met
+    from found
+    where parent_id <> all((select ids from harder)::text[])
+    group by child_id
   ) as f
 ),
 locked as materialized (
@@ -56,7 +60,7 @@ still_blocked as materialized (
   cross join counts c
   where h.unmet > c.met[width_bucket(h.id, c.child_ids)]
 ),
--- Mostly nothing: those with a child that does not stay blocked, or of which that is not known.
+-- Mostly none: parents with a child that does not stay blocked, or of which that is not known.
 left_over as materialized (
   select h.ids || array(select parent_id from found where child_id = any(o.child_ids)) as ids
   from harder h
@@ -64,7 +68,8 @@ left_over as materialized (
     select array(
       select c.child_id
       from unnest((select child_ids from counts)::text[]) as c (child_id)
-      where ((select ids from still_blocked)::text[])[width_bucket(c.child_id, (select ids from still_blocked)::text[])] is distinct from c.child_id
+      where ((select ids from still_blocked)::text[])[width_bucket(c.child_id, (select ids from still_blocked)::text[])]
+        is distinct from c.child_id
     ) as child_ids
   ) as o
 ),
@@ -72,7 +77,10 @@ fewer as materialized (
   select array_agg(f.child_id order by f.child_id) as ids,
     array_agg(s.unmet[width_bucket(f.child_id, s.ids)] - f.met order by f.child_id) as unmet
   from (
-    select child_id, count(*) as met from found where parent_id <> all((select ids from left_over)::text[]) group by child_id
+    select child_id, count(*) as met
+    from found
+    where parent_id <> all((select ids from left_over)::text[])
+    group by child_id
   ) as f
   cross join still_blocked s
 ),
@@ -88,8 +96,8 @@ outbox as (
   where p.parent_id = any((select ids from left_over)::text[])
   returning id
 )
--- How many there were; which lines were made; and whether one of them may be as simple as the others, once whoever has the
--- child in hand has let go of it.
+-- How many parents there were; their outbox entries; and whether one of them may be resolved inline later, once another
+-- transaction has released the lock of its child.
 select coalesce(cardinality((select ids from parents)), 0), l.ids,
   l.ids is not null
     and (select count(*) from forebay.blocked where id = any((select child_ids from counts)::text[]))

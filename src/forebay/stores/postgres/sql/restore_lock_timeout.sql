@@ -1,2 +1,2 @@
--- restore_lock_timeout: wait for locks as long as before shorten_lock_timeout.
+-- restore_lock_timeout: restore the lock timeout from before `shorten_lock_timeout`.
 select set_config('lock_timeout', current_setting('forebay_tx.lock_timeout'), true);

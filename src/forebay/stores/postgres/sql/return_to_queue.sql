@@ -1,6 +1,7 @@
--- return_to_queue: a running job waits again: handed back, snoozed, or to be retried.
--- Guarantees: only while the lease is held (attempt, worker). `ready_at` is kept; the worker stays on the row,
--- so that its repeated settlement is known. A new row in ready has a new `arrived`: cursors beyond it see it.
+-- return_to_queue: make a running job wait again: returned, snoozed, or to be retried.
+-- Guarantees: only while the lease is held (attempt, worker). `ready_at` stays. The worker stays on the row, so that
+-- its repeated settlement is recognised. A new row in `ready` has a new `inserted_xid`, so claim cursors beyond it see
+-- it.
 with ended_leases as (
   delete from forebay.leases
   where id = %(job_id)s and attempt = %(attempt)s and worker = %(worker)s

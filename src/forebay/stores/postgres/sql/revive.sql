@@ -1,5 +1,5 @@
--- revive: a job that was just taken out of the dead or finished ones lives again, under its own seq. `attempt`
--- goes on growing; a time by which it had to start and that has passed is forgotten.
+-- revive: insert a job that was just removed from the dead or finished ones as a live one, under its own seq. `attempt`
+-- keeps growing; an expiry that has passed is dropped.
 with new as (
   insert into forebay.jobs (
     id, seq, queue, task, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,

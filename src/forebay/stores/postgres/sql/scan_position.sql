@@ -1,2 +1,2 @@
--- scan_position: how far a duty that goes through the jobs by seq has come.
+-- scan_position: how far a maintenance task that scans the jobs by seq has come.
 select coalesce((select scan_position from forebay.maintenance where name = %(name)s), 0);

@@ -1,4 +1,4 @@
--- scan_save: remember how far a duty has come.
+-- scan_save: store how far a maintenance task has come.
 insert into forebay.maintenance (name, due_at, scan_position)
 values (%(name)s, 0, %(scan_position)s)
 on conflict (name) do update

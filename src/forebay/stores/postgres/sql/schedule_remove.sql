@@ -1,4 +1,4 @@
--- schedule_remove: forget a schedule; an answer means that there was one.
+-- schedule_remove: delete a schedule; a row means that there was one.
 delete from forebay.schedules
 where name = %(name)s
 returning 1;

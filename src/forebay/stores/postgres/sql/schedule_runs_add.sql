@@ -1,4 +1,4 @@
--- schedule_runs_add: what became of runs, in this order.
+-- schedule_runs_add: store runs, in the order given.
 insert into forebay.schedule_runs (schedule, planned_at, status, recorded_at, job_id, reason, last_planned_at, runs)
 select schedule, planned_at, status, recorded_at, job_id, reason, last_planned_at, runs
 from unnest(

@@ -1,5 +1,5 @@
--- schedule_runs_trim: keep the newest %(kept)s lines of a schedule's history.
--- Relies on index firings_of (name, number).
+-- schedule_runs_trim: delete all but the newest `limit` entries of the history of a schedule.
+-- Index: schedule_runs_schedule (schedule, id).
 delete from forebay.schedule_runs
 where id in (
   select id

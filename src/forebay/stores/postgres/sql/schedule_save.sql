@@ -1,8 +1,8 @@
--- schedule_save: write a schedule. An answer means that it is written: of two who make one of the same name at once
--- the second waits for the first and then finds another revision.
+-- schedule_save: store a schedule. A row means that it is stored: of two inserts of one name at once the second waits
+-- for the first and then finds another revision.
 insert into forebay.schedules as s (
-  name, definition, revision, is_paused, next_run_at, check_at, last_run_at, last_job_id, enqueued_runs, skipped_runs, failed_runs, created_at,
-  updated_at
+  name, definition, revision, is_paused, next_run_at, check_at, last_run_at, last_job_id, enqueued_runs, skipped_runs,
+  failed_runs, created_at, updated_at
 )
 values (
   %(name)s, %(definition)s, %(revision)s, %(is_paused)s, %(next_run_at)s, %(check_at)s, %(last_run_at)s, %(last_job_id)s,

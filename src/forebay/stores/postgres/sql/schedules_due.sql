@@ -1,8 +1,8 @@
--- schedules_due: those that are worth a look, the first first. What somebody else is firing at this moment is passed
--- over, so that several schedulers share the work and do not do it twice.
--- Relies on index schedules_due (due_at, name).
-select definition, revision, is_paused, next_run_at, check_at, last_run_at, last_job_id, enqueued_runs, skipped_runs, failed_runs, created_at,
-       updated_at
+-- schedules_due: schedules to be checked, earliest first.
+-- Locks: SKIP LOCKED, so that several schedulers share the work and do not do it twice.
+-- Index: schedules_check (check_at, name).
+select definition, revision, is_paused, next_run_at, check_at, last_run_at, last_job_id, enqueued_runs, skipped_runs,
+  failed_runs, created_at, updated_at
 from forebay.schedules
 where check_at <= %(now)s
 order by check_at, name

@@ -1,5 +1,5 @@
--- schedules_next: when the next schedule is worth a look.
--- Relies on index schedules_due (due_at, name).
+-- schedules_next: the time at which the next schedule is to be checked.
+-- Index: schedules_check (check_at, name).
 select check_at
 from forebay.schedules
 where check_at > %(now)s

@@ -1,4 +1,4 @@
--- schema_create: the record of migrations. `oldest` is the fewest steps a program must know to work here.
+-- schema_create: create the record of migrations. `oldest` is the fewest steps a program must know to work here.
 create table if not exists forebay.schema (
   number integer primary key,
   name text not null,

@@ -1,6 +1,6 @@
--- schema_exists: whether this database has ever held the tables of this store.
--- A query of the catalogue and not to_regclass: that may answer from what the session remembers, and miss what another
--- program has committed while we waited for the lock of the migration.
+-- schema_exists: whether this database has the tables of this store.
+-- Guarantees: it reads the catalogue. to_regclass may answer from the cache of the session, and miss tables that
+-- another program committed while this one waited for the lock of the migration.
 select exists (
   select 1
   from pg_catalog.pg_tables

@@ -1,2 +1,2 @@
--- schema_lock: programs that start at once migrate one after the other.
+-- schema_lock: make programs that start at once migrate one after the other.
 select pg_advisory_xact_lock(hashtext('forebay.schema'));

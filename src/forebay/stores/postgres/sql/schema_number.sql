@@ -1,4 +1,4 @@
--- schema_number: how far this schema is, which programs it still bears, and the name of its first step, which tells a store
--- from before the baseline.
+-- schema_number: the number of the schema, the fewest steps a program must know, and the name of step 1, which marks a
+-- store from before the baseline.
 select coalesce(max(number), 0)::bigint, coalesce(max(oldest), 0)::bigint, max(name) filter (where number = 1)
 from forebay.schema;

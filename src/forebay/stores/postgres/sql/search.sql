@@ -1,7 +1,7 @@
--- search: jobs that fit, newest first.
--- Options that cannot be read count as none, so that they stop no listing. Metadata is compared as text of JSON:
--- to jsonb 1 and 1.0 are the same. PostgreSQL reads no JSON with a zero character in it, which metadata may have: on both
--- sides the sign for one stands in its place.
+-- search: matching jobs, newest first.
+-- Unreadable options count as none, so that they stop no listing. Metadata is compared as JSON text, since jsonb takes
+-- 1 and 1.0 for the same. PostgreSQL reads no JSON with a zero character, which metadata may have, so U+2400 replaces
+-- it on both sides.
 select id, queue, task, state, priority, attempt, failures, created_at, run_at, started_at, finished_at,
   worker, reason, options, seq
 from forebay.all_jobs

@@ -1,5 +1,5 @@
--- search_hashes: the seqs of ended jobs that have all of these marks, in no order; at most `most` of them.
--- Relies on finished_marks and dead_marks, whose condition stands here too.
+-- search_hashes: the seqs of final jobs that have all of these texts in their options, in no order, at most `limit`.
+-- Index: finished_search_hashes and dead_search_hashes, whose condition is repeated here.
 with wanted as (
   select array(select hashtextextended(mark, 0) from unnest(%(texts)b::text[]) as mark) as marks
 )

@@ -1,6 +1,6 @@
--- search_moment: the seq up to which jobs were created before a time. Seqs are given out in the order of time, so half of
--- what is left can be put aside by a look at one job; who asks leaves room for clocks that were set.
--- Relies on the indexes by seq of the three tables. Nothing is between `low` and `high` at the end.
+-- search_moment: the seq up to which jobs were created before a time. Seqs grow with time, so each probe of one job
+-- halves the range; the caller allows for clocks that were set.
+-- Index: the indexes by seq of the three tables. At the end no job lies between `low` and `high`.
 with recursive halves (low, high) as (
   select 0::bigint, (select max(seq) + 1 from forebay.job_index)
   union all

@@ -1,7 +1,6 @@
--- search_window: where one look through the list begins among the jobs that have ended, and where it ends, however few
--- fit; null where that is the end of the list.
--- At most one of queue, task, unique_key and cancelled is given: the list that is gone through. Live jobs have one list.
--- Relies on jobs_seq, and for each list on an index of finished and of dead.
+-- search_window: the first and last seq of one scan among final jobs, however few match; null at the end of the list.
+-- At most one of queue, task, unique_key and cancelled is given and selects the list. Live jobs have one list.
+-- Index: jobs_seq, and for each list one index of `finished` and of `dead`.
 with live as (
   select seq
   from forebay.jobs

@@ -1,4 +1,4 @@
--- sequences_waiting: which of these jobs come after others of their sequences.
+-- sequences_waiting: those of these jobs that come after others of their sequences.
 select distinct s.job_id
 from forebay.sequences s
 where s.job_id = any(%(ids)b::text[])

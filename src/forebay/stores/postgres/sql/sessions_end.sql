@@ -1,5 +1,5 @@
--- sessions_end: end the sessions of this store that this user may end, except this one. Programs connect again, and
--- look at the schema then. Waits up to a second for each: when this is answered, they have ended.
+-- sessions_end: end the other sessions of this store that this user may end. Programs connect again and check the
+-- schema then. It waits up to a second for each, so they have ended when this answers.
 select count(pg_terminate_backend(pid, 1000))
 from pg_stat_activity
 where datname = current_database()

@@ -1,17 +1,17 @@
--- settle_and_claim: successes move to the finished ones, then the next jobs of one queue become leases; the whole of an
--- exchange in which nothing is special.
--- Guarantees: one statement, so it needs no transaction around it. Where anything is special (`is_special`: the queue
--- is another one than the caller thinks, jobs are due or have expired, some are capped, belong to a share or wait behind a gate of
--- the caller) it does nothing at all. Where a job that comes next is (`is_strange`: it is not for the caller, or has a lease
--- or a key of its own kind) it claims nothing. The caller goes the long way with what is left.
--- Settles first and claims then, like the long way: a settlement may wait for somebody's lock, and whoever waits
--- must not hold what others could wait for. `open` asks for all that is settled before the claim begins.
--- Guards, cursor and arrivals are those of `complete` and `heads`; see there.
--- Ids come sorted, so `width_bucket` finds one's place by a binary search; array_position took 3 us a job.
--- Where a row has to be found for another one, the subquery is fenced (`offset 0`), so that no join is left to the
--- planner, who takes tables that were small once for small ones. For the same reason each look asks for the order of the
--- index that it relies on, and for no other: where the tables were empty when they were analysed, all indexes that begin
--- with the queue seem to cost the same, and the wrong one has the whole queue read at every claim.
+-- settle_and_claim: settle successes, then claim the next jobs of one queue; a whole call of the fast path.
+-- Guarantees: one statement, so it needs no transaction around it. With `needs_slow_path` it does nothing at all: the
+-- queue differs from what the caller knows, jobs are due or expired, or some are age-capped, have a fairness key or
+-- wait in a lane of the caller. With `claims_need_slow_path` it claims nothing: a next job is not for the caller, or
+-- has a lease time or a key release of its own. The caller runs the rest on the slow path.
+-- It settles first and claims then, as the slow path does: a settlement may wait for a lock of another transaction, and
+-- must not hold a row meanwhile that others could wait for. `claim_start` reads all that is settled before the claim
+-- begins.
+-- Guards are those of `complete`, claim cursor and arrivals those of `candidates`.
+-- Cost: ids are sorted, so `width_bucket` finds a position by binary search; array_position took 3 us a job. A subquery
+-- that finds a row for another one is fenced (`offset 0`), so that the planner has no join to choose: it takes tables
+-- that were small once for small ones. For the same reason each subquery asks for the order of the index that it relies
+-- on. If the tables were empty when they were analysed, all indexes that begin with the queue seem to cost the same,
+-- and with the wrong one every claim reads the whole queue.
 with state as materialized (
   select c.now, d.run_at as next_due,
     c.now < %(since)s::bigint
@@ -57,8 +57,8 @@ removed as (
 settled as materialized (
   select count(*) as jobs, array_agg(id) as ids from removed
 ),
--- Whoever has inserted a job that depends on one of these holds its row and marks it: we have waited for it, and `gone`
--- has the row with the mark. With `meet_now` behind this statement it is left to that one, in a setting of the transaction.
+-- An insert of a job that depends on one of these locks its row and marks it: `removed` has waited for it and returns
+-- the row with the mark. If `resolve_inline` follows, the ids are left to it in a setting of the transaction.
 outbox as (
   insert into forebay.dependency_outbox (job_id, event)
   select id, 'completed' from removed where has_dependants and not %(resolves_inline)s::boolean
@@ -204,12 +204,14 @@ counted as (
   group by c.queue, c.state
   having sum(c.jobs) <> 0
 )
--- The last row says how it went; the others are the jobs, as `heads` has them.
+-- The last row is the response; the others are the jobs, as in `candidates`.
 select id, seq, queue, task,
-  case when octet_length(payload) <= %(max_payload)s::bigint then payload else ''::bytea end as payload, priority, options, attempt, failures, crashes, created_at, ready_at, run_at, rank,
-  age_capped, deadline_at, expires_at, unique_key, errors, is_late, null::text as snapshot, null::bigint as now,
-  null::bigint as next_due, null::boolean as needs_slow_path, null::boolean as claims_need_slow_path, null::bigint as arrivals,
-  null::double precision as seconds, null::text[] as settled, null::text[] as cancels, null::text[] as cancel_reasons,
+  case when octet_length(payload) <= %(max_payload)s::bigint then payload else ''::bytea end as payload,
+  priority, options, attempt, failures, crashes, created_at, ready_at, run_at, rank, age_capped,
+  deadline_at, expires_at, unique_key, errors, is_late, null::text as snapshot, null::bigint as now,
+  null::bigint as next_due, null::boolean as needs_slow_path, null::boolean as claims_need_slow_path,
+  null::bigint as arrivals, null::double precision as seconds, null::text[] as settled, null::text[] as cancels,
+  null::text[] as cancel_reasons,
   null::bigint[] as outbox_ids, null::text as ended
 from accepted
 union all
@@ -217,11 +219,13 @@ select null, null, null, null, null, null, null, null, null, null, null, null, n
   null, pg_current_snapshot()::text, s.now, s.next_due, s.needs_slow_path,
   (select count(*) from found) > (select count(*) from accepted), (select count(*) from arrivals),
   (select extract(epoch from clock_timestamp() - began)::double precision from claim_start),
-  -- Nearly always all of them, and the caller knows which these are.
+  -- Null if all are settled, which is nearly always the case: the caller knows their ids.
   case when e.jobs < cardinality(%(ids)s) then coalesce(e.ids, '{}') end, c.ids, c.reasons,
   (select array_agg(id) from outbox),
   case when %(resolves_inline)s
-    then set_config('forebay_tx.ended_ids', coalesce((select array_agg(id) from removed where has_dependants)::text, ''), true)
+    then set_config(
+      'forebay_tx.ended_ids', coalesce((select array_agg(id) from removed where has_dependants)::text, ''), true
+    )
   end
 from state s
 cross join settled e

@@ -1,8 +1,9 @@
--- settle_before_claim: successes move to the finished ones, and their places under limits are free; the first half of an exchange
--- under limits, and of the same transaction as `limits_lock` and `claim_within`, which follow it.
--- Guards and ways are those of `exchange`; see there. Before the locks of limits, because it may wait for a lease.
--- Which scopes have a free place now is left to `claim_within`, in a setting of the transaction: whether anybody waits for one
--- can be seen behind the locks alone.
+-- settle_before_claim: settle successes and release their slots under limits; the first part of a call under limits, in
+-- the same transaction as `limits_lock` and `claim_limited`, which follow it.
+-- Guards and methods are those of `settle_and_claim`. It runs before the locks of limits, since it may wait for a
+-- lease.
+-- The scopes with a free slot are left to `claim_limited` in a setting of the transaction: only behind the locks can it
+-- tell whether a lane waits for one.
 with clock as materialized (
   select forebay.now_ms() as now
 ),
@@ -73,10 +74,10 @@ counted as (
   cross join lateral (values ('running', -e.jobs), ('completed', e.jobs)) as v (state, jobs)
 )
 select
-  -- Nearly always all of them, and the caller knows which these are.
+  -- Null if all are settled, which is nearly always the case: the caller knows their ids.
   case when s.jobs < cardinality(%(ids)s) then coalesce(s.ids, '{}') end,
   (select array_agg(id) from outbox),
-  -- Of queues with a limit of their own: whether others get these places depends on what is claimed.
+  -- Queues with a limit of their own: the claim decides whether other workers get these slots.
   l.queues, l.jobs,
   set_config('forebay_tx.released_scopes', coalesce((select array_agg(scope) from released_slots)::text, ''), true)
 from settled s

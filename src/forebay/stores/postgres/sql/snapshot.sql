@@ -1,3 +1,3 @@
--- snapshot: which transactions can be seen just before a look, and our own. Sent right before `heads`: what comes in
--- between the two is looked at twice, and nothing is missed.
+-- snapshot: the MVCC snapshot just before a query, and the own transaction. It is sent right before `candidates`: a row
+-- that arrives between the two is read twice, and none is missed.
 select pg_current_snapshot()::text, pg_current_xact_id_if_assigned()::text;

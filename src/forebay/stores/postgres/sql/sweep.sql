@@ -1,6 +1,6 @@
--- sweep: take over leases that `overdue` has locked, as leases of the sweeper on the same attempts.
--- Guarantees: from here on the old holder's writes are refused, since the worker differs; the first holder is
--- remembered for the history.
+-- sweep: take over leases that `expired_leases` has locked, as leases of the sweeper on the same attempts.
+-- Guarantees: from here on writes of the old holder are refused, since the worker differs. The first holder is kept for
+-- the history.
 update forebay.leases
 set swept_from = coalesce(swept_from, worker),
     worker = %(sweeper)s,

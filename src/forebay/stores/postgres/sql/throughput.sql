@@ -1,5 +1,5 @@
--- throughput: how many jobs of a queue were completed since a time, the last `most` of them, and when the first of these was.
--- Relies on index finished_queue (queue, finished_at, seq).
+-- throughput: count the last `limit` completed jobs of a queue since a time, with the first time among them.
+-- Index: finished_queue (queue, finished_at, seq).
 select count(*), min(finished_at)
 from (
   select finished_at

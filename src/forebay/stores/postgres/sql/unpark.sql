@@ -1,2 +1,2 @@
--- unpark: take jobs that this transaction has locked from behind their gates.
+-- unpark: delete side-lane rows that this transaction has locked.
 delete from forebay.side_lanes where ctid = any(%(ctids)b::text[]::tid[]);

@@ -1,5 +1,6 @@
--- update_blocked: change a blocked job, which this transaction holds. Its place is worked out when it is released.
--- Its narrow row is changed in place, so that whoever waits for it to release the job finds it, and its new queue there.
+-- update_blocked: update a blocked job whose row this transaction has locked. Its rank is computed when it is released.
+-- Guarantees: the narrow row is updated in place, so that a transaction that waits to release the job finds it with its
+-- new queue.
 with there as (
   update forebay.blocked set queue = %(queue)s where id = %(id)s and queue <> %(queue)s
 )

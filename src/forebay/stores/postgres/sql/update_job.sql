@@ -1,5 +1,5 @@
--- update_job: change a job whose narrow row this transaction has removed, and give it a new one. The new row makes
--- every claim that has just looked at the old one look again.
+-- update_job: update a waiting job whose narrow row this transaction has removed, and insert a new one.
+-- Guarantees: the new row makes a claim that has just read the old one retry.
 with moved as (
   update forebay.jobs
   set queue = %(queue)s,

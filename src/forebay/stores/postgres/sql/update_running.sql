@@ -1,4 +1,4 @@
--- update_running: new metadata for a job whose lease this transaction has locked.
+-- update_running: store new metadata of a job whose lease this transaction has locked.
 with marked as (
   update forebay.leases set updated_at = %(now)s where id = %(id)s
 )

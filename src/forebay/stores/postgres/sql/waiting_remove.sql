@@ -1,4 +1,5 @@
--- waiting_remove: take a job's narrow row out, which this transaction has locked; its place as in `ready_lock`.
+-- waiting_remove: delete the narrow row of a job that this transaction has locked; its rank is probed as in
+-- `ready_lock`.
 with r as (
   delete from forebay.ready
   where ctid = any(array(

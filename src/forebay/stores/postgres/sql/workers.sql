@@ -1,4 +1,4 @@
--- workers: those that said they are alive, by start.
+-- workers: workers that have reported, by start.
 select id, host, pid, queues, state, started_at, heartbeat_at, details
 from forebay.workers
 order by started_at, id;

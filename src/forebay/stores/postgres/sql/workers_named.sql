@@ -1,4 +1,4 @@
--- workers_named: those of these that said they are alive, by start.
+-- workers_named: those of these workers that have reported, by start.
 select id, host, pid, queues, state, started_at, heartbeat_at, details
 from forebay.workers
 where id = any(%(workers)b::text[])

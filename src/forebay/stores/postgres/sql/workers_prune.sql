@@ -1,2 +1,2 @@
--- workers_prune: workers that have been silent for a day.
+-- workers_prune: delete workers without a heartbeat for a day.
 delete from forebay.workers where heartbeat_at <= %(before)s;
