@@ -1,7 +1,7 @@
-"""Jobs in dictionaries behind one lock: nothing survives the process.
+"""In-memory engine: jobs in dictionaries behind one lock. Nothing outlives the process.
 
-This is the shortest honest reading of the contract, the reference that the other engines are compared
-with. Use it in tests and for jobs that need not outlive the program.
+This is the shortest honest implementation of the store contract, and the reference for the other engines. Use
+it in tests and for jobs that need not outlive the program.
 """
 
 from __future__ import annotations

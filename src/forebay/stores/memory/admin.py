@@ -1,4 +1,4 @@
-"""What operators and programs ask for: jobs cancelled, amended, revived, deleted; queues saved, dropped."""
+"""Actions of operators and programs: cancel, update, revive and delete jobs; save and drop queues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def cancel(
     state: State, ids: Sequence[JobId], reason: str, actor: str, *, force: bool, dependants: bool
 ) -> list[ActionResult]:
     if dependants:
-        # Before the lines of their ends, by which some dependants would be released, or die.
+        # Before the outbox entries of their ends, which would release some dependants, or end them in
+        # another way.
         for job_id in ids:
             state.add_to_outbox(job_id, DependencyEvent.CANCEL)
     return [_cancel_one(state, job_id, reason, actor, force) for job_id in ids]
@@ -65,14 +66,14 @@ def update_job(state: State, job_id: JobId, update: JobUpdate, actor: str) -> Ac
 
 def revive(state: State, ids: Sequence[JobId], options: ReviveOptions) -> list[ActionResult]:
     options.check()
-    # All are judged before the first is put back, so that children know which of their parents will live.
-    verdicts = {job_id: _check_revivable(state, job_id, options) for job_id in dict.fromkeys(ids)}
-    together = dict.fromkeys(job_id for job_id, refusal in verdicts.items() if refusal is None)
-    for job_id in together:
-        reopen_edges(state, job_id, together, with_parent=False)
-        verdicts[job_id] = _apply_revive(state, job_id, options)
-    # What is named twice has its second turn after all others.
-    return [verdicts.pop(job_id, None) or revive_one(state, job_id, options) for job_id in ids]
+    # All are checked before the first is revived, so that children know which of their parents will live.
+    results = {job_id: _check_revivable(state, job_id, options) for job_id in dict.fromkeys(ids)}
+    revivable = dict.fromkeys(job_id for job_id, refusal in results.items() if refusal is None)
+    for job_id in revivable:
+        reopen_edges(state, job_id, revivable, with_parent=False)
+        results[job_id] = _apply_revive(state, job_id, options)
+    # A job that is named twice is tried again after all others.
+    return [results.pop(job_id, None) or revive_one(state, job_id, options) for job_id in ids]
 
 
 def delete(state: State, ids: Sequence[JobId], actor: str) -> list[ActionResult]:
@@ -88,8 +89,8 @@ def save_queue(
 ) -> Queue:
     check_queue_name(name)
     old = get_or_create_queue(state, name)
-    back = QueueState.ACTIVE if old.state is QueueState.DROPPED else None
-    queue = old.with_settings(old.settings.with_changes(changes or {}), new_state or back, state.now)
+    reactivated = QueueState.ACTIVE if old.state is QueueState.DROPPED else None
+    queue = old.with_settings(old.settings.with_changes(changes or {}), new_state or reactivated, state.now)
     if queue.scoring_version != old.scoring_version:
         state.write(state.rescored_to_seq, name, None)
     if not state.count(name, *LIVE):
@@ -139,19 +140,19 @@ def _cancel_one(state: State, job_id: JobId, reason: str, actor: str, force: boo
     job = record.job
     if job.is_final:
         return _refusal(job, f"it is already {job.state}")
-    tell = partial(state.record_job_event, job=job, actor=actor, detail=reason)
+    record_event = partial(state.record_job_event, job=job, actor=actor, detail=reason)
     if job.state is not JobState.RUNNING:
         state.put_final(job, JobState.CANCELLED, reason)
-        tell(EventKind.CANCEL, changes=state_changes(job.state, JobState.CANCELLED))
+        record_event(EventKind.CANCEL, changes=state_changes(job.state, JobState.CANCELLED))
     elif force:
-        # Without a worker, so that the old holder's settlement is refused and not taken for a repeated one.
+        # Without its worker, so that the old holder's settlement is refused and not taken for a repeated one.
         state.put_final(replace(job, worker=None), JobState.DEAD, reason)
         release_slots(state, job)
         changes = state_changes(job.state, JobState.DEAD)
-        tell(EventKind.FORCE_CANCELLED, attempt=job.attempt, changes=changes)
+        record_event(EventKind.FORCE_CANCELLED, attempt=job.attempt, changes=changes)
     elif job.cancel_reason is None:
         state.put(record._replace(job=replace(job, cancel_reason=reason)))
-        tell(EventKind.CANCEL)
+        record_event(EventKind.CANCEL)
     state.needs_wakeup = True
     return _success(job_id, state.jobs[job_id].job.state)
 
@@ -160,8 +161,8 @@ def _apply_update(state: State, job: Job, update: JobUpdate) -> Job:
     job = replace(job, updated_at=state.now, queue=update.queue or job.queue)
     if update.delay_ms is not None and job.state is not JobState.PENDING:
         due_at = state.now + update.delay_ms
-        into = job.state if update.delay_ms else JobState.PENDING
-        job = replace(job, state=into, run_at=due_at, ready_at=job.ready_at if job.attempt else due_at)
+        new_state = job.state if update.delay_ms else JobState.PENDING
+        job = replace(job, state=new_state, run_at=due_at, ready_at=job.ready_at if job.attempt else due_at)
     if update.metadata is not None:
         job = replace(job, metadata=copy_metadata(update.merge_metadata(job.metadata)))
     return job
@@ -179,7 +180,7 @@ def _objection_to_move(state: State, job: Job, moved: Job) -> str:
 
 
 def _find_held_key(state: State, job: Job) -> str | None:
-    """The unique key of a job, unless it has freed it when it was started."""
+    """Return the unique key of a job, unless it was released when the job was started."""
     key = job.unique_key
     return key if key is not None and state.unique_keys.get((job.queue, key)) == job.id else None
 
@@ -193,7 +194,7 @@ def _priority_of(state: State, job: Job, update: JobUpdate, is_moved: bool) -> i
 
 def _move_to_queue(state: State, job: Job, target: QueueName) -> None:
     get_or_create_queue(state, target)
-    state.count_removed(job.queue)  # in the other one it counts as one that came
+    state.count_removed(job.queue)  # in the other one it counts as new
     key = _find_held_key(state, job)
     if key is not None:
         state.release_unique_key(job)
@@ -211,7 +212,7 @@ def revive_one(
 
 
 def _check_revivable(state: State, job_id: JobId, options: ReviveOptions) -> ActionResult | None:
-    """Why a job stays where it is; if nothing speaks against it, it has its key again."""
+    """Return why a job cannot be revived, or None after its unique key is taken again."""
     record = state.jobs.get(job_id)
     if record is None:
         return _missing_result(job_id)
@@ -229,16 +230,16 @@ def _apply_revive(state: State, job_id: JobId, options: ReviveOptions) -> Action
     target = options.queue or ended.queue
     get_or_create_queue(state, target)
     if target != ended.queue:
-        state.count_removed(ended.queue)  # in the other one it counts as one that came
+        state.count_removed(ended.queue)  # in the other one it counts as new
     job = _build_revived(state, ended, target, options.delay_ms, options.reset)
     join(state, job)
     state.put_new(job)
     state.add_to_outbox(job_id, DependencyEvent.REVIVE if options.dependants else DependencyEvent.REVIVED)
-    into = state.jobs[job_id].job.state
+    new_state = state.jobs[job_id].job.state
     state.record_job_event(
-        EventKind.REVIVED, job, actor=options.actor, changes=revive_changes(ended, into, target)
+        EventKind.REVIVED, job, actor=options.actor, changes=revive_changes(ended, new_state, target)
     )
-    return _success(job_id, into)
+    return _success(job_id, new_state)
 
 
 def _revive_objection(state: State, job: Job, target: QueueName, options: ReviveOptions) -> str | None:

@@ -1,4 +1,4 @@
-"""The audit log of the memory engine."""
+"""Audit log of the in-memory engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def append_chain(state: State, limit: int) -> int:
 
 
 def prune(state: State, before: int) -> None:
-    """Forget the oldest lines of the chain, up to the last one that is old: it stays as the anchor."""
+    """Remove the oldest lines of the chain, up to the last one past the retention: it stays as the anchor."""
     chain = state.audit_chain
     old = list(takewhile(lambda at: chain[at].event.occurred_at <= before, sorted(chain)))
     for position in old[:-1]:
@@ -28,16 +28,16 @@ def prune(state: State, before: int) -> None:
 
 
 def load_newest(state: State, limit: int, after: int | None) -> list[tuple[int, Event]]:
-    """The audit log and the events that are no actions, newest first."""
+    """Return the audit log and the events that are no actions, newest first."""
     lines = {number: event for number, event in state.events.items() if not event.is_action} | state.audit
     numbers = [number for number in lines if after is None or number < after]
     return [(number, lines[number]) for number in nlargest(limit, numbers)]
 
 
 def load_chain(state: State, limit: int, after: int) -> list[ChainLine]:
-    """Lines of the chain from behind a position on."""
-    behind = (position for position in state.audit_chain if position > after)
-    return [state.audit_chain[position] for position in nsmallest(limit, behind)]
+    """Return lines of the chain after a position."""
+    positions = (position for position in state.audit_chain if position > after)
+    return [state.audit_chain[position] for position in nsmallest(limit, positions)]
 
 
 def count_unchained(state: State) -> int:

@@ -1,4 +1,4 @@
-"""The hot path: leases given, renewed, taken over and ended."""
+"""Claims: take pending jobs of queues, with a lease on each."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def _claim_all(
     jobs: list[Job] = []
     if claims:
         expire(state, MAX_PROMOTED_PER_CALL)
-    for want in claims:
-        promote_queue(state, want.queue, MAX_PROMOTED_PER_CALL)
-        # Even for a queue that gives nothing: a gate that stays due would have us asked again at once.
-        limits_module.unpark_due(state, want.queue, budget)
-        most = budget.room(want.queue, min(want.limit, room - len(jobs)))
-        taken = _claim(state, worker, want, most, budget)
-        budget.record_started(want.queue, len(taken), most)
-        jobs += taken
+    for claim in claims:
+        promote_queue(state, claim.queue, MAX_PROMOTED_PER_CALL)
+        # Even for a queue that gives no jobs: a lane that stays due would make every wait 0.
+        limits_module.unpark_due(state, claim.queue, budget)
+        allowed = budget.room(claim.queue, min(claim.limit, room - len(jobs)))
+        claimed = _claim(state, worker, claim, allowed, budget)
+        budget.record_started(claim.queue, len(claimed), allowed)
+        jobs += claimed
     return jobs
 
 
@@ -46,34 +46,34 @@ def _claim(state: State, worker: WorkerId, request: QueueClaim, limit: int, budg
     if queue is None or queue.state not in (QueueState.ACTIVE, QueueState.DRAINING):
         return []
     jobs: list[Job] = []
-    gates = [None, *filter(request.accepts_lane, state.lanes_of(queue.name))]
-    held = 0
+    lanes = [None, *filter(request.accepts_lane, state.lanes_of(queue.name))]
+    parked = 0
     while (
         len(jobs) < limit
-        and (record := _pick_next(state, queue, [*gates, *fairness.next_lanes(state, queue)])) is not None
+        and (record := _pick_next(state, queue, [*lanes, *fairness.next_lanes(state, queue)])) is not None
     ):
         task = record.job.task
         scopes = budget.scopes_for(task, record.job.limit_keys)
-        is_strange = not request.accepts_lane(task_lane(task))
-        full = None if is_strange else budget.first_full_scope(scopes)
-        if not is_strange and full is None:
+        is_unknown_task = not request.accepts_lane(task_lane(task))
+        full_scope = None if is_unknown_task else budget.first_full_scope(scopes)
+        if not is_unknown_task and full_scope is None:
             job = _start(state, record, worker, request.lease_ms)
             fairness.record_claimed(state, queue, record.job.lane)
             budget.start(scopes, _lease_end(job), job.cost)
             jobs.append(job)
             if budget.is_rate_exhausted(job.queue, len(jobs)):
                 break
-        elif held == request.max_parked:
-            budget.add_wait(0)  # enough for now; the next call goes on
+        elif parked == request.max_parked:
+            budget.add_wait(0)  # no more may be parked; the next call continues
             break
-        elif full is not None:
-            held += 1
-            limits_module.park(state, record, full, budget)
+        elif full_scope is not None:
+            parked += 1
+            limits_module.park(state, record, full_scope, budget)
         else:
-            held += 1
+            parked += 1
             _park(state, record, task_lane(task), worker)
-    limit = request.largest_payload
-    return [job if len(job.payload) <= limit else replace(job, payload=b"") for job in jobs]
+    largest = request.largest_payload
+    return [job if len(job.payload) <= largest else replace(job, payload=b"") for job in jobs]
 
 
 def _park(state: State, record: StoredJob, lane: str, worker: WorkerId) -> None:
@@ -83,12 +83,12 @@ def _park(state: State, record: StoredJob, lane: str, worker: WorkerId) -> None:
 
 
 def _pick_next(state: State, queue: Queue, lanes: Sequence[str | None]) -> StoredJob | None:
-    classes = [state.ready_heap(queue.name, capped, gate) for gate in lanes for capped in (False, True)]
-    heads = [order.first(lambda record: is_in_time(record.job, state.now)) for order in classes]
+    heaps = [state.ready_heap(queue.name, age_capped, lane) for lane in lanes for age_capped in (False, True)]
+    candidates = [heap.first(lambda record: is_in_time(record.job, state.now)) for heap in heaps]
     scoring = queue.settings.scoring
     return min(
-        (head for head in heads if head is not None),
-        key=lambda head: claim_order(scoring, head.job, state.now),
+        (record for record in candidates if record is not None),
+        key=lambda record: claim_order(scoring, record.job, state.now),
         default=None,
     )
 

@@ -1,4 +1,4 @@
-"""What workers are asked to do, and what they answer."""
+"""Commands to workers: send, deliver, store the response."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def send_command(
 
 
 def take_commands(state: State, workers: Sequence[WorkerId]) -> list[Command]:
-    waiting = [
+    undelivered = [
         command
         for command in state.commands.values()
         if command.worker in workers and command.delivered_at is None and command.expires_at > state.now
     ]
-    taken = [replace(command, delivered_at=state.now) for command in waiting]
-    for command in taken:
+    delivered = [replace(command, delivered_at=state.now) for command in undelivered]
+    for command in delivered:
         state.write(state.commands, command.id, command)
-    return taken
+    return delivered
 
 
 def answer_command(state: State, command_id: str, text: str) -> None:

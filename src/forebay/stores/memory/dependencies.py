@@ -1,4 +1,4 @@
-"""The list of what the ends of jobs mean for others."""
+"""Propagation of job ends from the dependency outbox."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from forebay.stores.shared.dependencies import OutboxEntry
 
 
 def propagate(state: State) -> int:
-    """Work on the list of what the ends of jobs mean for others."""
+    """Propagate job ends from the outbox; return how many edges were resolved."""
     return dependencies.propagate(_MemoryDependencyTx(state)) if state.outbox else 0
 
 
@@ -30,8 +30,8 @@ class _MemoryDependencyTx:
         self._state = state
 
     def next_entry(self) -> OutboxEntry | None:
-        for number, (parent, aftermath) in self._state.outbox.items():
-            return OutboxEntry(number, parent, aftermath)
+        for entry_id, (job_id, event) in self._state.outbox.items():
+            return OutboxEntry(entry_id, job_id, event)
         return None
 
     def drop_entry(self, entry: OutboxEntry) -> None:
@@ -49,8 +49,8 @@ class _MemoryDependencyTx:
         return list(islice((edge for edge in edges if edge.state in states), limit))
 
     def set_edge(self, edge: Edge, state: EdgeState) -> None:
-        # As it stands now: a child that was revived because of another edge to the same parent has reopened
-        # this one too.
+        # The state as of now: a child that was revived because of another edge to the same parent has
+        # reopened this one too.
         was = self._state.edges[edge.child][edge.position].state
         self._state.write(self._state.edges[edge.child], edge.position, replace(edge, state=state))
         change = (state in UNMET_STATES) - (was in UNMET_STATES)

@@ -1,4 +1,4 @@
-"""Documents: saved and removed."""
+"""Documents: save and remove."""
 
 from __future__ import annotations
 

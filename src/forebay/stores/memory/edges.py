@@ -1,4 +1,4 @@
-"""Edges between jobs."""
+"""Edges between jobs: add, resolve, reopen, release."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from forebay.stores.memory.state import State
 
 
 def resolve_parents(state: State, new: NewJob, earlier_ids: Sequence[JobId | None]) -> list[Edge]:
-    """The edges of a new job, whose id is not known yet; raises InvalidJob for a parent that is not there.
-    `earlier_ids` are the jobs of the same insert that stand before it."""
+    """Return the edges of a new job, whose id is not known yet. Raises InvalidJob for an unknown parent.
+    `earlier_ids` are the jobs of the same insert before it."""
     return [
-        _resolve_parent(state, new, need, number, earlier_ids) for number, need in enumerate(new.depends_on)
+        _resolve_parent(state, new, dependency, position, earlier_ids)
+        for position, dependency in enumerate(new.depends_on)
     ]
 
 
 def add_edges(state: State, child: JobId, edges: Sequence[Edge]) -> bool:
-    """Write the edges of a new job; whether it is blocked."""
+    """Write the edges of a new job; return whether it is blocked."""
     for new in edges:
         edge = replace(new, child=child)
         state.write(state.edges.setdefault(child, {}), edge.position, edge)
@@ -44,7 +45,7 @@ def add_edges(state: State, child: JobId, edges: Sequence[Edge]) -> bool:
 
 
 def count_unmet(state: State, child: JobId) -> int:
-    """Count anew what blocks a job: edges, and the jobs before it in its sequence as one."""
+    """Recount what blocks a job: its edges, and the earlier jobs of its sequence as one."""
     unmet = sum(edge.state in UNMET_STATES for edge in state.edges.get(child, {}).values())
     unmet += state.is_sequence_blocked(child)
     state.write(state.unmet, child, unmet or None)
@@ -52,15 +53,14 @@ def count_unmet(state: State, child: JobId) -> int:
 
 
 def reopen_edges(state: State, child: JobId, revived_ids: Collection[JobId], *, with_parent: bool) -> None:
-    """Look at the parents of a job that is revived, and whose edges have failed. `revived_ids` are jobs that
-    are
-    revived in the same call, so they are as good as alive."""
+    """Reopen the edges of a revived job whose parents failed. `revived_ids` are jobs that are revived in
+    the same call, and count as live."""
     for edge in list(state.edges.get(child, {}).values()):
         if edge.state is EdgeState.FAILED:
             parent = state.jobs.get(edge.parent)
-            now = JobState.PENDING if edge.parent in revived_ids else parent and parent.job.state
-            into = reopen_edge_state(now, with_parent=with_parent)
-            state.write(state.edges[child], edge.position, replace(edge, state=into))
+            parent_state = JobState.PENDING if edge.parent in revived_ids else parent and parent.job.state
+            new_state = reopen_edge_state(parent_state, with_parent=with_parent)
+            state.write(state.edges[child], edge.position, replace(edge, state=new_state))
     count_unmet(state, child)
 
 
@@ -72,22 +72,24 @@ def release(state: State, child: JobId) -> None:
 
 
 def _resolve_parent(
-    state: State, new: NewJob, dependency: Dependency, number: int, earlier_ids: Sequence[JobId | None]
+    state: State, new: NewJob, dependency: Dependency, position: int, earlier_ids: Sequence[JobId | None]
 ) -> Edge:
     if isinstance(dependency.parent, int):
-        found = earlier_ids[-dependency.parent] if dependency.parent <= len(earlier_ids) else None
-        if found is None:
+        parent = earlier_ids[-dependency.parent] if dependency.parent <= len(earlier_ids) else None
+        if parent is None:
             raise missing_batch_parent(new.task, dependency.parent)
     else:
-        found = dependency.parent
-    record = state.jobs.get(found)
+        parent = dependency.parent
+    record = state.jobs.get(parent)
     if record is not None:
-        into = starting_state(record.job.state, dependency.on_failure)
-    elif new.allow_missing and is_past_retention(found, _keep_ms(state, new), state.now):
-        into = EdgeState.MET
+        edge_state = starting_state(record.job.state, dependency.on_failure)
+    elif new.allow_missing and is_past_retention(parent, _keep_ms(state, new), state.now):
+        edge_state = EdgeState.MET
     else:
-        raise missing_parent(new.task, found, new.allow_missing)
-    return Edge(child=JobId(""), position=number, parent=found, on_failure=dependency.on_failure, state=into)
+        raise missing_parent(new.task, parent, new.allow_missing)
+    return Edge(
+        child=JobId(""), position=position, parent=parent, on_failure=dependency.on_failure, state=edge_state
+    )
 
 
 def _keep_ms(state: State, new: NewJob) -> int:

@@ -1,4 +1,4 @@
-"""The memory engine and its write side: each method is one change of the state, under one lock."""
+"""In-memory engine: one state, one lock, and handles that use it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_TRANSACTIONS: Final = (
 
 
 class MemoryEngine:
-    """Jobs that live as long as this object. Its handles may be used by several threads at once."""
+    """Engine whose jobs live as long as this object. Its handles may be used by several threads at once."""
 
     features: Features = Features(
         name="memory", is_durable=False, is_shared=False, joins_transactions=False, has_one_writer=True
@@ -56,7 +56,7 @@ class MemoryEngine:
         return self.store().migrate()
 
     def check_schema(self) -> None:
-        pass  # it has none
+        pass  # there is no schema
 
     def insert_tx(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
@@ -79,14 +79,14 @@ class MemoryEngine:
 
     @contextmanager
     def read_state(self) -> Iterator[State]:
-        """The state for as long as nobody changes it."""
+        """Yield the state while no other thread changes it."""
         with self._lock:
             self._state.now = self._clock.now_ms()
             yield self._state
 
     @contextmanager
     def change_state(self) -> Iterator[State]:
-        """The state for one call that happens whole or not at all."""
+        """Yield the state for one call that happens completely or not at all."""
         with self._lock:
             self._state.begin(self._clock.now_ms())
             try:
@@ -94,6 +94,6 @@ class MemoryEngine:
             except BaseException:
                 self._state.undo()
                 raise
-            has_news = self._state.needs_wakeup
-        if has_news:
+            needs_wakeup = self._state.needs_wakeup
+        if needs_wakeup:
             self._broadcast.broadcast()

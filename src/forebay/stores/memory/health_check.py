@@ -1,4 +1,4 @@
-"""What should never be in the memory engine's state."""
+"""Invariants of the in-memory engine's state."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LATE_MS: Final = 60_000
 
 
 def find_problems(state: State) -> Iterator[str]:
-    """A sentence for each thing that is wrong."""
+    """Yield a sentence for each violated invariant."""
     yield from _find_misplaced(state)
     for record in state.jobs.values():
-        yield from (f"job {record.job.id} {what}" for what in _find_job_flaws(state, record))
+        yield from (f"job {record.job.id} {flaw}" for flaw in _find_job_flaws(state, record))
     yield from _find_unordered(state)
     yield from _find_overdue(state)
     yield from _find_loose_keys(state)
@@ -27,15 +27,18 @@ def find_problems(state: State) -> Iterator[str]:
 
 
 def _find_misplaced(state: State) -> Iterator[str]:
-    for (queue, into), jobs in state.jobs_by_state.items():
+    for (queue, job_state), jobs in state.jobs_by_state.items():
         for job_id, record in jobs.items():
-            if state.jobs.get(job_id) is not record or (record.job.queue, record.job.state) != (queue, into):
-                yield f"job {job_id} is counted as {into} in queue {queue} and is not there"
+            if state.jobs.get(job_id) is not record or (record.job.queue, record.job.state) != (
+                queue,
+                job_state,
+            ):
+                yield f"job {job_id} is counted as {job_state} in queue {queue} and is not there"
     counted = sum(map(len, state.jobs_by_state.values()))
     if counted != len(state.jobs):
         yield f"{counted} jobs are counted, {len(state.jobs)} are there"
-    running = {job_id for held in state.leases.values() for job_id in held}
-    if running != {it.job.id for it in state.jobs.values() if it.job.state is JobState.RUNNING}:
+    running = {job_id for leases in state.leases.values() for job_id in leases}
+    if running != {record.job.id for record in state.jobs.values() if record.job.state is JobState.RUNNING}:
         yield "the leases by worker are not the running jobs"
 
 
@@ -55,28 +58,28 @@ def _find_job_flaws(state: State, record: StoredJob) -> Iterator[str]:
 
 
 def _find_unordered(state: State) -> Iterator[str]:
-    everywhere = [([*state.jobs.values()], [state.expiring, state.rescoring])]
+    checks = [([*state.jobs.values()], [state.expiring, state.rescoring])]
     for name in state.queues:
         ready = [
-            state.ready_heap(name, capped, gate)
-            for gate in (None, *state.lanes_of(name))
-            for capped in (False, True)
+            state.ready_heap(name, age_capped, lane)
+            for lane in (None, *state.lanes_of(name))
+            for age_capped in (False, True)
         ]
-        orders = [*ready, state.delayed_heap(name)]
-        everywhere.append(([*state.jobs_in_states(name, WAITING)], orders))
-    for records, orders in everywhere:
-        for order in orders:
+        heaps = [*ready, state.delayed_heap(name)]
+        checks.append(([*state.jobs_in_states(name, WAITING)], heaps))
+    for records, heaps in checks:
+        for heap in heaps:
             yield from (
-                f"job {record.job.id} is missing in an order" for record in order.find_missing(records)
+                f"job {record.job.id} is missing in an order" for record in heap.find_missing(records)
             )
 
 
 def _find_overdue(state: State) -> Iterator[str]:
-    """Jobs that were due a minute before somebody last promoted all that was due."""
+    """Find jobs that were due a minute before the last complete `promote`."""
     promoted_at = state.maintenance.get("promote", 0)
     for name, queue in state.queues.items():
         if queue.settings.stagger is not None:
-            continue  # there they may wait for as long as it takes
+            continue  # in a staggered queue due jobs may wait for any time
         for record in state.jobs_in_states(name, (JobState.SCHEDULED, JobState.RETRYING)):
             if record.job.run_at <= promoted_at - LATE_MS:
                 yield f"job {record.job.id} was due and has not been moved"

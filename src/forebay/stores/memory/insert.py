@@ -1,4 +1,4 @@
-"""New jobs, asked for by clients or handed back by tasks."""
+"""Inserts: new jobs of clients, and follow-ups of tasks."""
 
 from __future__ import annotations
 
@@ -42,38 +42,38 @@ from forebay.stores.memory.state import State
 def insert(
     state: State, jobs: Sequence[NewJob], on_conflict: OnConflict, atomic: bool, create_queues: bool
 ) -> list[InsertResult]:
-    receipts: list[InsertResult] = []
-    together = jobs if atomic else ()
-    turnstile: EnqueueRateLimiter | None = None
+    results: list[InsertResult] = []
+    batch = jobs if atomic else ()
+    rate_limiter: EnqueueRateLimiter | None = None
     for new in jobs:
         try:
-            before = [receipt.id for receipt in receipts] if new.depends_on else []
-            edges = _check_new_job(state, new, on_conflict, create_queues, before)
+            earlier_ids = [result.id for result in results] if new.depends_on else []
+            edges = _check_new_job(state, new, on_conflict, create_queues, earlier_ids)
             if isinstance(edges, InsertResult):
-                receipts.append(edges)
+                results.append(edges)
                 continue
             queue = state.queues.get(new.queue)
             if queue is not None and queue.settings.max_length is not None:
-                _check_length(state, new, edges, queue.settings.max_length, together)
+                _check_length(state, new, edges, queue.settings.max_length, batch)
             if queue is not None and queue.settings.has_rates:
-                turnstile = turnstile or EnqueueRateLimiter(state.now, state.rate_buckets.get, together)
-                turnstile.take_tokens(queue, new)
+                rate_limiter = rate_limiter or EnqueueRateLimiter(state.now, state.rate_buckets.get, batch)
+                rate_limiter.take_tokens(queue, new)
             job = _store(state, new, new.parent_id, edges)
-            receipts.append(InsertResult(id=job.id, is_new=True, state=job.state))
+            results.append(InsertResult(id=job.id, is_new=True, state=job.state))
         except ForebayError as exc:
             if atomic:
                 raise
-            receipts.append(InsertResult(id=None, is_new=False, error=exc))
-    for scope, bucket in turnstile.changed_buckets.items() if turnstile else ():
+            results.append(InsertResult(id=None, is_new=False, error=exc))
+    for scope, bucket in rate_limiter.changed_buckets.items() if rate_limiter else ():
         state.write(state.rate_buckets, scope, bucket)
-    return receipts
+    return results
 
 
 def insert_follow_up(
     state: State, parent: Job, worker: WorkerId, new: NewJob, earlier_ids: Sequence[JobId | None]
 ) -> JobId:
-    """Store a job that a task handed back; neither the queue's length nor its state matters. Answers its id,
-    or that of the job that has its key."""
+    """Store a job that a task returned, whatever the length and the state of its queue. Return its id, or
+    that of the holder of its key."""
     try:
         state.queue_or_default(new.queue).priority_of(new.priority)
         if new.id in state.jobs:
@@ -92,7 +92,7 @@ def insert_follow_up(
 
 
 def get_or_create_queue(state: State, name: QueueName) -> Queue:
-    """The queue of this name, created if there is none."""
+    """Return the queue of this name; create it if there is none."""
     queue = state.queue_or_default(name)
     if name not in state.queues:
         state.write(state.queues, name, queue)
@@ -100,7 +100,7 @@ def get_or_create_queue(state: State, name: QueueName) -> Queue:
 
 
 def copy_metadata(metadata: dict[str, Json]) -> dict[str, Json]:
-    """A copy that nobody else holds, as it would come back from JSON."""
+    """Return a copy that has no other owner, as if decoded from JSON."""
     copy: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(metadata)) if metadata else {}
     return copy
 
@@ -112,7 +112,7 @@ def _check_new_job(
     create_queues: bool,
     earlier_ids: Sequence[JobId | None],
 ) -> InsertResult | Sequence[Edge]:
-    """The edges of a new job, or the receipt of the one that has its key."""
+    """Return the edges of a new job, or the result that names the holder of its key."""
     # Every check comes before the first write: a refused member of a batch leaves no trace of its own.
     if new.queue not in state.queues and not create_queues:
         raise QueueNotFound(f"there is no queue {new.queue}")
@@ -122,8 +122,8 @@ def _check_new_job(
     queue.priority_of(new.priority)
     holder = _find_holder(state, new, on_conflict)
     if holder is not None:
-        held = state.jobs.get(holder)
-        return InsertResult(id=holder, is_new=False, state=None if held is None else held.job.state)
+        record = state.jobs.get(holder)
+        return InsertResult(id=holder, is_new=False, state=None if record is None else record.job.state)
     return resolve_parents(state, new, earlier_ids)
 
 
@@ -144,10 +144,13 @@ def _check_length(
 
 
 def load_throughput(state: State, queue: QueueName) -> Throughput:
-    """How fast jobs of a queue were completed lately."""
+    """Return how fast jobs of a queue completed lately."""
     completed = (record.job.finished_at or 0 for record in state.jobs_in_states(queue, [JobState.COMPLETED]))
-    found = nlargest(THROUGHPUT_JOBS, (at for at in completed if at > state.now - THROUGHPUT_WINDOW_MS))
-    return throughput_of(len(found), min(found, default=None), state.now)
+    latest = nlargest(
+        THROUGHPUT_JOBS,
+        (finished_at for finished_at in completed if finished_at > state.now - THROUGHPUT_WINDOW_MS),
+    )
+    return throughput_of(len(latest), min(latest, default=None), state.now)
 
 
 def _find_holder(state: State, new: NewJob, on_conflict: OnConflict) -> JobId | None:
@@ -239,5 +242,5 @@ def _build_job(state: State, queue: Queue, new: NewJob, parent_id: JobId | None)
 
 
 def copy_for_caller(job: Job) -> Job:
-    """The job as callers get it: its metadata is theirs to change."""
+    """Return the job as callers get it: its metadata is theirs to change."""
     return replace(job, metadata=copy_metadata(job.metadata))

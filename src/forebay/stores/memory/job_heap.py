@@ -1,4 +1,4 @@
-"""Jobs in the order of one number."""
+"""Heaps of jobs, each ordered by one number."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _SLACK: Final = 64
 
 
 class StoredJob(NamedTuple):
-    """A job with what only the engine knows of it: whom its lease was swept from, and as the how manieth
-    job it ended."""
+    """Job with values that only the engine knows: the worker that its lease was swept from, and the serial
+    number of its end."""
 
     job: Job
     rescore_at: int | None = None
@@ -26,8 +26,9 @@ HeapKey = Callable[[StoredJob], int | None]
 
 
 class JobHeap:
-    """A heap by (key, seq). Nobody takes entries out: one whose job has another key by now, or none, is
-    dropped when it is met, so a change of a job costs O(log n) and undoing it needs no care."""
+    """Heap by (key, seq). Entries are never taken out early. An entry whose job has another key by now, or
+    none, is dropped when it comes first: so a change of a job costs O(log n), and undoing it needs no
+    care."""
 
     def __init__(self, jobs: Mapping[JobId, StoredJob], key: HeapKey) -> None:
         self._jobs = jobs
@@ -35,18 +36,18 @@ class JobHeap:
         self._heap: list[tuple[int, int, JobId]] = []
 
     def add(self, record: StoredJob, old: StoredJob | None) -> None:
-        """Take note of a job that has changed; `old` is what it was."""
+        """Add the entry of a changed job; `old` is the job before the change."""
         entry = self._build_entry(record)
         if entry is None or (old is not None and self._build_entry(old) == entry):
             return
         heappush(self._heap, entry)
-        # Entries far from the head are met late or never; this keeps them in proportion.
+        # Outdated entries far from the head come first late or never; this bounds their number.
         if len(self._heap) > 2 * len(self._jobs) + _SLACK:
-            self._heap = [one for one in set(self._heap) if self._find_current(one) is not None]
+            self._heap = [entry for entry in set(self._heap) if self._find_current(entry) is not None]
             heapify(self._heap)
 
     def first(self, fits: Callable[[StoredJob], bool] = lambda _: True) -> StoredJob | None:
-        """The lowest that fits. It stays, and so do those passed over."""
+        """Return the first job that fits. It stays in the heap, and so do those passed over."""
         passed = []
         found = None
         while self._heap and found is None:
@@ -62,7 +63,7 @@ class JobHeap:
         return found
 
     def find_missing(self, records: Iterable[StoredJob]) -> list[StoredJob]:
-        """Which of these belong here and are not here."""
+        """Return which of these jobs belong into the heap and are missing."""
         known = {None, *self._heap}
         return [record for record in records if self._build_entry(record) not in known]
 
@@ -76,10 +77,10 @@ class JobHeap:
 
 
 def claim_order(scoring: Scoring, job: Job, now: int) -> tuple[int, int]:
-    """When a pending job's turn comes compared with others of its queue: lowest first."""
+    """Return the sort key of a pending job among those of its queue: lowest first."""
     return -effective_priority(scoring, QueueRank(job.age_capped, job.rank, None), now), job.seq
 
 
 def is_in_time(job: Job, now: int) -> bool:
-    """Whether a waiting job may still be started."""
+    """Return whether a waiting job may still be started."""
     return job.expires_at is None or job.expires_at > now

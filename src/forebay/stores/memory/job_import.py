@@ -1,4 +1,4 @@
-"""Jobs of another store, taken in with all that is known of them."""
+"""Import of jobs with their history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forebay.stores.shared.job_import import resolve_imported_edges
 
 
 def import_jobs(state: State, exports: Sequence[JobExport]) -> list[bool]:
-    return [_import_job(state, whole) for whole in exports]
+    return [_import_job(state, export) for export in exports]
 
 
 def _import_job(state: State, export: JobExport) -> bool:
@@ -57,11 +57,11 @@ def _import_job(state: State, export: JobExport) -> bool:
 
 def _store_waiting(state: State, job: Job) -> None:
     join(state, job)
-    into = waiting_state(job, state.now, is_blocked=job.id in state.unmet)
+    waiting_as = waiting_state(job, state.now, is_blocked=job.id in state.unmet)
     state.put_new(job)
-    if into is JobState.RETRYING:
+    if waiting_as is JobState.RETRYING:
         record = state.jobs[job.id]
-        state.put(record._replace(job=replace(record.job, state=into)))
+        state.put(record._replace(job=replace(record.job, state=waiting_as)))
 
 
 def _take_idempotency_key(state: State, export: JobExport) -> None:
@@ -75,8 +75,8 @@ def _take_idempotency_key(state: State, export: JobExport) -> None:
 
 def _save_history(state: State, export: JobExport) -> None:
     if export.attempts:
-        bad = tuple((attempt, attempt.worker or WorkerId("")) for attempt in export.attempts)
-        state.write(state.attempts, export.job.id, bad)
+        attempts = tuple((attempt, attempt.worker or WorkerId("")) for attempt in export.attempts)
+        state.write(state.attempts, export.job.id, attempts)
     if export.progress != JobProgress():
         state.write(state.progress, export.job.id, export.progress)
     for event in export.events:

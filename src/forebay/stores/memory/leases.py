@@ -1,4 +1,4 @@
-"""The hot path: leases given, renewed, taken over and ended."""
+"""Leases: renew them, and take over those that ended or whose worker is dead."""
 
 from __future__ import annotations
 
@@ -49,15 +49,17 @@ def sweep(
     ended_by: int | None = None,
 ) -> list[Job]:
     last = state.now if ended_by is None else min(state.now, ended_by)
-    running = [record for held in state.leases.values() for record in held.values()]
-    ended = [record for record in running if _lease_end(record.job) <= last and not only_dead]
-    # Workers live and die with the store here, so nobody is dead before the others but those named.
-    orphaned = [record for record in running if record.job.worker in dead and record.job.worker != sweeper]
-    found = {
+    running = [record for jobs in state.leases.values() for record in jobs.values()]
+    expired = [record for record in running if _lease_end(record.job) <= last and not only_dead]
+    # Workers live in the process of the store, so none is dead but those that the caller names.
+    of_dead_workers = [
+        record for record in running if record.job.worker in dead and record.job.worker != sweeper
+    ]
+    swept = {
         record.job.id: record
-        for record in [*sorted(ended, key=_lease_end_key), *sorted(orphaned, key=_lease_end_key)]
+        for record in [*sorted(expired, key=_lease_end_key), *sorted(of_dead_workers, key=_lease_end_key)]
     }
-    return [_take_over(state, record, sweeper, lease_ms) for record in islice(found.values(), limit)]
+    return [_take_over(state, record, sweeper, lease_ms) for record in islice(swept.values(), limit)]
 
 
 def _lease_ms(state: State, job: Job, requested_ms: int | None) -> int:
@@ -99,8 +101,8 @@ def _lease(job: Job) -> Lease:
 
 
 def _jobs_of_worker(state: State, worker: WorkerId) -> list[Job]:
-    held = state.leases.get(worker, {})
-    return [held[job_id].job for job_id in sorted(held)]
+    leases = state.leases.get(worker, {})
+    return [leases[job_id].job for job_id in sorted(leases)]
 
 
 def _pending_cancels(state: State, worker: WorkerId) -> tuple[PendingCancel, ...]:

@@ -1,4 +1,4 @@
-"""Limits: saved, removed, and what they leave for a claim."""
+"""Limits: save and remove them, count slots and tokens for claims, park and unpark jobs."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def save(state: State, limit: Limit, actor: str) -> None:
 
 
 def drop(state: State, scope: str, actor: str) -> bool:
-    kept = state.limits.get(scope)
-    if kept is None:
+    stored = state.limits.get(scope)
+    if stored is None:
         return False
     state.write(state.limits, scope, None)
-    for one in [one for one in state.rate_buckets if limit_scope(one) == scope]:
-        state.write(state.rate_buckets, one, None)
-    _record_change(state, scope, actor, "removed", limit_changes(kept.limit, None))
+    for key_scope in [key_scope for key_scope in state.rate_buckets if limit_scope(key_scope) == scope]:
+        state.write(state.rate_buckets, key_scope, None)
+    _record_change(state, scope, actor, "removed", limit_changes(stored.limit, None))
     return True
 
 
 def load_budget(state: State) -> LimitBudget:
-    """What all limits leave now."""
-    limits = [kept.limit for kept in state.limits.values()]
+    """Return the budget that all limits leave now."""
+    limits = [stored.limit for stored in state.limits.values()]
     broad = [_build_counter(state, limit, limit.scope) for limit in limits if not limit.is_narrow]
     narrow = [limit for limit in limits if limit.is_narrow]
     ends = _lease_ends_by_scope(state) if narrow else {}
@@ -52,7 +52,7 @@ def load_budget(state: State) -> LimitBudget:
 
 
 def limit_usages(state: State) -> list[LimitUsage]:
-    """How all limits stand."""
+    """Return the usage of all limits."""
     ends = _lease_ends_by_scope(state)
     return [
         usage_of(*state.limits[scope], _count_running(state, state.limits[scope].limit, ends), state.now)
@@ -62,73 +62,79 @@ def limit_usages(state: State) -> list[LimitUsage]:
 
 def _count_running(state: State, limit: Limit, ends: dict[str, list[int]]) -> int:
     if limit.is_narrow:
-        return sum(len(found) for scope, found in ends.items() if limit_scope(scope) == limit.scope)
+        return sum(len(lease_ends) for scope, lease_ends in ends.items() if limit_scope(scope) == limit.scope)
     return sum(1 for _ in _iter_running(state, limit.queue))
 
 
 def save_budget(
     state: State, budget: LimitBudget, claims: Sequence[QueueClaim], *, released: Counter[QueueName]
 ) -> None:
-    """Write what claims have taken. Where places were freed that nobody took, others may want them:
-    `released`
-    is how many more jobs of each queue have ended than begun."""
-    for gauge in budget.changed_counters:
-        if gauge.scope in state.limits:
-            state.write(state.limits, gauge.scope, StoredLimit(gauge.limit, gauge.bucket))
+    """Write the changed token buckets. Send a wake-up where slots were released that no claim took.
+    `released` is how many more jobs of each queue have ended than started."""
+    for counter in budget.changed_counters:
+        if counter.scope in state.limits:
+            state.write(state.limits, counter.scope, StoredLimit(counter.limit, counter.bucket))
         else:
-            state.write(state.rate_buckets, gauge.scope, gauge.bucket)
+            state.write(state.rate_buckets, counter.scope, counter.bucket)
     if state.limits:
-        wanted = {want.queue for want in claims}
-        is_left = any(jobs > 0 and queue_scope(queue) in state.limits for queue, jobs in released.items())
-        is_left = (
-            is_left or sum(released.values()) > 0 or not state.released_queues <= wanted or budget.has_refund
+        claimed_queues = {claim.queue for claim in claims}
+        has_free_slots = any(
+            jobs > 0 and queue_scope(queue) in state.limits for queue, jobs in released.items()
         )
-        state.needs_wakeup = state.needs_wakeup or is_left
+        has_free_slots = (
+            has_free_slots
+            or sum(released.values()) > 0
+            or not state.released_queues <= claimed_queues
+            or budget.has_refund
+        )
+        state.needs_wakeup = state.needs_wakeup or has_free_slots
 
 
 def park(state: State, record: StoredJob, scope: str, budget: LimitBudget) -> None:
     """A job that this scope has no room for waits behind its gate; one that had its turn as a job of a share
     waits in the lane of that share."""
-    gauge, queue, gate = budget.find_counter(scope), record.job.queue, record.job.lane
-    if gate is not None and is_fairness_lane(gate):
-        share = fairness_key_of(gate)
-        join_limit_lane(state, queue, scope, share)
-        gate = limit_fairness_lane(scope, share)
+    counter, queue, lane = budget.find_counter(scope), record.job.queue, record.job.lane
+    if lane is not None and is_fairness_lane(lane):
+        key = fairness_key_of(lane)
+        join_limit_lane(state, queue, scope, key)
+        lane = limit_fairness_lane(scope, key)
     else:
-        gate = limit_lane(scope)
-    state.put(record._replace(job=replace(record.job, lane=gate, updated_at=state.now)))
-    if gauge is not None:
-        state.write(state.limit_lanes, (queue, scope), gauge.recheck_at(state.now, 0))
+        lane = limit_lane(scope)
+    state.put(record._replace(job=replace(record.job, lane=lane, updated_at=state.now)))
+    if counter is not None:
+        state.write(state.limit_lanes, (queue, scope), counter.recheck_at(state.now, 0))
 
 
 def unpark_due(state: State, queue: QueueName, budget: LimitBudget) -> None:
-    """Open gates that it is time to look behind, as far as there is room."""
+    """Unpark jobs from limit lanes that are due to be rechecked, as far as there is room."""
     left = MAX_UNPARKED
     for scope in [
-        scope for (name, scope), at in state.limit_lanes.items() if name == queue and at <= state.now
+        scope
+        for (name, scope), recheck_at in state.limit_lanes.items()
+        if name == queue and recheck_at <= state.now
     ]:
-        gauge = budget.find_counter(scope)
-        room = None if gauge is None else gauge.room(state.now)
-        most = left if room is None else min(room, left)
-        back = _unpark(state, queue, scope, most)
-        left -= min(left, back)
+        counter = budget.find_counter(scope)
+        room = None if counter is None else counter.room(state.now)
+        limit = left if room is None else min(room, left)
+        unparked = _unpark(state, queue, scope, limit)
+        left -= min(left, unparked)
         is_used = bool(jobs_in_lane(state, queue, limit_lane(scope))) or any(
             lane[:2] == (queue, scope) for lane in state.limit_fairness_keys
         )
-        at = state.now if gauge is None else gauge.recheck_at(state.now, min(back, most))
-        state.write(state.limit_lanes, (queue, scope), at if is_used else None)
+        recheck_at = state.now if counter is None else counter.recheck_at(state.now, min(unparked, limit))
+        state.write(state.limit_lanes, (queue, scope), recheck_at if is_used else None)
 
 
 def _unpark(state: State, queue: QueueName, scope: str, limit: int) -> int:
-    """Bring back as many jobs with a share as without: the claim that follows compares them."""
-    back = jobs_in_lane(state, queue, limit_lane(scope))[:limit]
-    for record in back:
+    """Unpark as many jobs with a fairness key as without: the claim that follows compares them."""
+    unparked = jobs_in_lane(state, queue, limit_lane(scope))[:limit]
+    for record in unparked:
         state.put(record._replace(job=replace(record.job, lane=None, updated_at=state.now)))
-    return len(back) + MemoryFairUnpark(state, queue, scope).unpark(limit)
+    return len(unparked) + MemoryFairUnpark(state, queue, scope).unpark(limit)
 
 
 def release_slots(state: State, job: Job) -> None:
-    """The attempt has ended: whoever claims next looks behind the gates of its scopes."""
+    """Release the slots of a job whose attempt has ended. The next claim rechecks the lanes of its scopes."""
     scopes = {scope for _, scope in narrow_scopes(job.task, job.limit_keys)}
     for queue, scope in list(state.limit_lanes):
         if scope in scopes:
@@ -137,10 +143,10 @@ def release_slots(state: State, job: Job) -> None:
 
 
 def record_waits(state: State, budget: LimitBudget, claims: Sequence[QueueClaim]) -> None:
-    """When somebody should look behind the gates of these queues again."""
-    queues = {want.queue for want in claims}
-    looks = [at for (queue, _), at in state.limit_lanes.items() if queue in queues]
-    budget.add_wait(min(looks) - state.now if looks else None)
+    """Record when the lanes of these queues are to be rechecked."""
+    queues = {claim.queue for claim in claims}
+    recheck_times = [recheck_at for (queue, _), recheck_at in state.limit_lanes.items() if queue in queues]
+    budget.add_wait(min(recheck_times) - state.now if recheck_times else None)
 
 
 def _build_counter(state: State, limit: Limit, scope: str) -> LimitCounter:
@@ -152,13 +158,13 @@ def _build_counter(state: State, limit: Limit, scope: str) -> LimitCounter:
 
 
 def _build_narrow_counter(state: State, ends: dict[str, list[int]], limit: Limit, scope: str) -> LimitCounter:
-    gauge, found = _build_counter(state, limit, scope), ends.get(scope, [])
-    gauge.running, gauge.ends_at = len(found), min(found, default=None)
-    return gauge
+    counter, lease_ends = _build_counter(state, limit, scope), ends.get(scope, [])
+    counter.running, counter.ends_at = len(lease_ends), min(lease_ends, default=None)
+    return counter
 
 
 def _lease_ends_by_scope(state: State) -> dict[str, list[int]]:
-    """When the leases end that count under tasks and keys."""
+    """Return the ends of the leases that count under tasks and keys."""
     ends: dict[str, list[int]] = defaultdict(list)
     for job in _iter_running(state, None):
         for _, scope in narrow_scopes(job.task, job.limit_keys):
@@ -167,7 +173,7 @@ def _lease_ends_by_scope(state: State) -> dict[str, list[int]]:
 
 
 def _iter_running(state: State, queue: QueueName | None) -> Iterator[Job]:
-    """The jobs of a queue, or of all, with a lease that has not ended."""
+    """Yield the running jobs of a queue, or of all, whose lease has not ended."""
     for name in state.queues if queue is None else [queue]:
         for record in state.jobs_in_states(name, [JobState.RUNNING]):
             if (record.job.lease_expires_at or 0) > state.now:
@@ -175,9 +181,9 @@ def _iter_running(state: State, queue: QueueName | None) -> Iterator[Job]:
 
 
 def _record_change(state: State, scope: str, actor: str, action: str, changes: Changes) -> None:
-    for queue, one in list(state.limit_lanes):
-        if limit_scope(one) == scope:
-            state.write(state.limit_lanes, (queue, one), 0)
+    for queue, lane_scope in list(state.limit_lanes):
+        if limit_scope(lane_scope) == scope:
+            state.write(state.limit_lanes, (queue, lane_scope), 0)
     state.record(
         Event(kind=EventKind.LIMIT_CHANGED, actor=actor, detail=f"{action} {scope}", changes=changes)
     )

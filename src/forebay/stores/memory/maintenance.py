@@ -1,4 +1,4 @@
-"""What is done by the clock: jobs that come due, expire, change their place or are forgotten."""
+"""Maintenance: promote, expire, rescore and prune jobs."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ _EXCERPT: Final = 200
 def promote(state: State, limit: int) -> int:
     moved = expire(state, limit)
     staggered = [queue.name for queue in state.queues.values() if queue.settings.stagger is not None]
-    orders = [order for name, order in state.delayed.items() if name not in staggered]
-    moved += _promote_from(state, orders, limit)
+    heaps = [heap for name, heap in state.delayed.items() if name not in staggered]
+    moved += _promote_from(state, heaps, limit)
     return moved + sum(promote_queue(state, name, limit) for name in staggered)
 
 
 def promote_queue(state: State, queue: QueueName, limit: int) -> int:
-    """Make up to `limit` due jobs of one queue pending, or fewer where that is staggered."""
+    """Make up to `limit` due jobs of one queue pending, or one batch in a staggered queue."""
     stagger = state.queue_or_default(queue).settings.stagger
-    order = state.delayed_heap(queue)
+    heap = state.delayed_heap(queue)
     if stagger is None:
-        return _promote_from(state, [order], limit)
-    first = order.first()
+        return _promote_from(state, [heap], limit)
+    first = heap.first()
     is_due = first is not None and first.job.run_at <= state.now
     if not is_due or not acquire_maintenance(state, stagger_task_name(queue), stagger.every_ms):
         return 0
-    return _promote_from(state, [order], min(limit, stagger.jobs))
+    return _promote_from(state, [heap], min(limit, stagger.jobs))
 
 
 def expire(state: State, limit: int) -> int:
-    """Cancel up to `limit` waiting jobs that were not started in time."""
+    """Cancel up to `limit` waiting jobs past their `expires_at`."""
     for count in range(limit):
         record = state.expiring.first()
         if record is None or (record.job.expires_at or 0) > state.now:
@@ -66,15 +66,15 @@ def expire(state: State, limit: int) -> int:
 
 
 def move_dropped_to_dead(state: State, limit: int) -> None:
-    """Move up to `limit` jobs that wait in dropped queues to the dead letters."""
+    """Move up to `limit` waiting jobs of dropped queues to the dead letters."""
     for name in sorted(state.queues):
         if state.queues[name].state is QueueState.DROPPED:
             limit -= move_queue_to_dead(state, name, limit)
 
 
 def move_queue_to_dead(state: State, queue: QueueName, limit: int) -> int:
-    """Move up to `limit` jobs that wait in this dropped queue to the dead letters: first those that are not
-    due yet, then the pending ones in their order."""
+    """Move up to `limit` waiting jobs of this dropped queue to the dead letters: first the delayed ones,
+    then the pending ones in their order."""
     waiting = nsmallest(limit, state.jobs_in_states(queue, WAITING), key=_mark_dead_order)
     for record in waiting:
         state.put_final(record.job, JobState.DEAD, "queue dropped")
@@ -90,38 +90,38 @@ def _mark_dead_order(record: StoredJob) -> tuple[bool, str, int, int, int]:
 
 
 def rescore(state: State, limit: int) -> int:
-    looked_at = 0
-    while looked_at < limit and (record := state.rescoring.first()) is not None:
+    examined = 0
+    while examined < limit and (record := state.rescoring.first()) is not None:
         if (record.rescore_at or 0) > state.now:
             break
         _rescore_one(state, record)
-        looked_at += 1
+        examined += 1
     for name in sorted(state.queues):
-        if state.queues[name].is_rescoring and looked_at < limit:
-            looked_at += _rescore_queue(state, state.queues[name], limit - looked_at)
-    return looked_at
+        if state.queues[name].is_rescoring and examined < limit:
+            examined += _rescore_queue(state, state.queues[name], limit - examined)
+    return examined
 
 
 def prune(state: State, limit: int) -> int:
-    gone = list(islice(_iter_prunable(state), limit))
-    for job in gone:
+    pruned = list(islice(_iter_prunable(state), limit))
+    for job in pruned:
         if state.queues[job.queue].settings.archive:
             state.write(state.archive, state.next_number("archive"), _build_archive_entry(job))
         state.remove(job)
     _prune_archive(state)
     _prune_rest(state)
-    return len(gone)
+    return len(pruned)
 
 
 def heartbeat(state: State, worker: WorkerInfo) -> None:
     check_writable(worker.id, worker.host, *worker.queues, *worker.paused, *worker.running)
-    known = state.workers.get(worker.id)
-    started_at = (worker.started_at or state.now) if known is None else known.started_at
+    stored = state.workers.get(worker.id)
+    started_at = (worker.started_at or state.now) if stored is None else stored.started_at
     state.write(state.workers, worker.id, replace(worker, started_at=started_at, heartbeat_at=state.now))
 
 
 def acquire_maintenance(state: State, name: str, every_ms: int) -> bool:
-    # A time further ahead than the duty's own pace was written before the clock was set back.
+    # A due time further ahead than `every_ms` was written before the clock was set back.
     if state.now < state.maintenance.get(name, 0) <= state.now + every_ms:
         return False
     state.write(state.maintenance, name, state.now + every_ms)
@@ -140,8 +140,8 @@ def read_clock(state: State, *, record: bool) -> ClockReading:
 
 def _promote_from(state: State, heaps: list[JobHeap], limit: int) -> int:
     for count in range(limit):
-        heads = [head for head in (order.first() for order in heaps) if head is not None]
-        first = min(heads, key=lambda head: (head.job.run_at, head.job.seq), default=None)
+        candidates = [record for record in (heap.first() for heap in heaps) if record is not None]
+        first = min(candidates, key=lambda record: (record.job.run_at, record.job.seq), default=None)
         if first is None or first.job.run_at > state.now:
             return count
         state.put_due(replace(first.job, updated_at=promoted_at(state.now, first.job.run_at)))
@@ -156,7 +156,7 @@ def _rescore_one(state: State, record: StoredJob) -> None:
     if record.job.state is JobState.PENDING:
         state.put_pending(record.job)
     else:
-        # It gets its place when it becomes pending again.
+        # It gets a rank when it becomes pending again.
         state.put(record._replace(rescore_at=None))
 
 
@@ -186,7 +186,8 @@ def _iter_prunable(state: State) -> Iterator[Job]:
 def _find_expired(state: State, queue: QueueName, states: tuple[JobState, ...], keep_ms: int) -> list[Job]:
     ended = state.jobs_in_states(queue, states) if keep_ms else ()
     old = [record for record in ended if (record.job.finished_at or 0) + keep_ms <= state.now]
-    return [record.job for record in sorted(old, key=lambda it: (it.job.finished_at or 0, it.end_number))]
+    old.sort(key=lambda record: (record.job.finished_at or 0, record.end_number))
+    return [record.job for record in old]
 
 
 def _build_archive_entry(job: Job) -> ArchiveEntry:

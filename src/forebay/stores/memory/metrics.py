@@ -1,4 +1,4 @@
-"""Metrics: kept, removed and shown."""
+"""Metrics: save, remove, read."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def record_rows(state: State, rows: Sequence[MetricRow], instead_of: Sequence[Me
 
 
 def load_page(state: State, resolution_ms: int, since: int, before: int, limit: int) -> MetricPage:
-    fitting = sorted(
-        key for key in state.metrics.rows if key[0] == resolution_ms and since <= key[1] < before
-    )
-    found: list[MetricRow] = []
-    for _, of_start in groupby(fitting, key=lambda key: key[1]):
-        if len(found) >= limit:
+    keys = sorted(key for key in state.metrics.rows if key[0] == resolution_ms and since <= key[1] < before)
+    rows: list[MetricRow] = []
+    for _, keys_of_start in groupby(keys, key=lambda key: key[1]):
+        if len(rows) >= limit:
             break
-        found += [state.metrics.rows[key] for key in of_start]
-    return MetricPage(found, found[-1].starts_at + resolution_ms if len(found) >= limit else None)
+        rows += [state.metrics.rows[key] for key in keys_of_start]
+    return MetricPage(rows, rows[-1].starts_at + resolution_ms if len(rows) >= limit else None)
 
 
 def load_last_start(state: State, resolution_ms: int) -> int | None:
-    return max((start for of, start, _, _ in state.metrics.rows if of == resolution_ms), default=None)
+    return max(
+        (start for resolution, start, _, _ in state.metrics.rows if resolution == resolution_ms), default=None
+    )
 
 
 def prune_rows(state: State, resolution_ms: int, before: int, limit: int) -> int:

@@ -1,4 +1,5 @@
-"""The read side: looks at the state under the engine's lock, and thinks after letting go of it."""
+"""Read handle of the in-memory engine: copies what it needs under the lock, and computes after releasing
+it."""
 
 from __future__ import annotations
 
@@ -60,8 +61,8 @@ class MemoryReader(JobExportMixin):
 
     def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
         with self._open_snapshot() as state:
-            found = [state.jobs.get(job_id) for job_id in ids]
-        jobs = [None if record is None else copy_for_caller(record.job) for record in found]
+            records = [state.jobs.get(job_id) for job_id in ids]
+        jobs = [None if record is None else copy_for_caller(record.job) for record in records]
         return jobs if with_payload else [job and replace(job, **_NO_PAYLOAD) for job in jobs]
 
     def job_states(self, ids: Sequence[JobId]) -> list[JobStateInfo | None]:
@@ -72,12 +73,12 @@ class MemoryReader(JobExportMixin):
         with self._open_snapshot() as state:
             jobs = [record.job for record in state.jobs.values()]
         below = inf if after is None else page_end(after)
-        fitting = (job for job in jobs if job.seq < below and matches(query, job))
-        # One more than asked for tells whether there is a next page.
-        found = nlargest(limit + 1, fitting, key=lambda job: job.seq)
-        page = found[:limit]
+        matching = (job for job in jobs if job.seq < below and matches(query, job))
+        # One more than `limit` shows whether there is a next page.
+        newest = nlargest(limit + 1, matching, key=lambda job: job.seq)
+        page = newest[:limit]
         return Page(
-            jobs=tuple(map(summary_of, page)), after=str(page[-1].seq) if len(found) > limit else None
+            jobs=tuple(map(summary_of, page)), after=str(page[-1].seq) if len(newest) > limit else None
         )
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
@@ -99,8 +100,10 @@ class MemoryReader(JobExportMixin):
     def lanes(self) -> list[LaneCount]:
         with self._open_snapshot() as state:
             pending = [record.job for record in state.jobs.values() if record.job.state is JobState.PENDING]
-        found = Counter((job.queue, job.lane) for job in pending if job.lane is not None)
-        return [LaneCount(queue=queue, lane=gate, jobs=jobs) for (queue, gate), jobs in sorted(found.items())]
+        counted = Counter((job.queue, job.lane) for job in pending if job.lane is not None)
+        return [
+            LaneCount(queue=queue, lane=lane, jobs=jobs) for (queue, lane), jobs in sorted(counted.items())
+        ]
 
     def position(self, job_id: JobId) -> Position | None:
         with self._open_snapshot() as state:
@@ -110,8 +113,8 @@ class MemoryReader(JobExportMixin):
             job, scoring, now = record.job, state.queues[record.job.queue].settings.scoring, state.now
             ready = _ready_jobs(state, job.queue)
             wait_ms = load_throughput(state, job.queue).wait_ms
-        mine = claim_order(scoring, job, now)
-        ahead = sum(claim_order(scoring, other, now) < mine for other in ready)
+        own_order = claim_order(scoring, job, now)
+        ahead = sum(claim_order(scoring, other, now) < own_order for other in ready)
         is_exact = ahead <= EXACT_UP_TO
         ahead = ahead if is_exact else _estimate_ahead(job, ready)
         return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait_ms(ahead))
@@ -140,9 +143,11 @@ class MemoryReader(JobExportMixin):
     ) -> list[Schedule]:
         check_limit(limit)
         with self._open_snapshot() as state:
-            wanted = state.schedules if names is None else set(names)
-            found = [name for name in state.schedules if name in wanted and (after is None or name > after)]
-            return [state.schedules[name] for name in sorted(found)[:limit]]
+            allowed = state.schedules if names is None else set(names)
+            matching = [
+                name for name in state.schedules if name in allowed and (after is None or name > after)
+            ]
+            return [state.schedules[name] for name in sorted(matching)[:limit]]
 
     def schedule_runs(self, name: str, *, limit: int = 100) -> list[ScheduleRun]:
         check_limit(limit)
@@ -159,8 +164,8 @@ class MemoryReader(JobExportMixin):
     ) -> list[Document]:
         check_limit(limit)
         with self._open_snapshot() as state:
-            every = sorted(name for of, name in state.documents if of == kind)
-            wanted = every if names is None else [name for name in every if name in names]
+            all_names = sorted(name for document_kind, name in state.documents if document_kind == kind)
+            wanted = all_names if names is None else [name for name in all_names if name in names]
             later = [name for name in wanted if after is None or name > after]
             return [state.documents[kind, name] for name in later[:limit]]
 
@@ -180,20 +185,20 @@ class MemoryReader(JobExportMixin):
 
     def first_in_sequence(self, name: str) -> JobId | None:
         with self._open_snapshot() as state:
-            turns = state.sequences.get(name)
-            return turns[min(turns)] if turns else None
+            positions = state.sequences.get(name)
+            return positions[min(positions)] if positions else None
 
     def dependants(
         self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
     ) -> list[Edge]:
         check_limit(limit)
         with self._open_snapshot() as state:
-            found = [
-                state.edges[child][number]
+            edges = [
+                state.edges[child][position]
                 for parent in ids
-                for child, number in state.children.get(parent, {})
+                for child, position in state.children.get(parent, {})
             ]
-        rest = [edge for edge in found if after is None or by_parent(edge) > by_parent(after)]
+        rest = [edge for edge in edges if after is None or by_parent(edge) > by_parent(after)]
         return nsmallest(limit, rest, key=by_parent)
 
     def progress(self, job_id: JobId) -> JobProgress:
@@ -207,7 +212,7 @@ class MemoryReader(JobExportMixin):
                 return None
             return Timeline(
                 job=copy_for_caller(record.job),
-                attempts=tuple(bad for bad, _ in state.attempts.get(job_id, ())),
+                attempts=tuple(attempt for attempt, _ in state.attempts.get(job_id, ())),
                 events=tuple(state.events[number] for number in state.job_events.get(job_id, ())),
                 progress=state.progress.get(job_id, JobProgress()),
             )
@@ -237,12 +242,12 @@ class MemoryReader(JobExportMixin):
         check_limit(limit)
         with self._open_snapshot() as state:
             lines = list(state.archive.items())
-        fitting = [
+        matching = [
             (line.finished_at, number, line)
             for number, line in lines
             if (day is None or line.day == day) and (task is None or line.task == task)
         ]
-        return [line for *_, line in nlargest(limit, fitting, key=lambda it: it[:2])]
+        return [line for *_, line in nlargest(limit, matching, key=lambda entry: entry[:2])]
 
     def metrics(self, resolution_ms: int, since: int, before: int, *, limit: int = MAX_ROWS) -> MetricPage:
         with self._open_snapshot() as state:

@@ -1,4 +1,4 @@
-"""Sequences: of the jobs of one, the first may run; the others are blocked until it is final or gone."""
+"""Sequences: the first job may run; the others are blocked until it is final or removed."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from forebay.stores.memory.state import State
 
 
 def join(state: State, job: Job) -> None:
-    """A job that is new or lives again comes last in its sequence; one whose end was not heard of there keeps
-    its turn."""
+    """Add a new or revived job at the end of its sequence. One that is still in it keeps its position."""
     if job.sequence is not None and job.id not in state.sequence_positions:
-        turn = state.next_number("turn")
-        state.write(state.sequence_positions, job.id, (job.sequence, turn))
-        state.write(state.sequences.setdefault(job.sequence, {}), turn, job.id)
+        position = state.next_number("turn")
+        state.write(state.sequence_positions, job.id, (job.sequence, position))
+        state.write(state.sequences.setdefault(job.sequence, {}), position, job.id)
         count_unmet(state, job.id)
 
 
 def leave(state: State, job_id: JobId) -> None:
-    """A job that does not live any more is out of its sequence, and the next one may run."""
+    """Remove a final or removed job from its sequence, and release the next one."""
     record = state.jobs.get(job_id)
     if job_id not in state.sequence_positions or (record is not None and not record.job.is_final):
         return
-    name, turn = state.sequence_positions[job_id]
-    turns = state.sequences[name]
-    state.write(turns, turn, None)
+    name, position = state.sequence_positions[job_id]
+    positions = state.sequences[name]
+    state.write(positions, position, None)
     state.write(state.sequence_positions, job_id, None)
     if record is not None:
         count_unmet(state, job_id)
-    if not turns:
+    if not positions:
         state.write(state.sequences, name, None)
-    elif turn < (first := min(turns)):
-        _release_next(state, turns[first])
+    elif position < (first := min(positions)):
+        _release_next(state, positions[first])
 
 
 def _release_next(state: State, job_id: JobId) -> None:
     record = state.jobs.get(job_id)
-    # One that is gone too has a line of its own on the list, and lets the next one run.
+    # A job that is removed too has an outbox entry of its own, which releases the next one.
     if record is not None and not count_unmet(state, job_id) and record.job.state is JobState.BLOCKED:
         release(state, job_id)

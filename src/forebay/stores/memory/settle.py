@@ -1,4 +1,4 @@
-"""The hot path: leases given, renewed, taken over and ended."""
+"""Settlements: write the outcome of an attempt."""
 
 from __future__ import annotations
 
@@ -55,10 +55,14 @@ def _refusal(record: StoredJob | None, attempt: int, worker: WorkerId) -> str | 
 
 
 def _is_repeated(state: State, job: Job, settlement: Settlement, worker: WorkerId) -> bool:
-    """Whether this worker has already ended this very attempt, and in the same way."""
-    attempt, bad_attempts = settlement.attempt, state.attempts.get(job.id, ())
-    # The worker that settled it, not the one that ran it: a holder whose lease was swept has ended nothing.
-    rows = [bad.outcome for bad, by in bad_attempts if (bad.attempt, by) == (attempt, worker)]
+    """Return whether this worker has already settled this very attempt in the same way."""
+    attempt, failed_attempts = settlement.attempt, state.attempts.get(job.id, ())
+    # The worker that settled it, not the one that ran it: a holder whose lease was swept has settled nothing.
+    rows = [
+        failed.outcome
+        for failed, settled_by in failed_attempts
+        if (failed.attempt, settled_by) == (attempt, worker)
+    ]
     is_newest = (job.attempt, job.worker) == (attempt, worker) and job.state is not JobState.RUNNING
     is_early = is_ready_early(settlement, job.run_at, job.started_at, job.updated_at)
     return is_same_end(
@@ -109,7 +113,7 @@ def _record_error(
 ) -> StoredJob:
     job = record.job
     check_writable(error.type, error.message, error.traceback)
-    bad = Attempt(
+    failed_attempt = Attempt(
         job_id=job.id,
         attempt=job.attempt,
         outcome=outcome,
@@ -118,7 +122,7 @@ def _record_error(
         ended_at=state.now,
         error=error,
     )
-    state.write(state.attempts, job.id, (*state.attempts.get(job.id, ()), (bad, worker)))
+    state.write(state.attempts, job.id, (*state.attempts.get(job.id, ()), (failed_attempt, worker)))
     past = PastError(
         attempt=job.attempt,
         at=state.now,

@@ -1,4 +1,4 @@
-"""The hot path: leases given, renewed, taken over and ended."""
+"""One round trip of a worker: store progress, settle attempts, claim jobs."""
 
 from __future__ import annotations
 
@@ -34,43 +34,43 @@ def settle_and_claim(
     known: Sequence[Lease] | None,
     updates: Sequence[ProgressUpdate],
 ) -> SettleAndClaimResult:
-    # Notes come first: a job that is settled in the same call is still running for them.
-    unnoted = tuple(_save_updates(state, worker, updates))
-    answers = [(end, _settle(state, worker, end)) for end in settlements]
-    settled = [end for end, answer in answers if answer == "settled"]
-    limits = limits_module.load_budget(state)
-    for end in settled:
-        if end.charge is not None:
-            limits.charge(end.charge.scopes, end.charge.tokens)
-    jobs = _claim_all(state, worker, claims, room, limits)
+    # Progress comes first: a job that is settled in the same call is still running for it.
+    refused_updates = tuple(_save_updates(state, worker, updates))
+    replies = [(settlement, _settle(state, worker, settlement)) for settlement in settlements]
+    settled = [settlement for settlement, reply in replies if reply == "settled"]
+    budget = limits_module.load_budget(state)
+    for settlement in settled:
+        if settlement.charge is not None:
+            budget.charge(settlement.charge.scopes, settlement.charge.tokens)
+    jobs = _claim_all(state, worker, claims, room, budget)
     if propagate(state) and len(jobs) < room:
-        jobs += _claim_all(state, worker, remaining_claims(claims, jobs), room - len(jobs), limits)
-    freed = Counter(state.jobs[end.job_id].job.queue for end in settled)
-    freed.subtract(job.queue for job in jobs)
-    limits_module.save_budget(state, limits, claims, released=freed)
-    limits_module.record_waits(state, limits, claims)
+        jobs += _claim_all(state, worker, remaining_claims(claims, jobs), room - len(jobs), budget)
+    released = Counter(state.jobs[settlement.job_id].job.queue for settlement in settled)
+    released.subtract(job.queue for job in jobs)
+    limits_module.save_budget(state, budget, claims, released=released)
+    limits_module.record_waits(state, budget, claims)
     return SettleAndClaimResult(
-        settled=tuple(end.job_id for end in settled),
-        repeated=tuple(end.job_id for end, answer in answers if answer == "repeated"),
-        refused=tuple(answer for _, answer in answers if isinstance(answer, LeaseRefusal)),
+        settled=tuple(settlement.job_id for settlement in settled),
+        repeated=tuple(settlement.job_id for settlement, reply in replies if reply == "repeated"),
+        refused=tuple(reply for _, reply in replies if isinstance(reply, LeaseRefusal)),
         jobs=tuple(map(copy_for_caller, jobs)),
         recovered=() if known is None else _unknown_leases(state, worker, {*known, *map(_lease, jobs)}),
         cancels=_pending_cancels(state, worker),
-        next_due_ms=limits.next_wait(_next_due_ms(state, claims)),
-        refused_updates=unnoted,
+        next_due_ms=budget.next_wait(_next_due_ms(state, claims)),
+        refused_updates=refused_updates,
     )
 
 
 def _save_updates(
     state: State, worker: WorkerId, updates: Sequence[ProgressUpdate]
 ) -> Iterator[LeaseRefusal]:
-    for note in updates:
-        job_id, attempt = note.lease
+    for update in updates:
+        job_id, attempt = update.lease
         reason = _refusal(state.jobs.get(job_id), attempt, worker)
         if reason is None:
-            _save_progress(state, job_id, normalize_update(note, state.now))
+            _save_progress(state, job_id, normalize_update(update, state.now))
         else:
-            yield LeaseRefusal(lease=note.lease, reason=reason)
+            yield LeaseRefusal(lease=update.lease, reason=reason)
 
 
 def _save_progress(state: State, job_id: JobId, update: JobProgress) -> None:
@@ -83,10 +83,10 @@ def _unknown_leases(state: State, worker: WorkerId, known: set[Lease]) -> tuple[
 
 
 def _next_due_ms(state: State, claims: Sequence[QueueClaim]) -> int | None:
-    heads = [(want.queue, state.delayed_heap(want.queue).first()) for want in claims]
+    next_delayed = [(claim.queue, state.delayed_heap(claim.queue).first()) for claim in claims]
     times = [
-        max(head.job.run_at, state.maintenance.get(stagger_task_name(queue), 0))
-        for queue, head in heads
-        if head is not None
+        max(record.job.run_at, state.maintenance.get(stagger_task_name(queue), 0))
+        for queue, record in next_delayed
+        if record is not None
     ]
     return max(0, min(times) - state.now) if times else None

@@ -1,4 +1,4 @@
-"""All that the memory engine knows. Every write goes through here and can be undone until its call ends."""
+"""State of the in-memory engine. Every write goes through it and can be undone until its call ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ QueueKey = tuple[QueueName, str]
 
 
 class MetricsState:
-    """Rows of metrics by their keys, and how many jobs of each queue are gone."""
+    """Rows of metrics by their keys, and the number of removed jobs of each queue."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, int, str, str], MetricRow] = {}
@@ -48,19 +48,19 @@ class MetricsState:
 
 
 class State:
-    """Tables as dictionaries, and a list of how to undo what the current call has done.
+    """Tables as dictionaries, and the undo steps of the current call.
 
-    Values are never changed in place, so that undoing is putting the old one back.
+    Values are never changed in place, so that an undo step puts the old value back.
     """
 
     expiring: JobHeap
     rescoring: JobHeap
-    # Gates of limits with jobs behind them, and when to look there.
+    # Lanes of limits with parked jobs, and the times at which to recheck them.
     limit_lanes: dict[tuple[QueueName, str], int]
-    # Shares with jobs behind a limit: queue, scope, share -> turn behind the limit, last turn in the queue.
+    # Fairness keys with jobs parked at a limit: queue, scope, key -> virtual time there, and in the queue.
     limit_fairness_keys: dict[tuple[QueueName, str, str], tuple[int, int]]
     audit: dict[int, Event]  # lines of the audit log by number
-    audit_chain: dict[int, ChainLine]  # those of them that are chained, by position
+    audit_chain: dict[int, ChainLine]  # lines of the chain, by position
 
     def __init__(self, new_id: Callable[[], JobId]) -> None:
         self.new_id = new_id
@@ -71,7 +71,7 @@ class State:
         self.rescored_to_seq: dict[QueueName, int] = {}
         self.unique_keys: dict[QueueKey, JobId] = {}
         self.idempotency_keys: dict[QueueKey, tuple[JobId, int]] = {}
-        # Each bad attempt with the worker that settled it, who need not be the one that ran it.
+        # Each failed attempt with the worker that settled it, which need not be the one that ran it.
         self.attempts: dict[JobId, tuple[tuple[Attempt, WorkerId], ...]] = {}
         self.events: dict[int, Event] = {}
         self.job_events: dict[JobId, tuple[int, ...]] = {}
@@ -79,19 +79,18 @@ class State:
         self.workers: dict[WorkerId, WorkerInfo] = {}
         self.commands: dict[str, Command] = {}
         self.progress: dict[JobId, JobProgress] = {}
-        # Edges by child and number; who has edges to children; how many edges block a child; the list.
+        # Edges by child and position; children by parent; number of edges that block a child; the outbox.
         self.edges: dict[JobId, dict[int, Edge]] = {}
         self.children: dict[JobId, dict[tuple[JobId, int], int]] = {}
         self.unmet: dict[JobId, int] = {}
         self.outbox: dict[int, tuple[JobId, DependencyEvent]] = {}
-        # The live jobs of each sequence by their turns, and the sequence and turn of each job.
+        # Live jobs of each sequence by position, and the sequence and position of each job.
         self.sequences: dict[str, dict[int, JobId]] = {}
         self.sequence_positions: dict[JobId, tuple[str, int]] = {}
         self.limits: dict[str, StoredLimit] = {}
-        self.rate_buckets: dict[str, Bucket] = {}  # of keys, and of rates at which queues take jobs
-        self.fairness_keys: dict[
-            tuple[QueueName, str], int
-        ] = {}  # those that have jobs waiting, and their turns
+        self.rate_buckets: dict[str, Bucket] = {}  # of keys, and of rates of new jobs
+        # Fairness keys with pending jobs, and their virtual times.
+        self.fairness_keys: dict[tuple[QueueName, str], int] = {}
         self.limit_lanes, self.limit_fairness_keys, self.audit, self.audit_chain = {}, {}, {}, {}
         self.schedules: dict[str, Schedule] = {}
         self.schedule_runs: dict[str, tuple[ScheduleRun, ...]] = {}
@@ -107,7 +106,7 @@ class State:
     def begin(self, now: int) -> None:
         self.now = now
         self.needs_wakeup: bool = False
-        self.released_queues: set[QueueName] = set()  # queues with gates behind which a place became free
+        self.released_queues: set[QueueName] = set()  # queues with parked jobs that a released slot may take
         self._undo: list[Callable[[], None]] = []
 
     def undo(self) -> None:
@@ -121,7 +120,7 @@ class State:
         _set(table, key, value)
 
     def next_number(self, name: str) -> int:
-        """The next number of a series."""
+        """Return the next number of a series."""
         number = self.counters.get(name, 0) + 1
         self.write(self.counters, name, number)
         return number
@@ -129,7 +128,7 @@ class State:
     # Jobs
 
     def put(self, record: StoredJob) -> None:
-        """Write a job, wherever it was before."""
+        """Write a job, and update its indexes."""
         job = record.job
         check_writable(job.worker, job.reason, job.cancel_reason)
         self._undo.append(partial(self._replace, job.id, self.jobs.get(job.id)))
@@ -139,8 +138,8 @@ class State:
     def put_new(self, job: Job) -> None:
         """Write a job that begins to wait: blocked by its parents, pending if it is due, else scheduled."""
         if job.id in self.unmet:
-            at = self._compute_rank(job)
-            self.put(StoredJob(replace(job, state=JobState.BLOCKED, rank=at.rank, age_capped=False)))
+            queue_rank = self._compute_rank(job)
+            self.put(StoredJob(replace(job, state=JobState.BLOCKED, rank=queue_rank.rank, age_capped=False)))
         elif job.run_at <= self.now:
             self.put_due(job)
         else:
@@ -153,39 +152,40 @@ class State:
             )
 
     def put_due(self, job: Job) -> None:
-        """Write a job whose time has come: one of a share waits for the turn of that."""
-        share = job.limit_keys.get(FAIRNESS)
-        if share is not None:
-            self.join_fairness(job.queue, share)
+        """Write a job that is due; one with a fairness key goes to the lane of that key."""
+        fairness_key = job.limit_keys.get(FAIRNESS)
+        if fairness_key is not None:
+            self.join_fairness(job.queue, fairness_key)
         self.put_pending(replace(job, lane=lane_for_keys(job.limit_keys)))
 
     def join_fairness(self, queue: QueueName, key: str) -> None:
-        """A share has something to run: give it a turn, unless it has one."""
+        """Add a fairness key with pending jobs, and give it a virtual time, unless it has one."""
         if (queue, key) not in self.fairness_keys:
             first = min(
-                (turn for (name, _), turn in self.fairness_keys.items() if name == queue), default=None
+                (virtual_time for (name, _), virtual_time in self.fairness_keys.items() if name == queue),
+                default=None,
             )
             weights = self.queues[queue].settings.fairness_weights
-            kept = [
-                resume
-                for lane, (_, resume) in self.limit_fairness_keys.items()
+            stored_times = [
+                resume_virtual_time
+                for lane, (_, resume_virtual_time) in self.limit_fairness_keys.items()
                 if (lane[0], lane[2]) == (queue, key)
             ]
-            turn = (
-                resuming_virtual_time(weights, key, max(kept), first)
-                if kept
+            virtual_time = (
+                resuming_virtual_time(weights, key, max(stored_times), first)
+                if stored_times
                 else joining_virtual_time(weights, key, first)
             )
-            self.write(self.fairness_keys, (queue, key), turn)
+            self.write(self.fairness_keys, (queue, key), virtual_time)
 
     def put_pending(self, job: Job) -> None:
-        """Write a job that becomes pending, or whose place among the pending ones has changed."""
-        at = self._compute_rank(job)
-        job = replace(job, state=JobState.PENDING, rank=at.rank, age_capped=at.age_capped)
-        self.put(StoredJob(job, rescore_at=at.rescore_at))
+        """Write a job that becomes pending, or whose rank has changed."""
+        queue_rank = self._compute_rank(job)
+        job = replace(job, state=JobState.PENDING, rank=queue_rank.rank, age_capped=queue_rank.age_capped)
+        self.put(StoredJob(job, rescore_at=queue_rank.rescore_at))
 
     def put_final(self, job: Job, state: JobState, reason: str | None, result: bytes | None = None) -> None:
-        """End a job and free its unique key."""
+        """End a job and release its unique key."""
         self.release_unique_key(job)
         ended = replace(
             job,
@@ -201,20 +201,21 @@ class State:
         self.add_to_outbox(job.id, DependencyEvent(state.value))
 
     def add_to_outbox(self, job_id: JobId, event: DependencyEvent) -> None:
-        """Remember to look at what depends on a job, or comes after it; nothing does on most."""
+        """Add a job to the dependency outbox if it has dependants, or successors in a sequence; most have
+        none."""
         if self.children.get(job_id) or job_id in self.sequence_positions:
-            self.write(self.outbox, self.next_number("aftermath"), (job_id, event))
+            self.write(self.outbox, self.next_number("outbox"), (job_id, event))
 
     def is_sequence_blocked(self, job_id: JobId) -> bool:
-        """Whether another job of its sequence comes before this one."""
-        name, turn = self.sequence_positions.get(job_id, ("", 0))
-        return bool(name) and turn != min(self.sequences[name])
+        """Return whether an earlier job of its sequence blocks a job."""
+        name, position = self.sequence_positions.get(job_id, ("", 0))
+        return bool(name) and position != min(self.sequences[name])
 
     def count_removed(self, queue: QueueName) -> None:
         self.write(self.metrics.removed_counts, queue, self.metrics.removed_counts.get(queue, 0) + 1)
 
     def remove(self, job: Job) -> None:
-        """Forget a job with its unique key, its history, its notes and the edges to its parents."""
+        """Remove a job with its unique key, its history, its progress and the edges to its parents."""
         self.release_unique_key(job)
         self._remove_edges(job)
         self._undo.append(partial(self._replace, job.id, self.jobs[job.id]))
@@ -235,11 +236,11 @@ class State:
         self.write(self.unmet, job.id, None)
 
     def queue_or_default(self, name: QueueName) -> Queue:
-        """The queue of this name, or how it would be made."""
+        """Return the queue of this name, or the default one that an insert would create."""
         return self.queues.get(name) or Queue(name=name, created_at=self.now, updated_at=self.now)
 
     def release_unique_key(self, job: Job) -> None:
-        """Free the job's unique key if it names this very job."""
+        """Release the job's unique key if it names this very job."""
         if job.unique_key is not None and self.unique_keys.get((job.queue, job.unique_key)) == job.id:
             self.write(self.unique_keys, (job.queue, job.unique_key), None)
 
@@ -247,23 +248,24 @@ class State:
         return sum(len(self.jobs_by_state.get((queue, state), ())) for state in states)
 
     def jobs_in_states(self, queue: QueueName, states: Iterable[JobState]) -> Iterator[StoredJob]:
-        """The jobs of a queue in any of these states, in no order."""
+        """Yield the jobs of a queue in any of these states, in no order."""
         for state in states:
             yield from self.jobs_by_state.get((queue, state), {}).values()
 
     def ready_heap(self, queue: QueueName, age_capped: bool, lane: str | None = None) -> JobHeap:
-        """The pending jobs of one class, by rank: those of the queue's order, or those behind a gate."""
+        """Return the pending jobs of one class, by rank: those of the queue's main order, or those of a
+        lane."""
         key = (queue, lane, age_capped)
         if key not in self.ready:
             self.ready[key] = JobHeap(self.jobs, partial(_rank, queue, lane, age_capped))
         return self.ready[key]
 
     def lanes_of(self, queue: QueueName) -> list[str]:
-        """Behind which gates of a queue jobs wait, or have waited, all of them."""
-        return sorted({gate for name, gate, _ in self.ready if name == queue and gate is not None})
+        """Return all lanes of a queue that have jobs, or had."""
+        return sorted({lane for name, lane, _ in self.ready if name == queue and lane is not None})
 
     def delayed_heap(self, queue: QueueName) -> JobHeap:
-        """The scheduled and retrying jobs of a queue, by the time they are due."""
+        """Return the scheduled and retrying jobs of a queue, by due time."""
         if queue not in self.delayed:
             self.delayed[queue] = JobHeap(self.jobs, partial(_run_at, queue))
         return self.delayed[queue]
@@ -317,7 +319,7 @@ class State:
         detail: str = "",
         changes: Changes | None = None,
     ) -> None:
-        """Note what happened to a job."""
+        """Record an event of a job."""
         self.record(
             Event(
                 kind=kind,
@@ -331,8 +333,8 @@ class State:
         )
 
     def record(self, event: Event) -> None:
-        """Add an event to the history, or count it if its job has as many as it may have, and an action to
-        the audit log."""
+        """Add an event to the history, or count it as omitted if its job has the most already. Add an
+        action to the audit log."""
         check_writable(event.job_id, event.queue, event.actor, event.detail)
         event = replace(event, occurred_at=event.occurred_at or self.now)
         if event.is_history:
@@ -352,7 +354,7 @@ class State:
         job_id = self.events[number].job_id
         self.write(self.events, number, None)
         if job_id is not None and number in self.job_events.get(job_id, ()):
-            rest = tuple(one for one in self.job_events[job_id] if one != number)
+            rest = tuple(event_number for event_number in self.job_events[job_id] if event_number != number)
             self.write(self.job_events, job_id, rest or None)
 
     def _append_job_event(self, job_id: JobId, event: Event) -> None:
@@ -362,26 +364,26 @@ class State:
 
     def _count_omitted(self, job_id: JobId, event: Event) -> None:
         for number in self.job_events[job_id]:
-            more = self.events[number]
-            if more.kind is EventKind.EVENTS_OMITTED:
+            omitted = self.events[number]
+            if omitted.kind is EventKind.EVENTS_OMITTED:
                 self.write(
                     self.events,
                     number,
-                    replace(more, occurred_at=event.occurred_at, detail=str(int(more.detail) + 1)),
+                    replace(omitted, occurred_at=event.occurred_at, detail=str(int(omitted.detail) + 1)),
                 )
                 return
-        more = Event(
+        omitted = Event(
             kind=EventKind.EVENTS_OMITTED,
             occurred_at=event.occurred_at,
             job_id=job_id,
             queue=event.queue,
             detail="1",
         )
-        self._append_job_event(job_id, more)
+        self._append_job_event(job_id, omitted)
 
 
 def check_writable(*texts: str | None) -> None:
-    """Raise StoreRefused for text that an engine which writes UTF-8 could not hold."""
+    """Raise StoreRefused for text that an engine which writes UTF-8 could not store."""
     for text in texts:
         if text is None or text.isascii():
             continue
@@ -398,7 +400,7 @@ def _set(table: dict[K, V], key: K, value: V | None) -> None:
         table[key] = value
 
 
-# A revived job may have gone to another queue, and its old one must let go of it.
+# The queue is compared because a revived job may have moved to another one.
 
 
 def _rank(queue: QueueName, lane: str | None, age_capped: bool, record: StoredJob) -> int | None:

@@ -1,4 +1,4 @@
-"""The memory engine and its write side: each method is one change of the state, under one lock."""
+"""Write handle of the in-memory engine: each method is one change of the state, under one lock."""
 
 from __future__ import annotations
 
@@ -146,9 +146,9 @@ class MemoryStore:
         dependants: bool = False,
         ended_before: int | None = None,
     ) -> list[ActionResult]:
-        how = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
+        options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
         with self._change_and_propagate() as state:
-            return admin.revive(state, ids, how)
+            return admin.revive(state, ids, options)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         with self._change_and_propagate() as state:
@@ -279,7 +279,8 @@ class MemoryStore:
 
     @contextmanager
     def _change_and_propagate(self) -> Iterator[State]:
-        """For a call that may end jobs, or revive them: others may depend on these."""
+        """Change the state in a call that may end jobs or revive them, and propagate that to their
+        dependants."""
         with self._change_state() as state:
             yield state
             propagate(state)

@@ -1,4 +1,4 @@
-"""Hints from writers to listeners in the same process."""
+"""Wake-ups between writers and listeners in the same process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _JOIN_TIMEOUT: Final = 5.0
 
 
 class WakeupBroadcast:
-    """What a writer rings after its call, for everybody who listens."""
+    """Registry of listeners that a writer wakes up after its call."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -20,14 +20,14 @@ class WakeupBroadcast:
 
     def broadcast(self) -> None:
         with self._lock:
-            for rung in self._listeners:
-                rung.set()
+            for wakeup in self._listeners:
+                wakeup.set()
 
     def add_listener(self) -> Event:
-        rung = Event()
+        wakeup = Event()
         with self._lock:
-            self._listeners.add(rung)
-        return rung
+            self._listeners.add(wakeup)
+        return wakeup
 
     def remove_listener(self, listener: Event) -> None:
         with self._lock:
@@ -46,7 +46,7 @@ class MemoryWakeups:
             raise StoreError("this handle is closed")
         if self._thread is not None:
             raise StoreError("this handle listens already")
-        # Listening begins here and not on the thread, so that nothing rung after `start` is missed.
+        # The listener is added here and not on the thread, so that no wake-up after `start` is missed.
         self._wakeup = self._broadcast.add_listener()
         self._thread = Thread(target=self._run, args=(on_wakeup,), name="forebay-memory-wakeups", daemon=True)
         self._thread.start()
@@ -55,14 +55,14 @@ class MemoryWakeups:
         self._closed = True
         self._broadcast.remove_listener(self._wakeup)
         self._wakeup.set()
-        # A poke may close its own listener, and one that hangs must not hold up whoever closes.
+        # A callback may close its own listener, and one that hangs must not block the closing thread.
         if self._thread is not None and self._thread is not current_thread():
             self._thread.join(_JOIN_TIMEOUT)
 
     def _run(self, on_wakeup: Callable[[], None]) -> None:
         while True:
             self._wakeup.wait()
-            # Cleared first: a ring during the poke is another hint, and a close just now is still seen.
+            # Cleared first: a wake-up during the callback counts as another, and a close just now is seen.
             self._wakeup.clear()
             if self._closed:
                 return
