@@ -11,7 +11,7 @@ const { addressOf, placeOf } = await import("./router");
 const { fitting } = await import("./views/alerts");
 const { isExact, read } = await import("./views/enqueue");
 const { layout } = await import("./views/graph");
-const { batches, endsOf, lookedAt, progressOf } = await import("./views/groups");
+const { batches, endsOf, lookedAt, progressOf } = await import("./views/failure_groups");
 const { backOf, timeline } = await import("./views/job");
 const { whereOf } = await import("./views/jobs");
 const { lately, perSecond } = await import("./views/overview");
@@ -135,7 +135,7 @@ test("what is offered depends on the key", () => {
 
 test("groups say how far was looked, ramps how far they have come", () => {
   const ramp = { revived: 9, completed: 5, failed_again: 1, waiting: 3, refused: 0, removed: 0 } as never;
-  expect(progressOf(ramp)).toBe("9 revived, 5 completed, 1 died again, 3 not ended");
+  expect(progressOf(ramp)).toBe("9 revived, 5 completed, 1 failed again, 3 not ended");
   expect(endsOf(ramp).map((one) => one.state)).toEqual(["completed", "dead", "pending"]);
   expect(lookedAt({ groups: [{}], others: 1, jobs: 7, is_complete: true } as never)).toBe("2 groups of 7 dead letters");
   expect(lookedAt({ groups: [{}], others: 0, jobs: 2_000, is_complete: false } as never)).toBe("1 group among the newest 2,000");

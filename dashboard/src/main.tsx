@@ -10,11 +10,11 @@ import { addressOf, BASE, listen, place } from "./router";
 import { prefer, settings, type Settings } from "./settings";
 import type { LoginOptions } from "./types";
 import "./styles.css";
-import { Asking, Button, Field, Toasts } from "./ui";
+import { ConfirmDialog, Button, Field, Toasts } from "./ui";
 import { Alerts } from "./views/alerts";
 import { Audit } from "./views/audit";
 import { Configuration } from "./views/configuration";
-import { DeadLetters } from "./views/dead";
+import { DeadLetters } from "./views/dead_letters";
 import { JobView } from "./views/job";
 import { Jobs } from "./views/jobs";
 import { KeysView } from "./views/keys";
@@ -138,7 +138,7 @@ function Login() {
     try {
       await logIn(key.value.trim());
     } catch (error) {
-      wrong.value = (error as { status?: number }).status === 401 ? "This key does not hold here." : (error as Error).message;
+      wrong.value = (error as { status?: number }).status === 401 ? "Invalid API key." : (error as Error).message;
     }
   };
   return (
@@ -189,7 +189,7 @@ stayLoggedIn();
 render(
   <>
     <App />
-    <Asking />
+    <ConfirmDialog />
     <Toasts />
   </>,
   document.getElementById("app")!,

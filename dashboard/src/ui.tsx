@@ -163,7 +163,7 @@ export function Code({ text, label }: { text: string; label: string }) {
   );
 }
 
-export function Facts({ rows }: { rows: [string, ComponentChildren][] }) {
+export function Properties({ rows }: { rows: [string, ComponentChildren][] }) {
   return (
     <dl class="facts">
       {rows.map(([name, value]) => (
@@ -272,7 +272,7 @@ interface Question {
 const question = signal<Question | null>(null);
 
 /** Ask somebody whether they mean it. */
-export function sure(title: string, text: ComponentChildren, verb: string, isDanger = true): Promise<boolean> {
+export function confirm(title: string, text: ComponentChildren, verb: string, isDanger = true): Promise<boolean> {
   return new Promise((resolve) => {
     question.value = {
       title, text, verb, isDanger,
@@ -284,14 +284,14 @@ export function sure(title: string, text: ComponentChildren, verb: string, isDan
   });
 }
 
-export function Asking() {
+export function ConfirmDialog() {
   const one = question.value;
   if (!one) return null;
   return (
     <Dialog title={one.title} close={() => one.answer(false)}>
       <div class="text">{one.text}</div>
       <div class="buttons">
-        <Button onClick={() => one.answer(false)}>Keep things as they are</Button>
+        <Button onClick={() => one.answer(false)}>{one.verb.startsWith("Cancel") ? "Go back" : "Cancel"}</Button>
         <Button kind={one.isDanger ? "danger" : "main"} onClick={() => one.answer(true)}>
           {one.verb}
         </Button>

@@ -101,7 +101,7 @@ def test_what_is_typed_into_a_filter_stays_while_the_page_changes(scene: Scene, 
     expect(field).to_have_value("no such thing")
     field.press("Enter")
 
-    expect(page.get_by_text("No job fits.")).to_be_visible()
+    expect(page.get_by_text("No matching jobs.")).to_be_visible()
 
 
 @pytest.mark.shows("R-DASH-06")
@@ -161,7 +161,7 @@ def test_dead_letters_are_revived_together_after_a_count(scene: Scene, sight: Si
     page = sight.open("dead?queue=money")
     expect(page.get_by_role("region", name="Dead letters")).to_contain_text("does not answer")
 
-    page.get_by_role("button", name="Revive all…").click()
+    page.get_by_role("button", name="Revive matching…").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(re.compile(r"\d dead letters? go back"))
     dialog.get_by_role("button", name="Revive").click()
@@ -236,8 +236,8 @@ def test_a_queue_shows_its_states_its_pace_and_what_fails(scene: Scene, sight: S
     page = sight.open("queues/money")
 
     expect(page.get_by_role("link", name=re.compile(r"^dead [1-9]"))).to_be_visible()
-    expect(page.get_by_role("region", name="What fails most")).to_contain_text("shop.charge")
-    expect(page.get_by_role("heading", name="Next in line")).to_be_visible()
+    expect(page.get_by_role("region", name="Top errors")).to_contain_text("shop.charge")
+    expect(page.get_by_role("heading", name="Next jobs")).to_be_visible()
     expect(page.get_by_role("heading", name="Throughput")).to_be_visible()
 
 
@@ -248,8 +248,8 @@ def test_a_job_that_does_not_end_is_taken_away(scene: Scene, sight: Sight) -> No
     page = sight.open(f"jobs/{stuck.id}")
     expect(page.locator("h1 .badge")).to_have_text("running")
 
-    page.get_by_role("button", name="Take away").click()
-    page.get_by_role("dialog").get_by_role("button", name="Take it away").click()
+    page.get_by_role("button", name="Force cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Force cancel").click()
 
     expect(page.locator("h1 .badge")).to_have_text("dead")
     scene.may_go.set()
@@ -278,14 +278,14 @@ def test_what_somebody_prefers_stays_and_limits_and_settings_are_shown(scene: Sc
     page = sight.open("configuration")
 
     page.get_by_role("group", name="Charts show").get_by_role("button", name="7d").click()
-    page.get_by_role("group", name="Times as").get_by_role("button", name="p99").click()
-    page.get_by_label("Seconds between two looks").fill("9")
-    page.get_by_label("Seconds between two looks").press("Tab")
+    page.get_by_role("group", name="Durations as").get_by_role("button", name="p99").click()
+    page.get_by_label("Refresh interval (s)").fill("9")
+    page.get_by_label("Refresh interval (s)").press("Tab")
     sight.open("configuration")
 
     for choice in ("7d", "p99"):
         expect(page.get_by_role("button", name=choice)).to_have_attribute("aria-pressed", "true")
-    expect(page.get_by_label("Seconds between two looks")).to_have_value("9")
+    expect(page.get_by_label("Refresh interval (s)")).to_have_value("9")
     expect(page.get_by_role("region", name="Limits")).to_contain_text("task:shop.mail")
     expect(page.get_by_role("region", name="Settings of queues")).to_contain_text("money")
     expect(page.get_by_text("Store answers")).to_be_visible()
@@ -373,7 +373,7 @@ def test_a_viewer_logs_in_looks_and_is_offered_nothing_else(
         page = sight.open("queues")
         page.get_by_label("API key").fill("fbk_view.wrong")
         page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("alert")).to_have_text("This key does not hold here.")
+        expect(page.get_by_role("alert")).to_have_text("Invalid API key.")
         page.get_by_label("API key").fill(tokens["view"])
         page.get_by_role("button", name="Log in").click()
 

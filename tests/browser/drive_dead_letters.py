@@ -15,7 +15,7 @@ VIEW = "dead?queue=parcels"
 
 def start_ramp(page: Page, **pace: str) -> None:
     """By the keyboard alone."""
-    page.get_by_role("button", name=f"Revive in batches: {CAUSE}").press("Enter")
+    page.get_by_role("button", name=f"Revive gradually: {CAUSE}").press("Enter")
     dialog = page.get_by_role("dialog")
     for label, value in pace.items():
         dialog.get_by_label(label.replace("_", " ")).fill(value)
@@ -34,7 +34,7 @@ def test_a_group_of_failures_is_revived_with_a_ramp_and_seen_to_complete(scene: 
 
     start_ramp(page, Jobs_in_the_first_batch="1", Seconds_between_two_batches="1")
 
-    ramp = page.get_by_role("list", name="Ramps").get_by_role("listitem").first
+    ramp = page.get_by_role("list", name="Gradual revives").get_by_role("listitem").first
     expect(ramp).to_contain_text("3 revived, 3 completed")
     expect(ramp.locator(".badge")).to_have_text("completed")
     expect(page.get_by_text("No dead letters fit.")).to_be_visible()
@@ -45,7 +45,7 @@ def test_a_group_of_failures_is_revived_with_a_ramp_and_seen_to_complete(scene: 
 def test_a_ramp_is_paused_resumed_and_stopped(scene: Scene, sight: Sight) -> None:
     scene.strand(2)
     page = sight.open(VIEW)
-    page.get_by_role("button", name=f"Revive in batches: {CAUSE}").click()
+    page.get_by_role("button", name=f"Revive gradually: {CAUSE}").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Jobs in the first batch").fill("1")
     expect(dialog.get_by_role("status")).to_contain_text("1, then 1; the next batch waits")
@@ -56,7 +56,7 @@ def test_a_ramp_is_paused_resumed_and_stopped(scene: Scene, sight: Sight) -> Non
     # The second batch would come in an hour: whatever happens meanwhile, the ramp does not end by itself.
     start_ramp(page, Jobs_in_the_first_batch="1", Seconds_between_two_batches="3600")
 
-    ramp = page.get_by_role("list", name="Ramps").get_by_role("listitem").first
+    ramp = page.get_by_role("list", name="Gradual revives").get_by_role("listitem").first
     for title, state in (("Pause", "paused"), ("Resume", "running"), ("Stop", "stopped")):
         ramp.get_by_role("button", name=re.compile(f"^{title} the ramp")).click()
         expect(ramp.locator(".badge")).to_have_text(state)

@@ -75,7 +75,7 @@ def test_workers_show_what_they_run_what_it_costs_and_what_failed(scene: Scene, 
         expect(row).to_contain_text("MiB")
         assert sight.cut() == []
         expect(page.locator(".cell.alive").first).to_have_attribute("style", re.compile("--heat"))
-        failed = page.get_by_role("region", name="Failures lately").get_by_role("row")
+        failed = page.get_by_role("region", name="Recent failures").get_by_role("row")
         expect(failed.filter(has_text="shop.charge").first).to_contain_text("the bank of")
     finally:
         scene.may_go.set()

@@ -7,7 +7,7 @@ import { length } from "../format";
 import { queues } from "../live";
 import { type Loaded, useLoad } from "../load";
 import { addressOf, go, place } from "../router";
-import { act, Badge, Button, Dialog, Empty, Field, Page, Panel, Search, sure, Table, Waiting, When } from "../ui";
+import { act, Badge, Button, Dialog, Empty, Field, Page, Panel, Search, confirm, Table, Waiting, When } from "../ui";
 import type { AlertList, AlertView, ChannelList, AlertRuleList, RuleRequest, AlertRuleView, Severity } from "../types";
 
 const SEVERITIES: Severity[] = ["critical", "warning", "info"];
@@ -15,9 +15,9 @@ const COLOURS: Record<Severity, string> = { critical: "dead", warning: "retrying
 const MOST = 1_000;
 const SHOWN: Record<string, { title: string; none: string; asked: Record<string, string> }> = {
   "": { title: "Active", none: "Nothing is wrong.", asked: { all: "true", active: "true" } },
-  unseen: { title: "Active, seen by nobody", none: "Nothing is wrong that nobody has seen.", asked: { active: "true" } },
-  over: { title: "Over", none: "No alert that is over.", asked: { all: "true", active: "false" } },
-  all: { title: "All, also those that are over", none: "There was never an alert.", asked: { all: "true" } },
+  unseen: { title: "Unacknowledged", none: "No unacknowledged alerts.", asked: { active: "true" } },
+  over: { title: "Resolved", none: "No resolved alerts.", asked: { all: "true", active: "false" } },
+  all: { title: "All", none: "No alerts yet.", asked: { all: "true" } },
 };
 
 /** Alerts of a rule whose message or source has a text in it. */
@@ -67,7 +67,7 @@ export function Alerts() {
       <Panel title="Alerts">
         <Waiting error={found.error} isThere={!!found.data} />
         {found.data && (alerts.length ? (
-          <Table label="Alerts" head={["Severity", "What", "About", "Since", "Seen by", "Over", ""]}>
+          <Table label="Alerts" head={["Severity", "What", "About", "Since", "Acknowledged by", "Resolved", ""]}>
             {alerts.map((one) => (
               <tr key={one.id}>
                 <td><Badge state={COLOURS[one.severity]}>{one.severity}</Badge></td>
@@ -101,9 +101,9 @@ function Rules({ found }: { found: Loaded<AlertRuleList> }) {
     found.reload();
   };
   const remove = async (one: AlertRuleView) => {
-    const said = one.is_builtin ? "It will be as it was at first." : "Its alert, if there is one, will be over.";
-    if (!(await sure(`${one.is_builtin ? "Reset" : "Remove"} ${one.id}?`, said, one.is_builtin ? "Reset it" : "Remove it"))) return;
-    await act(() => ask("DELETE", path(one)), one.is_builtin ? "As at first." : "Removed.");
+    const said = one.is_builtin ? "The built-in definition is restored." : "Its alert, if there is one, is resolved.";
+    if (!(await confirm(`${one.is_builtin ? "Reset" : "Remove"} ${one.id}?`, said, one.is_builtin ? "Reset it" : "Remove it"))) return;
+    await act(() => ask("DELETE", path(one)), one.is_builtin ? "Reset to default." : "Removed.");
     found.reload();
   };
   return (
@@ -122,7 +122,7 @@ function Rules({ found }: { found: Loaded<AlertRuleList> }) {
               <td class="tight">
                 {may("save_alert_rule") && (
                   <div class="actions">
-                    <Button aria-label={`${one.enabled ? "Turn off" : "Turn on"} ${one.id}`} onClick={() => void toggle(one)}>{one.enabled ? "Turn off" : "Turn on"}</Button>
+                    <Button aria-label={`${one.enabled ? "Disable" : "Enable"} ${one.id}`} onClick={() => void toggle(one)}>{one.enabled ? "Disable" : "Enable"}</Button>
                     <Button aria-label={`Edit ${one.id}`} onClick={() => (editing.value = one)}>Edit</Button>
                     <Button kind="danger" aria-label={`${one.is_builtin ? "Reset" : "Remove"} ${one.id}`} onClick={() => void remove(one)}>{one.is_builtin ? "Reset" : "Remove"}</Button>
                   </div>
@@ -175,11 +175,11 @@ function Editor({ rule, metrics, close }: { rule: AlertRuleView | undefined; met
           <Field label="Condition" error={wrong.value || undefined} hint="error_rate > 0.05 and queue_depth > 1000">{(id) => <input id={id} class="mono" required maxLength={500} value={one.condition} onInput={(event) => set({ condition: event.currentTarget.value })} />}</Field>
           <Field label="Severity">{(id) => <select id={id} value={one.severity} onChange={(event) => set({ severity: event.currentTarget.value as Severity })}>{SEVERITIES.map((each) => <option key={each}>{each}</option>)}</select>}</Field>
           {seconds("Window in seconds", "window_seconds")}
-          {seconds("Seconds it has to hold", "hold_for_seconds")}
+          {seconds("Hold for (s)", "hold_for_seconds")}
           {seconds("Seconds between two alerts", "cooldown_seconds")}
           <Field label="Queue">{(id) => <select id={id} value={one.queue ?? ""} onChange={(event) => set({ queue: event.currentTarget.value || null })}><option value="">All</option>{(queues.value ?? []).map((each) => <option key={each.name}>{each.name}</option>)}</select>}</Field>
           <Field label="Task">{(id) => <input id={id} maxLength={100} value={one.task ?? ""} onInput={(event) => set({ task: event.currentTarget.value || null })} />}</Field>
-          <Field label="Look at each">{(id) => <select id={id} value={one.per ?? ""} onChange={(event) => set({ per: (event.currentTarget.value || null) as AlertRuleView["per"] })}><option value="">All together</option><option value="queue">queue</option><option value="task">task</option></select>}</Field>
+          <Field label="Evaluate per">{(id) => <select id={id} value={one.per ?? ""} onChange={(event) => set({ per: (event.currentTarget.value || null) as AlertRuleView["per"] })}><option value="">All together</option><option value="queue">queue</option><option value="task">task</option></select>}</Field>
         </div>
         <details class="text">
           <summary>Metrics</summary>
@@ -194,12 +194,12 @@ function Editor({ rule, metrics, close }: { rule: AlertRuleView | undefined; met
 function Channels() {
   const found = useLoad<ChannelList>(() => get("/v1/alert-channels"), [], false);
   const remove = async (name: string) => {
-    if (!(await sure(`Remove ${name}?`, "Nobody is told by it any more.", "Remove it"))) return;
+    if (!(await confirm(`Remove ${name}?`, "Nobody is told by it any more.", "Remove it"))) return;
     await act(() => ask("DELETE", `/v1/alert-channels/${enc(name)}`), "Removed.");
     found.reload();
   };
   return (
-    <Panel title="Who is told">
+    <Panel title="Channels">
       <Waiting error={found.error} isThere={!!found.data} />
       {found.data && (found.data.channels.length ? (
         <Table label="Channels" head={["Channel", "Kind", "Where", "From", ""]}>

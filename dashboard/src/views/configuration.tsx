@@ -8,7 +8,7 @@ import { link, queues, workers } from "../live";
 import { useLoad } from "../load";
 import { addressOf } from "../router";
 import { prefer, settings } from "../settings";
-import { act, Badge, Button, Dialog, Empty, Facts, Field, Page, Panel, QueueLink, sure, Table, Waiting } from "../ui";
+import { act, Badge, Button, Dialog, Empty, Properties, Field, Page, Panel, QueueLink, confirm, Table, Waiting } from "../ui";
 import type { LimitList, LimitView, LimitUsageView } from "../types";
 import { Choices } from "./series";
 
@@ -22,7 +22,7 @@ export function Configuration() {
     <Page title="Configuration" sub="The store, the limits, the queues, and what this browser prefers">
       <div class="cols">
         <Panel title="Server">
-          <Facts
+          <Properties
             rows={[
               ["Store", who.engine],
               ["Store answers", ready.error ? <span class="wrong">{ready.error.message}</span> : ready.data ? "yes" : "…"],
@@ -38,8 +38,8 @@ export function Configuration() {
         <Panel title="This browser">
           <div class="form">
             <div class="field all"><span class="muted">Charts show</span><div><Choices label="Charts show" value={settings.value.range} choices={["1h", "24h", "7d"] as const} choose={(range) => prefer({ range })} /></div></div>
-            <div class="field all"><span class="muted">Times as</span><div><Choices label="Times as" value={settings.value.spread} choices={["average", "p50", "p95", "p99"] as const} choose={(spread) => prefer({ spread })} /></div></div>
-            <Field label="Seconds between two looks" hint="Only while events do not come.">
+            <div class="field all"><span class="muted">Durations as</span><div><Choices label="Durations as" value={settings.value.spread} choices={["average", "p50", "p95", "p99"] as const} choose={(spread) => prefer({ spread })} /></div></div>
+            <Field label="Refresh interval (s)" hint="Used when live events are unavailable.">
               {(id) => <input id={id} type="number" min={1} max={300} value={refresh.value} onInput={(event) => (refresh.value = event.currentTarget.value)} onChange={(event) => prefer({ refresh: Math.min(300, Math.max(1, Number(event.currentTarget.value) || 5)) })} />}
             </Field>
           </div>
@@ -85,7 +85,7 @@ function Limits() {
   }, []);
   const editing = useSignal<Partial<LimitView> | null>(null);
   const remove = async (limit: LimitView) => {
-    if (!(await sure(`Remove the limit of ${limit.scope}?`, "Its jobs run without it from now on.", "Remove it"))) return;
+    if (!(await confirm(`Remove the limit of ${limit.scope}?`, "Its jobs run without it from now on.", "Remove it"))) return;
     const { scope, concurrency, rate, per_seconds, burst } = limit;
     await act(() => ask("DELETE", `/v1/limits/${enc(scope)}`), "Removed.", () => ask("PUT", "/v1/limits", { scope, concurrency, rate, per_seconds, burst }).then(found.reload));
     found.reload();
@@ -105,7 +105,7 @@ function Limits() {
             </tr>
           ))}
         </Table>
-      ) : <Empty>No limits: as many jobs run as there are slots.</Empty>)}
+      ) : <Empty>No limits. Jobs run in all free slots.</Empty>)}
       {editing.value && <LimitEditor limit={editing.value} close={() => { editing.value = null; found.reload(); }} />}
     </Panel>
   );
@@ -128,10 +128,10 @@ function LimitEditor({ limit, close }: { limit: Partial<LimitView>; close: () =>
       <form onSubmit={save}>
         <div class="form">
           <Field label="Scope" hint="global, queue:NAME, task:NAME or key:KIND">{(id) => <input id={id} required disabled={!!limit.scope} value={scope.value} onInput={(event) => (scope.value = event.currentTarget.value)} />}</Field>
-          <Field label="At once">{(id) => <input id={id} type="number" min={1} value={most.value} onInput={(event) => (most.value = event.currentTarget.value)} />}</Field>
-          <Field label="Starts">{(id) => <input id={id} type="number" min={1} value={rate.value} onInput={(event) => (rate.value = event.currentTarget.value)} />}</Field>
+          <Field label="Concurrency">{(id) => <input id={id} type="number" min={1} value={most.value} onInput={(event) => (most.value = event.currentTarget.value)} />}</Field>
+          <Field label="Rate">{(id) => <input id={id} type="number" min={1} value={rate.value} onInput={(event) => (rate.value = event.currentTarget.value)} />}</Field>
           <Field label="Burst" hint="May start together after a pause; twice the starts if empty">{(id) => <input id={id} type="number" min={1} value={burst.value} onInput={(event) => (burst.value = event.currentTarget.value)} />}</Field>
-          <Field label="In so many seconds">{(id) => <input id={id} type="number" min={0.001} step="any" value={per.value} onInput={(event) => (per.value = event.currentTarget.value)} />}</Field>
+          <Field label="Per (s)">{(id) => <input id={id} type="number" min={0.001} step="any" value={per.value} onInput={(event) => (per.value = event.currentTarget.value)} />}</Field>
         </div>
         <div class="buttons"><Button onClick={close}>Cancel</Button><Button kind="main" type="submit">Save</Button></div>
       </form>

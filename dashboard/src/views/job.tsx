@@ -7,7 +7,7 @@ import { exact, length, moment, number, shown } from "../format";
 import { now } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go } from "../router";
-import { act, Badge, Button, Code, Facts, JobLink, Page, Panel, QueueLink, sure, Waiting, When } from "../ui";
+import { act, Badge, Button, Code, Properties, JobLink, Page, Panel, QueueLink, confirm, Waiting, When } from "../ui";
 import type { JobView, ResultResponse, ReviveRequest, ActionResponse } from "../types";
 import { Enqueue, isExact } from "./enqueue";
 import { GraphPanel } from "./graph";
@@ -51,7 +51,7 @@ export function JobView({ id }: { id: string }) {
     <Page
       title={<>{job.task} <Badge state={job.state} /></>}
       sub={<><span class="mono">{job.id}</span> in <QueueLink name={job.queue} /></>}
-      actions={<Deeds job={job} reload={found.reload} replay={() => (isReplaying.value = true)} />}
+      actions={<JobActions job={job} reload={found.reload} replay={() => (isReplaying.value = true)} />}
     >
       <Waiting error={found.error} isThere />
       {job.reason && <p class={`notice ${job.state === "dead" ? "bad" : "warn"}`}>{job.reason}</p>}
@@ -63,7 +63,7 @@ export function JobView({ id }: { id: string }) {
       )}
       <div class="cols">
         <div class="stack">
-          <Panel title="Facts"><Facts rows={facts(job)} /></Panel>
+          <Panel title="Details"><Properties rows={facts(job)} /></Panel>
           <Panel title="Arguments">
             {job.payload_error ? <p class="notice warn">{job.payload_error}</p> : <Code label="Arguments" text={shown({ args: job.args ?? [], kwargs: job.kwargs ?? {} })} />}
             {!isExact([job.args, job.kwargs]) && <p class="notice warn">Integers beyond 2^53 are shown rounded here.</p>}
@@ -72,7 +72,7 @@ export function JobView({ id }: { id: string }) {
           {job.state === "completed" && may("result", job.queue) && <Result id={id} />}
         </div>
         <div class="stack">
-          <Panel title="What happened">
+          <Panel title="Timeline">
             <ol class="timeline">
               {timeline(job).map((step, index) => (
                 <li key={index} class={step.kind}>
@@ -83,7 +83,7 @@ export function JobView({ id }: { id: string }) {
             </ol>
           </Panel>
           {job.attempts.length > 0 && (
-            <Panel title={`Attempts that failed (${job.attempts.length})`}>
+            <Panel title={`Failed attempts (${job.attempts.length})`}>
               {[...job.attempts].reverse().map((one, index) => (
                 <details key={one.attempt} open={index === 0}>
                   <summary>Attempt {one.attempt}: <b>{one.error_type}</b> {one.error} <span class="muted">{length(one.duration_seconds)}, <When at={one.ended_at} /></span></summary>
@@ -105,21 +105,21 @@ function facts(job: JobView): [string, preact.ComponentChildren][] {
     ["Attempt", `${job.attempt}, ${job.failures} failures of ${job.max_retries + 1} allowed${job.crashes ? `, ${job.crashes} crashes` : ""}`],
     ["Priority", job.priority],
     ["Enqueued", <When at={job.created_at} />],
-    [job.is_final ? "Was due" : "Due", <When at={job.run_at} />],
+    [job.is_final ? "Scheduled for" : "Due", <When at={job.run_at} />],
   ];
   if (job.started_at) rows.push(["Started", <When at={job.started_at} />]);
-  if (job.finished_at) rows.push(["Ended", <When at={job.finished_at} />]);
-  if (job.started_at && job.finished_at) rows.push(["Took", length((Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000)]);
+  if (job.finished_at) rows.push(["Finished", <When at={job.finished_at} />]);
+  if (job.started_at && job.finished_at) rows.push(["Duration", length((Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000)]);
   if (job.worker) rows.push(["Worker", <span class="mono">{job.worker}</span>]);
   if (job.lease_expires_at && job.state === "running") rows.push(["Lease ends", <When at={job.lease_expires_at} />]);
-  rows.push(["Time limit", job.timeout_seconds === null ? "none" : length(job.timeout_seconds)]);
+  rows.push(["Timeout", job.timeout_seconds === null ? "none" : length(job.timeout_seconds)]);
   if (job.deadline_at) rows.push(["Deadline", <When at={job.deadline_at} />]);
   if (job.expires_at) rows.push(["Expires", <When at={job.expires_at} />]);
   if (job.tags.length) rows.push(["Tags", job.tags.map((tag) => <a key={tag} href={addressOf(["jobs"], { tag })}>#{tag} </a>)]);
   if (job.unique_key) rows.push(["Unique key", <span class="mono">{job.unique_key}</span>]);
   if (job.idempotency_key) rows.push(["Idempotency key", <span class="mono">{job.idempotency_key}</span>]);
   if (job.correlation_id) rows.push(["Correlation", <span class="mono">{job.correlation_id}</span>]);
-  if (job.parent_id) rows.push(["Made by", <JobLink id={job.parent_id} />]);
+  if (job.parent_id) rows.push(["Created by", <JobLink id={job.parent_id} />]);
   if (job.sequence) rows.push(["Sequence", job.sequence]);
   for (const [name, value] of Object.entries(job.limit_keys)) rows.push([`Limit ${name}`, value]);
   return rows;
@@ -140,7 +140,7 @@ export function backOf(job: JobView, at: number): ReviveRequest {
   return { delay_seconds: Math.max(0, (Date.parse(job.run_at) - at) / 1_000), reset: false, dependants: true };
 }
 
-function Deeds({ job, reload, replay }: { job: JobView; reload: () => void; replay: () => void }) {
+function JobActions({ job, reload, replay }: { job: JobView; reload: () => void; replay: () => void }) {
   const path = `/v1/jobs/${enc(job.id)}`;
   const canRevive = job.state === "dead" || job.state === "cancelled";
   const deed = async (work: () => Promise<unknown>, done: string, undo?: () => Promise<unknown>) => {
@@ -148,23 +148,23 @@ function Deeds({ job, reload, replay }: { job: JobView; reload: () => void; repl
     reload();
   };
   const remove = async () => {
-    if (!(await sure("Delete this job?", "It goes for good, with its history.", "Delete it"))) return;
+    if (!(await confirm("Delete this job?", "It goes for good, with its history.", "Delete it"))) return;
     if (await act(() => ask<ActionResponse>("DELETE", path), "Deleted.")) go(addressOf(["jobs"]));
   };
   const force = async () => {
-    if (await sure("Take the job away from its worker?", "It counts as cancelled at once. Its worker may still run it, and what it does then is not kept.", "Take it away")) {
-      await deed(() => post(`${path}/cancel`, { reason: "taken away by hand", force: true }), "Taken away.");
+    if (await confirm("Force-cancel this running job?", "It counts as cancelled at once. Its worker may still run it, and what it does then is not kept.", "Force cancel")) {
+      await deed(() => post(`${path}/cancel`, { reason: "force-cancelled by hand", force: true }), "Job force-cancelled.");
     }
   };
   return (
     <>
-      {canRevive && may("revive", job.queue) && <Button kind="main" onClick={() => void deed(() => post(`${path}/revive`), "Back in its queue.")}>Revive</Button>}
-      {["scheduled", "retrying"].includes(job.state) && may("update_job", job.queue) && <Button onClick={() => void deed(() => ask("PATCH", path, { delay_seconds: 0 }), "Due now.")}>Run now</Button>}
+      {canRevive && may("revive", job.queue) && <Button kind="main" onClick={() => void deed(() => post(`${path}/revive`), "Job revived.")}>Revive</Button>}
+      {["scheduled", "retrying"].includes(job.state) && may("update_job", job.queue) && <Button onClick={() => void deed(() => ask("PATCH", path, { delay_seconds: 0 }), "Job is due now.")}>Run now</Button>}
       {may("replay", job.queue) && <Button onClick={replay}>Edit and replay</Button>}
       {!job.is_final && may("cancel", job.queue) && (
         <Button onClick={() => void deed(() => post(`${path}/cancel`, { reason: "cancelled by hand" }), job.state === "running" ? "Asked to stop." : "Cancelled.", job.state === "running" ? undefined : () => post(`${path}/revive`, backOf(job, Date.now())).then(reload))}>Cancel</Button>
       )}
-      {job.state === "running" && may("cancel", job.queue) && <Button kind="danger" onClick={() => void force()}>Take away</Button>}
+      {job.state === "running" && may("cancel", job.queue) && <Button kind="danger" onClick={() => void force()}>Force cancel</Button>}
       {job.state !== "running" && may("delete_job", job.queue) && <Button kind="danger" onClick={() => void remove()}>Delete</Button>}
     </>
   );

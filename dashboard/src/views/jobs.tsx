@@ -7,7 +7,7 @@ import { busyNote, counted, exact, length, moment, number } from "../format";
 import { now, queues } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
-import { act, Badge, Button, Empty, Field, JobLink, Page, Panel, QueueLink, Search, STATES, sure, Table, tried, Waiting } from "../ui";
+import { act, Badge, Button, Empty, Field, JobLink, Page, Panel, QueueLink, Search, STATES, confirm, Table, tried, Waiting } from "../ui";
 import type { BulkResponse, JobFilter, JobListItem, JobList, JobState } from "../types";
 import { Enqueue } from "./enqueue";
 
@@ -107,7 +107,7 @@ export function Jobs() {
     const jobs = `${counted(count.matched, count.matched_is_exact)} ${count.matched === 1 ? "job" : "jobs"}`;
     const words = { cancel: "Cancel", revive: "Revive", delete: "Delete" }[action];
     const what = { cancel: "that have not ended will be cancelled; running ones are asked to stop.", revive: "that are dead or cancelled go back to their queues.", delete: "that do not run will be deleted for good." }[action];
-    if (await sure(`${words} all that fit?`, `${jobs} ${what}`, `${words} ${jobs}`, action !== "revive")) {
+    if (await confirm(`${words} all matching jobs?`, `${jobs} ${what}`, `${words} ${jobs}`, action !== "revive")) {
       await act(() => post<BulkResponse>("/v1/jobs/bulk", { action, where, all: everything }), (answer: BulkResponse) => `${number(answer.affected)} done.${busyNote(answer.busy)}`);
       found.reload();
       all.reload();
@@ -117,12 +117,12 @@ export function Jobs() {
   return (
     <Page
       title="Jobs"
-      sub={all.text ? `${all.text} fit, newest first` : "Newest first"}
+      sub={all.text ? `${all.text} matching, newest first` : "Newest first"}
       actions={
         <>
           {may("bulk", queue) && (
             <>
-              <Button onClick={() => void bulk("revive")}>Revive all…</Button>
+              <Button onClick={() => void bulk("revive")}>Revive matching…</Button>
               <Button onClick={() => void bulk("cancel")}>Cancel all…</Button>
               <Button kind="danger" onClick={() => void bulk("delete")}>Delete all…</Button>
             </>
@@ -152,15 +152,15 @@ export function Jobs() {
 export function Stopped({ at }: { at: string }) {
   return (
     <p class="notice" role="status">
-      The search went back to <time dateTime={at}>{exact(at)}</time>. Older jobs were not looked at: narrow it down, or go on with Older.
+      Searched back to <time dateTime={at}>{exact(at)}</time>. Narrow the filter, or continue with Older.
     </p>
   );
 }
 
 export function JobTable({ jobs }: { jobs: JobListItem[] }) {
-  if (!jobs.length) return <Empty>No job fits.</Empty>;
+  if (!jobs.length) return <Empty>No matching jobs.</Empty>;
   return (
-    <Table label="Jobs" head={["Job", "State", "Task", "Queue", "Enqueued", ">Took", ">Attempt", "Reason"]}>
+    <Table label="Jobs" head={["Job", "State", "Task", "Queue", "Enqueued", ">Duration", ">Attempt", "Reason"]}>
       {jobs.map((job) => (
         <tr key={job.id}>
           <td class="tight"><JobLink id={job.id} /></td>

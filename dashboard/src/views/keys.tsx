@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { enc, get, post } from "../api";
 import { useLoad } from "../load";
-import { act, Badge, Button, Code, Dialog, Empty, Field, Page, Panel, sure, Table, Waiting, When } from "../ui";
+import { act, Badge, Button, Code, Dialog, Empty, Field, Page, Panel, confirm, Table, Waiting, When } from "../ui";
 import type { KeyList, KeyWithToken, KeyView } from "../types";
 
 const ROLES = ["view", "operate", "produce", "consume", "admin"] as const;
@@ -13,12 +13,12 @@ export function KeysView() {
   const isNew = useSignal(false);
   const made = useSignal<KeyWithToken | null>(null);
   const rotate = async (key: KeyView) => {
-    if (!(await sure(`Another secret for ${key.name}?`, "The old one opens for another hour.", "Rotate it", false))) return;
+    if (!(await confirm(`Rotate key ${key.name}?`, "The old one opens for another hour.", "Rotate it", false))) return;
     await act(async () => { made.value = await post<KeyWithToken>(`/v1/keys/${enc(key.name)}/rotate`, { grace_seconds: 3600 }); }, "Rotated.");
     found.reload();
   };
   const revoke = async (key: KeyView) => {
-    if (!(await sure(`Revoke ${key.name}?`, "It opens nothing any more, within five seconds on every server. This cannot be undone.", "Revoke it"))) return;
+    if (!(await confirm(`Revoke ${key.name}?`, "It opens nothing any more, within five seconds on every server. This cannot be undone.", "Revoke it"))) return;
     await act(() => post(`/v1/keys/${enc(key.name)}/revoke`), `Key ${key.name} is revoked.`);
     found.reload();
   };
@@ -52,7 +52,7 @@ export function KeysView() {
           </div>
           <div class="buttons">
             <Button onClick={() => void act(() => navigator.clipboard.writeText(made.value!.token), "Copied.")}>Copy</Button>
-            <Button kind="main" onClick={() => (made.value = null)}>I have it</Button>
+            <Button kind="main" onClick={() => (made.value = null)}>Done</Button>
           </div>
         </Dialog>
       )}
@@ -78,9 +78,9 @@ function NewKey({ close }: { close: (made?: KeyWithToken) => void }) {
           <Field label="Name">{(id) => <input id={id} required pattern="[A-Za-z0-9_.\-]{1,50}" value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} />}</Field>
           <Field label="Role">{(id) => <select id={id} value={role.value} onChange={(event) => (role.value = event.currentTarget.value)}>{ROLES.map((one) => <option key={one}>{one}</option>)}</select>}</Field>
           <Field label="Queues" hint="A name, the beginning of names with a *, or *">{(id) => <input id={id} required value={queues.value} onInput={(event) => (queues.value = event.currentTarget.value)} />}</Field>
-          <Field label="Days it lasts" hint="Empty: for ever">{(id) => <input id={id} type="number" min={0} step="any" value={days.value} onInput={(event) => (days.value = event.currentTarget.value)} />}</Field>
+          <Field label="Expires after (days)" hint="Empty: never">{(id) => <input id={id} type="number" min={0} step="any" value={days.value} onInput={(event) => (days.value = event.currentTarget.value)} />}</Field>
         </div>
-        <div class="buttons"><Button onClick={() => close()}>Cancel</Button><Button kind="main" type="submit">Make it</Button></div>
+        <div class="buttons"><Button onClick={() => close()}>Cancel</Button><Button kind="main" type="submit">Create key</Button></div>
       </form>
     </Dialog>
   );

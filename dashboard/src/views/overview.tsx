@@ -8,7 +8,7 @@ import { useLoad } from "../load";
 import { addressOf } from "../router";
 import { Badge, Empty, Page, Panel, QueueLink, StateBar, Table } from "../ui";
 import type { SeriesResponse } from "../types";
-import { Happenings } from "./happenings";
+import { RecentEvents } from "./recent_events";
 import { LiveChart, SeriesChart } from "./series";
 import { WorkerCells } from "./workers";
 
@@ -32,7 +32,7 @@ export function lately(answer: SeriesResponse | null | undefined, name: string):
 }
 
 /** What workers have counted lately: jobs that are deleted when they complete change no count of the queues. */
-function useLately(): SeriesResponse | null | undefined {
+function useRecentRates(): SeriesResponse | null | undefined {
   const { data, reload } = useLoad<SeriesResponse | null>(
     async () => (may("metric_series") ? get<SeriesResponse>(`/v1/metrics/series?metrics=completed,dead&start=${enc(new Date(Date.now() - 2 * SEEN_SECONDS * 1_000).toISOString())}`) : null),
     [],
@@ -46,7 +46,7 @@ function useLately(): SeriesResponse | null | undefined {
 }
 
 export function Overview() {
-  const counted = useLately();
+  const counted = useRecentRates();
   const found = queues.value;
   if (!found) return <Page title="Overview"><Empty>Waiting for the server…</Empty></Page>;
   const sum = (state: "pending" | "running" | "retrying" | "scheduled" | "dead") => found.reduce((total, queue) => total + queue.counts[state], 0);
@@ -61,7 +61,7 @@ export function Overview() {
         <Tile label="Scheduled" value={short(sum("scheduled"))} href={addressOf(["jobs"], { state: "scheduled" })} />
         <Tile label="Dead letters" value={short(sum("dead"))} href={addressOf(["dead"])} isBad={sum("dead") > 0} />
         <Tile label="Completed / s" value={rate(lately(counted, "completed") ?? perSecond(samples.value, (one) => one.completed))} />
-        <Tile label="Dying / s" value={rate(lately(counted, "dead") ?? perSecond(samples.value, (one) => one.dead))} />
+        <Tile label="Dead / s" value={rate(lately(counted, "dead") ?? perSecond(samples.value, (one) => one.dead))} />
         <Tile label="Workers" value={short(alive)} href={addressOf(["workers"])} isBad={alive === 0 && sum("pending") > 0} />
       </div>
       {paused.length > 0 && (
@@ -99,8 +99,8 @@ export function Overview() {
           <Panel title="Workers">
             <WorkerCells workers={workers.value ?? []} />
           </Panel>
-          <Panel title="Lately">
-            <Happenings most={30} />
+          <Panel title="Recent activity">
+            <RecentEvents most={30} />
           </Panel>
         </div>
       </div>

@@ -7,7 +7,7 @@ import { queues } from "../live";
 import { useLoad } from "../load";
 import { addressOf } from "../router";
 import { settings } from "../settings";
-import { act, Badge, Button, Dialog, Empty, Facts, Field, JobLink, Page, Panel, STATES, StateBar, sure, Table, tried, Waiting, When } from "../ui";
+import { act, Badge, Button, Dialog, Empty, Properties, Field, JobLink, Page, Panel, STATES, StateBar, confirm, Table, tried, Waiting, When } from "../ui";
 import type { BulkResponse, JobList, PeekResponse, QueueMetrics, QueueView } from "../types";
 import { SeriesChart } from "./series";
 
@@ -63,7 +63,7 @@ function LastMinutes({ name }: { name: string }) {
             </tr>
           ))}
         </Table>
-      ) : <Empty>Nothing has run.</Empty>)}
+      ) : <Empty>No runs in this window.</Empty>)}
     </Panel>
   );
 }
@@ -82,27 +82,27 @@ export function QueueView({ id: name }: { id: string }) {
   const purge = async () => {
     const path = `/v1/queues/${enc(name)}/purge`;
     const found = await tried(() => post<BulkResponse>(path, { dry_run: true }));
-    if (found && await sure(`Delete what waits in ${name}?`, `${plural(found.matched, "job")} that wait will be deleted for good. Running ones stay.`, "Delete them")) {
+    if (found && await confirm(`Delete waiting jobs of ${name}?`, `${plural(found.matched, "job")} that wait will be deleted for good. Running ones stay.`, "Delete them")) {
       await act(() => post<BulkResponse>(path), (answer: BulkResponse) => `${plural(answer.affected, "job")} deleted.${busyNote(answer.busy)}`);
     }
   };
   const drop = async () => {
     const live = queue.counts.live;
-    if (await sure(`Close ${name} for good?`, live ? `${plural(live, "job")} have not ended: those that wait become dead letters.` : "It has no jobs that wait or run.", "Close it")) {
+    if (await confirm(`Delete queue ${name}?`, live ? `${plural(live, "job")} have not ended: those that wait become dead letters.` : "It has no jobs that wait or run.", "Delete queue")) {
       await act(() => ask("DELETE", `/v1/queues/${enc(name)}?force=${live > 0}`), `Queue ${name} is closed.`);
     }
   };
   return (
     <Page
       title={<>{name} <Badge state={queue.state} /></>}
-      sub={queue.counts.pending ? `At its pace of the last minute, drained in ${length(queue.drain_seconds)}` : "Nothing is pending"}
+      sub={queue.counts.pending ? `Estimated drain time: ${length(queue.drain_seconds)}` : "No pending jobs"}
       actions={
         <>
           {may("configure_queue", name) && <Button onClick={() => (isEditing.value = true)}>Settings</Button>}
           {may("drain_queue", name) && queue.state === "active" && <Button onClick={() => void steer(queue, "drain")}>Drain</Button>}
           <QueueButtons queue={queue} />
-          {may("purge_queue", name) && <Button kind="danger" onClick={() => void purge()}>Delete what waits</Button>}
-          {may("delete_queue", name) && <Button kind="danger" onClick={() => void drop()}>Close</Button>}
+          {may("purge_queue", name) && <Button kind="danger" onClick={() => void purge()}>Delete waiting jobs</Button>}
+          {may("delete_queue", name) && <Button kind="danger" onClick={() => void drop()}>Delete queue</Button>}
         </>
       }
     >
@@ -123,21 +123,21 @@ export function QueueView({ id: name }: { id: string }) {
         <LastMinutes name={name} />
       </div>
       <div class="cols">
-        <Panel title="Next in line">
+        <Panel title="Next jobs">
           <Waiting error={next.error} isThere={!!next.data} />
           {next.data && (next.data.jobs.length ? (
-            <Table label="Next in line" head={["Job", "Task", ">Priority", "Waits since"]}>
+            <Table label="Next jobs" head={["Job", "Task", ">Priority", "Waits since"]}>
               {next.data.jobs.map((job) => (
                 <tr key={job.id}><td><JobLink id={job.id} /></td><td class="clip">{job.task}</td><td class="right">{job.priority}</td><td><When at={job.run_at} /></td></tr>
               ))}
             </Table>
-          ) : <Empty>Nothing is pending.</Empty>)}
+          ) : <Empty>No pending jobs.</Empty>)}
         </Panel>
-        <Panel title="What fails most" actions={<a href={addressOf(["dead"], { queue: name })}>Dead letters</a>}>
+        <Panel title="Top errors" actions={<a href={addressOf(["dead"], { queue: name })}>Dead letters</a>}>
           <Waiting error={dead.error} isThere={!!dead.data} />
           {dead.data?.has_more && <p class="muted">Among the newest {number(dead.data.jobs.length)} of {number(queue.counts.dead)} dead letters:</p>}
           {dead.data && (dead.data.jobs.length ? (
-            <Table label="What fails most" head={["Task", ">Dead letters", "Newest reason"]}>
+            <Table label="Top errors" head={["Task", ">Dead letters", "Newest reason"]}>
               {worst(dead.data.jobs).slice(0, 8).map((one) => (
                 <tr key={one.task}><td class="clip"><a href={addressOf(["dead"], { queue: name, task: one.task })}>{one.task}</a></td><td class="right">{number(one.count)}</td><td class="clip" title={one.reason}>{one.reason}</td></tr>
               ))}
@@ -146,7 +146,7 @@ export function QueueView({ id: name }: { id: string }) {
         </Panel>
       </div>
       <Panel title="Settings">
-        <Facts rows={Object.entries(queue.settings).map(([setting, value]) => [setting.replaceAll("_", " "), value === null ? "none" : typeof value === "object" ? JSON.stringify(value) : setting.endsWith("_seconds") ? length(value as number) : String(value)])} />
+        <Properties rows={Object.entries(queue.settings).map(([setting, value]) => [setting.replaceAll("_", " "), value === null ? "none" : typeof value === "object" ? JSON.stringify(value) : setting.endsWith("_seconds") ? length(value as number) : String(value)])} />
       </Panel>
       {isEditing.value && <Settings queue={queue} close={() => (isEditing.value = false)} />}
     </Page>

@@ -11,10 +11,10 @@ export function Queues() {
   const isNew = useSignal(false);
   const found = queues.value;
   return (
-    <Page title="Queues" sub="What waits, what runs, and what has ended" actions={may("create_queue") && <Button kind="main" onClick={() => (isNew.value = true)}>New queue</Button>}>
+    <Page title="Queues" sub="Jobs by queue and state" actions={may("create_queue") && <Button kind="main" onClick={() => (isNew.value = true)}>New queue</Button>}>
       <Panel>
         {found?.length ? (
-          <Table label="Queues" head={["Queue", "State", "Jobs", ">Pending", ">Running", ">Retrying", ">Scheduled", ">Completed", ">Dead", ">Drained in", ""]}>
+          <Table label="Queues" head={["Queue", "State", "Jobs", ">Pending", ">Running", ">Retrying", ">Scheduled", ">Completed", ">Dead", ">Drain time", ""]}>
             {found.map((queue) => (
               <tr key={queue.name}>
                 <td><QueueLink name={queue.name} /></td>
@@ -47,7 +47,7 @@ function NewQueue({ close }: { close: () => void }) {
   const name = useSignal("");
   const create = async (event: Event) => {
     event.preventDefault();
-    if (await act(() => post("/v1/queues", { name: name.value }), `Queue ${name.value} is there.`)) close();
+    if (await act(() => post("/v1/queues", { name: name.value }), `Queue ${name.value} created.`)) close();
   };
   return (
     <Dialog title="New queue" close={close}>
@@ -57,7 +57,7 @@ function NewQueue({ close }: { close: () => void }) {
         </Field>
         <div class="buttons">
           <Button onClick={close}>Cancel</Button>
-          <Button kind="main" type="submit">Create it</Button>
+          <Button kind="main" type="submit">Create queue</Button>
         </div>
       </form>
     </Dialog>

@@ -6,7 +6,7 @@ import { ask, enc, get, may, post } from "../api";
 import { exact, number, shown } from "../format";
 import { queues } from "../live";
 import { useLoad } from "../load";
-import { act, Badge, Button, Dialog, Empty, Field, JobLink, Page, Panel, sure, Table, Waiting, When } from "../ui";
+import { act, Badge, Button, Dialog, Empty, Field, JobLink, Page, Panel, confirm, Table, Waiting, When } from "../ui";
 import type { EnqueueResponse, ScheduleRunList, PreviewResponse, ScheduleList, ScheduleRequest, ScheduleView } from "../types";
 import { isExact, read } from "./enqueue";
 
@@ -26,7 +26,7 @@ export function Schedules() {
     found.reload();
   };
   const remove = async (one: ScheduleView) => {
-    if (await sure(`Remove ${one.name}?`, "It goes with its history; jobs that it made stay.", "Remove it")) await deed(() => ask("DELETE", path(one)), "Removed.");
+    if (await confirm(`Remove ${one.name}?`, "It goes with its history; jobs that it made stay.", "Remove it")) await deed(() => ask("DELETE", path(one)), "Removed.");
   };
   return (
     <Page title="Schedules" sub="What is enqueued by the clock" actions={may("save_schedule") && <Button kind="main" onClick={() => (editing.value = "new")}>New schedule</Button>}>
@@ -69,15 +69,15 @@ export function Schedules() {
 function History({ name, close }: { name: string; close: () => void }) {
   const found = useLoad<ScheduleRunList>(() => get(`/v1/schedules/${enc(name)}/history?limit=50`), [name]);
   return (
-    <Dialog title={`What became of the runs of ${name}`} wide close={close}>
+    <Dialog title={`Runs of ${name}`} wide close={close}>
       <Waiting error={found.error} isThere={!!found.data} />
       {found.data && (found.data.runs.length ? (
-        <Table label="Runs" head={["Run", "What became of it", "Job", ""]}>
+        <Table label="Runs" head={["Run", "Status", "Job", ""]}>
           {found.data.runs.map((one) => (
             <tr key={`${one.planned_at} ${one.status}`}><td>{exact(one.planned_at)}</td><td>{one.status}{one.runs > 1 ? ` × ${one.runs}` : ""}</td><td>{one.job_id && <JobLink id={one.job_id} />}</td><td class="clip">{one.reason}</td></tr>
           ))}
         </Table>
-      ) : <Empty>It has not run yet.</Empty>)}
+      ) : <Empty>No runs yet.</Empty>)}
       <div class="buttons"><Button onClick={close}>Close</Button></div>
     </Dialog>
   );
@@ -180,13 +180,13 @@ function Editor({ schedule, close }: { schedule: ScheduleView | undefined; close
           <Field label="Task">{(id) => <input id={id} required value={one.task} onInput={(event) => set({ task: event.currentTarget.value })} />}</Field>
           <Field label="Queue">{(id) => <input id={id} required pattern="[A-Za-z0-9_.\-]{1,50}" value={one.queue} onInput={(event) => set({ queue: event.currentTarget.value })} />}</Field>
           <Field label="When">
-            {(id) => <select id={id} value={one.kind} onChange={(event) => set({ kind: event.currentTarget.value as Kind })}><option value="cron">Cron line</option><option value="every">Every so often</option><option value="at">Once</option></select>}
+            {(id) => <select id={id} value={one.kind} onChange={(event) => set({ kind: event.currentTarget.value as Kind })}><option value="cron">Cron line</option><option value="every">Interval</option><option value="at">Once</option></select>}
           </Field>
           {one.kind === "cron" && <Field label="Cron line" hint="minute hour day month weekday">{(id) => <input id={id} class="mono" required value={one.cron} onInput={(event) => set({ cron: event.currentTarget.value })} />}</Field>}
           {one.kind === "every" && <Field label="Seconds between runs">{(id) => <input id={id} type="number" min={1} step="any" required value={one.every} onInput={(event) => set({ every: event.currentTarget.value })} />}</Field>}
           {one.kind === "at" && <Field label="At" hint="ISO 8601 with a time zone">{(id) => <input id={id} required value={one.at} onInput={(event) => set({ at: event.currentTarget.value })} />}</Field>}
           <Field label="Time zone">{(id) => <input id={id} required value={one.timezone} onInput={(event) => set({ timezone: event.currentTarget.value })} />}</Field>
-          <Field label="While one still runs">{(id) => <select id={id} value={one.overlap} onChange={(event) => set({ overlap: event.currentTarget.value as Draft["overlap"] })}><option value="allow">run beside it</option><option value="skip">skip</option><option value="queue">one waits</option></select>}</Field>
+          <Field label="If the previous run is still active">{(id) => <select id={id} value={one.overlap} onChange={(event) => set({ overlap: event.currentTarget.value as Draft["overlap"] })}><option value="allow">run beside it</option><option value="skip">skip</option><option value="queue">one waits</option></select>}</Field>
           <Field label="Missed runs">{(id) => <select id={id} value={one.catchUp} onChange={(event) => set({ catchUp: event.currentTarget.value as Draft["catchUp"] })}><option value="all">catch up</option><option value="latest">only the last</option><option value="none">forget</option></select>}</Field>
           {schedule?.payload_error ? <p class="notice warn all">Its arguments cannot be shown here and stay as they are: {schedule.payload_error}</p> : <>
           <div class="all"><Field label="Arguments" hint="A JSON list" error={badArgs}>{(id) => <textarea id={id} value={one.args} onInput={(event) => set({ args: event.currentTarget.value })} />}</Field></div>
@@ -194,7 +194,7 @@ function Editor({ schedule, close }: { schedule: ScheduleView | undefined; close
           </>}
         </div>
         {hasSecrets && <p class="notice warn">Secrets are not shown. Left as they are, all arguments stay; if you change one, write the secrets, too.</p>}
-        <h3>It would run</h3>
+        <h3>Next runs</h3>
         <div aria-live="polite">
           {wrong.value && <p class="wrong">{wrong.value}</p>}
           {preview.value && (preview.value.runs.length ? <ul class="preview">{preview.value.runs.map((at) => <li key={at}>{exact(at)} <span class="muted"><When at={at} /></span></li>)}</ul> : <p class="muted">never again</p>)}

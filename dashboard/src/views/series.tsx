@@ -89,5 +89,5 @@ export function LiveChart({ kind }: { kind: "rate" | "backlog" }) {
           { label: "running", color: "--s-running", values: seen.map((one) => one.running) },
           { label: "retrying", color: "--s-retrying", values: seen.map((one) => one.failing) },
         ];
-  return <Chart label={kind === "rate" ? "Jobs that ended in each second" : "Jobs that wait and run"} times={times} lines={lines} unit={kind === "rate" ? rate : short} />;
+  return <Chart label={kind === "rate" ? "Jobs finished per second" : "Backlog"} times={times} lines={lines} unit={kind === "rate" ? rate : short} />;
 }

@@ -5,7 +5,7 @@ import { get, may, post } from "../api";
 import { bytes, length, number, percent } from "../format";
 import { now, workers } from "../live";
 import { useLoad } from "../load";
-import { act, Badge, Button, Code, Dialog, Empty, JobLink, Page, Panel, sure, Table, Waiting, When } from "../ui";
+import { act, Badge, Button, Code, Dialog, Empty, JobLink, Page, Panel, confirm, Table, Waiting, When } from "../ui";
 import type { CommandList, JobListItem, JobList, JobState, LimitList, LimitUsageView, WorkerView } from "../types";
 
 const MOST_RUNNING = 200;
@@ -45,7 +45,7 @@ export function longest(worker: WorkerView, running: JobListItem[], at: number):
 }
 
 export function WorkerCells({ workers: found }: { workers: WorkerView[] }) {
-  if (!found.length) return <Empty>No worker has said that it is alive.</Empty>;
+  if (!found.length) return <Empty>No workers are running.</Empty>;
   return (
     <div class="cells">
       {found.map((worker) => (
@@ -92,12 +92,12 @@ function Failures({ workers: known }: { workers: WorkerView[] }) {
   const names = new Map(known.map((worker) => [worker.id, nameOf(worker)]));
   const jobs = latest(found.data?.jobs ?? []).slice(0, MOST_SHOWN);
   return (
-    <Panel title="Failures lately">
+    <Panel title="Recent failures">
       <Waiting error={found.error} isThere={!!found.data} />
       {found.data && !jobs.length && <Empty>{found.data.has_more ? "None of them has failed." : "No job that is there has failed."}</Empty>}
       {found.data?.has_more && <p class="muted">Among the newest {number(found.data.jobs.length)} jobs that are dead or tried again:</p>}
       {jobs.length > 0 && (
-        <Table label="Failures lately" head={["Worker", "Began", "Job", "Task", "State", ">Failures", "Why"]}>
+        <Table label="Recent failures" head={["Worker", "Started", "Job", "Task", "State", ">Failures", "Why"]}>
           {jobs.map((job) => (
             <tr key={job.id}>
               <td class="clip" title={job.worker!}>{names.get(job.worker!) ?? <span class="muted">gone</span>}</td>
@@ -126,13 +126,13 @@ export function Workers() {
   const limits = useLoad<LimitList>(async () => (may("limits") ? get("/v1/limits") : { limits: [] }), []);
   const throttles = throttlesOf(limits.data?.limits ?? []);
   const send = async (kind: keyof typeof COMMANDS, worker: WorkerView) => {
-    if (kind === "stop" && !(await sure("Stop this worker?", `${nameOf(worker)} lets its ${busyOf(worker)} running jobs end and takes no more.`, "Stop it"))) return;
+    if (kind === "stop" && !(await confirm("Stop this worker?", `${nameOf(worker)} lets its ${busyOf(worker)} running jobs end and takes no more.`, "Stop it"))) return;
     const back = { pause: "resume", resume: "pause" } as const;
     const undo = kind === "stop" ? undefined : () => post("/v1/workers/commands", { kind: back[kind], workers: [worker.id] });
     await act(() => post("/v1/workers/commands", { kind, workers: [worker.id] }), `${COMMANDS[kind]}: it hears of it within a second.`, undo);
   };
   const look = async (worker: WorkerView) => {
-    stacks.value = { worker: nameOf(worker), text: "Asking…" };
+    stacks.value = { worker: nameOf(worker), text: "ConfirmDialog…" };
     try {
       const sent = await post<CommandList>("/v1/workers/commands", { kind: "stacks", workers: [worker.id] });
       const id = sent.commands[0]!.id;
@@ -151,12 +151,12 @@ export function Workers() {
   };
   return (
     <Page title="Workers" sub={`${number(found.filter((one) => one.heartbeat_status === "alive").length)} alive, ${busyOf(...found)} of ${number(found.reduce((sum, one) => sum + one.slots, 0))} slots busy`}>
-      <Panel title="At a glance">
+      <Panel title="Overview">
         <WorkerCells workers={found} />
       </Panel>
       <Panel title="All workers">
         {found.length ? (
-          <Table label="Workers" head={["Worker", "State", "Queues", "Runs", ">Completed", ">Failed", ">CPU", ">Memory", "Started", "Beat", ""]}>
+          <Table label="Workers" head={["Worker", "State", "Queues", "Running", ">Completed", ">Failed", ">CPU", ">Memory", "Started", "Heartbeat", ""]}>
             {found.map((worker) => (
               <tr key={worker.id}>
                 <td class="any" title={worker.id}>{nameOf(worker)}</td>
@@ -182,12 +182,12 @@ export function Workers() {
             ))}
           </Table>
         ) : (
-          <Empty>No worker has said that it is alive. <code>forebay worker package.module:app</code> starts one.</Empty>
+          <Empty>No workers are running. <code>forebay worker package.module:app</code> starts one.</Empty>
         )}
       </Panel>
       {canSearch && <Failures workers={found} />}
       {stacks.value && (
-        <Dialog title={`What the threads of ${stacks.value.worker} do`} wide close={() => (stacks.value = null)}>
+        <Dialog title={`Thread stacks of ${stacks.value.worker}`} wide close={() => (stacks.value = null)}>
           <Code label="Stacks" text={stacks.value.text} />
           <div class="buttons"><Button onClick={() => (stacks.value = null)}>Close</Button></div>
         </Dialog>

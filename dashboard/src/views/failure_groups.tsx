@@ -22,10 +22,10 @@ const RAMP_MS = 2_000;
 export function endsOf(ramp: GradualReviveView): { count: number; word: string; state: string }[] {
   return [
     { count: ramp.completed, word: "completed", state: "completed" },
-    { count: ramp.failed_again, word: "died again", state: "dead" },
+    { count: ramp.failed_again, word: "failed again", state: "dead" },
     { count: ramp.waiting, word: "not ended", state: "pending" },
-    { count: ramp.removed, word: "gone", state: "cancelled" },
-    { count: ramp.refused, word: "not possible", state: "blocked" },
+    { count: ramp.removed, word: "removed", state: "cancelled" },
+    { count: ramp.refused, word: "not revivable", state: "blocked" },
   ].filter((one) => one.count > 0);
 }
 
@@ -79,8 +79,8 @@ export function FailureGroups({ where, filters, queue, all }: Props) {
   const shown = found.data?.groups.slice(0, GROUPS_SHOWN) ?? [];
   return (
     <>
-      <Ramps found={ramps} names={names.current} />
-      {found.data?.jobs !== 0 && <Panel title="What they died of" actions={found.data && <span class="muted">{lookedAt(found.data)}</span>}>
+      <GradualRevives found={ramps} names={names.current} />
+      {found.data?.jobs !== 0 && <Panel title="Failure groups" actions={found.data && <span class="muted">{lookedAt(found.data)}</span>}>
         <Waiting error={found.error} isThere={!!found.data} />
         <ul class="groups" aria-label="Failure groups">
           {shown.map((one) => (
@@ -94,22 +94,22 @@ export function FailureGroups({ where, filters, queue, all }: Props) {
                 {one.frames.length > 0 && <p class="mono muted" title={one.frames.join("\n")}>{one.frames[one.frames.length - 1]}</p>}
               </div>
               <div class="actions">
-                {may("start_gradual_revive", queue) && <Button aria-label={`Revive in batches: ${one.message}`} onClick={() => (starting.value = one)}>Revive in batches…</Button>}
-                {may("revive_dead", queue) && <Button aria-label={`Revive at once: ${one.message}`} onClick={() => void all("revive", one.id).then(found.reload)}>Revive at once…</Button>}
+                {may("start_gradual_revive", queue) && <Button aria-label={`Revive gradually: ${one.message}`} onClick={() => (starting.value = one)}>Revive gradually…</Button>}
+                {may("revive_dead", queue) && <Button aria-label={`Revive now: ${one.message}`} onClick={() => void all("revive", one.id).then(found.reload)}>Revive now…</Button>}
                 {may("purge_dead", queue) && <Button kind="danger" aria-label={`Delete: ${one.message}`} onClick={() => void all("purge", one.id).then(found.reload)}>Delete…</Button>}
               </div>
             </li>
           ))}
         </ul>
       </Panel>}
-      {starting.value && <Starting group={starting.value} where={where} close={() => { starting.value = null; ramps.reload(); }} />}
+      {starting.value && <GradualReviveForm group={starting.value} where={where} close={() => { starting.value = null; ramps.reload(); }} />}
     </>
   );
 }
 
 const USUAL = { initial_batch: 10, growth_factor: 2, max_batch: 500, every_seconds: 30, max_failure_percent: 20 };
 
-function Starting({ group, where, close }: { group: FailureGroupView; where: () => JobFilter; close: () => void }) {
+function GradualReviveForm({ group, where, close }: { group: FailureGroupView; where: () => JobFilter; close: () => void }) {
   const pace = useSignal(USUAL);
   const start = async (event: Event) => {
     event.preventDefault();
@@ -123,15 +123,15 @@ function Starting({ group, where, close }: { group: FailureGroupView; where: () 
   const sizes = batches(pace.value, group.jobs);
   const rest = group.jobs - sizes.reduce((sum, one) => sum + one, 0);
   return (
-    <Dialog title="Revive in batches" wide close={close}>
+    <Dialog title="Revive gradually" wide close={close}>
       <form onSubmit={start}>
         <p>{plural(group.jobs, "dead letter")}: <b>{group.message}</b></p>
         <div class="form">
           {field("Jobs in the first batch", "initial_batch", 1, 500)}
-          {field("Each batch is so many times larger", "growth_factor", 1, 100, "any")}
+          {field("Growth factor", "growth_factor", 1, 100, "any")}
           {field("Jobs in a batch at most", "max_batch", 1, 500)}
           {field("Seconds between two batches", "every_seconds", 1, 86_400, "any")}
-          {field("Stop when more percent of a batch die again", "max_failure_percent", 0, 100, "any")}
+          {field("Stop if more than N % of a batch fail again", "max_failure_percent", 0, 100, "any")}
         </div>
         <p class="muted" role="status">{sizes.map(number).join(", then ")}{rest > 0 && ", and so on"}; the next batch waits until half of the last one has ended.</p>
         <div class="buttons"><Button onClick={close}>Cancel</Button><Button kind="main" type="submit">Start</Button></div>
@@ -140,9 +140,9 @@ function Starting({ group, where, close }: { group: FailureGroupView; where: () 
   );
 }
 
-const STEERED = { pause: "The ramp is paused.", resume: "The ramp goes on.", stop: "The ramp is stopped; what went back goes on." } as const;
+const STEERED = { pause: "Paused.", resume: "Resumed.", stop: "Stopped. Jobs that were revived go on." } as const;
 
-function Ramps({ found, names }: { found: Loaded<GradualReviveList>; names: ReadonlyMap<string, string> }) {
+function GradualRevives({ found, names }: { found: Loaded<GradualReviveList>; names: ReadonlyMap<string, string> }) {
   const shown = found.data?.gradual_revives.slice(0, RAMPS_SHOWN) ?? [];
   const isOpen = shown.some((one) => one.state === "running");
   useEffect(() => {
@@ -155,15 +155,15 @@ function Ramps({ found, names }: { found: Loaded<GradualReviveList>; names: Read
     found.reload();
   };
   const button = (one: GradualReviveView, verb: keyof typeof STEERED, title: string) =>
-    may(`${verb}_gradual_revive`, one.queues[0]) && <Button aria-label={`${title} the ramp ${one.name}`} onClick={() => void steer(one, verb)}>{title}</Button>;
+    may(`${verb}_gradual_revive`, one.queues[0]) && <Button aria-label={`${title} the gradual revive ${one.name}`} onClick={() => void steer(one, verb)}>{title}</Button>;
   if (!shown.length) return null;
   return (
-    <Panel title="Ramps">
-      <ul class="groups" aria-label="Ramps">
+    <Panel title="Gradual revives">
+      <ul class="groups" aria-label="Gradual revives">
         {shown.map((one) => (
           <li key={one.name}>
             <div class="what">
-              <b>{(one.group && (names.get(one.group) ?? `Group ${one.group}`)) || "All that fit"}</b> <Badge state={one.state} />
+              <b>{(one.group && (names.get(one.group) ?? `Group ${one.group}`)) || "All matching"}</b> <Badge state={one.state} />
               <p>{progressOf(one)}{one.reason && `: ${one.reason}`}</p>
               <div class="bar" role="img" aria-label={progressOf(one)}>
                 {endsOf(one).map((end) => <span key={end.word} class={`s-${end.state}`} style={{ flexGrow: end.count }} />)}

@@ -4,10 +4,10 @@ import { exact, moment } from "../format";
 import { lines, now } from "../live";
 import { Empty, JobLink, QueueLink } from "../ui";
 
-export function Happenings({ most }: { most: number }) {
-  if (!lines.value.length) return <Empty>Nothing to tell: no one has done anything, and nothing has failed.</Empty>;
+export function RecentEvents({ most }: { most: number }) {
+  if (!lines.value.length) return <Empty>No recent activity.</Empty>;
   return (
-    <ul class="happenings" tabIndex={0} aria-label="Lately">
+    <ul class="recent-events" tabIndex={0} aria-label="Recent activity">
       {lines.value.slice(0, most).map((line) => (
         <li key={line.number}>
           <time dateTime={line.at} title={exact(line.at)}>{moment(line.at, now.value)}</time>

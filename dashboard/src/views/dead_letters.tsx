@@ -6,9 +6,9 @@ import { busyNote, counted, exact, moment, number, plural } from "../format";
 import { now } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
-import { act, Badge, Button, Empty, JobLink, Page, Panel, QueueLink, sure, Table, toast, tried, Waiting } from "../ui";
+import { act, Badge, Button, Empty, JobLink, Page, Panel, QueueLink, confirm, Table, toast, tried, Waiting } from "../ui";
 import type { BulkResponse, JobList } from "../types";
-import { type Deed, FailureGroups } from "./groups";
+import { type Deed, FailureGroups } from "./failure_groups";
 import { Filters, Stopped, useTotal, whereOf } from "./jobs";
 
 const PAGE = 100;
@@ -36,8 +36,8 @@ export function DeadLetters() {
     if (!count) return;
     const words = `${counted(count.matched, count.matched_is_exact)} ${count.matched === 1 ? "dead letter" : "dead letters"}`;
     const isYes = deed === "revive"
-      ? await sure(group ? "Revive this group?" : "Revive all that fit?", `${words} go back to their queues with their failures forgotten.`, `Revive ${words}`, false)
-      : await sure(group ? "Delete this group?" : "Delete all that fit?", `${words} will be deleted for good.`, `Delete ${words}`);
+      ? await confirm(group ? "Revive this group?" : "Revive all matching jobs?", `${words} go back to their queues with their failures forgotten.`, `Revive ${words}`, false)
+      : await confirm(group ? "Delete this group?" : "Delete all matching jobs?", `${words} will be deleted for good.`, `Delete ${words}`);
     if (!isYes) return;
     await act(() => post<BulkResponse>(`/v1/dead-letters/${deed}`, body), (answer: BulkResponse) => `${plural(answer.affected, "dead letter")} ${deed === "revive" ? "revived" : "deleted"}.${busyNote(answer.busy)}`);
     found.reload();
@@ -46,8 +46,8 @@ export function DeadLetters() {
   const some = async (deed: "revive" | "delete") => {
     const words = plural(picked.length, "dead letter");
     const isYes = deed === "revive"
-      ? await sure(`Revive ${words}?`, "They go back to their queues with their failures forgotten.", `Revive ${words}`, false)
-      : await sure(`Delete ${words}?`, "They go for good, with their history.", `Delete ${words}`);
+      ? await confirm(`Revive ${words}?`, "They go back to their queues with their failures forgotten.", `Revive ${words}`, false)
+      : await confirm(`Delete ${words}?`, "They go for good, with their history.", `Delete ${words}`);
     if (!isYes) return;
     // One by one, since what is chosen by hand has nothing in common that a filter could say.
     const done = await Promise.allSettled(picked.map((job) => (deed === "revive" ? post(`/v1/jobs/${enc(job.id)}/revive`) : ask("DELETE", `/v1/jobs/${enc(job.id)}`))));
@@ -66,13 +66,13 @@ export function DeadLetters() {
   return (
     <Page
       title="Dead letters"
-      sub={total.text ? `${total.text} fit, newest first` : "Jobs that are not tried again unless you revive them"}
+      sub={total.text ? `${total.text} matching, newest first` : "Jobs that failed for good. Revive them to try again."}
       actions={
         may("revive_dead", queue) && (
           <>
             {picked.length > 0 && <Button kind="main" onClick={() => void some("revive")}>Revive {picked.length} chosen</Button>}
             {picked.length > 0 && <Button kind="danger" onClick={() => void some("delete")}>Delete {picked.length} chosen</Button>}
-            <Button onClick={() => void all("revive")} disabled={isNone}>Revive all…</Button>
+            <Button onClick={() => void all("revive")} disabled={isNone}>Revive matching…</Button>
             <Button kind="danger" onClick={() => void all("purge")} disabled={isNone}>Delete all…</Button>
           </>
         )
@@ -82,13 +82,13 @@ export function DeadLetters() {
       <FailureGroups where={() => whereOf(query, Date.now())} filters={filters.toString()} queue={queue} all={all} />
       <Panel>
         <Waiting error={found.error} isThere={!!found.data} />
-        {found.data && isNone && <Empty>No dead letters fit. All is well.</Empty>}
+        {found.data && isNone && <Empty>No dead letters.</Empty>}
         {jobs.length > 0 && (
           <Table
             label="Dead letters"
             head={[
               <input type="checkbox" aria-label="Choose all shown" checked={picked.length === jobs.length} onChange={(event) => (chosen.value = new Set(event.currentTarget.checked ? jobs.map((job) => job.id) : []))} />,
-              "Job", "Task", "Queue", "Died", ">Attempts", "Why",
+              "Job", "Task", "Queue", "Failed at", ">Attempts", "Error",
             ]}
           >
             {jobs.map((job) => (
