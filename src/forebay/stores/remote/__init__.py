@@ -1,1 +1,1 @@
-"""The engine on a service: the same seam over HTTP."""
+"""Remote engine: the store contract over HTTP."""

@@ -1,4 +1,4 @@
-"""The service's store behind the seam: each call is one request, and what it means is said over there."""
+"""Remote engine: opens handles of one service."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ NO_TRANSACTIONS: Final = (
 
 
 class RemoteEngine:
-    """One service, on one or several servers."""
+    """Engine for one service, on one or several servers."""
 
-    # What lies behind it is not known before it is asked, and none of this may depend on it. A hint is
-    # repeated by the service where its store holds hints back.
+    # The service's own store is unknown before the first call, so the features must not depend on it. The
+    # service repeats a wake-up if its store delays them.
     features: Features = Features(
         name="remote", is_durable=True, is_shared=True, joins_transactions=False, runs_maintenance=True
     )

@@ -1,4 +1,4 @@
-"""Asking a service: one pool of connections, one or several servers, and what to do when one is away."""
+"""HTTP client of the remote engine: connection pool, repetition and fail-over between servers."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from forebay.stores.rpc import MEDIA_TYPE, PATH, decode_error
 
 ANSWER_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
-# What may be asked of another server waits no longer for one that says nothing: leases end meanwhile.
+# A call that another server can take waits no longer for a silent one: leases end meanwhile.
 FAILOVER_SECONDS: Final = 5.0
-# Before another round through all servers; a longer wait is left to whoever asks and knows how urgent it is.
+# Pauses between rounds through all servers; the caller knows whether a longer wait makes sense.
 PAUSES: Final = (0.1, 0.4)
-# Less than a server keeps a silent connection open (5 s): who uses one at the very moment at which it is
-# closed does not know whether the request was heard.
+# Shorter than servers keep idle connections open (5 s). If a server closes one at the moment of a request,
+# the client cannot know whether the request arrived.
 KEEPALIVE_SECONDS: Final = 2.5
 MAX_CONNECTIONS: Final = 100
 
-# What went wrong before a word was said.
+# Errors before the request was sent.
 _NOT_SENT: Final = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -51,16 +51,16 @@ _KINDS: Final[dict[int, type[ForebayError]]] = {
     404: StoreUnusable,
     413: StoreRefused,
 }
-_UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"  # all that is left of the reason by then
+_UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"  # the wrapped error has no other trace of the reason
 _OK: Final = 200
-_TOO_SLOW: Final = 408  # to be heard at all
-_TOO_OFTEN: Final = 429
+_TOO_SLOW: Final = 408  # the request did not arrive in time
+_RATE_LIMITED: Final = 429
 _SERVER_ERRORS: Final = 500
 _FAULT: Final = "internal"
 
 
 class ServiceAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a service is. The key is shown to nobody else."""
+    """Address of a service. Its representation hides the key."""
 
     urls: tuple[str, ...]
     key: str | None = None
@@ -77,28 +77,30 @@ class ServiceAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _ProblemBody(msgspec.Struct):
-    """What is read of a problem."""
+    """Fields of a problem response that are used."""
 
     detail: str = ""
     code: str = ""
 
 
 class RequestNotSent(StoreUnavailable):
-    """Nobody has heard the request, so it may be made again, whatever it asks for."""
+    """Error of a request that no server received, so any call may be repeated."""
 
 
 class RequestTimedOut(StoreUnavailable):
-    """Nobody has answered in time: the request may be done yet."""
+    """Error of a request without a response in time: it may still be executed."""
 
 
 class ServiceClient:
-    """The servers of one service. Any thread may ask; after a fork the child has connections of its own.
-    They are shared by all who `hold` it, and closed when the last one lets go."""
+    """Client for the servers of one service, usable from any thread.
+
+    Its connections are shared by all handles that `acquire` it, and closed when the last one releases it.
+    After a fork the child opens connections of its own."""
 
     def __init__(self, address: ServiceAddress) -> None:
         self.address = address
-        self._is_forebay = False  # whether somebody has answered as a service of ours does
-        self.chosen: int = 0  # the server that answered last; the others are asked when it does not
+        self._is_forebay = False  # whether a server has responded as a Forebay service does
+        self.chosen: int = 0  # the server that responded last; calls fail over to the next one
         self._start_over()
 
     def _start_over(self) -> None:
@@ -108,12 +110,12 @@ class ServiceClient:
         self._client: httpx2.Client | None = None
 
     def acquire(self) -> None:
-        """Somebody is about to ask."""
+        """Count a handle that uses the client."""
         with self._current_lock():
             self._users += 1
 
     def release(self) -> None:
-        """Somebody asks no more."""
+        """Drop a handle's use; close the connections with the last one."""
         with self._current_lock():
             self._users -= 1
             client = self._client if self._users <= 0 else None
@@ -123,44 +125,45 @@ class ServiceClient:
 
     def _current_lock(self) -> Lock:
         if self._pid != os.getpid():
-            # A fork: what was inherited is the parent's to close, and its lock may be taken for ever.
+            # After a fork: the parent closes the inherited connections, and its lock may never be released.
             self._start_over()
         return self._lock
 
     def call(self, operation: str, body: bytes, *, may_repeat: bool = False) -> bytes:
-        """The answer to a call. It goes to the next server, and round again after a pause, as long as nobody
-        has heard it; with `may_repeat` also when an answer got lost. Raises StoreUnavailable at last.
+        """Make a call and return the response body; raise StoreUnavailable if all attempts fail.
 
-        Where there are others, a server that is silent is given up soon, but in the last round: they may all
-        have much to do."""
-        is_impatient = may_repeat and len(self.address.urls) > 1
-        ends = time.monotonic() + self.address.response_timeout
+        A request that no server received goes to the next server, and after a pause through all of them
+        again. With `may_repeat` a request whose response was lost is repeated too. With several servers, a
+        silent one is given up soon, except in the last round: all may be busy."""
+        is_urgent = may_repeat and len(self.address.urls) > 1
+        deadline = time.monotonic() + self.address.response_timeout
         for pause in (*PAUSES, None):
             for _ in self.address.urls:
                 chosen = self.chosen
                 try:
-                    return self._call_server(operation, body, chosen, is_impatient and pause is not None)
+                    return self._call_server(operation, body, chosen, is_urgent and pause is not None)
                 except StoreBusy:
                     raise  # any other server of this service meets the same transaction
                 except StoreUnavailable as exc:
-                    lost = exc
+                    last_error = exc
                     self.fail_over(chosen)
                     if not (may_repeat or isinstance(exc, RequestNotSent)):
                         raise
-            if pause is None or time.monotonic() + pause >= ends:
-                raise lost
-            time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - so that not all come back at once
+            if pause is None or time.monotonic() + pause >= deadline:
+                raise last_error
+            time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - jitter: clients must not return at once
         raise AssertionError("the last pause is None")
 
     def fail_over(self, chosen: int) -> None:
-        """Ask another server than the chosen one from now on. Two threads may find out about the same one:
-        the second must not pass over the server that the first has gone on to."""
+        """Use the server after the chosen one from now on.
+
+        Two threads may fail at the same server; the second must not skip the server that the first chose."""
         with self._current_lock():
             if self.chosen == chosen:
                 self.chosen += 1
 
-    def _call_server(self, operation: str, body: bytes, chosen: int, is_impatient: bool) -> bytes:
-        with self.stream(operation, body, chosen, is_impatient=is_impatient) as response:
+    def _call_server(self, operation: str, body: bytes, chosen: int, is_urgent: bool) -> bytes:
+        with self.stream(operation, body, chosen, is_urgent=is_urgent) as response:
             with _translate_errors(str(response.url)):
                 content = response.read()
             if response.status_code != _OK:
@@ -170,12 +173,15 @@ class ServiceClient:
 
     @contextmanager
     def stream(
-        self, operation: str, body: bytes, chosen: int, *, is_impatient: bool = False
+        self, operation: str, body: bytes, chosen: int, *, is_urgent: bool = False
     ) -> Iterator[httpx2.Response]:
-        """A request to the chosen server whose answer has begun."""
-        url, wait = self.address.urls[chosen % len(self.address.urls)], self.address.response_timeout
+        """Send a request to the chosen server; yield the response once its header has arrived."""
+        url, timeout_seconds = (
+            self.address.urls[chosen % len(self.address.urls)],
+            self.address.response_timeout,
+        )
         timeout = httpx2.Timeout(
-            min(wait, FAILOVER_SECONDS) if is_impatient else wait, connect=CONNECT_SECONDS
+            min(timeout_seconds, FAILOVER_SECONDS) if is_urgent else timeout_seconds, connect=CONNECT_SECONDS
         )
         request = self._open_client().build_request(
             "POST", f"{url}{PATH}{operation}", content=body, timeout=timeout
@@ -188,31 +194,29 @@ class ServiceClient:
             response.close()
 
     def _build_error(self, response: httpx2.Response, content: bytes) -> ForebayError:
-        """What a service has answered instead of what it was asked for."""
+        """Build the error for a response without a result."""
         status, host = response.status_code, response.url.host
         if response.headers.get("Content-Type") == MEDIA_TYPE:
             self._is_forebay = True
             return decode_error(content)
         try:
-            told = msgspec.json.decode(content, type=_ProblemBody)
+            problem = msgspec.json.decode(content, type=_ProblemBody)
         except (msgspec.MsgspecError, UnicodeError):
-            told = _ProblemBody()
-        said = told.detail or f"status {status}"
-        if status in (_TOO_OFTEN, _TOO_SLOW):
-            return RequestNotSent(f"the service refuses for now: {said}")
-        if told.code == _FAULT:
-            # It works, and stumbles over this call: whoever waited for it to work would wait for ever.
-            return ForebayError(f"the service at {host} has met a fault: {said}")
+            problem = _ProblemBody()
+        detail = problem.detail or f"status {status}"
+        if status in (_RATE_LIMITED, _TOO_SLOW):
+            return RequestNotSent(f"the service refuses requests for now: {detail}")
+        if problem.code == _FAULT:
+            # No StoreUnavailable: the service works and fails at this very call, so a retry would never end.
+            return ForebayError(f"the service at {host} has failed: {detail}")
         if status >= _SERVER_ERRORS:
-            return StoreUnavailable(f"the service at {host} does not work: {said}")
-        if not told.code:
-            # What stands before our service, as it is moved or its routes change; else a wrong address.
-            return (
-                StoreUnavailable(f"the service at {host} is not there now: {said}")
-                if self._is_forebay
-                else (StoreUnusable(f"what answers at {host} is no Forebay service: {said}"))
-            )
-        return _KINDS.get(status, StoreError)(said)
+            return StoreUnavailable(f"the service at {host} is unavailable: {detail}")
+        if not problem.code:
+            # A proxy in front of the service, during a move or a change of routes; else a wrong address.
+            if self._is_forebay:
+                return StoreUnavailable(f"the service at {host} is not there now: {detail}")
+            return StoreUnusable(f"the server at {host} is no Forebay service; check the address: {detail}")
+        return _KINDS.get(status, StoreError)(detail)
 
     def _open_client(self) -> httpx2.Client:
         with self._current_lock():
@@ -222,8 +226,7 @@ class ServiceClient:
 
     @cached_property
     def _trust(self) -> ssl.SSLContext:
-        """Which certificates are believed. It takes 30 ms to read those of the system, so that is done once,
-        and only where there are some to check."""
+        """Trusted certificates. Reading the system's takes 30 ms, so it is done once, and for https alone."""
         address = self.address
         if not address.urls[0].startswith("https:"):
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -264,7 +267,7 @@ def _translate_errors(url: str) -> Iterator[None]:
         raise RequestNotSent(f"the service at {url} cannot be reached: {exc}") from exc
     except httpx2.LocalProtocolError:
         # Neither quoted nor chained: it shows headers, and one of them has the key.
-        raise StoreUnavailable(f"a connection to the service at {url} has come to nothing") from None
+        raise StoreUnavailable(f"a connection to the service at {url} has broken") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
         kind = RequestTimedOut if isinstance(exc, httpx2.TimeoutException) else StoreUnavailable
-        raise kind(f"the service at {url} does not answer: {str(exc) or type(exc).__name__}") from exc
+        raise kind(f"the service at {url} does not respond: {str(exc) or type(exc).__name__}") from exc

@@ -1,4 +1,4 @@
-"""The service's store behind the seam: each call is one request, and what it means is said over there."""
+"""Handles of the remote engine: each call of the store contract is one request to the service."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REPEATABLE: Final = frozenset(
 
 
 class RemoteHandle:
-    """Every method of the seam, by its name."""
+    """Handle with every method of the store contract, by name."""
 
     def __init__(self, client: ServiceClient) -> None:
         self._client = client
@@ -66,16 +66,18 @@ class RemoteHandle:
         return self._call_in_batches("export_jobs", ids)
 
     def _call_in_batches(self, name: str, ids: Sequence[JobId], **options: Any) -> list[Any]:
-        """The answers for these jobs. A service answers for the first ones where all are too large."""
+        """Make a call in batches; return the results by id.
+
+        The service returns the first results alone if all of them are too large for one response."""
         wanted = list(dict.fromkeys(ids))
-        found = dict[JobId, Any]()
-        while len(found) < len(wanted):
-            part = wanted[len(found) : len(found) + MAX_JOBS]
-            answers = self._call(name, part, **options)
-            if not 0 < len(answers) <= len(part):
-                raise StoreRefused(f"the service told of {len(answers)} jobs, and was asked for {len(part)}")
-            found |= zip(part, answers, strict=False)
-        return [found[job_id] for job_id in ids]
+        results = dict[JobId, Any]()
+        while len(results) < len(wanted):
+            part = wanted[len(results) : len(results) + MAX_JOBS]
+            batch = self._call(name, part, **options)
+            if not 0 < len(batch) <= len(part):
+                raise StoreRefused(f"the service returned {len(batch)} jobs for {len(part)} ids")
+            results |= zip(part, batch, strict=False)
+        return [results[job_id] for job_id in ids]
 
     def close(self) -> None:
         if not self._is_closed:
@@ -84,7 +86,7 @@ class RemoteHandle:
 
 
 class RemoteStore(RemoteHandle):
-    """The write side. Jobs get their ids here, and by these a lost answer is found again."""
+    """Write handle. It creates the ids of new jobs, so that the result of a lost response can be found."""
 
     def insert(
         self,
@@ -94,19 +96,19 @@ class RemoteStore(RemoteHandle):
         atomic: bool = True,
         create_queues: bool = True,
     ) -> list[InsertResult]:
-        named = _assign_ids(jobs)
-        ask = partial(self._call, "insert", atomic=atomic, create_queues=create_queues)
+        with_ids = _assign_ids(jobs)
+        insert = partial(self._call, "insert", atomic=atomic, create_queues=create_queues)
         try:
-            receipts: list[InsertResult] = ask(named, on_conflict=on_conflict)
-            return receipts
+            results: list[InsertResult] = insert(with_ids, on_conflict=on_conflict)
+            return results
         except (RequestNotSent, StoreBusy):
             raise  # nothing has happened
         except StoreUnavailable as exc:
-            ours = {job.id for job, given in zip(named, jobs, strict=True) if given.id is None and job.id}
+            ours = {job.id for job, given in zip(with_ids, jobs, strict=True) if given.id is None and job.id}
             if len(ours) < len(jobs):
-                raise  # an id of the caller's may be taken by somebody else's job
+                raise  # another job may have the id that the caller gave
             lost = exc
-        return self._retry_insert(ask, named, on_conflict, lost)
+        return self._retry_insert(insert, with_ids, on_conflict, lost)
 
     def _retry_insert(
         self,
@@ -115,40 +117,40 @@ class RemoteStore(RemoteHandle):
         on_conflict: OnConflict,
         lost: StoreUnavailable,
     ) -> list[InsertResult]:
-        """The same once more: it may have happened. An id that is taken can only be so by the first try; if
-        that comes after this one, it is the one that is refused."""
+        """Repeat an insert that may have been executed.
+
+        A created id can be taken by the first attempt alone. If the first one arrives after this one, it is
+        refused itself."""
         try:
-            receipts = insert(jobs, on_conflict="raise" if on_conflict == "raise" else "ignore")
+            results = insert(jobs, on_conflict="raise" if on_conflict == "raise" else "ignore")
         except StoreUnavailable:
             raise lost from None
         except ForebayError as exc:
-            # Refused, perhaps because the first has filled the queue or holds the key.
-            receipts = [InsertResult(id=None, is_new=False, error=exc)] * len(jobs)
-            found = self._mark_ours_new(jobs, receipts)
-            if all(receipt.is_new for receipt in found):
-                return found
-            if any(receipt.is_new for receipt in found):
-                raise lost from exc  # the others have met a taken key, and nobody knows whose
+            # Refused, perhaps because the first attempt has filled the queue or holds the key.
+            results = [InsertResult(id=None, is_new=False, error=exc)] * len(jobs)
+            marked = self._mark_ours_new(jobs, results)
+            if all(result.is_new for result in marked):
+                return marked
+            if any(result.is_new for result in marked):
+                raise lost from exc  # keys of the rest are taken, perhaps by other jobs
             if isinstance(lost, RequestTimedOut):
-                raise lost from exc  # the first may be done after all that was found here
+                raise lost from exc  # the first attempt may still be executed
             raise
-        return self._mark_ours_new(jobs, receipts)
+        return self._mark_ours_new(jobs, results)
 
-    def _mark_ours_new(self, jobs: Sequence[NewJob], receipts: Sequence[InsertResult]) -> list[InsertResult]:
-        """Receipts in which what is ours is new, whatever the second try says of it."""
+    def _mark_ours_new(self, jobs: Sequence[NewJob], results: Sequence[InsertResult]) -> list[InsertResult]:
+        """Mark results of this call's jobs as new, whatever the second attempt returned."""
         refused = [
-            job.id
-            for job, receipt in zip(jobs, receipts, strict=True)
-            if receipt.error is not None and job.id
+            job.id for job, result in zip(jobs, results, strict=True) if result.error is not None and job.id
         ]
         stored = {job.id: job for job in self.jobs(refused) if job is not None} if refused else {}
-        found = []
-        for job, receipt in zip(jobs, receipts, strict=True):
+        marked = []
+        for job, result in zip(jobs, results, strict=True):
             if job.id in stored:
-                found.append(InsertResult(id=job.id, is_new=True, state=stored[job.id].state))
+                marked.append(InsertResult(id=job.id, is_new=True, state=stored[job.id].state))
             else:
-                found.append(replace(receipt, is_new=True) if receipt.id == job.id else receipt)
-        return found
+                marked.append(replace(result, is_new=True) if result.id == job.id else result)
+        return marked
 
     def settle_and_claim(
         self,
@@ -159,15 +161,15 @@ class RemoteStore(RemoteHandle):
         known: Sequence[Lease] | None = None,
         updates: Sequence[ProgressUpdate] = (),
     ) -> SettleAndClaimResult:
-        said = [_clean_update(note) for note in updates]
-        answer: SettleAndClaimResult = self._call(
-            "settle_and_claim", worker, settlements, claims, room, known, said
+        cleaned = [_clean_update(update) for update in updates]
+        response: SettleAndClaimResult = self._call(
+            "settle_and_claim", worker, settlements, claims, room, known, cleaned
         )
-        return answer
+        return response
 
 
 def _clean_update(update: ProgressUpdate) -> ProgressUpdate:
-    """A note that can be sent: what a task has said costs nobody its settlements."""
+    """Clean an update so that it can be encoded: a task's text must not cost the worker its settlements."""
     progress = update.progress and replace(update.progress, message=clean_text(update.progress.message))
     return replace(
         update,

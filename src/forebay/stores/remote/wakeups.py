@@ -1,4 +1,4 @@
-"""Hints that work may have come, by one long poll."""
+"""Wake-ups of the remote engine, by long polling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forebay.errors import ForebayError
 from forebay.stores.remote.http_client import ServiceClient
 from forebay.stores.rpc import store_methods
 
-# Longer than a service lets anybody wait (20 s).
+# Longer than a service delays the response of a poll (20 s).
 SILENT_SECONDS: Final = 30.0
 PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 0.5
@@ -24,16 +24,18 @@ _OK: Final = 200
 
 
 class RemoteWakeups:
-    """Asks for the next hint again and again. While no server answers, hints are lost, and polling finds the
-    jobs; the first answer of a server is worth a poke for all that may have been missed."""
+    """Listener that polls for the next wake-up.
+
+    While no server responds, wake-ups are lost, and the workers' polling finds the jobs. The first response
+    of a server causes one wake-up for all that may have been missed."""
 
     def __init__(self, client: ServiceClient) -> None:
-        # Connections of its own, on which nobody speaks for longer than an answer may take.
+        # A client of its own: its responses take longer than those of other calls may.
         self._client = ServiceClient(replace(client.address, response_timeout=SILENT_SECONDS))
         self._stopping = Event()
         self._thread: Thread | None = None
         self._lock = Lock()
-        self._waiting: Any = None  # the socket on which the next hint is awaited
+        self._waiting: Any = None  # socket of the poll that is under way
 
     def start(self, on_wakeup: Callable[[], None]) -> None:
         if self._thread is not None or self._stopping.is_set():
@@ -47,7 +49,7 @@ class RemoteWakeups:
             if self._waiting is not None:
                 with suppress(OSError):
                     self._waiting.shutdown(socket.SHUT_RDWR)
-        # A poke may close its own listener, and a server that is away may hold up the thread for longer.
+        # A callback may close its own listener. An unreachable server may delay the thread for longer.
         if self._thread is not None and self._thread is not current_thread():
             self._thread.join(_JOIN_TIMEOUT)
 
@@ -63,7 +65,7 @@ class RemoteWakeups:
         pause = PAUSE_SECONDS
         while not self._stopping.is_set():
             try:
-                word = self._poll(seen)
+                version = self._poll(seen)
             except (ForebayError, httpx2.HTTPError):
                 self._client.fail_over(self._client.chosen)
                 self._stopping.wait(pause)
@@ -72,16 +74,16 @@ class RemoteWakeups:
             pause = PAUSE_SECONDS
             if self._stopping.is_set():
                 return
-            if word != seen:
-                seen = word
+            if version != seen:
+                seen = version
                 on_wakeup()
             else:
-                # Nothing has come; a server that is about to stop says so at once.
+                # No wake-up; a server that is about to stop responds at once.
                 self._stopping.wait(PAUSE_SECONDS)
 
     def _poll(self, seen: str | None) -> str:
         call = store_methods()["poll_wakeups"]
-        # The head of the answer comes at once, so that there is a connection to cut.
+        # The response's header comes at once, so that `close` has a connection to shut down.
         with self._client.stream(
             "poll_wakeups", call.encode_call((seen,), {}), self._client.chosen
         ) as response:
@@ -96,6 +98,6 @@ class RemoteWakeups:
                 with self._lock:
                     self._waiting = None
             if response.status_code != _OK:
-                raise ForebayError("the service gives no hints")
-            word: str = call.decode_response(body)
-            return word
+                raise ForebayError("the service sends no wake-ups")
+            version: str = call.decode_response(body)
+            return version
