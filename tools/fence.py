@@ -122,7 +122,7 @@ NO_FENCE: Final = {
     "if None in (job.worker, job.started_at, job.lease_expires_at) or job.attempt == 0:": "`doctor` looks",
     "is_held = job.unique_until is UniqueUntil.FINAL or job.attempt == 0": "`doctor` looks",
     "ready_at = run_at if job.attempt == 0 else job.ready_at": "whether the job was ever claimed",
-    "header[READY_AT] = header[ATTEMPT] > 0 and header[READY_AT] or header[RUN_AT]": "whether it was ever claimed",
+    "header[READY_AT] = header[ATTEMPT] > 0 and header[READY_AT] or header[RUN_AT]": "if it was ever claimed",
     "local holds_key = header[UNIQUE_KEY] and not FINAL[state] and (not header[UNTIL_STARTED] or "
     "header[ATTEMPT] == 0)": "`doctor` looks",
     "local unstarted = job.header[ATTEMPT] > 1 and redis.call('HGET', prefix .. 'unstarted', "

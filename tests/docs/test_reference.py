@@ -58,7 +58,7 @@ def test_everything_on_the_page_of_names_is_described() -> None:
 
 def described_by_another() -> set[str]:
     """Those whose description begins with a word of code."""
-    return {"`Call.enqueue_within`", "`Workflow.enqueue_within`", "`Schedules.keep`"}
+    return {"`ConfiguredTask.enqueue_tx`", "`Workflow.enqueue_tx`", "`Schedules.save_definition`"}
 
 
 def test_no_page_names_a_place_in_memory() -> None:
