@@ -17,6 +17,7 @@ from evidence.faults import Faults
 from evidence.history import Accepted, History, problems
 from forebay.app.schedules import save_declared
 from forebay.domain.dependencies import Edge, EdgeState
+from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, JobUpdate, NewJob, OnFailure, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import FINAL, JobState
@@ -48,7 +49,7 @@ STEP_MS: Final = 60_000  # of the store's clock, beyond a lease
 STEPPED_BACK: Final = 0.25  # of worlds: the store's clock also steps back
 FAILURES: Final = (OnFailure.CANCEL, OnFailure.FAIL, OnFailure.IGNORE, OnFailure.HOLD)
 KEYS: Final[tuple[dict[str, str], ...]] = (
-    {}, {"tenant": "1"}, {"tenant": "2"}, {"share": "x"}, {"share": "y", "tenant": "1"},
+    {}, {"tenant": "1"}, {"tenant": "2"}, {FAIRNESS: "x"}, {FAIRNESS: "y", "tenant": "1"},
 )  # fmt: skip
 SCHEDULED_ALONE: Final = 0.5
 LIMITS: Final = (

@@ -60,11 +60,11 @@ class SteppedStore:
         elif self.url.startswith("postgresql"):
             self._postgres(f"update {self._name}.test_step set ms = {seconds * 1_000}")
 
-    def has_duty(self, name: str) -> bool:
-        """Whether some program has taken its turn for this duty."""
+    def has_maintenance(self, name: str) -> bool:
+        """Return whether some program has acquired this maintenance task."""
         if self._is_redis:
             return bool(self._redis().hexists(f"{tag(self._name)}:maintenance", name))
-        found = self._postgres(f"select 1 from {self._name}.duties where name = '{name}'")
+        found = self._postgres(f"select 1 from {self._name}.maintenance where name = '{name}'")
         return found.fetchone() is not None
 
     def _redis(self) -> Any:

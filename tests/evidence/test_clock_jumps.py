@@ -89,7 +89,7 @@ def test_a_step_of_the_servers_clock_takes_no_job_from_a_living_worker(
     ):
         work = papers.task(app, lease=30)
         # Sweepers that have read the clock long enough ago take over all that has ended.
-        eventually(lambda: store.has_duty("sweep"), DEADLINE)
+        eventually(lambda: store.has_maintenance("sweep"), DEADLINE)
         held = [work.enqueue(f"hold {number}") for number in range(2)]
         papers.accepted(*held)
         eventually(lambda: all(map(papers.holders, held)), DEADLINE)

@@ -51,7 +51,7 @@ def server() -> Iterator[Postgres]:
 # Tables without a row yet, into which keys and ended jobs go.
 EMPTY: Final = """
 select current_setting('data_directory') || '/' || pg_relation_filepath(oid) from pg_class
-where relnamespace = 'forebay'::regnamespace and relkind = 'r' and relname ~ '^(keys|finished_.*)$'
+where relnamespace = 'forebay'::regnamespace and relkind = 'r' and relname ~ '^(job_keys|finished_.*)$'
   and pg_relation_size(oid) = 0
 """
 SESSIONS: Final = """
