@@ -97,7 +97,7 @@ def test_a_server_that_forgets_everything_is_warned_of_unless_that_is_accepted(
         assert caplog.messages == []
 
         open_engine(server.url()).store().close()
-        assert "keeps no append-only file" in caplog.messages[0]
+        assert "writes no append-only file" in caplog.messages[0]
     finally:
         server.close()
 
@@ -172,7 +172,7 @@ def test_a_namespace_of_a_newer_program_is_left_alone(engine: Engine, admin: dri
     with pytest.raises(SchemaNewer):
         engine.store()
     admin.delete("{forebay}:schema")
-    with pytest.raises(StoreUnusable, match="nothing of Forebay yet"):
+    with pytest.raises(StoreUnusable, match="has no store yet"):
         engine.check_schema()
 
 
@@ -229,7 +229,7 @@ def test_a_server_that_begins_to_evict_is_told_of(
 
     store.prune()
 
-    assert "throws keys away" in caplog.messages[0]
+    assert "evicts keys" in caplog.messages[0]
     assert "set maxmemory-policy to noeviction" in problems(engine)[0]
 
 

@@ -38,7 +38,11 @@ _PORT: Final = re.compile(r":[0-9]+\Z")
 # Driver error -> error and text for the caller; the first match counts.
 _MEANING: Final[tuple[tuple[type[redis.RedisError], type[StoreError], str], ...]] = (
     (redis.exceptions.AuthenticationError, StoreUnusable, "does not accept this user"),
-    (redis.exceptions.NoPermissionError, StoreUnusable, "does not let this user do that: grant it our keys"),
+    (
+        redis.exceptions.NoPermissionError,
+        StoreUnusable,
+        "does not let this user do that: grant it the namespace",
+    ),
     (redis.exceptions.OutOfMemoryError, StoreUnavailable, "has no memory left: raise maxmemory or prune"),
     (
         redis.exceptions.ReadOnlyError,
@@ -48,7 +52,11 @@ _MEANING: Final[tuple[tuple[type[redis.RedisError], type[StoreError], str], ...]
     (redis.exceptions.BusyLoadingError, StoreUnavailable, "is loading its data"),
     (redis.exceptions.MasterDownError, StoreUnavailable, "is a replica that has lost its master"),
     (redis.exceptions.ClusterDownError, StoreUnavailable, "is a cluster that is down"),
-    (redis.exceptions.TryAgainError, StoreUnavailable, "is moving our keys to another server"),
+    (
+        redis.exceptions.TryAgainError,
+        StoreUnavailable,
+        "is moving the keys to another server; retry in a moment",
+    ),
     (redis.exceptions.TimeoutError, StoreUnavailable, "did not answer in time"),
     (redis.exceptions.ConnectionError, StoreUnavailable, "cannot be reached"),
 )
@@ -57,7 +65,7 @@ _ERROR_PREFIXES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("MISCONF", StoreUnavailable, "cannot write its own files and refuses to change anything"),
     ("BUSY", StoreUnavailable, "is busy with another script"),
     ("NOREPLICAS", StoreUnavailable, "has too few replicas to accept anything"),
-    ("WRONGTYPE", StoreUnusable, "has keys of another program in our namespace: choose another one"),
+    ("WRONGTYPE", StoreUnusable, "has keys of another program in this namespace: choose another one"),
 )
 
 

@@ -42,9 +42,7 @@ def check_schema(connection: Connection) -> None:
     """Raise unless the namespace exists and this program can use it; write nothing."""
     layout = _load_layout(connection)
     if layout[0] is None:
-        raise StoreUnusable(
-            f"{connection.address.location} has nothing of Forebay yet: run `forebay migrate`"
-        )
+        raise StoreUnusable(f"{connection.address.location} has no store yet: run `forebay migrate`")
     _check(connection.address.location, layout)
 
 

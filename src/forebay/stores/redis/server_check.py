@@ -25,12 +25,12 @@ def check_server(connection: Connection) -> None:
         raise StoreUnusable(f"{location} is Redis {version}; Forebay needs Redis 7 or Valkey")
     if _is_evicting(info):
         raise StoreUnusable(
-            f"{location} throws keys away when its memory is full (maxmemory-policy "
+            f"{location} evicts keys when its memory is full (maxmemory-policy "
             f"{info['maxmemory_policy']}), and jobs with them: set maxmemory-policy to noeviction"
         )
     if info.get("aof_enabled") == "0" and not connection.address.accepts_loss:
         logger.warning(
-            "%s keeps no append-only file: when it ends, all jobs since its last snapshot are lost. Set "
+            "%s writes no append-only file: when it stops, all jobs since its last snapshot are lost. Set "
             "appendonly to yes, or add `persistence=none` to the address to accept that.",
             location,
         )
@@ -50,7 +50,7 @@ def memory_warnings(connection: Connection) -> list[str]:
         )
     if _is_evicting(info):
         problems.append(
-            f"the server throws keys away when its memory is full (maxmemory-policy "
+            f"the server evicts keys when its memory is full (maxmemory-policy "
             f"{info['maxmemory_policy']}; {info.get('evicted_keys', 0)} so far), and jobs with them: set "
             "maxmemory-policy to noeviction"
         )
