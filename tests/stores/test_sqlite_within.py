@@ -199,7 +199,7 @@ def test_the_id_of_a_job_whose_end_still_goes_round_is_refused_until_that_is_ove
     store.delete([root])
 
     connection.execute("begin")
-    with pytest.raises(StoreUnavailable, match="earlier job root"):
+    with pytest.raises(StoreUnavailable, match="job id root was just deleted"):
         engine.insert_tx(connection, [new_job(id=root)])
     connection.execute("rollback")
     while store.promote():

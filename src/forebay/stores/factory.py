@@ -1,4 +1,4 @@
-"""From a URL to an engine. The only file that names engines, and it loads just the one that is asked for."""
+"""Engines from store URLs. The only module that imports engines, and it loads just the requested one."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _DURABILITIES: Final[dict[str, Durability]] = {
     "relaxed": "relaxed",
     "full": "full",
 }
-# From the first colon behind the scheme, if there is one at all, up to the last @: a password may hold signs
-# that nobody has escaped, and somebody who mistypes an address has put a password into it all the same.
+# From the first colon after the scheme, if there is one, up to the last @. A password may contain signs
+# without escapes, and a mistyped address contains its password all the same.
 _PASSWORD: Final = re.compile(
     r"\A((?:{0}|(?!{0}))[^:]*:).*@".format(r"[a-z][a-z0-9+.-]*://"), re.DOTALL | re.IGNORECASE
 )
-# An address inside of an address; where its signs are escaped, so is its password. What only looks like one
-# is part of somebody's password.
+# An address inside an address; where its signs are escaped, so is its password. Text that only looks like an
+# address is part of a password.
 _REDIS_OPTION: Final = re.compile(
     r"(postgres(?:ql)?://(?:[^:@/?#]*(?::[^@]*)?@)?[^@/?#]*/?[^@/?#:]*\?(?:[^@#]*&)?redis=)"
     r"((?:redis|valkey|unix)s?(?:\+sentinel)?(?::|%3A)[^&#]*)(.*)",
@@ -42,7 +42,7 @@ _URL_FORMS: Final = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database, "
     "redis://host:6379/0, https://host"
 )
-# How the address of each kind of store is written.
+# Form of the address of each kind of store.
 _URL_FORM_OF: Final = {
     "memory": "memory://",
     "sqlite": "sqlite:///relative.db or sqlite:////absolute.db",
@@ -92,13 +92,13 @@ def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None)
 
 
 def redact_url(url: str) -> str:
-    """The address as it may be shown and logged."""
-    found = _REDIS_OPTION.fullmatch(url)
-    if found is None:
+    """Return the address without its passwords, as it may be shown and logged."""
+    match = _REDIS_OPTION.fullmatch(url)
+    if match is None:
         return _redact_text(url)
-    # Each address by itself: else what stands between two passwords would be taken for one.
-    before, redis, behind = found.groups()
-    return f"{_redact_text(before)}{_redact_text(unquote(redis))}{_redact_text(behind)}"
+    # Each address by itself: else the text between two passwords would be taken for one.
+    prefix, redis, suffix = match.groups()
+    return f"{_redact_text(prefix)}{_redact_text(unquote(redis))}{_redact_text(suffix)}"
 
 
 def _redact_text(url: str) -> str:
@@ -117,8 +117,8 @@ def _split_url(url: str) -> SplitResult:
 
 
 def _check_shape(url: str, shown: str, scheme: str) -> None:
-    """Refuse an address whose scheme is known and that is not written as such addresses are: what stands
-    there would be taken for another host, path or file."""
+    """Refuse an address with a known scheme that is malformed: its text would be taken for another host,
+    path or file."""
     if url != url.strip() or not url.isprintable():
         raise ConfigError(f"{shown!r} has a space at its end, or a sign that cannot be shown; remove it")
     form = _URL_FORM_OF.get(scheme, f"{scheme}://user:password@host:6379/0")
@@ -137,7 +137,7 @@ def _build_memory_engine(url: str, parts: SplitResult, clock: Clock | None) -> E
 
 def _build_sqlite_engine(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
     path = unquote(parts.path[1:])
-    # Two slashes make the first folder a host, and an empty path would be a database nobody finds again.
+    # Two slashes make the first folder a host, and an empty path would be a lost database.
     if parts.netloc or path.rpartition("/")[2] in ("", ".", "..") or "\0" in path:
         raise ConfigError(f"{url!r} names no file; write {_URL_FORM_OF['sqlite']}")
     if path == ":memory:":
@@ -160,7 +160,7 @@ def _build_sqlite_engine(url: str, parts: SplitResult, clock: Clock | None) -> E
 
 
 def _build_postgres_engine(url: str, parts: SplitResult) -> Engine:
-    """A server has a clock of its own, so none is given to it."""
+    """Build the engine of a server, which has a clock of its own."""
     _check_server(url, parts)
     given = parse_qsl(parts.query, keep_blank_values=True)
     if "redis" in dict(given):
@@ -186,10 +186,10 @@ def _build_postgres_engine(url: str, parts: SplitResult) -> Engine:
 
 
 def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
-    """A server has a clock of its own, so none is given to it."""
-    scheme, _, way = parts.scheme.replace("valkey", "redis").partition("+")
+    """Build the engine of a server, which has a clock of its own."""
+    scheme, _, topology = parts.scheme.replace("valkey", "redis").partition("+")
     master, path = None, parts.path
-    if way:
+    if topology:
         name = re.fullmatch(r"/([^/]+)(/[0-9]*)?", parts.path)
         master, path = (name[1], name[2] or "") if name else (None, "no name")
     if scheme == "unix" and (parts.netloc or path.endswith("/") or not path):
@@ -212,8 +212,8 @@ def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
     namespace = options.pop("namespace", DEFAULT_NAMESPACE)
     tag(namespace)
     accepts_loss = options.pop("persistence", None) is not None
-    most_kept = int(options.pop("max_finished", MAX_KEPT))
-    bytes_kept = int(options.pop("max_finished_bytes", 0))
+    max_finished = int(options.pop("max_finished", MAX_KEPT))
+    max_finished_bytes = int(options.pop("max_finished_bytes", 0))
     response_timeout = _parse_response_timeout(url, options.pop("response_timeout", None), ANSWER_SECONDS)
     query = f"?{urlencode(options, quote_via=quote)}" if options else ""
     return RedisEngine(
@@ -222,15 +222,15 @@ def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
             master=master,
             namespace=namespace,
             accepts_loss=accepts_loss,
-            max_kept=most_kept,
-            max_bytes_kept=bytes_kept,
+            max_kept=max_finished,
+            max_bytes_kept=max_finished_bytes,
             response_timeout=response_timeout,
         )
     )
 
 
 def _build_remote_engine(url: str, parts: SplitResult, key: str | None) -> Engine:
-    """A service tells its store's time, so it is given none."""
+    """Build the engine of a service, which knows its store's time."""
     if "@" in parts.netloc:
         raise ConfigError(f"{url!r}: there is no user in the address of a service; give it a key instead")
     if not _is_server(parts) or not all(parts.netloc.split(",")):
@@ -285,9 +285,9 @@ def _is_server(parts: SplitResult) -> bool:
 
 
 def _check_server(url: str, parts: SplitResult) -> None:
-    """Refuse what only looks like the address of a server. A password with signs that nobody has escaped
-    would be taken for a host and a database, and be asked for there. Several hosts, or none, are fine."""
-    # libpq ends a password at the first @, and would ask for the rest of it as the name of a host.
+    """Refuse text that only looks like the address of a server. A password without escapes would be taken
+    for a host and a database, and be sent to a name server. Several hosts, or none, are allowed."""
+    # libpq ends a password at the first @, and would look up the rest of it as the name of a host.
     if not _is_server(parts) or parts.netloc.count("@") > 1:
         raise ConfigError(
             f"{url!r} is not the address of a server: write postgresql://user:password@host:5432/database, "
@@ -300,7 +300,7 @@ def _parse_options(url: str, parts: SplitResult, known: tuple[str, ...]) -> Mapp
     options = dict(given)
     unknown = sorted(set(options) - set(known))
     if unknown:
-        # With an @ behind the ? this may be the end of a password with a ? that nobody has escaped.
+        # With an @ after the ? this may be the end of a password with an unescaped ?.
         named = "" if "@" in parts.query else f" {', '.join(unknown)}"
         names = ", ".join(known) or "none"
         raise ConfigError(f"{url!r}: unknown option{named}; known are: {names}")
@@ -333,13 +333,13 @@ def _parse_seconds(url: str, name: str, text: str, minimum: int) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not minimum <= seconds <= 3_600:  # noqa: PLR2004 - an hour is longer than anybody waits; also refuses NaN
+    if not minimum <= seconds <= 3_600:  # noqa: PLR2004 - an hour is longer than any useful wait; also refuses NaN
         raise ConfigError(f"{url!r}: {name} must be a number of seconds from {minimum} to 3600, not {text!r}")
     return seconds
 
 
 def sqlite_version() -> str:
-    """The version of the library that Python's sqlite3 uses."""
-    import sqlite3  # noqa: PLC0415 - programs on other stores never load it
+    """Return the version of the library that Python's sqlite3 uses."""
+    import sqlite3  # programs on other stores never load it
 
     return sqlite3.sqlite_version

@@ -1,8 +1,7 @@
 """New job ids: ULIDs made from a UUIDv7's bits, strictly increasing within a process.
 
-An id may carry a number of the store's own: `SeqIds` puts it into the first bits that a UUIDv7 leaves
-free (48 bits of time, then 15 more), and `seq_in_id` reads it back. A store that counts its jobs that way
-needs no index to find a job by its id.
+An id may contain a seq of the store: `SeqIds` puts it into the first bits that a UUIDv7 leaves free (48 bits
+of time, then 15 more), and `seq_in_id` reads it back. Such a store needs no index to find a job by its id.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _generators: Final[WeakSet[IdGenerator]] = WeakSet()  # all of this process
 
 
 class IdGenerator:
-    """Makes ids that sort by the time they were made, and never the same one twice."""
+    """Generator of ids that sort by the time of their creation. It never returns an id twice."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -49,14 +48,15 @@ class IdGenerator:
         return JobId(encode_ulid(bits))
 
     def create_many(self, count: int) -> list[JobId]:
-        """As many at once. They follow each other: 0.2 us each instead of 1.9."""
+        """Create several consecutive ids: 0.2 us each instead of 1.9."""
         with hold_lock(self._lock):
             first = max(uuid_utils.uuid7().int, self._last + 1)
             self._last = first + count - 1
         return [JobId(text) for text in encode_ulids(first, count)]
 
     def start_over(self) -> None:
-        """Begin anew in a forked process. Another thread may have held the lock, and it is not here.
+        """Start anew in a forked process. Another thread of the parent may have held the lock, and does not
+        exist here.
 
         The last id of the parent is forgotten: with a clock behind it, parent and children would all count on
         from the same number. uuid-utils has its random numbers seeded anew by then.
@@ -66,27 +66,27 @@ class IdGenerator:
 
 
 def create_ids(new_id: Callable[[], JobId], count: int) -> list[JobId]:
-    """Ids for jobs that come together; most come alone."""
+    """Create ids for the jobs of one call; most calls have one job."""
     if count > 1 and isinstance(new_id, IdGenerator):
         return new_id.create_many(count)
     return [new_id() for _ in range(count)]
 
 
 def iter_ids(new_id: Callable[[], JobId], max_ids: int) -> Iterator[JobId]:
-    """Ids for at most so many jobs that come together. A maker of somebody's own makes only those that are
-    used, in their order."""
+    """Yield ids for at most so many jobs of one call. A caller's own function is called only for those
+    that are used, in their order."""
     if isinstance(new_id, IdGenerator):
         return iter(create_ids(new_id, max_ids))
     return iter(new_id, JobId(""))
 
 
-# One for the process: two engines side by side must not hand out ids that interleave.
+# One for the process: two engines side by side must not create ids that interleave.
 new_id: IdGenerator = IdGenerator()
 
 
 def _start_over() -> None:
-    for maker in _generators:
-        maker.start_over()
+    for generator in _generators:
+        generator.start_over()
 
 
 if hasattr(os, "register_at_fork"):
@@ -94,9 +94,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_worker_id() -> WorkerId:
-    """A worker id that no other process has; they sort by the time they were made.
+    """Return a worker id that no other process has; worker ids sort by the time of their creation.
 
-    Two workers with one id would settle each other's jobs, so all bits behind the time come from the system:
+    Two workers with one id would settle each other's jobs, so all bits after the time come from the system:
     neither a fork nor a clock that was set back can repeat them.
     """
     time = uuid_utils.uuid7().int >> _TIME_SHIFT << _TIME_SHIFT
@@ -104,14 +104,14 @@ def new_worker_id() -> WorkerId:
 
 
 def first_seq(now_ms: int) -> int:
-    """The first of the numbers that belong to a millisecond."""
+    """Return the first seq of a millisecond."""
     return now_ms * SEQS_PER_MS
 
 
 class SeqIds:
-    """Ids that carry the number of their job; `noise` is a random number of 59 bits that all of them share.
+    """Ids that contain the seq of their job; `noise` is a random number of 59 bits that all of them share.
 
-    That is enough: the number alone tells them apart in their store. Sixteen numbers in a row share the first
+    That is enough: the seq alone distinguishes them in their store. Sixteen consecutive seqs share the first
     half of their ids, and there are sixteen second halves: 0.2 us an id instead of 1.4.
     """
 
@@ -131,7 +131,7 @@ class SeqIds:
 
 
 def seq_in_id(job_id: str) -> int | None:
-    """The number that an id carries; None if it cannot be one of ours."""
+    """Return the seq in an id; None if it cannot be an id of ours."""
     try:
         bits = decode_ulid(job_id)
     except InvalidJob:

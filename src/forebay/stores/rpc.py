@@ -1,8 +1,8 @@
-"""How calls of the seam travel: the arguments and the answer of each method as MessagePack.
+"""Remote calls of the store contract: arguments and result of each method as MessagePack.
 
-Both ends read the shapes off the protocols, so a method that is added there can be called from afar as it is.
-A field that only one end knows is left out by the other: programs of two releases understand each other as
-long as what is new has a default.
+Both ends read the types from the protocols, so a method that is added there can be called remotely as it is.
+A field that only one end knows is left out by the other: programs of two releases work together as long as
+new fields have a default.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from forebay.stores.contract.store import Store
 
 MEDIA_TYPE: Final = "application/msgpack"
 PATH: Final = "/v1/store/"
-MAX_JOBS: Final = 1_000  # with all that they carry
-_NOT_REMOTE: Final = ("close",)  # a handle is let go of where it is
+MAX_JOBS: Final = 1_000  # with payloads and results
+_NOT_REMOTE: Final = ("close",)  # a handle is closed where it is
 
 
 class WakeupPolling(Protocol):
-    """What is asked of a service beyond the seam."""
+    """Calls of a service beyond the store contract."""
 
     def poll_wakeups(self, version: str | None = None) -> str:
-        """A word that is another one once something may have come. Who says the last word that it has
-        `version` waits for the next one, for as long as the service lets it."""
+        """Return a version that differs from the last one once there may be new work. A caller that passes
+        its last `version` waits for the next one, for as long as the service allows."""
         ...
 
 
 class WireError(msgspec.Struct, frozen=True, kw_only=True):
-    """An error of ours on its way: its class, its sentence, and what else it says."""
+    """Encoded error of ours: its class, its message, its fields."""
 
     kind: str
     message: str
@@ -43,7 +43,7 @@ class WireError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreMethod:
-    """One method of the seam. What it takes to read a call is made when there is one."""
+    """One method of the store contract. Its decoders are built with its first call."""
 
     def __init__(self, name: str, method: Callable[..., Any], *, writes: bool) -> None:
         self.name = name
@@ -72,13 +72,13 @@ class StoreMethod:
         return msgspec.msgpack.Decoder(self._types["return"], dec_hook=_decode_custom)
 
     def encode_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
-        """A call as it is sent."""
-        given = self._signature.bind(None, *args, **kwargs).arguments
-        del given["self"]
-        return encode(given)
+        """Encode the arguments of a call."""
+        arguments = self._signature.bind(None, *args, **kwargs).arguments
+        del arguments["self"]
+        return encode(arguments)
 
     def decode_arguments(self, body: bytes) -> Any:
-        """The arguments of a call as they came; raises InvalidJob, or what else is wrong with one."""
+        """Decode the arguments of a call. Raises InvalidJob, or the error of a struct about its fields."""
         return _decode(self._arguments_decoder, body)
 
     def execute(self, handle: object, request: Any) -> Any:
@@ -87,7 +87,7 @@ class StoreMethod:
         return getattr(handle, self.name)(**arguments)
 
     def decode_response(self, body: bytes) -> Any:
-        """The answer as it came."""
+        """Decode the result of a call."""
         return _decode(self._response_decoder, body)
 
 
@@ -95,7 +95,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], body: bytes) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as exc:
-        # What a struct of ours has to say about its fields.
+        # The error of a struct of ours about its fields.
         if isinstance(exc.__cause__, ForebayError):
             raise exc.__cause__ from None
         raise InvalidJob(f"this is not what the call takes: {exc}") from exc
@@ -104,7 +104,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], body: bytes) -> Any:
 
 
 def encode(value: object) -> bytes:
-    """Anything that travels; raises StoreRefused for what cannot."""
+    """Encode a value. Raises StoreRefused for one that cannot be encoded."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError as exc:
@@ -114,7 +114,7 @@ def encode(value: object) -> bytes:
 
 
 def decode_error(body: bytes) -> ForebayError:
-    """An error as it came."""
+    """Decode an error."""
     return _build_error(_decode(_error_decoder, body))
 
 
@@ -155,8 +155,8 @@ def _error_classes() -> dict[str, type[ForebayError]]:
 
 def _iter_subclasses(kind: type[ForebayError]) -> Iterator[type[ForebayError]]:
     yield kind
-    for one in kind.__subclasses__():
-        yield from _iter_subclasses(one)
+    for subclass in kind.__subclasses__():
+        yield from _iter_subclasses(subclass)
 
 
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=_encode_custom)
@@ -165,7 +165,7 @@ _error_decoder: Final = msgspec.msgpack.Decoder(WireError)
 
 @lru_cache(maxsize=1)
 def store_methods() -> dict[str, StoreMethod]:
-    """All methods that travel, by name."""
+    """Return all methods that can be called remotely, by name."""
     return {
         name: StoreMethod(name, method, writes=protocol is Store)
         for protocol in (Store, Reader, WakeupPolling)

@@ -1,4 +1,4 @@
-"""What the address of a store may say behind its `?`, for each engine."""
+"""Options of store URLs, for each engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EngineName: TypeAlias = Literal["sqlite", "postgresql", "redis", "https"]
 
 
 class UrlOption(NamedTuple):
-    """An option of an address. `default` is what holds without it, for people to read."""
+    """Option of a store URL. `default` is the value without it, for people to read."""
 
     name: str
     default: str
@@ -72,5 +72,5 @@ URL_OPTIONS: Final[Mapping[EngineName, tuple[UrlOption, ...]]] = {
 
 
 def option_names(engine: EngineName) -> tuple[str, ...]:
-    """The names of all options that an engine knows."""
+    """Return the names of all options of an engine."""
     return tuple(option.name for option in URL_OPTIONS[engine])

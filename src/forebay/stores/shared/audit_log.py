@@ -1,4 +1,4 @@
-"""The part of the seam that keeps the audit log: actions of operators, linked to a chain of hashes."""
+"""Audit log of the SQL engines: operators' actions in a hash chain."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from forebay.domain.history import ACTIONS, Event
 from forebay.domain.query import check_limit
 from forebay.stores.shared.rows import Row, event_from_row, json_text
 
-# Engines with statements of SQL
-
 
 class AuditTransaction(Protocol):
-    """A transaction of one of these engines."""
+    """Transaction of a SQL engine."""
 
     def run(self, name: str, values: Any, /) -> object: ...
 
@@ -24,7 +22,7 @@ class AuditTransaction(Protocol):
 
 
 class SqlAuditLogReader(ABC):
-    """The part of a handle to look that shows the audit log."""
+    """Mixin of readers: shows the audit log."""
 
     @abstractmethod
     def _query(self, name: str, values: dict[str, object]) -> list[Row]: ...
@@ -45,7 +43,7 @@ class SqlAuditLogReader(ABC):
 
 
 def append_chain_rows(tx: AuditTransaction, limit: int) -> int:
-    """Append lines to the chain; the caller holds the lock of the chain, or of the whole store."""
+    """Append lines to the chain. The caller holds the lock of the chain, or of the whole store."""
     rows = tx.all("audit_unchained", {"limit": limit})
     if not rows:
         return 0

@@ -1,6 +1,6 @@
-"""Connections that callers hold in their hands, down to the driver's own.
+"""Callers' connections, down to the driver's own.
 
-No driver and no framework is imported for it: whoever has such a connection has loaded its package.
+No driver and no framework is imported here: a caller that passes such a connection has loaded its package.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ BEGIN_FIRST: Final = (
 
 
 def is_from(package: str, value: object) -> bool:
-    """Whether its class, or one that it is derived from, comes with this package."""
+    """Return whether the class of a value, or a base class of it, is from this package."""
     return any(kind.__module__.partition(".")[0] == package for kind in type(value).__mro__)
 
 
 def qualified_name(value: object) -> str:
-    """The class of a thing, as an error names it."""
+    """Return the class of a value as error messages name it."""
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def driver_connection(connection: object) -> Any:
-    """The driver's connection behind that of SQLAlchemy or Django, in a transaction that these know of: the
-    commit is theirs. Any other connection is given back as it is."""
+    """Return the driver's connection behind one of SQLAlchemy or Django, in a transaction that these know
+    of: they commit it. Any other connection is returned as it is."""
     if is_from("sqlalchemy", connection):
         return _sqlalchemy_connection(connection)
     if is_from("django", connection):
@@ -40,17 +40,17 @@ def driver_connection(connection: object) -> Any:
 
 
 async def driver_connection_async(connection: object) -> Any:
-    """`driver_connection` for what lives on an event loop: AsyncSession and AsyncConnection."""
+    """Do the same as `driver_connection` for AsyncSession and AsyncConnection."""
     if not is_from("sqlalchemy", connection):
         return connection
-    found: Any = connection
-    if hasattr(found, "sync_session"):
-        found = await found.connection()
-    if not hasattr(found, "sync_connection"):
+    wrapper: Any = connection
+    if hasattr(wrapper, "sync_session"):
+        wrapper = await wrapper.connection()
+    if not hasattr(wrapper, "sync_connection"):
         raise ConfigError(f"{qualified_name(connection)} blocks: call the method without _async")
-    # Through SQLAlchemy, so that a transaction has begun in its own books too.
-    await found.exec_driver_sql("select 1")
-    return (await found.get_raw_connection()).driver_connection
+    # Through SQLAlchemy, so that it knows that a transaction has begun.
+    await wrapper.exec_driver_sql("select 1")
+    return (await wrapper.get_raw_connection()).driver_connection
 
 
 def _sqlalchemy_connection(connection: Any) -> Any:
@@ -64,10 +64,10 @@ def _sqlalchemy_connection(connection: Any) -> Any:
         raise ConfigError(f"give a Session or a Connection of SQLAlchemy, not a {qualified_name(connection)}")
     raw = connection.connection.driver_connection
     if not is_from("sqlite3", raw):
-        connection.exec_driver_sql("select 1")  # this begins the transaction if nothing has
+        connection.exec_driver_sql("select 1")  # this begins the transaction if none is open
     elif not raw.in_transaction and raw.isolation_level is not None:
         # Python's driver begins with the first change, and by then we have read. A transaction that has read
-        # is refused the write lock if anybody has written since.
+        # is refused the write lock if another connection has committed since.
         connection.exec_driver_sql("begin immediate")
     return raw
 
@@ -88,9 +88,9 @@ def _django_connection(connection: Any) -> Any:
 def check_completed(
     settlement: Settlement, settled: Sequence[JobId], refused: Sequence[LeaseRefusal]
 ) -> None:
-    """Raise unless the job has just been completed: what else the transaction does must not be committed.
+    """Raise unless the job has just been completed: the caller's other writes must not be committed then.
 
-    That this very attempt had completed it before is no excuse: its effects are there already.
+    An earlier completion by this very attempt is refused, too: its effects are committed already.
     """
     if settlement.job_id in settled:
         return

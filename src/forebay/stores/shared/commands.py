@@ -1,4 +1,4 @@
-"""What it takes to ask workers for something, whatever keeps the commands."""
+"""Commands to workers and their events, shared by all engines."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def build_commands(
     sent_at: int,
     expires_ms: int,
 ) -> list[Command]:
-    """One command for each worker; nobody is asked if one of them is unknown."""
+    """Build one command for each worker; none if one of the workers is unknown."""
     if queue is not None:
         check_queue_name(queue)
-    names = known if workers is None else workers
-    unknown = next((name for name in names if name not in known), None)
+    targets = known if workers is None else workers
+    unknown = next((name for name in targets if name not in known), None)
     if unknown is not None:
         raise WorkerNotFound(f"there is no worker {unknown}; see the list with `forebay workers`")
     return [
@@ -37,11 +37,11 @@ def build_commands(
             sent_at=sent_at,
             expires_at=sent_at + expires_ms,
         )
-        for name in names
+        for name in targets
     ]
 
 
 def command_event(command: Command) -> Event:
-    """What the history says about a command."""
+    """Return the event of a command."""
     detail = f"{command.kind} {command.worker}"
     return Event(kind=EventKind.WORKER_COMMAND, queue=command.queue, actor=command.actor, detail=detail)

@@ -1,4 +1,4 @@
-"""What the ends of jobs mean for those that depend on them, for engines that look at edges one by one."""
+"""Propagation of job ends along dependency edges, for engines without set-based statements."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from forebay.errors import StoreBusy
 
 
 class PropagationPending(StoreBusy):
-    """A new job has the id of one that is gone, and the list still has to do with that one's end. By its id
-    the new one would be taken for it, so the list comes first."""
+    """A new job has the id of a removed one whose end is still in the outbox. The outbox has to be
+    resolved first: by its id the new job would be taken for the old one."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
-            f"the end of an earlier job {job_id} is still made known to its dependants; try again"
+            f"job id {job_id} was just deleted and its dependants are still being updated; retry in a moment"
         )
 
 
 class OutboxEntry(NamedTuple):
-    """A line of the list of what has to be looked at."""
+    """Entry of the dependency outbox."""
 
     id: int
     job_id: JobId
@@ -39,24 +39,24 @@ class OutboxEntry(NamedTuple):
 
 
 class DependencyTx(Protocol):
-    """What it takes of an engine, inside one of its transactions."""
+    """Transaction of an engine, as propagation uses it."""
 
     def next_entry(self) -> OutboxEntry | None:
-        """The oldest line of the list."""
+        """Return the oldest outbox entry."""
         ...
 
     def drop_entry(self, entry: OutboxEntry) -> None: ...
 
     def add_to_outbox(self, job_id: JobId, event: DependencyEvent) -> None:
-        """Put a line on the list if any job depends on this one."""
+        """Add an outbox entry if the job has dependants."""
         ...
 
     def leave_sequence(self, job_id: JobId) -> None:
-        """A job that does not live any more is out of its sequence, and the next one may run."""
+        """Remove a job that does not live any more from its sequence, and release the next one."""
         ...
 
     def edges_from_parent(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
-        """Edges of a parent that are in one of these states, by child and number."""
+        """Return edges of a parent that are in one of these states, by child and position."""
         ...
 
     def set_edge(self, edge: Edge, state: EdgeState) -> None: ...
@@ -64,7 +64,7 @@ class DependencyTx(Protocol):
     def is_blocked(self, child: JobId) -> bool: ...
 
     def has_unmet(self, child: JobId) -> bool:
-        """Whether an edge of a child is open or held."""
+        """Return whether an edge of a child is open or held."""
         ...
 
     def release(self, child: JobId) -> None:
@@ -81,36 +81,36 @@ class DependencyTx(Protocol):
 
 
 def propagate(engine: DependencyTx, limit: int = PROPAGATION_BATCH) -> int:
-    """Work through the list; answers how many edges were looked at, at most so many.
+    """Resolve outbox entries; return how many edges were resolved, at most `limit`.
 
-    However many jobs depend on one, and however deep a failure goes, a transaction has this much to do and no
-    more. What it leaves is on the list: it was put there in the transaction that ended the job.
+    The bound holds however many dependants a job has, and however deep a failure goes. The rest stays in the
+    outbox, where the transaction that ended the job has put it.
     """
-    looked_at = 0
-    while looked_at < limit and (entry := engine.next_entry()) is not None:
-        room = limit - looked_at
+    resolved = 0
+    while resolved < limit and (entry := engine.next_entry()) is not None:
+        rest = limit - resolved
         if entry.event in END_EVENTS:
             engine.leave_sequence(entry.job_id)
-        edges = engine.edges_from_parent(entry.job_id, AFFECTED_STATES[entry.event], room)
+        edges = engine.edges_from_parent(entry.job_id, AFFECTED_STATES[entry.event], rest)
         for edge in edges:
             _resolve_edge(engine, edge, entry.event)
-        looked_at += max(len(edges), 1)
-        if len(edges) < room:
+        resolved += max(len(edges), 1)
+        if len(edges) < rest:
             engine.drop_entry(entry)
-    return looked_at
+    return resolved
 
 
 def _resolve_edge(engine: DependencyTx, edge: Edge, event: DependencyEvent) -> None:
-    into, end = edge_transition(event, edge.on_failure)
-    engine.set_edge(edge, into)
+    edge_state, end_state = edge_transition(event, edge.on_failure)
+    engine.set_edge(edge, edge_state)
     if event is DependencyEvent.CANCEL:
-        # Before the line of its end, which would go by what the edges say.
+        # Before the outbox entry of its own end, which would apply `on_failure` of the edges.
         engine.add_to_outbox(edge.child, event)
     if event is DependencyEvent.REVIVE and edge.state is EdgeState.FAILED:
         engine.revive_ended(edge.child)
     elif not engine.is_blocked(edge.child):
-        pass  # somebody has ended it meanwhile; if it is revived, it finds its edges as they are now
-    elif end is not None:
-        engine.end_blocked(edge.child, end, parent_reason(event, edge.parent))
-    elif into is EdgeState.MET and not engine.has_unmet(edge.child):
+        pass  # it has ended meanwhile; if it is revived, it finds its edges as they are now
+    elif end_state is not None:
+        engine.end_blocked(edge.child, end_state, parent_reason(event, edge.parent))
+    elif edge_state is EdgeState.MET and not engine.has_unmet(edge.child):
         engine.release(edge.child)

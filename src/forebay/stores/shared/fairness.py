@@ -1,4 +1,4 @@
-"""What a claim takes of shares, and which of their jobs come back from behind a limit."""
+"""Weighted fair queueing: which jobs of fairness keys a claim takes, and which are unparked from a limit."""
 
 from __future__ import annotations
 
@@ -13,81 +13,80 @@ H = TypeVar("H")
 
 
 class FairClaim(ABC, Generic[H]):
-    """The shares of one queue while a claim takes from them. `H` is a job at the head of its gate."""
+    """Fairness keys of one queue during a claim. `H` is a job at the head of its lane."""
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = weights
-        self._exhausted: set[str] = set()  # shares that had less than their part
+        self._exhausted: set[str] = set()  # keys with fewer jobs than they were allotted
 
     @abstractmethod
     def _load_keys(self, limit: int) -> list[FairnessKey]:
-        """Those that have jobs waiting, the next first."""
+        """Load the keys with pending jobs, lowest virtual time first."""
 
     @abstractmethod
     def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[H]]:
-        """The first jobs of these shares, so many of each; of one that has none nothing need be said."""
+        """Load the first jobs of these keys, so many of each; a key without jobs may be left out."""
 
     @abstractmethod
     def _remove_idle(self, keys: Sequence[str]) -> None:
-        """Forget those of these shares that have nothing to run. Whoever comes back begins behind the first
-        again, so nothing has to be remembered."""
+        """Remove the keys among these that have no jobs to run. A key that comes back begins behind the
+        first again, so nothing has to be remembered."""
 
     @abstractmethod
     def _advance(self, steps: Mapping[str, int]) -> None:
-        """Move the turns of shares."""
+        """Advance the virtual times of keys."""
 
     def candidates(self, limit: int) -> list[tuple[str, H]]:
-        """The next jobs of shares, each with its share, in the order of their turns."""
-        found: dict[str, Sequence[H]] = {}
-        has: dict[str, int] = {}  # what shares have that have less than their part
-        shares = self._load_keys(limit)
+        """Return the next jobs with their keys, in the order of virtual time."""
+        candidates: dict[str, Sequence[H]] = {}
+        available: dict[str, int] = {}  # number of jobs of keys that have fewer than they were allotted
+        keys = self._load_keys(limit)
         while True:
-            next_ones = allot(shares, self._weights, limit, has)
-            wanted = {share: jobs for share, jobs in next_ones.items() if len(found.get(share, ())) < jobs}
-            if not wanted:
+            allotted = allot(keys, self._weights, limit, available)
+            missing = {key: jobs for key, jobs in allotted.items() if len(candidates.get(key, ())) < jobs}
+            if not missing:
                 return [
-                    (share, found[share][nth]) for share, nth in interleave(shares, self._weights, next_ones)
+                    (key, candidates[key][index]) for key, index in interleave(keys, self._weights, allotted)
                 ]
-            looked = self._load_candidates(wanted)
-            found.update((share, looked.get(share, ())) for share in wanted)
-            # What one of them lacks is for others to fill.
-            short = {share: len(found[share]) for share in wanted if len(found[share]) < wanted[share]}
-            has.update(short)
+            loaded = self._load_candidates(missing)
+            candidates.update((key, loaded.get(key, ())) for key in missing)
+            # Other keys are allotted the jobs that one of them lacks.
+            short = {key: len(candidates[key]) for key in missing if len(candidates[key]) < missing[key]}
+            available.update(short)
             self._exhausted.update(short)
-            if empty := [share for share in short if not found[share]]:
-                self._remove_idle(empty)
+            if idle := [key for key in short if not candidates[key]]:
+                self._remove_idle(idle)
             if short:
-                shares = self._load_keys(limit + len(has))
+                keys = self._load_keys(limit + len(available))
 
     def record_claimed(self, jobs: Mapping[str, int]) -> None:
-        """So many jobs of each share were claimed: others are next."""
+        """Record that so many jobs of each key were claimed, and advance their virtual times."""
         if jobs:
-            self._advance(
-                {share: count * virtual_time_step(self._weights, share) for share, count in jobs.items()}
-            )
-        # While others filled up its turn stayed where it was. Whoever comes next would begin there, and be
-        # ahead of all of them by a whole claim.
-        if dry := [share for share in jobs if share in self._exhausted]:
-            self._remove_idle(dry)
+            self._advance({key: count * virtual_time_step(self._weights, key) for key, count in jobs.items()})
+        # The virtual time of an exhausted key stayed behind while others were claimed. A new job of it would
+        # be ahead of all of them by a whole claim.
+        if exhausted := [key for key in jobs if key in self._exhausted]:
+            self._remove_idle(exhausted)
 
 
 class FairUnpark(FairClaim[H]):
-    """The shares with jobs behind one limit of a queue. Each share has a lane there, with a turn of its own.
+    """Fairness keys with jobs parked at one limit of a queue. Each key has a lane there, with a virtual time
+    of its own.
 
-    A lane also keeps `resume`, the turn of its share in the queue, for as long as the share has no jobs
-    outside of lanes.
+    A lane also stores the virtual time of its key in the queue (`resume`), while the key has no jobs outside
+    of limit lanes.
     """
 
     @abstractmethod
     def _unpark(self, candidates: Sequence[tuple[str, H]]) -> None:
-        """Move these jobs behind the gates of their shares, and give turns to shares that have none."""
+        """Move these jobs to the lanes of their keys, and add keys that have no virtual time."""
 
     def unpark(self, limit: int) -> int:
-        """Let the next jobs wait for the turns of their shares again; return the number of jobs."""
-        heads = self.candidates(limit)
-        if heads:
-            jobs = Counter(share for share, _ in heads)
-            self._unpark(heads)
+        """Unpark the next jobs, which then wait in the lanes of their keys; return their number."""
+        candidates = self.candidates(limit)
+        if candidates:
+            jobs = Counter(key for key, _ in candidates)
+            self._unpark(candidates)
             self.record_claimed(jobs)
             self._remove_idle(list(jobs))
-        return len(heads)
+        return len(candidates)

@@ -1,4 +1,4 @@
-"""The part of the seam by which jobs go from one store to another, with all that is known of them."""
+"""Export of jobs with their history, shared by all engines."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from forebay.domain.store_move import JobExport
 
 
 class JobExportMixin(ABC):
-    """What readers have in common: each part as it is shown by itself. A job that changes meanwhile may be
-    seen half before and half after; whoever moves jobs sees to it that nobody works at them."""
+    """Mixin of readers that exports jobs from several reads. A job that changes between them may be
+    exported half before and half after; a store move makes sure that no worker runs them."""
 
     @abstractmethod
     def history(self, job_id: JobId) -> Timeline | None: ...
@@ -23,7 +23,7 @@ class JobExportMixin(ABC):
 
     @abstractmethod
     def _idempotency_until(self, job: Job) -> int | None:
-        """Until when a job holds its once key, if it does."""
+        """Return the time until which a job holds its idempotency key, if it does."""
 
     def export_jobs(self, ids: Sequence[JobId]) -> list[JobExport | None]:
         edges: dict[JobId, list[Edge]] = {}
@@ -32,16 +32,16 @@ class JobExportMixin(ABC):
         return [self._export_job(job_id, edges.get(job_id, ())) for job_id in ids]
 
     def _export_job(self, job_id: JobId, edges: Sequence[Edge]) -> JobExport | None:
-        known = self.history(job_id)
-        if known is None:
+        timeline = self.history(job_id)
+        if timeline is None:
             return None
         return JobExport(
-            job=known.job,
-            attempts=known.attempts,
-            events=known.events,
-            progress=known.progress,
+            job=timeline.job,
+            attempts=timeline.attempts,
+            events=timeline.events,
+            progress=timeline.progress,
             edges=tuple(edges),
             idempotency_until=None
-            if known.job.idempotency_key is None
-            else self._idempotency_until(known.job),
+            if timeline.job.idempotency_key is None
+            else self._idempotency_until(timeline.job),
         )

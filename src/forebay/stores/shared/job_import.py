@@ -1,4 +1,4 @@
-"""What engines have in common that take in jobs of another store."""
+"""Import of jobs from another store, shared by all engines."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState, is_final
 from forebay.stores.shared.rows import json_text, options_of, options_text
 
-# Columns that hold what the record says, as it says it.
+# Columns that hold fields of the record as they are.
 _COLUMNS: Final = (
     "id", "queue", "task", "payload", "priority", "attempt", "failures", "crashes", "created_at",
-    "updated_at", "ready_at", "run_at", "rank", "age_capped", "worker", "started_at", "deadline_at", "expires_at",
-    "unique_key", "cancel_reason", "finished_at", "reason", "result",
+    "updated_at", "ready_at", "run_at", "rank", "age_capped", "worker", "started_at", "deadline_at",
+    "expires_at", "unique_key", "cancel_reason", "finished_at", "reason", "result",
 )  # fmt: skip
 
 
 class ImportedEdges(NamedTuple):
-    """The edges of a job that is taken in: how they stand here, how many block it, and which parents here
-    have ended without a word to them."""
+    """Edges of an imported job: their states here, the number of those that block it, and final parents
+    that have not propagated to it."""
 
     all: list[Edge]
     unmet: int
@@ -31,20 +31,20 @@ class ImportedEdges(NamedTuple):
 
 
 def resolve_imported_edges(edges: Sequence[Edge], states: Mapping[JobId, JobState]) -> ImportedEdges:
-    """The edges of a job whose parents are in these states; those that are not there count as completed."""
-    here, ended = [], []
+    """Return the edges of a job whose parents are in these states; unknown parents count as completed."""
+    resolved, ended = [], []
     for edge in edges:
         state = states.get(edge.parent, JobState.COMPLETED)
         is_open = edge.state is EdgeState.OPEN
-        into = starting_state(state, edge.on_failure) if is_open else edge.state
-        if into is EdgeState.OPEN and is_final(state):
+        edge_state = starting_state(state, edge.on_failure) if is_open else edge.state
+        if edge_state is EdgeState.OPEN and is_final(state):
             ended.append((edge.parent, DependencyEvent(state.value)))
-        here.append(replace(edge, state=into))
-    return ImportedEdges(here, sum(edge.state in UNMET_STATES for edge in here), ended)
+        resolved.append(replace(edge, state=edge_state))
+    return ImportedEdges(resolved, sum(edge.state in UNMET_STATES for edge in resolved), ended)
 
 
 def job_params(job: Job) -> dict[str, object]:
-    """The columns of a job by their names, but for what a store works out for itself."""
+    """Return the columns of a job by name, except those that the store computes itself."""
     return {
         **{name: getattr(job, name) for name in _COLUMNS},
         "options": options_text(replace(options_of(job), unstarted=job.unstarted)),
@@ -54,8 +54,8 @@ def job_params(job: Job) -> dict[str, object]:
 
 
 def attempt_params(attempt: Attempt) -> dict[str, object]:
-    """The columns of a bad attempt. Who wrote down how it ended is not told by readers, and not asked for
-    any more where the job has gone."""
+    """Return the columns of a failed attempt. Readers do not show which worker settled it, and a store
+    needs that no more after the job has moved."""
     return {
         "job_id": attempt.job_id,
         "attempt": attempt.attempt,

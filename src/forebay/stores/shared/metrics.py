@@ -1,4 +1,4 @@
-"""The part of the seam that keeps metrics."""
+"""Metrics as rows of the SQL engines, and reading all rows page by page."""
 
 from __future__ import annotations
 
@@ -20,41 +20,42 @@ logger: logging.Logger = logging.getLogger(__name__)
 def iter_rows(
     handle: MetricReader, resolution_ms: int, since: int, before: int, limit: int = MAX_ROWS
 ) -> Iterator[MetricRow]:
-    """All rows of a tier in this time, page by page."""
-    then: int | None = since
-    while then is not None:
-        page = handle.metrics(resolution_ms, then, before, limit=limit)
+    """Yield all rows of a resolution in this time span, page by page."""
+    next_start: int | None = since
+    while next_start is not None:
+        page = handle.metrics(resolution_ms, next_start, before, limit=limit)
         yield from page.rows
-        then = page.next_start
+        next_start = page.next_start
 
 
 def page_of(rows: Sequence[Row], resolution_ms: int, limit: int) -> MetricPage:
-    """A page from what is stored, by start, queue and worker. A row that cannot be read must not hide the
-    others, nor stop what is made of them."""
-    found = []
+    """Return a page from stored rows, by start, queue and worker. A row that cannot be read must neither
+    hide the others nor stop their merging."""
+    readable = []
     for start, queue, worker, body in rows:
         try:
-            found.append(unpack_row(resolution_ms, start, queue, worker, body))
+            readable.append(unpack_row(resolution_ms, start, queue, worker, body))
         except msgspec.MsgspecError as exc:
             logger.warning("metrics of %s by %r from %d on cannot be read: %s", queue, worker, start, exc)
-    return MetricPage(found, rows[-1][0] + resolution_ms if len(rows) >= limit else None)
+    return MetricPage(readable, rows[-1][0] + resolution_ms if len(rows) >= limit else None)
 
 
 def snapshots_of(
     now: int, job_counts: Mapping[tuple[str, str], int], removed: Mapping[str, int]
 ) -> dict[QueueName, QueueSnapshot]:
-    """The stock of all queues, from jobs by queue and state and from how many were removed."""
+    """Return the snapshots of all queues, from jobs by queue and state and from the numbers of removed
+    jobs."""
     queues = sorted({queue for queue, _ in job_counts} | removed.keys())
-    found = {}
+    snapshots = {}
     for name in queues:
         counts = Counts(**{state.value: job_counts.get((name, state.value), 0) for state in JobState})
         accepted = counts.total + removed.get(name, 0)
-        found[QueueName(name)] = QueueSnapshot(now, counts, accepted, counts.pending)
-    return found
+        snapshots[QueueName(name)] = QueueSnapshot(now, counts, accepted, counts.pending)
+    return snapshots
 
 
 def key_of(row: MetricRow) -> dict[str, object]:
-    """What names a row, as statements take it."""
+    """Return the key of a row as parameters of statements."""
     return {
         "resolution_ms": row.resolution_ms,
         "starts_at": row.starts_at,
@@ -64,5 +65,5 @@ def key_of(row: MetricRow) -> dict[str, object]:
 
 
 def row_params(row: MetricRow) -> dict[str, object]:
-    """A row as statements take it."""
+    """Return a row as parameters of statements."""
     return {**key_of(row), "body": pack_row(row)}

@@ -1,4 +1,4 @@
-"""Load numbered schema files, forward only; decide whether this program may work with a store."""
+"""Loader of numbered schema files, and the check whether this program may work with a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MIN_PROGRAM: Final = re.compile(r"-- min_program: (\d+)\n")
 
 
 class Migration(NamedTuple):
-    """One step of a schema. Programs that know fewer than `oldest` steps cannot work with what it leaves."""
+    """One step of a schema. Programs that know fewer than `min_program` steps cannot work with its result."""
 
     number: int
     name: str
@@ -24,7 +24,7 @@ class Migration(NamedTuple):
 
 
 class AppliedSchema(NamedTuple):
-    """Steps that a store has: its number, the fewest steps that a program must know, the name of step 1."""
+    """Schema of a store: its number, the fewest steps that a program must know, the name of step 1."""
 
     number: int
     min_program: int
@@ -36,11 +36,11 @@ NOTHING_APPLIED: Final = AppliedSchema(0, 0, None)
 
 @cache
 def load_migrations(package: str) -> tuple[Migration, ...]:
-    """The migrations of an engine in their order, numbered from 1 without a gap."""
-    found = sorted(_parse(name, text) for name, text in load_statements(package, "migrations").items())
-    if [migration.number for migration in found] != list(range(1, len(found) + 1)):
+    """Load the migrations of an engine in their order, numbered from 1 without a gap."""
+    migrations = sorted(_parse(name, text) for name, text in load_statements(package, "migrations").items())
+    if [migration.number for migration in migrations] != list(range(1, len(migrations) + 1)):
         raise ValueError(f"the migrations of {package} are not numbered from 1 without a gap")
-    return tuple(found)
+    return tuple(migrations)
 
 
 def _parse(name: str, text: str) -> Migration:

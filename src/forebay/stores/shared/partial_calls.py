@@ -1,4 +1,4 @@
-"""Calls that are several transactions: a later one that fails must not hide what the first one has done."""
+"""Calls of several transactions: a later one that fails must not hide the result of the first."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def run_optional(call: Callable[[], T]) -> T | None:
-    """The answer of a part that a call can do without; None, with a line in the log, if it has failed.
+    """Return the result of an optional part of a call; None, with a line in the log, if it has failed.
 
-    None too if it needs what another transaction holds: then it has not happened. StoreUnavailable passes.
-    Then the part may have happened, and the caller has to look for its leases.
+    None also if another transaction holds a lock that it needs: then it has not happened. StoreUnavailable
+    passes: then the part may have happened, and the caller has to look for its leases.
     """
     try:
         return call()
@@ -33,10 +33,11 @@ def run_optional(call: Callable[[], T]) -> T | None:
 
 @contextmanager
 def raise_as_lost_response() -> Iterator[None]:
-    """After a part that has leased jobs: any error means that the answer to the whole call is lost.
+    """Turn every error into StoreUnavailable, after a part that has leased jobs: the answer to the whole call
+    is lost.
 
-    The caller then offers its settlements again and asks which leases it holds. An error of another kind
-    would say that nothing has happened, and the leases would be known to no worker.
+    The caller then repeats its settlements and asks for its leases. Another error would mean that nothing has
+    happened, and no worker would know of the leases.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Jobs and queries, for engines that look at jobs one by one."""
+"""Match jobs against queries, for engines that examine jobs one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.domain.query import JobQuery
 
 
 def matches(query: JobQuery, job: Job) -> bool:
-    """Whether all conditions of a query hold for a job."""
+    """Return whether all conditions of a query hold for a job."""
     return _matches_keys(query, job) and _matches_ranges(query, job) and _matches_content(query, job)
 
 
@@ -21,8 +21,8 @@ def _matches_keys(query: JobQuery, job: Job) -> bool:
         (query.correlation_id, job.correlation_id),
         (query.parent_id, job.parent_id),
     )
-    return all(not some or has in some for some, has in wanted) and all(
-        key is None or key == has for key, has in keys
+    return all(not allowed or value in allowed for allowed, value in wanted) and all(
+        key is None or key == value for key, value in keys
     )
 
 
@@ -30,8 +30,8 @@ def _matches_ranges(query: JobQuery, job: Job) -> bool:
     at_least = ((query.priority_from, job.priority), (query.created_from, job.created_at))
     below = ((query.created_before, job.created_at), (query.finished_before, job.finished_at))
     return (
-        all(least is None or has >= least for least, has in at_least)
-        and all(end is None or (has is not None and has < end) for end, has in below)
+        all(minimum is None or value >= minimum for minimum, value in at_least)
+        and all(maximum is None or (value is not None and value < maximum) for maximum, value in below)
         and (query.priority_to is None or job.priority <= query.priority_to)
     )
 
@@ -50,7 +50,7 @@ def _has_entry(job: Job, name: str, value: Json) -> bool:
 
 
 def summary_of(job: Job) -> JobSummary:
-    """What lists show of a job."""
+    """Return the summary of a job that lists show."""
     return JobSummary(
         id=job.id,
         queue=job.queue,

@@ -1,4 +1,4 @@
-"""Rows to records and back, where the engines on SQL agree; what is one engine's own is in its `rows.py`."""
+"""Rows to records and back, where the SQL engines agree; each engine's own part is in its `rows.py`."""
 
 from __future__ import annotations
 
@@ -53,12 +53,13 @@ _names_decoder: Final = msgspec.json.Decoder(tuple[QueueName, ...])
 
 
 def json_text(value: object) -> str:
-    """A value as JSON text."""
+    """Return a value as JSON text."""
     return _encode(value).decode()
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job was given besides its place in a queue; the column `options` holds what is not default.
+    """Settings of a job other than its place in a queue; the column `options` holds those that are not
+    default.
 
     `unstarted` is the one value that changes while the job is processed. It has no column of its own: few
     jobs have one, and a claim reads the options anyway.
@@ -81,7 +82,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WorkerDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker says besides who and where it is; the column `said` holds what is not default."""
+    """Details of a worker's heartbeat; the column `details` holds those that are not default."""
 
     heartbeat_ms: int = DEFAULT_HEARTBEAT_MS
     paused: tuple[QueueName, ...] = ()
@@ -104,9 +105,9 @@ _worker_details_decoder: Final = msgspec.json.Decoder(WorkerDetails)
 _progress_decoder: Final = msgspec.json.Decoder(Progress)
 _log_line_decoder: Final = msgspec.json.Decoder(dict[str, str])
 DEFAULT_OPTIONS: Final = JobOptions()
-CANDIDATE_COLUMNS: Final = 19  # columns of `heads` that `job_from_candidate` reads
+CANDIDATE_COLUMNS: Final = 19  # columns of `candidates` that `job_from_candidate` reads
 _RUNNING: Final = JobState.RUNNING
-_FINAL: Final = UniqueUntil.FINAL  # a look-up in the enum takes as long as all that is asked of most jobs
+_FINAL: Final = UniqueUntil.FINAL  # an enum look-up takes as long as all other checks of most jobs
 _options_decoder: Final = msgspec.json.Decoder(JobOptions)
 _changes_decoder: Final = msgspec.json.Decoder(Changes)
 
@@ -114,7 +115,7 @@ _changes_decoder: Final = msgspec.json.Decoder(Changes)
 def _decode_or_fallback(
     decoder: msgspec.json.Decoder[T], text: str | bytes, fallback: Callable[[str], T]
 ) -> T:
-    """What a text says. A damaged one is shown as it is, and never stops a listing, a history or a worker."""
+    """Decode a text. A damaged text is shown as it is, and never stops a listing, a history or a worker."""
     try:
         return decoder.decode(text)
     except ValueError:  # not the right shape, no JSON, or no text at all
@@ -122,17 +123,17 @@ def _decode_or_fallback(
         return fallback(shown[:200])
 
 
-# A program has a handful of queues and asks for their settings in every transaction.
+# A program has a handful of queues and reads their settings in every transaction.
 @lru_cache(maxsize=1024)
 def settings_from_text(text: str) -> QueueSettings:
-    """The settings of a queue; what a newer program has added means nothing here and stops nobody."""
+    """Return the settings of a queue; settings that only a newer program knows are left out."""
     stored = msgspec.json.decode(text, type=dict[str, Any])
     known = {name: stored[name] for name in QueueSettings.__struct_fields__ if name in stored}
     return msgspec.convert(known, QueueSettings)
 
 
 def errors_from_text(text: str | None) -> tuple[PastError, ...]:
-    """The last errors; a damaged list is shown as one."""
+    """Return the last errors; a damaged list is shown as one error."""
     if text is None:
         return ()
     return _decode_or_fallback(
@@ -141,17 +142,18 @@ def errors_from_text(text: str | None) -> tuple[PastError, ...]:
 
 
 def options_from_text(text: str | None) -> JobOptions:
-    """The settings of a job; ones that cannot be read are replaced by the defaults and shown as such."""
+    """Return the settings of a job; unreadable ones are replaced by the defaults and shown in the
+    metadata."""
     if text is None:
         return DEFAULT_OPTIONS
-    try:  # in words of its own, since every claim comes by here
+    try:  # without `_decode_or_fallback`, because every claim runs this
         return _options_decoder.decode(text)
     except ValueError:
         return JobOptions(metadata={"unreadable": text[:200]})
 
 
 def fairness_key_in(text: str | None) -> str | None:
-    """Whose job has these settings, if it is one of a share."""
+    """Return the fairness key of a job with these settings, if it has one."""
     if text is None or '"share"' not in text:
         return None
     return options_from_text(text).limit_keys.get(FAIRNESS)
@@ -162,7 +164,7 @@ def options_text(options: JobOptions) -> str | None:
 
 
 def options_of(job: Job | NewJob) -> JobOptions:
-    """The settings of a job, to write them."""
+    """Return the settings of a job, to store them."""
     return JobOptions(
         policy=job.policy,
         lease_ms=job.lease_ms,
@@ -181,7 +183,7 @@ def options_of(job: Job | NewJob) -> JobOptions:
 
 
 def new_options_text(job: NewJob) -> str | None:
-    """The settings of a new job that differ from the defaults; None for most jobs."""
+    """Return the settings of a new job that differ from the defaults; None for most jobs."""
     if (
         job.policy is DEFAULT_POLICY
         and job.timeout_ms == DEFAULT_TIMEOUT_MS
@@ -204,7 +206,7 @@ def new_options_text(job: NewJob) -> str | None:
 def build_job(
     identity: Row, options: JobOptions, progress: Row, limits: Row, errors: str | None, outcome: Row
 ) -> Job:
-    """The columns in the order of `Job`, with what its options hold put between them."""
+    """Return a job from columns in the order of `Job`, with the values of its options in between."""
     deadline_at, expires_at, unique_key, cancel_reason = limits
     values: Row = (
         *identity,
@@ -218,7 +220,7 @@ def build_job(
         unique_key,
         options.unique_until,
         options.idempotency_key,
-        # Its receiver may change it, so the defaults are not handed out.
+        # The caller may change it, so the shared default is not returned.
         options.metadata or {},
         options.tags,
         options.correlation_id,
@@ -231,7 +233,7 @@ def build_job(
 
 
 def with_rare_fields(job: Job, options: JobOptions) -> Job:
-    """A job with what few jobs have; positional fields more would cost all of them."""
+    """Return a job with the fields that few jobs have; as positional fields they would cost all jobs time."""
     if options.limit_keys or options.sequence is not None or options.cost != 1 or options.unstarted:
         return replace(
             job,
@@ -246,23 +248,26 @@ def with_rare_fields(job: Job, options: JobOptions) -> Job:
 def job_from_candidate(
     row: Sequence[Any], worker: WorkerId, now: int, lease_ms: int | None, queue_lease_ms: int
 ) -> Job:
-    """A job from the first columns of `heads`, as it is once this worker has claimed it: `lease_ms` comes
-    before its own, and its own before the queue's. In words of its own, since this is what most rows are
-    read for."""
+    """Return a job from the first columns of `candidates`, as it is after this worker's claim. `lease_ms`
+    comes before the job's own lease time, and that before the queue's.
+
+    It repeats `build_job` in its own code, because a claim runs it for each row.
+    """
     (
         job_id, seq, queue, task, payload, priority, options, attempt, failures, crashes, created_at,
-        ready_at, run_at, rank, capped, deadline_at, expires_at, unique_key, errors,
+        ready_at, run_at, rank, age_capped, deadline_at, expires_at, unique_key, errors,
     ) = row  # fmt: skip
-    has = DEFAULT_OPTIONS if options is None else options_from_text(options)
-    lease_ms = has.lease_ms if lease_ms is None else lease_ms
+    opts = DEFAULT_OPTIONS if options is None else options_from_text(options)
+    lease_ms = opts.lease_ms if lease_ms is None else lease_ms
     ends_at = now + (queue_lease_ms if lease_ms is None else lease_ms)
     job = Job(
-        job_id, seq, queue, task, _RUNNING, payload, priority, has.policy, attempt + 1, failures, crashes,
-        created_at, now, ready_at, run_at, rank, bool(capped), None, worker, now, ends_at, has.lease_ms,
-        has.extension_ms, has.timeout_ms, deadline_at, expires_at, unique_key, has.unique_until,
-        has.idempotency_key, has.metadata or {}, has.tags, has.correlation_id, has.parent_id, None, errors_from_text(errors),
+        job_id, seq, queue, task, _RUNNING, payload, priority, opts.policy, attempt + 1, failures, crashes,
+        created_at, now, ready_at, run_at, rank, bool(age_capped), None, worker, now, ends_at, opts.lease_ms,
+        opts.extension_ms, opts.timeout_ms, deadline_at, expires_at, unique_key, opts.unique_until,
+        opts.idempotency_key, opts.metadata or {}, opts.tags, opts.correlation_id, opts.parent_id, None,
+        errors_from_text(errors),
     )  # fmt: skip
-    return job if has is DEFAULT_OPTIONS else with_rare_fields(job, has)
+    return job if opts is DEFAULT_OPTIONS else with_rare_fields(job, opts)
 
 
 def summary_from_row(row: Row) -> JobSummary:
@@ -331,7 +336,7 @@ def document_from_row(row: Row) -> Document:
 
 
 def row_from_document(document: Document, now: int) -> dict[str, object]:
-    """What it takes to save a document that was seen with its revision."""
+    """Return the values to save a document that was read with its revision."""
     return {
         "kind": document.kind,
         "name": document.name,
@@ -342,7 +347,7 @@ def row_from_document(document: Document, now: int) -> dict[str, object]:
 
 
 def changes_text(changes: Changes) -> str | None:
-    """What an event has changed; most have changed nothing."""
+    """Return the changes of an event as text; most events have none."""
     return json_text(changes) if changes else None
 
 
@@ -355,7 +360,7 @@ def event_from_row(row: Row) -> Event:
         queue=row[3],
         attempt=row[4],
         actor=row[5],
-        # What a newer program calls it, if this one has no word for it.
+        # The name of a kind that only a newer program knows.
         detail=row[6] if kind == row[0] else f"{row[0]}: {row[6]}",
         changes=_decode_or_fallback(_changes_decoder, row[7], lambda shown: {"unreadable": (None, shown)})
         if row[7]
@@ -378,28 +383,28 @@ def attempt_from_row(job_id: JobId, row: Row) -> Attempt:
 
 
 def progress_text(progress: Progress) -> str:
-    """What of a progress has no column of its own."""
+    """Return the members of a progress without a column of their own."""
     return json_text({"done": progress.done, "total": progress.total, "message": progress.message})
 
 
 def log_line_text(line: LogLine) -> str:
-    """What of a log line has no column of its own."""
+    """Return the members of a log line without a column of their own."""
     return json_text({"level": line.level, "text": line.text})
 
 
 def progress_from_rows(rows: Sequence[Row]) -> JobProgress:
-    """A job's notes; a damaged one is shown as it is, and never hides the others."""
+    """Return a job's progress; a damaged row is shown as it is, and never hides the others."""
     progress: Progress | None = None
     lines: list[LogLine] = []
     steps: list[StepResult] = []
-    for kind, place, name, attempt, at, body in rows:
+    for kind, position, name, attempt, recorded_at, body in rows:
         if kind == "progress":
-            progress = replace(_decode_progress(body), attempt=attempt, at=at)
+            progress = replace(_decode_progress(body), attempt=attempt, at=recorded_at)
         elif kind == "log":
-            said = replace(_decode_log_line(body), attempt=attempt, at=at)
-            lines.append(replace(said, number=number_at(place, attempt)))
+            log_line = replace(_decode_log_line(body), attempt=attempt, at=recorded_at)
+            lines.append(replace(log_line, number=number_at(position, attempt)))
         else:
-            steps.append(StepResult(name=name, result=body, attempt=attempt, at=at))
+            steps.append(StepResult(name=name, result=body, attempt=attempt, at=recorded_at))
     return JobProgress(progress=progress, lines=tuple(lines), steps=tuple(steps))
 
 
@@ -408,12 +413,14 @@ def _decode_progress(body: str | bytes) -> Progress:
 
 
 def _decode_log_line(body: str | bytes) -> LogLine:
-    words = _decode_or_fallback(_log_line_decoder, body, lambda shown: {"level": "unreadable", "text": shown})
-    return LogLine(at=0, level=words.get("level", ""), text=words.get("text", ""))
+    members = _decode_or_fallback(
+        _log_line_decoder, body, lambda shown: {"level": "unreadable", "text": shown}
+    )
+    return LogLine(at=0, level=members.get("level", ""), text=members.get("text", ""))
 
 
 def worker_details_json(worker: WorkerInfo) -> str:
-    """What a worker says that has no column of its own."""
+    """Return the details of a worker without a column of their own."""
     return json_text(
         WorkerDetails(**{name: getattr(worker, name) for name in WorkerDetails.__struct_fields__})
     )
@@ -425,7 +432,7 @@ def worker_from_row(row: Row) -> WorkerInfo:
         host=row[1],
         pid=row[2],
         queues=_decode_or_fallback(_names_decoder, row[3], lambda _: ()),
-        # A program of another age has other words for it.
+        # A program of another release may know other states.
         state=_WORKER_STATES.get(row[4], WorkerState.IDLE),
         started_at=row[5],
         heartbeat_at=row[6],
@@ -434,7 +441,7 @@ def worker_from_row(row: Row) -> WorkerInfo:
 
 
 def is_unknown_command(row: Row) -> bool:
-    """Whether a command is of a kind that only a newer program knows."""
+    """Return whether a command is of a kind that only a newer program knows."""
     return row[2] not in _COMMANDS
 
 
@@ -467,7 +474,7 @@ def edge_from_row(row: Row) -> Edge:
 
 
 def edge_cursor_params(edge: Edge | None) -> dict[str, object]:
-    """Where a list of edges goes on."""
+    """Return the parameters with which a list of edges continues."""
     if edge is None:
         return {"after": None, "after_child_id": None, "after_position": None}
     return {"after": edge.parent, "after_child_id": edge.child, "after_position": edge.position}

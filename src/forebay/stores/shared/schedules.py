@@ -1,4 +1,4 @@
-"""The part of the seam that keeps schedules, and what it takes to fire one, whatever keeps it."""
+"""Firing of schedules, and schedules as rows, shared by engines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class InsertAnswer(Protocol):
-    """What is to be known of the answer to a new job."""
+    """Part of an insert result that firing needs."""
 
     @property
     def id(self) -> JobId | None: ...
@@ -41,25 +41,26 @@ class InsertAnswer(Protocol):
 
 
 def may_fire(schedule: Schedule | None, advance: ScheduleAdvance, now: int) -> bool:
-    """The guard of a move."""
+    """Return whether a schedule may be advanced: the guard of `fire_schedules`."""
     if schedule is None or schedule.revision != advance.revision:
         return False
     return advance.is_manual or (schedule.check_at is not None and schedule.check_at <= now)
 
 
 class ScheduleUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a move leaves behind: the schedule, None if it is gone, and lines of its history."""
+    """Result of an advance: the schedule, None if it is removed, and new lines of its history."""
 
     schedule: Schedule | None
     runs: tuple[ScheduleRun, ...] = ()
 
     @property
     def may_overflow(self) -> bool:
-        """Whether the history may have more lines than are kept; each line speaks of at least one run."""
-        one = self.schedule
+        """Return whether the history may have more lines than are kept; each line stands for at least one
+        run."""
+        schedule = self.schedule
         return (
-            one is not None
-            and one.enqueued_runs + one.skipped_runs + one.failed_runs > MAX_STORED_RUNS
+            schedule is not None
+            and schedule.enqueued_runs + schedule.skipped_runs + schedule.failed_runs > MAX_STORED_RUNS
             and bool(self.runs)
         )
 
@@ -67,42 +68,42 @@ class ScheduleUpdate(msgspec.Struct, frozen=True, kw_only=True):
 def apply_advance(
     schedule: Schedule, advance: ScheduleAdvance, results: Sequence[InsertAnswer], now: int
 ) -> ScheduleUpdate:
-    """What a move comes to, once its jobs have been answered. The Redis engine says the same in
-    `fire.lua`."""
-    runs = [_build_run(run, receipt, now) for run, receipt in zip(advance.runs, results, strict=True)]
-    moved = replace(schedule, revision=schedule.revision + 1, updated_at=now)
-    if advance.waits_for_previous and any(firing.status is ScheduleRunStatus.SKIPPED for firing in runs):
+    """Return the update of a schedule from its advance and the results of its jobs. The Redis engine does
+    the same in `fire_schedules.lua`."""
+    runs = [_build_run(run, result, now) for run, result in zip(advance.runs, results, strict=True)]
+    advanced = replace(schedule, revision=schedule.revision + 1, updated_at=now)
+    if advance.waits_for_previous and any(each_run.status is ScheduleRunStatus.SKIPPED for each_run in runs):
         return ScheduleUpdate(
-            schedule=moved if advance.is_manual else replace(moved, check_at=now + POSTPONE_MS)
+            schedule=advanced if advance.is_manual else replace(advanced, check_at=now + POSTPONE_MS)
         )
-    firings = (*(replace(skip, recorded_at=now) for skip in advance.skips), *runs)
-    if advance.removes_schedule and not any(firing.status is ScheduleRunStatus.ERROR for firing in runs):
-        return ScheduleUpdate(schedule=None, runs=firings)
-    return ScheduleUpdate(schedule=_update_counters(moved, advance, firings), runs=firings)
+    history = (*(replace(skip, recorded_at=now) for skip in advance.skips), *runs)
+    if advance.removes_schedule and not any(each_run.status is ScheduleRunStatus.ERROR for each_run in runs):
+        return ScheduleUpdate(schedule=None, runs=history)
+    return ScheduleUpdate(schedule=_update_counters(advanced, advance, history), runs=history)
 
 
 def _update_counters(schedule: Schedule, advance: ScheduleAdvance, runs: Sequence[ScheduleRun]) -> Schedule:
     totals = dict.fromkeys(ScheduleRunStatus, 0)
-    last = schedule.last_run_at, schedule.last_job_id
-    for firing in runs:
-        totals[firing.status] += firing.runs
-        if firing.status is ScheduleRunStatus.ENQUEUED:
-            last = firing.planned_at, firing.job_id
-    fired = schedule.enqueued_runs + totals[ScheduleRunStatus.ENQUEUED]
-    is_over = advance.max_runs is not None and fired >= advance.max_runs
-    kept = (
+    last_run = schedule.last_run_at, schedule.last_job_id
+    for run in runs:
+        totals[run.status] += run.runs
+        if run.status is ScheduleRunStatus.ENQUEUED:
+            last_run = run.planned_at, run.job_id
+    enqueued_runs = schedule.enqueued_runs + totals[ScheduleRunStatus.ENQUEUED]
+    is_over = advance.max_runs is not None and enqueued_runs >= advance.max_runs
+    next_times = (
         (schedule.next_run_at, schedule.check_at)
         if advance.is_manual
         else (advance.next_run_at, advance.check_at)
     )
-    next_at, due_at = (None, None) if is_over else kept
+    next_run_at, check_at = (None, None) if is_over else next_times
     return replace(
         schedule,
-        next_run_at=next_at,
-        check_at=due_at,
-        last_run_at=last[0],
-        last_job_id=last[1],
-        enqueued_runs=fired,
+        next_run_at=next_run_at,
+        check_at=check_at,
+        last_run_at=last_run[0],
+        last_job_id=last_run[1],
+        enqueued_runs=enqueued_runs,
         skipped_runs=schedule.skipped_runs + totals[ScheduleRunStatus.SKIPPED],
         failed_runs=schedule.failed_runs + totals[ScheduleRunStatus.ERROR],
     )
@@ -130,15 +131,15 @@ def _build_run(run: PlannedRun, result: InsertAnswer, now: int) -> ScheduleRun:
 
 
 def schedule_text(definition: ScheduleDefinition) -> str:
-    """A definition as engines store it."""
+    """Return a definition as engines store it."""
     return msgspec.json.encode(definition).decode()
 
 
 @lru_cache(maxsize=256)
 def definition_from_text(text: str | bytes) -> ScheduleDefinition:
-    """The other way round, for a batch of schedules once: they are read to be looked at, and to be moved. Not
-    by one decoder: what metadata may hold is a type that contains itself, and fields that only a newer
-    program knows are left out."""
+    """Return the definition of a stored text, cached because a batch of schedules is read twice: to check
+    and to advance. Not with one decoder: metadata may be a type that contains itself. Fields that only a
+    newer program knows are left out."""
     raw = msgspec.json.decode(text, type=dict[str, Any])
     job = NewJob(**_fields(raw.pop("job"), NewJob, _JOB_TYPES))
     return ScheduleDefinition(job=job, **_fields(raw, ScheduleDefinition, _TYPES))
@@ -162,7 +163,7 @@ def _fields(raw: dict[str, Any], kind: type[msgspec.Struct], types: dict[str, An
     }
 
 
-# The columns of both SQL engines, in the order of `schedule.sql` and `firings.sql`.
+# Columns of both SQL engines, in the order of `schedule.sql` and `schedule_runs.sql`.
 
 
 def row_from_schedule(schedule: Schedule) -> dict[str, object]:
@@ -171,12 +172,12 @@ def row_from_schedule(schedule: Schedule) -> dict[str, object]:
 
 
 def schedule_from_row(row: Sequence[Any]) -> Schedule | None:
-    """None for a definition that cannot be read here, such as one in a zone that this machine does not know:
-    it stops nobody else's."""
+    """Return None for a definition that cannot be read here, such as one in a time zone that this machine
+    does not know: it stops no other schedule."""
     try:
         definition = definition_from_text(row[0])
     except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as exc:
-        logger.warning("a schedule cannot be read here, and is passed over: %s", exc)
+        logger.warning("a schedule cannot be read here and is skipped: %s", exc)
         return None
     state = dict(zip(Schedule.__struct_fields__[1:], row[1:], strict=True))
     return Schedule(definition=definition, **{**state, "is_paused": bool(state["is_paused"])})
@@ -191,13 +192,13 @@ def row_from_schedule_run(name: str, run: ScheduleRun) -> dict[str, object]:
 
 
 def schedule_run_from_row(row: Sequence[Any]) -> ScheduleRun:
-    at, status, recorded_at, job_id, reason, until_at, count = row
+    planned_at, status, recorded_at, job_id, reason, last_planned_at, runs = row
     return ScheduleRun(
-        planned_at=at,
+        planned_at=planned_at,
         status=ScheduleRunStatus(status),
         recorded_at=recorded_at,
         job_id=job_id,
         reason=reason,
-        last_planned_at=until_at,
-        runs=count,
+        last_planned_at=last_planned_at,
+        runs=runs,
     )

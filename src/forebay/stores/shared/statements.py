@@ -1,4 +1,4 @@
-"""Loads statements that are written in their own language, in their own files."""
+"""Loader of statements that are written in their own language, in their own files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @cache
 def load_statements(package: str, folder: str = "sql", suffix: str = ".sql") -> dict[str, str]:
-    """Every statement of an engine by the name of its file."""
+    """Load every statement of an engine by the name of its file."""
     return {
         entry.name.removesuffix(suffix): entry.read_text(encoding="utf-8")
         for entry in (_package_path(package) / folder).iterdir()

@@ -1,4 +1,4 @@
-"""How the engines on SQL ask for the pace of a queue."""
+"""Throughput of a queue, as the SQL engines query it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def throughput_params(queue: str, now: int) -> dict[str, object]:
 
 
 def throughput_from_row(row: Row | None, now: int) -> Throughput:
-    """From how many were completed, and when the first of these was."""
+    """Return the throughput from the number of completed jobs and the time of the first."""
     jobs, first_at = row or (0, None)
     return throughput_of(jobs, first_at, now)
