@@ -35,7 +35,7 @@ IDLE: Final = "waits for work"
 # The innermost function says what is done. An engine that is a library has no function of its own to show:
 # its time is that of the functions that call it.
 ENGINE: Final = (
-    r"(read_from_socket|send_packed_command|Connection\.wait|Call\._sent"
+    r"(read_from_socket|send_packed_command|Connection\.wait|PreparedStatement\._send_and_fetch"
     r"|Transaction\.(all|one|run|run_rows|run_many)|Connection\.(write|_begin|execute)) \([^;]*$"
 )
 # In this order: the first pattern that is found in a stack names its stage.
@@ -44,21 +44,21 @@ ENQUEUE: Final[Mapping[str, str]] = {
     "the client library": r"\((redis|psycopg|hiredis)/",
     "ids": r"forebay/(stores/ids|domain/ulid)\.py",
     "the store: our request and its answer": r"\(forebay/stores/",
-    "encode the arguments": r"forebay/app/(codec|tags)\.py",
+    "encode the arguments": r"forebay/payload/(codec|typed_json)\.py",
     "check and build the job, hand it over": r"\(forebay/",
     "the program that enqueues": r".",
 }
 WORKER: Final[Mapping[str, str]] = {
-    IDLE: r"(_work_until_touched|Condition\.wait|Bell\.wait|Wakeups\.\w+|Event\.wait) \([^;]*$|MainThread$",
+    IDLE: r"(_work_until_touched|Condition\.wait|WakeSignal\.wait|Wakeups\.\w+|Event\.wait) \([^;]*$|MainThread$",
     "run the task": r"noop \(",
-    "decode the arguments": r"Invoke\.prepared",
-    "encode the result": r"(Invoke\.ended|_completed) \(",
-    "the call around the task": r"forebay/worker/(executors/|invoke)",
-    "settle: the engine": rf"stores/sqlite/settling.*{ENGINE}",
+    "decode the arguments": r"Invoker\.prepare \(",
+    "encode the result": r"(Invoker\.make_outcome|_outcome_of_value) \(",
+    "the call around the task": r"forebay/worker/(executors/|invoker)",
+    "settle: the engine": rf"stores/sqlite/settle\.py.*{ENGINE}",
     "settle and claim: the engine": ENGINE,
     "settle and claim: the client library": r"\((redis|psycopg|hiredis)/",
     "settle and claim: our requests and rows": r"\(forebay/stores/",
-    "decide what becomes of the job": r"forebay/(app|domain)/settl",
+    "decide what becomes of the job": r"forebay/(operations/settlements|domain/settlement)",
     "hand out, take back, count": r"\(forebay/worker/",
     "the rest": r".",
 }

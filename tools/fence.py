@@ -61,7 +61,12 @@ GUARDS: Final = (
         "(job.attempt, job.worker) == (attempt, worker)",
         "job.worker == worker",
     ),
-    Guard("memory", "memory/*.py", "(bad.attempt, by) == (attempt, worker)", "by == worker"),
+    Guard(
+        "memory",
+        "memory/*.py",
+        "(failed.attempt, settled_by) == (attempt, worker)",
+        "settled_by == worker",
+    ),
     Guard("sqlite", "sqlite/sql/*.sql", "attempt = :attempt", "true"),
     Guard("sqlite", "sqlite/*.py", 'attempt == token["attempt"] and ', ""),
     Guard("sqlite", "sqlite/*.py", 'if attempt != token["attempt"]:', "if False:"),

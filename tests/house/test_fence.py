@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.fence import ENGINES, NO_FENCE, as_row, forgotten, main, mutants
+from tools.fence import ENGINES, GUARDS, NO_FENCE, as_row, forgotten, main, mutants
 from tools.mutate import SOURCE
 
 
@@ -22,6 +22,12 @@ def test_what_is_listed_as_no_part_of_the_fence_is_there() -> None:
     }
 
     assert set(NO_FENCE) - lines == set()
+
+
+def test_every_guard_of_the_list_is_found_in_the_code() -> None:
+    looks = {mutant.removed for mutant in mutants()}
+
+    assert [guard for guard in GUARDS if guard.look.strip() not in looks] == []
 
 
 def test_mutants_have_names_of_their_own_and_every_engine_has_some() -> None:
