@@ -159,9 +159,9 @@ class Feed:
     """Enqueues evenly over the time as long as not too much waits already, lets schedules fire, and cancels
     and revives now and then."""
 
-    def __init__(self, app: Forebay, folder: Path, pace: float, dice: random.Random) -> None:
+    def __init__(self, app: Forebay, folder: Path, rate: float, dice: random.Random) -> None:
         self._app = app
-        self._pace = pace
+        self._rate = rate
         self._dice = dice
         self._next = 0.0
         self._fed_at = 0.0
@@ -221,7 +221,7 @@ class Feed:
     def _enqueue(self, lasts: float) -> None:
         """What the time since the last look brings, but not what an outage has kept us from: whoever makes up
         for that has workers that never catch up."""
-        self._owed = min(self._owed + (lasts - self._fed_at) * self._pace, self._pace)
+        self._owed = min(self._owed + (lasts - self._fed_at) * self._rate, self._rate)
         self._fed_at = lasts
         self.live = sum(counts.live for counts in self._app.counts().values())
         now, room = now_ms(), MOST_LIVE - self.live - len(self._asked)

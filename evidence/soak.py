@@ -69,7 +69,7 @@ class Findings:
 class Soak:
     """One run."""
 
-    def __init__(self, folder: Path, seconds: float, pace: float, server: Server | None) -> None:
+    def __init__(self, folder: Path, seconds: float, rate: float, server: Server | None) -> None:
         self._folder = folder
         self._seconds = seconds
         self._server = server
@@ -77,7 +77,7 @@ class Soak:
         self._levels = Levels(seconds)
         self._descriptors = len(os.listdir("/proc/self/fd"))
         self._dice = random.Random(1)
-        self._pace = pace
+        self._rate = rate
         self.findings = Findings()
 
     def run(self) -> None:
@@ -87,7 +87,7 @@ class Soak:
         (self._folder / "effects.log").touch()
         (self._folder / "jobs.py").write_text(MODULE)
         with self._networks(url) as proxies, make_app(url, -1) as app:
-            feed = Feed(app, self._folder, self._pace, self._dice)
+            feed = Feed(app, self._folder, self._rate, self._dice)
             feed.begin()
             with manned(self._folder) as posts:
                 self._play(feed, posts, Storm(self._dice, self._server, proxies))
@@ -206,14 +206,14 @@ def main() -> int:
     parser.add_argument("--engine", choices=ENGINES, default="sqlite", help="where the jobs are (sqlite)")
     parser.add_argument("--minutes", type=float, default=5.0, help="how long it blows (5)")
     parser.add_argument(
-        "--pace", type=float, default=40.0, help="how many jobs are enqueued each second at most (40)"
+        "--rate", type=float, default=40.0, help="how many jobs are enqueued each second at most (40)"
     )
     parser.add_argument("--json", type=Path, help="also write the findings to this file")
     chosen = parser.parse_args()
     own = server_of_our_own(ENGINES[chosen.engine])
     with tempfile.TemporaryDirectory(prefix="forebay-soak-") as folder, own as server:
-        soak = Soak(Path(folder).resolve(), chosen.minutes * 60, chosen.pace, server)
-        words = f"--engine {chosen.engine} --minutes {chosen.minutes:g} --pace {chosen.pace:g}"
+        soak = Soak(Path(folder).resolve(), chosen.minutes * 60, chosen.rate, server)
+        words = f"--engine {chosen.engine} --minutes {chosen.minutes:g} --rate {chosen.rate:g}"
         soak.findings.command, soak.findings.began = f"python -m evidence.soak {words}", time.strftime("%F")
         try:
             soak.run()

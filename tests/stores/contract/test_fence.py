@@ -124,7 +124,7 @@ def test_an_earlier_attempt_cannot_be_settled_when_a_later_one_of_the_same_worke
     assert record(reader, first.id) == before
 
 
-def test_an_earlier_attempt_cannot_be_settled_after_the_job_was_amended(
+def test_an_earlier_attempt_cannot_be_settled_after_the_job_was_updated(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     first = started(store, W1)
