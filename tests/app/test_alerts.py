@@ -398,7 +398,7 @@ def test_an_alert_that_others_write_again_and_again_is_left_to_the_next_look(pla
         crowded = cast(Store, Crowded(store))
         plain.client.read(lambda reader: evaluate(crowded, reader, plain.clock))
 
-    with pytest.raises(StoreUnavailable, match="is changed by others again and again"):
+    with pytest.raises(StoreUnavailable, match="is changed by other processes again and again"):
         plain.client.write(work)
     plain.alerts.evaluate()
 
@@ -433,7 +433,7 @@ def test_a_closed_queue_of_deliveries_stops_no_alert(
         plain.alerts.trigger("deploy", "It is late")
 
     assert len(plain.alerts.list()) == 1
-    assert "news of alerts are not delivered" in caplog.text
+    assert "alert notifications are not delivered" in caplog.text
 
 
 @pytest.mark.shows("R-ALERT-10")

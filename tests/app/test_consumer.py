@@ -264,7 +264,7 @@ def test_a_bug_in_a_duty_costs_neither_what_was_claimed_nor_the_other_duties(
         assert [job.id for job in consumer.claim()] == [handle.id]
 
     assert later.refresh().state is JobState.PENDING
-    assert "the duty 'broken' went wrong" in caplog.text
+    assert "maintenance task 'broken' has failed" in caplog.text
 
 
 @pytest.mark.parametrize("what", ["settle_and_claim", "acquire_maintenance"])

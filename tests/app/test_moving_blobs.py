@@ -146,7 +146,7 @@ def test_a_job_whose_blob_is_gone_does_not_agree_and_nothing_is_taken_out(stores
     compared = mover.compare()
 
     assert (compared.agrees, compared.without_blob, compared.blobs_unchecked) == (False, (lost.id,), 0)
-    with pytest.raises(IllegalTransition, match="the blobs of 1 job are gone"):
+    with pytest.raises(IllegalTransition, match="the blobs of 1 job are missing"):
         mover.finish(compared)
     stores.places[1].store.delete([JobId(lost.id)])
     assert mover.compare().agrees

@@ -103,7 +103,7 @@ def test_what_has_no_name_of_its_own_must_be_given_one(app: Forebay, func: Calla
 
 
 def test_a_function_that_hides_its_signature_is_refused(app: Forebay) -> None:
-    with pytest.raises(ConfigError, match="arguments of .* cannot be read"):
+    with pytest.raises(ConfigError, match=r"the arguments of .* cannot be read"):
         app.task(max)  # several signatures, so none can be told on any Python
 
 

@@ -86,4 +86,4 @@ def test_a_duty_that_cannot_be_closed_leaves_the_others_to_be_closed(
 
     clock.advance(seconds=60)
     assert not good.is_ready
-    assert "the duty 'alert' could not be closed" in caplog.text
+    assert "maintenance task 'alert' could not be closed" in caplog.text

@@ -66,7 +66,7 @@ def test_a_job_that_is_well_needs_nothing(bench: Bench) -> None:
 def test_what_keeps_a_job_that_waits_to_be_claimed(bench: Bench) -> None:
     job_id = bench.put()
 
-    assert bench.told(job_id) == [("no worker of queue default says that it is alive", "start one")]
+    assert bench.told(job_id) == [("no worker of queue default sends heartbeats", "start one")]
     bench.beat(paused=(DEFAULT_QUEUE,))
     bench.store.save_queue(DEFAULT_QUEUE, state=QueueState.PAUSED)
     assert bench.told(job_id) == [
@@ -83,7 +83,7 @@ def test_a_job_at_a_limit_waits_for_room_and_one_with_a_share_for_its_turn(bench
     shared = bench.put(limit_keys={FAIRNESS: "a"})
 
     [(what, todo)] = bench.told(limited[1])
-    assert ("tenant" in what, todo) == (True, "wait for room, or raise the limit")
+    assert ("tenant" in what, todo) == (True, "wait for a free slot, or raise the limit")
     assert bench.told(shared) == []
 
 
@@ -98,14 +98,14 @@ def test_what_keeps_a_job_that_runs(bench: Bench) -> None:
         ("its lease ended 10 s ago", "run a sweep"),
         ("its worker w1 has died", "run a sweep"),
         ("it runs beyond its timeout", "look at the stacks of its worker; cancel it with force"),
-        ("it was asked to stop and runs still", "cancel it with force"),
+        ("it was asked to stop and still runs", "cancel it with force"),
     ]
 
 
 def test_what_keeps_a_job_that_runs_later(bench: Bench) -> None:
     scheduled, retrying = bench.put(delay_ms=60_000), bench.put()
     bench.store.settle_and_claim(WORKER, [fail(job, after_ms=60_000) for job in claim(bench.store)])
-    due = ("it is due in 60 s", "amend it with delay_seconds 0 to run it now")
+    due = ("it is due in 60 s", "update it with delay_seconds 0 to run it now")
 
     assert bench.told(scheduled) == bench.told(retrying) == [due]
     bench.clock.advance(seconds=90)
@@ -120,8 +120,8 @@ def test_what_keeps_a_job_that_waits_for_others(bench: Bench) -> None:
     bench.store.cancel([failed])
 
     assert bench.told(blocked) == [
-        (f"it waits for job {open_}", "look what keeps that one"),
-        (f"job {failed} has failed, and this one waits for it", "revive that one"),
+        (f"it waits for job {open_}", "diagnose that job"),
+        (f"job {failed} has failed, and this one waits for it", "revive that job"),
     ]
     assert bench.told(failed) == [("it is cancelled: cancelled", "revive or replay it")]
 
@@ -129,7 +129,7 @@ def test_what_keeps_a_job_that_waits_for_others(bench: Bench) -> None:
 def test_a_job_behind_others_of_its_sequence(bench: Bench) -> None:
     first, second = (bench.put(sequence="s", queue=QueueName("mail")) for _ in range(2))
 
-    assert (f"it is behind job {first} of sequence s", "look what keeps that one") in bench.told(second)
+    assert (f"it is behind job {first} of sequence s", "diagnose that job") in bench.told(second)
 
 
 def test_arguments_that_cannot_be_read_are_told(bench: Bench) -> None:
@@ -137,4 +137,4 @@ def test_arguments_that_cannot_be_read_are_told(bench: Bench) -> None:
     [(what, todo)] = bench.told(bench.put(payload=b"?"))
 
     assert what.startswith("its arguments cannot be read here: ")
-    assert todo == "replay it with others, or update workers"
+    assert todo == "replay it with other arguments, or update workers"

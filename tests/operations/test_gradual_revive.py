@@ -90,7 +90,7 @@ def test_a_ramp_revives_more_and_more_while_the_jobs_do_well(
     assert (ramp.revived, ramp.completed_jobs, ramp.dead_jobs, ramp.watched) == (8, 8, 0, ())
     assert set(states(reader, ids)) == {JobState.COMPLETED}
     [revived] = [event for event in events_of(reader, ids[0]) if event.kind is EventKind.REVIVED]
-    assert (revived.actor_name, revived.request_id) == ("ann", f"ramp-{name}")
+    assert (revived.actor_name, revived.request_id) == ("ann", f"gradual-revive-{name}")
     assert [event.detail for _, event in reader.audit() if event.kind is EventKind.GRADUAL_REVIVE] == [
         f"completed {name}",
         f"started {name}",
@@ -210,7 +210,7 @@ def test_groups_say_when_there_are_more_dead_letters_than_they_are_made_of(
     assert (whole.jobs, whole.is_complete, [group.jobs for group in whole.groups]) == (4, True, [3, 1])
     assert failure_groups(reader, JobQuery(tasks=("other",))).groups == ()
     for wrong in (0, 100_001):
-        with pytest.raises(ConfigError, match="newest 1 to 100,000 jobs"):
+        with pytest.raises(ConfigError, match="newest must be from 1 to 100,000 jobs"):
             failure_groups(reader, ALL, newest=wrong)
 
 
@@ -371,12 +371,12 @@ def test_two_ramps_for_the_same_jobs_are_one_too_many(
     dead_jobs(store, 1)
     first = started(store, reader, clock)
 
-    with pytest.raises(IllegalTransition, match=f"ramp {first.name} is running"):
+    with pytest.raises(IllegalTransition, match=f"gradual revive {first.name} is running"):
         started(store, reader, clock)
 
     stop_gradual_revive(store, reader, first.name)
     second = started(store, reader, clock)
-    with pytest.raises(IllegalTransition, match=f"ramp {second.name} is running"):
+    with pytest.raises(IllegalTransition, match=f"gradual revive {second.name} is running"):
         resume_gradual_revive(store, reader, first.name)
     assert [ramp.name for ramp in list_gradual_revives(reader)] == [second.name, first.name]
 
@@ -394,7 +394,7 @@ def test_few_ramps_that_have_ended_are_kept_and_only_so_many_are_open(
     start_group = partial(started, store, reader, clock)
     start_group(group="0" * 16)
     start_group(group="1" * 16)
-    with pytest.raises(IllegalTransition, match="2 ramps already"):
+    with pytest.raises(IllegalTransition, match="2 gradual revives already"):
         start_group(group="2" * 16)
 
     assert [one.name for one in list_gradual_revives(reader) if not one.is_open] == [names[3]]
@@ -417,7 +417,7 @@ def test_a_ramp_that_cannot_be_read_holds_up_no_other(
     turn(store, reader, clock)
 
     assert pending(reader, ids) == 2
-    assert "ramp 0 cannot be read" in caplog.text
+    assert "gradual revive 0 cannot be read" in caplog.text
 
 
 def test_a_ramp_that_goes_wrong_holds_up_no_other(
@@ -441,4 +441,4 @@ def test_a_ramp_that_goes_wrong_holds_up_no_other(
     turn(store, reader, clock)
 
     assert pending(reader, ids) == 2
-    assert f"ramp {wrong} cannot go on" in caplog.text
+    assert f"gradual revive {wrong} cannot continue" in caplog.text

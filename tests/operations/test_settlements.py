@@ -451,7 +451,7 @@ def test_a_note_that_cannot_be_kept_is_dropped_alone(
     assert states(reader, jobs) == [JobState.COMPLETED, JobState.RUNNING, JobState.RUNNING]
     [refusal] = answer.refused_updates
     assert refusal.lease == notes[1].lease
-    assert "the store cannot hold what it said" in refusal.reason
+    assert "the store cannot hold its progress" in refusal.reason
     said = [record.levelname for record in caplog.records if record.name == "forebay.operations.settlements"]
     assert said == ["ERROR"]
 

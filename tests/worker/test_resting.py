@@ -139,7 +139,7 @@ def test_a_duty_that_always_goes_wrong_keeps_nobody_from_work(
 
     assert rig.states(ids) == {"completed": 20}
     assert broken.runs == sound.runs > 5
-    assert "the duty 'prune' went wrong" in caplog.text
+    assert "maintenance task 'prune' has failed" in caplog.text
 
 
 @pytest.mark.shows("R-HIST-20")

@@ -1,4 +1,4 @@
-"""The audit log: who did what, when, and what was before. Engines keep it; here is what one looks for."""
+"""Queries of the audit log: actions with their actor, time and changes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from forebay.domain.history import ACTIONS, Event, EventKind
 from forebay.domain.query import MAX_PAGE, check_limit
 from forebay.stores.contract.reader import Reader
 
-# A page of answers costs no more than so many lines of the log, fitting or not.
+# Bound on the entries that are scanned for one page, matching or not.
 MAX_SCANNED: Final = 20_000
 
 
 class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look for; None is anything. `actor` is a name without its request; `since` and `until` are
-    instants, the second one excluded."""
+    """Filter of audit entries; None matches any value. `actor` is a name without its request; `since` and
+    `until` are instants, the second one excluded."""
 
     kinds: frozenset[EventKind] | None = ACTIONS
     actor: str | None = None
@@ -35,39 +35,39 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
             self.until is not None and event.occurred_at >= self.until
         ):
             return False
-        wanted = (
+        conditions = (
             (self.actor, event.actor_name),
             (self.request, event.request_id),
             (self.queue, event.queue),
             (self.job_id, event.job_id),
         )
-        return all(want is None or want == has for want, has in wanted)
+        return all(required is None or required == actual for required, actual in conditions)
 
 
 class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines with their numbers, newest first. The next page begins below `after`; None is the end."""
+    """Entries with their numbers, newest first. The next page begins below `after`; None is the end."""
 
     entries: tuple[tuple[int, Event], ...]
     after: int | None
 
 
 def audit_page(reader: Reader, query: AuditQuery, *, limit: int = 100, after: int | None = None) -> AuditPage:
-    """What fits, newest first. A page may be short, or empty, and not be the last one."""
+    """Return matching entries, newest first. A page may be short, or empty, and not be the last one."""
     check_limit(limit)
-    found: list[tuple[int, Event]] = []
+    entries: list[tuple[int, Event]] = []
     last: int | None = None
     log = _read_log(reader, query, after)
     for last, event in islice(log, MAX_SCANNED):
         if query.matches(event):
-            found.append((last, event))
-        if len(found) == limit:
+            entries.append((last, event))
+        if len(entries) == limit:
             break
-    return AuditPage(entries=tuple(found), after=None if next(log, None) is None else last)
+    return AuditPage(entries=tuple(entries), after=None if next(log, None) is None else last)
 
 
 def audit_entries(reader: Reader, query: AuditQuery) -> Iterator[tuple[int, Event]]:
-    """All that fit, newest first."""
-    return (line for line in _read_log(reader, query, None) if query.matches(line[1]))
+    """Return all matching entries, newest first."""
+    return (entry for entry in _read_log(reader, query, None) if query.matches(entry[1]))
 
 
 def _read_log(reader: Reader, query: AuditQuery, after: int | None) -> Iterator[tuple[int, Event]]:
@@ -79,5 +79,5 @@ def _read_log(reader: Reader, query: AuditQuery, after: int | None) -> Iterator[
 
 
 def _all_before(page: list[tuple[int, Event]], since: int | None) -> bool:
-    """Whether nothing later follows: times need not fall with the numbers, but nearly do."""
+    """Return whether no later entry follows: times need not fall with the numbers, but nearly do."""
     return since is not None and all(event.occurred_at < since for _, event in page)

@@ -1,4 +1,4 @@
-"""Check of the audit log: whether each line of its chain follows the one before it."""
+"""Check of the audit log: each entry of its hash chain must follow the one before."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from forebay.domain.job import DAY_MS
 from forebay.domain.query import MAX_PAGE
 from forebay.stores.contract.reader import Reader
 
-# The anchor was old when it was kept; a clock may have been set back by so much since.
+# The anchor was old when it was written; the clock may have been set back by this much since.
 _CLOCK_MS: Final = DAY_MS
 
 
 class AuditFlaw(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line that does not fit. `number` is as in the log, None for a line that is gone."""
+    """The first entry that breaks the chain. `number` is that of the log, None for a missing entry."""
 
     position: int
     number: int | None
@@ -27,8 +27,8 @@ class AuditFlaw(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check has found. `unchained` lines were written since the chain was last extended, and are not
-    checked. A check that was cut short goes on behind `next_after`."""
+    """The result of a check. `unchained` entries were written since the chain was last extended, and are not
+    checked. The next check after a bounded one starts at `next_after`."""
 
     lines: int
     head: ChainLink | None
@@ -40,14 +40,16 @@ class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
 def check_audit(
     reader: Reader, *, after: int = 0, limit: int | None = None, exported: Mapping[int, str] | None = None
 ) -> AuditCheck:
-    """Check the chain, or up to `limit` lines of it from position `after` on. With `exported`, hashes by
-    position, the lines must also be those that an export has seen: that finds a chain that was cut short, or
-    written anew as a whole."""
+    """Check the chain, or up to `limit` entries of it from position `after` on.
+
+    With `exported`, hashes by position, the entries must equal those of an export. That detects a chain that
+    was truncated or rewritten as a whole.
+    """
     exported = exported or {}
     now = reader.now()
     head: ChainLink | None = None
     lines, reason, line = 0, None, None
-    # The line `after` is read again: its own hash is checked, and the next line is held against it.
+    # The entry `after` is read again: its own hash is checked, and the next entry must follow it.
     for line in islice(read_chain(reader, max(0, after - 1)), limit):
         reason = _flaw_of(line, head, after, now) or _difference(line, exported)
         if reason is not None:
@@ -69,7 +71,7 @@ def check_audit(
 
 
 def read_chain(reader: Reader, after: int) -> Iterator[ChainLine]:
-    """Lines of the chain from behind a position on."""
+    """Return the entries of the chain after a position."""
     while page := reader.audit_chain(limit=MAX_PAGE, after=after):
         yield from page
         after = page[-1].position
@@ -87,8 +89,8 @@ def _flaw_of(line: ChainLine, head: ChainLink | None, after: int, now: int) -> s
 
 
 def _difference(line: ChainLine, exported: Mapping[int, str]) -> str | None:
-    is_other = exported.get(line.position, line.hash) != line.hash
-    return "it is not the line that was exported" if is_other else None
+    is_different = exported.get(line.position, line.hash) != line.hash
+    return "it is not the line that was exported" if is_different else None
 
 
 def _missing_end(head: ChainLink | None, exported: Mapping[int, str]) -> AuditFlaw | None:

@@ -1,9 +1,8 @@
-"""Operations on all jobs that fit a filter, in batches, with progress.
+"""Bulk operations: actions on all jobs that match a query, in batches, with progress.
 
-Each job's move is atomic, the whole is not: an operation that is broken off has done a part, and can be
-asked for again. A walk goes through the jobs once, from the newest to the oldest, so that it ends however
-many jobs arrive meanwhile. Only what was really done is counted: a job that has changed between the look
-and the wish answers for itself.
+The action on each job is atomic, the operation is not. An interrupted operation has done a part, and can be
+repeated. It walks through the jobs once, from the newest to the oldest, so it ends although new jobs arrive.
+It counts applied actions only: a job that has changed since it was read refuses its action.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def _ignore_progress(count: int) -> None:
     pass
 
 
-def _ignore_results(verdicts: Sequence[ActionResult]) -> None:
+def _ignore_results(results: Sequence[ActionResult]) -> None:
     pass
 
 
@@ -52,16 +51,17 @@ def purge(
     progress: Progress = _ignore_progress,
     on_results: OnResults = _ignore_results,
 ) -> int:
-    """Delete the jobs that fit, except running ones; with `group` the dead letters of that failure group
-    among them. Answers how many went.
+    """Delete the matching jobs, except running ones; return how many. With `group` only dead letters of that
+    failure group.
 
-    `progress` hears the number so far after each batch, and `on_results` is given the verdicts of each batch.
+    `progress` is called with the number so far after each batch, and `on_results` with the results of each
+    batch.
     """
 
     def delete(ids: Sequence[JobId]) -> list[ActionResult]:
-        verdicts = store.delete(ids, actor=actor)
-        on_results(verdicts)
-        return verdicts
+        results = store.delete(ids, actor=actor)
+        on_results(results)
+        return results
 
     return _apply_in_batches(reader, query, _DELETABLE, delete, progress, group)
 
@@ -76,13 +76,13 @@ def revive_matching(
     progress: Progress = _ignore_progress,
     on_results: OnResults = _ignore_results,
 ) -> int:
-    """Put back the dead and cancelled jobs that fit; with `group` the dead letters of that failure group
-    among them. Answers how many; `on_results` is given the verdicts of each batch."""
+    """Revive the matching dead and cancelled jobs; return how many. With `group` only dead letters of that
+    failure group. `on_results` is called with the results of each batch."""
 
     def revive(ids: Sequence[JobId]) -> list[ActionResult]:
-        verdicts = store.revive(ids, **options._asdict())
-        on_results(verdicts)
-        return verdicts
+        results = store.revive(ids, **options._asdict())
+        on_results(results)
+        return results
 
     return _apply_in_batches(reader, query, _REVIVABLE, revive, progress, group)
 
@@ -97,14 +97,13 @@ def cancel_matching(
     progress: Progress = _ignore_progress,
     on_results: OnResults = _ignore_results,
 ) -> int:
-    """Cancel the live jobs that fit; answers how many. Running ones are asked to stop, and count;
-    `on_results` is
-    given the verdicts of each batch, which tell them apart."""
+    """Cancel the matching live jobs; return how many. Running jobs are asked to stop, and count. `on_results`
+    is called with the results of each batch, which tell them apart."""
 
     def cancel(ids: Sequence[JobId]) -> list[ActionResult]:
-        verdicts = store.cancel(ids, reason, actor=actor)
-        on_results(verdicts)
-        return verdicts
+        results = store.cancel(ids, reason, actor=actor)
+        on_results(results)
+        return results
 
     return _apply_in_batches(reader, query, LIVE, cancel, progress)
 
@@ -119,8 +118,8 @@ def drop_queue(
 ) -> None:
     """Close a queue for good and, with `force`, move all its waiting jobs to the dead letters.
 
-    `progress` hears after each batch how many are left. It ends when a batch leaves no fewer than the one
-    before: what running jobs still put into the queue is the sweep's to move.
+    `progress` is called with the number of jobs left after each batch. The operation ends when a batch does
+    not reduce that number: the sweep moves jobs that running jobs still add to the queue.
     """
     left = store.drop_queue(name, force=force, actor=actor)
     progress(left)
@@ -138,21 +137,21 @@ def sweep(
     *,
     only_dead: bool = False,
 ) -> int:
-    """Settle up to `limit` attempts whose lease has ended, or whose worker died, as lost; answers how many.
-    With `only_dead` just those of workers that are known to be dead.
+    """Settle up to `limit` attempts whose lease has ended, or whose worker died, as lost; return how many.
+    With `only_dead` only attempts of workers that are known to be dead.
 
-    The duty of the same name holds back after an outage or a step of the store's clock, so that the holders
-    of leases come first. This is for an operator who has decided, and does not.
+    The maintenance task of the same name pauses after an outage or a step of the store's clock, so that the
+    holders of leases can renew first. This function is for an operator's decision, and does not.
     """
     swept = {job.id: job for job in store.sweep(sweeper, limit, only_dead=only_dead)}
     if not swept:
         return 0
 
-    def instead(settlement: Settlement, error: Exception) -> Settlement:
+    def fallback(settlement: Settlement, error: Exception) -> Settlement:
         return failed_settlement(swept[settlement.job_id], settlement, error, roll())
 
     settlements = [decide(job, Lost(_LEASE_ENDED), roll()) for job in swept.values()]
-    answer = settle_and_claim_isolating(store, sweeper, settlements, fallback=instead)
+    answer = settle_and_claim_isolating(store, sweeper, settlements, fallback=fallback)
     return len(answer.settled) + len(answer.repeated)
 
 
@@ -169,18 +168,18 @@ def _apply_in_batches(
         allowed &= {JobState.DEAD}
     states = tuple(state for state in query.states or JobState if state in allowed)
     if not states:
-        # To a reader no states mean every state.
+        # To a reader an empty tuple means every state.
         return 0
-    narrow, done, after, is_over = replace(query, states=states), 0, None, False
-    while not is_over:
-        page = reader.search(narrow, limit=MAX_PAGE, after=after)
+    matching, applied, after, is_finished = replace(query, states=states), 0, None, False
+    while not is_finished:
+        page = reader.search(matching, limit=MAX_PAGE, after=after)
         ids = (
-            [fate.id for fate in filter_by_group(reader, page.jobs, group)]
+            [info.id for info in filter_by_group(reader, page.jobs, group)]
             if group
             else [job.id for job in page.jobs]
         )
         if ids:
-            done += sum(verdict.applied for verdict in action(ids))
-            progress(done)
-        after, is_over = page.after, page.after is None
-    return done
+            applied += sum(result.applied for result in action(ids))
+            progress(applied)
+        after, is_finished = page.after, page.after is None
+    return applied

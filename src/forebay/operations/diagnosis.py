@@ -1,4 +1,4 @@
-"""Why a job does not go on, and what somebody could do about it."""
+"""Diagnosis of a job that does not progress: obstacles and remedies."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from forebay.stores.contract.reader import Reader
 
 
 class DiagnosisItem(NamedTuple):
-    """One thing that keeps a job; `todo` is what helps."""
+    """One obstacle of a job, and its remedy."""
 
     obstacle: str
     remedy: str
 
 
 def diagnose(reader: Reader, job: Job) -> list[DiagnosisItem]:
-    """What keeps this job, as far as the store can tell; nothing for one that is well."""
+    """Return the obstacles of a job that the store can show; an empty list for a healthy one."""
     now = reader.now()
     found = [*_check_payload(job)]
     match job.state:
@@ -49,7 +49,7 @@ def _check_payload(job: Job) -> Iterator[DiagnosisItem]:
         decode_call(job.payload)
     except PayloadError as exc:
         yield DiagnosisItem(
-            f"its arguments cannot be read here: {exc}", "replay it with others, or update workers"
+            f"its arguments cannot be read here: {exc}", "replay it with other arguments, or update workers"
         )
 
 
@@ -58,14 +58,16 @@ def _check_running(job: Job, workers: list[WorkerInfo], now: int) -> Iterator[Di
         yield DiagnosisItem(
             f"its lease ended {_format_seconds(now - job.lease_expires_at)} ago", "run a sweep"
         )
-    if any(one.id == job.worker and one.heartbeat_status(now) is HeartbeatStatus.DEAD for one in workers):
+    if any(
+        worker.id == job.worker and worker.heartbeat_status(now) is HeartbeatStatus.DEAD for worker in workers
+    ):
         yield DiagnosisItem(f"its worker {job.worker} has died", "run a sweep")
     if job.timeout_ms is not None and job.started_at is not None and now > job.started_at + job.timeout_ms:
         yield DiagnosisItem(
             "it runs beyond its timeout", "look at the stacks of its worker; cancel it with force"
         )
     if job.cancel_reason is not None:
-        yield DiagnosisItem("it was asked to stop and runs still", "cancel it with force")
+        yield DiagnosisItem("it was asked to stop and still runs", "cancel it with force")
 
 
 def _check_pending(reader: Reader, job: Job, now: int) -> Iterator[DiagnosisItem]:
@@ -73,26 +75,27 @@ def _check_pending(reader: Reader, job: Job, now: int) -> Iterator[DiagnosisItem
         yield DiagnosisItem(f"queue {job.queue} is paused", "resume the queue")
     if job.lane is not None and is_limit_lane(job.lane):
         yield DiagnosisItem(
-            f"the limit of {limit_scope_of(job.lane)} is reached", "wait for room, or raise the limit"
+            f"the limit of {limit_scope_of(job.lane)} is reached", "wait for a free slot, or raise the limit"
         )
-    elif job.lane is not None and not is_fairness_lane(job.lane):  # who has a share waits for its turn
+    elif job.lane is not None and not is_fairness_lane(job.lane):  # a fairness lane delays a job, blocks none
         yield DiagnosisItem(f"no worker of its queue could run it: {job.lane}", "start a worker that can")
-    able = [
-        one
-        for one in reader.workers()
-        if job.queue in one.queues and one.heartbeat_status(now) is HeartbeatStatus.ALIVE
+    live = [
+        worker
+        for worker in reader.workers()
+        if job.queue in worker.queues and worker.heartbeat_status(now) is HeartbeatStatus.ALIVE
     ]
-    if not able:
-        # Those who claim over a network do not beat.
-        yield DiagnosisItem(f"no worker of queue {job.queue} says that it is alive", "start one")
-    elif all(job.queue in one.paused for one in able):
+    if not live:
+        # Remote consumers send no heartbeats, so there may be some.
+        yield DiagnosisItem(f"no worker of queue {job.queue} sends heartbeats", "start one")
+    elif all(job.queue in worker.paused for worker in live):
         yield DiagnosisItem(f"all workers of queue {job.queue} are paused", "resume one")
 
 
 def _check_delayed(job: Job, now: int) -> Iterator[DiagnosisItem]:
     if job.run_at > now:
         yield DiagnosisItem(
-            f"it is due in {_format_seconds(job.run_at - now)}", "amend it with delay_seconds 0 to run it now"
+            f"it is due in {_format_seconds(job.run_at - now)}",
+            "update it with delay_seconds 0 to run it now",
         )
     else:
         yield DiagnosisItem(
@@ -104,13 +107,11 @@ def _check_delayed(job: Job, now: int) -> Iterator[DiagnosisItem]:
 def _check_blocked(reader: Reader, job: Job) -> Iterator[DiagnosisItem]:
     for edge in reader.parents([job.id]):
         if edge.state is EdgeState.OPEN:
-            yield DiagnosisItem(f"it waits for job {edge.parent}", "look what keeps that one")
+            yield DiagnosisItem(f"it waits for job {edge.parent}", "diagnose that job")
         elif edge.state is EdgeState.HELD:
-            yield DiagnosisItem(f"job {edge.parent} has failed, and this one waits for it", "revive that one")
+            yield DiagnosisItem(f"job {edge.parent} has failed, and this one waits for it", "revive that job")
     if job.sequence is not None and (first := reader.first_in_sequence(job.sequence)) not in (None, job.id):
-        yield DiagnosisItem(
-            f"it is behind job {first} of sequence {job.sequence}", "look what keeps that one"
-        )
+        yield DiagnosisItem(f"it is behind job {first} of sequence {job.sequence}", "diagnose that job")
 
 
 def _format_seconds(ms: int) -> str:

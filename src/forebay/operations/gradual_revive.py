@@ -1,14 +1,15 @@
-"""Ramps: dead letters are revived in batches that grow while they do well.
+"""Gradual revives: dead letters are revived in batches that grow while few of the jobs fail again.
 
-A ramp is a document, written by whoever has read its newest revision. A turn looks at the jobs that were put
-back, and then, if it is time, picks the next ones, writes them down and only then puts them back. So:
+A gradual revive is one document. Each run of the maintenance task reads it and checks the jobs that were
+revived. If the next batch is due, it picks the jobs, saves the document under its revision, and revives them
+only then. So:
 
-- Of two who take a turn at once one writes, and the other does nothing.
-- Who dies before the write has done nothing; who dies after it leaves jobs that are written down and not put
-  back yet, and the next turn finds them still dead and puts them back.
-- Nobody puts a job back twice, not even one who was held up for an hour between the write and the deed, while
-  another one did it and the job died again: the store refuses a job that has ended since the ramp began.
-- A pause or a stop does not call a batch back that is already written down.
+- Of two concurrent runs one saves, and the other does nothing.
+- A process that dies before the save has done nothing. One that dies after it leaves picked jobs that are not
+  revived yet; the next run finds them still dead and revives them.
+- No job is revived twice, even by a process that was suspended for an hour between the save and the revive,
+  while another run revived the job and it died again. The store refuses a job that has ended since the start.
+- A pause or a stop does not undo a saved batch.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.ids import new_id
 
 KIND: Final = "gradual_revive"
-KEPT_FINISHED: Final = 50  # of those that have ended; the list is read every few seconds
+KEPT_FINISHED: Final = 50  # the list is read every few seconds
 MAX_OPEN: Final = 50
 MAX_TRIES: Final = 20
 
@@ -58,22 +59,22 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def list_gradual_revives(reader: Reader) -> list[GradualRevive]:
-    """All ramps that are kept, the newest first."""
-    found = [ramp for document in _load_documents(reader) if (ramp := _decode_document(document))]
-    return sorted(found, key=lambda ramp: (-ramp.started_at, ramp.name))
+    """Return all stored gradual revives, the newest first."""
+    revives = [revive for document in _load_documents(reader) if (revive := _decode_document(document))]
+    return sorted(revives, key=lambda revive: (-revive.started_at, revive.name))
 
 
 def find_gradual_revive(reader: Reader, name: str) -> GradualRevive:
-    """One ramp; raises GradualReviveNotFound."""
+    """Return one gradual revive; raise GradualReviveNotFound if there is none."""
     return _decode(_require_document(reader, name).body)
 
 
 def _decode_document(document: Document) -> GradualRevive | None:
-    """What a document says; a later release may have written more than this one can read."""
+    """Decode a document; None for one of a later release that this one cannot read."""
     try:
         return _decode(document.body)
     except (msgspec.ValidationError, msgspec.DecodeError) as exc:
-        logger.warning("ramp %s cannot be read, and is left alone: %s", document.name, exc)
+        logger.warning("gradual revive %s cannot be read, and is skipped: %s", document.name, exc)
         return None
 
 
@@ -82,13 +83,15 @@ def _load_documents(reader: Reader) -> list[Document]:
 
 
 def _require_document(reader: Reader, name: str) -> Document:
-    found = reader.documents(KIND, [name])
-    if not found:
-        raise GradualReviveNotFound(f"there is no ramp {name}; `forebay ramps list` shows those there are")
-    return found[0]
+    documents = reader.documents(KIND, [name])
+    if not documents:
+        raise GradualReviveNotFound(
+            f"there is no gradual revive {name}; list them with `forebay gradual-revives list`"
+        )
+    return documents[0]
 
 
-# What operators do
+# Actions of operators
 
 
 def start_gradual_revive(
@@ -100,12 +103,14 @@ def start_gradual_revive(
     plan: GradualRevivePlan | None = None,
     actor: str = "",
 ) -> GradualRevive:
-    """Begin to revive the dead letters that fit and are dead by now; whoever does the duties goes on with it.
-    Raises IllegalTransition if another one is at the same jobs."""
-    # Jobs that die in this very millisecond are meant too, so it begins with the next one. Nobody puts a job
-    # back before that, and therefore none that was put back has ended before it.
+    """Start to revive the matching jobs that are dead by now; the maintenance task continues it.
+
+    Raises IllegalTransition if another gradual revive covers the same jobs.
+    """
+    # It starts with the next millisecond, to include jobs that die in this one. No job is revived before
+    # that, so no revived job has ended before the start.
     begins_at = reader.now() + 1
-    asked = GradualRevive(
+    revive = GradualRevive(
         name=new_id(),
         query=restrict_to_dead(query),
         group=group,
@@ -114,51 +119,54 @@ def start_gradual_revive(
         started_by=actor,
         next_batch_at=begins_at,
     )
-    if len(_encode(asked.query)) > MAX_QUERY_BYTES:
-        raise ConfigError(f"the conditions of a ramp have at most {MAX_QUERY_BYTES:,} bytes")
+    if len(_encode(revive.query)) > MAX_QUERY_BYTES:
+        raise ConfigError(f"the query of a gradual revive has at most {MAX_QUERY_BYTES:,} bytes")
     known = list_gradual_revives(reader)
-    _check_no_overlap(asked, known)
-    told = {"group": (None, group), "pace": (None, msgspec.to_builtins(asked.plan))}
-    _save(store, asked, 0, _event(asked, "started", told, actor))
-    for old in [one for one in known if not one.is_open][KEPT_FINISHED - 1 :]:
-        if not any(one.is_open for one in _load_named(reader, old.name)):  # somebody may just have resumed it
+    _check_no_overlap(revive, known)
+    changes = {"group": (None, group), "plan": (None, msgspec.to_builtins(revive.plan))}
+    _save(store, revive, 0, _event(revive, "started", changes, actor))
+    for old in [finished for finished in known if not finished.is_open][KEPT_FINISHED - 1 :]:
+        # It may have been resumed since it was read.
+        if not any(current.is_open for current in _load_named(reader, old.name)):
             store.drop_document(KIND, old.name)
-    return asked
+    return revive
 
 
 def _load_named(reader: Reader, name: str) -> list[GradualRevive]:
-    return [ramp for document in reader.documents(KIND, [name]) if (ramp := _decode_document(document))]
+    return [revive for document in reader.documents(KIND, [name]) if (revive := _decode_document(document))]
 
 
 def _check_no_overlap(requested: GradualRevive, known: Sequence[GradualRevive]) -> None:
-    # Two that begin in the same moment may both pass. Then each puts a job back once, and so does the other
-    # if it has died meanwhile.
-    running = [one for one in known if one.is_open]
-    for one in running:
-        if (one.group, one.query) == (requested.group, requested.query):
-            raise IllegalTransition(f"ramp {one.name} is {one.state} and revives the same jobs")
+    # Two that start in the same moment may both pass. Then each of them revives a job once, the second one if
+    # the job has died again.
+    running = [revive for revive in known if revive.is_open]
+    for revive in running:
+        if (revive.group, revive.query) == (requested.group, requested.query):
+            raise IllegalTransition(
+                f"gradual revive {revive.name} is {revive.state} and revives the same jobs"
+            )
     if len(running) >= MAX_OPEN:
-        raise IllegalTransition(f"there are {MAX_OPEN} ramps already; let some of them end")
+        raise IllegalTransition(f"there are {MAX_OPEN} gradual revives already; let some of them end")
 
 
 def pause_gradual_revive(store: Store, reader: Reader, name: str, *, actor: str = "") -> GradualRevive:
-    """Revive no more until it is resumed; what was revived goes on. Raises GradualReviveNotFound and
-    IllegalTransition, like the next two."""
-    return _update_with_retry(store, reader, name, "paused", actor, lambda one, _: one.pause())
+    """Revive no more jobs until it is resumed; revived jobs are not affected. Raises GradualReviveNotFound
+    and IllegalTransition, like the next two functions."""
+    return _update_with_retry(store, reader, name, "paused", actor, lambda revive, _: revive.pause())
 
 
 def resume_gradual_revive(store: Store, reader: Reader, name: str, *, actor: str = "") -> GradualRevive:
-    """Go on, also with one that was stopped. Raises IllegalTransition too if another one is at the same jobs
-    by now."""
-    others = [one for one in list_gradual_revives(reader) if one.name != name]
-    _check_no_overlap(find_gradual_revive(reader, name), others)
-    return _update_with_retry(store, reader, name, "resumed", actor, lambda one, now: one.resume(now))
+    """Continue a paused or stopped gradual revive. Raises IllegalTransition too if another one covers the
+    same jobs by now."""
+    rest = [revive for revive in list_gradual_revives(reader) if revive.name != name]
+    _check_no_overlap(find_gradual_revive(reader, name), rest)
+    return _update_with_retry(store, reader, name, "resumed", actor, lambda revive, now: revive.resume(now))
 
 
 def stop_gradual_revive(store: Store, reader: Reader, name: str, *, actor: str = "") -> GradualRevive:
-    """End it; what was revived goes on."""
+    """End a gradual revive; revived jobs are not affected."""
     return _update_with_retry(
-        store, reader, name, "stopped", actor, lambda one, now: one.stop(now, "by hand")
+        store, reader, name, "stopped", actor, lambda revive, now: revive.stop(now, "by hand")
     )
 
 
@@ -174,10 +182,10 @@ def _update_with_retry(
         document = _require_document(reader, name)
         before = _decode(document.body)
         after = change(before, reader.now())
-        told: Changes = {"state": (str(before.state), str(after.state))}
-        if _save(store, after, document.revision, _event(after, action, told, actor)):
+        changes: Changes = {"state": (str(before.state), str(after.state))}
+        if _save(store, after, document.revision, _event(after, action, changes, actor)):
             return after
-    raise StoreUnavailable(f"ramp {name} is changed by others all the time; try again")
+    raise StoreUnavailable(f"gradual revive {name} is changed by other clients all the time; try again")
 
 
 def _event(revive: GradualRevive, action: str, changes: Changes, actor: str) -> Event:
@@ -191,11 +199,11 @@ def _save(store: Store, revive: GradualRevive, revision: int, event: Event | Non
     return store.save_document(document, event=event)
 
 
-# What the duty does
+# The maintenance task
 
 
 def advance_gradual_revives(store: Store, reader: Reader) -> bool:
-    """Take a turn for each ramp that is running; whether there is one."""
+    """Advance each running gradual revive; return whether there is one."""
     running = 0
     for document in _load_documents(reader):
         known = _decode_document(document)
@@ -207,28 +215,28 @@ def advance_gradual_revives(store: Store, reader: Reader) -> bool:
         except StoreUnavailable:
             raise
         except Exception:
-            # One that cannot go on does not hold up the others.
-            logger.exception("ramp %s cannot go on for now", known.name)
+            # An error of one must not stop the rest.
+            logger.exception("gradual revive %s cannot continue for now", known.name)
     return running > 0
 
 
 def _advance_one(store: Store, reader: Reader, current: GradualRevive, revision: int) -> None:
-    """A bounded one, because a worker with jobs in its hands takes it: a look at what is watched, and at one
-    page of dead letters. The next turn goes on behind that page."""
+    """Check the watched jobs, and pick jobs of the next batch from one page of dead letters. The next run
+    continues after that page. This is bounded because a worker with running jobs does it."""
     now = reader.now()
-    ramp = _check_watched(store, reader, current, now)
-    if ramp.is_due(now):
-        ramp, has_all = _pick_batch(reader, ramp)
+    revive = _check_watched(store, reader, current, now)
+    if revive.is_due(now):
+        revive, has_all = _pick_batch(reader, revive)
         if has_all:
-            ramp = ramp.start_batch(now) if ramp.picked else check_completion(ramp, now)
-    if ramp != current and not _save(store, ramp, revision, _state_event(current, ramp)):
-        return  # somebody else has taken the turn
-    if ramp.batches > current.batches:
-        _revive(store, ramp, ramp.watched[-ramp.size :])
+            revive = revive.start_batch(now) if revive.picked else check_completion(revive, now)
+    if revive != current and not _save(store, revive, revision, _state_event(current, revive)):
+        return  # a concurrent run has saved first
+    if revive.batches > current.batches:
+        _revive(store, revive, revive.watched[-revive.size :])
 
 
 def _state_event(before: GradualRevive, after: GradualRevive) -> Event | None:
-    """The line of the audit log for what a ramp has come to by itself."""
+    """Return the audit event for a change of state without an operator; None for no change."""
     if before.state is after.state:
         return None
     changes: Changes = {"state": (str(before.state), str(after.state)), "reason": (None, after.reason)}
@@ -236,59 +244,59 @@ def _state_event(before: GradualRevive, after: GradualRevive) -> Event | None:
 
 
 def _check_watched(store: Store, reader: Reader, revive: GradualRevive, now: int) -> GradualRevive:
-    """After a look at the jobs that were put back, and another try with those that were only written down.
-    Not each time: there may be a thousand."""
+    """Return the state after a check of the revived jobs. Picked jobs that are still dead are revived again.
+    Not in each run: there may be a thousand."""
     if revive.watched and not revive.is_check_due(now):
         return revive
-    fates = _load_states(reader, revive.watched)
-    left = [fate.id for fate in fates.values() if fate is not None and is_still_dead(revive, fate)]
+    infos = _load_states(reader, revive.watched)
+    left = [info.id for info in infos.values() if info is not None and is_still_dead(revive, info)]
     refused = _revive(store, revive, left) if left else []
-    return evaluate_batch(revive, fates, refused, now)
+    return evaluate_batch(revive, infos, refused, now)
 
 
 def _load_states(reader: Reader, ids: Sequence[JobId]) -> dict[JobId, JobStateInfo | None]:
-    found: dict[JobId, JobStateInfo | None] = {}
+    infos: dict[JobId, JobStateInfo | None] = {}
     for first in range(0, len(ids), STATES_BATCH):
-        part = ids[first : first + STATES_BATCH]
-        found |= zip(part, reader.job_states(part), strict=True)
-    return found
+        batch = ids[first : first + STATES_BATCH]
+        infos |= zip(batch, reader.job_states(batch), strict=True)
+    return infos
 
 
 def _revive(store: Store, revive: GradualRevive, ids: Sequence[JobId]) -> list[JobId]:
-    """Put jobs back; answers those that stay dead for a reason of their own, such as a key that another one
-    has. One that is not dead any more, or has died since, was put back by somebody else: it is watched."""
-    actor = f"{revive.started_by.partition('#')[0]}#ramp-{revive.name}"
-    verdicts = store.revive(ids, ended_before=revive.started_at, actor=actor)
+    """Revive jobs; return those that stay dead for a reason of their own, such as a key of another job. A job
+    that is no longer dead, or has died since, was revived by another run: it is watched."""
+    actor = f"{revive.started_by.partition('#')[0]}#gradual-revive-{revive.name}"
+    results = store.revive(ids, ended_before=revive.started_at, actor=actor)
     return [
-        verdict.job_id
-        for verdict in verdicts
-        if not verdict.applied and verdict.state is JobState.DEAD and verdict.reason != ENDED_SINCE
+        result.job_id
+        for result in results
+        if not result.applied and result.state is JobState.DEAD and result.reason != ENDED_SINCE
     ]
 
 
 def _pick_batch(reader: Reader, revive: GradualRevive) -> tuple[GradualRevive, bool]:
-    """With jobs of its next batch from one more page; whether it has all of them."""
+    """Add jobs of the next batch from one more page; return also whether the batch is complete."""
     query = replace(
         revive.query, finished_before=_earlier_of(revive.query.finished_before, revive.started_at)
     )
     limit = MAX_PAGE if revive.group else min(MAX_PAGE, revive.wanted)
     page = reader.search(query, limit=limit, after=revive.after)
-    fates = (
+    infos = (
         filter_by_group(reader, page.jobs, revive.group) if revive.group else load_states(reader, page.jobs)
     )
     ids: list[JobId] = []
     after = revive.after
-    for fate in fates:
-        if not is_still_dead(revive, fate):
+    for info in infos:
+        if not is_still_dead(revive, info):
             continue
-        if not revive.has_room_for((*ids, fate.id)):
-            # The next batch goes on right behind the last one that was taken.
+        if not revive.has_room_for((*ids, info.id)):
+            # The next batch continues right after the last picked job.
             return revive.with_picked(ids, after, scanned=0, is_searched=False), True
-        ids.append(fate.id)
-        after = str(fate.seq)
+        ids.append(info.id)
+        after = str(info.seq)
     is_searched = page.after is None
-    found = revive.with_picked(ids, page.after, scanned=len(page.jobs), is_searched=is_searched)
-    return found, is_searched or found.wanted <= 0
+    picked = revive.with_picked(ids, page.after, scanned=len(page.jobs), is_searched=is_searched)
+    return picked, is_searched or picked.wanted <= 0
 
 
 def _earlier_of(left: int | None, right: int) -> int:

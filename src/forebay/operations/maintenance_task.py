@@ -1,4 +1,4 @@
-"""Duties: what has to be done by the clock with a store."""
+"""Maintenance tasks: periodic work on a store."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Final, Protocol, runtime_checkable
 from forebay.errors import StoreError
 from forebay.stores.contract.store import Store
 
-# More than this at a time, and whoever runs the duties would neglect its other work.
+# A process that runs more batches at a time would neglect its other work.
 MAX_BATCHES: Final = 10
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class MaintenanceTask(Protocol):
-    """Something to do every `every_ms`, by whoever comes first.
+    """Periodic work that is due every `every_ms`. The first process to acquire a run does it.
 
-    A duty is bounded, safe to repeat and safe with any number of runners: there is no leader.
+    A task is bounded, safe to repeat and safe with any number of processes: there is no leader.
     """
 
     @property
     def name(self) -> str:
-        """What it is called in `take_duty`."""
+        """Name of the task in `acquire_maintenance`."""
         ...
 
     @property
@@ -31,58 +31,57 @@ class MaintenanceTask(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether this runner may do it now. Asked before `take_duty`, so that one who must hold back does
-        not use up the turn of one who need not."""
+        """True if this process may run it now. Checked before `acquire_maintenance`, so that a process that
+        must wait does not use up the run."""
         ...
 
     def run(self, store: Store) -> bool:
-        """Do one bounded batch; true if there is more to do."""
+        """Run one bounded batch; return true if there is more to do."""
         ...
 
 
 @runtime_checkable
 class OutageAware(Protocol):
-    """A duty that could do harm right after an outage, and so wants to know when one is over."""
+    """A task that could do harm right after an outage, and so must be notified of its end."""
 
     def on_connected(self) -> None:
-        """The store has just been reached again."""
+        """Handle that the store is reachable again."""
         ...
 
 
 @runtime_checkable
 class Closeable(Protocol):
-    """A duty that keeps a handle of its own from turn to turn, or has one in a thread."""
+    """A task that holds a handle of its own from run to run, or has one in a thread."""
 
     def close(self) -> None:
-        """Let go of it: there will be no other turn. Doing so twice is fine."""
+        """Close the handle: no further run follows. Closing twice is fine."""
         ...
 
 
 def close_tasks(tasks: Iterable[MaintenanceTask]) -> None:
-    """Say that there will be no other turn. One that goes wrong leaves neither the handles of the others nor
-    those of whoever has run them behind."""
-    for duty in tasks:
-        if isinstance(duty, Closeable):
+    """Close the tasks after their last run. An error of one leaves no handle of another task open."""
+    for task in tasks:
+        if isinstance(task, Closeable):
             try:
-                duty.close()
+                task.close()
             except Exception:
-                logger.exception("the duty %r could not be closed", duty.name)
+                logger.exception("maintenance task %r could not be closed", task.name)
 
 
 def notify_connected(tasks: Iterable[MaintenanceTask]) -> None:
-    """Say that the store answers again. A duty cannot find that out by itself: during an outage its owner has
-    no answer either, and so does not even come to run it."""
-    for duty in tasks:
-        if isinstance(duty, OutageAware):
-            duty.on_connected()
+    """Notify the tasks that the store answers again. They cannot detect it: during an outage they do not
+    run."""
+    for task in tasks:
+        if isinstance(task, OutageAware):
+            task.on_connected()
 
 
 def run_due_tasks(store: Store, tasks: Iterable[MaintenanceTask]) -> bool:
-    """Do the duties that are due and that nobody else has done; true if one of them has more to do.
+    """Run the tasks that are due; return true if one of them has more to do.
 
-    Only what is wrong with the store gets out: that concerns whoever runs them too.
+    Only errors of the store are raised: they concern the caller too.
     """
-    return any([_run_if_due(store, duty) for duty in tasks])
+    return any([_run_if_due(store, task) for task in tasks])
 
 
 def _run_if_due(store: Store, task: MaintenanceTask) -> bool:
@@ -95,8 +94,8 @@ def _run_if_due(store: Store, task: MaintenanceTask) -> bool:
     except StoreError:
         raise
     except Exception:
-        # A fault in one duty costs neither the others their turn nor its runner the jobs it holds.
-        logger.exception("the duty %r went wrong; it is tried again later", task.name)
+        # A fault in one task must neither stop the rest nor cost the caller the jobs that it has claimed.
+        logger.exception("maintenance task %r has failed; it is tried again later", task.name)
         return False
 
 
@@ -104,6 +103,6 @@ def _run_batches(store: Store, task: MaintenanceTask) -> bool:
     # Ends with the first batch that leaves nothing to do.
     has_more = all(task.run(store) for _ in range(MAX_BATCHES))
     if has_more:
-        # What piles up must not wait for the next turn, or it would pile up for ever.
+        # A backlog must not wait for the next run, or it would grow for ever.
         store.acquire_maintenance(task.name, 0)
     return has_more

@@ -1,4 +1,5 @@
-"""Metrics of one claimant (a worker, a consumer, a server): gathered in memory, written every ten seconds."""
+"""Metrics of one claimant (a worker, a consumer, a server): collected in memory, written every ten
+seconds."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class MetricsRecorder:
-    """Collects claims and settlements of one claimant and writes the rows of each span that is over.
+    """Collects claims and settlements of one claimant and writes the rows of each finished span.
 
-    A job costs no call of the store: rows are written once in ten seconds. Metrics are never worth a job: a
-    store that does not take them is asked again later, and for a while only.
+    A job costs no call of the store: rows are written once in ten seconds. Metrics never cost a job: after an
+    error they are written later, and dropped when they are too old.
 
-    Claims, settlements and sweeps may come from several threads; a lock covers the collection in memory and
+    Claims, settlements and sweeps may come from several threads. A lock covers the collection in memory and
     no call of the store. `record` and `record_all` are for one thread at a time.
     """
 
@@ -40,7 +41,7 @@ class MetricsRecorder:
         self._retry_at = 0.0
 
     def count_claimed(self, jobs: Sequence[Job], now: float, *, is_new: bool = True) -> None:
-        """Count jobs that were claimed at this moment of the monotonic clock, or earlier if not `is_new`."""
+        """Count jobs that were claimed at this time of the monotonic clock, or earlier if not `is_new`."""
         if jobs:
             with uninterrupted, self._lock:
                 self._collector.on_claimed(jobs, now, is_new=is_new)
@@ -52,12 +53,12 @@ class MetricsRecorder:
                 self._collector.on_settled(ends, self._clock.monotonic())
 
     def count_settled(self, ends: Sequence[tuple[Job, Settlement]]) -> None:
-        """Count settled attempts whose run is not seen here: they ran from claim to settlement."""
+        """Count settled attempts without a measured run time: they ran from claim to settlement."""
         if not ends:
             return
         now = self._clock.monotonic()
         with uninterrupted, self._lock:
-            # A server may settle before it has claimed anything: another server has.
+            # A server may settle jobs before its first claim: another server has claimed them.
             self._collector.set_store_time(self._clock.now_ms(), now)
             store_ms = self._collector.store_ms(now)
             self._collector.on_settled(
@@ -65,20 +66,21 @@ class MetricsRecorder:
             )
 
     def count_swept(self, ends: Sequence[SettledAttempt], store_ms: int) -> None:
-        """Count attempts of other claimants that were settled as lost at about this time of the store."""
+        """Count attempts of other claimants that were settled as lost at about this time of the store's
+        clock."""
         with uninterrupted, self._lock:
             self._collector.set_store_time(store_ms, self._clock.monotonic())
         self.count_ended(ends)
 
     def set_consumers(self, consumers: Mapping[QueueName, int]) -> None:
-        """Note that so many consumers of each queue are active now."""
+        """Set the number of active consumers of each queue."""
         now = self._clock.monotonic()
         with uninterrupted, self._lock:
             self._collector.set_store_time(self._clock.now_ms(), now)
             self._collector.set_consumers(consumers, now)
 
     def record(self, store: Store) -> None:
-        """Write the rows of spans that are over, if there are some."""
+        """Write the rows of finished spans, if there are any."""
         now = self._clock.monotonic()
         with uninterrupted, self._lock:
             self._unwritten += self._collector.take_rows(now)
@@ -86,16 +88,16 @@ class MetricsRecorder:
             self._write(store, now)
 
     def record_all(self, store: Store) -> None:
-        """Write everything, because nothing comes any more."""
+        """Write all rows at the end."""
         with uninterrupted, self._lock:
             self._unwritten += self._collector.take_all_rows()
         self._write(store, self._clock.monotonic())
 
     def _write(self, store: Store, now: float) -> None:
         self._retry_at = now + RETRY_SECONDS
-        # By the span that a row is of: the claimant may not have looked for a while after it was over.
-        given_up = self._collector.store_ms(now) - TEN_SECONDS - LATE_MS
-        self._unwritten = [row for row in self._unwritten if row.starts_at > given_up]
+        # By the start of the span: the claimant may have been idle for a while after its end.
+        oldest = self._collector.store_ms(now) - TEN_SECONDS - LATE_MS
+        self._unwritten = [row for row in self._unwritten if row.starts_at > oldest]
         try:
             store.record_metrics(self._unwritten)
         except Exception as exc:
@@ -105,7 +107,7 @@ class MetricsRecorder:
 
 
 def _run_seconds(job: Job, end: Settlement, store_ms: int) -> float | None:
-    # A job that was handed back has not run.
+    # A job that was returned unstarted has not run.
     if job.started_at is None or end.outcome is OutcomeKind.INTERRUPTED:
         return None
     return max(0, store_ms - job.started_at) / 1_000

@@ -1,4 +1,4 @@
-"""Jobs that depend on others, on their way to the store."""
+"""Priority inheritance: parents get at least the priority of the jobs that depend on them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MayRaise = Callable[[QueueName], bool]
 
 
 def has_dependencies(jobs: Sequence[NewJob]) -> bool:
-    """Whether one of these depends on another job."""
+    """Return whether one of these jobs depends on another job."""
     return any(job.depends_on for job in jobs)
 
 
 def inherit_priorities_in_batch(reader: Reader, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """The same jobs, each with the highest priority among those of them that wait for it."""
+    """Return the same jobs, each with the highest priority among those of them that depend on it."""
     if all(job.priority is None for job in jobs):
         return jobs
     names = sorted({job.queue for job in jobs})
@@ -40,45 +40,47 @@ def raise_ancestors(
     *,
     actor: str = "",
 ) -> None:
-    """Give stored jobs that wait the priority of new ones that wait for them, up to a hundred of them: a walk
-    through a graph of any size would hold up whoever enqueues. With `may_raise` only those of queues for
-    which it says so; the walk ends at the others."""
-    wanted = _highest_of(
-        (need.parent, job.priority)
+    """Raise waiting stored ancestors of new jobs to the priority of these, up to a hundred of them.
+
+    The bound is for the enqueueing caller, who waits for this walk through a graph of any size. With
+    `may_raise` only ancestors in queues for which it returns true are raised; the walk ends at the rest.
+    """
+    required = _highest_of(
+        (dependency.parent, job.priority)
         for job in jobs
-        for need in job.depends_on
-        if job.priority is not None and not isinstance(need.parent, int)
+        for dependency in job.depends_on
+        if job.priority is not None and not isinstance(dependency.parent, int)
     )
     left = MAX_RAISED
-    while wanted and left > 0:
-        ids = list(wanted)[:left]
+    while required and left > 0:
+        ids = list(required)[:left]
         left -= len(ids)
-        lower = _find_lower(reader, ids, wanted, may_raise)
+        lower = _find_lower(reader, ids, required, may_raise)
         raised = [
             job_id for job_id, priority in lower.items() if _raise_priority(store, job_id, priority, actor)
         ]
         edges = [edge for edge in reader.parents(raised) if edge.state is EdgeState.OPEN]
-        wanted = _highest_of((edge.parent, wanted[edge.child]) for edge in edges)
+        required = _highest_of((edge.parent, required[edge.child]) for edge in edges)
 
 
 def _highest_of(priorities: Iterable[tuple[JobId, int]]) -> dict[JobId, int]:
-    """What is asked for each job, of several the highest."""
-    wanted: dict[JobId, int] = {}
+    """Return the highest required priority of each job."""
+    highest: dict[JobId, int] = {}
     for job_id, priority in priorities:
-        wanted[job_id] = max(priority, wanted.get(job_id, priority))
-    return wanted
+        highest[job_id] = max(priority, highest.get(job_id, priority))
+    return highest
 
 
 def _find_lower(
-    reader: Reader, ids: list[JobId], wanted: dict[JobId, int], may_raise: MayRaise | None
+    reader: Reader, ids: list[JobId], required: dict[JobId, int], may_raise: MayRaise | None
 ) -> dict[JobId, int]:
-    """Those that wait with a lower priority, and which one they shall have."""
-    found = [job for job in reader.jobs(ids) if job is not None and job.state in WAITING]
+    """Return the waiting jobs with a lower priority than required, with their new priority."""
+    jobs = [job for job in reader.jobs(ids) if job is not None and job.state in WAITING]
     if may_raise is not None:
-        found = [job for job in found if may_raise(job.queue)]
-    queues = {queue.name: queue for queue in reader.queues(sorted({job.queue for job in found}))}
-    shall = {job.id: min(wanted[job.id], _max_priority_of(queues, job.queue)) for job in found}
-    return {job.id: shall[job.id] for job in found if job.priority < shall[job.id]}
+        jobs = [job for job in jobs if may_raise(job.queue)]
+    queues = {queue.name: queue for queue in reader.queues(sorted({job.queue for job in jobs}))}
+    targets = {job.id: min(required[job.id], _max_priority_of(queues, job.queue)) for job in jobs}
+    return {job.id: targets[job.id] for job in jobs if job.priority < targets[job.id]}
 
 
 def _max_priority_of(queues: dict[QueueName, Queue], name: QueueName) -> int:

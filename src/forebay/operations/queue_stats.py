@@ -1,4 +1,4 @@
-"""How queues do: what has happened lately and over time, put together from what the store keeps."""
+"""Queue statistics: counts, throughput, waits and time series from the metrics of a store."""
 
 from __future__ import annotations
 
@@ -42,34 +42,34 @@ QueueFilter = Callable[[QueueName], bool]
 
 
 class QueueStats(NamedTuple):
-    """What a queue has and what it has done in so many milliseconds."""
+    """Counts and metrics of a queue over a window."""
 
     queue: QueueName
     window_ms: int
     counts: Counts
     span: SeriesSpan
     tasks: dict[str, TaskStats]
-    waits_ms: int | None  # how long the job has waited that is the next; None if none does
+    waits_ms: int | None  # wait of the first pending job so far; None if none is pending
     consumers: int
     now: int
-    next: Sequence[JobSummary] = ()  # those that come next, as many as were looked at
+    next: Sequence[JobSummary] = ()  # the next jobs, as many as `peeks`
 
     def per_second(self, jobs: int | None) -> float | None:
         return None if jobs is None else jobs * 1_000 / self.window_ms
 
     @property
     def throughput(self) -> float:
-        """Completed jobs a second."""
+        """Completed jobs per second."""
         return self.span.count(MetricEvent.COMPLETED) * 1_000 / self.window_ms
 
     @property
     def bands(self) -> dict[str, int]:
-        """How many of those that come next are in each band of priorities."""
+        """Number of the next jobs in each priority band."""
         return count_by_band(job.priority for job in self.next)
 
     @property
     def oldest_ms(self) -> int | None:
-        """How long the oldest of them has waited."""
+        """Wait of the oldest of the next jobs."""
         return max((max(0, self.now - job.run_at) for job in self.next), default=None)
 
     @property
@@ -88,16 +88,18 @@ def queue_stats(
     *,
     peeks: int = 1,
 ) -> list[QueueStats]:
-    """The figures of these queues, or of all; by name. Those of the last seconds are not there yet: workers
-    write every ten seconds. So many of the jobs that come next are looked at."""
+    """Return the statistics of these queues, or of all, by name. With the next `peeks` jobs of each queue.
+
+    The last seconds are missing: workers write their metrics every ten seconds.
+    """
     if not TEN_SECONDS <= window_ms <= MAX_WINDOW_MS:
         raise ConfigError("a window is from 10 seconds to 90 days long")
     now = reader.now()
     counts = reader.counts(queues)
-    tier = TEN_SECONDS if window_ms <= HOUR else MINUTE if window_ms <= DAY_MS else HOUR
-    start = start_of(now - window_ms, tier)
+    resolution = TEN_SECONDS if window_ms <= HOUR else MINUTE if window_ms <= DAY_MS else HOUR
+    start = start_of(now - window_ms, resolution)
     by_queue: defaultdict[QueueName, list[MetricRow]] = defaultdict(list)
-    for row in iter_rows(reader, tier, start - tier, now + tier):
+    for row in iter_rows(reader, resolution, start - resolution, now + resolution):
         by_queue[row.queue].append(row)
     consumers = _count_consumers(reader, now)
     return [
@@ -109,12 +111,12 @@ def queue_stats(
 
 
 def _count_consumers(reader: Reader, now: int) -> Counter[QueueName]:
-    """How many consumers of each queue are active: workers that are alive, and others by their metrics."""
-    found = active_consumers(iter_rows(reader, TEN_SECONDS, now - 2 * ACTIVE_MS, now + TEN_SECONDS), now)
-    for one in reader.workers():
-        if one.heartbeat_status(now) is not HeartbeatStatus.DEAD:
-            found.update(one.queues)
-    return found
+    """Return the number of active consumers by queue: live workers, and other consumers by their metrics."""
+    counts = active_consumers(iter_rows(reader, TEN_SECONDS, now - 2 * ACTIVE_MS, now + TEN_SECONDS), now)
+    for worker in reader.workers():
+        if worker.heartbeat_status(now) is not HeartbeatStatus.DEAD:
+            counts.update(worker.queues)
+    return counts
 
 
 def _build_queue_stats(
@@ -126,17 +128,17 @@ def _build_queue_stats(
     times: tuple[int, int, int, int],
 ) -> QueueStats:
     now, start, window_ms, peeks = times
-    first = reader.peek(name, peeks) if counts.pending else []
+    next_jobs = reader.peek(name, peeks) if counts.pending else []
     return QueueStats(
         queue=name,
         window_ms=window_ms,
         counts=counts,
         span=span_between(rows, start),
         tasks=merge_tasks(row.tasks for row in rows if row.starts_at >= start),
-        waits_ms=max(0, now - first[0].run_at) if first else None,
+        waits_ms=max(0, now - next_jobs[0].run_at) if next_jobs else None,
         consumers=consumers,
         now=now,
-        next=first,
+        next=next_jobs,
     )
 
 
@@ -149,24 +151,25 @@ def series(
     task: str | None = None,
     includes: QueueFilter | None = None,
 ) -> list[list[float | None]]:
-    """The values of each of these metrics in each step: of a queue, or of all that `includes` allows. None
-    where
-    it was forgotten."""
+    """Return the values of each of these metrics in each step, of a queue or of all that `includes` allows.
+
+    A value is None where the metrics were pruned.
+    """
     rows = [
         row
         for row in iter_rows(reader, steps.tier, steps.since, steps.end)
         if (queue is None or row.queue == queue) and (includes is None or includes(row.queue))
     ]
-    found = series_spans(rows, steps, task)
-    kept_since = reader.now() - RETENTION_MS[steps.tier]
+    spans = series_spans(rows, steps, task)
+    retained_since = reader.now() - RETENTION_MS[steps.tier]
     return [
-        [None if start < kept_since else one for start, one in zip(steps.starts, known, strict=True)]
-        for known in (metric_values(found, name) for name in names)
+        [None if start < retained_since else value for start, value in zip(steps.starts, values, strict=True)]
+        for values in (metric_values(spans, name) for name in names)
     ]
 
 
 class QueueTotals(NamedTuple):
-    """All that was ever counted of a queue; `accepted` is None until somebody has counted its jobs."""
+    """All-time totals of a queue; `accepted` is None until its jobs were first counted."""
 
     stats: TaskStats
     accepted: int | None
@@ -176,8 +179,8 @@ class QueueTotals(NamedTuple):
 
 
 def queue_totals(reader: Reader) -> dict[QueueName, QueueTotals]:
-    """All that was ever counted, by queue. The rows of days make it up, so it only grows, until the first of
-    them are forgotten after three years."""
+    """Return all-time totals by queue. They are sums of the daily rows, so they only grow, until the first
+    rows are pruned after three years."""
     rows: defaultdict[QueueName, list[MetricRow]] = defaultdict(list)
     for row in iter_rows(reader, DAY_MS, 0, reader.now() + DAY_MS):
         rows[row.queue].append(row)
@@ -185,6 +188,6 @@ def queue_totals(reader: Reader) -> dict[QueueName, QueueTotals]:
 
 
 def _sum_totals(rows: Sequence[MetricRow]) -> QueueTotals:
-    stocks = [row.snapshot for row in rows if row.snapshot is not None]
-    accepted = max((stock.accepted for stock in stocks), default=None)
-    return QueueTotals(merge_stats([tally for row in rows for tally in row.tasks.values()]), accepted)
+    snapshots = [row.snapshot for row in rows if row.snapshot is not None]
+    accepted = max((snapshot.accepted for snapshot in snapshots), default=None)
+    return QueueTotals(merge_stats([stats for row in rows for stats in row.tasks.values()]), accepted)

@@ -1,4 +1,4 @@
-"""How jobs fared that had to be tried again."""
+"""Statistics of jobs that were retried."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay.stores.contract.reader import Reader
 
 
 def retry_stats(reader: Reader, query: JobQuery, newest: int = DEFAULT_NEWEST) -> RetryStats:
-    """How the jobs that fit fared that have completed or died; of the `newest` ones."""
+    """Return statistics of the `newest` matching jobs that have completed or died."""
     check_newest(newest)
     page = search_jobs(reader, replace(query, states=(JobState.COMPLETED, JobState.DEAD)), newest, None)
     return retry_stats_of(page.jobs, is_complete=page.after is None)

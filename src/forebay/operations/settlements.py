@@ -1,4 +1,4 @@
-"""Settling in a batch that must not die of one member."""
+"""Batched settlement with isolation: one settlement that the store refuses does not block the rest."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ def settle_and_claim_isolating(
     *,
     fallback: Fallback,
 ) -> SettleAndClaimResult:
-    """Exchange; if the store refuses to hold some settlement, or a fault of our own shows in one, settle all
-    others in this same call.
+    """Settle and claim in one call. If the store refuses one settlement, or an error shows in one, settle the
+    rest in this same call.
 
-    The culprit is settled by what `fallback` makes of it (see `failed_settlement`). If the store refuses that
-    as
-    well, it is answered as refused with the store's reason; its lease runs out and the sweep decides. All
-    answers come in the order of the settlements. The claim happens once, at the end. Notes come first, as in
-    the store; one that cannot be held is dropped alone, and answered as unnoted with the reason.
+    The culprit is settled by the result of `fallback` (see `failed_settlement`). If the store refuses that
+    too, it is answered as refused with the store's reason. Its lease runs out and the sweep decides. All
+    answers come in the order of the settlements. The claim happens once, at the end. Progress updates come
+    first, as in the store. An update that cannot be stored is dropped alone, and is in `refused_updates` with
+    the reason.
 
-    A settlement that needs what another transaction holds, such as the key of a follow-up, is left undone and
-    answered as `busy`. All others are settled, and the claim happens: a transaction may stay open for hours.
-    The same holds for a note; the settlement of its lease then waits too, so that no last words are lost.
+    A settlement may need a row that another transaction locks, such as the key of a follow-up. It is left
+    undone and answered as `busy`. The rest is settled, and the claim happens: a transaction may stay open for
+    hours. The same holds for an update. The settlement of its lease then waits too, so that no progress is
+    lost.
     """
     try:
         return store.settle_and_claim(worker, settlements, claims, room, known, updates)
@@ -54,48 +55,50 @@ def settle_and_claim_isolating(
             raise
         refusal = error
     if not isinstance(refusal, (StoreRefused, StoreBusy)):
-        # A fault of our own. If one settlement is behind it, the batch would never be settled as a whole, and
-        # with it the work of all others be lost; so we look for that one, as for one that is refused. But a
-        # bug that has nothing to do with them must not end a single one: it shows in an exchange without any
-        # too, and passes through here. Then all are kept, as in an outage.
+        # An error of this program. If one settlement causes it, the whole batch would never be settled, so
+        # search for that one as for a refused one. But an unrelated bug must not end a single attempt: it
+        # shows in a call without settlements too, and is raised here. Then all settlements are kept, as in an
+        # outage.
         store.settle_and_claim(worker, ())
-    # StoreUnavailable passes through from here on as it did above, and nothing is lost: the caller keeps
-    # every settlement and offers all of them again, and what this call had already written is then
-    # answered `repeated`. (A job that was handed back and is already running elsewhere is answered
-    # `refused`; its new attempt is the one that counts.) So it need not be told how far we came.
+    # StoreUnavailable is raised from here on as above, and nothing is lost. The caller keeps every settlement
+    # and offers all of them again; those that this call has written are then answered `repeated`. (A job that
+    # was returned to its queue and already runs elsewhere is answered `refused`; its new attempt is the one
+    # that counts.) So the caller need not know how far this call came.
     if updates:
-        # They are kept, or dropped, one by one; then nobody but a settlement can be to blame.
-        noted = [_save_update(store, worker, note) for note in updates]
-        busy = {lease for answer in noted for lease in answer.busy}
+        # They are stored, or dropped, one by one; then only a settlement can be to blame.
+        results = [_save_update(store, worker, update) for update in updates]
+        busy = {lease for result in results for lease in result.busy}
         rest = [end for end in settlements if _lease(end) not in busy]
         known = None if known is None else [*known, *busy]
         if rest:
             answer = settle_and_claim_isolating(store, worker, rest, claims, room, known, fallback=fallback)
         else:
             answer = _claim_separately(store, worker, claims, room, known)
-        unnoted = tuple(one for answer in noted for one in answer.refused_updates)
-        return replace(answer, refused_updates=unnoted, busy=(*answer.busy, *busy))
+        refused = tuple(refusal for result in results for refusal in result.refused_updates)
+        return replace(answer, refused_updates=refused, busy=(*answer.busy, *busy))
     if isinstance(refusal, StoreBusy) and len(settlements) == 1 and not claims and known is None:
         return SettleAndClaimResult(busy=(_lease(settlements[0]),))
-    # All together first where it may have been the claim that met a lock; then by halves.
+    # All together first, if the claim may have met the lock; then by halves.
     batches = [settlements] if isinstance(refusal, StoreBusy) else _split_halves(settlements)
     answers = list(_settle_by_bisection(store, worker, batches, fallback))
     if known is not None:
-        # What was refused twice is still running under this worker; it must not be adopted and run again.
+        # A settlement that was refused twice still runs under this worker; it must not be recovered and run
+        # again.
         known = [*known, *map(_lease, settlements)]
     return _merge_answers(answers, _claim_separately(store, worker, claims, room, known))
 
 
 def match_kept_outcomes(answer: SettleAndClaimResult, outcomes: Sequence[tuple[Lease, object]]) -> list[bool]:
-    """Whether each of these ends is kept, by lease and kind of outcome. The first of an attempt counts."""
-    kept = {*answer.settled, *answer.repeated}
+    """Return whether each of these outcomes was stored, by lease and kind. The first outcome of an attempt
+    counts."""
+    stored = {*answer.settled, *answer.repeated}
     # By lease: of two attempts at one job, one may have been lost.
-    refused = Counter(one.lease for one in answer.refused)
-    given = Counter(lease for lease, _ in outcomes)
+    refused = Counter(refusal.lease for refusal in answer.refused)
+    offered = Counter(lease for lease, _ in outcomes)
     first = dict(reversed(outcomes))
     return [
-        lease.job_id in kept
-        and (not refused[lease] or (refused[lease] < given[lease] and kind == first[lease]))
+        lease.job_id in stored
+        and (not refused[lease] or (refused[lease] < offered[lease] and kind == first[lease]))
         for lease, kind in outcomes
     ]
 
@@ -103,7 +106,7 @@ def match_kept_outcomes(answer: SettleAndClaimResult, outcomes: Sequence[tuple[L
 def _claim_separately(
     store: Store, worker: WorkerId, claims: Sequence[QueueClaim], room: int, known: Sequence[Lease] | None
 ) -> SettleAndClaimResult:
-    """Claim after notes or settlements were written by themselves."""
+    """Claim after updates or settlements were written by calls of their own."""
     try:
         return store.settle_and_claim(worker, (), claims, room, known)
     except StoreBusy as exc:
@@ -114,32 +117,34 @@ def _claim_separately(
 def _merge_answers(
     answers: Sequence[SettleAndClaimResult], last: SettleAndClaimResult
 ) -> SettleAndClaimResult:
-    """The answer to the whole: what was settled one by one, and what the last call has claimed."""
+    """Merge the answers of the separate settlements with that of the last call, which has claimed."""
     return replace(
         last,
         settled=tuple(job_id for answer in answers for job_id in answer.settled),
         repeated=tuple(job_id for answer in answers for job_id in answer.repeated),
-        refused=tuple(one for answer in answers for one in answer.refused),
+        refused=tuple(refusal for answer in answers for refusal in answer.refused),
         busy=tuple(lease for answer in answers for lease in answer.busy),
     )
 
 
 def failed_settlement(job: Job, settlement: Settlement, error: Exception, roll: float) -> Settlement:
-    """The settlement of an attempt whose own ending the store cannot hold: a failure with the reason."""
-    was = settlement.error
+    """Return a failed settlement with the reason, for an attempt whose outcome the store cannot hold."""
+    original = settlement.error
     failure = AttemptError(
         type=type(error).__name__,
         message=escape_unencodable(
             f"the attempt was {settlement.outcome}, but the store cannot hold that: {error}"
         ),
-        traceback=escape_unencodable(f"{was.type}: {was.message}\n{was.traceback}") if was else "",
+        traceback=escape_unencodable(f"{original.type}: {original.message}\n{original.traceback}")
+        if original
+        else "",
     )
     return decide(job, Failed(failure), roll)
 
 
 def check_not_busy(answer: SettleAndClaimResult) -> None:
-    """Raise StoreBusy if a settlement was left undone: for callers that cannot offer it again by themselves.
-    What was settled beside it is answered as repeated when all are offered again."""
+    """Raise StoreBusy if a settlement was left undone, for callers that cannot offer it again by themselves.
+    When all are offered again, those that were settled are answered as repeated."""
     if answer.busy:
         raise StoreBusy(
             f"another transaction holds what the end of job {answer.busy[0].job_id} needs: "
@@ -148,7 +153,7 @@ def check_not_busy(answer: SettleAndClaimResult) -> None:
 
 
 class FallbackSettlements:
-    """Fallback that remembers the settlements it substituted."""
+    """Fallback that remembers its substitutes."""
 
     def __init__(self, job_of: Callable[[Lease], Job], roll: Callable[[], float]) -> None:
         self._job_of = job_of
@@ -157,13 +162,13 @@ class FallbackSettlements:
 
     def __call__(self, settlement: Settlement, error: Exception) -> Settlement:
         lease = _lease(settlement)
-        self._substitutes[lease] = made = failed_settlement(
+        self._substitutes[lease] = substitute = failed_settlement(
             self._job_of(lease), settlement, error, self._roll()
         )
-        return made
+        return substitute
 
     def substitute(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
-        """These, with what was made in the place of some."""
+        """Return the settlements, with the substitutes in place of some."""
         if not self._substitutes:
             return settlements
         return [self._substitutes.get(_lease(end), end) for end in settlements]
@@ -172,24 +177,24 @@ class FallbackSettlements:
 def select_newly_settled(
     jobs: Mapping[Lease, Job], settlements: Sequence[Settlement], answer: SettleAndClaimResult
 ) -> list[tuple[Job, Settlement]]:
-    """The settlements that this answer has written, each once, for the metrics. Not repeated ones: the call
-    that wrote them has counted them."""
+    """Return the settlements that this answer has written, each once, for the metrics. Not repeated ones: the
+    call that wrote them has counted them."""
     settled = set(answer.settled)
-    refused = Counter(one.lease for one in answer.refused)
-    given = Counter(map(_lease, settlements))
+    refused = Counter(refusal.lease for refusal in answer.refused)
+    offered = Counter(map(_lease, settlements))
     first = {_lease(end): end for end in reversed(settlements)}  # a later one contradicts it and is refused
     return [
         (jobs[lease], end)
         for lease, end in first.items()
-        if lease.job_id in settled and refused[lease] < given[lease]
+        if lease.job_id in settled and refused[lease] < offered[lease]
     ]
 
 
 def _settle_by_bisection(
     store: Store, worker: WorkerId, batches: Sequence[Sequence[Settlement]], fallback: Fallback
 ) -> Iterator[SettleAndClaimResult]:
-    """Settle what was refused with more on board: by halves, down to the culprits. A settlement is a culprit
-    only if the store refuses it alone; else the claim failed."""
+    """Settle refused batches by halves, down to the culprits. A settlement is a culprit only if the store
+    refuses it alone; else the claim has failed."""
     for batch in batches:
         try:
             yield store.settle_and_claim(worker, batch)
@@ -216,20 +221,23 @@ def _split_halves(batch: Sequence[Settlement]) -> list[Sequence[Settlement]]:
 
 
 def _save_update(store: Store, worker: WorkerId, update: ProgressUpdate) -> SettleAndClaimResult:
-    """Keep one note by itself, and answer what came of it."""
+    """Save one update by a call of its own; return the answer."""
     try:
         return store.settle_and_claim(worker, updates=[update])
     except StoreBusy:
-        # A lock says nothing about the lease: a task that was told of a lost lease would stop for nothing.
+        # A lock says nothing about the lease: a task that gets a false LeaseLost would stop for nothing.
         return SettleAndClaimResult(busy=(update.lease,))
     except Exception as error:
         if not _may_have_a_culprit(error):
             raise
         fields = lease_fields(update.lease)
         logger.error(
-            "what job %s, attempt %s, said cannot be kept", *update.lease, exc_info=error, extra=fields
+            "the progress of job %s, attempt %s, cannot be stored",
+            *update.lease,
+            exc_info=error,
+            extra=fields,
         )
-        refusal = LeaseRefusal(lease=update.lease, reason=f"the store cannot hold what it said: {error}")
+        refusal = LeaseRefusal(lease=update.lease, reason=f"the store cannot hold its progress: {error}")
         return SettleAndClaimResult(refused_updates=(refusal,))
 
 
@@ -247,7 +255,8 @@ def _settle_fallback(
 
 
 def _may_have_a_culprit(error: Exception) -> bool:
-    """Whether it may be because of one settlement. A store that is away or broken is so for all of them."""
+    """Return whether one settlement may be the cause. An unavailable or broken store fails for all of
+    them."""
     return isinstance(error, (StoreRefused, StoreBusy)) or not isinstance(error, StoreError)
 
 
@@ -256,5 +265,5 @@ def _lease(settlement: Settlement) -> Lease:
 
 
 def escape_unencodable(text: str) -> str:
-    """The text with what cannot be written as UTF-8 spelt out."""
+    """Return the text with surrogates, which UTF-8 cannot encode, as escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

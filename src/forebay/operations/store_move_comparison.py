@@ -1,4 +1,4 @@
-"""Compare the two stores of a move, job by job, and look for the blobs to which moved jobs refer."""
+"""Comparison of the two stores of a move, job by job, and check of the blobs of moved jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHECKSUM: Final = 1 << 64
 
 
 class ComparisonBuilder:
-    """Adds up a comparison. `copied` knows the ids of jobs that have come to the new store."""
+    """Builder of a comparison. `copied` has the ids of jobs that were copied to the new store."""
 
     def __init__(self, copied: CopiedIds, blobs: Blobs | None) -> None:
         self._copied = copied
@@ -25,12 +25,12 @@ class ComparisonBuilder:
         self._different: list[JobId] = []
 
     def add(self, old: Job, new: Job | None) -> None:
-        """Compare a job of the old store with the same one of the new store, if it is there."""
+        """Compare a job of the old store with the same job of the new store, if it is there."""
         self._jobs += 1
         if new is None and old.id in self._copied:
             self._forgotten += 1
             return
-        # How it has ended counts, unless it was revived in the new store.
+        # The outcome is compared too, unless the job was revived in the new store.
         with_end = old.is_final and new is not None and new.is_final and old.updated_at == new.updated_at
         old_print = fingerprint(old, with_end=with_end)
         new_print = 0 if new is None else fingerprint(new, with_end=with_end)
@@ -57,23 +57,23 @@ class ComparisonBuilder:
 
 
 def check_agreement(comparison: MoveComparison, old: str, new: str) -> None:
-    """Raise IllegalTransition unless all that is in the old store is in the new one."""
+    """Raise IllegalTransition unless all jobs of the old store are in the new one."""
     if comparison.without_blob:
         number = len(comparison.without_blob)
         raise IllegalTransition(
-            f"the blobs of {number:,} {'job' if number == 1 else 'jobs'} are gone, "
-            f"{comparison.without_blob[0]} among them, so none is taken out; bring the blobs back, "
+            f"the blobs of {number:,} {'job' if number == 1 else 'jobs'} are missing, "
+            f"{comparison.without_blob[0]} among them, so none is taken out; restore the blobs, "
             f"or delete these jobs in {new}"
         )
     if not comparison.agrees:
         raise IllegalTransition(
             f"{len(comparison.missing):,} jobs of {old} are missing in {new} and "
-            f"{len(comparison.different):,} are another there, so none is taken out"
+            f"{len(comparison.different):,} differ there, so none is taken out"
         )
 
 
 class BlobCheck:
-    """Looks for the blobs of jobs, and counts the jobs whose blobs it cannot look for."""
+    """Checks that the blobs of jobs exist, and counts the jobs whose blobs it cannot check."""
 
     def __init__(self, blobs: Blobs | None) -> None:
         self._blobs = blobs
@@ -82,7 +82,7 @@ class BlobCheck:
         self.missing: list[JobId] = []
 
     def check_job(self, job: Job) -> None:
-        """Look for the blobs of a job as the new store keeps it."""
+        """Check the blobs of a job of the new store."""
         names = [name for data in (job.payload, job.result) if (name := blob_of(data)) is not None]
         if not names:
             return
@@ -92,8 +92,8 @@ class BlobCheck:
             self.missing.append(job.id)
 
     def _is_there(self, blobs: Blobs, name: str) -> bool:
-        """Return whether a blob exists. Names are listed once: one request for 1,000 blobs, and no content is
-        read. A blob that was written after the list was made is asked for by its name."""
+        """Return whether a blob exists. Names are listed once: one request covers 1,000 blobs, and no content
+        is read. A blob that was written after the listing is read by its name."""
         parts = blob_name(name)
         if parts is None:
             return False

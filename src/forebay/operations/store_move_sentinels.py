@@ -1,20 +1,20 @@
-"""Witness jobs: proof that a batch of a move has come to the new store, also if its jobs are gone since.
+"""Sentinel jobs: proof that a batch of a move was imported, even if its jobs were pruned since.
 
-A mover that is killed between `adopt` and the record of what was copied finds its jobs in the new store when
-it is begun again. In a queue with a short retention they may have run and been pruned by then. A job that is
-missing there has either never come, and must be copied, or has been done, and must not be.
+A mover may be killed between `import_jobs` and the record of the copied ids. When it is started again, it
+finds its jobs in the new store. In a queue with a short retention they may have run and been pruned by then.
+A job that is missing there was either never imported, and must be copied, or is done, and must not be.
 
-`adopt` is one transaction. So a batch takes along a witness: a job that is due in ten years and that no
-retention removes. An intent in the old store, written before, names the witness and the ids of the batch:
+`import_jobs` is one transaction. So a batch includes a sentinel: a job that is due in ten years and that no
+retention prunes. An intent in the old store, written before, names the sentinel and the ids of the batch:
 
 1. Write the intent.
-2. Adopt the witness and the batch.
+2. Import the sentinel and the batch.
 3. Record the ids as copied.
-4. Delete the witness.
+4. Delete the sentinel.
 5. Drop the intent.
 
-A mover that finds an intent looks for the witness. If it is there the batch has come, so all ids of the batch
-are recorded. If not, the batch has never come, or its ids are recorded already: step 4 comes after step 3.
+A mover that finds an intent reads the sentinel. If it exists, the batch was imported, and all its ids are
+recorded. If not, the batch was never imported, or its ids are recorded already: step 4 comes after step 3.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FAR_MS: Final = 10 * 365 * 86_400_000
 
 
 class SentinelJobs:
-    """The witnesses of one move. `note` records ids as copied."""
+    """The sentinel jobs of one move. `record_copied` records ids as copied."""
 
     def __init__(
         self,
@@ -56,31 +56,36 @@ class SentinelJobs:
         self._record_copied = record_copied
 
     def import_batch(self, exports: Sequence[JobExport], copied: CopiedIds, actor: str) -> int:
-        """Bring a batch to the new store; how many jobs were new there. Only live jobs run, and only a queue
-        that the move has not made forgets jobs before its end: other batches need no witness."""
-        ids = [whole.job.id for whole in exports]
-        jobs = (whole.job for whole in exports)
-        like = next((job for job in jobs if not job.is_final and f"queue {job.queue}" not in copied), None)
-        if like is None:
+        """Import a batch into the new store; return how many jobs were new there.
+
+        Only live jobs run, and only a queue that the move has not created prunes jobs before the end of the
+        move. Other batches need no sentinel.
+        """
+        ids = [export.job.id for export in exports]
+        jobs = (export.job for export in exports)
+        template = next(
+            (job for job in jobs if not job.is_final and f"queue {job.queue}" not in copied), None
+        )
+        if template is None:
             return sum(self._new.import_jobs(exports))
-        witness = _build_sentinel(like, self._new_reader.now())
-        name = f"{self._token}-{witness.id}"
+        sentinel = _build_sentinel(template, self._new_reader.now())
+        name = f"{self._token}-{sentinel.id}"
         body = msgspec.json.encode(ids).decode()
         self._old.save_document(Document(kind=KIND, name=name, body=body))
-        fresh = self._new.import_jobs([JobExport(job=witness), *exports])[1:]
+        fresh = self._new.import_jobs([JobExport(job=sentinel), *exports])[1:]
         self._record_copied(ids)
-        self._drop_sentinel(name, witness.id, actor)
+        self._drop_sentinel(name, sentinel.id, actor)
         return sum(fresh)
 
     def finish_pending(self, actor: str) -> None:
-        """Finish what a killed mover has left behind."""
+        """Finish the batches that a killed mover has left behind."""
         for document in self._old_reader.documents(KIND):
-            token, _, witness = document.name.rpartition("-")
+            token, _, sentinel = document.name.rpartition("-")
             if token != self._token:
                 continue
-            if self._new_reader.job_states([JobId(witness)])[0] is not None:
+            if self._new_reader.job_states([JobId(sentinel)])[0] is not None:
                 self._record_copied(msgspec.json.decode(document.body, type=list[str]))
-            self._drop_sentinel(document.name, JobId(witness), actor)
+            self._drop_sentinel(document.name, JobId(sentinel), actor)
 
     def _drop_sentinel(self, name: str, sentinel: JobId, actor: str) -> None:
         self._new.delete([sentinel], actor=actor)

@@ -1,4 +1,4 @@
-"""The life of a job in lines."""
+"""Timeline of a job as text rows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from forebay.domain.history import Attempt, Event, Timeline
 
 
 def timeline_lines(timeline: Timeline) -> list[tuple[int, str, str]]:
-    """What happened to a job, oldest first: (when, what, detail)."""
+    """Return the timeline of a job, oldest first: (time, event, detail)."""
     job = timeline.job
     lines = [(job.created_at, "enqueued", f"{job.task} in queue {job.queue}")]
     lines += [line for attempt in timeline.attempts for line in _attempt_rows(attempt)]
     lines += [(event.occurred_at, str(event.kind), _event_detail(event)) for event in timeline.events]
-    told = {attempt.attempt for attempt in timeline.attempts}
-    if job.started_at is not None and job.attempt not in told:
+    listed = {attempt.attempt for attempt in timeline.attempts}
+    if job.started_at is not None and job.attempt not in listed:
         lines.append((job.started_at, f"attempt {job.attempt} started", _worker_detail(job.worker)))
     if job.finished_at is not None:
         lines.append((job.finished_at, str(job.state), job.reason or ""))
@@ -20,7 +20,7 @@ def timeline_lines(timeline: Timeline) -> list[tuple[int, str, str]]:
 
 
 def _worker_detail(worker: str | None) -> str:
-    """Who it was; a job that has ended does not always know."""
+    """Return the worker of an attempt as text; empty if the record of a final job does not have it."""
     return "" if worker is None else f"by worker {worker}"
 
 
@@ -30,8 +30,8 @@ def _attempt_rows(attempt: Attempt) -> list[tuple[int, str, str]]:
         lines.append(
             (attempt.started_at, f"attempt {attempt.attempt} started", _worker_detail(attempt.worker))
         )
-    what = f"{attempt.error.type}: {attempt.error.message}".strip(": ")
-    return [*lines, (attempt.ended_at, f"attempt {attempt.attempt} {attempt.outcome}", what)]
+    error = f"{attempt.error.type}: {attempt.error.message}".strip(": ")
+    return [*lines, (attempt.ended_at, f"attempt {attempt.attempt} {attempt.outcome}", error)]
 
 
 def _event_detail(event: Event) -> str:

@@ -10,24 +10,26 @@ from forebay.domain.queue import QueueState
 from forebay.domain.worker import HeartbeatStatus
 from forebay.stores.contract.reader import Reader
 
-# Programs of one deployment start one after the other: a job may wait so long before it is worth a word.
+# Programs of one deployment start one after the other: a shorter wait is no reason for a warning.
 MIN_WAIT_MS: Final = 30_000
 _CLAIMABLE_STATES: Final = (QueueState.ACTIVE, QueueState.DRAINING)
 _WAITING_STATES: Final = (JobState.PENDING, JobState.SCHEDULED, JobState.RETRYING)
 
 
 class UnservedQueue(NamedTuple):
-    """A queue that no live worker serves, and how many jobs could run."""
+    """A queue that no live worker serves, and the number of its pending jobs."""
 
     name: QueueName
     pending: int
 
 
 def unserved_queues(reader: Reader, min_wait_ms: int = MIN_WAIT_MS) -> list[UnservedQueue]:
-    """Return the queues whose next job has waited so long while no live worker serves them. Consumers are in
-    no list of workers: a queue with running jobs counts as served."""
+    """Return the queues whose next job has waited for `min_wait_ms` while no live worker serves them.
+
+    Consumers are in no list of workers: a queue with running jobs counts as served.
+    """
     counts = reader.counts()
-    waiting = {name: one.pending for name, one in counts.items() if one.pending and not one.running}
+    waiting = {name: count.pending for name, count in counts.items() if count.pending and not count.running}
     names = sorted(set(waiting) - _served_queues(reader)) if waiting else []
     if not names:
         return []
@@ -40,7 +42,7 @@ def unserved_queues(reader: Reader, min_wait_ms: int = MIN_WAIT_MS) -> list[Unse
 
 
 def waiting_reason(reader: Reader, job: Job) -> str | None:
-    """Say why a job that waits is not claimed, if its queue is the reason."""
+    """Return why a waiting job is not claimed, if its queue is the reason."""
     if job.state not in _WAITING_STATES:
         return None
     if any(queue.state is QueueState.PAUSED for queue in reader.queues([job.queue])):

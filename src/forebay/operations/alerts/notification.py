@@ -1,9 +1,9 @@
-"""How news of alerts get to people: a call to an address, or a mail.
+"""Delivery of alert notifications by webhook and mail.
 
-A call is a POST with a JSON body. With a secret it is signed: `Forebay-Signature` is `v1=` and, in hex, the
-HMAC-SHA256 of the `Forebay-Timestamp`, a dot and the body. `Forebay-Delivery` is the same however often it is
-tried. Redirects are not followed: the address is where an administrator wants it to go. Connections go to
-public addresses, and to networks that the policy of this process allows.
+A webhook is a POST with a JSON body. With a secret it is signed: `Forebay-Signature` is `v1=` and, in hex,
+the HMAC-SHA256 of the `Forebay-Timestamp`, a dot and the body. `Forebay-Delivery` is the same in all retries.
+Redirects are not followed: only the administrator chooses the address. Connections go to public addresses,
+and to networks that the policy of this process allows.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class ChannelLocked(Exception):
 
 
 class _DeliveryThread(Thread):
-    """One delivery. A name may be looked up for minutes, and an answer may come a letter at a time, so that
-    no timeout of a socket ends it: whoever waits for it has to be able to go on."""
+    """Thread of one delivery. A DNS look-up may take minutes, and an answer may come byte by byte, so no
+    socket time-out ends it; the waiting caller must be able to continue."""
 
     def __init__(self, channel: Channel, alert: Alert, step: str, policy: DeliveryPolicy) -> None:
         super().__init__(name="forebay-delivery", daemon=True)
@@ -70,7 +70,7 @@ class _DeliveryThread(Thread):
             self.error = DeliveryFailed(f"channel {name}: {exc}")
         except Exception as exc:
             # Jobs can be read with the role `view`. Answers and errors of a connection would make alerts a
-            # scanner of ports and paths, so they are logged here alone.
+            # scanner of ports and paths, so they are only logged.
             logger.warning("channel %s: the delivery failed: %s: %s", name, type(exc).__name__, exc)
             self.error = DeliveryFailed(f"channel {name}: it was not accepted; see the log of {host_name()}")
 
@@ -78,36 +78,36 @@ class _DeliveryThread(Thread):
 def deliver(
     reader: Reader, job: Job, timeout: float = DELIVERY_SECONDS, policy: DeliveryPolicy | None = None
 ) -> Exception | None:
-    """Do what a job of deliveries asks for; what went wrong, if something did. There is nothing to do for an
-    alert or a channel that is gone, nor for a step that the alert is not at."""
+    """Run a delivery job; return the error of a failure. Nothing is sent for a deleted alert or channel, nor
+    for a transition that is not the alert's last one."""
     alert_id, step, name = (str(job.metadata.get(field, "")) for field in ("alert", "step", "channel"))
     alert, channel = ALERTS.get(reader, alert_id), CHANNELS.get(reader, name)
     if alert is None or channel is None or not channel.value.enabled:
         return None
     if step != alert.value.transition:
-        # Later news follow, or came before: an alert that is over must not be opened again by a late retry,
-        # and a program that wrote this job may be wrong about the alert.
+        # A later notification follows, or came before: a late retry must not reopen a resolved alert, and
+        # the program that wrote this job may be wrong about the alert.
         return None
     if channel.value.is_masked:
         return ChannelLocked(f"channel {name} is encrypted with a key that this process lacks")
-    # One that hangs is left alone, and none follows by its channel until it has ended: so there is at most
-    # one for each channel.
+    # A hanging delivery is abandoned, and blocks its channel until it has ended: so there is at most one for
+    # each channel.
     if any(
-        isinstance(one, _DeliveryThread) and one.is_late and one.channel.name == name
-        for one in enumerate_threads()
+        isinstance(thread, _DeliveryThread) and thread.is_late and thread.channel.name == name
+        for thread in enumerate_threads()
     ):
         return DeliveryFailed(f"channel {name}: an earlier delivery still hangs")
-    sending = _DeliveryThread(channel.value, alert.value, step, policy or DeliveryPolicy())
-    sending.start()
-    sending.join(timeout)
-    if sending.is_alive():
-        sending.is_late = True
+    delivery = _DeliveryThread(channel.value, alert.value, step, policy or DeliveryPolicy())
+    delivery.start()
+    delivery.join(timeout)
+    if delivery.is_alive():
+        delivery.is_late = True
         return DeliveryFailed(f"channel {name}: it took more than {timeout:g} seconds")
-    return sending.error
+    return delivery.error
 
 
 def send(channel: Channel, alert: Alert, step: AlertTransition, policy: DeliveryPolicy) -> None:
-    """Tell by a channel what became of an alert; raises what goes wrong."""
+    """Send a notification of an alert to a channel; raise on failure."""
     match channel:
         case WebhookChannel():
             _post_webhook(channel, alert, step, policy)
@@ -118,7 +118,7 @@ def send(channel: Channel, alert: Alert, step: AlertTransition, policy: Delivery
 
 
 def webhook_body(alert: Alert, step: AlertTransition) -> bytes:
-    """What a webhook is sent; times as texts."""
+    """Return the body of a webhook; times as texts."""
     shown = msgspec.to_builtins(alert)
     for name in ("triggered_at", "acknowledged_at", "resolved_at"):
         at = as_datetime(shown[name])
@@ -127,7 +127,7 @@ def webhook_body(alert: Alert, step: AlertTransition) -> bytes:
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """What proves that a call comes from somebody who knows the secret, and when it was made."""
+    """Return the signature of a body and its timestamp with the shared secret."""
     signed = timestamp.encode() + b"." + body
     return f"v1={hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()}"
 
@@ -150,26 +150,26 @@ def _post_webhook(
     with closing(_open_connection(address, policy)) as connection:
         connection.request("POST", path, body, headers)
         status = connection.getresponse().status
-    if not 200 <= status < 300:  # noqa: PLR2004 - what HTTP calls success
+    if not 200 <= status < 300:  # noqa: PLR2004 - the success range of HTTP
         raise OSError(f"the receiver answered {status}")
 
 
 def _open_connection(address: SplitResult, policy: DeliveryPolicy) -> HTTPConnection:
-    """A connection to the address that was checked; the Host header and TLS have the name."""
+    """Connect to the checked address; the Host header and TLS use the name."""
     host, is_tls = address.hostname or "", address.scheme == "https"
     kind = HTTPSConnection if is_tls else HTTPConnection
     connection = kind(host, address.port, timeout=TIMEOUT_SECONDS)
-    plain = connect(policy, host, connection.port, TIMEOUT_SECONDS)
-    connection.sock = _wrap_tls(plain, host) if is_tls else plain
-    connection.auto_open = 0  # it would connect by name, to whatever address
+    raw = connect(policy, host, connection.port, TIMEOUT_SECONDS)
+    connection.sock = _wrap_tls(raw, host) if is_tls else raw
+    connection.auto_open = 0  # a reconnect would resolve the name again, perhaps to another address
     return connection
 
 
-def _wrap_tls(plain: socket.socket, host: str) -> socket.socket:
+def _wrap_tls(raw: socket.socket, host: str) -> socket.socket:
     try:
-        return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+        return ssl.create_default_context().wrap_socket(raw, server_hostname=host)
     except BaseException:
-        plain.close()
+        raw.close()
         raise
 
 
@@ -182,12 +182,12 @@ def _send_mail(channel: MailChannel, alert: Alert, step: AlertTransition, policy
             server.login(channel.username, password)
         refused = server.send_message(build_mail(channel, alert, step))
     if refused:
-        # Those who were not refused get it again with the next attempt: better twice than never.
+        # The accepted recipients get it again with the next attempt: better twice than never.
         raise OSError(f"the server refused {', '.join(sorted(refused))}")
 
 
 class _MailServer(smtplib.SMTP):
-    """A mail server at an address that was checked."""
+    """A mail server at a checked address."""
 
     def __init__(self, channel: MailChannel, policy: DeliveryPolicy) -> None:
         self._tls, self._policy = channel.tls, policy
@@ -195,17 +195,17 @@ class _MailServer(smtplib.SMTP):
 
     # The hook by which the library's own SMTP_SSL gets its socket.
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        plain = connect(self._policy, host, port, timeout)
-        return _wrap_tls(plain, host) if self._tls is TlsMode.ALWAYS else plain
+        raw = connect(self._policy, host, port, timeout)
+        return _wrap_tls(raw, host) if self._tls is TlsMode.ALWAYS else raw
 
 
 def build_mail(channel: MailChannel, alert: Alert, step: AlertTransition) -> EmailMessage:
-    """The mail. A text that people wrote cannot add a header: `EmailMessage` refuses line breaks there, and
-    neither rules nor alerts can have one."""
+    """Build the mail. Text from users cannot add a header: `EmailMessage` refuses line breaks there, and
+    neither rules nor alerts can contain one."""
     message = EmailMessage()
     message["From"] = channel.sender
     message["To"] = ", ".join(channel.to)
-    # A task's name may hold U+2028 or U+0085: `EmailMessage` sees the end of a line there, and refuses it.
+    # A task's name may contain U+2028 or U+0085, which `EmailMessage` takes for a line break.
     message["Subject"] = " ".join(f"[{alert.severity.upper()}] {step}: {alert.message}".splitlines())
     message["Message-ID"] = f"<{alert.id}.{step}.{channel.name}@forebay>"
     at = as_datetime(alert.triggered_at)

@@ -19,14 +19,14 @@ class DeliveryFailed(Exception):
 
 def connect(policy: DeliveryPolicy, host: str, port: int, timeout: float) -> socket.socket:
     """Resolve the host once and connect to an address that the policy allows."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [text for text in dict.fromkeys(str(one[4][0]) for one in found) if policy.allows(text)]
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [text for text in dict.fromkeys(str(info[4][0]) for info in infos) if policy.allows(text)]
     if not addresses:
         raise DeliveryFailed(f"its host has no public address; {_TO_ALLOW}")
     error = OSError("no address")
     for address in addresses:
         try:
-            # By number: a second look-up of the name could answer another address (DNS rebinding).
+            # By number: a second look-up of the name could return another address (DNS rebinding).
             return socket.create_connection((address, port), timeout)
         except OSError as exc:
             error = exc
@@ -34,19 +34,20 @@ def connect(policy: DeliveryPolicy, host: str, port: int, timeout: float) -> soc
 
 
 def resolve_secret(policy: DeliveryPolicy, secret: str) -> str:
-    """The secret itself where `env:NAME` or `file:PATH` stands for it; raises DeliveryFailed."""
+    """Return the secret that `env:NAME` or `file:PATH` refers to, or the secret itself; raise
+    DeliveryFailed."""
     match secret_reference(secret):
         case "env", name:
-            found = os.environ.get(name)
+            value = os.environ.get(name)
         case "file", path:
-            found = _read_secret_file(policy, path)
+            value = _read_secret_file(policy, path)
         case _:
             return secret
-    if not found or len(found) > MAX_SECRET or not found.isprintable():
+    if not value or len(value) > MAX_SECRET or not value.isprintable():
         raise DeliveryFailed(
             f"its secret {secret} is no line of 1 to {MAX_SECRET} characters in this process"
         )
-    return found
+    return value
 
 
 def _read_secret_file(policy: DeliveryPolicy, path: str) -> str | None:

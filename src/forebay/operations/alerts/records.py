@@ -29,7 +29,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class AlertNotice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """News of an alert that has to be written down and told; a raised one comes whole."""
+    """A transition of an alert that has to be stored and notified; a raised alert is included in full."""
 
     alert_id: str
     step: AlertTransition
@@ -38,8 +38,8 @@ class AlertNotice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class AlertBoard(msgspec.Struct, frozen=True, kw_only=True):
-    """How all rules stand, by rule and what it looks at; news that nobody has passed on for sure; and what
-    the server had thrown away when it was last looked at."""
+    """The states of all rules, by rule and scope; the notices that are not passed on yet; and the number of
+    evicted keys of the server at the last evaluation."""
 
     standings: dict[str, RuleState] = {}
     notices: tuple[AlertNotice, ...] = ()
@@ -47,15 +47,15 @@ class AlertBoard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredRecord(NamedTuple, Generic[T]):
-    """Something as it is stored; `revision` is what its next writer must have seen."""
+    """A stored value; `revision` is the one that its next writer must have read."""
 
     value: T
     revision: int
 
 
 class RecordCollection(Generic[T]):
-    """The documents of one kind. With `rewrites` a change that changes nothing is written all the same: it
-    encrypts with the newest key."""
+    """The documents of one kind. With `rewrites` an unchanged value is written all the same: that encrypts it
+    with the newest key."""
 
     def __init__(self, kind: str, record_type: Any, *, rewrites: bool = False) -> None:
         self.kind = kind
@@ -63,33 +63,33 @@ class RecordCollection(Generic[T]):
         self._decode: Callable[[str], T] = msgspec.json.Decoder(record_type).decode
 
     def all(self, reader: Reader) -> dict[str, StoredRecord[T]]:
-        """By name. What cannot be read is left out with a line in the log; a later release may have written
-        it."""
-        found: list[Document] = []
+        """Return all records by name. A document that cannot be decoded is logged and left out; a later
+        release may have written it."""
+        documents: list[Document] = []
         while True:
-            page = reader.documents(self.kind, limit=PAGE, after=found[-1].name if found else None)
-            found += page
+            page = reader.documents(self.kind, limit=PAGE, after=documents[-1].name if documents else None)
+            documents += page
             if len(page) < PAGE:
-                return self._decode_documents(found)
+                return self._decode_documents(documents)
 
     def get_many(self, reader: Reader, names: list[str]) -> dict[str, StoredRecord[T]]:
-        """Those that are named."""
+        """Return the records of these names."""
         return self._decode_documents(reader.documents(self.kind, names, limit=len(names))) if names else {}
 
     def get(self, reader: Reader, name: str) -> StoredRecord[T] | None:
         return self.get_many(reader, [name]).get(name)
 
     def get_or(self, reader: Reader, name: str, default: T) -> StoredRecord[T]:
-        """One, or something else to begin with: also in the place of one that cannot be read."""
-        found = reader.documents(self.kind, [name], limit=1)
-        return self._decode_documents(found).get(name) or StoredRecord(
-            default, found[0].revision if found else 0
+        """Return a record, or `default` if it does not exist or cannot be decoded."""
+        documents = reader.documents(self.kind, [name], limit=1)
+        return self._decode_documents(documents).get(name) or StoredRecord(
+            default, documents[0].revision if documents else 0
         )
 
     def save(
         self, store: Store, name: str, value: T, revision: int = 0, *, event: Event | None = None
     ) -> bool:
-        """Write what was worked out from this revision; false if there is another by now."""
+        """Save a value that was computed from this revision; return false if there is a newer one."""
         body = msgspec.json.encode(value).decode()
         document = Document(kind=self.kind, name=name, body=body, revision=revision)
         return store.save_document(document, event=event)
@@ -101,26 +101,28 @@ class RecordCollection(Generic[T]):
         name: str,
         change: Callable[[StoredRecord[T] | None], tuple[T, Event]],
     ) -> T:
-        """Work a change out from what is stored, again while somebody else is faster."""
+        """Apply a change to the stored value; retry if another process has changed it in between."""
         for _ in range(MAX_TRIES):
-            found = reader.documents(self.kind, [name], limit=1)
-            kept = self._decode_documents(found).get(name)
-            value, event = change(kept)
-            if kept is not None and kept.value == value and not self._rewrites:
+            documents = reader.documents(self.kind, [name], limit=1)
+            record = self._decode_documents(documents).get(name)
+            value, event = change(record)
+            if record is not None and record.value == value and not self._rewrites:
                 return value
-            # Also in the place of one that cannot be read.
-            if self.save(store, name, value, found[0].revision if found else 0, event=event):
+            # This replaces also a document that cannot be decoded.
+            if self.save(store, name, value, documents[0].revision if documents else 0, event=event):
                 return value
-        raise StoreUnavailable(f"{self.kind} {name} is changed by others again and again; try again later")
+        raise StoreUnavailable(
+            f"{self.kind} {name} is changed by other processes again and again; try again later"
+        )
 
     def _decode_documents(self, documents: list[Document]) -> dict[str, StoredRecord[T]]:
-        found = {}
-        for one in documents:
+        records = {}
+        for document in documents:
             try:
-                found[one.name] = StoredRecord(self._decode(one.body), one.revision)
+                records[document.name] = StoredRecord(self._decode(document.body), document.revision)
             except ValueError as exc:
-                logger.warning("%s %s cannot be read: %s", self.kind, one.name, exc)
-        return found
+                logger.warning("%s %s cannot be read: %s", self.kind, document.name, exc)
+        return records
 
 
 RULES: Final = RecordCollection[AlertRule](RULE, AlertRule)
@@ -130,16 +132,13 @@ BOARDS: Final = RecordCollection[AlertBoard](BOARD, AlertBoard)
 
 
 def all_rules(reader: Reader) -> dict[str, AlertRule]:
-    """By id: the usual ones as somebody has changed them, and those that somebody has made."""
-    return dict(
-        sorted(
-            {**DEFAULT_ALERT_RULES, **{name: one.value for name, one in RULES.all(reader).items()}}.items()
-        )
-    )
+    """Return all rules by id: the built-in ones with their changes, and the stored ones."""
+    stored = {name: record.value for name, record in RULES.all(reader).items()}
+    return dict(sorted({**DEFAULT_ALERT_RULES, **stored}.items()))
 
 
 def audit_event(
     actor: str, detail: str, changes: Changes | Mapping[str, tuple[Any, Any]] | None = None
 ) -> Event:
-    """The line in the audit log."""
+    """Return an event of the audit log about alerts."""
     return Event(kind=EventKind.ALERT_CHANGED, actor=actor, detail=detail, changes=dict(changes or {}))

@@ -1,4 +1,4 @@
-"""What rules of alerts ask for, read from the store once for all of them, and only what is asked for."""
+"""Snapshot of the metrics that alert rules use: read from the store once for all rules, on demand."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.shared.metrics import iter_rows
 
-# Up to this length a window is read from the finest rows, and up to three hours from those of minutes.
+# Longest windows that are read from the finest rows, and from rows of minutes.
 FINE_MS: Final = 10 * MINUTE
 MIDDLE_MS: Final = 3 * HOUR
 LATE_SCHEDULE_MS: Final = MINUTE
 MAX_SCHEDULES: Final = 100
-# Workers write the finest rows each for itself, so a hundred of them on a hundred queues write so many in
-# twenty seconds. Where there are more, rows of minutes are read instead, which have all workers together.
+# Each worker writes its own finest rows: a hundred of them on a hundred queues write this many in twenty
+# seconds. Beyond that, rows of minutes are read instead, which are merged over all workers.
 MAX_FINE_ROWS: Final = 20_000
-TIMEOUT: Final = "Timeout"  # what workers call the error of an attempt that took too long
+TIMEOUT: Final = "Timeout"  # error type of an attempt that took too long
 
 
 _Rows = Mapping[QueueName, Sequence[MetricRow]]
@@ -52,7 +52,7 @@ def _resolution_for(window_ms: int) -> int:
 
 
 class MetricSnapshot:
-    """One look at the store. What is read stays as it is, so that all rules judge the same moment."""
+    """Metrics of one moment. Each is read once, so that all rules are evaluated for the same moment."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class MetricSnapshot:
         before = clock.now_ms()
         self.now: int = reader.now()
         self._evicted_before = evicted
-        # Not what the answer took.
+        # The clock is read twice, so that the round trip is not counted as skew.
         self._skew_ms = max(0, before - self.now, self.now - clock.now_ms())
         self._loaded_rows: dict[int, tuple[int, _Rows]] = {}
         self._spans: dict[tuple[int, str | None], SeriesSpan] = {}
@@ -94,7 +94,7 @@ class MetricSnapshot:
                 self._server_usage.connections, self._server_usage.connection_limit
             ),
         }
-        lately: Mapping[str, _Value] = {
+        recent: Mapping[str, _Value] = {
             "timeouts": lambda *scope: self._span(*scope).stats.errors.get(TIMEOUT, 0),
             "completed_per_second": self._per_second,
             "usual_completed_per_second": lambda _, queue, task: self._baseline_per_second(queue, task),
@@ -102,18 +102,18 @@ class MetricSnapshot:
                 DAY_MS, queue, task
             ).stats.run.percentile_ms(99),
         }
-        self._values: Mapping[str, _Value] = {**now, **lately}
-        # A rule about nothing but now reads no rows, however long its window is.
+        self._values: Mapping[str, _Value] = {**now, **recent}
+        # A rule about present values only reads no rows, however long its window is.
         self._longest_windows: defaultdict[int, int] = defaultdict(int, {HOUR: DAY_MS})
         for rule in rules:
             if rule.enabled and (
                 rule.per is AlertScope.TASK or not rule.parsed_condition.metrics() <= now.keys()
             ):
-                tier = _resolution_for(rule.window_ms)
-                self._longest_windows[tier] = max(self._longest_windows[tier], rule.window_ms)
+                resolution = _resolution_for(rule.window_ms)
+                self._longest_windows[resolution] = max(self._longest_windows[resolution], rule.window_ms)
 
     def scopes(self, rule: AlertRule) -> Sequence[str | None]:
-        """What a rule looks at one by one; one None if it does not."""
+        """Return the scopes of a rule; a single None for a rule without scopes."""
         if rule.per is AlertScope.QUEUE:
             return sorted(self.counts)
         if rule.per is AlertScope.TASK:
@@ -121,37 +121,36 @@ class MetricSnapshot:
         return [None]
 
     def metric_lookup(self, rule: AlertRule, scope: str | None) -> MetricLookup:
-        """What metrics are for a rule, and for one of what it looks at."""
+        """Return the lookup of metric values for a rule, or for one of its scopes."""
         queue = scope if rule.per is AlertScope.QUEUE else rule.queue
         task = scope if rule.per is AlertScope.TASK else rule.task
         return lambda metric: self._value(metric, rule.window_ms, queue, task)
 
     def condition_values(self, rule: AlertRule, scope: str | None) -> dict[str, float]:
-        """The metrics of its condition, as far as they are known."""
-        look = self.metric_lookup(rule, scope)
-        found = {metric: look(metric) for metric in rule.parsed_condition.metrics()}
-        return {metric: value for metric, value in found.items() if value is not None}
+        """Return the known values of the metrics in the rule's condition."""
+        lookup = self.metric_lookup(rule, scope)
+        values = {metric: lookup(metric) for metric in rule.parsed_condition.metrics()}
+        return {metric: value for metric, value in values.items() if value is not None}
 
     @property
     def has_notices(self) -> bool:
-        """Whether there is news of alerts on the way."""
+        """True if deliveries of alerts are in the queue."""
         counts = self._all_counts.get(ALERT_QUEUE)
         return counts is not None and counts.live > 0
 
     def _value(self, metric: str, window_ms: int, queue: str | None, task: str | None) -> float | None:
-        known = self._values.get(metric)
-        if known is not None:
-            return known(window_ms, queue, task)
+        load = self._values.get(metric)
+        if load is not None:
+            return load(window_ms, queue, task)
         return METRICS[metric].value(self._span(window_ms, queue, task))
 
-    # Now
+    # Present values
 
     @cached_property
     def _all_counts(self) -> dict[QueueName, Counts]:
         return self._reader.counts()
 
-    # Without the queue of deliveries, like all else that rules see: alerts about those would have to be
-    # delivered too.
+    # Without the queue of deliveries: alerts about those would have to be delivered too.
     @cached_property
     def counts(self) -> dict[QueueName, Counts]:
         return {name: counts for name, counts in self._all_counts.items() if name != ALERT_QUEUE}
@@ -173,9 +172,9 @@ class MetricSnapshot:
     @cached_property
     def _used_ratios(self) -> dict[str, float]:
         return {
-            one.name: self.counts[one.name].pending / one.settings.max_length
-            for one in self._queues
-            if one.settings.max_length is not None and one.name in self.counts
+            queue.name: self.counts[queue.name].pending / queue.settings.max_length
+            for queue in self._queues
+            if queue.settings.max_length is not None and queue.name in self.counts
         }
 
     @cached_property
@@ -184,46 +183,47 @@ class MetricSnapshot:
 
     @cached_property
     def _workers_by_queue(self) -> Mapping[str, Sequence[WorkerInfo]]:
-        found: defaultdict[str, list[WorkerInfo]] = defaultdict(list)
-        for one in self._workers:
-            for queue in one.queues:
-                found[queue].append(one)
-        return dict(found)
+        by_queue: defaultdict[str, list[WorkerInfo]] = defaultdict(list)
+        for worker in self._workers:
+            for queue in worker.queues:
+                by_queue[queue].append(worker)
+        return dict(by_queue)
 
     def _workers_of(self, queue: str | None) -> Sequence[WorkerInfo]:
         return self._workers if queue is None else self._workers_by_queue.get(queue, ())
 
     def _workers_alive(self, queue: str | None) -> int:
         return sum(
-            one.heartbeat_status(self.now) is not HeartbeatStatus.DEAD for one in self._workers_of(queue)
+            worker.heartbeat_status(self.now) is not HeartbeatStatus.DEAD
+            for worker in self._workers_of(queue)
         )
 
     def _consumers(self, queue: str | None) -> int:
-        others = self._active_consumers
-        found = others.total() if queue is None else others[QueueName(queue)]
-        return self._workers_alive(queue) + found
+        consumers = self._active_consumers
+        active = consumers.total() if queue is None else consumers[QueueName(queue)]
+        return self._workers_alive(queue) + active
 
     @cached_property
     def _active_consumers(self) -> Counter[QueueName]:
-        """Those that are no workers. Rows of their own are read for it, so rules ask for it last."""
+        """Active consumers that are no workers. They need rows of their own, so this is read on demand."""
         rows = iter_rows(self._reader, TEN_SECONDS, self.now - 2 * ACTIVE_MS, self.now + TEN_SECONDS)
         return active_consumers((row for row in rows if row.queue != ALERT_QUEUE), self.now)
 
     def _workers_healthy(self, queue: str | None) -> float | None:
         workers = self._workers_of(queue)
-        well = sum(
-            one.heartbeat_status(self.now) is HeartbeatStatus.ALIVE
-            and not one.stuck
-            and not one.is_worn
-            and not one.is_overdue
-            for one in workers
+        healthy = sum(
+            worker.heartbeat_status(self.now) is HeartbeatStatus.ALIVE
+            and not worker.stuck
+            and not worker.is_worn
+            and not worker.is_overdue
+            for worker in workers
         )
-        return well / len(workers) if workers else None
+        return healthy / len(workers) if workers else None
 
     @cached_property
     def _late_schedules(self) -> int:
         due = self._store.due_schedules(MAX_SCHEDULES)
-        return sum((one.check_at or due.now) <= due.now - LATE_SCHEDULE_MS for one in due.schedules)
+        return sum((schedule.check_at or due.now) <= due.now - LATE_SCHEDULE_MS for schedule in due.schedules)
 
     @cached_property
     def _server_usage(self) -> ServerUsage:
@@ -231,7 +231,7 @@ class MetricSnapshot:
 
     @property
     def evicted(self) -> int | None:
-        """How many keys the server has ever thrown away, for the next look to compare with."""
+        """All-time evictions of the server, for the next evaluation to compare with."""
         return self._server_usage.evicted if "_server_usage" in self.__dict__ else self._evicted_before
 
     @property
@@ -239,19 +239,20 @@ class MetricSnapshot:
         now, before = self._server_usage.evicted, self._evicted_before
         if now is None or before is None:
             return None
-        return now - before if now >= before else now  # a server that was started anew counts from 0
+        return now - before if now >= before else now  # a restarted server counts from 0
 
-    # Lately
+    # Recent values
 
     def _rows(self, window_ms: int, queue: str | None) -> tuple[list[MetricRow], int]:
-        """The rows of a window, and of the span before it; and when the window begins."""
-        tier, chosen = self._rows_by_queue(_resolution_for(window_ms))
-        start = start_of(self.now - window_ms, tier)
-        rows = chain(*chosen.values()) if queue is None else chosen.get(QueueName(queue), ())
-        return [row for row in rows if row.starts_at >= start - tier], start
+        """Return the rows of a window and of the span before it, and the start of the window."""
+        resolution, by_queue = self._rows_by_queue(_resolution_for(window_ms))
+        start = start_of(self.now - window_ms, resolution)
+        rows = chain(*by_queue.values()) if queue is None else by_queue.get(QueueName(queue), ())
+        return [row for row in rows if row.starts_at >= start - resolution], start
 
     def _rows_by_queue(self, resolution: int) -> tuple[int, _Rows]:
-        """All rows of a tier that some rule needs, by queue; or of minutes where the finest are too many."""
+        """Return all rows of a resolution that some rule needs, by queue; rows of minutes if the finest are
+        too many."""
         if resolution not in self._loaded_rows:
             since = start_of(self.now - self._longest_windows[resolution], resolution) - resolution
             rows = iter_rows(self._reader, resolution, since, self.now + resolution)
@@ -282,18 +283,18 @@ class MetricSnapshot:
     def _tasks(self, window_ms: int, queue: str | None) -> dict[str, TaskStats]:
         if (window_ms, queue) not in self._task_stats:
             rows, start = self._rows(window_ms, queue)
-            found = merge_tasks(row.tasks for row in rows if row.starts_at >= start)
-            self._task_stats[window_ms, queue] = found
+            tasks = merge_tasks(row.tasks for row in rows if row.starts_at >= start)
+            self._task_stats[window_ms, queue] = tasks
         return self._task_stats[window_ms, queue]
 
     def _per_second(self, window_ms: int, queue: str | None, task: str | None) -> float:
-        tier, _ = self._rows_by_queue(_resolution_for(window_ms))
-        length_ms = self.now - start_of(self.now - window_ms, tier)
+        resolution, _ = self._rows_by_queue(_resolution_for(window_ms))
+        length_ms = self.now - start_of(self.now - window_ms, resolution)
         return self._span(window_ms, queue, task).count(MetricEvent.COMPLETED) * 1_000 / length_ms
 
     def _baseline_per_second(self, queue: str | None, task: str | None) -> float | None:
         rows, start = self._rows(DAY_MS, queue)
-        # What has run for an hour is not slow because there was nothing on the day before.
+        # From the first row on: the rate of a queue that is an hour old is not diluted by the day before.
         first = min((max(row.starts_at, start) for row in rows), default=None)
         if first is None or first >= self.now:
             return None
