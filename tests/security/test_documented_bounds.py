@@ -20,7 +20,7 @@ from forebay.service.http.routes import events
 from forebay.service.request_log import LINES
 from forebay.service.runtime.claim_bytes import CLAIM_BYTES
 from forebay.service.runtime.converter import LARGE
-from forebay.service.schema.keys import MAX_CHECKED
+from forebay.service.schema.audit import MAX_CHECKED
 from forebay.service.server import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "guide" / "security.md"

@@ -268,7 +268,7 @@ def test_a_fault_of_ours_is_told_to_the_log_and_to_nobody_else(
     async def fail(*_: Any) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(spoken.service.administering, "queues", fail)
+    monkeypatch.setattr(spoken.service.queues, "queues", fail)
 
     with pytest.raises(grpc.RpcError) as caught:
         spoken.admin.ListQueues(pb.ListQueuesRequest(), timeout=PATIENCE)
@@ -286,7 +286,7 @@ def test_a_store_that_is_away_is_unavailable_and_says_when_to_come_again(
     async def fail(*_: Any) -> None:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(spoken.service.administering, "queues", fail)
+    monkeypatch.setattr(spoken.service.queues, "queues", fail)
 
     code, told = refused(spoken.admin.ListQueues, pb.ListQueuesRequest())
 

@@ -140,7 +140,7 @@ def test_who_is_cancelled_while_it_gives_jobs_back_has_given_them_back() -> None
         service = Service(open_engine("memory://"))
         await service.start()
         try:
-            await service.administering.create_queue(CreateQueueRequest(name="q"))
+            await service.queues.create_queue(CreateQueueRequest(name="q"))
             job = await service.jobs.enqueue(EnqueueRequest(task="t", queue="q"))
             answer = await service.claims.claim(ClaimRequest(queues=["q"]))
             may_go, real = asyncio.Event(), service.pool.jobs
@@ -170,7 +170,7 @@ def test_a_stop_waits_until_jobs_are_given_back(monkeypatch: pytest.MonkeyPatch)
     async def scene() -> str:
         service, may_go = Service(engine), asyncio.Event()
         await service.start()
-        await service.administering.create_queue(CreateQueueRequest(name="q"))
+        await service.queues.create_queue(CreateQueueRequest(name="q"))
         job = await service.jobs.enqueue(EnqueueRequest(task="t", queue="q"))
         answer = await service.claims.claim(ClaimRequest(queues=["q"]))
         real = service.claims.settle

@@ -146,7 +146,9 @@ class ServerSecurity(msgspec.Struct, frozen=True, kw_only=True):
         if self.public_url is not None:
             _check_public_url(self.public_url)
         if self.openid is not None and not (self.requires_keys and self.public_url):
-            raise ConfigError("--oidc-issuer needs --require-keys and --public-url, to which the provider leads back")
+            raise ConfigError(
+                "--oidc-issuer needs --require-keys and --public-url, to which the provider leads back"
+            )
         found = self.certificates
         if found is not None:
             found.load()

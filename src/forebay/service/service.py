@@ -16,16 +16,20 @@ from forebay.operations.maintenance_task import MaintenanceTask
 from forebay.operations.metrics_recorder import MetricsRecorder
 from forebay.service.request_log import Refusals
 from forebay.service.resources.alerts import AlertResource
+from forebay.service.resources.audit import AuditResource
 from forebay.service.resources.claims import ClaimResource
 from forebay.service.resources.dead_letters import DeadLetterResource
 from forebay.service.resources.debug import DebugResource
+from forebay.service.resources.job_admin import JobAdminResource
 from forebay.service.resources.job_reads import JobReads
 from forebay.service.resources.jobs import JobResource
-from forebay.service.resources.keys import Keeping
+from forebay.service.resources.keys import KeyResource
+from forebay.service.resources.limits import LimitResource
 from forebay.service.resources.logins import Logins, LoginSettings
 from forebay.service.resources.metrics import MetricResource
-from forebay.service.resources.queues import Administering
-from forebay.service.resources.schedules import Steering
+from forebay.service.resources.queues import QueueResource
+from forebay.service.resources.schedules import ScheduleResource
+from forebay.service.resources.workers import WorkerResource
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.event_feed import EventFeed
 from forebay.service.runtime.request_stats import RequestStats
@@ -81,13 +85,17 @@ class Service:
             self.pool, self.claim_waiters, self.job_reads, self.request_stats
         )
         self.claims: ClaimResource = ClaimResource(self.pool, self.claim_waiters, roll)
-        self.administering: Administering = Administering(self.pool, self.claim_waiters)
-        self.reviving: DeadLetterResource = DeadLetterResource(self.pool)
-        self.keeping: Keeping = Keeping(self.pool)
+        self.job_admin: JobAdminResource = JobAdminResource(self.pool, self.claim_waiters)
+        self.queues: QueueResource = QueueResource(self.pool, self.claim_waiters)
+        self.dead_letters: DeadLetterResource = DeadLetterResource(self.pool, self.claim_waiters)
+        self.schedules: ScheduleResource = ScheduleResource(self.pool, self.claim_waiters, roll)
+        self.workers: WorkerResource = WorkerResource(self.pool)
+        self.limits: LimitResource = LimitResource(self.pool, self.claim_waiters)
+        self.keys: KeyResource = KeyResource(self.pool)
+        self.audit: AuditResource = AuditResource(self.pool)
         self.logins: Logins = Logins(self.pool, logins or LoginSettings())
         self.alerts: AlertResource = AlertResource(self.pool)
         self.debug: DebugResource = DebugResource(self.pool, self.claim_waiters, roll)
-        self.steering: Steering = Steering(self.pool, self.claim_waiters, roll)
 
     async def start(self) -> None:
         """Begin to listen for the store's hints and to do the duties."""

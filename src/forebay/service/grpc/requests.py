@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from forebay.domain.job import DAY_MS
 from forebay.errors import InvalidJob
 from forebay.operations.queue_stats import DEFAULT_WINDOW_MS, MAX_WINDOW_MS
+from forebay.service.schema.audit import AuditCheckRequest, AuditRequest
 from forebay.service.schema.base import (
     LONGEST_WAIT_SECONDS,
     JobId,
@@ -40,16 +41,11 @@ from forebay.service.schema.dead_letters import (
 )
 from forebay.service.schema.jobs import CancelRequest, EnqueueManyRequest, UpdateJobRequest
 from forebay.service.schema.jobs import EnqueueRequest as NewJob
-from forebay.service.schema.keys import (
-    KEY_NAME,
-    AuditCheckRequest,
-    AuditRequest,
-    KeyRequest,
-    RotateRequest,
-)
+from forebay.service.schema.keys import KEY_NAME, KeyRequest, RotateRequest
+from forebay.service.schema.limits import LimitRequest
 from forebay.service.schema.queues import CreateQueueRequest as NewQueue
 from forebay.service.schema.queues import QueueSettingsRequest
-from forebay.service.schema.schedules import CommandRequest, LimitRequest, ScheduleRequest
+from forebay.service.schema.schedules import ScheduleRequest
 from forebay.service.schema.search import (
     BulkRequest,
     FilterRequest,
@@ -57,6 +53,7 @@ from forebay.service.schema.search import (
     ReviveRequest,
     SearchRequest,
 )
+from forebay.service.schema.workers import CommandRequest
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")]
 WindowSeconds = Annotated[float, Meta(ge=10, le=MAX_WINDOW_MS / 1_000)]

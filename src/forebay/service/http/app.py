@@ -24,21 +24,22 @@ from forebay.service.http.request_context import ClientDisconnected
 from forebay.service.http.request_metrics import RequestMetrics
 from forebay.service.http.routes import (
     alerts,
+    audit,
     claims,
     dead_letters,
     events,
     health,
     jobs,
     keys,
+    limits,
     login,
     metrics,
     queues,
     schedules,
     session,
+    workers,
 )
-from forebay.service.http.routes import (
-    debug as debug_module,
-)
+from forebay.service.http.routes import debug as debug_routes
 from forebay.service.http.store_rpc import StoreRpc
 from forebay.service.rate_limits import ClientRateLimiter
 from forebay.service.runtime.request_stats import EndpointMatcher
@@ -46,8 +47,8 @@ from forebay.service.service import Service
 from forebay.stores.rpc import PATH, store_methods
 
 ROUTE_MODULES: Final = (
-    *(jobs, claims, queues, dead_letters, schedules, metrics),
-    *(alerts, keys, events, session, login, health),
+    *(jobs, claims, queues, dead_letters, schedules, workers, limits, metrics),
+    *(alerts, keys, audit, events, session, login, health),
 )
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
@@ -118,7 +119,7 @@ def framework_app(
 
 
 def _routes(*, debug: bool) -> list[HTTPRouteHandler]:
-    return [route for part in (*ROUTE_MODULES, *([debug_module] if debug else [])) for route in part.ROUTES]
+    return [route for part in (*ROUTE_MODULES, *([debug_routes] if debug else [])) for route in part.ROUTES]
 
 
 def _templates(*, debug: bool) -> Iterator[str]:

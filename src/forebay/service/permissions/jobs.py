@@ -1,4 +1,4 @@
-"""What producers may ask for."""
+"""Permission checks for jobs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from forebay.domain.dependencies import missing_parent
-from forebay.domain.job import JobId
+from forebay.domain.job import JobId, QueueName
 from forebay.errors import Forbidden
 from forebay.operations.priority_inheritance import MayRaise
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.permissions.shared_limits import LimitedJob, check_limits
 from forebay.service.resources.job_reads import QueueFilter
-from forebay.service.schema.job_views import GraphView, JobView
+from forebay.service.schema.job_views import GraphView, JobList, JobView
 from forebay.service.schema.jobs import (
     ActionResponse,
     CancelRequest,
@@ -27,6 +27,15 @@ from forebay.service.schema.jobs import (
     ResultResponse,
     UpdateJobRequest,
 )
+from forebay.service.schema.search import (
+    BulkRequest,
+    BulkResponse,
+    JobFilter,
+    ReplayRequest,
+    ReviveRequest,
+    SearchRequest,
+)
+from forebay.service.service import Service
 
 
 async def enqueue(
@@ -158,3 +167,62 @@ def _visible_queues(permit: AuthorizedRequest) -> QueueFilter | None:
     """Of which queues somebody may know jobs; None for all."""
     caller = permit.caller
     return None if caller.may("job") else caller.may_see
+
+
+async def search(permit: AuthorizedRequest, data: SearchRequest) -> JobList:
+    """List jobs that fit, newest first."""
+    found = await authorize_filter(permit, "search", data.where).job_admin.search(data)
+    return replace(found, jobs=permit.redact_items(found.jobs))
+
+
+async def bulk(permit: AuthorizedRequest, data: BulkRequest) -> BulkResponse:
+    """Cancel, revive or delete all jobs that fit, or say how many they are."""
+    service = authorize_filter(permit, "bulk", data.where)
+    _check_target(permit, "bulk", data.queue)
+    return await service.job_admin.bulk(data, permit.actor)
+
+
+async def delete_job(permit: AuthorizedRequest, job_id: str) -> ActionResponse:
+    """Remove a job that does not run, with its history."""
+    service = await permit.authorize_jobs("delete_job", job_id)
+    return await service.job_admin.delete(job_id, permit.actor)
+
+
+async def revive(permit: AuthorizedRequest, job_id: str, data: ReviveRequest) -> ActionResponse:
+    """Put a dead or cancelled job back."""
+    service = await permit.authorize_jobs("revive", job_id)
+    if data.dependants:  # they may be in any queue
+        permit.authorize("revive")
+    _check_target(permit, "revive", data.queue)
+    return await service.job_admin.revive(job_id, data, permit.actor)
+
+
+async def replay(permit: AuthorizedRequest, job_id: str, data: ReplayRequest) -> EnqueueResponse:
+    """Enqueue a new job like an earlier one, with other arguments if you like."""
+    service = await permit.authorize_jobs("replay", job_id)
+    _check_target(permit, "replay", data.queue)
+    if data.args is not None or data.kwargs is not None:
+        await _check_produce(permit, job_id, data.queue)
+    return await service.job_admin.replay(job_id, data, permit.actor)
+
+
+async def _check_produce(permit: AuthorizedRequest, job_id: str, queue: str | None) -> None:
+    """Raise Forbidden unless they may enqueue such a job themselves: with other arguments it is a new one."""
+    [found] = await permit.service.pool.jobs([JobId(job_id)])
+    if found is not None:  # else the operation says so
+        job = replace(found, queue=QueueName(queue or found.queue))
+        permit.authorize("enqueue", job.queue)
+        await check_limits(permit, "enqueue", [job])
+
+
+def authorize_filter(permit: AuthorizedRequest, operation: str, job_filter: JobFilter) -> Service:
+    """The operations, for one about the jobs that fit."""
+    service = permit.authorize(operation, *job_filter.queues)
+    permit.check_text(job_filter.text, *job_filter.queues)
+    return service
+
+
+def _check_target(permit: AuthorizedRequest, operation: str, queue: str | None) -> None:
+    """Who puts jobs into another queue must be allowed to do the same to that one."""
+    if queue is not None:
+        permit.authorize(operation, queue)

@@ -430,7 +430,9 @@ _ANY_QUEUE_OPERATIONS: Final[Mapping[str, str]] = {
     ),
     "save_queue": "pause_queue",  # who may configure it may pause it
     "drop_queue": "delete_queue",
-    **dict.fromkeys(("save_document", "drop_document"), "start_gradual_revive"),  # a role for keys includes it
+    **dict.fromkeys(
+        ("save_document", "drop_document"), "start_gradual_revive"
+    ),  # a role for keys includes it
     "record_events": "record",
     "search": "search",
     "peek": "peek",

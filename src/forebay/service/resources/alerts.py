@@ -24,7 +24,7 @@ from forebay.service.schema.alerts import (
     channel_view,
     rule_view,
 )
-from forebay.service.schema.schedules import ChangeResponse
+from forebay.service.schema.base import ChangeResponse
 from forebay.stores.ids import new_id
 
 T = TypeVar("T")

@@ -52,8 +52,7 @@ from forebay.service.schema.jobs import (
 )
 from forebay.service.schema.payloads import value_of
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import ActionResult as StoreVerdict
-from forebay.stores.contract.values import InsertResult
+from forebay.stores.contract.values import ActionResult, InsertResult
 
 COMPARE_BATCH: Final = 8  # jobs whose payloads, of up to a megabyte, are in memory at a time
 
@@ -277,17 +276,17 @@ class JobResource:
     async def cancel(self, job_id: str, request: CancelRequest, actor: str = "") -> ActionResponse:
         """Cancel a job that waits; ask one that runs to stop. Raises IllegalTransition for a final one."""
 
-        def cancel(store: Store) -> StoreVerdict:
-            [verdict] = store.cancel(
+        def cancel(store: Store) -> ActionResult:
+            [result] = store.cancel(
                 [JobId(job_id)],
                 request.reason,
                 actor=actor,
                 force=request.force,
                 dependants=request.dependants,
             )
-            return verdict
+            return result
 
-        return _action_response(await self._pool.write(cancel))
+        return action_response(await self._pool.write(cancel))
 
     async def update_job(self, job_id: str, request: UpdateJobRequest, actor: str = "") -> ActionResponse:
         """Change a job that waits."""
@@ -295,9 +294,9 @@ class JobResource:
         change = request.to_job_update(now_ms)
         if change.queue is not None:
             await self._check_queues_exist([change.queue])
-        verdict = await self._pool.write(lambda store: store.update_job(JobId(job_id), change, actor=actor))
+        result = await self._pool.write(lambda store: store.update_job(JobId(job_id), change, actor=actor))
         self._claim_waiters.wake()
-        return _action_response(verdict)
+        return action_response(result)
 
 
 def _build_jobs(requests: Sequence[EnqueueRequest]) -> list[NewJob | ForebayError]:
@@ -352,8 +351,7 @@ def _conflict_result(holder: Job) -> InsertResult:
     return InsertResult(id=None, is_new=False, error=DuplicateJob(words, holder=holder.id))
 
 
-def _action_response(verdict: StoreVerdict) -> ActionResponse:
-    verdict.check()
-    return ActionResponse(
-        id=verdict.job_id, applied=verdict.applied, state=verdict.state, reason=verdict.reason
-    )
+def action_response(result: ActionResult) -> ActionResponse:
+    """Return the answer for one job; raises the error of a refused action."""
+    result.check()
+    return ActionResponse(id=result.job_id, applied=result.applied, state=result.state, reason=result.reason)

@@ -43,6 +43,12 @@ class RequestModel(ResponseModel, frozen=True, kw_only=True, forbid_unknown_fiel
     """A request, or a part of one. A name that it does not know is refused: most likely it is misspelt."""
 
 
+class ChangeResponse(ResponseModel, frozen=True, kw_only=True):
+    """Answer to a removal: `applied` is false if the thing did not exist."""
+
+    applied: bool
+
+
 class Problem(ResponseModel, frozen=True, kw_only=True, omit_defaults=True):
     """What went wrong, as RFC 9457 has it. `code` is stable; `detail` is for people."""
 

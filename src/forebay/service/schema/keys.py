@@ -1,31 +1,22 @@
-"""Shapes of API keys and of the audit log."""
+"""API keys: requests and views."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 from msgspec import Meta
 from msgspec.structs import asdict
 
 from forebay.domain.access import MAX_GRANTS, MAX_QUOTA, ApiKey, KeyPermissions, KeyState, Quota
-from forebay.domain.history import ACTIONS, Event, EventKind
 from forebay.domain.job import DAY_MS, MAX_KEY, MAX_QUEUE_NAME
 from forebay.domain.limits import MAX_LIMIT
-from forebay.domain.query import MAX_PAGE
-from forebay.operations.audit import AuditPage, AuditQuery
-from forebay.operations.audit_check import AuditCheck
-from forebay.payload.masking import mask
 from forebay.service.api_keys import NewKey
 from forebay.service.schema.base import (
-    Key,
-    Moment,
-    Queue,
     RequestModel,
     ResponseModel,
     Values,
     at,
-    in_ms,
     moment_of,
 )
 
@@ -34,7 +25,6 @@ _MAX_GRANT = len("limit:=") + MAX_QUEUE_NAME + MAX_KEY  # a kind is as long as t
 _Length = Annotated[float, Meta(ge=0, le=10 * 366 * DAY_MS / 1_000)]
 _Rate = Annotated[int, Meta(ge=1, le=MAX_LIMIT)]
 _QuotaLimit = Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
-MAX_CHECKED: Final = 20_000  # lines: a check takes some 20 us for each, on a thread that others wait for
 
 
 class KeyRequest(RequestModel, frozen=True, kw_only=True):
@@ -103,97 +93,6 @@ class KeyList(ResponseModel, frozen=True, kw_only=True):
     keys: list[KeyView]
 
 
-class AuditRequest(RequestModel, frozen=True, kw_only=True):
-    """Which lines are wanted: all that fit, newest first. Without `kinds` what somebody did on purpose, with
-    `everything` also what nobody did."""
-
-    kinds: Annotated[list[EventKind], Meta(min_length=1, max_length=len(EventKind))] | None = None
-    all: bool = False
-    actor: Key | None = None
-    request: Key | None = None
-    queue: Queue | None = None
-    job_id: Key | None = None
-    since: Moment | None = None
-    until: Moment | None = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
-    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
-
-    def query(self) -> AuditQuery:
-        """The same for whoever looks; raises InvalidJob."""
-        usual = None if self.all else ACTIONS
-        return AuditQuery(
-            kinds=usual if self.kinds is None else frozenset(self.kinds),
-            actor=self.actor,
-            request=self.request,
-            queue=self.queue,
-            job_id=self.job_id,
-            since=in_ms("since", self.since),
-            until=in_ms("until", self.until),
-        )
-
-
-class AuditEntry(ResponseModel, frozen=True, kw_only=True):
-    """Who did what. `before` and `after` say by name what it has changed."""
-
-    number: int
-    at: datetime
-    kind: EventKind
-    actor: str
-    request: str
-    queue: str | None
-    job_id: str | None
-    detail: str
-    before: Values
-    after: Values
-
-
-class AuditResponse(ResponseModel, frozen=True, kw_only=True):
-    """Lines, newest first. `after` is where the next page begins, null at the end; a page may be short, or
-    even empty, and still have a next one."""
-
-    lines: list[AuditEntry]
-    after: int | None
-    has_more: bool
-
-
-class AuditCheckRequest(RequestModel, frozen=True, kw_only=True):
-    """Check the chain of the audit log: from position `after` on, at most so many lines."""
-
-    after: Annotated[int, Meta(ge=0, le=2**53)] = 0
-    limit: Annotated[int, Meta(ge=2, le=MAX_CHECKED)] = MAX_CHECKED
-
-
-class AuditCheckResponse(ResponseModel, frozen=True, kw_only=True):
-    """What a check of the audit log has found. `lines` fit, the last one has `position` and `hash`.
-    `unchained` lines are too new to be checked. With `is_sound` false the line at
-    `flaw_position` does not fit, for this reason. Where `next_after` is set the check goes on there."""
-
-    is_sound: bool
-    lines: int
-    position: int | None
-    hash: str | None
-    unchained: int
-    flaw_position: int | None
-    flaw_number: int | None
-    reason: str
-    next_after: int | None
-
-
-def audit_check_response(check: AuditCheck) -> AuditCheckResponse:
-    flaw, head = check.flaw, check.head
-    return AuditCheckResponse(
-        is_sound=flaw is None,
-        lines=check.lines,
-        position=None if head is None else head.position,
-        hash=None if head is None else head.hash,
-        unchained=check.unchained,
-        flaw_position=None if flaw is None else flaw.position,
-        flaw_number=None if flaw is None else flaw.number,
-        reason="" if flaw is None else flaw.reason,
-        next_after=check.next_after,
-    )
-
-
 def key_view(key: ApiKey, now_ms: int) -> KeyView:
     return KeyView(**_key_fields(key, now_ms))
 
@@ -214,31 +113,3 @@ def _key_fields(key: ApiKey, now: int) -> Values:
         "burst": key.burst,
         **asdict(key.quota),
     }
-
-
-def audit_response(page: AuditPage) -> AuditResponse:
-    return AuditResponse(
-        lines=[_audit_entry(number, event) for number, event in page.entries],
-        after=page.after,
-        has_more=page.after is not None,
-    )
-
-
-def _audit_entry(number: int, event: Event) -> AuditEntry:
-    return AuditEntry(
-        number=number,
-        at=moment_of(event.occurred_at),
-        kind=event.kind,
-        actor=event.actor_name,
-        request=event.request_id,
-        queue=event.queue,
-        job_id=event.job_id,
-        detail=event.detail,
-        before=_mask_side(event, 0),
-        after=_mask_side(event, 1),
-    )
-
-
-def _mask_side(event: Event, side: int) -> dict[str, Any]:
-    shown: dict[str, Any] = mask({name: pair[side] for name, pair in event.changes.items()})
-    return shown

@@ -1,15 +1,14 @@
-"""Shapes of schedules, workers and limits."""
+"""Schedules: requests and views."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from forebay.domain.job import DAY_MS, NewJob, QueueName
-from forebay.domain.limits import MAX_LIMIT, Limit
 from forebay.domain.schedule import (
     CatchUp,
     Overlap,
@@ -18,8 +17,6 @@ from forebay.domain.schedule import (
     ScheduleRun,
     ScheduleRunStatus,
 )
-from forebay.domain.worker import Command, CommandKind, HeartbeatStatus, WorkerInfo, WorkerState
-from forebay.operations.limit_status import LimitState, LimitStatus
 from forebay.payload.codec import encode_tagged_call
 from forebay.service.schema.base import (
     Moment,
@@ -37,7 +34,6 @@ from forebay.service.schema.base import (
 )
 from forebay.service.schema.payloads import CallView, check_not_masked, redacted_call
 
-_Name = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")]
 _Length = Annotated[float, Meta(ge=0, le=366 * DAY_MS / 1_000)]
 
 
@@ -162,127 +158,6 @@ class ScheduleRunList(ResponseModel, frozen=True, kw_only=True):
     runs: list[ScheduleRunView]
 
 
-class ChangeResponse(ResponseModel, frozen=True, kw_only=True):
-    """Whether there was anything to do it to."""
-
-    applied: bool
-
-
-class LimitRequest(RequestModel, frozen=True, kw_only=True):
-    """How many jobs of a scope run at once, and how many start in `per_seconds`. A scope is `global`,
-    `queue:NAME`, `task:NAME` or `key:KIND`."""
-
-    scope: Annotated[str, Meta(min_length=1, max_length=200)]
-    concurrency: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] | None = None
-    rate: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] | None = None
-    per_seconds: Annotated[float, Meta(ge=0.001, le=DAY_MS / 1_000)] = 1
-    burst: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] | None = None
-
-    def limit(self) -> Limit:
-        return Limit(
-            scope=self.scope,
-            concurrency=self.concurrency,
-            rate=self.rate,
-            per_ms=length(self.per_seconds) or 1,
-            burst=self.burst,
-        )
-
-
-class LimitView(ResponseModel, frozen=True, kw_only=True):
-    """A limit that holds."""
-
-    scope: str
-    concurrency: int | None
-    rate: int | None
-    per_seconds: float
-    burst: int | None
-
-
-class LimitUsageView(ResponseModel, frozen=True, kw_only=True):
-    """A limit with its usage. `running` jobs count under it, and `tokens` more may start by its rate.
-
-    `state` is `at_limit` while as many jobs run as may, `out_of_tokens` while the rate has no token, else
-    `open`. For a limit by key, `running` counts all values, `tokens` is null, and `at_limit` says that jobs
-    of some value wait. `waiting` jobs could start without the limit; `waiting_workers` could claim them."""
-
-    scope: str
-    concurrency: int | None
-    rate: int | None
-    per_seconds: float
-    burst: int | None
-    state: LimitState
-    running: int
-    tokens: int | None
-    waiting: int
-    waiting_workers: list[str]
-
-
-class LimitList(ResponseModel, frozen=True, kw_only=True):
-    """Limits by scope."""
-
-    limits: list[LimitUsageView]
-
-
-class WorkerView(ResponseModel, frozen=True, kw_only=True):
-    """A worker as it has described itself with its last beat. `memory` is in bytes; `cpu` is how much of one
-    core its process took since the beat before. `recent` are the jobs that it ran last, at most ten.
-    `abandoned` counts calls that did not stop at their time limits, and still run though their attempts are
-    settled."""
-
-    id: str
-    host: str
-    pid: int
-    state: WorkerState
-    heartbeat_status: HeartbeatStatus
-    queues: list[str]
-    paused: list[str]
-    running: list[str]
-    slots: int
-    stuck: int
-    abandoned: int
-    completed: int
-    failed: int
-    memory: int | None
-    cpu: float | None
-    started_at: datetime
-    heartbeat_at: datetime
-    recent: list[str]
-
-
-class WorkerList(ResponseModel, frozen=True, kw_only=True):
-    """Workers by start."""
-
-    workers: list[WorkerView]
-
-
-class CommandRequest(RequestModel, frozen=True, kw_only=True):
-    """What workers are asked to do; all of them if none is named. `queue` is for pause and resume."""
-
-    kind: Literal["pause", "resume", "stop", "drain", "halt", "stacks"]
-    workers: (
-        Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=1_000)] | None
-    ) = None
-    queue: Queue | None = None
-
-
-class CommandView(ResponseModel, frozen=True, kw_only=True):
-    """A wish to a worker, and what came of it; it hears of it within a second, or not after `expires_at`."""
-
-    id: str
-    worker: str
-    kind: CommandKind
-    sent_at: datetime
-    expires_at: datetime
-    delivered_at: datetime | None
-    response: str | None
-
-
-class CommandList(ResponseModel, frozen=True, kw_only=True):
-    """One command for each worker that was asked."""
-
-    commands: list[CommandView]
-
-
 def schedule_view(schedule: Schedule) -> ScheduleView:
     definition = schedule.definition
     call = redacted_call(definition.job.payload)
@@ -330,68 +205,3 @@ def schedule_run_view(run: ScheduleRun) -> ScheduleRunView:
         reason=run.reason,
         runs=run.runs,
     )
-
-
-def limit_view(limit: Limit) -> LimitView:
-    return LimitView(
-        scope=limit.scope,
-        concurrency=limit.concurrency,
-        rate=limit.rate,
-        per_seconds=seconds(limit.per_ms) or 0.0,
-        burst=limit.burst,
-    )
-
-
-def limit_usage_view(status: LimitStatus) -> LimitUsageView:
-    limit = limit_view(status.usage.limit)
-    return LimitUsageView(
-        **asdict(limit),
-        state=status.state,
-        running=status.usage.running,
-        tokens=status.usage.tokens,
-        waiting=status.waiting,
-        waiting_workers=list(status.waiting_workers),
-    )
-
-
-def worker_view(worker: WorkerInfo, now_ms: int) -> WorkerView:
-    plain = (
-        "id",
-        "host",
-        "pid",
-        "state",
-        "slots",
-        "stuck",
-        "abandoned",
-        "completed",
-        "failed",
-        "memory",
-        "cpu",
-    )
-    fields: Values = {name: getattr(worker, name) for name in plain}
-    return WorkerView(
-        **fields,
-        heartbeat_status=worker.heartbeat_status(now_ms),
-        queues=list(worker.queues),
-        paused=list(worker.paused),
-        running=list(worker.running),
-        started_at=moment_of(worker.started_at),
-        heartbeat_at=moment_of(worker.heartbeat_at),
-        recent=list(worker.recent),
-    )
-
-
-def command_view(command: Command) -> CommandView:
-    return CommandView(
-        id=command.id,
-        worker=command.worker,
-        kind=command.kind,
-        sent_at=moment_of(command.sent_at),
-        expires_at=moment_of(command.expires_at),
-        delivered_at=at(command.delivered_at),
-        response=command.response,
-    )
-
-
-def queue_name(name: str | None) -> QueueName | None:
-    return None if name is None else QueueName(name)

@@ -25,7 +25,7 @@ from forebay.service.schema.alerts import (
     RuleRequest,
     TriggerRequest,
 )
-from forebay.service.schema.schedules import ChangeResponse
+from forebay.service.schema.base import ChangeResponse
 
 AlertPath = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""Routes for dead letters by what they died of, and for ramps."""
+"""Routes for dead letters: search, revive, purge, failure groups and gradual revives."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from litestar.params import JSONBody, PathParameter
 from forebay.service.http.request_context import HttpRequest, permit_of
 from forebay.service.permissions import dead_letters as permitted
 from forebay.service.schema.dead_letters import (
+    DeadLetterRequest,
     FailureGroupList,
     FailureGroupsRequest,
     GradualReviveList,
     GradualReviveRequest,
     GradualReviveView,
+)
+from forebay.service.schema.job_views import JobList
+from forebay.service.schema.search import (
+    BulkResponse,
+    SearchRequest,
 )
 
 GradualRevivePath = Annotated[
@@ -66,12 +72,25 @@ async def stop_gradual_revive(request: HttpRequest, name: GradualRevivePath) -> 
     return await permitted.stop_gradual_revive(permit_of(request), name)
 
 
+@post("/v1/dead-letters/search", tags=["dead letters"], status_code=200)
+async def dead_letters(request: HttpRequest, data: JSONBody[SearchRequest]) -> JobList:
+    """List dead letters, newest first."""
+    return await permitted.dead_letters(permit_of(request), data)
+
+
+@post("/v1/dead-letters/revive", tags=["dead letters"], status_code=200)
+async def revive_dead(request: HttpRequest, data: JSONBody[DeadLetterRequest]) -> BulkResponse:
+    """Put the dead letters that fit back."""
+    return await permitted.revive_dead(permit_of(request), data)
+
+
+@post("/v1/dead-letters/purge", tags=["dead letters"], status_code=200)
+async def purge_dead(request: HttpRequest, data: JSONBody[DeadLetterRequest]) -> BulkResponse:
+    """Delete the dead letters that fit for good."""
+    return await permitted.purge_dead(permit_of(request), data)
+
+
 ROUTES = (
-    failure_groups,
-    start_gradual_revive,
-    gradual_revives,
-    gradual_revive,
-    pause_gradual_revive,
-    resume_gradual_revive,
-    stop_gradual_revive,
+    *(dead_letters, revive_dead, purge_dead, failure_groups, start_gradual_revive, gradual_revives),
+    *(gradual_revive, pause_gradual_revive, resume_gradual_revive, stop_gradual_revive),
 )

@@ -1,10 +1,10 @@
-"""Routes for producers."""
+"""Routes for jobs: enqueue, show, wait, change, search and bulk actions."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from litestar import get, patch, post
+from litestar import delete, get, patch, post
 from litestar.params import HeaderParameter, JSONBody, QueryParameter
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from forebay.service.http.request_context import (
 )
 from forebay.service.permissions import jobs as permitted
 from forebay.service.schema.base import LONGEST_WAIT_SECONDS
-from forebay.service.schema.job_views import GraphView, JobView
+from forebay.service.schema.job_views import GraphView, JobList, JobView
 from forebay.service.schema.jobs import (
     ActionResponse,
     CancelRequest,
@@ -27,6 +27,13 @@ from forebay.service.schema.jobs import (
     EnqueueResponse,
     ResultResponse,
     UpdateJobRequest,
+)
+from forebay.service.schema.search import (
+    BulkRequest,
+    BulkResponse,
+    ReplayRequest,
+    ReviveRequest,
+    SearchRequest,
 )
 
 KeyHeader = Annotated[
@@ -107,4 +114,37 @@ async def update_job(
     return await permitted.update_job(permit_of(request), job_id, data)
 
 
-ROUTES = (enqueue, enqueue_many, job, wait, result, graph, cancel, update_job)
+@post("/v1/jobs/search", tags=["jobs"], status_code=200)
+async def search(request: HttpRequest, data: JSONBody[SearchRequest]) -> JobList:
+    """List jobs that fit, newest first."""
+    return await permitted.search(permit_of(request), data)
+
+
+@post("/v1/jobs/bulk", tags=["jobs"], status_code=200)
+async def bulk(request: HttpRequest, data: JSONBody[BulkRequest]) -> BulkResponse:
+    """Cancel, revive or delete all jobs that fit, or say how many they are."""
+    return await permitted.bulk(permit_of(request), data)
+
+
+@delete("/v1/jobs/{job_id:str}", tags=["jobs"], status_code=200)
+async def delete_job(request: HttpRequest, job_id: JobIdPath) -> ActionResponse:
+    """Remove a job that does not run, with its history."""
+    return await permitted.delete_job(permit_of(request), job_id)
+
+
+@post("/v1/jobs/{job_id:str}/revive", tags=["jobs"], status_code=200)
+async def revive(request: HttpRequest, job_id: JobIdPath, data: JSONBody[ReviveRequest]) -> ActionResponse:
+    """Put a dead or cancelled job back."""
+    return await permitted.revive(permit_of(request), job_id, data)
+
+
+@post("/v1/jobs/{job_id:str}/replay", tags=["jobs"])
+async def replay(request: HttpRequest, job_id: JobIdPath, data: JSONBody[ReplayRequest]) -> EnqueueResponse:
+    """Enqueue a new job like an earlier one, with other arguments if you like."""
+    return await permitted.replay(permit_of(request), job_id, data)
+
+
+ROUTES = (
+    *(enqueue, enqueue_many, job, wait, result, graph, cancel, update_job),
+    *(search, bulk, delete_job, revive, replay),
+)

@@ -1,4 +1,4 @@
-"""Routes for administrators: API keys, the audit log."""
+"""Routes for API keys."""
 
 from __future__ import annotations
 
@@ -9,18 +9,7 @@ from litestar.params import JSONBody, PathParameter
 
 from forebay.service.http.request_context import HttpRequest, permit_of
 from forebay.service.permissions import keys as permitted
-from forebay.service.schema.keys import (
-    KEY_NAME,
-    AuditCheckRequest,
-    AuditCheckResponse,
-    AuditRequest,
-    AuditResponse,
-    KeyList,
-    KeyRequest,
-    KeyView,
-    KeyWithToken,
-    RotateRequest,
-)
+from forebay.service.schema.keys import KEY_NAME, KeyList, KeyRequest, KeyView, KeyWithToken, RotateRequest
 
 KeyPath = Annotated[str, PathParameter(description="The name of an API key.", pattern=KEY_NAME)]
 
@@ -55,16 +44,4 @@ async def revoke_key(request: HttpRequest, name: KeyPath) -> KeyView:
     return await permitted.revoke_key(permit_of(request), name)
 
 
-@post("/v1/audit/search", tags=["audit"], status_code=200)
-async def audit(request: HttpRequest, data: JSONBody[AuditRequest]) -> AuditResponse:
-    """List who did what, newest first, with what was before and what is after."""
-    return await permitted.audit(permit_of(request), data)
-
-
-@post("/v1/audit/verify", tags=["audit"], status_code=200)
-async def check_audit(request: HttpRequest, data: JSONBody[AuditCheckRequest]) -> AuditCheckResponse:
-    """Check that no line of the audit log was changed or removed."""
-    return await permitted.check_audit(permit_of(request), data)
-
-
-ROUTES = (keys, create_key, key, rotate_key, revoke_key, audit, check_audit)
+ROUTES = (keys, create_key, key, rotate_key, revoke_key)

@@ -1,4 +1,4 @@
-"""Routes for operators: schedules, workers, limits."""
+"""Routes for schedules."""
 
 from __future__ import annotations
 
@@ -9,32 +9,21 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from forebay.service.http.request_context import HttpRequest, permit_of
 from forebay.service.permissions import schedules as permitted
+from forebay.service.schema.base import ChangeResponse
 from forebay.service.schema.jobs import EnqueueResponse
 from forebay.service.schema.schedules import (
-    ChangeResponse,
-    CommandList,
-    CommandRequest,
-    LimitList,
-    LimitRequest,
-    LimitView,
     PreviewResponse,
     ScheduleList,
     ScheduleRequest,
     ScheduleRunList,
     ScheduleView,
-    WorkerList,
 )
 
 NamePath = Annotated[
     str, PathParameter(description="A name.", min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")
 ]
 RunsQuery = Annotated[int, QueryParameter(ge=1, le=100, description="How many runs.")]
-ScopePath = Annotated[str, PathParameter(description="The scope of a limit.", min_length=1, max_length=200)]
 LimitQuery = Annotated[int, QueryParameter(ge=1, le=100, description="At most so many.")]
-ActiveQuery = Annotated[bool, QueryParameter(description="Leave out workers that have died.")]
-IdsQuery = Annotated[
-    list[str], QueryParameter(description="The id of a command; may be repeated.", min_items=1, max_items=100)
-]
 
 
 @get("/v1/schedules", tags=["schedules"])
@@ -95,43 +84,7 @@ async def schedule_runs(request: HttpRequest, name: NamePath, limit: LimitQuery 
     return await permitted.schedule_runs(permit_of(request), name, limit)
 
 
-@get("/v1/workers", tags=["workers"])
-async def workers(request: HttpRequest, active_only: ActiveQuery = True) -> WorkerList:
-    """List workers with their state."""
-    return await permitted.workers(permit_of(request), active_only=active_only)
-
-
-@post("/v1/workers/commands", tags=["workers"], status_code=200)
-async def command(request: HttpRequest, data: JSONBody[CommandRequest]) -> CommandList:
-    """Ask workers to pause, resume, stop, or say what their threads do."""
-    return await permitted.command(permit_of(request), data)
-
-
-@get("/v1/workers/commands", tags=["workers"])
-async def commands(request: HttpRequest, ids: IdsQuery) -> CommandList:
-    """Show what came of commands."""
-    return await permitted.commands(permit_of(request), ids)
-
-
-@get("/v1/limits", tags=["limits"])
-async def limits(request: HttpRequest) -> LimitList:
-    """List limits by scope."""
-    return await permitted.limits(permit_of(request))
-
-
-@put("/v1/limits", tags=["limits"])
-async def set_limit(request: HttpRequest, data: JSONBody[LimitRequest]) -> LimitView:
-    """Set the limit of a scope."""
-    return await permitted.set_limit(permit_of(request), data)
-
-
-@delete("/v1/limits/{limit_scope:str}", tags=["limits"], status_code=200)
-async def remove_limit(request: HttpRequest, limit_scope: ScopePath) -> ChangeResponse:
-    """Remove the limit of a scope."""
-    return await permitted.remove_limit(permit_of(request), limit_scope)
-
-
 ROUTES = (
     *(schedules, schedule, save_schedule, remove_schedule, pause_schedule, resume_schedule, fire_schedule),
-    *(preview_schedule, schedule_runs, workers, command, commands, limits, set_limit, remove_limit),
+    *(preview_schedule, schedule_runs),
 )

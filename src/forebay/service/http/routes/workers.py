@@ -1,0 +1,38 @@
+"""Routes for workers and their commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import get, post
+from litestar.params import JSONBody, QueryParameter
+
+from forebay.service.http.request_context import HttpRequest, permit_of
+from forebay.service.permissions import workers as permitted
+from forebay.service.schema.workers import CommandList, CommandRequest, WorkerList
+
+ActiveQuery = Annotated[bool, QueryParameter(description="Leave out workers that have died.")]
+IdsQuery = Annotated[
+    list[str], QueryParameter(description="The id of a command; may be repeated.", min_items=1, max_items=100)
+]
+
+
+@get("/v1/workers", tags=["workers"])
+async def workers(request: HttpRequest, active_only: ActiveQuery = True) -> WorkerList:
+    """List workers with their state."""
+    return await permitted.workers(permit_of(request), active_only=active_only)
+
+
+@post("/v1/workers/commands", tags=["workers"], status_code=200)
+async def command(request: HttpRequest, data: JSONBody[CommandRequest]) -> CommandList:
+    """Ask workers to pause, resume, stop, or say what their threads do."""
+    return await permitted.command(permit_of(request), data)
+
+
+@get("/v1/workers/commands", tags=["workers"])
+async def commands(request: HttpRequest, ids: IdsQuery) -> CommandList:
+    """Show what came of commands."""
+    return await permitted.commands(permit_of(request), ids)
+
+
+ROUTES = (workers, command, commands)

@@ -1,0 +1,21 @@
+"""Permission checks for workers and commands, which belong to no queue."""
+
+from __future__ import annotations
+
+from forebay.service.permissions.authorized_request import AuthorizedRequest
+from forebay.service.schema.workers import CommandList, CommandRequest, WorkerList
+
+
+async def workers(permit: AuthorizedRequest, *, active_only: bool) -> WorkerList:
+    """List workers with their state."""
+    return await permit.authorize("workers").workers.workers(active_only=active_only)
+
+
+async def command(permit: AuthorizedRequest, data: CommandRequest) -> CommandList:
+    """Ask workers to pause, resume, stop, or say what their threads do."""
+    return await permit.authorize("command").workers.command(data, permit.actor)
+
+
+async def commands(permit: AuthorizedRequest, ids: list[str]) -> CommandList:
+    """Show what came of commands."""
+    return await permit.authorize("commands").workers.commands(ids)
