@@ -203,7 +203,7 @@ def test_one_queue_is_paused_for_one_worker_and_for_no_other(app: Forebay) -> No
 def test_a_queue_that_is_not_the_workers_own_cannot_be_paused(app: Forebay) -> None:
     worker = Worker(app.engine, app.registry, queues=["mail"])
 
-    with pytest.raises(ConfigError, match="does not work on queue reports, but on mail"):
+    with pytest.raises(ConfigError, match="does not serve queue reports, but mail"):
         worker.pause("reports")
 
 
@@ -223,7 +223,7 @@ def test_a_worker_is_paused_and_resumed_through_the_store(app: Forebay, holding:
 
         assert told(app, worker, CommandKind.PAUSE, DEFAULT_QUEUE).startswith(f"paused {DEFAULT_QUEUE};")
         refused = told(app, worker, CommandKind.PAUSE, "mail")
-    assert refused == f"refused: this worker does not work on queue mail, but on {DEFAULT_QUEUE}"
+    assert refused == f"refused: this worker does not serve queue mail, but {DEFAULT_QUEUE}"
 
 
 @pytest.mark.shows("R-WORK-44")

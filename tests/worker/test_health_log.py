@@ -74,7 +74,7 @@ def test_whatever_a_store_does_the_worker_goes_on(caplog: pytest.LogCaptureFixtu
 
     health.log_if_due()
 
-    assert "jobs that wait cannot be counted now: odd" in caplog.text
+    assert "pending jobs cannot be counted now: odd" in caplog.text
     assert "pending unknown" in caplog.text
 
 

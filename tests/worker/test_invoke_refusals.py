@@ -126,7 +126,7 @@ def test_an_attempt_that_ended_without_a_reason_has_failed() -> None:
     outcome = Invoker(Forebay("memory://").registry).stopped_outcome(an_assignment("gone"))
 
     assert isinstance(outcome, Failed)
-    assert outcome.error.message == "the attempt ended, and nobody knows how"
+    assert outcome.error.message == "the attempt ended for an unknown reason"
 
 
 @pytest.mark.parametrize(("reason", "outcome"), [(None, Interrupted()), ("no need", Cancelled("no need"))])

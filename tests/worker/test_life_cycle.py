@@ -128,7 +128,7 @@ def test_a_stop_while_the_store_is_away_comes_to_an_end(
         eventually(lambda: "not available" in caplog.text)
         worker.stop(drain=0.1)
 
-    assert "stays on the list" in caplog.text
+    assert "stays registered" in caplog.text
 
 
 @pytest.mark.shows("R-EDGE-66", "R-RATE-19")

@@ -368,7 +368,7 @@ def test_a_fault_of_our_own_is_logged_and_the_turns_go_on(rig: Rig, caplog: pyte
     coordinator.tick()
 
     assert pause > 0
-    assert "a turn of the coordinator went wrong" in caplog.text
+    assert "a tick of the coordinator failed" in caplog.text
     assert rig.states(ids) == {"completed": 2}
 
 

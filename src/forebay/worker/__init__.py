@@ -1,3 +1,3 @@
-"""Who does the work."""
+"""Worker: coordinator, executors, lease renewal and supervisor."""
 
 from __future__ import annotations

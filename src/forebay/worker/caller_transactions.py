@@ -1,4 +1,4 @@
-"""Attempts that have completed their job in a transaction of their own: what has come of it."""
+"""Attempts that completed their job in a caller transaction: commit, rollback, or still open."""
 
 from __future__ import annotations
 
@@ -24,28 +24,30 @@ ROLLED_BACK: Final = Failed(
 def split_settleable(
     store: Store, worker: WorkerId, ended: EndedAttempts
 ) -> tuple[EndedAttempts, EndedAttempts]:
-    """What can be settled now, and what has to wait, because the transaction is open though its task has
-    returned.
+    """Return the ended attempts to settle now, and those to settle later. The latter's transaction is open
+    although their task has returned.
 
-    If it was committed, the job is where it belongs, and the settlement is answered as repeated. If it was
-    rolled back, what the task wanted has not happened, and the attempt has failed. One that has failed anyway
-    may have left its transaction open too, and to settle it now would hold up all others.
+    After a commit the job is in its final state, and the settlement is answered as repeated. After a rollback
+    the task's work has not happened, and the attempt has failed. A failed attempt may have left its
+    transaction open too, and settling it now would block all others.
     """
-    joined = [
-        one.lease for one, outcome in ended if one.context.is_completed_in_tx or is_completed_in_tx(outcome)
+    leases = [
+        assignment.lease
+        for assignment, outcome in ended
+        if assignment.context.is_completed_in_tx or is_completed_in_tx(outcome)
     ]
-    if not joined:
+    if not leases:
         return ended, []
-    found = dict(zip(joined, store.lease_status(worker, joined), strict=True))
+    statuses = dict(zip(leases, store.lease_status(worker, leases), strict=True))
     now: EndedAttempts = []
     later: EndedAttempts = []
-    for one, outcome in ended:
-        standing = found.get(one.lease)
-        if standing is LeaseStatus.OPEN:
-            later.append((one, outcome))
+    for assignment, outcome in ended:
+        status = statuses.get(assignment.lease)
+        if status is LeaseStatus.OPEN:
+            later.append((assignment, outcome))
         else:
-            is_undone = standing is LeaseStatus.HELD and isinstance(outcome, Completed)
-            now.append((one, ROLLED_BACK if is_undone else outcome))
+            is_rolled_back = status is LeaseStatus.HELD and isinstance(outcome, Completed)
+            now.append((assignment, ROLLED_BACK if is_rolled_back else outcome))
     return now, later
 
 
@@ -54,5 +56,5 @@ def is_completed_in_tx(outcome: Outcome) -> bool:
 
 
 def next_check_at(waiting: Sequence[object], now: float) -> float:
-    """When to look again at what has to wait."""
+    """Return the time of the next check of the attempts that wait."""
     return now + RECHECK_SECONDS if waiting else float("inf")

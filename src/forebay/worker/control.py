@@ -1,4 +1,4 @@
-"""What operators ask of a worker through the store, carried out and answered."""
+"""Commands of operators to a worker: execution and answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ControlledWorker(Protocol):
-    """What a command can do to a worker."""
+    """Actions of a worker that a command may call."""
 
     @property
     def drain_seconds(self) -> float: ...
@@ -40,10 +40,10 @@ class ControlledWorker(Protocol):
 
 
 class Control:
-    """Carries out commands for one worker, from whatever thread they come.
+    """Carries out commands for one worker, on the thread that calls it.
 
-    Whoever fetches them from the store, the worker itself or its supervisor, calls `carry_out` and gives the
-    store the answer. Nothing here waits for the coordinator: a worker that hangs still shows its stacks.
+    The worker itself or its supervisor fetches them from the store, calls `carry_out` and stores the answer.
+    Nothing here waits for the coordinator: a worker that hangs still shows its stacks.
     """
 
     def __init__(self, worker: ControlledWorker, slots: Slots) -> None:
@@ -52,8 +52,8 @@ class Control:
         self._unanswered: list[tuple[str, str]] = []
 
     def serve(self, store: Store, commands: list[Command]) -> None:
-        """Carry out commands that were just taken, and answer. An answer that the store did not take is
-        offered again the next time; the command itself is not carried out again."""
+        """Carry out commands that were just fetched, and store the answers. An answer that could not be
+        stored is offered again the next time; its command is not carried out again."""
         self._unanswered += [(command.id, self.carry_out(command)) for command in commands]
         while self._unanswered:
             command_id, text = self._unanswered[0]
@@ -61,8 +61,9 @@ class Control:
             self._unanswered.pop(0)
 
     def carry_out(self, command: Command) -> str:
-        """Do it; what came of it, in words. Never raises: whoever asked shall read what went wrong."""
-        logger.info("asked to %s by %s", command.kind, command.actor or "somebody")
+        """Carry out a command and return its answer. Never raises: the operator reads the error in the
+        answer."""
+        logger.info("command %s from %s", command.kind, command.actor or "an unknown actor")
         try:
             return self._execute(command)
         except ForebayError as exc:
@@ -72,14 +73,14 @@ class Control:
             return f"failed: {type(exc).__name__}: {exc}"
 
     def _execute(self, command: Command) -> str:
-        worker, what = self._worker, command.queue or "all queues"
+        worker, queues = self._worker, command.queue or "all queues"
         match command.kind:
             case CommandKind.PAUSE:
                 worker.pause(command.queue)
-                return f"paused {what}; {self._describe_running()}"
+                return f"paused {queues}; {self._describe_running()}"
             case CommandKind.RESUME:
                 worker.resume(command.queue)
-                return f"resumed {what}"
+                return f"resumed {queues}"
             case CommandKind.STOP:
                 worker.ask_to_stop(worker.drain_seconds)
                 return f"stopping; {self._describe_running()}, for up to {worker.drain_seconds:g} s"
@@ -93,34 +94,36 @@ class Control:
                 return stacks(self._slots)
 
     def _describe_running(self) -> str:
-        running = sum(one.is_running for one in self._slots)
+        running = sum(assignment.is_running for assignment in self._slots)
         return "1 running job goes on" if running == 1 else f"{running} running jobs go on"
 
 
 def stacks(slots: Slots) -> str:
-    """What this process does: its jobs, the stacks of its threads, and what its memory is full of."""
+    """Return the state of this process: its jobs, the stacks of its threads, and the most frequent objects in
+    memory."""
     return truncate_answer("\n".join(_stack_lines(slots)))
 
 
 def _stack_lines(slots: Slots) -> Iterator[str]:
-    jobs = [one for one in slots if one.is_running]
-    left = [one for one in slots.abandoned if one.ended_at is None]
-    seats = {getattr(one.slot, "thread", None): one for one in (*left, *jobs)}
+    jobs = [assignment for assignment in slots if assignment.is_running]
+    abandoned = [assignment for assignment in slots.abandoned if assignment.ended_at is None]
+    threads = {getattr(assignment.slot, "thread", None): assignment for assignment in (*abandoned, *jobs)}
     frames = sys._current_frames()
     yield f"{len(jobs)} running jobs, {len(frames)} threads, {resident_memory() // 2**20} MB resident"
-    if left:
-        yield f"{len(left)} abandoned calls still run"
+    if abandoned:
+        yield f"{len(abandoned)} abandoned calls still run"
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    # Threads that run a job first: they are what somebody is looking for, and a long text is cut at its end.
-    for ident, frame in sorted(frames.items(), key=lambda pair: pair[0] not in seats):
-        yield f"\n{names.get(ident, 'a thread without a name')} ({ident}){_describe_job(seats.get(ident))}"
+    # Threads that run a job first: they are of most interest, and a long text is cut at its end.
+    for ident, frame in sorted(frames.items(), key=lambda pair: pair[0] not in threads):
+        name = names.get(ident, "a thread without a name")
+        yield f"\n{name} ({ident}){_describe_job(threads.get(ident))}"
         yield _format_stack(frame)
-    for one in (*left, *jobs):
-        if hasattr(one.slot, "get_stack"):
-            yield f"\ncoroutine{_describe_job(one)}"
-            yield from map(_format_stack, one.slot.get_stack(limit=1))
+    for assignment in (*abandoned, *jobs):
+        if hasattr(assignment.slot, "get_stack"):
+            yield f"\ncoroutine{_describe_job(assignment)}"
+            yield from map(_format_stack, assignment.slot.get_stack(limit=1))
     yield "\nobjects in memory, the most frequent"
-    kinds = Counter(type(thing).__qualname__ for thing in gc.get_objects())
+    kinds = Counter(type(instance).__qualname__ for instance in gc.get_objects())
     yield from (f"{count:>9} {kind}" for kind, count in kinds.most_common(_TYPES_SHOWN))
 
 
@@ -145,7 +148,8 @@ class PausableWorker(Protocol):
 
 
 class SignalPause:
-    """Pauses all queues of a worker, and later resumes those: not what an operator had paused before."""
+    """Pauses all queues of a worker, and later resumes these. Queues that an operator had paused before stay
+    paused."""
 
     def __init__(self, worker: PausableWorker) -> None:
         self._worker = worker

@@ -1,4 +1,5 @@
-"""The one thread of a worker that talks to the store: do duties, settle, claim, dispatch, wait."""
+"""Coordinator: the one thread of a worker that talks to the store. It settles, claims, dispatches and
+waits."""
 
 from __future__ import annotations
 
@@ -53,9 +54,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Plays turns. A turn never waits; the loop around it does."""
+    """Runs ticks. A tick never waits; the loop around it does."""
 
-    def __init__(  # noqa: PLR0913 - all the parts it plays with, by name
+    def __init__(  # noqa: PLR0913 - all its parts, by name
         self,
         *,
         worker: WorkerInfo,
@@ -106,31 +107,34 @@ class Coordinator:
         self._due_at = inf
         self._maintenance_at = self._last_roundtrip_at = clock.monotonic()
         self._maintenance_deadline = self._maintenance_at + MAINTENANCE_LATE_SECONDS
-        self._maintenance_due_at: dict[str, float] = {}  # when a duty may be due again, as far as we know
+        self._maintenance_due_at: dict[str, float] = {}  # when a task may be due again
         self._retry_seconds = self._retry_at = 0.0
         self.is_claiming = True
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held, nothing waits to be settled, and nothing is held without our knowing."""
+        """Whether no lease is held, nothing waits to be settled, and no lease can be held unknowingly."""
         waiting = self._unsettled or len(self._deferred)
         return not len(self._slots) and not waiting and not self._is_in_doubt
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the store did not answer the last time it was asked."""
+        """Whether the last call to the store was not answered."""
         return self._is_in_doubt
 
     @property
     def unwritten(self) -> int:
-        """How many attempts have ended whose results the store has not taken."""
-        return sum(one.started_at is not None for one, _ in self._unsettled) + self._deferred.unwritten
+        """Number of ended attempts whose results are not stored yet."""
+        return (
+            sum(assignment.started_at is not None for assignment, _ in self._unsettled)
+            + self._deferred.unwritten
+        )
 
     def tick(self) -> float:
-        """Settle, claim, dispatch; answers how many seconds there is nothing to do."""
+        """Settle, claim and dispatch; return for how many seconds there is nothing to do."""
         self._watchdog.mark_progress()
         try:
-            # First what needs no store: time runs out while it is away too.
+            # First the steps that need no store: time passes during an outage too.
             self._interrupter.cancel(self._inbox.take_cancels())
             self._interrupter.check()
             self._unsettled += self._inbox.drain()
@@ -145,9 +149,9 @@ class Coordinator:
         except StoreError:
             raise  # this will not pass by itself: a crash, which the worker reports
         except Exception as exc:
-            # A fault of our own in one turn must not end the work of this process. What it left half done is
-            # found again by naming the leases we know.
-            logger.exception("a turn of the coordinator went wrong")
+            # An error of our own in one tick must not end the work of this process. Half-done work is found
+            # again by naming the known leases.
+            logger.exception("a tick of the coordinator failed")
             self.hooks.report(None, attempt_error(exc))
         return self._back_off()
 
@@ -160,19 +164,22 @@ class Coordinator:
         self._watchdog.mark_progress()
         self._record_next_due(asked_at, answer.next_due_ms)
         try:
-            # After the exchange: what has ended here is settled before a sweep looks for ended leases.
+            # After the round trip: attempts that have ended here are settled before a sweep looks for ended
+            # leases.
             self._run_maintenance(answer.jobs)
         finally:
-            # Last, and whatever the duties have met, since these jobs are ours now. A task may hold the
-            # interpreter from its first line on and stop this thread wherever it is; in the middle of a
-            # transaction that would lock a SQLite file for everybody, and here most turns are over.
+            # Last, and whatever the maintenance tasks have raised, since these jobs are ours now. A task may
+            # hold the interpreter from its first line on and stop this thread wherever it is. In the middle
+            # of a transaction that would lock a SQLite file for all processes, and here most ticks are over.
             self._dispatch(answer.jobs, asked_at)
         self._recover_leases(answer.recovered)
         self._interrupter.cancel(answer.cancels)
-        if again := self._deferred.due():
-            # With their last words, which were left undone too if another transaction holds the job.
+        if deferred := self._deferred.due():
+            # With their last updates, which were left out too if another transaction holds the job.
             self._settle(
-                again, self._unsettled, updates=self._progress_buffer.take_updates(one for one, _ in again)
+                deferred,
+                self._unsettled,
+                updates=self._progress_buffer.take_updates(assignment for assignment, _ in deferred),
             )
         self._metrics.record(self._store)
         self._retry_seconds = self._retry_at = 0.0
@@ -185,19 +192,21 @@ class Coordinator:
     # Settle and claim
 
     def _settle_and_claim(self) -> SettleAndClaimResult:
-        endings, still_open = split_settleable(self._store, self._worker, self._unsettled)
-        # In doubt we ask for nothing new before we know what we have.
-        is_asking = self.is_claiming and not self._is_in_doubt
-        wants, room = self._queue_selector.next_claims(one for one, _ in endings) if is_asking else ([], 0)
-        notes = self._progress_buffer.take_updates(one for one, _ in endings)
-        if not (endings or wants or notes or self._is_in_doubt or self._is_cancel_poll_due()):
+        ended, still_open = split_settleable(self._store, self._worker, self._unsettled)
+        # While leases are in doubt nothing new is claimed before the present ones are known.
+        may_claim = self.is_claiming and not self._is_in_doubt
+        claims, room = (
+            self._queue_selector.next_claims(assignment for assignment, _ in ended) if may_claim else ([], 0)
+        )
+        updates = self._progress_buffer.take_updates(assignment for assignment, _ in ended)
+        if not (ended or claims or updates or self._is_in_doubt or self._is_cancel_poll_due()):
             return SettleAndClaimResult()
-        if endings or self._inbox.has_wakeup:
+        if ended or self._inbox.has_wakeup:
             self._idle_polling.begin()
-        self._inbox.clear_wake()  # before the look: what happens from here on is worth another one
-        # After a lost answer the store may hold leases for us that we do not know of.
+        self._inbox.clear_wake()  # before the claim: what happens from here on is worth another one
+        # After a lost answer the store may hold leases for this worker that it does not know of.
         known = self._slots.leases() if self._is_in_doubt else None
-        return self._settle(endings, still_open, wants, room, known, notes)
+        return self._settle(ended, still_open, claims, room, known, updates)
 
     def _settle(
         self,
@@ -208,15 +217,16 @@ class Coordinator:
         known: Sequence[Lease] | None = None,
         updates: Sequence[ProgressUpdate] = (),
     ) -> SettleAndClaimResult:
-        """Exchange, and end the assignments whose settlement the store has answered. What is `still_open` is
-        left for another turn."""
-        settlements = [decide(one.job, outcome, self._roll()) for one, outcome in ended]
-        instead = FallbackSettlements(lambda lease: _job_of(lease, ended), self._roll)
+        """Make the round trip, and end the assignments whose settlement the store has answered. Those in
+        `still_open` are left for another tick."""
+        settlements = [decide(assignment.job, outcome, self._roll()) for assignment, outcome in ended]
+        fallback = FallbackSettlements(lambda lease: _job_of(lease, ended), self._roll)
         answer = settle_and_claim_isolating(
-            self._store, self._worker, settlements, claims, room, known, updates, fallback=instead
+            self._store, self._worker, settlements, claims, room, known, updates, fallback=fallback
         )
         if self._was_unavailable:
-            # The first answer after an outage. Others could not renew their leases either, and come first.
+            # The first answer after an outage. Other workers could not renew their leases either, and come
+            # first.
             self._was_unavailable = False
             notify_connected(self._maintenance_tasks)
         self._is_in_doubt = False
@@ -226,34 +236,36 @@ class Coordinator:
             ended = self._deferred.defer_busy(ended, answer.busy)
             settlements = _without(settlements, answer.busy)
         self._progress_buffer.confirm(answer.refused_updates, answer.busy)
-        self._progress_buffer.forget(one for one, _ in ended)
+        self._progress_buffer.forget(assignment for assignment, _ in ended)
         self._record_ended(ended)
-        ends = instead.substitute(settlements)
-        self._count(ended, ends, answer.refused)
+        substituted = fallback.substitute(settlements)
+        self._count(ended, substituted, answer.refused)
         self._log_refused(answer.refused, ended)
-        self.hooks.report_dead((one.job for one, _ in ended), ends, answer)
+        self.hooks.report_dead((assignment.job for assignment, _ in ended), substituted, answer)
         return answer
 
     def _is_cancel_poll_due(self) -> bool:
-        """Whether to ask only for wishes to cancel: nobody else delivers them while all slots are taken,
-        except the renewal, much later."""
+        """Return whether to poll only for cancel requests. While all slots are taken nothing else delivers
+        them, except the renewal, much later."""
         return len(self._slots) > 0 and self._clock.monotonic() >= self._cancel_poll_at
 
     @property
     def _cancel_poll_at(self) -> float:
-        """After a wake-up soon, since that may have been about a wish to cancel."""
+        """Time of the next poll; soon after a wake-up, since that may have been about a cancel request."""
         return self._last_roundtrip_at + (
             EARLY_CANCEL_POLL_SECONDS if self._inbox.has_wakeup else CANCEL_POLL_SECONDS
         )
 
     def _record_ended(self, ended: Sequence[tuple[Assignment, Outcome]]) -> None:
-        latest = [one.job.id for one, _ in ended[-SHOWN_JOBS:] if one.started_at is not None]
+        latest = [
+            assignment.job.id for assignment, _ in ended[-SHOWN_JOBS:] if assignment.started_at is not None
+        ]
         if latest:
             self._slots.recent = (*self._slots.recent, *latest)[-SHOWN_JOBS:]
-        for one, _ in ended:
-            self._slots.end(one)
-            if (seconds := one.seconds) is not None:
-                self._prefetch.record_duration(one.job.task, seconds)
+        for assignment, _ in ended:
+            self._slots.end(assignment)
+            if (seconds := assignment.seconds) is not None:
+                self._prefetch.record_duration(assignment.job.task, seconds)
 
     def _count(
         self,
@@ -261,52 +273,62 @@ class Coordinator:
         settlements: Sequence[Settlement],
         refused: Iterable[LeaseRefusal],
     ) -> None:
-        """For the worker's own figures, and for the metrics; what was refused is somebody else's."""
+        """Count settled attempts for the worker's status and for the metrics. Refused ones count at the
+        worker that has the lease."""
         lost = {refusal.lease for refusal in refused}
         slots, counted = self._slots, []
-        for (one, _), end in zip(ended, settlements, strict=True):
-            if lost and one.lease in lost:
+        for (assignment, _), settlement in zip(ended, settlements, strict=True):
+            if lost and assignment.lease in lost:
                 continue
-            if end.outcome is OutcomeKind.COMPLETED:
+            if settlement.outcome is OutcomeKind.COMPLETED:
                 slots.completed += 1
-            elif end.outcome in (OutcomeKind.FAILED, OutcomeKind.DISCARDED):
+            elif settlement.outcome in (OutcomeKind.FAILED, OutcomeKind.DISCARDED):
                 slots.failed += 1
-            counted.append((one.job, end, one.seconds))
-        self._metrics.on_settled(counted, [one.job for one, _ in ended if one.lease in lost] if lost else ())
+            counted.append((assignment.job, settlement, assignment.seconds))
+        self._metrics.on_settled(
+            counted, [assignment.job for assignment, _ in ended if assignment.lease in lost] if lost else ()
+        )
         log_ends(counted)
 
-    def on_swept(self, ends: Sequence[SettledAttempt]) -> None:
-        """A duty of ours has settled attempts of workers that are gone: nobody else will count them."""
-        if ends:
-            self._metrics.on_swept(ends, (ends[0][0].lease_expires_at or 0) - LEASE_MS)
+    def on_swept(self, settled: Sequence[SettledAttempt]) -> None:
+        """Count attempts of workers that are gone, settled by a maintenance task of this worker: no other
+        worker counts them."""
+        if settled:
+            self._metrics.on_swept(settled, (settled[0][0].lease_expires_at or 0) - LEASE_MS)
 
     def _return_unstarted(self) -> list[tuple[Assignment, Outcome]]:
-        """What could not be started in time goes back: somebody else may have a free slot."""
+        """Hand back jobs that could not be started in time: another worker may have a free slot."""
         now = self._clock.monotonic()
-        late = _hand_back(one for one in self._slots if one.claimed_at + START_WITHIN_SECONDS <= now)
+        late = _hand_back(
+            assignment for assignment in self._slots if assignment.claimed_at + START_WITHIN_SECONDS <= now
+        )
         if late:
             self._prefetch.reset()
         return late
 
     def hand_back(self) -> None:
-        """Give back what was claimed and not started; no failure is counted."""
+        """Hand back jobs that were claimed and not started; no failure is counted."""
         self._unsettled += _hand_back(self._slots)
 
     def _log_refused(
         self, refused: Iterable[LeaseRefusal], ended: Sequence[tuple[Assignment, Outcome]]
     ) -> None:
-        # A refused settlement is not an error. The lease ran out, the sweep gave the job to somebody else,
-        # and their attempt is the one that counts. We drop ours and say so.
-        for one in refused:
-            # No turn ends for a line in the log: a store may name a lease that none of these had.
-            fields = next((job_fields(end.job) for end, _ in ended if end.lease == one.lease), None)
-            logger.warning("lease lost: job %s, attempt %s: %s", *one.lease, one.reason, extra=fields)
+        # A refused settlement is not an error. The lease ran out, the sweep gave the job to another worker,
+        # and that attempt counts. This one is dropped and logged.
+        for refusal in refused:
+            # A log line must not end a tick: a store may name a lease that none of these had.
+            fields = next(
+                (job_fields(assignment.job) for assignment, _ in ended if assignment.lease == refusal.lease),
+                None,
+            )
+            logger.warning("lease lost: job %s, attempt %s: %s", *refusal.lease, refusal.reason, extra=fields)
 
     def _back_off(self) -> float:
-        """The store does not answer: keep every settlement, however long, and try again."""
+        """Keep every settlement, however long, and return the pause before the next try: the store does not
+        answer."""
         self._is_in_doubt = True
         now = self._clock.monotonic()
-        # A turn that comes before, because a job has ended, does not make the wait longer.
+        # A tick that comes before, because a job has ended, does not make the wait longer.
         if now >= self._retry_at:
             self._retry_seconds = min(LONGEST_RETRY_SECONDS, max(0.1, self._retry_seconds * 2))
             self._retry_at = now + self._retry_seconds * (0.5 + self._roll() / 2)
@@ -320,23 +342,24 @@ class Coordinator:
         self._metrics.on_claimed(self._start(jobs, leased_at), leased_at)
 
     def _recover_leases(self, jobs: Sequence[Job]) -> None:
-        """Take on what the store holds under our name and we did not know of: a claim whose answer was lost.
+        """Take over leases that the store holds for this worker and that it did not know of: the answer to a
+        claim was lost.
 
-        Nobody has renewed these leases, so that is done before anything is started. If it fails they stay
-        unknown, and the next exchange brings them again.
+        They have not been renewed, so that is done before anything is started. If it fails they stay unknown,
+        and the next round trip brings them again.
         """
         if not jobs:
             return
         asked_at = self._clock.monotonic()
         answer = self._store.renew(self._worker, [Lease(job.id, job.attempt) for job in jobs])
         lost = {refusal.lease for refusal in answer.refused}
-        ours = [job for job in jobs if Lease(job.id, job.attempt) not in lost]
-        self._metrics.on_recovered(self._start(ours, asked_at), asked_at)
+        held = [job for job in jobs if Lease(job.id, job.attempt) not in lost]
+        self._metrics.on_recovered(self._start(held, asked_at), asked_at)
         if not self.is_claiming:
             self.hand_back()
 
     def _start(self, jobs: Sequence[Job], leased_at: float) -> Sequence[Job]:
-        """Start these, and answer which: not those whose leases are held here already."""
+        """Start jobs, and return those started: not those whose leases are held here already."""
         now = self._clock.monotonic()
         by_task = {task: self._executors.executor(task) for task in {job.task for job in jobs}}
         executors = [by_task[job.task] for job in jobs]
@@ -344,15 +367,17 @@ class Coordinator:
             Assignment(job, now, leased_at=leased_at, kind=executor.kind)
             for job, executor in zip(jobs, executors, strict=True)
         ]
-        again = self._slots.find_duplicates(assignments)
-        if again:
-            self._continue_reclaimed(again, leased_at)
-            leases = {one.lease for one in again}
-            return self._start([one.job for one in assignments if one.lease not in leases], leased_at)
+        duplicates = self._slots.find_duplicates(assignments)
+        if duplicates:
+            self._continue_reclaimed(duplicates, leased_at)
+            leases = {assignment.lease for assignment in duplicates}
+            return self._start(
+                [assignment.job for assignment in assignments if assignment.lease not in leases], leased_at
+            )
         for assignment in assignments:
             assignment.context.progress_sink = self._progress_buffer
         self._slots.add(assignments)
-        paused = self.queue_weights.paused_queues()  # looked at after they are in their slots: see Steering
+        paused = self.queue_weights.paused_queues()  # read after they are in their slots: see QueueWeights
         for assignment, executor in zip(assignments, executors, strict=True):
             if assignment.job.queue in paused:
                 if assignment.acquire():
@@ -362,23 +387,25 @@ class Coordinator:
         return jobs
 
     def _continue_reclaimed(self, reclaimed: Sequence[Assignment], leased_at: float) -> None:
-        """After a failover a store may not know of a claim that it has answered, and give the same attempt to
-        the same worker again. That attempt runs here, or its outcome is on its way: it has the lease that was
-        given now, and is not started a second time."""
-        for one in reclaimed:
-            logger.warning("job %s, attempt %s, was given again; it goes on", *one.lease)
-            held = self._slots.renew(one, leased_at)
-            if held.abandoned_at is None:  # its code counts no more, whatever becomes of the lease
+        """Continue attempts that the store has given to this worker a second time.
+
+        After a failover a store may not know of a claim that it has answered. The attempt runs here, or its
+        outcome is on its way. It takes over the new lease, and is not started a second time.
+        """
+        for assignment in reclaimed:
+            logger.warning("job %s, attempt %s, was given again; it goes on", *assignment.lease)
+            held = self._slots.renew(assignment, leased_at)
+            if held.abandoned_at is None:  # else its code no longer counts
                 held.context.mark_lease_regained(self._clock.now_ms())
 
     def flush_metrics(self) -> None:
-        """Write what was counted since the last time: there will be no other turn. Not to a store that is
-        away: nobody waits longer for a worker to stop because of figures."""
+        """Write the latest metrics, because there will be no other tick. Not during an outage: the stop of a
+        worker does not wait for metrics."""
         if not self._was_unavailable:
             self._metrics.record_all(self._store)
 
     def interrupt_all(self) -> None:
-        """The time to drain is over: ask everything that still runs to stop."""
+        """Interrupt everything that still runs: the drain time is over."""
         self._interrupter.stop_all()
 
     # Wait
@@ -388,38 +415,44 @@ class Coordinator:
         if now < self._maintenance_at:
             return
         is_late, has_more = now >= self._maintenance_deadline, False
-        # The next time is set first: a duty that goes wrong must not have its turn again before others claim.
-        # By chance a little more than their pace: whoever asks for one too early asks in vain.
+        # The next time is set first: a task that fails must not have its turn again before other workers
+        # claim. By chance it is a little longer than the interval: a task that is requested too early is
+        # requested in vain.
         self._maintenance_at = now + MAINTENANCE_SECONDS * (1.25 - self._roll() / 4)
-        for duty in self._maintenance_tasks:
-            if now < self._maintenance_due_at.get(duty.name, 0.0):
+        for task in self._maintenance_tasks:
+            if now < self._maintenance_due_at.get(task.name, 0.0):
                 continue
             if not is_late and self._has_waiting_jobs(claimed):
                 self._maintenance_at = now + MAINTENANCE_DELAY_SECONDS
                 return
-            if run_due_tasks(self._store, [duty]):
+            if run_due_tasks(self._store, [task]):
                 has_more = True
             else:
-                self._maintenance_due_at[duty.name] = now + duty.every_ms / 1_000
+                self._maintenance_due_at[task.name] = now + task.every_ms / 1_000
         if has_more:
             self._maintenance_at = now
         else:
             self._maintenance_deadline = self._maintenance_at + MAINTENANCE_LATE_SECONDS
 
     def _has_waiting_jobs(self, claimed: Sequence[Job]) -> bool:
-        """Whether there are jobs to be started, or word of some to be claimed. Duties take longer than all
-        else between an enqueue and its start, and have time; but not for ever, since some workers always have
-        jobs to start."""
+        """Return whether there are jobs to start, or a wake-up about jobs to claim.
+
+        Maintenance takes longer than everything else between an enqueue and its start, and can wait. But not
+        for ever, since some workers always have jobs to start.
+        """
         return bool(claimed) or (self._inbox.has_wakeup and self._queue_selector.has_room)
 
     def _add_jitter(self, seconds: float) -> float:
-        """A little less, by chance: workers that were started together should not ask together for ever."""
+        """Shorten a pause by chance: workers that were started together should not poll together for ever."""
         return seconds * (0.75 + self._roll() / 4)
 
-    def _record_next_due(self, asked_at: float, next_due_ms: int | None) -> None:
-        """Keep when the next job is due until that time has passed: an answer speaks of one lane alone, and
-        there may be several turns before the sleep. What is not true any more costs one look too many."""
-        if self._due_at <= asked_at:
+    def _record_next_due(self, called_at: float, next_due_ms: int | None) -> None:
+        """Keep the time at which the next job is due until it has passed.
+
+        An answer speaks of one group of queues alone, and there may be several ticks before the sleep. A time
+        that is no longer true costs one claim too many.
+        """
+        if self._due_at <= called_at:
             self._due_at = inf
         if next_due_ms is not None:
             self._due_at = min(self._due_at, self._clock.monotonic() + next_due_ms / 1_000)
@@ -427,7 +460,7 @@ class Coordinator:
     def _sleep_seconds(self) -> float:
         now = self._clock.monotonic()
         # Wake-ups may get lost, so there is always an end to the sleep.
-        ends = [
+        wake_times = [
             now + self._add_jitter(POLL_SECONDS),
             self._due_at,
             self._maintenance_at,
@@ -437,27 +470,29 @@ class Coordinator:
             next_check_at(self._unsettled, now),
         ]
         if self._queue_selector.has_room:
-            ends.append(now + self._idle_polling.next_pause())
+            wake_times.append(now + self._idle_polling.next_pause())
         if len(self._slots) and self._inbox.has_wakeup:
-            ends.append(self._cancel_poll_at)
-        # Only what can still be handed back: another look at what is taken would change nothing.
-        waiting = [one.claimed_at for one in self._slots if one.is_waiting]
+            wake_times.append(self._cancel_poll_at)
+        # Only jobs that can still be handed back: another check of the others would change nothing.
+        waiting = [assignment.claimed_at for assignment in self._slots if assignment.is_waiting]
         if waiting:
-            ends.append(min(waiting) + START_WITHIN_SECONDS)
-        return max(0.0, min(ends) - now)
+            wake_times.append(min(waiting) + START_WITHIN_SECONDS)
+        return max(0.0, min(wake_times) - now)
 
 
 def _job_of(lease: Lease, ended: Iterable[tuple[Assignment, Outcome]]) -> Job:
-    return next(one.job for one, _ in ended if one.lease == lease)
+    return next(assignment.job for assignment, _ in ended if assignment.lease == lease)
 
 
 def _without(settlements: Sequence[Settlement], busy: Collection[Lease]) -> list[Settlement]:
-    """Leave out the settlements of these leases."""
-    return [end for end in settlements if Lease(end.job_id, end.attempt) not in busy]
+    """Return the settlements without those of these leases."""
+    return [
+        settlement for settlement in settlements if Lease(settlement.job_id, settlement.attempt) not in busy
+    ]
 
 
 def _hand_back(assignments: Iterable[Assignment]) -> list[tuple[Assignment, Outcome]]:
-    """What was claimed and not started, as handed back."""
+    """Return the outcomes that hand back the jobs that were claimed and not started."""
     return [
         (assignment, Interrupted(started=False))
         for assignment in assignments

@@ -1,4 +1,5 @@
-"""Calls of the error listeners for jobs that the supervisor has given up: it does not load the program."""
+"""Calls of error listeners for jobs that the supervisor has marked dead. The supervisor does not load the
+program."""
 
 from __future__ import annotations
 
@@ -20,8 +21,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class DeadJobReporter:
-    """Filled by the thread that hears the supervisor, emptied by the coordinator's thread, which runs all
-    listeners. So a listener that hangs does not keep the process from hearing its supervisor."""
+    """Queue of dead jobs, filled by the thread that reads the supervisor's messages.
+
+    The coordinator's thread empties it, because that thread runs all listeners. So a listener that hangs does
+    not keep the process from hearing its supervisor.
+    """
 
     def __init__(self, engine: Engine, hooks: Hooks, notify: Callable[[], None]) -> None:
         self._engine = engine
@@ -34,7 +38,8 @@ class DeadJobReporter:
         self._notify()
 
     def report(self) -> None:
-        """Call the listeners for each job. While the store is away the rest waits for the next tick."""
+        """Call the listeners for each job. While the store is unavailable the rest waits for the next
+        tick."""
         while self._pending:
             try:
                 job = self._load_job(self._pending[0]) if self._hooks.on_error else None
@@ -43,15 +48,15 @@ class DeadJobReporter:
             except Exception:
                 logger.exception("job %s is dead, and cannot be read", self._pending[0].job_id)
                 job = None
-            # Taken off first: a listener that ends this process is not called again for this job.
-            news = self._pending.popleft()
+            # Removed first: a listener that ends this process is not called again for this job.
+            message = self._pending.popleft()
             if job is not None:
-                self._hooks.report(job, news.error)
+                self._hooks.report(job, message.error)
 
     def _load_job(self, message: JobMarkedDead) -> Job | None:
-        """The job as it was given up, whatever has become of it since; None if it was deleted.
+        """Return the job as it was marked dead, whatever happened to it since; None if it was deleted.
 
-        Read here and not sent along: its payload may be encrypted, and only the program has the key.
+        It is read here and not sent along: its payload may be encrypted, and only the program has the key.
         """
         with closing(self._engine.reader()) as reader:
             [job] = reader.jobs([message.job_id])

@@ -1,4 +1,4 @@
-"""What a worker's loop does with its jobs, told at debug level."""
+"""Log lines of the coordinator at debug level."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def log_claims(selector: QueueSelector, jobs: Sequence[Job]) -> None:
-    """Which queues were asked, why in this order and for so many, and which jobs came of it."""
+    """Log which queues were claimed from, why in this order and for so many, and the jobs claimed."""
     if not logger.isEnabledFor(logging.DEBUG):
         return
     for queue, reason in selector.reasons():
@@ -23,12 +23,22 @@ def log_claims(selector: QueueSelector, jobs: Sequence[Job]) -> None:
         logger.debug("job %s is running now, attempt %s", job.id, job.attempt, extra=job_fields(job))
 
 
-def log_ends(ends: Iterable[tuple[Job, Settlement, float | None]]) -> None:
-    """What became of attempts, once it was written."""
+def log_ends(settled: Iterable[tuple[Job, Settlement, float | None]]) -> None:
+    """Log the outcomes of attempts, once they are written."""
     if not logger.isEnabledFor(logging.DEBUG):
         return
-    for job, end, seconds in ends:
-        fields = {**job_fields(job), "state": end.state, "ending": end.outcome, "seconds": seconds}
+    for job, settlement, seconds in settled:
+        fields = {
+            **job_fields(job),
+            "state": settlement.state,
+            "ending": settlement.outcome,
+            "seconds": seconds,
+        }
         logger.debug(
-            "job %s is %s now, attempt %s: %s", job.id, end.state, job.attempt, end.outcome, extra=fields
+            "job %s is %s now, attempt %s: %s",
+            job.id,
+            settlement.state,
+            job.attempt,
+            settlement.outcome,
+            extra=fields,
         )

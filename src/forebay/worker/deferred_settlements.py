@@ -1,4 +1,4 @@
-"""Settlements that wait for the end of another transaction, which holds what they need."""
+"""Settlements that wait for another transaction, which holds rows that they need."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ EndedAttempts = list[tuple[Assignment, Outcome]]
 
 FIRST_SECONDS: Final = 0.1
 LONGEST_SECONDS: Final = 2.0
-# The lease of each one is renewed, so their number is bounded; the rest keep their executor slots.
+# Each of them has its lease renewed, so their number is bounded; the rest keep their executor slots.
 MAX_WITHOUT_SLOT: Final = 100
 # A locked row costs up to 2 s (`lock_timeout`) for each attempt to settle, and the coordinator waits.
 MAX_OFFERED: Final = 10
 
 
 class DeferredSettlements:
-    """Endings whose settlement needs what another transaction holds. Their leases are renewed.
+    """Ended attempts whose settlement needs rows that another transaction holds. Their leases are renewed.
 
     Their code has ended, so they give back their executor slots: a transaction may stay open for hours, and
     the worker must go on. At most a hundred do; the rest keep their slots.
 
-    They are offered again by themselves, ten at a time, after a pause that doubles up to two seconds. Beside
-    other settlements, one of them would make each exchange of the worker fail first and be halved.
+    They are offered again by themselves, ten at a time, after a back-off that doubles up to two seconds. Sent
+    together with other settlements, one of them would make each round trip of the worker fail first and be
+    halved.
     """
 
     def __init__(self, slots: Slots, clock: Clock) -> None:
@@ -43,22 +44,23 @@ class DeferredSettlements:
 
     @property
     def unwritten(self) -> int:
-        """How many of them are results of jobs that have run; the rest were handed back."""
-        return sum(one.started_at is not None for one, _ in self._attempts)
+        """Number of those that are results of jobs that have run; the rest were handed back."""
+        return sum(assignment.started_at is not None for assignment, _ in self._attempts)
 
     def due(self) -> EndedAttempts:
-        """Return the endings to offer again now. They stay here until `keep` receives the answer."""
+        """Return the ended attempts to offer again now. They stay here until `defer_busy` receives the
+        answer."""
         return self._attempts[:MAX_OFFERED] if self._clock.monotonic() >= self.next_at else []
 
     def defer_busy(self, ended: EndedAttempts, busy: Collection[Lease]) -> EndedAttempts:
-        """Take note of an answer about these: keep those that are still busy, and return the others."""
-        ours = {one.lease for one, _ in ended}
-        others = [end for end in self._attempts if end[0].lease not in ours]
+        """Keep those of the offered attempts that are still busy, and return the others."""
+        offered = {assignment.lease for assignment, _ in ended}
+        others = [end for end in self._attempts if end[0].lease not in offered]
         is_repeat = len(others) < len(self._attempts)
         still = [end for end in ended if end[0].lease in busy]
-        for one, _ in still:
-            one.conclude()  # also one that was handed back: no request to stop may reach it
-            one.is_stuck = False  # as if it were settled: `ThreadHealth` counts threads, not leases
+        for assignment, _ in still:
+            assignment.conclude()  # also one that was handed back: no request to stop may reach it
+            assignment.is_stuck = False  # as if it were settled: `ThreadHealth` counts threads, not leases
         self._attempts = others + still  # to the back, so that all take turns
         if still:
             self._seconds = min(LONGEST_SECONDS, self._seconds * 2) if is_repeat else FIRST_SECONDS
@@ -70,7 +72,7 @@ class DeferredSettlements:
 
     def _vacate(self) -> None:
         """Give back executor slots. An abandoned attempt keeps its own: its code still runs."""
-        ended = [one for one, _ in self._attempts if one.abandoned_at is None]
-        room = MAX_WITHOUT_SLOT - sum(not one.slots_taken for one in ended)
-        for one in [one for one in ended if one.slots_taken][: max(room, 0)]:
-            self._slots.vacate(one)
+        ended = [assignment for assignment, _ in self._attempts if assignment.abandoned_at is None]
+        room = MAX_WITHOUT_SLOT - sum(not assignment.slots_taken for assignment in ended)
+        for assignment in [assignment for assignment in ended if assignment.slots_taken][: max(room, 0)]:
+            self._slots.vacate(assignment)

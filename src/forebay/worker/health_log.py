@@ -1,4 +1,4 @@
-"""Once a minute a worker says in its log how it is."""
+"""Health of a worker in its log, once a minute."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class HealthLog:
-    """Looked at with every turn of the coordinator. `depths` asks the store, None while it does not answer;
-    how long that takes is how quick the store is."""
+    """Writes the log line. `depths` reads the pending jobs from the store, None while that is unavailable;
+    its duration is logged as the store's latency."""
 
     def __init__(
         self, clock: Clock, info: Callable[[], WorkerInfo], depths: Callable[[], dict[QueueName, int] | None]
@@ -30,7 +30,7 @@ class HealthLog:
         self._next_at = self._started_at + EVERY_SECONDS
 
     def log_if_due(self) -> None:
-        """Say it, if it is time and somebody listens."""
+        """Log the line if it is due. Called in each tick of the coordinator."""
         now = self._clock.monotonic()
         if now < self._next_at:
             return
@@ -38,7 +38,7 @@ class HealthLog:
         if not logger.isEnabledFor(logging.INFO):
             return
         depths, info = self._load_depths(), self._info()
-        answered = self._clock.monotonic()
+        answered_at = self._clock.monotonic()
         fields = {
             "worker_id": info.id,
             "state": info.state,
@@ -49,7 +49,7 @@ class HealthLog:
             "failed": info.failed,
             "running": len(info.running),
             "depths": depths,
-            "store_ms": round((answered - now) * 1_000, 1),
+            "store_ms": round((answered_at - now) * 1_000, 1),
         }
         logger.info(
             "worker %s is %s: up %d s, %d completed, %d failed, %d MB, %.2f of a core; pending %s; "
@@ -69,6 +69,6 @@ class HealthLog:
     def _load_depths(self) -> dict[QueueName, int] | None:
         try:
             return self._depths()
-        except Exception as exc:  # a line in the log is not worth a worker, whatever a store does
-            logger.warning("jobs that wait cannot be counted now: %s", exc)
+        except Exception as exc:  # a log line must not end a worker, whatever a store raises
+            logger.warning("pending jobs cannot be counted now: %s", exc)
             return None

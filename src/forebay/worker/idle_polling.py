@@ -1,4 +1,4 @@
-"""Looking again for a little while, before a worker that has run out of work goes to sleep."""
+"""Polling of the store for a moment before an idle worker sleeps."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ LENGTH_SECONDS: Final = 0.05
 
 
 class IdlePolling:
-    """For stores that send one hint for several new jobs: what came after the hint is found by looking again,
-    after 1, 2, 4, ... ms, for 50 ms in all."""
+    """Pauses between polls for stores that send one wake-up for several new jobs.
+
+    Jobs that came after the wake-up are found by polling again, after 1, 2, 4, ... ms, for 50 ms in all.
+    """
 
     def __init__(self, *, is_needed: bool) -> None:
         self._is_needed = is_needed
@@ -19,12 +21,12 @@ class IdlePolling:
         self._left = 0.0
 
     def begin(self) -> None:
-        """There was work, or word of it."""
+        """Start over: there was work, or a wake-up."""
         self._pause = FIRST_SECONDS
         self._left = LENGTH_SECONDS if self._is_needed else 0.0
 
     def next_pause(self) -> float:
-        """How long to wait before the next look, when the last one has found nothing."""
+        """Return the pause before the next poll, after one that found nothing."""
         if self._left <= 0:
             return inf
         pause = min(self._pause, self._left)

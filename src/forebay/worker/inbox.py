@@ -1,4 +1,4 @@
-"""What the coordinator waits on: outcomes, wishes to cancel, wake-ups and requests to stop."""
+"""Inbox of the coordinator: outcomes, cancel requests, wake-ups and requests to stop."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from forebay.domain.outcome import Outcome
 from forebay.stores.contract.values import PendingCancel
 from forebay.worker.slots import Assignment
 
-LONGEST_SLEEP_SECONDS: Final = 5.0  # a coordinator's pause is never longer
+LONGEST_SLEEP_SECONDS: Final = 5.0  # the coordinator never sleeps longer
 
 
 class WakeSignal:
-    """Rung by any thread, heard by one. Like an Event, but a bare lock, which is free when it was rung.
+    """Wake-up set by any thread and awaited by one. Like an Event, but a bare lock, which is free while it is
+    set.
 
-    Task threads ring too, and may be interrupted between any two bytecodes: in the middle of `Event.set` that
-    would leave the Event's lock locked, and the coordinator would wait for it for ever.
+    Task threads set it too, and may be interrupted between any two bytecodes. In the middle of `Event.set`
+    that would leave the Event's lock locked, and the coordinator would wait for it for ever.
     """
 
     def __init__(self) -> None:
@@ -31,11 +32,11 @@ class WakeSignal:
         return not self._lock.locked()
 
     def set(self) -> None:
-        with suppress(RuntimeError):  # somebody else has rung
+        with suppress(RuntimeError):  # another thread has set it
             self._lock.release()
 
     def wait(self, seconds: float) -> None:
-        """Until it rings, at most this long; from then on it is silent again."""
+        """Wait until it is set, at most this long; then clear it."""
         self._lock.acquire(timeout=max(seconds, 0))
 
     def clear(self) -> None:
@@ -43,8 +44,10 @@ class WakeSignal:
 
 
 class Inbox:
-    """Filled from any thread, emptied by the coordinator. While it works, outcomes pile up and cost nobody
-    a wake-up; the next exchange takes them all."""
+    """Queues filled from any thread and emptied by the coordinator.
+
+    While the coordinator works, outcomes pile up without a wake-up; its next round trip takes them all.
+    """
 
     def __init__(self) -> None:
         self._outcomes: deque[tuple[Assignment, Outcome]] = deque()
@@ -56,36 +59,37 @@ class Inbox:
 
     def put(self, assignment: Assignment, outcome: Outcome) -> None:
         self._outcomes.append((assignment, outcome))
-        # Rung only for one who sleeps: ringing costs more than running a short job. The sleeper looks at the
-        # pile after it has said that it waits, so an outcome is seen by one of the two.
+        # Set only for a coordinator that sleeps: setting costs more than running a short job. The coordinator
+        # looks at the outcomes after it has set `_is_waiting`, so one of the two sides sees an outcome.
         if self._is_waiting:
             self._signal.set()
 
     def add_cancels(self, cancels: Iterable[PendingCancel]) -> None:
-        """Somebody wants jobs of ours stopped."""
+        """Add requests to stop jobs of this worker."""
         self._cancels.extend(cancels)
         if self._cancels:
             self._signal.set()
 
     def add_soft_limit(self, assignment: Assignment, seconds: float) -> None:
-        """An attempt with a soft limit begins: look at it when that has passed."""
+        """Have the coordinator check an attempt with a soft limit when that has passed."""
         self._soft_limits.append((assignment, seconds))
-        # Whoever sleeps does not know of this limit. For a long one he wakes up in time by himself.
+        # A sleeping coordinator does not know this limit. For a long one it wakes up in time by itself.
         if seconds < LONGEST_SLEEP_SECONDS:
             self._signal.set()
 
     def wake(self) -> None:
-        """Something may have happened in the store, or here: look."""
+        """Wake the coordinator: something may have happened in the store, or here."""
         self._has_wakeup = True
         self._signal.set()
 
     def notify(self) -> None:
-        """Something happened here: look. Also for threads that may be interrupted anywhere."""
+        """Wake the coordinator for an event in this process. Safe for threads that may be interrupted
+        anywhere."""
         self._signal.set()
 
     @property
     def has_wakeup(self) -> bool:
-        """Whether something may have happened in the store since the last time this was taken note of."""
+        """Whether something may have happened in the store since the last `clear_wake`."""
         return self._has_wakeup
 
     def clear_wake(self) -> None:
@@ -96,19 +100,20 @@ class Inbox:
         return [ended.popleft() for _ in range(len(ended))]
 
     def take_cancels(self) -> list[PendingCancel]:
-        """What has been asked for since the last look."""
+        """Return the cancel requests since the last call."""
         return [self._cancels.popleft() for _ in range(len(self._cancels))]
 
     def take_soft_limits(self) -> list[tuple[Assignment, float]]:
-        """What has begun since the last look and has a soft limit."""
-        watched = self._soft_limits
-        return [watched.popleft() for _ in range(len(watched))] if watched else []
+        """Return the attempts with a soft limit that have begun since the last call."""
+        soft_limits = self._soft_limits
+        return [soft_limits.popleft() for _ in range(len(soft_limits))] if soft_limits else []
 
     def wait(self, seconds: float) -> None:
-        """Sleep until something comes, at most this long."""
+        """Sleep until there is something to do, at most this long."""
         self._is_waiting = True
         if not self._outcomes:
             self._signal.wait(seconds)
         self._is_waiting = False
-        # A poke that comes between waking and this line is not lost: whoever waited looks at everything next.
+        # A wake-up that comes between waking and this line is not lost: the coordinator looks at everything
+        # next.
         self._signal.clear()

@@ -1,4 +1,4 @@
-"""Making running jobs stop: they ran too long, somebody cancelled them, or the worker stops."""
+"""Interruption of running jobs: time limits, cancellation, and the stop of the worker."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from forebay.worker.slots import Assignment, ExecutorKind, Slots
 
 ASK_AGAIN_SECONDS: Final = 1.0
 STUCK_SECONDS: Final = 5.0
-# How long a task may put things in order after its time limit, before its attempt is settled without it.
+# How long a task may clean up after its time limit, before its attempt is settled without it.
 GRACE_SECONDS: Final = 0.5
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Interrupter:
-    """Used by the coordinator alone; executors do the raising."""
+    """Decides which jobs to interrupt. Used by the coordinator alone; the executors raise the interrupts."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Interrupter:
         self._soft_limits: list[tuple[Assignment, float]] = []
 
     def cancel(self, cancels: Iterable[PendingCancel]) -> None:
-        """Somebody wants jobs of ours stopped: what runs is asked, what does not run is not started."""
-        wanted = {cancel.job_id: cancel.reason for cancel in cancels}
-        if not wanted:
+        """Stop these jobs: running ones are interrupted, the others are not started."""
+        reasons = {cancel.job_id: cancel.reason for cancel in cancels}
+        if not reasons:
             return
         for assignment in self._unconcluded():
-            reason = wanted.get(assignment.job.id)
+            reason = reasons.get(assignment.job.id)
             if reason is None or assignment.context.is_cancelled:
                 continue
             assignment.context.mark_cancelled(reason)
@@ -61,59 +61,69 @@ class Interrupter:
                 self._stop(assignment, JobInterrupted(reason))
 
     def stop_all(self) -> None:
-        """Ask everything that runs, also what has been asked before and did not listen."""
-        for one in self._unconcluded():
-            self._stop(one, WorkerStopping("the worker stops"))
+        """Interrupt all running jobs, also those that were interrupted before and still run."""
+        for assignment in self._unconcluded():
+            self._stop(assignment, WorkerStopping("the worker stops"))
 
     def check(self) -> None:
-        """Stop what runs too long, after a warning where there is a soft limit. Ask again where nobody has
-        heard, say which jobs do not listen, and give up those whose time is over."""
+        """Stop jobs that run too long, after a warning where there is a soft limit. Repeat unheard requests,
+        log jobs that do not stop, and abandon those whose grace is over."""
         now = self._clock.monotonic()
         self._warn(now)
-        for one in self._unconcluded():
-            limit = one.job.timeout_ms
-            if one.stop_reason is not None:
-                self._check_stopping(one, now)
-            elif one.started_at is not None and limit is not None and one.started_at + limit / 1_000 <= now:
-                self._stop(one, _timeout_error(one))
-                one.abandon_at = now + GRACE_SECONDS
+        for assignment in self._unconcluded():
+            limit = assignment.job.timeout_ms
+            if assignment.stop_reason is not None:
+                self._check_stopping(assignment, now)
+            elif (
+                assignment.started_at is not None
+                and limit is not None
+                and assignment.started_at + limit / 1_000 <= now
+            ):
+                self._stop(assignment, _timeout_error(assignment))
+                assignment.abandon_at = now + GRACE_SECONDS
         if self._slots.abandoned:
             self._replace_abandoned()
 
     def next_check_at(self) -> float:
-        """When to look again."""
+        """Return the time of the next check."""
         now = self._clock.monotonic()
-        soft = min((_soft_at(one, limit, now) for one, limit in self._soft_limits), default=inf)
-        return min(soft, min((self._check_due_at(one, now) for one in self._unconcluded()), default=inf))
+        soft = min((_soft_at(assignment, limit, now) for assignment, limit in self._soft_limits), default=inf)
+        return min(
+            soft,
+            min((self._check_due_at(assignment, now) for assignment in self._unconcluded()), default=inf),
+        )
 
     def _unconcluded(self) -> Iterator[Assignment]:
-        """Attempts whose code may still run. The others were abandoned, or have ended and wait for the store:
-        a request to stop would never be heard, and they would count as stuck."""
-        # By the ticket and not by `ended_at`, which is set before the result is encoded.
-        return (one for one in self._slots if not one.is_concluded)
+        """Return attempts whose code may still run. The others were abandoned, or have ended and wait for the
+        store: a request to stop would never be heard, and they would count as stuck."""
+        # By ownership of the outcome and not by `ended_at`, which is set before the result is encoded.
+        return (assignment for assignment in self._slots if not assignment.is_concluded)
 
     def _warn(self, now: float) -> None:
-        """Tell what has passed its soft limit. Only attempts that have one are looked at, so that others cost
-        nothing; one that has ended is dropped, so that the list is no longer than there are slots."""
+        """Mark attempts that have passed their soft limit. Only attempts that have one are checked, so that
+        others cost nothing. One that has ended is dropped, so the list is no longer than there are slots."""
         self._soft_limits += self._inbox.take_soft_limits()
         if not self._soft_limits:
             return
         waiting = []
-        for one, limit in self._soft_limits:
-            if one.ended_at is not None or one.abandoned_at is not None:
+        for assignment, limit in self._soft_limits:
+            if assignment.ended_at is not None or assignment.abandoned_at is not None:
                 continue
-            if now < _soft_at(one, limit, now):
-                waiting.append((one, limit))
+            if now < _soft_at(assignment, limit, now):
+                waiting.append((assignment, limit))
                 continue
-            one.context.mark_past_soft_timeout()
-            fields = job_fields(one.job)
+            assignment.context.mark_past_soft_timeout()
+            fields = job_fields(assignment.job)
             logger.warning(
-                "job %s, attempt %s, is overdue: it runs longer than %g s", *one.lease, limit, extra=fields
+                "job %s, attempt %s, is overdue: it runs longer than %g s",
+                *assignment.lease,
+                limit,
+                extra=fields,
             )
         self._soft_limits = waiting
 
     def _check_stopping(self, assignment: Assignment, now: float) -> None:
-        """At one that was asked to stop before."""
+        """Check an attempt that was asked to stop before."""
         if assignment.abandon_at == inf and now >= _limit_at(assignment, now):  # it was cancelled before
             assignment.abandon_at = now + GRACE_SECONDS
         if (
@@ -137,7 +147,7 @@ class Interrupter:
         )
 
     def _repeat_stop(self, assignment: Assignment, now: float) -> None:
-        # An executor drops a request that comes before the job has taken its seat or after it has left it.
+        # An executor drops a request that comes before the job occupies its slot or after it has left it.
         if (
             assignment.stopped_by is None
             and now >= assignment.stop_requested_at + assignment.stop_requests * ASK_AGAIN_SECONDS
@@ -156,10 +166,11 @@ class Interrupter:
             )
 
     def _abandon(self, assignment: Assignment, now: float) -> bool:
-        """Settle an attempt that has not ended when its grace is over; false if it has just ended.
+        """Settle an attempt that has not ended when its grace is over; return false if it has just ended.
 
-        Its code may end at this very moment. Whoever takes the ticket in `Assignment.conclude` tells the
-        outcome; the other side drops its own. So there is one, and the slot is given back once.
+        Its code may end at this very moment. The side that acquires ownership in `Assignment.conclude`
+        reports the outcome; the other side drops its own. So there is one outcome, and the slot is released
+        once.
         """
         # A job that was cancelled before, and did not hear of it, is cancelled now.
         is_cancelled = assignment.context.is_cancelled and isinstance(assignment.stop_reason, JobInterrupted)
@@ -169,11 +180,11 @@ class Interrupter:
             else _timeout_error(assignment)
         )
         outcome = self._executors.executor(assignment.job.task).abandon(assignment, reason)
-        if outcome is None:  # it has just ended, or has not taken its seat yet
+        if outcome is None:  # it has just ended, or does not occupy its slot yet
             assignment.abandon_at = now + ASK_AGAIN_SECONDS
             return False
         self._slots.abandon(assignment, now)
-        # For the code that still runs: its words and steps go nowhere from now on.
+        # For the code that still runs: its progress and steps are dropped from now on.
         assignment.context.mark_lease_lost(f"{reason}, and its attempt was settled without it")
         self._inbox.put(assignment, outcome)
         logger.error(
@@ -186,15 +197,16 @@ class Interrupter:
         return True
 
     def _replace_abandoned(self) -> None:
-        """Count what has come back, and have others take the places of the rest, as many as may be."""
-        for one in self._slots.abandoned:
-            if one.ended_at is not None:
-                self._slots.release_abandoned(one)
-                logger.info("abandoned code of job %s, attempt %s, has ended", *one.lease)
-        replaced = sum(not one.slots_taken for one in self._slots.abandoned)
-        for one in self._slots.abandoned:
-            if one.slots_taken and replaced < self._max_abandoned:
-                replaced += self._replace(one)
+        """Release abandoned attempts that have ended, and replace the threads of the others, up to the
+        limit."""
+        for assignment in self._slots.abandoned:
+            if assignment.ended_at is not None:
+                self._slots.release_abandoned(assignment)
+                logger.info("abandoned code of job %s, attempt %s, has ended", *assignment.lease)
+        replaced = sum(not assignment.slots_taken for assignment in self._slots.abandoned)
+        for assignment in self._slots.abandoned:
+            if assignment.slots_taken and replaced < self._max_abandoned:
+                replaced += self._replace(assignment)
 
     def _replace(self, assignment: Assignment) -> bool:
         if self._executors.executor(assignment.job.task).replace(assignment):
@@ -213,13 +225,14 @@ class Interrupter:
 
 
 def _is_killed_in_time(assignment: Assignment) -> bool:
-    """Whether its executor ends it by force when its grace is over, so that it never gets stuck."""
+    """Return whether the executor kills the process when the grace is over, so that the job never gets
+    stuck."""
     return assignment.kind is ExecutorKind.ISOLATED
 
 
 def _limit_at(assignment: Assignment, now: float) -> float:
     limit = assignment.job.timeout_ms
-    # What has not started yet may start at once, and nobody would say so.
+    # A job that has not started yet may start at any moment, without notice.
     return (
         inf
         if limit is None
@@ -232,5 +245,5 @@ def _timeout_error(assignment: Assignment) -> JobTimeout:
 
 
 def _soft_at(assignment: Assignment, limit: float, now: float) -> float:
-    # It is announced just before it starts.
+    # The limit is announced just before the start.
     return (now if assignment.started_at is None else assignment.started_at) + limit

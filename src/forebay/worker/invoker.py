@@ -1,4 +1,4 @@
-"""Run one job: find its task, decode, call. Everything that can happen becomes an `Outcome` here."""
+"""Execution of one job: find its task, decode, call. Everything that can happen becomes an `Outcome` here."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ class JobTimeout(BaseException):
 
 
 class JobInterrupted(BaseException):
-    """The attempt shall stop: it was cancelled, or its worker stops."""
+    """The attempt shall stop: its job was cancelled, or its worker stops."""
 
 
 class WorkerStopping(JobInterrupted):
-    """The attempt shall stop because its worker does, which does not wait long."""
+    """The attempt shall stop because its worker stops, which does not wait long."""
 
 
 class TaskInvocation(NamedTuple):
-    """A task with the arguments of one job; `func` is what is to be called, middleware and all."""
+    """A task with the arguments of one job; `func` is the function to call, with its middleware."""
 
     task: Task[..., Any]
     func: Callable[..., Any]
@@ -77,7 +77,8 @@ class TaskInvocation(NamedTuple):
 
 
 class Invoker:
-    """Runs assignments of one program's tasks. `watch` hears of those with a soft limit, in seconds."""
+    """Runs assignments of one program's tasks. `add_soft_limit` is called for those with a soft limit, in
+    seconds."""
 
     def __init__(
         self, registry: Registry, add_soft_limit: Callable[[Assignment, float], None] | None = None
@@ -89,8 +90,8 @@ class Invoker:
         return name in self._registry and self._registry[name].is_async
 
     def announce(self, assignment: Assignment) -> None:
-        """Say that this job begins. To be called where no interrupt can be heard: the watcher's bell has a
-        lock of ours, which an interrupt at the wrong moment would leave locked for ever."""
+        """Announce that this job begins. To be called where no interrupt can be heard: an interrupt at the
+        wrong moment would leave the lock of the wake signal locked for ever."""
         set_current_job(assignment.context)
         name = assignment.job.task
         if self._add_soft_limit is not None and name in self._registry:
@@ -99,8 +100,8 @@ class Invoker:
                 self._add_soft_limit(assignment, seconds)
 
     def prepare(self, assignment: Assignment) -> TaskInvocation:
-        """The call this job asks for. May run code of the program's own (a dataclass that checks its fields)
-        and raise anything; `ended` knows what that means."""
+        """Build the call of this job. May run code of the program (a dataclass that checks its fields) and
+        raise anything; `make_outcome` turns that into an outcome."""
         task = self._registry[assignment.job.task]
         assignment.context.client = task.client
         args, kwargs = decode_call(assignment.job.payload)
@@ -118,11 +119,11 @@ class Invoker:
     def make_outcome(
         self, assignment: Assignment, call: TaskInvocation | None, value: Any, raised: BaseException | None
     ) -> Outcome:
-        """What has become of a call: it has returned a value, or something was raised, perhaps before there
-        was a call at all."""
+        """Return the outcome of a call: it returned a value, or raised, perhaps before there was a call at
+        all."""
         outcome = self._make_outcome(assignment, call, value, raised)
         cost = reported_cost(assignment.context)
-        # What was held or lost has not run to its end here, and says nothing.
+        # A parked or lost attempt has not run to its end here, so its cost says nothing.
         if cost is None or isinstance(outcome, (Parked, Lost)):
             return outcome
         return replace(outcome, cost=cost)
@@ -133,7 +134,7 @@ class Invoker:
         if raised is not None:
             return self._outcome_of_error(assignment, raised, call)
         if isinstance(assignment.stopped_by, JobTimeout):
-            # It came back after its time was over, whatever it did about that.
+            # It returned after its time was over, whatever it did about that.
             return self.stopped_outcome(assignment)
         return _outcome_of_value(value, assignment.context)
 
@@ -150,15 +151,16 @@ class Invoker:
         return self.make_outcome(assignment, call, value, None)
 
     def stopped_outcome(self, assignment: Assignment) -> Outcome:
-        """The outcome of an attempt that has left nothing but the reason why it was stopped."""
+        """Return the outcome of an attempt that is known only by the reason for its stop."""
         name = assignment.job.task
         return _outcome_of_stop(
             assignment, self._registry[name].execution_policy if name in self._registry else ExecutionPolicy()
         )
 
     def _outcome_of_unprepared(self, assignment: Assignment, exc: BaseException) -> Outcome:
-        """What becomes of a job whose task could not even be called."""
-        # What this program cannot read now it may read after its deploy, and another worker may at once.
+        """Return the outcome of a job whose task could not even be called."""
+        # A job that this program cannot read now may be readable after its deploy, and for another worker at
+        # once.
         if isinstance(exc, (UnknownTask, NewerPayload)):
             return _parked_outcome(assignment, exc)
         error = attempt_error(exc)
@@ -177,18 +179,18 @@ class Invoker:
             if unread is not None and exc is unread:
                 return replace(_parked_outcome(assignment, unread), started=True)
             return _outcome_of_exception(exc, call.task.execution_policy.no_retry_for)
-        # What the task asks for makes no sense, a snooze of "soon" for example.
+        # The task's request makes no sense, a snooze of "soon" for example.
         except BaseException as wrong:
             return Failed(attempt_error(wrong))
 
 
 def _parked_outcome(assignment: Assignment, exc: UnknownTask | NewerPayload) -> Parked:
-    logger.warning("job %s is held: %s", assignment.job.id, exc, extra=job_fields(assignment.job))
+    logger.warning("job %s is parked: %s", assignment.job.id, exc, extra=job_fields(assignment.job))
     return Parked(_lane_for(assignment.job.task, exc), str(exc))
 
 
 def _lane_for(task: str, exc: UnknownTask | NewerPayload) -> str:
-    """Behind what a job waits for a program that can run it."""
+    """Return the lane in which a job waits for a program that can run it."""
     if isinstance(exc, UnknownTask):
         return task_lane(task)
     return payload_lane(VERSION + 1) if exc.requires is None else capability_lane(exc.requires)
@@ -223,9 +225,9 @@ def _outcome_of_value(value: Any, context: JobContext) -> Outcome:
 
 
 def _outcome_of_stop(assignment: Assignment, policy: ExecutionPolicy) -> Outcome:
-    """The outcome of an attempt that was made to stop."""
+    """Return the outcome of an attempt that was made to stop."""
     if assignment.stopped_by is None:
-        return Failed(AttemptError(type="Unknown", message="the attempt ended, and nobody knows how"))
+        return Failed(AttemptError(type="Unknown", message="the attempt ended for an unknown reason"))
     if isinstance(assignment.stopped_by, JobTimeout):
         error = AttemptError(type="Timeout", message=str(assignment.stopped_by))
         return Failed(error) if policy.retry_on_timeout else Discarded(error)
@@ -239,11 +241,11 @@ def _is_stop(exc: BaseException) -> bool:
 
 
 def attempt_error(exc: BaseException) -> AttemptError:
-    """What is kept of an exception; one that cannot even be shown is still recorded."""
+    """Return the stored form of an exception; one that cannot even be formatted is still recorded."""
     try:
         message = str(exc)
         lines = traceback.format_exception(exc)
-    except BaseException:  # code of the task's own, which may raise whatever it likes
+    except BaseException:  # code of the task, which may raise anything
         message, lines = "(its message cannot be shown)", []
     return AttemptError(
         type=type(exc).__qualname__,

@@ -1,4 +1,4 @@
-"""The figures of a worker on their way to the store."""
+"""Metrics of a worker on their way to the store and to observers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from forebay.telemetry.observers import Observers, SettledAttempt
 
 
 class MetricsReporter:
-    """Counts what the coordinator sees, and tells the program's own observers. One that is not on does
-    only the latter."""
+    """Counts the coordinator's events and passes them to the program's observers. With `is_on` false it only
+    does the latter."""
 
     def __init__(
         self, worker: WorkerId, clock: Clock, *, is_on: bool = True, observers: Observers | None = None
@@ -27,30 +27,30 @@ class MetricsReporter:
         self._observers.on_claimed(jobs)
 
     def on_recovered(self, jobs: Sequence[Job], now: float) -> None:
-        """These were claimed some time ago, which was not known."""
+        """Count jobs that were claimed some time ago, in a claim whose answer was lost."""
         if self._recorder is not None:
             self._recorder.count_claimed(jobs, now, is_new=False)
         self._observers.on_claimed(jobs)
 
     def on_settled(self, ends: Sequence[SettledAttempt], lost: Sequence[Job] = ()) -> None:
-        """These attempts were settled, and those were refused, because their leases were lost."""
+        """Count settled attempts, and those whose settlement was refused because the lease was lost."""
         if self._recorder is not None:
             self._recorder.count_ended(ends)
         self._observers.on_settled(ends)
         self._observers.on_lease_lost(lost)
 
     def on_swept(self, ends: Sequence[SettledAttempt], store_ms: int) -> None:
-        """These attempts of others were settled, at about this time of the store."""
+        """Count settled attempts of other workers; `store_ms` is about the store's time of the settlement."""
         if self._recorder is not None:
             self._recorder.count_swept(ends, store_ms)
         self._observers.on_settled(ends)
 
     def record(self, store: Store) -> None:
-        """Write what is over, if there is something."""
+        """Write the metrics of intervals that are over, if there are any."""
         if self._recorder is not None:
             self._recorder.record(store)
 
     def record_all(self, store: Store) -> None:
-        """Write everything, because the worker ends."""
+        """Write all metrics, because the worker ends."""
         if self._recorder is not None:
             self._recorder.record_all(store)

@@ -1,4 +1,4 @@
-"""A process that ends when the one that started it does."""
+"""Parent-death signal: a process ends when the one that started it does."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def die_with(parent: int) -> None:
-    """From now on the kernel kills this process when the thread that started it ends, whatever this one does
-    then; where there is no such thing, nothing happens. Ends at once if the parent is gone already.
+    """Have the kernel kill this process when the thread that started it ends, whatever this process does
+    then. Does nothing where the system has no such signal. Ends at once if the parent is gone already.
 
-    The wish comes first and the look second: a parent that dies in between is noticed by one of the two.
+    The signal is set first and the parent is checked second. So one of the two notices a parent that dies in
+    between.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""How many jobs to claim beyond the free slots: by time, not by count."""
+"""Prefetch: how many jobs to claim beyond the free slots, limited by time and not by count."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MAX_SPREAD: Final = 10
 
 
 class PrefetchPolicy:
-    """Recent durations by task, and what they allow.
+    """Recent durations by task, and the prefetch that they allow.
 
-    A surplus keeps slots busy while the next claim is on its way, but a job that is claimed and waits is
-    one that nobody else can run. So there is none while a task is new, or when some of its runs take more
-    than ten times as long as most: then short jobs would wait behind long ones.
+    Prefetched jobs keep slots busy while the next claim is on its way. But a job that is claimed and waits
+    cannot be run by another worker. So there is no prefetch while a task is new, or when some of its runs
+    take more than ten times the median: short jobs would wait behind long ones.
     """
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class PrefetchPolicy:
         durations.append(seconds)
 
     def reset(self) -> None:
-        """A claimed job could not be started in time: no surplus now, and a smaller one for a while."""
+        """Stop prefetching after a claimed job could not be started in time, and resume in small steps."""
         self._limit = 0
 
     def prefetch_count(self, tasks: Iterable[str], slots: int) -> int:
-        """How many jobs more than there are free slots may be claimed, if the next ones are like these."""
+        """Return how many jobs beyond the free slots may be claimed if the next jobs are like these."""
         self._limit = min(MAX_PREFETCH, max(self._limit * 2, 1))
         longest = 0.0
         for task in tasks:

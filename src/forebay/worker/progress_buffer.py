@@ -1,4 +1,4 @@
-"""What running jobs say about themselves, on its way to the store."""
+"""Progress, log lines and steps of running jobs, buffered for the store."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from forebay.stores.contract.values import LeaseRefusal
 from forebay.worker.slots import Assignment
 
 EVERY_SECONDS: Final = 1.0
-# An exchange with a note whose row is locked may wait 4 s for the lock (twice `lock_timeout`), and all that
-# the worker has to settle with it. So the pauses between two attempts grow.
+# A round trip with an update whose row is locked may wait 4 s for the lock (twice `lock_timeout`), with
+# everything that the worker has to settle in it. So the pauses between two tries grow.
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class AttemptBuffer:
-    """The words of one attempt. The first three are filled by any thread and emptied by the coordinator; the
-    others are the coordinator's own: what it has offered to the store and not heard about."""
+    """Updates of one attempt.
+
+    `progress`, `lines` and `steps` are filled by any thread and emptied by the coordinator. The others belong
+    to the coordinator: what it has offered to the store without an answer yet.
+    """
 
     __slots__ = (
         "context",
@@ -54,7 +57,7 @@ class AttemptBuffer:
         self.lines: deque[LogLine] = deque(maxlen=MAX_LINES)
         self.steps: deque[tuple[StepResult, PendingStep]] = deque()
         self.is_over: bool = False
-        self.has_ended: bool = False  # what is left goes with the settlement, and not before
+        self.has_ended: bool = False  # the rest goes with the settlement, and not before
         self.pause: float = 0.0
         self.paused_until: float = -inf
         self.sent_at: float = -inf
@@ -65,8 +68,11 @@ class AttemptBuffer:
         self.offered_steps: list[tuple[StepResult, PendingStep]] = []
 
     def due_at(self) -> float:
-        """From when on it may be written; a step at once, since somebody waits for it. A job that its task
-        has completed in a transaction of its own is locked until that ends, so its words wait for its end."""
+        """Return the time from which it may be written; a step at once, since the task waits for it.
+
+        A job that its task has completed in a caller transaction is locked until that ends, so its updates
+        wait for it.
+        """
         if self.has_ended:
             return inf
         if self.steps or self.offered_steps:
@@ -76,9 +82,11 @@ class AttemptBuffer:
         )
 
     def build_update(self, lease: Lease) -> ProgressUpdate | None:
-        """All that the store does not know yet, with what it may not have got the last time."""
+        """Return everything that the store does not know yet, including updates that it may not have received
+        the last time."""
         lines, steps = self.lines, self.steps
-        # Numbered here, where there is one thread: the store knows by the number what it has got already.
+        # Numbered here, on the only thread that does: by the number the store knows a line that it already
+        # has.
         for _ in range(len(lines)):
             self.lines_taken += 1
             self.offered_lines.append(replace(lines.popleft(), number=self.lines_taken))
@@ -100,21 +108,20 @@ class AttemptBuffer:
         self.pause, self.paused_until = 0.0, -inf
         self.sent = self.offered or self.sent
         self.offered_lines = []
-        answered, self.offered_steps = self.offered_steps, []
-        for _, pending in answered:
+        confirmed, self.offered_steps = self.offered_steps, []
+        for _, pending in confirmed:
             pending.answer(refused)
 
     def postpone(self, now: float) -> None:
-        """Another transaction holds the row: offer all of it again after a pause."""
+        """Offer everything again after a pause: another transaction holds the row."""
         self.pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, self.pause * 2))
         self.paused_until = now + self.pause
 
     def end(self, reason: str) -> None:
-        """Nobody will write any more of it. Whoever waits, or comes too late, hears that.
+        """Refuse all waiting steps, and those that come later: nothing more is written.
 
-        First the flag, then the look; `ProgressBuffer.keep` adds first and then looks at the flag. So a step
-        is seen
-        by one of the two, and being answered twice does it no harm.
+        The flag is set first and the queue is read second; `ProgressBuffer.save_step` adds first and then
+        reads the flag. So one of the two sees a step, and a second answer to it does no harm.
         """
         self.is_over = True
         waiting = [*self.offered_steps, *(self.steps.popleft() for _ in range(len(self.steps)))]
@@ -123,12 +130,13 @@ class AttemptBuffer:
 
 
 class ProgressBuffer:
-    """Collects words from any thread and hands them to the coordinator: latest progress, last lines, at most
-    one write a second for each attempt, except for steps. Jobs that say nothing cost nothing.
+    """Collects updates from any thread and hands them to the coordinator: latest progress, last lines.
 
-    There is no lock. Every change is one operation on a dict or a deque. A speaker first adds and then looks
-    whether its attempt is listed as one with news; the coordinator takes it off that list first and then
-    empties it. So no word is left behind; no interrupt comes between the two.
+    There is at most one write a second for each attempt, except for steps. Jobs without updates cost nothing.
+
+    There is no lock. Every change is one operation on a dict or a deque. A task thread first adds its update
+    and then checks whether its attempt is listed in `_dirty`; the coordinator removes it from there first and
+    then empties it. So no update is left behind; no interrupt comes between the two.
     """
 
     def __init__(
@@ -145,38 +153,39 @@ class ProgressBuffer:
     # Any thread
 
     def add(self, context: JobContext, item: Progress | LogLine) -> None:
-        """Keep this with the job, soon."""
-        if (
-            context.is_lease_lost
-        ):  # a thread that a job has left behind would have the store asked without end
-            return
+        """Store this with the job, soon."""
+        if context.is_lease_lost:
+            return  # else a thread that a job has left behind would cause store calls without end
         with uninterrupted:
-            lease, said = self._buffer_of(context)
+            lease, buffer = self._buffer_of(context)
             if isinstance(item, Progress):
-                said.progress = item
+                buffer.progress = item
             else:
-                said.lines.append(item)
+                buffer.lines.append(item)
             if lease not in self._dirty:
-                self._dirty[lease] = said
+                self._dirty[lease] = buffer
                 self._notify()
 
     def save_step(
         self, context: JobContext, step: StepResult, on_saved: Callable[[], object] | None = None
     ) -> PendingStep:
-        """Store a step; the answer comes when it is committed, or refused."""
+        """Store a step; the returned object is answered when it is committed, or refused."""
         with uninterrupted:
-            lease, said = self._buffer_of(context)
+            lease, buffer = self._buffer_of(context)
             pending = PendingStep(on_saved)
-            said.steps.append((step, pending))
-            self._dirty[lease] = said
+            buffer.steps.append((step, pending))
+            self._dirty[lease] = buffer
             self._notify()  # always: it may be listed already, for later
-            if said.is_over or self._is_closed:
+            if buffer.is_over or self._is_closed:
                 pending.answer("the attempt is over")
         return pending
 
     def steps(self, context: JobContext) -> Mapping[str, bytes]:
-        """What earlier attempts have done; read with a handle for this one look, since handles belong to one
-        thread and this one may be interrupted."""
+        """Return the steps of earlier attempts.
+
+        They are read with a handle that is opened for this call: a handle belongs to one thread, and this
+        thread may be interrupted.
+        """
         if self._open_reader is None:
             return {}
         with uninterrupted, closing(self._open_reader()) as reader:
@@ -189,65 +198,66 @@ class ProgressBuffer:
     # The coordinator
 
     def take_updates(self, ended: Iterable[Assignment]) -> list[ProgressUpdate]:
-        """What is to be written now; all that is left of attempts that have ended."""
+        """Return the updates to write now, with all that is left of attempts that have ended."""
         if not self._buffers:
             return []
         now = self._now()
-        due = [lease for lease, said in list(self._dirty.items()) if said.due_at() <= now]
-        ending = {one.lease for one in ended}
-        for lease in (*due, *ending):
+        due = [lease for lease, buffer in list(self._dirty.items()) if buffer.due_at() <= now]
+        ended_leases = {assignment.lease for assignment in ended}
+        for lease in (*due, *ended_leases):
             self._dirty.pop(lease, None)
             if lease in self._buffers:
-                self._offered[lease] = said = self._buffers[lease]
-                said.has_ended = said.has_ended or lease in ending
-        for lease, said in list(self._offered.items()):
-            # Offered in vain before, and locked since: all that this worker has to settle would wait for it.
-            if lease not in ending and said.due_at() == inf:
+                self._offered[lease] = buffer = self._buffers[lease]
+                buffer.has_ended = buffer.has_ended or lease in ended_leases
+        for lease, buffer in list(self._offered.items()):
+            # Offered in vain before, and locked since: every settlement of this worker would wait for it.
+            if lease not in ended_leases and buffer.due_at() == inf:
                 self._dirty[lease] = self._offered.pop(lease)
-        notes = [(lease, said.build_update(lease)) for lease, said in self._offered.items()]
-        self._offered = {lease: self._offered[lease] for lease, note in notes if note is not None}
-        return [note for _, note in notes if note is not None]
+        updates = [(lease, buffer.build_update(lease)) for lease, buffer in self._offered.items()]
+        self._offered = {lease: self._offered[lease] for lease, update in updates if update is not None}
+        return [update for _, update in updates if update is not None]
 
     def confirm(self, refused_updates: Iterable[LeaseRefusal], busy: Collection[Lease] = ()) -> None:
-        """The store has answered what was taken: it keeps all but these, whose leases are lost. What is busy
-        has no answer yet and is offered again later; the store knows it if it was kept after all.
+        """Process the store's answer: it has stored all updates but the refused ones, whose leases are lost.
+        Busy ones have no answer yet and are offered again later; the store recognises those that it has
+        stored after all.
 
-        Without an answer nothing is lost: the next `take` offers it again, with what has come since. If only
-        the answer was lost, the store knows these lines by their numbers.
+        Without an answer nothing is lost: the next `take_updates` offers them again, with later ones. If only
+        the answer was lost, the store recognises the lines by their numbers.
         """
         refused = {refusal.lease: refusal.reason for refusal in refused_updates}
         offered, self._offered = self._offered, {}
         now = self._now()
-        for lease, said in offered.items():
+        for lease, buffer in offered.items():
             if lease in busy:
-                said.postpone(now)
-                self._dirty[lease] = said
+                buffer.postpone(now)
+                self._dirty[lease] = buffer
                 continue
             reason = refused.get(lease)
             if reason is not None:
-                said.context.mark_lease_lost(reason)  # first: whoever hears the answer may ask the context
-            said.confirm(reason, now)
+                buffer.context.mark_lease_lost(reason)  # first: a task that hears the answer may read it
+            buffer.confirm(reason, now)
             if reason is not None:
                 self._forget(lease)
 
     def forget(self, ended: Iterable[Assignment]) -> None:
-        """These attempts have ended and are settled."""
+        """Drop the buffers of attempts that have ended and are settled."""
         if self._buffers:
-            for one in ended:
-                self._forget(one.lease)
+            for assignment in ended:
+                self._forget(assignment.lease)
 
     def _forget(self, lease: Lease) -> None:
-        said = self._buffers.pop(lease, None)
+        buffer = self._buffers.pop(lease, None)
         self._dirty.pop(lease, None)
-        if said is not None:
-            said.end("the attempt is over")
+        if buffer is not None:
+            buffer.end("the attempt is over")
 
     def next_at(self) -> float:
-        """When there will be something to write."""
-        return min((said.due_at() for said in list(self._dirty.values())), default=inf)
+        """Return the time from which there is something to write."""
+        return min((buffer.due_at() for buffer in list(self._dirty.values())), default=inf)
 
     def close(self) -> None:
-        """The worker has ended: nobody waits any longer."""
+        """Refuse everything that waits, because the worker has ended."""
         self._is_closed = True
-        for said in list(self._buffers.values()):
-            said.end("the worker has stopped")
+        for buffer in list(self._buffers.values()):
+            buffer.end("the worker has stopped")

@@ -1,4 +1,4 @@
-"""Which queues to ask next, and for how many jobs."""
+"""Selection of the queues to claim from next, and for how many jobs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from forebay.worker.slots import Assignment, ExecutorKind, Slots
 
 
 class QueueSelector:
-    """Claims no more than can start soon.
+    """Claims no more jobs than can start soon.
 
-    Blocking tasks and coroutines have slots of their own, and the store counts one room for all queues of
-    an exchange. So an exchange asks only queues with the same sorts of tasks, and each such lane has its turn
-    before the coordinator sleeps. Most workers have one lane.
+    Blocking tasks and coroutines have slots of their own, and the store has one limit for all queues of a
+    claim. So a claim names only queues with the same kinds of tasks. Each such group has its turn before the
+    coordinator sleeps. Most workers have one group.
 
-    A queue of weight 3 gets three jobs for each one of a queue of weight 1, and is asked first when both are
-    level. With `strict` a queue is asked only for what those before it could not give.
+    A queue of weight 3 gets three jobs for each one of a queue of weight 1, and comes first when both are
+    level. With `strict` a queue is claimed from only for what those before it could not give.
 
-    Room for many jobs is divided by the same rule among the queues that flow, those that had something to
-    give when they were last asked; the others are asked for one job, and flow again when it comes. If each
-    were asked for all, a light queue would fill its turn with hundreds of short jobs.
+    Room for many jobs is divided by the same rule among the flowing queues, those that gave jobs at their
+    last claim. The others are claimed from for one job, and flow again when it comes. If each were claimed
+    from for all, a light queue would fill its share with hundreds of short jobs.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class QueueSelector:
     ) -> None:
         self._queue_weights = queue_weights
         self._weights = queue_weights.weights
-        places = {queue: place for place, queue in enumerate(self._weights)}
-        self._strict_order = places if queue_weights.strict else None
+        order = {queue: position for position, queue in enumerate(self._weights)}
+        self._strict_order = order if queue_weights.strict else None
         self._paused_queues = queue_weights.paused_queues
         self._groups: dict[ExecutorKinds, deque[QueueName]] = {}
         for queue in self._weights:
@@ -60,8 +60,9 @@ class QueueSelector:
         self._last_tasks: dict[ExecutorKinds, set[str]] = {}
 
     def next_claims(self, ended: Iterable[Assignment]) -> tuple[list[QueueClaim], int]:
-        """What to ask for now, when these are about to end."""
-        ends = Counter(one.kind for one in ended)
+        """Return the claims to make now, when these attempts are about to end, and the limit for all of
+        them."""
+        ended_by_kind = Counter(assignment.kind for assignment in ended)
         self._apply_new_weights()
         if not self._remaining_groups:
             self._remaining_groups.extend(sorted(self._groups, key=self._lowest_share))
@@ -69,48 +70,48 @@ class QueueSelector:
         self._has_more_work = False
         while self._remaining_groups:
             self._current_group = self._remaining_groups.popleft()
-            self._room = self._room_in(self._current_group, ends)
+            self._room = self._room_in(self._current_group, ended_by_kind)
             queues = (
                 [queue for queue in self._queues_in_order() if queue not in paused] if self._room > 0 else []
             )
             if queues:
-                gates = self._known_lanes()
+                lanes = self._known_lanes()
                 self._claim_sizes = self._divide_room(queues)
                 return [
-                    QueueClaim(queue, most, lanes=gates) for queue, most in self._claim_sizes.items()
+                    QueueClaim(queue, limit, lanes=lanes) for queue, limit in self._claim_sizes.items()
                 ], self._room
         self._room = 0
         return [], 0
 
     def record_claimed(self, jobs: Sequence[Job]) -> None:
-        """What came of it; before it is put in its slots."""
+        """Record the jobs that were claimed, before they occupy their slots."""
         if jobs:
             self._last_tasks[self._current_group] = {job.task for job in jobs}
-        had = Counter(job.queue for job in jobs)
-        self._served.update(had)
-        self._flowing.update(had)
+        claimed = Counter(job.queue for job in jobs)
+        self._served.update(claimed)
+        self._flowing.update(claimed)
         if len(jobs) < self._room:
-            # Somebody had nothing to give. What it did not take now it is not owed later.
-            short = {queue for queue, most in self._claim_sizes.items() if had[queue] < most}
+            # Some queue had no more jobs. It is not owed later what it did not take now.
+            short = {queue for queue, limit in self._claim_sizes.items() if claimed[queue] < limit}
             self._has_more_work = len(short) < len(self._claim_sizes)
             self._flowing -= short
             self._reset_deficit(short)
         self._reset_deficit(self._paused_queues())
 
     def reasons(self) -> Iterator[tuple[QueueName, str]]:
-        """Of each queue that was asked last, in this order: for how many jobs, and why."""
-        for queue, most in self._claim_sizes.items() if self._room else ():
+        """Yield each queue of the last claim, in its order, with the number of jobs and the reason."""
+        for queue, limit in self._claim_sizes.items() if self._room else ():
             had, weight = self._served[queue], self._weights[queue]
-            how = (
+            reason = (
                 "named before others"
                 if self._strict_order is not None
                 else f"had {had} for its weight of {weight}"
             )
-            flows = "" if queue in self._flowing or most == self._room else ", and nothing when last asked"
-            yield queue, f"asked for {most} of {self._room} jobs: {how}{flows}"
+            flows = "" if queue in self._flowing or limit == self._room else ", and nothing when last asked"
+            yield queue, f"asked for {limit} of {self._room} jobs: {reason}{flows}"
 
     def _apply_new_weights(self) -> None:
-        """Other weights count from now on: nobody owes anything for jobs had under the old ones."""
+        """Take over changed weights: no queue owes anything for jobs claimed under the old ones."""
         weights = self._queue_weights.weights
         if weights is not self._weights:
             for queue, weight in weights.items():
@@ -118,7 +119,8 @@ class QueueSelector:
             self._weights = weights
 
     def _reset_deficit(self, queues: Collection[QueueName]) -> None:
-        """These queues could have had no more; they begin again with those that have had the most."""
+        """Forget what these queues are owed: they could have had no more. They start again level with the
+        queue that has had the most."""
         if not queues:
             return
         most = max(self._served[queue] / weight for queue, weight in self._weights.items())
@@ -126,29 +128,29 @@ class QueueSelector:
             self._served[queue] = max(self._served[queue], round(most * self._weights[queue]))
 
     def _lowest_share(self, kinds: ExecutorKinds) -> float:
-        """What the least served queue of a lane has had: lanes share slots, so they take turns by that."""
+        """Return the share of the least served queue of a group: groups share slots, so they take turns by
+        that."""
         return min(map(self._served_per_weight, self._groups[kinds]))
 
     def _served_per_weight(self, queue: QueueName) -> float:
-        """How much a queue has had for its weight, half of its next job included: of two that are level the
-        heavier one is behind, and comes first."""
+        """Return how many jobs a queue has had for its weight, half of its next job included. Of two queues
+        that are level the heavier one is behind, and comes first."""
         if self._strict_order is not None:
             return self._strict_order[queue]
         return (self._served[queue] + 0.5) / self._weights[queue]
 
     def _queues_in_order(self) -> list[QueueName]:
-        """The queues of the lane, those first that have had the fewest jobs for their weight; among equals by
-        turns.
+        """Return the queues of the group, the least served for their weight first; equal ones take turns.
 
-        By jobs and not by turns alone: room comes in pieces of all sizes, and a queue whose turn always
+        Taking turns alone is not enough: room comes in pieces of all sizes, and a queue whose turn always
         meets a small one would wait behind the others for ever.
         """
-        lane = self._groups[self._current_group]
-        lane.rotate(-1)
-        return sorted(lane, key=lambda queue: (self._served_per_weight(queue), -self._weights[queue]))
+        group = self._groups[self._current_group]
+        group.rotate(-1)
+        return sorted(group, key=lambda queue: (self._served_per_weight(queue), -self._weights[queue]))
 
     def _divide_room(self, queues: Sequence[QueueName]) -> dict[QueueName, int]:
-        """For how many jobs each of these queues is asked, in their order."""
+        """Return how many jobs to claim from each of these queues, in their order."""
         flowing = [queue for queue in queues if queue in self._flowing]
         if self._strict_order is not None or not flowing or self._room <= len(queues):
             return dict.fromkeys(queues, self._room)
@@ -161,12 +163,12 @@ class QueueSelector:
         }
 
     def _level(self, queues: Sequence[QueueName], room: int) -> float:
-        """To which share these queues come when the room is given to those that are behind; they are in the
-        order of their shares."""
+        """Return the share that these queues reach when the room goes to those that are behind. They come in
+        the order of their shares."""
         level, weight, owed = 0.0, 0, float(room)
         for queue in queues:
             if weight and level <= self._served_per_weight(queue):
-                break  # this one is ahead already, and all after it are
+                break  # this queue is ahead already, and so are all after it
             weight += self._weights[queue]
             owed += self._served_per_weight(queue) * self._weights[queue]
             level = owed / weight
@@ -175,28 +177,33 @@ class QueueSelector:
     @property
     def has_room(self) -> bool:
         """Whether a slot is free that some queue could fill."""
-        return any(min(map(self._slots.free, sorts)) > 0 for sorts in self._groups)
+        return any(min(map(self._slots.free, kinds)) > 0 for kinds in self._groups)
 
     def has_more(self, claimed: int) -> bool:
-        """Whether to ask again at once: a lane was not asked yet, a queue has given all of its portion and
-        another has not, or all that was asked for has come and went to other slots than it might have."""
+        """Return whether to claim again at once.
+
+        That is so if a group has not been claimed from yet, or one queue has filled its part of the room and
+        another has not. It is also so if all came and went to other slots than they might have.
+        """
         if self._remaining_groups or self._has_more_work:
             return True
         return 0 < self._room <= claimed and min(map(self._slots.free, self._current_group)) > 0
 
     def _room_in(self, kinds: ExecutorKinds, ended: Counter[ExecutorKind]) -> int:
-        free = min(self._slots.free(sort) + ended[sort] for sort in kinds)
+        free = min(self._slots.free(kind) + ended[kind] for kind in kinds)
         if self._lowest_share(kinds) > min(map(self._lowest_share, self._groups)):
-            # A surplus takes slots that another lane needs, and that one has had less.
+            # Prefetched jobs take slots that another group needs, and that group has had less.
             return max(0, free)
-        surplus = self._prefetch.prefetch_count(self._last_tasks.get(kinds, ()), self._moving_slots(kinds))
-        return max(0, free + surplus)
+        prefetched = self._prefetch.prefetch_count(self._last_tasks.get(kinds, ()), self._moving_slots(kinds))
+        return max(0, free + prefetched)
 
     def _moving_slots(self, kinds: ExecutorKinds) -> int:
-        """Slots in which one job follows another. What a surplus brings may wait for one of these, but not
-        behind a job that takes its time: how long those take is known only when they end."""
+        """Return the number of slots in which one job follows another. A prefetched job may wait for one of
+        these, but not behind a job that takes long: its duration is known only when it ends."""
         since = self._clock.monotonic() - PREFETCH_SECONDS
         slow = Counter(
-            one.kind for one in self._slots if one.started_at is not None and one.started_at < since
+            assignment.kind
+            for assignment in self._slots
+            if assignment.started_at is not None and assignment.started_at < since
         )
-        return max(0, min(self._slots.sizes[sort] - slow[sort] for sort in kinds))
+        return max(0, min(self._slots.sizes[kind] - slow[kind] for kind in kinds))

@@ -1,4 +1,4 @@
-"""Which queues a worker asks, by what weights, and which of them it leaves alone for now."""
+"""Queues of a worker: their weights, and which of them are paused."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MAX_WEIGHT: Final = 1_000
 
 
 def parse_queue_weights(queues: Sequence[str] | Mapping[str, int | None]) -> dict[QueueName, int | None]:
-    """The queues of a worker in the order given, with their weights, None for what the store says; raises
-    ConfigError for what makes no sense."""
+    """Return the queues of a worker in the order given, with their weights, None for the store's. Raises
+    ConfigError for invalid ones."""
     if isinstance(queues, str) or not queues:
         raise ConfigError(f"a worker needs a list of at least one queue, not {queues!r}")
     pairs = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues, None)
@@ -36,19 +36,19 @@ def parse_queue_weights(queues: Sequence[str] | Mapping[str, int | None]) -> dic
 
 
 class QueueWeights:
-    """Changed from any thread, read by the coordinator. Pausing a queue here is this worker's own business:
-    other workers go on with it.
+    """Queues and weights, changed from any thread and read by the coordinator. A pause here concerns this
+    worker alone: other workers go on with the queue.
 
-    When `pause` returns, no job of these queues is started any more. The coordinator puts what it has claimed
-    into the slots, then looks whether the queue is paused, then gives it to an executor; a pause first writes
-    the name down, then takes the tickets of what is in the slots. So either the coordinator sees the name, or
-    the pause sees the job, and whoever comes second finds that the ticket is gone.
+    When `pause` returns, no job of these queues is started any more. The coordinator puts claimed jobs into
+    the slots, then reads the paused queues, then submits the jobs to an executor. A pause first writes the
+    names, then acquires the jobs in the slots. So either the coordinator sees the name or the pause sees the
+    job, and the later side finds that ownership is gone.
     """
 
     def __init__(
         self, weights: Mapping[QueueName, int | None], slots: Slots, inbox: Inbox, *, strict: bool = False
     ) -> None:
-        # With `strict` weights count for nothing.
+        # With `strict` weights have no effect.
         self.store_weighted: frozenset[QueueName] = frozenset(
             queue for queue, weight in weights.items() if weight is None and not strict
         )
@@ -60,7 +60,7 @@ class QueueWeights:
         self._paused: frozenset[QueueName] = frozenset()
 
     def paused_queues(self) -> frozenset[QueueName]:
-        """The queues that are left alone now."""
+        """Return the queues that are paused now."""
         return self._paused
 
     @property
@@ -69,13 +69,13 @@ class QueueWeights:
         return self._paused.issuperset(self.weights)
 
     def update_weights(self, stored: Mapping[QueueName, int]) -> None:
-        """Follow the weights that queues have in the store, where this worker was given none."""
-        wanted = {queue: stored.get(queue, 1) for queue in self.store_weighted}
-        if any(self.weights[queue] != weight for queue, weight in wanted.items()):
-            self.weights = {queue: wanted.get(queue, weight) for queue, weight in self.weights.items()}
+        """Take over the weights of the store for queues that were given none here."""
+        weights = {queue: stored.get(queue, 1) for queue in self.store_weighted}
+        if any(self.weights[queue] != weight for queue, weight in weights.items()):
+            self.weights = {queue: weights.get(queue, weight) for queue, weight in self.weights.items()}
 
     def pause(self, queue: str | None = None) -> None:
-        """Claim nothing more of one queue, or of all. What runs goes on; what waits here is handed back."""
+        """Stop claiming from one queue, or from all. Running jobs go on; waiting ones are handed back."""
         names = self._resolve_queues(queue)
         with uninterrupted, self._lock:
             self._paused |= names
@@ -95,7 +95,7 @@ class QueueWeights:
         if queue is None:
             return frozenset(self.weights)
         if queue not in self.weights:
-            raise ConfigError(f"this worker does not work on queue {queue}, but on {', '.join(self.weights)}")
+            raise ConfigError(f"this worker does not serve queue {queue}, but {', '.join(self.weights)}")
         return frozenset([QueueName(queue)])
 
 
@@ -104,10 +104,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class QueueWeightRefresher:
-    """Looks at the settings of queues from time to time, so that a change reaches workers that run.
+    """Reads the queue weights of the store from time to time, so that a change reaches running workers.
 
-    A worker of one queue has nothing to weigh, and never looks. The handle is opened for each look: one that
-    stays open would cost every worker a connection for a question in ten seconds.
+    A worker of one queue needs no weights, and never reads them. The handle is opened for each read: an open
+    one would cost every worker a connection for a query every ten seconds.
     """
 
     def __init__(self, queue_weights: QueueWeights, open_reader: Callable[[], Reader], clock: Clock) -> None:
@@ -117,17 +117,17 @@ class QueueWeightRefresher:
         self._refresh_at = clock.monotonic()
 
     def refresh_if_due(self) -> None:
-        """Take over what the store says, if it is time."""
-        steering, now = self._queue_weights, self._clock.monotonic()
-        if now < self._refresh_at or not steering.store_weighted or len(steering.weights) == 1:
+        """Take over the weights of the store, if it is time."""
+        queue_weights, now = self._queue_weights, self._clock.monotonic()
+        if now < self._refresh_at or not queue_weights.store_weighted or len(queue_weights.weights) == 1:
             return
-        # Set first: who cannot look goes on with the weights it has, and does not try again at once.
+        # Set first: a failed read goes on with the present weights, and is not repeated at once.
         self._refresh_at = now + REFRESH_SECONDS
         try:
             with closing(self._open_reader()) as reader:
-                queues = reader.queues(sorted(steering.store_weighted))
+                queues = reader.queues(sorted(queue_weights.store_weighted))
         except StoreError as exc:
-            # Whatever it is, the exchange that follows meets it too if it matters.
-            logger.debug("cannot look at the weights of queues: %s", exc)
+            # Whatever it is, the round trip that follows meets it too if it matters.
+            logger.debug("queue weights cannot be read: %s", exc)
             return
-        steering.update_weights({queue.name: queue.settings.weight for queue in queues})
+        queue_weights.update_weights({queue.name: queue.settings.weight for queue in queues})

@@ -1,4 +1,4 @@
-"""When a worker process has done enough, and another should take its place."""
+"""Replacement of a worker process that has reached a limit of jobs, memory or age."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MEGABYTE: Final = 1_048_576
 
 
 class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker process may come to before it is replaced; None for no limit. Memory is what is
-    resident, in megabytes, age is seconds."""
+    """Limits of a worker process before it is replaced; None for no limit. Memory is resident megabytes, age
+    is seconds."""
 
     max_jobs: int | None = None
     max_memory: float | None = None
@@ -34,7 +34,7 @@ class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retirement(NamedTuple):
-    """Why a worker process should end, and how many seconds what runs may still take."""
+    """Why a worker process should end, and how many seconds running jobs may still take."""
 
     reason: str
     drain: float = inf
@@ -47,7 +47,7 @@ def check_abandoned(max_abandoned: int) -> None:
 
 
 class ThreadHealth:
-    """Threads that cannot be used any more, because what they run does not stop. Asked from any thread."""
+    """Threads that are lost to jobs that do not stop. Called from any thread."""
 
     def __init__(self, slots: Slots, max_abandoned: int = MAX_ABANDONED) -> None:
         check_abandoned(max_abandoned)
@@ -55,22 +55,26 @@ class ThreadHealth:
         self.max_abandoned = max_abandoned
 
     def reason(self) -> Retirement | None:
-        """Why this process should be replaced; it is not healthy then."""
+        """Return why this process should be replaced, if it should; it is not healthy then."""
         abandoned = self._slots.abandoned_now
         if abandoned > self.max_abandoned:
             return Retirement(f"it has {abandoned} abandoned threads")
-        if any(one.slots_taken > 1 and one.ended_at is None for one in self._slots.abandoned):
+        if any(
+            assignment.slots_taken > 1 and assignment.ended_at is None for assignment in self._slots.abandoned
+        ):
             return Retirement("its event loop is blocked by a task beyond its time limit")
         # A thread cannot be killed. When every one of them runs a job that does not listen, nothing else will
-        # ever run here; and since such jobs may never end, they get no more than the time of a drain.
-        stuck = sum(one.is_stuck and one.kind is ExecutorKind.CALLS for one in self._slots)
+        # ever run here. Such jobs may never end, so they get no more than the drain time.
+        stuck = sum(
+            assignment.is_stuck and assignment.kind is ExecutorKind.CALLS for assignment in self._slots
+        )
         if stuck < max(self._slots.sizes[ExecutorKind.CALLS], 1):
             return None
         return Retirement("each of its threads runs a job that does not stop", STUCK_DRAIN_SECONDS)
 
 
 class Recycler:
-    """Asked by the coordinator's thread after each turn; looks once a second, and at once for jobs."""
+    """Checks the limits after each tick of the coordinator: jobs at once, the others once a second."""
 
     def __init__(
         self,
@@ -80,7 +84,8 @@ class Recycler:
         memory: Callable[[], int],
         thread_health: ThreadHealth | None = None,
     ) -> None:
-        """Without `thread_health` a worn process goes on, because nothing would replace it."""
+        """Create the recycler. Without `thread_health` a process with lost threads goes on, because nothing
+        would replace it."""
         self._limits = limits
         self._thread_health = thread_health
         self._slots = slots
@@ -89,9 +94,9 @@ class Recycler:
         self._started_at = self._check_at = clock.monotonic()
 
     def due(self) -> Retirement | None:
-        """Whether this process should end now."""
-        most, ended = self._limits.max_jobs, self._slots.completed + self._slots.failed
-        if most is not None and ended >= most:
+        """Return the retirement of this process, if it should end now."""
+        limit, ended = self._limits.max_jobs, self._slots.completed + self._slots.failed
+        if limit is not None and ended >= limit:
             return Retirement(f"it has run {ended} jobs")
         now = self._clock.monotonic()
         if now < self._check_at:
@@ -100,17 +105,17 @@ class Recycler:
         return self._by_age(now) or self._by_memory() or self._by_thread_health()
 
     def _by_age(self, now: float) -> Retirement | None:
-        most, age = self._limits.max_age, now - self._started_at
-        if most is None or age < most:
+        limit, age = self._limits.max_age, now - self._started_at
+        if limit is None or age < limit:
             return None
         return Retirement(f"it has run for {age:.0f} s")
 
     def _by_memory(self) -> Retirement | None:
-        most = self._limits.max_memory
-        if most is None:
+        limit = self._limits.max_memory
+        if limit is None:
             return None
         used = self._memory() / MEGABYTE
-        return Retirement(f"it uses {used:.0f} MB of memory") if used >= most else None
+        return Retirement(f"it uses {used:.0f} MB of memory") if used >= limit else None
 
     def _by_thread_health(self) -> Retirement | None:
         return None if self._thread_health is None else self._thread_health.reason()

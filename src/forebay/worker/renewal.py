@@ -1,4 +1,4 @@
-"""Keeping leases, on a thread and a store handle of its own: nothing a task does can hold it up."""
+"""Lease renewal, on a thread and a store handle of its own: nothing that a task does can hold it up."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ JOIN_SECONDS: Final = 5.0
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-# Handles of workers that could not say that they have stopped while their jobs still run; see `stop`.
+# Handles of workers that could not deregister while their jobs still run; see `stop`.
 unclosed_stores: Final[list[Store]] = []
 
 
 class LeaseRenewal:
-    """Renews each lease after a third of its length or ten seconds, and says that the worker is alive.
+    """Renews each lease after a third of its length or ten seconds, and sends heartbeats.
 
-    A store call cannot be called off, and a store that is locked may hold one for long. So a second thread
-    looks at the first: what hangs is seen, counted and said.
+    A store call cannot be cancelled, and a locked store may block one for long. So a second thread watches
+    the first: a call that hangs is detected, counted and logged.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class LeaseRenewal:
 
     @property
     def renewals(self) -> RenewalHealth:
-        """How it goes."""
+        """Health of the renewals."""
         return self._monitor.renewals
 
     def start(self) -> None:
-        """Open the handle and beat once, so that from the first claim on a death is noticed."""
+        """Open the handle and send one heartbeat, so that a death is noticed from the first claim on."""
         self._store = log_durations(self._engine.store(), self._clock)
         try:
             self._send_heartbeat(self._store)
@@ -86,56 +86,57 @@ class LeaseRenewal:
             raise
 
     def stop(self) -> None:
-        """Stop renewing and take the worker off the list. A job that did not stop keeps its lease until that
-        ends: it still runs here. Stopping twice, or before the start, is fine.
+        """Stop renewing and deregister the worker. A job that did not stop keeps its lease until that ends:
+        it still runs here. Stopping twice, or before the start, is fine.
 
-        A store that hangs is waited for a few seconds. The thread lives until its call ends, and leaves then:
-        the handle is its own, and nobody else may use or close it meanwhile.
+        A store that hangs is waited for a few seconds. The thread lives until its call ends, and deregisters
+        then: the handle belongs to it, and no other thread may use or close it meanwhile.
         """
         self._stop.set()
         for thread in (self._watcher, self._thread):
             if thread.is_alive():
                 thread.join(JOIN_SECONDS)
         if self._thread.is_alive():
-            logger.warning("worker %s stays on the list until the store answers", self._worker.id)
+            logger.warning("worker %s stays registered until the store answers", self._worker.id)
 
     def _deregister(self) -> None:
         store, self._store = self._store, None
         if store is None:
             return
-        is_forgotten = False
+        is_removed = False
         try:
             store.remove_worker(self._worker.id)
-            is_forgotten = True
+            is_removed = True
         except StoreUnavailable as exc:
-            logger.warning("worker %s stays on the list for now: %s", self._worker.id, exc)
+            logger.warning("worker %s stays registered for now: %s", self._worker.id, exc)
         finally:
-            if is_forgotten or not any(one.is_running for one in self._slots):
+            if is_removed or not any(assignment.is_running for assignment in self._slots):
                 store.close()
             else:
-                # A worker on the list whose handle is closed is taken for dead, and its jobs are given to
-                # others at once, while they still run here. The end of the process frees the handle.
+                # A registered worker whose handle is closed counts as dead, and its jobs are given to other
+                # workers at once, while they still run here. The end of the process frees the handle.
                 unclosed_stores.append(store)
 
     def _run(self) -> None:
         pause = TICK_SECONDS
         while not self._stop.wait(pause):
-            # A store in trouble is not asked more and more; two seconds are little beside a lease.
+            # A store in trouble is not called more and more; two seconds are short against a lease.
             pause = TICK_SECONDS if self._try_renew_due() else min(pause * 2, SLOWEST_SECONDS)
         try:
             self._deregister()
         except Exception:
-            logger.exception("worker %s could not be taken off the list", self._worker.id)
+            logger.exception("worker %s could not be deregistered", self._worker.id)
 
     def _try_renew_due(self) -> bool:
         try:
             self.renew_due()
         except StoreUnavailable as exc:
-            # Not reachable is not lost: nobody else can reach the store either, and the fence decides.
+            # Unreachable is not lost: other workers cannot reach the store either, and the fencing token
+            # decides.
             logger.warning("leases cannot be renewed now (%s in a row): %s", self.renewals.failures, exc)
             return False
         except Exception:
-            # Without this thread every lease of the worker would be lost, so nothing ends it.
+            # Without this thread every lease of the worker would be lost, so no error ends it.
             logger.exception("leases could not be renewed")
             return False
         return True
@@ -146,11 +147,11 @@ class LeaseRenewal:
             self._on_watch()
 
     def renew_due(self) -> None:
-        """Renew what is due; beat if it is time."""
+        """Renew due leases, and send a heartbeat if it is time."""
         if self._store is None:
             return
         now = self._clock.monotonic()
-        due = [one for one in self._slots if now >= one.renew_at]
+        due = [assignment for assignment in self._slots if now >= assignment.renew_at]
         if due:
             self._renew(self._store, due, now)
         if self._clock.monotonic() >= self._next_heartbeat_at:
@@ -162,26 +163,27 @@ class LeaseRenewal:
                 self._control.serve(self._store, self._store.take_commands([self._worker.id]))
 
     def request_heartbeat(self) -> None:
-        """Something has changed that others should see: beat with the next tick. From any thread."""
+        """Send a heartbeat with the next tick: the worker's state has changed. From any thread."""
         self._next_heartbeat_at = 0.0
 
     def request_command_poll(self) -> None:
-        """Somebody may have sent a command: look with the next tick. From any thread."""
+        """Poll for commands with the next tick: one may have been sent. From any thread."""
         self._commands_at = 0.0
 
     def _renew(self, store: Store, due: Sequence[Assignment], now: float) -> None:
         with self._monitor.track_call(due) as lost:
-            answer = store.renew(self._worker.id, [one.lease for one in due])
+            answer = store.renew(self._worker.id, [assignment.lease for assignment in due])
             lost.update((refusal.lease, refusal.reason) for refusal in answer.refused)
-        for one in due:
-            if one.lease in lost:
-                one.mark_lost()
+        for assignment in due:
+            if assignment.lease in lost:
+                assignment.mark_lost()
             else:
-                one.mark_renewed(now)
+                assignment.mark_renewed(now)
         self._on_cancels(answer.cancels)
 
     def _send_heartbeat(self, store: Store) -> None:
-        # First the time, then the report: a change after the report asks for another beat, and is not lost.
+        # First the time, then the report: a change after the report requests another heartbeat, and is not
+        # lost.
         self._next_heartbeat_at = self._clock.monotonic() + self._worker.heartbeat_ms / 1_000
         try:
             store.heartbeat(self._report())
@@ -191,16 +193,16 @@ class LeaseRenewal:
         self._heartbeat_sent_at = self._clock.monotonic()
 
     def mark_tick(self) -> None:
-        """The coordinator has played a turn; only a supervisor wants to know."""
+        """Ignore a tick of the coordinator; only a supervisor needs it."""
 
     def mark_last_tick(self) -> None:
-        """The coordinator plays no more."""
+        """Ignore the coordinator's last tick."""
 
     def announce_retirement(self, reason: str, replace_after: float = 0.0) -> None:
-        """This worker will end when its jobs have; only a supervisor replaces it."""
+        """Ignore that this worker will end when its jobs have; only a supervisor replaces it."""
 
     @property
     def is_heartbeat_fresh(self) -> bool:
-        """Whether others know that this worker is alive: it has not missed two beats."""
+        """Whether the worker counts as alive: it has not missed two heartbeats."""
         missing = self._clock.monotonic() - self._heartbeat_sent_at
         return missing < MISSED_HEARTBEATS * self._worker.heartbeat_ms / 1_000

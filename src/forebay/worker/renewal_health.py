@@ -1,4 +1,4 @@
-"""How the keeping of leases goes: what fails, what hangs, and since when."""
+"""Health of lease renewal: failures, calls that hang, and since when."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class RenewalHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker's renewals go. `failures` in a row, each five seconds of a call that hangs counting as
-    one; `hangs_for` is how many seconds the present call has lasted, None when there is none; `succeeded_at`
-    is the last success, in milliseconds since 1970."""
+    """State of a worker's renewals.
+
+    `failures` counts those in a row; each five seconds of a call that hangs count as one. `hangs_for` is how
+    many seconds the present call has lasted, None when there is none. `succeeded_at` is the last success, in
+    milliseconds since 1970.
+    """
 
     failures: int = 0
     hangs_for: float | None = None
@@ -30,10 +33,10 @@ class RenewalHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RenewalMonitor:
-    """Counts for two threads: one calls the store and may be stuck there, the other watches it.
+    """Failure counters for two threads: one calls the store and may hang there, the other watches it.
 
-    Whoever counts holds the lock, and the watcher looks whether the call still lasts while he holds it. So a
-    call that has just succeeded is never counted as hanging afterwards.
+    The counting thread holds the lock, and the watcher checks under the same lock whether the call still
+    lasts. So a call that has just succeeded is never counted as hanging afterwards.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -48,12 +51,15 @@ class RenewalMonitor:
     @property
     def renewals(self) -> RenewalHealth:
         with self._lock:
-            lasts = None if self._call_started_at is None else self._clock.monotonic() - self._call_started_at
-            return RenewalHealth(failures=self._failures, hangs_for=lasts, succeeded_at=self._succeeded_at)
+            seconds = (
+                None if self._call_started_at is None else self._clock.monotonic() - self._call_started_at
+            )
+            return RenewalHealth(failures=self._failures, hangs_for=seconds, succeeded_at=self._succeeded_at)
 
     @contextmanager
     def track_call(self, due: Sequence[Assignment] = ()) -> Iterator[dict[Lease, str]]:
-        """Around a store call that keeps these leases; those it refuses are put in, with the reason."""
+        """Watch a store call that renews the leases `due`. The caller adds those that were refused, with the
+        reason."""
         lost: dict[Lease, str] = {}
         with self._lock:
             self._due, self._call_started_at, self._hangs_counted = due, self._clock.monotonic(), 0
@@ -69,26 +75,26 @@ class RenewalMonitor:
             self._call_started_at = None
             self._failures = 0
             self._succeeded_at = self._clock.now_ms()
-            for one in due:
-                if one.lease in lost:
-                    one.context.mark_lease_lost(lost[one.lease])
+            for assignment in due:
+                if assignment.lease in lost:
+                    assignment.context.mark_lease_lost(lost[assignment.lease])
                 else:
-                    one.context.mark_renewed(self._succeeded_at)
+                    assignment.context.mark_renewed(self._succeeded_at)
 
     def check_hanging(self) -> None:
-        """Notice a call that hangs, and tell those whose leases are in doubt because of it."""
+        """Count a call that hangs as a failure, and mark the leases that it should renew as in doubt."""
         with self._lock:
             if self._call_started_at is None:
                 return
-            lasts = self._clock.monotonic() - self._call_started_at
-            if lasts < HANGS_SECONDS * (self._hangs_counted + 1):
+            seconds = self._clock.monotonic() - self._call_started_at
+            if seconds < HANGS_SECONDS * (self._hangs_counted + 1):
                 return
             self._hangs_counted += 1
             self._record_failure()
             failures = self._failures
-        logger.warning("the store has not answered a renewal for %.0f s (%s in a row)", lasts, failures)
+        logger.warning("the store has not answered a renewal for %.0f s (%s in a row)", seconds, failures)
 
     def _record_failure(self) -> None:
         self._failures += 1
-        for one in self._due:
-            one.context.mark_lease_in_doubt()
+        for assignment in self._due:
+            assignment.context.mark_lease_in_doubt()

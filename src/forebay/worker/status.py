@@ -1,4 +1,4 @@
-"""What a worker says about itself: with its beats, and to whoever asks."""
+"""Status of a worker, as it is written with heartbeats and returned to the program."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ LOAD_SECONDS: Final = 1.0
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker is, by its own account. `depths` are the pending jobs of its queues, None while the store
-    does not answer; `is_healthy` is false when its beats fail, its loop hangs or has crashed, and when more
-    threads are abandoned than it may replace."""
+    """State of a worker by its own account.
+
+    `depths` are the pending jobs of its queues, None while the store is unavailable. `is_healthy` is false
+    when its heartbeats fail, its loop hangs or has crashed, or more threads are abandoned than it may
+    replace.
+    """
 
     info: WorkerInfo
     renewals: RenewalHealth
@@ -34,7 +37,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatusReporter:
-    """Made by the worker; asked from any thread."""
+    """Collects the status of a worker. Created by the worker, called from any thread."""
 
     def __init__(
         self,
@@ -52,12 +55,12 @@ class StatusReporter:
         self._watchdog = watchdog
         self._clock = clock
         self._cpu_load = CpuLoad(clock)
-        self.stop_by = inf  # by the monotonic clock; when a stop should be over
-        self.phase = WorkerState.STARTING  # WORKING while neither its begin nor its end is under way
+        self.stop_by = inf  # monotonic time at which a stop should be over
+        self.phase = WorkerState.STARTING  # WORKING except while it starts or stops
 
     def info(self) -> WorkerInfo:
-        """What a beat says."""
-        running = [one.job.id for one in self._slots if one.is_running]
+        """Return the content of a heartbeat."""
+        running = [assignment.job.id for assignment in self._slots if assignment.is_running]
         return replace(
             self._worker,
             state=self._state(is_working=bool(running)),
@@ -66,7 +69,7 @@ class StatusReporter:
             recent=self._slots.recent,
             slots=sum(self._slots.sizes.values()),
             is_overdue=self._clock.monotonic() > self.stop_by,
-            stuck=sum(one.is_stuck for one in self._slots),
+            stuck=sum(assignment.is_stuck for assignment in self._slots),
             abandoned=self._slots.abandoned_now,
             is_worn=self.thread_health.reason() is not None,
             completed=self._slots.completed,
@@ -88,7 +91,7 @@ class StatusReporter:
 
 
 class CpuLoad:
-    """How much of one core this process takes, from one look to the next that is at least a second later."""
+    """Share of one core that this process uses, between two samples at least a second apart."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -96,22 +99,24 @@ class CpuLoad:
         self._ratio: float | None = None
 
     def sample(self) -> float | None:
-        """None in the first second."""
-        now, taken = self._clock.monotonic(), cpu_seconds()
-        at, before = self._last
-        if now - at >= LOAD_SECONDS:
-            self._last = now, taken
-            self._ratio = round((taken - before) / (now - at), 3)
+        """Return the latest share; None in the first second."""
+        now, used = self._clock.monotonic(), cpu_seconds()
+        sampled_at, used_before = self._last
+        if now - sampled_at >= LOAD_SECONDS:
+            self._last = now, used
+            self._ratio = round((used - used_before) / (now - sampled_at), 3)
         return self._ratio
 
 
 def cpu_seconds() -> float:
-    """What this process has taken so far."""
+    """Return the CPU time of this process so far."""
     return time.process_time()
 
 
 def resident_memory() -> int:
-    """Bytes of this process that are in memory; where the system does not say, the most there ever were, and
-    0 where it does not say that either."""
+    """Return the resident bytes of this process.
+
+    Where the system does not tell them, return their peak, and 0 where it does not tell that either.
+    """
     now = resident_bytes()
     return peak_resident_bytes() if now is None else now

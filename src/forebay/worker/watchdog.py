@@ -1,4 +1,4 @@
-"""Noticing a coordinator that hangs in a turn."""
+"""Detection of a coordinator that hangs within a tick."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Final
 from forebay.clock import Clock
 
 SILENT_SECONDS: Final = 15.0
-# A store call ends within 35 s, well or not (see docs/guide/control.md). A turn that shows no progress for
+# A store call ends within 35 s, well or not (see docs/guide/control.md). A tick that shows no progress for
 # much longer is not waiting for the store, and will not end.
 HOPELESS_SECONDS: Final = 60.0
-# Some thread asks twice a second. Where nobody could for so long, the whole process was stopped.
+# Some thread checks twice a second. After a gap of this length the whole process was stopped.
 STOPPED_SECONDS: Final = 5.0
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """The coordinator says when it moves; another thread looks how long ago that was.
+    """Time since the coordinator last marked progress, for other threads to check.
 
-    Each side writes its own fields, and one assignment is one step, so no lock is needed: a look that comes
-    between two of them sees what was true a moment ago. Of several who look at once each writes the same.
+    Each side writes its own fields, and one assignment is atomic, so no lock is needed. A check between two
+    assignments sees the state of a moment ago. Threads that check at the same time write the same values.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -31,17 +31,20 @@ class Watchdog:
         self._is_reported = False
 
     def mark_progress(self) -> None:
-        """The coordinator is in a turn, and has come a step further."""
+        """Record that the coordinator is within a tick and has come a step further."""
         self._progress_at = self._clock.monotonic()
 
     def mark_idle(self) -> None:
-        """The coordinator sleeps, as it may."""
+        """Record that the coordinator sleeps between two ticks."""
         self._progress_at = None
 
     @property
     def silent_for(self) -> float:
-        """Seconds since the last step of the present turn; 0 between turns. Time in which the whole process
-        was stopped, by a signal or with its machine, does not count: the loop will go on like the rest."""
+        """Seconds since the last step of the present tick; 0 between ticks.
+
+        Time in which the whole process was stopped, by a signal or with its machine, does not count: the loop
+        will go on like the rest.
+        """
         now = self._clock.monotonic()
         if now - self._checked_at > STOPPED_SECONDS:
             self._watched_since = now
@@ -55,11 +58,11 @@ class Watchdog:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether nobody should wait for this turn to end."""
+        """Whether waiting for this tick to end is no use."""
         return self.silent_for >= HOPELESS_SECONDS
 
     def check(self) -> str | None:
-        """What to tell, once for each silence."""
+        """Return the warning to log, once for each silence; None otherwise."""
         silent_for = self.silent_for
         if silent_for < SILENT_SECONDS:
             self._is_reported = False
