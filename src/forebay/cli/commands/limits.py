@@ -1,4 +1,4 @@
-"""`forebay limits`: how many jobs may run at once, and how many may start in a time."""
+"""`forebay limits`: limits on concurrency and rate."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ SCOPE = click.argument("scope", metavar="SCOPE")
 
 @click.group()
 def limits() -> None:
-    """List, set and remove limits on jobs that run and start.
+    """List, set and remove limits on concurrency and rate.
 
-    A scope is global, for all jobs, queue:NAME, task:NAME, or key:KIND, for each value of a key by itself.
+    A scope is global for all jobs, queue:NAME, task:NAME, or key:KIND for each value of a key by itself.
     """
 
 
 @limits.command("list")
 @with_store()
 def list_limits(session: StoreSession, out: Output) -> None:
-    """List all limits, and how they stand."""
-    found = limit_statuses(session.reader)
+    """List all limits and their usage."""
+    statuses = limit_statuses(session.reader)
     out.print_result(
-        {"limits": [limit_status_json(one) for one in found]}, lambda: print_limit_statuses(found)
+        {"limits": [limit_status_json(status) for status in statuses]}, lambda: print_limit_statuses(statuses)
     )
 
 
 @limits.command("set")
 @SCOPE
-@click.option("--concurrency", type=int, help="At most so many run at once.")
-@click.option("--rate", type=int, help="At most so many start in the time of --per.")
+@click.option("--concurrency", type=int, help="Jobs that may run at once.")
+@click.option("--rate", type=int, help="Jobs that may start in the time of --per.")
+@click.option("--per", type=DurationParam(), default="1s", show_default=True, help="The period of --rate.")
 @click.option(
-    "--per", type=DurationParam(), default="1s", show_default=True, help="The time that --rate is for."
+    "--burst", type=int, help="Jobs that may start together after a pause; default: twice the rate."
 )
-@click.option("--burst", type=int, help="So many may start together after a pause; else twice the rate.")
 @with_store(create=True)
 def set_limit(session: StoreSession, out: Output, scope: str, per: int, **numbers: int | None) -> None:
-    """Set the limit of a scope, in the place of another one.
+    """Set the limit of a scope; it replaces an earlier status.
 
-    Workers follow with their next claim. Jobs that run go on, however many they are.
+    Workers follow with their next claim. Running jobs continue, even above the limit.
     """
     limit = Limit(scope=scope, per_ms=per, **numbers)
     session.store.save_limit(limit, actor=session.actor)
@@ -59,46 +59,51 @@ def set_limit(session: StoreSession, out: Output, scope: str, per: int, **number
 def remove_limit(session: StoreSession, out: Output, scope: str) -> None:
     """Remove the limit of a scope."""
     was_there = session.store.drop_limit(scope, actor=session.actor)
-    said_so = f"limit of {scope} removed" if was_there else f"there is no limit of {scope}"
-    out.print_message({"scope": scope, "removed": was_there}, said_so)
+    message = f"limit of {scope} removed" if was_there else f"there is no limit of {scope}"
+    out.print_message({"scope": scope, "removed": was_there}, message)
 
 
 def limit_json(limit: Limit) -> dict[str, Any]:
-    """A limit with the burst that holds."""
+    """Return a limit with its effective burst."""
     fields: dict[str, Any] = msgspec.to_builtins(limit)
     return {**fields, "burst": limit.burst_size if limit.rate else None}
 
 
 def limit_status_json(status: LimitStatus) -> dict[str, Any]:
-    """A limit with what runs under it and who waits for it."""
-    standing = {"state": status.state, "running": status.usage.running, "tokens": status.usage.tokens}
+    """Return a limit with its usage, waiting jobs and waiting workers."""
+    usage = {"state": status.state, "running": status.usage.running, "tokens": status.usage.tokens}
     return {
         **limit_json(status.usage.limit),
-        **standing,
+        **usage,
         "waiting": status.waiting,
-        "throttled": list(status.waiting_workers),
+        "waiting_workers": list(status.waiting_workers),
     }
 
 
 def print_limit_statuses(statuses: list[LimitStatus]) -> None:
     print_table(
-        ("scope", "limit", "state", "running", "tokens", "waiting", "throttled workers"),
+        ("scope", "limit", "state", "running", "tokens", "waiting", "waiting workers"),
         [
             (
-                *(one.usage.limit.scope, format_limit(one.usage.limit), one.state, one.usage.running),
                 *(
-                    "" if one.usage.tokens is None else one.usage.tokens,
-                    one.waiting,
-                    len(one.waiting_workers),
+                    status.usage.limit.scope,
+                    format_limit(status.usage.limit),
+                    status.state,
+                    status.usage.running,
+                ),
+                *(
+                    "" if status.usage.tokens is None else status.usage.tokens,
+                    status.waiting,
+                    len(status.waiting_workers),
                 ),
             )
-            for one in statuses
+            for status in statuses
         ],
     )
 
 
 def format_limit(limit: Limit) -> str:
-    """A limit in words."""
+    """Return a limit in words."""
     parts = [] if limit.concurrency is None else [f"{limit.concurrency} at once"]
     if limit.rate is not None:
         time = "second" if limit.per_ms == 1_000 else f"{limit.per_ms / 1_000:g} s"  # noqa: PLR2004 - a second
