@@ -71,7 +71,7 @@ def after(ramp: GradualRevive, *states: JobState) -> GradualRevive:
     ],
 )
 def test_a_pace_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="a ramp: "):
+    with pytest.raises(ConfigError, match="a gradual revive: "):
         GradualRevivePlan(**wrong)
 
 
@@ -176,7 +176,7 @@ def test_a_ramp_stops_when_more_than_the_share_has_died_again() -> None:
     over = after(just, JobState.DEAD)
 
     assert (over.state, over.ended_at, over.is_open) == (GradualReviveState.STOPPED, NOW + 5, False)
-    assert over.reason == "3 jobs died again, 10 were in the last batch"
+    assert over.reason == "3 jobs failed again, 10 were in the last batch"
     again = over.resume(NOW + 9)
     assert (again.state, again.reason, again.failed_again, again.next_batch_at) == (
         GradualReviveState.RUNNING,
@@ -209,5 +209,5 @@ def test_a_ramp_can_be_paused_resumed_and_stopped_by_hand() -> None:
     assert paused.resume(NOW) == RAMP
     assert paused.stop(NOW, "by hand").reason == "by hand"
     for wrong in (paused.pause, lambda: RAMP.resume(NOW), lambda: RAMP.stop(1, "").stop(1, "")):
-        with pytest.raises(IllegalTransition, match="ramp r is "):
+        with pytest.raises(IllegalTransition, match="gradual revive r is "):
             wrong()

@@ -109,7 +109,7 @@ def test_a_ramp_stops_when_the_jobs_die_again_and_leaves_the_others_alone(
     turn(store, reader, clock)
 
     assert (ramp.state, ramp.dead_jobs, ramp.revived) == (GradualReviveState.STOPPED, 2, 2)
-    assert ramp.reason == "2 jobs died again, 2 were in the last batch"
+    assert ramp.reason == "2 jobs failed again, 2 were in the last batch"
     assert set(states(reader, ids)) == {JobState.DEAD}
     assert sum(job.attempt for job in reader.jobs(ids) if job is not None) == 10
     resume_gradual_revive(store, reader, ramp.name)

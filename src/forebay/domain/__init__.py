@@ -1,8 +1,8 @@
-"""What a job is: pure values and decisions. No I/O, no clock, no chance, no logging.
+"""Pure values and decisions about jobs. No I/O, no clock, no randomness, no logging.
 
-Time inside is whole milliseconds. Instants end in `_at` and count from 1970 UTC, lengths end in `_ms`:
-one unit in Python, SQL and Lua, so nothing has to be converted on the way. The app floor speaks
-`datetime` and `timedelta` to its users.
+Time is in whole milliseconds. Instants end in `_at` and count from 1970 UTC, durations end in `_ms`: one unit
+in Python, SQL and Lua, so nothing is converted on the way. The `app` package takes `datetime` and `timedelta`
+from its users.
 """
 
 from __future__ import annotations

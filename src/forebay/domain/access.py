@@ -1,4 +1,4 @@
-"""API keys: who may do what to which queues."""
+"""API keys: roles for queues, permissions for tasks and limit keys, quotas."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from forebay.errors import ConfigError, InvalidJob
 
 MAX_GRANTS: Final = 100
 MAX_QUOTA: Final = 10**10
-# When a key was last used is told to the hour: to know it better would cost a write for each request.
+# The last use of a key is recorded to the hour: more precision would cost a write for each request.
 USED_EVERY_MS: Final = 3_600_000
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Role(StrEnum):
-    """What a key is for."""
+    """Role that a key grants."""
 
     PRODUCE = "produce"  # enqueue; see, await, change and cancel jobs of these queues
     CONSUME = "consume"  # claim, end and renew; see what comes next
@@ -40,7 +40,7 @@ _INCLUDED: Final = {
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """A role for one queue, for those whose names begin with what stands before a *, or for all ("*").
+    """Role for one queue, for queues with a prefix (before a *), or for all ("*").
 
     A name without a * is that queue and no other: a key for `mail` must not open `mail-of-others`.
     """
@@ -60,7 +60,7 @@ class Grant(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Grant:
-        """`produce`, `produce:mail` or `produce:mail-*`."""
+        """Parse `produce`, `produce:mail` or `produce:mail-*`."""
         role, colon, queues = text.partition(":")
         try:
             return cls(Role(role), queues if colon else "*")
@@ -73,11 +73,12 @@ class Grant(msgspec.Struct, frozen=True):
         return f"{self.role}:{self.queues}"
 
     def gives(self, roles: Collection[Role], queue: str | None) -> bool:
-        """Whether it gives one of these roles for a queue; None stands for what belongs to no queue."""
+        """Return whether it gives one of these roles for a queue; None stands for things outside all
+        queues."""
         return self.has(roles) and self._covers(queue)
 
     def has(self, roles: Collection[Role]) -> bool:
-        """Whether it gives one of these roles for whichever queues."""
+        """Return whether it gives one of these roles for any queue."""
         included = _INCLUDED.get(self.role, {self.role})
         return any(role in included for role in roles)
 
@@ -86,7 +87,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class KeyPermissions(NamedTuple):
-    """What a key is made for: roles, and the tasks and limit keys that its jobs may name."""
+    """Permissions of a key: roles, and the tasks and limit keys that its jobs may name."""
 
     grants: tuple[Grant, ...]
     tasks: tuple[str, ...] = ()
@@ -94,27 +95,27 @@ class KeyPermissions(NamedTuple):
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> KeyPermissions:
-        """Read `produce:mail`, `task:send_*` and `limit:tenant=acme`; raise ConfigError for anything else."""
-        found: dict[str, list[str]] = {"task": [], "limit": [], "": []}
+        """Parse `produce:mail`, `task:send_*` and `limit:tenant=acme`; raise ConfigError for other texts."""
+        texts_by_kind: dict[str, list[str]] = {"task": [], "limit": [], "": []}
         for text in texts:
             kind, _, name = text.partition(":")
-            is_role = kind not in found
-            found["" if is_role else kind].append(text if is_role else name)
-        grants = tuple(Grant.parse(text) for text in found[""])
-        return cls(grants, tuple(found["task"]), tuple(found["limit"]))
+            is_role = kind not in texts_by_kind
+            texts_by_kind["" if is_role else kind].append(text if is_role else name)
+        grants = tuple(Grant.parse(text) for text in texts_by_kind[""])
+        return cls(grants, tuple(texts_by_kind["task"]), tuple(texts_by_kind["limit"]))
 
     def __str__(self) -> str:
         return ", ".join(self.texts)
 
     @property
     def texts(self) -> list[str]:
-        """The texts that `parse` reads."""
+        """Return the texts that `parse` reads."""
         tasks = [f"task:{name}" for name in self.tasks]
-        return [*map(str, self.grants), *tasks, *(f"limit:{one}" for one in self.limit_keys)]
+        return [*map(str, self.grants), *tasks, *(f"limit:{pattern}" for pattern in self.limit_keys)]
 
 
 class KeyState(StrEnum):
-    """What becomes of somebody who shows a key."""
+    """State of a key."""
 
     ACTIVE = "active"
     EXPIRED = "expired"
@@ -122,10 +123,10 @@ class KeyState(StrEnum):
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a server one client may use at a time; None is no bound, or leaves it to the server.
+    """Bounds on one client's use of a server; None is no bound, or the server's default.
 
-    `max_waits` bounds requests that wait, `max_streams` answers that go on until the client leaves, and
-    `bytes_rate` the bytes of requests and answers a second.
+    `max_waits` bounds waiting requests, `max_streams` responses that go on until the client leaves, and
+    `bytes_rate` the bytes of requests and responses a second.
     """
 
     max_waits: int | None = None
@@ -139,7 +140,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"{name} is a whole number from 1 to {MAX_QUOTA:,}, not {value!r:.60}")
 
     def with_defaults(self, defaults: Quota) -> Quota:
-        """This quota, with the usual one where it says nothing."""
+        """Return this quota, with the defaults where it has no bound."""
         return Quota(
             max_waits=self.max_waits or defaults.max_waits,
             max_streams=self.max_streams or defaults.max_streams,
@@ -148,20 +149,20 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_QUOTA: Final = Quota()
-# Of a server that says nothing else: far more than a program needs, and less than a server can hold.
+# Default of a server: far more than a program needs, and less than a server can hold.
 DEFAULT_QUOTA: Final = Quota(max_waits=10_000, max_streams=1_000)
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a key: not its secret, but the SHA-256 of it.
+    """Stored API key: without its secret, but with the SHA-256 of it.
 
-    The secret is 256 random bits. Nobody guesses one, however fast the hash: a slow one protects what people
-    think up, and would cost each request its milliseconds. After a rotation `old_digest` opens as well, until
-    `old_until`. With `rate` its holder may make so many requests a second, and `burst` at once. The rest of
-    its quota is `max_waits`, `max_streams` and `bytes_rate`.
+    The secret is 256 random bits, which cannot be guessed, however fast the hash. A slow hash protects
+    passwords that people choose, and would cost each request milliseconds. After a rotation `old_digest` is
+    accepted as well, until `old_until`. With `rate` the holder may make so many requests a second, and
+    `burst` at once. The rest of its quota is `max_waits`, `max_streams` and `bytes_rate`.
 
     With `tasks` its jobs may be of these tasks alone. `limit_keys` are the kinds and values that they may
-    count as; without any, a key with `produce` for all queues may use every one, another key none.
+    count as. Without any, a key with `produce` for all queues may use every one, another key none.
     """
 
     name: str
@@ -190,21 +191,21 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
             )
         for name in self.tasks:
             _check_task(name)
-        for one in self.limit_keys:
-            _check_limit_key(one)
+        for pattern in self.limit_keys:
+            _check_limit_key(pattern)
         if not _DIGEST.match(self.digest):
             raise ConfigError(f"key {self.name} has no digest")
-        self.limit  # noqa: B018 - raises if there is something wrong with it
+        self.limit  # noqa: B018 - raises if its values are wrong
         self.quota  # noqa: B018 - as above
 
     @property
     def permissions(self) -> KeyPermissions:
-        """What it is made for."""
+        """Return the permissions of the key."""
         return KeyPermissions(self.grants, self.tasks, self.limit_keys)
 
     @property
     def limit(self) -> Limit | None:
-        """How fast its holder may ask; None leaves that to the server."""
+        """Return the rate limit of its requests; None leaves that to the server."""
         if self.rate is None and self.burst is None:
             return None
         if self.rate is None:
@@ -213,7 +214,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def quota(self) -> Quota:
-        """How much of a server its holder may use at a time."""
+        """Return the bounds on its use of a server."""
         return Quota(max_waits=self.max_waits, max_streams=self.max_streams, bytes_rate=self.bytes_rate)
 
     def state(self, now: int) -> KeyState:
@@ -223,7 +224,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         return KeyState.EXPIRED if is_over else KeyState.ACTIVE
 
     def digests(self, now: int) -> tuple[str, ...]:
-        """What its secret may hash to; nothing where it opens nothing any more."""
+        """Return the digests of the accepted secrets; none for an inactive key."""
         if self.state(now) is not KeyState.ACTIVE:
             return ()
         if self.old_digest is None or self.old_until is None or self.old_until <= now:
@@ -231,47 +232,48 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         return (self.digest, self.old_digest)
 
     def may(self, roles: Collection[Role], queue: str | None) -> bool:
-        """Whether it has one of these roles for a queue, or for what belongs to none."""
+        """Return whether it has one of these roles for a queue, or for things outside all queues (None)."""
         return any(grant.gives(roles, queue) for grant in self.grants)
 
     def has(self, roles: Collection[Role]) -> bool:
-        """Whether it has one of these roles for any queue at all."""
+        """Return whether it has one of these roles for any queue."""
         return any(grant.has(roles) for grant in self.grants)
 
     def may_name(self, task: str) -> bool:
-        """Whether its jobs may be of this task."""
+        """Return whether its jobs may be of this task."""
         return not self.tasks or any(_covers(name, task) for name in self.tasks)
 
     def may_use_limit_keys(self, limit_keys: Mapping[str, str], *, is_for_all: bool) -> bool:
-        """Whether its jobs may have these limit keys. `is_for_all` says that it may produce in all queues."""
+        """Return whether its jobs may have these limit keys. `is_for_all` means that it may produce in all
+        queues."""
         if is_for_all and not self.limit_keys:
             return True
-        granted = [one.partition("=")[::2] for one in self.limit_keys]
+        granted = [pattern.partition("=")[::2] for pattern in self.limit_keys]
         return all(
             any(kind == name and _covers(pattern, value) for name, pattern in granted)
             for kind, value in limit_keys.items()
         )
 
     def rotate(self, digest: str, now: int, grace_ms: int) -> ApiKey:
-        """The key with another secret; the old one opens for so long."""
+        """Return the key with another secret; the old one is accepted for `grace_ms`."""
         old = (self.digest, now + grace_ms) if grace_ms else (None, None)
         return replace(self, digest=digest, old_digest=old[0], old_until=old[1])
 
     def revoke(self, now: int) -> ApiKey:
-        """The key when it opens nothing any more."""
+        """Return the key as revoked."""
         return replace(self, revoked_at=now, old_digest=None, old_until=None)
 
     def mark_used(self, now: int) -> ApiKey:
-        """The key once somebody was let in with it."""
+        """Return the key after a use."""
         return replace(self, used_at=now)
 
     def is_use_due(self, now: int) -> bool:
-        """Whether it is worth a write that it was used now."""
+        """Return whether a use at this time is worth a write."""
         return self.used_at is None or self.used_at <= now - USED_EVERY_MS
 
     def public_view(self) -> dict[str, object]:
-        """What operators may see of it: no digest, which is as good as nothing to them and something to
-        others."""
+        """Return the fields that operators may see. The digest is left out: it is of no use to them and of
+        some use to an attacker."""
         hidden = ("digest", "old_digest", "grants", "tasks", "limit_keys")
         fields: dict[str, object] = {
             name: getattr(self, name) for name in self.__struct_fields__ if name not in hidden
@@ -280,7 +282,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_changes(before: ApiKey | None, after: ApiKey) -> Changes:
-    """What was done to a key. That it has another secret is said, and nothing of the secret."""
+    """Return the changes of a key. A new secret is mentioned without its value."""
     was, now = before.public_view() if before else {}, after.public_view()
     hidden = ("name", "created_at", "used_at")
     changes: Changes = {
@@ -294,7 +296,7 @@ def key_changes(before: ApiKey | None, after: ApiKey) -> Changes:
 
 
 def _covers(pattern: str, name: str) -> bool:
-    """Return whether a name is the pattern, or begins with what stands before its *."""
+    """Return whether a name is the pattern, or begins with the part of it before its *."""
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 

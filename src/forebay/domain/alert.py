@@ -1,8 +1,8 @@
-"""Alerts: which rules there are, when one fires and when it is over.
+"""Alerts: rules, when a rule fires, and when its alert is resolved.
 
-A rule asks a condition about metrics. If it holds for long enough an alert is raised; while that is active,
-and for a time after it was raised, the rule raises no other one. When the condition ends, the alert is
-resolved, and stays in the history.
+A rule has a condition on metrics. An alert is raised if the condition holds for long enough. While it is
+active, and for a cooldown after it was raised, the rule raises no other one. When the condition ends, the
+alert is resolved, and stays in the history.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_DETAILS: Final = 4_096  # bytes of JSON
 SKEW: Final = "clock_skew_ms"
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,49}\Z")
 
-# What is known of a queue or of the whole store now, and not of the jobs of one task in a window.
+# Current values of a queue or of the whole store; there are none of a single task.
 _CURRENT_METRICS: Final[Mapping[str, str]] = {
     **{
         state.value: f"jobs that are {state.value} now"
@@ -49,9 +49,9 @@ _CURRENT_METRICS: Final[Mapping[str, str]] = {
     "store_memory_share": "the same as a share of what its server may take, or its machine has",
     "store_evictions": "keys that the server has thrown away since the last look, ten seconds ago (Redis)",
     "store_connections_share": "the share of the server's connections that are taken (PostgreSQL, Redis)",
-    SKEW: "how far the clock of whoever looks is from the store's, either way",
+    SKEW: "difference between the clock of the evaluating process and the store's, as a positive number",
 }
-# What is known of the jobs of a window: of all, of a queue, of a task.
+# Values of the jobs of a window: of all, of a queue, of a task.
 _WINDOW_METRICS: Final[Mapping[str, str]] = {
     **{
         name: f"`{name}` of the window, as in the metrics" for name in METRICS if name not in _CURRENT_METRICS
@@ -65,32 +65,31 @@ ALERT_METRICS: Final[Mapping[str, str]] = {**_WINDOW_METRICS, **_CURRENT_METRICS
 
 
 class Severity(StrEnum):
-    """How much an alert matters; the first matters most."""
+    """Severity of an alert, the highest first."""
 
     CRITICAL = "critical"
     WARNING = "warning"
     INFO = "info"
 
     def reaches(self, other: Severity) -> bool:
-        """Whether it matters at least as much as another one."""
+        """Return whether it is at least as severe as another one."""
         order = list(Severity)
         return order.index(self) <= order.index(other)
 
 
 class AlertScope(StrEnum):
-    """What a rule looks at one by one, with an alert for each."""
+    """Kind of thing that a rule is evaluated for one by one, with an alert for each."""
 
     QUEUE = "queue"
     TASK = "task"
 
 
 class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
-    """When to raise an alert. The condition is about the last `window_ms`, and has to hold for `hold_for_ms`;
-    the
-    rule raises another alert at the earliest `cooldown_ms` after the last.
+    """Rule that raises alerts. The condition covers the last `window_ms`, and has to hold for `hold_for_ms`.
+    The rule raises another alert at the earliest `cooldown_ms` after the last.
 
-    The labels `queue` and `task` restrict it to the jobs of one queue, or of one task. With `each` it looks
-    at queues, or tasks, one by one.
+    `queue` and `task` restrict it to the jobs of one queue, or of one task. With `per` it is evaluated for
+    each queue, or each task, separately.
     """
 
     id: str
@@ -156,7 +155,7 @@ def _check_seconds(name: str, value: int, minimum: int, maximum: int) -> None:
 
 
 def apply_changes(rule: AlertRule, changes: Mapping[str, Any]) -> AlertRule:
-    """A rule with other values; raises ConfigError for a name that there is not."""
+    """Return a rule with other values; raise ConfigError for an unknown field."""
     unknown = sorted(changes.keys() - set(AlertRule.__struct_fields__) | changes.keys() & {"id"})
     if unknown:
         raise ConfigError(f"a rule has no {', '.join(unknown)} that could be changed")
@@ -164,15 +163,15 @@ def apply_changes(rule: AlertRule, changes: Mapping[str, Any]) -> AlertRule:
 
 
 class AlertTransition(StrEnum):
-    """What becomes of an alert."""
+    """Transition of an alert."""
 
     FIRED = "fired"
     RESOLVED = "resolved"
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that somebody should know. `source` is the queue or the task it is about, else the rule; by
-    hand it is "manual", without a rule. `metadata` has the values that the condition has seen."""
+    """One alert. `source` is the queue or the task of the alert, else its rule; a manual one has "manual"
+    and no rule. `metadata` has the metric values that the condition used."""
 
     id: str
     severity: Severity
@@ -193,20 +192,20 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def transition(self) -> AlertTransition:
-        """The last thing that became of it."""
+        """Return its last transition."""
         return AlertTransition.FIRED if self.is_active else AlertTransition.RESOLVED
 
 
 class RuleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a rule stands, for a queue or a task if it looks at each: since when its condition holds, which
-    alert is active, when it was last raised."""
+    """State of a rule, for each queue or task separately if it has `per`: since when its condition holds,
+    its active alert, and when it last raised one."""
 
     since: int | None = None
     alert: str | None = None
     fired_at: int | None = None
 
     def is_idle(self, cooldown_ms: int, now: int) -> bool:
-        """Whether nothing would be different if nobody remembered it."""
+        """Return whether the state is the same as no stored state."""
         is_cool = self.fired_at is None or now - self.fired_at >= cooldown_ms
         return self.since is None and self.alert is None and is_cool
 
@@ -214,13 +213,14 @@ class RuleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def advance(
     state: RuleState, rule: AlertRule, *, holds: bool, now: int
 ) -> tuple[RuleState, AlertTransition | None]:
-    """How a rule stands after a look, and what there is to do. The caller gives a raised alert its id."""
-    # A store's clock may have been set back: what is still to come has just been.
+    """Return the state of a rule after an evaluation, and the transition of its alert. The caller gives a
+    raised alert its id."""
+    # A store's clock may have been set back: a time in the future counts as now.
     fired_at = None if state.fired_at is None else min(state.fired_at, now)
     state = replace(state, fired_at=fired_at)
     if not (holds and rule.enabled):
-        over = replace(state, since=None, alert=None)
-        return over, None if state.alert is None else AlertTransition.RESOLVED
+        resolved = replace(state, since=None, alert=None)
+        return resolved, None if state.alert is None else AlertTransition.RESOLVED
     since = now if state.since is None else min(state.since, now)
     state = replace(state, since=since)
     is_cool = fired_at is None or now - fired_at >= rule.cooldown_ms
@@ -232,10 +232,10 @@ def advance(
 def raise_alert(
     rule: AlertRule, alert_id: str, scope: str | None, seen: Mapping[str, float], now: int
 ) -> Alert:
-    """The alert of a rule whose condition holds, with what it has seen."""
+    """Build the alert of a rule whose condition holds, with the metric values that it used."""
     values = {name: round(value, 4) for name, value in sorted(seen.items())}
-    where = f" ({scope})" if scope else ""
-    told = ", ".join(f"{name} is {value:g}" for name, value in values.items())
+    source_text = f" ({scope})" if scope else ""
+    values_text = ", ".join(f"{name} is {value:g}" for name, value in values.items())
     labels = {"queue": rule.queue, "task": rule.task}
     if rule.per is not None:
         labels[rule.per] = scope
@@ -243,7 +243,7 @@ def raise_alert(
         id=alert_id,
         severity=rule.severity,
         source=scope or rule.queue or rule.task or rule.id,
-        message=f"{rule.name}{where}: {told}"[:MAX_MESSAGE],
+        message=f"{rule.name}{source_text}: {values_text}"[:MAX_MESSAGE],
         triggered_at=now,
         rule=rule.id,
         condition=rule.condition,
@@ -258,7 +258,7 @@ def raise_alert(
 def manual_alert(
     alert_id: str, kind: str, message: str, severity: Severity, details: Mapping[str, Any], now: int
 ) -> Alert:
-    """An alert that somebody raises; it stays active until somebody resolves it."""
+    """Build an alert that an operator raises; it stays active until an operator resolves it."""
     try:
         check_text("kind", kind, max_length=MAX_RULE_NAME)
         check_text("message", message, max_length=MAX_MESSAGE)

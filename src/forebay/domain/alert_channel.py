@@ -1,4 +1,4 @@
-"""Where news of alerts go: an address that is called, or people who get a mail."""
+"""Alert channels: webhooks and mail."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SECRET_VARIABLE_PREFIX: Final = "FOREBAY_SECRET_"  # noqa: S105 - a prefix of na
 _PORTS: Final = {"http": 80, "https": 443}
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
 _VARIABLE: Final = re.compile(rf"{SECRET_VARIABLE_PREFIX}[A-Z0-9_]{{1,100}}\Z")
-# Enough to keep other headers out; whether somebody reads it is known to their server alone.
+# Enough to prevent header injection; only the mail server knows whether the address exists.
 _ADDRESS: Final = re.compile(r"[^\s@<>,;:\"\\()\[\]]+@[^\s@<>,;:\"\\()\[\]]+\Z")
 
 
 class TlsMode(StrEnum):
-    """How a mail server is spoken to."""
+    """Use of TLS with a mail server."""
 
     STARTTLS = "starttls"
     ALWAYS = "always"
@@ -36,8 +36,8 @@ class TlsMode(StrEnum):
 
 
 class WebhookChannel(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="webhook"):
-    """An address that is called with a POST for each alert that is raised or resolved. With a `secret` each
-    call is signed. It may be a reference (`env:NAME`, `file:PATH`) that is resolved for each delivery."""
+    """Webhook that receives a POST for each alert that is raised or resolved. With a `secret` each call is
+    signed. The secret may be a reference (`env:NAME`, `file:PATH`), resolved for each delivery."""
 
     name: str
     url: str
@@ -51,26 +51,26 @@ class WebhookChannel(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
         _check_secret("secret", self.secret)
 
     def public_view(self) -> WebhookChannel:
-        """The same for people to see. Many services put a token into the path of an address."""
-        found = urlsplit(self.url)
-        hidden = f"{found.scheme}://{found.netloc}/{MASK}"
+        """Return the channel as people may see it. Many services put a token into the path of an address."""
+        address = urlsplit(self.url)
+        hidden = f"{address.scheme}://{address.netloc}/{MASK}"
         return replace(self, url=hidden, secret=_mask_secret(self.secret))
 
     @property
     def is_masked(self) -> bool:
-        """Whether a mask stands in the place of the address or the secret: it cannot be called."""
+        """Return whether the address or the secret is masked: the webhook cannot be called."""
         return self.secret == MASK or urlsplit(self.url).path == f"/{MASK}"
 
     @property
     def destination(self) -> tuple[object, ...]:
-        """The server that is told the secret of this channel by calls."""
+        """Return the server that learns the secret of this channel from calls."""
         address = urlsplit(self.url)
         return address.scheme, address.hostname, address.port or _PORTS[address.scheme]
 
 
 class MailChannel(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="email"):
-    """Mails to these people, by way of a server that takes them. The `password` may be a reference, like the
-    secret of a webhook."""
+    """Mail to these receivers through a mail server. The `password` may be a reference, like the secret of
+    a webhook."""
 
     name: str
     to: tuple[str, ...]
@@ -96,24 +96,24 @@ class MailChannel(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
                 check_text("username", self.username)
         except InvalidJob as exc:
             raise ConfigError(f"channel {self.name}: {exc}") from exc
-        if not 1 <= self.port <= 65_535:  # noqa: PLR2004 - as many as there are
+        if not 1 <= self.port <= 65_535:  # noqa: PLR2004 - the range of ports
             raise ConfigError(f"a port is from 1 to 65535, not {self.port!r:.20}")
         _check_secret("password", self.password)
         if self.password and self.tls is TlsMode.NEVER:
             raise ConfigError(f"channel {self.name} would send its password in the clear; use starttls")
 
     def public_view(self) -> MailChannel:
-        """The same for people to see."""
+        """Return the channel as people may see it."""
         return replace(self, password=_mask_secret(self.password))
 
     @property
     def is_masked(self) -> bool:
-        """Whether a mask stands in the place of the password: it cannot be sent."""
+        """Return whether the password is masked: no mail can be sent."""
         return self.password == MASK
 
     @property
     def destination(self) -> tuple[object, ...]:
-        """The server that is told the password of this channel, and how."""
+        """Return the server that learns the password of this channel, and over which connection."""
         return self.host, self.port, self.tls, self.username
 
 
@@ -121,24 +121,24 @@ Channel: TypeAlias = WebhookChannel | MailChannel
 
 
 def check_url(url: str) -> None:
-    """Raise ConfigError unless this can be called: http or https, a host, no credentials."""
+    """Raise ConfigError unless this URL can be called: http or https, a host, no credentials."""
     try:
         check_text("url", url, max_length=MAX_URL)
-        found = urlsplit(url)
-        has_port = found.port is None or found.port > 0
+        address = urlsplit(url)
+        has_port = address.port is None or address.port > 0
     except (InvalidJob, ValueError) as exc:
         raise ConfigError(f"a webhook needs an address: {exc}") from exc
-    if found.scheme not in ("http", "https") or not found.hostname or not has_port or not url.isascii():
+    if address.scheme not in ("http", "https") or not address.hostname or not has_port or not url.isascii():
         raise ConfigError("a webhook is called by http or https: write https://host/path")
-    if " " in url or found.username is not None or found.password is not None:
+    if " " in url or address.username is not None or address.password is not None:
         raise ConfigError(
             "the address of a webhook has no blanks and no name or password; sign with a secret"
         )
 
 
 def secret_reference(secret: str) -> tuple[str, str] | None:
-    """The kind and the name of a secret that is kept elsewhere: `env:NAME` or `file:PATH`; None for one that
-    is given itself."""
+    """Return kind and name of a secret that is stored elsewhere (`env:NAME` or `file:PATH`); None for a
+    literal one."""
     kind, colon, name = secret.partition(":")
     return (kind, name) if colon and kind in ("env", "file") else None
 

@@ -1,10 +1,11 @@
-"""What a rule of alerts asks: `error_rate > 0.05 and queue_depth > 1000`. It is read, and never run as code.
+"""Conditions of alert rules, such as `error_rate > 0.05 and queue_depth > 1000`: parsed, never executed as
+code.
 
-condition   = all, { "or", all }
-all         = one, { "and", one }
-one         = "(", condition, ")" | value, comparison, value
-value       = number | [ number, "*" ], metric
-comparison  = ">" | ">=" | "<" | "<=" | "==" | "!="
+    condition   = all, { "or", all }
+    all         = one, { "and", one }
+    one         = "(", condition, ")" | value, comparison, value
+    value       = number | [ number, "*" ], metric
+    comparison  = ">" | ">=" | "<" | "<=" | "==" | "!="
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "!=": operator.ne,
 }
 _OPERATORS: Final = ("and", "or")
-# What a metric is at the moment; None if nobody knows.
+# Current value of a metric; None if it is unknown.
 MetricLookup = Callable[[str], float | None]
 
 
 class MetricTerm(NamedTuple):
-    """A number, or so many times a metric."""
+    """Number, or a metric times a factor."""
 
     factor: float
     metric: str | None = None
@@ -43,12 +44,12 @@ class MetricTerm(NamedTuple):
     def evaluate(self, lookup: MetricLookup) -> float | None:
         if self.metric is None:
             return self.factor
-        found = lookup(self.metric)
-        return None if found is None else self.factor * found
+        value = lookup(self.metric)
+        return None if value is None else self.factor * value
 
 
 class MetricComparison(NamedTuple):
-    """Two values against each other. What nobody knows is neither more nor less than anything."""
+    """Comparison of two terms. A comparison with an unknown value never holds."""
 
     left: MetricTerm
     sign: str
@@ -59,7 +60,7 @@ class MetricComparison(NamedTuple):
         return left is not None and right is not None and _COMPARISONS[self.sign](left, right)
 
     def metrics(self) -> frozenset[str]:
-        return frozenset(one.metric for one in (self.left, self.right) if one.metric is not None)
+        return frozenset(term.metric for term in (self.left, self.right) if term.metric is not None)
 
 
 class BooleanCondition(NamedTuple):
@@ -69,8 +70,8 @@ class BooleanCondition(NamedTuple):
     parts: tuple[Condition, ...]
 
     def holds(self, lookup: MetricLookup) -> bool:
-        found = (part.holds(lookup) for part in self.parts)
-        return all(found) if self.is_all else any(found)
+        results = (part.holds(lookup) for part in self.parts)
+        return all(results) if self.is_all else any(results)
 
     def metrics(self) -> frozenset[str]:
         return frozenset[str]().union(*(part.metrics() for part in self.parts))
@@ -80,7 +81,7 @@ Condition: TypeAlias = "MetricComparison | BooleanCondition"
 
 
 def parse_condition(text: str, known: Collection[str]) -> Condition:
-    """What a condition says; raises ConfigError that names what is wrong with it."""
+    """Parse a condition; raise ConfigError that names the mistake."""
     if not text.strip():
         raise ConfigError("a condition compares metrics: write error_rate > 0.05, for example")
     if len(text) > MAX_CONDITION:
@@ -94,7 +95,7 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """One pass through a condition, token by token."""
+    """Recursive-descent parser of one condition."""
 
     def __init__(self, text: str, known: Collection[str]) -> None:
         self._text = text
@@ -104,10 +105,10 @@ class _Parser:
         self._depth = 0
 
     def parse(self) -> Condition:
-        found = self._parse_or()
+        condition = self._parse_or()
         if self._next.kind:
             raise self._error("and, or, or the end")
-        return found
+        return condition
 
     @property
     def _next(self) -> _Token:
@@ -139,25 +140,25 @@ class _Parser:
             return self._parse_comparison()
         self._take()
         self._depth += 1
-        # Each level is a few calls in each other, and whoever sends brackets must not use up the stack.
+        # Each level takes a few nested calls, and a client's brackets must not exhaust the stack.
         if self._depth > MAX_DEPTH:
             raise ConfigError(f"a condition has at most {MAX_DEPTH} brackets in each other")
-        found = self._parse_or()
+        condition = self._parse_or()
         if self._next.text != ")":
             raise self._error("a closing bracket")
         self._take()
         self._depth -= 1
-        return found
+        return condition
 
     def _parse_comparison(self) -> MetricComparison:
         left = self._parse_term()
         if self._next.text not in _COMPARISONS:
             raise self._error(f"one of {' '.join(_COMPARISONS)}")
         sign = self._take().text
-        found = MetricComparison(left, sign, self._parse_term())
-        if not found.metrics():
+        comparison = MetricComparison(left, sign, self._parse_term())
+        if not comparison.metrics():
             raise ConfigError(f"the condition {self._text!r:.80} compares two numbers, and no metric")
-        return found
+        return comparison
 
     def _parse_term(self) -> MetricTerm:
         if self._next.kind == "number":
@@ -182,7 +183,7 @@ class _Parser:
 
 
 def _tokenize(text: str) -> list[_Token]:
-    found, at = [], 0
+    tokens, at = [], 0
     text = text.rstrip()
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -192,6 +193,6 @@ def _tokenize(text: str) -> list[_Token]:
                 f"a condition cannot contain {rest!r:.40}: it compares metrics, with and, or between"
             )
         kind = str(match.lastgroup)
-        found.append(_Token(kind, match[kind]))
+        tokens.append(_Token(kind, match[kind]))
         at = match.end()
-    return [*found, _Token("", "")]
+    return [*tokens, _Token("", "")]

@@ -22,7 +22,7 @@ START: Final = ChainLink(0, "0" * 64)
 
 
 class ChainLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the audit log with its place in the chain. Positions have no gaps; numbers may have."""
+    """Line of the audit log with its place in the chain. Positions have no gaps; numbers may have."""
 
     position: int
     previous: str

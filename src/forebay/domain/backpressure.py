@@ -1,4 +1,4 @@
-"""Back-pressure: how fast a queue takes new jobs, and how soon one that is full has room again."""
+"""Back-pressure: rates of new jobs, and the time until a full queue has room again."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from forebay.domain.limits import Bucket, Limit, queue_scope
 from forebay.domain.queue import Queue
 from forebay.errors import QueueFull, RateLimited
 
-# A pace is that of the last minute, or of so many jobs if these took less.
+# Throughput is measured over the last minute, or over so many jobs if these took less.
 THROUGHPUT_WINDOW_MS: Final = 60_000
 THROUGHPUT_JOBS: Final = 1_000
-# No bucket takes longer than this to fill, so one that was not used for twice as long can be forgotten.
+# No bucket takes longer than this to fill, so one that was not used for twice as long can be removed.
 FULL_AFTER_MS: Final = 3_600_000
 
 
 class Throughput(NamedTuple):
-    """So many jobs of a queue were completed in so much time."""
+    """Number of jobs of a queue that completed in a time."""
 
     jobs: int
     ms: int
 
     def wait_ms(self, jobs: int) -> int | None:
-        """How long it takes to work off so many; None if nothing was completed lately."""
+        """Return how long so many jobs take; None if none completed lately."""
         return jobs * self.ms // self.jobs if self.jobs else None
 
 
 def throughput_of(jobs: int, first_at: int | None, now: int) -> Throughput:
-    """The pace of a queue whose last `jobs` were completed from `first_at` on, up to THROUGHPUT_JOBS of
-    them."""
+    """Return the throughput of a queue whose last `jobs` completed from `first_at` on, up to
+    THROUGHPUT_JOBS of them."""
     is_fast = jobs >= THROUGHPUT_JOBS and first_at is not None
     return Throughput(jobs, max(1, now - (first_at or 0)) if is_fast else THROUGHPUT_WINDOW_MS)
 
 
 class EnqueueRate(NamedTuple):
-    """How fast a queue takes jobs: of everybody, or of one client. `scope` names its bucket."""
+    """Rate of new jobs of a queue, in all or of one client. `scope` names its token bucket."""
 
     scope: str
     limit: Limit
@@ -44,12 +44,12 @@ class EnqueueRate(NamedTuple):
 
 
 def is_rate(scope: str) -> bool:
-    """Whether a bucket is that of a rate at which a queue takes jobs."""
+    """Return whether a token bucket belongs to a rate of new jobs."""
     return scope.startswith(("enqueue:", "client:"))
 
 
 def rates_of(queue: Queue, client: str | None) -> Iterator[EnqueueRate]:
-    """The rates that hold for a new job of this client. All who do not say who they are count as one."""
+    """Yield the rates for a new job of this client. All clients without a name count as one."""
     settings, scope = queue.settings, queue_scope(queue.name)
     if settings.enqueue_rate is not None:
         limit = Limit(scope=scope, rate=settings.enqueue_rate, burst=settings.enqueue_burst)
@@ -60,28 +60,28 @@ def rates_of(queue: Queue, client: str | None) -> Iterator[EnqueueRate]:
 
 
 class EnqueueRateLimiter:
-    """The rates of one insert: what is left in their buckets, and what its jobs take.
+    """Rates of one insert: what is left in their token buckets, and what its jobs take.
 
-    `load` answers what is stored of a bucket. Whoever uses this sees to it that nobody else does at the same
-    time, and writes `taken` in the end.
+    `load` returns a stored bucket. The caller makes sure that no other transaction uses the buckets at the
+    same time, and writes `changed_buckets` in the end.
     """
 
     def __init__(self, now: int, load: Callable[[str], Bucket | None], batch: Sequence[NewJob]) -> None:
         self._now = now
         self._load = load
-        self._batch = batch  # jobs that are accepted all or not at all; none if each counts alone
+        self._batch = batch  # jobs of an atomic insert; none if each counts alone
         self._loaded_buckets: dict[str, Bucket] = {}
         self.changed_buckets: dict[str, Bucket] = {}
 
     def take_tokens(self, queue: Queue, job: NewJob) -> None:
         """Take a token of each of its rates for a new job, or raise RateLimited."""
-        left: dict[str, Bucket] = {}
+        changed: dict[str, Bucket] = {}
         for rate in rates_of(queue, job.client):
             bucket = self.changed_buckets.get(rate.scope) or self._load_bucket(rate)
             if not rate.limit.tokens(bucket, self._now):
                 raise self._refusal(rate, queue)
-            left[rate.scope] = rate.limit.spend(bucket, 1, self._now)
-        self.changed_buckets.update(left)
+            changed[rate.scope] = rate.limit.spend(bucket, 1, self._now)
+        self.changed_buckets.update(changed)
 
     def _load_bucket(self, rate: EnqueueRate) -> Bucket:
         if rate.scope not in self._loaded_buckets:
@@ -89,8 +89,8 @@ class EnqueueRateLimiter:
         return self._loaded_buckets[rate.scope]
 
     def _usable_bucket(self, limit: Limit, stored: Bucket | None) -> Bucket:
-        # A refusal writes nothing, so a bucket of a time that is still to come does not fill. Where the clock
-        # was set back further than it takes to fill it, nobody shall wait that long.
+        # A refusal writes nothing, so a bucket with a time in the future does not fill. If the clock was set
+        # back further than it takes to fill the bucket, the wait would be too long.
         if stored is None or stored.refilled_at > self._now + limit.burst_size * limit.per_ms // (
             limit.rate or 1
         ):
@@ -98,7 +98,8 @@ class EnqueueRateLimiter:
         return stored
 
     def _refusal(self, rate: EnqueueRate, queue: Queue) -> RateLimited:
-        """What all of them take, and not only those up to this one, says when it is worth to ask again."""
+        """Return the error, with the wait until the whole batch has tokens, not only the jobs up to this
+        one."""
         if not self._batch:
             bucket = self.changed_buckets.get(rate.scope) or self._load_bucket(rate)
             return rate_limited_error(
@@ -116,18 +117,18 @@ class EnqueueRateLimiter:
 
 
 def time_until_tokens(limit: Limit, bucket: Bucket, jobs: int, now: int) -> int | None:
-    """After how long so many jobs may come together; None if there are never so many tokens."""
+    """Return the time until so many jobs may come together; None if there are never so many tokens."""
     if jobs > limit.burst_size:
         return None
     return limit.wait_ms(limit.spend(bucket, jobs - 1, now), now)
 
 
 def rate_limited_error(queue: str, client: str | None, limit: Limit, wait_ms: int | None) -> RateLimited:
-    """The error of a job that comes too soon; without a wait, of a batch that is too large."""
-    whose = "" if client is None else f" of client {client!r}" if client else " of clients without a name"
-    takes = f"{limit.rate} jobs a second{whose}, {limit.burst_size} at once"
+    """Return the error of a job that comes too soon; without a wait, of a batch that is too large."""
+    clients = "" if client is None else f" of client {client!r}" if client else " of clients without a name"
+    rate_text = f"{limit.rate} jobs a second{clients}, {limit.burst_size} at once"
     return RateLimited(
-        f"queue {queue} takes {takes}: {_retry_text(wait_ms)}",
+        f"queue {queue} takes {rate_text}: {_retry_text(wait_ms)}",
         queue=queue,
         client=client,
         limit=limit.rate or 0,
@@ -136,7 +137,7 @@ def rate_limited_error(queue: str, client: str | None, limit: Limit, wait_ms: in
 
 
 def queue_full_error(queue: str, limit: int, wait_ms: int | None) -> QueueFull:
-    """The error of a job that has no room; `wait_ms` is when the pace of the queue promises some."""
+    """Return the error of a full queue; `wait_ms` is the expected time until it has room."""
     return QueueFull(
         f"queue {queue} is full: {limit} pending jobs are allowed",
         queue=queue,
@@ -154,14 +155,14 @@ def time_until_room(
     limit: int,
     batch: Sequence[NewJob],
 ) -> int | None:
-    """After how long a queue of this length should have room for one job, or for all that come together and
-    are to run now; None where nobody can tell, or where they are more than it ever takes."""
+    """Return the expected time until a queue of this length has room for one job, or for all jobs of a
+    batch that are due now. None if it is unknown, or if they are more than the queue ever takes."""
     wanted = max(1, sum(job.queue == queue and _counts_now(job, now) for job in batch))
     return None if wanted > limit else throughput().wait_ms(max(0, length - limit) + wanted)
 
 
 def _counts_now(job: NewJob, now: int) -> bool:
-    """Whether it needs room in its queue as it comes; one that waits for a time or for others does not."""
+    """Return whether a job needs room in its queue at once; one that is delayed or has parents does not."""
     return not job.depends_on and (now + job.delay_ms if job.run_at is None else job.run_at) <= now
 
 

@@ -1,7 +1,7 @@
-"""What an operator has changed, as events tell it: by name what was before and what is after.
+"""Changes made by operators, as events record them: values before and after, by name.
 
-Values are what JSON can hold. What a job is given stays out: arguments may be anybody's secrets, so of these
-an event says that they were changed and not how.
+Values are JSON. Arguments of jobs stay out, because they may be secret: an event records that they were
+changed, and not how.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ _JOB_FIELDS: Final = ("task", "queue", "priority")
 
 
 def changes_between(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Changes:
-    """Where both differ; None has nothing but None."""
-    was, now = before or {}, after or {}
-    names = dict.fromkeys([*was, *now])
-    return {name: (was.get(name), now.get(name)) for name in names if was.get(name) != now.get(name)}
+    """Return where both differ; None stands for no values."""
+    old, new = before or {}, after or {}
+    names = dict.fromkeys([*old, *new])
+    return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
 
 def state_changes(before: JobState, after: JobState | None) -> Changes:
-    """A job has gone from one state to another; None for one that is gone."""
+    """Return the changes of a job that went from one state to another; None for a removed one."""
     return {} if before is after else {"state": (before.value, None if after is None else after.value)}
 
 
 def revive_changes(job: Job, state: JobState, queue: QueueName) -> Changes:
-    """A final job was put back."""
+    """Return the changes of a revived job."""
     moved: Changes = {} if job.queue == queue else {"queue": (job.queue, queue)}
     return {**state_changes(job.state, state), **moved}
 
 
 def update_changes(job: Job, state: JobState, queue: QueueName, priority: int, run_at: int) -> Changes:
-    """A waiting job was changed."""
+    """Return the changes of an updated job."""
     before = {"queue": job.queue, "priority": job.priority, "run_at": job.run_at}
     return {
         **state_changes(job.state, state),
@@ -49,17 +49,17 @@ def update_changes(job: Job, state: JobState, queue: QueueName, priority: int, r
 
 
 def queue_changes(before: Queue, after: Queue) -> Changes:
-    """A queue has other settings or another state."""
+    """Return the changes of a queue's settings or state."""
     return changes_between(_queue_fields(before), _queue_fields(after))
 
 
 def limit_changes(before: Limit | None, after: Limit | None) -> Changes:
-    """A limit was set, changed or removed."""
+    """Return the changes of a limit that was saved or removed."""
     return changes_between(_limit_fields(before), _limit_fields(after))
 
 
 def schedule_changes(before: Schedule | None, after: Schedule | None) -> Changes:
-    """A schedule was saved or removed."""
+    """Return the changes of a schedule that was saved or removed."""
     changes = changes_between(_schedule_fields(before), _schedule_fields(after))
     if before and after and before.definition.job.payload != after.definition.job.payload:
         changes["arguments"] = (None, "changed")

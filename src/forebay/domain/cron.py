@@ -1,13 +1,12 @@
-"""Cron lines: what they say, and the next time that they mean.
+"""Cron expressions: parse them, and compute the next matching time.
 
 Five fields (minute, hour, day of month, month, day of week) or six (seconds first). Where both day fields are
-restricted a day needs to fit only one of them; one that begins with `*` or `?` restricts nothing by itself,
-and then it must fit both. That is the rule of the cron that Debian and others have.
+restricted a day needs to match only one of them. A field that begins with `*` or `?` restricts nothing by
+itself, and then a day must match both. That is the rule of Debian's cron and others.
 
-When clocks are changed, the same cron's rule: a line that names its hours and minutes means times on the
-wall, so it runs once at each: a skipped one right after the gap, one that comes twice at its first
-occurrence. A line whose minutes or hours begin with `*` means "every ...", and follows the time that really
-passes.
+When clocks are changed, the rule of the same cron holds. An expression that names its hours and minutes means
+wall-clock times, so it runs once at each: a skipped one right after the gap, a repeated one at its first
+occurrence. An expression whose minutes or hours begin with `*` means "every ...", and follows elapsed time.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ class _Field(NamedTuple):
     is_day: bool = False
 
     def parse_number(self, text: str) -> int:
-        found = self.names.get(text, int(text) if text.isascii() and text.isdigit() else -1)
-        if not self.minimum <= found <= self.maximum:
+        number = self.names.get(text, int(text) if text.isascii() and text.isdigit() else -1)
+        if not self.minimum <= number <= self.maximum:
             raise ValueError(
                 f"{text or 'nothing'} is no {self.name}, which goes from {self.minimum} to {self.maximum}"
             )
-        return found
+        return number
 
 
 _SECONDS: Final = _Field("second", 0, 59)
@@ -70,7 +69,7 @@ _WEEK_DAYS: Final = _Field(
 
 
 class Cron(msgspec.Struct, frozen=True, kw_only=True):
-    """A cron line that has been understood. Days of the week count from Sunday, 0."""
+    """Parsed cron expression. Days of the week count from Sunday, 0."""
 
     line: str
     seconds: tuple[int, ...]
@@ -87,7 +86,7 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
     is_elapsed: bool
 
     def next_after(self, after: int, zone: tzinfo) -> int | None:
-        """The first instant later than this one that the line means in a zone; None if there is no more."""
+        """Return the first matching instant later than this one in a time zone; None if there is none."""
         return (
             self._next_by_elapsed_time(after, zone)
             if self.is_elapsed
@@ -95,7 +94,7 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _next_by_wall_clock(self, after: int, zone: tzinfo) -> int | None:
-        # A later time on the wall is never an earlier instant by `first_at`, so the first that fits is next.
+        # A later wall-clock time is never an earlier instant by `first_at`, so the first match is the next.
         wall: datetime | None = wall_at(after, zone)
         while wall is not None:
             wall = self._wall_after(wall)
@@ -105,7 +104,8 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def _next_by_elapsed_time(self, after: int, zone: tzinfo) -> int | None:
-        """Between two changes of the clocks, time on the wall is time that passes."""
+        """Return the next match by elapsed time. Between two changes of the clocks it equals wall-clock
+        time."""
         while True:
             shown = wall_at(after, zone)
             wall = self._wall_after(shown)
@@ -129,9 +129,9 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
 
     def _wall_after(self, wall: datetime) -> datetime | None:
         start = wall + _SECOND
-        found = self._time_from(start.time()) if self._has_date(start.date()) else None
-        if found is not None:
-            return datetime.combine(start.date(), found)
+        time_of_day = self._time_from(start.time()) if self._has_date(start.date()) else None
+        if time_of_day is not None:
+            return datetime.combine(start.date(), time_of_day)
         day = self._day_after(start.date())
         return None if day is None else datetime.combine(day, self._first_time())
 
@@ -139,7 +139,7 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
         return time(self.hours[0], self.minutes[0], self.seconds[0])
 
     def _time_from(self, start: time) -> time | None:
-        """The first time of a day that is not earlier."""
+        """Return the first matching time of a day that is not earlier."""
         if start.hour in self.hours:
             if start.minute in self.minutes:
                 second = _first_from(self.seconds, start.second)
@@ -187,7 +187,7 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=4_096)
 def parse_cron(line: str) -> Cron:
-    """Understand a line; raises ConfigError, which is a ValueError, for one that is wrong or can never
+    """Parse an expression; raise ConfigError, which is a ValueError, for one that is wrong or can never
     match."""
     if not isinstance(line, str):
         raise ConfigError(f"a cron line is a text, not {line!r:.60}")
@@ -211,7 +211,7 @@ def _shape(line: str) -> str:
 
 
 def _refusal(line: str, reason: str) -> str:
-    # Both are cut: whoever sent the line has sent what the reason quotes of it, however long.
+    # Both are cut: the reason quotes parts of the line, which may be long.
     return f"the cron line {line!r:.100} cannot be used: {reason:.200}"
 
 
@@ -244,7 +244,7 @@ def _never(word: str) -> bool:
 def _parse_numbers(
     field: _Field, text: str, is_special: Callable[[str], bool] = _never
 ) -> tuple[set[int], list[str]]:
-    """The numbers of a field, and the words in it that mean more than a number."""
+    """Return the numbers of a field, and its words that mean more than a number."""
     numbers: set[int] = set()
     special: list[str] = []
     for part in text.split(","):

@@ -1,5 +1,5 @@
-"""The rules of alerts that are there before anybody has made one. They can be changed and disabled like all
-others; to remove one of them is to take its changes back."""
+"""Built-in alert rules. They can be changed and disabled like all others; removing one restores its
+default."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 from forebay.domain.alert import AlertRule, AlertScope, Severity
 from forebay.domain.metrics import HOUR, MINUTE
 
-# What costs little to know is asked first: where it does not hold, the rest is not even read.
+# Cheap metrics come first: where such a condition does not hold, the rest is not even read.
 DEFAULT_ALERT_RULES: Final = {
     rule.id: rule
     for rule in (
-        # Without a time to hold: now one looks and now another, and the clock of the next may be right.
+        # Without a hold time: different processes evaluate it, and the next one's clock may be right.
         AlertRule(id="clock-skew", name="Clocks differ", condition="clock_skew_ms > 5000"),
         AlertRule(
             id="dead-letters",
@@ -59,7 +59,7 @@ DEFAULT_ALERT_RULES: Final = {
         ),
         AlertRule(
             id="queue-unserved",
-            name="Jobs wait and nobody serves their queue",
+            name="Jobs wait and no consumer serves their queue",
             severity=Severity.CRITICAL,
             condition="pending > 0 and workers == 0 and running == 0 and consumers == 0",
             hold_for_ms=5 * MINUTE,

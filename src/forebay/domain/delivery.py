@@ -1,4 +1,4 @@
-"""Policy for deliveries of alerts: addresses that may be connected to, and the folder of secrets.
+"""Policy for deliveries of alerts: allowed addresses, and the folder of secrets.
 
 Channels are set over the network and delivered from inside of it. Without a policy an administrator of alerts
 could send requests to metadata services, databases and loopback (server-side request forgery).
@@ -23,8 +23,8 @@ _IPV4_BITS: Final = 0xFFFF_FFFF
 
 
 class DeliveryPolicy(NamedTuple):
-    """Deliveries connect to public addresses and to `networks`. Secrets written as `file:PATH` are read from
-    `secrets_folder` alone."""
+    """Policy of deliveries: they connect to public addresses and to `networks`. Secrets written as
+    `file:PATH` are read from `secrets_folder` alone."""
 
     networks: tuple[IpNetwork, ...] = ()
     secrets_folder: str | None = None
@@ -34,13 +34,13 @@ class DeliveryPolicy(NamedTuple):
         address = ip_address(text)
         target = _target(address)
         return is_public(target) or any(
-            one in network for one in (address, target) for network in self.networks
+            candidate in network for candidate in (address, target) for network in self.networks
         )
 
 
 def parse_policy(networks: str | Iterable[str] = (), secrets_folder: str | None = None) -> DeliveryPolicy:
-    """The policy as a program writes it; networks as `10.1.0.0/16`, one by one or separated by commas. Raises
-    ConfigError."""
+    """Parse the policy of a program; networks as `10.1.0.0/16`, in a sequence or separated by commas.
+    Raises ConfigError."""
     texts = networks.split(",") if isinstance(networks, str) else networks
     if secrets_folder is not None and not secrets_folder.startswith("/"):
         raise ConfigError(f"the folder of secrets needs an absolute path, not {secrets_folder!r:.200}")
@@ -58,7 +58,7 @@ def is_public(address: IpAddress) -> bool:
 
 
 def _target(address: IpAddress) -> IpAddress:
-    """The IPv4 address that a mapped, 6to4 or NAT64 address leads to; others as they are."""
+    """Return the IPv4 address that a mapped, 6to4 or NAT64 address leads to; others as they are."""
     if isinstance(address, IPv4Address):
         return address
     if address in _NAT64:

@@ -1,4 +1,4 @@
-"""Small documents that a store keeps for others without looking into them."""
+"""Documents: small texts that a store keeps for other packages without reading them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import msgspec
 from forebay.domain.job import check_kind, check_text
 from forebay.errors import ConfigError, InvalidJob
 
-CHANNEL: Final = (
-    "alert-channel"  # the kind of documents with secrets, which are encrypted where there is a key
-)
+# Kind of documents with secrets, which are encrypted where there is a key.
+CHANNEL: Final = "alert-channel"
 MAX_NAME: Final = 100
 MAX_BODY: Final = 65_536  # bytes as UTF-8
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A text of at most 64 KiB under a kind and a name. `revision` counts how often it was saved; 0 is for
-    one that nobody has saved yet."""
+    """Text of at most 64 KiB under a kind and a name. `revision` counts its saves; 0 is for one that was
+    never saved."""
 
     kind: str
     name: str

@@ -1,4 +1,4 @@
-"""Times as users write them, in the milliseconds that everything below counts in."""
+"""Durations and instants of users, converted to the milliseconds that all lower layers use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Instant: TypeAlias = datetime
 
 
 def duration_ms(field: str, value: Duration) -> int:
-    """A length of time: a timedelta, or seconds."""
+    """Return a duration in milliseconds, from a timedelta or from seconds."""
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1_000)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -27,7 +27,7 @@ def duration_ms(field: str, value: Duration) -> int:
 
 
 def duration_within(field: str, value: Duration, min_ms: int, max_ms: int) -> int:
-    """A length of time between two bounds; the error speaks in seconds, as the caller does."""
+    """Return a duration between two bounds; the error is in seconds, like the caller's value."""
     ms = duration_ms(field, value)
     if not min_ms <= ms <= max_ms:
         bounds = f"{min_ms / 1_000:g} to {max_ms / 1_000:,.0f} seconds"
@@ -36,7 +36,7 @@ def duration_within(field: str, value: Duration, min_ms: int, max_ms: int) -> in
 
 
 def instant_ms(field: str, value: Instant) -> int:
-    """An instant in milliseconds; a datetime without a zone could mean any of many and is refused."""
+    """Return an instant in milliseconds. A datetime without a time zone is ambiguous and refused."""
     if not isinstance(value, datetime):
         raise InvalidJob(f"{field} must be a datetime, not {value!r:.60}", field=field)
     if value.tzinfo is None or value.utcoffset() is None:
@@ -49,12 +49,12 @@ def instant_ms(field: str, value: Instant) -> int:
 
 
 def check_instant(field: str, at: int) -> int:
-    """An instant that a store can keep; raises InvalidJob for others."""
+    """Return an instant that a store can hold; raise InvalidJob for others."""
     if not 0 <= at <= LATEST_AT:
         raise InvalidJob(f"{field} must lie between the years 1970 and 2100", field=field)
     return at
 
 
 def as_datetime(at: int | None) -> datetime | None:
-    """A stored instant as an aware datetime in UTC."""
+    """Return a stored instant as an aware datetime in UTC."""
     return None if at is None else datetime.fromtimestamp(at / 1_000, UTC)

@@ -1,4 +1,4 @@
-"""Failures that are the same one, put together: how many dead letters, of which tasks, since when."""
+"""Failure groups: dead letters with the same error, counted by task, and statistics of retries."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ COMMON_ERRORS: Final = 10
 
 
 class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters with one fingerprint. `message` is the reason that they share, without what differs from
-    job to job; `frames` are the functions of the task's own code that it came from, the innermost last.
-    `example` is the job that died last."""
+    """Dead letters with one fingerprint. `message` is their common reason, without what differs from job
+    to job. `frames` are the functions of the task's own code that raised it, the innermost last. `example`
+    is the job that failed last."""
 
     id: str
     message: str
@@ -37,8 +37,8 @@ class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailureGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest groups first. `jobs` dead letters were looked at, the newest ones; there are more that were
-    not unless `is_whole`. What did not fit among so many groups is counted in `others`."""
+    """Failure groups, the largest first. `jobs` of the newest dead letters were examined, all of them only
+    if `is_complete`. Jobs beyond the limit on groups are counted in `others`."""
 
     groups: tuple[FailureGroup, ...]
     jobs: int
@@ -47,8 +47,8 @@ class FailureGroups(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How jobs fared that have completed or died: `retried` of them had failed before their end, and
-    `recovered` of these have completed. `errors` are what the dead ones died of, the most common first."""
+    """Retry statistics of completed and dead jobs: `retried` of them had failed before their end, and
+    `recovered` of these have completed. `errors` are the errors of the dead ones, the most common first."""
 
     jobs: int
     retried: int
@@ -60,7 +60,7 @@ class RetryStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def success_rate(self) -> float | None:
-        """The share of jobs that completed of those that had failed; None if there were none."""
+        """Return the ratio of completed jobs among those that had failed; None if there were none."""
         return self.recovered / self.retried if self.retried else None
 
     @property
@@ -69,7 +69,7 @@ class RetryStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def retry_stats_of(jobs: Sequence[JobSummary], *, is_complete: bool) -> RetryStats:
-    """The same of these jobs, which have all completed or died."""
+    """Return the statistics of these jobs, which have all completed or died."""
     failed = [job for job in jobs if job.failures]
     dead = [job for job in jobs if job.state is JobState.DEAD]
     errors = Counter(normalize_reason(job.reason or "") for job in dead)
@@ -85,25 +85,26 @@ def retry_stats_of(jobs: Sequence[JobSummary], *, is_complete: bool) -> RetrySta
 
 
 def traceback_of(info: JobStateInfo) -> str:
-    """The traceback of the error that ended a job; an operator or a parent may have ended it instead."""
+    """Return the traceback of the error that ended a job; empty if an operator or a parent ended it
+    instead."""
     error = info.error
     return error.traceback if error is not None and error.type in (info.reason or "") else ""
 
 
 def group_of(info: JobStateInfo) -> str:
-    """The fingerprint of how a job ended."""
+    """Return the fingerprint of a job's end."""
     return fingerprint(info.reason, traceback_of(info))
 
 
 def check_group(group: str) -> str:
-    """The group, if it can be one; raises ConfigError."""
+    """Return the group if it can be one; raise ConfigError."""
     if not FINGERPRINT.match(group):
         raise ConfigError(f"{group!r:.60} is no failure group: those have 16 digits from 0 to f")
     return group
 
 
 class FailureGrouper:
-    """Puts dead letters together as they come. Of each group it holds a few numbers and one job."""
+    """Accumulator of failure groups. It holds a few numbers and one job for each group."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _GroupAccumulator] = {}
@@ -122,10 +123,10 @@ class FailureGrouper:
         self._groups[group].add(info)
 
     def build_groups(self, *, is_complete: bool) -> FailureGroups:
-        """What there is by now."""
-        made = [one.build(group) for group, one in self._groups.items()]
-        made.sort(key=lambda group: (-group.jobs, -group.last_at, group.id))
-        shown = tuple(made[:MAX_GROUPS])
+        """Return the groups of the jobs so far."""
+        groups = [accumulator.build(group) for group, accumulator in self._groups.items()]
+        groups.sort(key=lambda group: (-group.jobs, -group.last_at, group.id))
+        shown = tuple(groups[:MAX_GROUPS])
         others = self._jobs - sum(group.jobs for group in shown)
         return FailureGroups(groups=shown, jobs=self._jobs, is_complete=is_complete, others=others)
 

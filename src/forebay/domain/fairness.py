@@ -1,10 +1,10 @@
-"""Fair shares: jobs of one queue that belong to several, such as tenants, are served by weighted turns.
+"""Weighted fair queueing: jobs of one queue with different owners, such as tenants, are served by weight.
 
-A job says whose it is by a key of the kind "share". Jobs of a share wait behind a gate of their own, in the
-order of their ranks, and a claim takes them from there. Whose is next says the share's turn, a point on an
-axis of no unit: the lowest is next, and each job that is taken moves its share on by one step, which is
-shorter the heavier the share is. So a backlog of any length holds up nobody else, and a share that has
-nothing to run is known to nobody and owed nothing.
+A job names its owner by a limit key of the kind `FAIRNESS`. Jobs with a fairness key wait in a lane of that
+key, in the order of their ranks, and claims take them from there. The key with the lowest virtual time is
+served next. Each claimed job advances the virtual time of its key by one step, which is shorter the higher
+the weight. So a backlog of one key delays no other key, and a key without pending jobs is not stored and
+earns no credit.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from forebay.domain.job import check_text
 from forebay.errors import ConfigError, InvalidJob
 
 FAIRNESS: Final = "share"
-VIRTUAL_TIME_STEP: Final = 1_000_000  # of a share of weight 1
+VIRTUAL_TIME_STEP: Final = 1_000_000  # of a key of weight 1
 MAX_WEIGHT: Final = 1_000
 MAX_WEIGHTS: Final = 1_000
-# Before those of limits in the order of gates, and so before those that somebody passes by name.
+# Sorts before the lanes of limits, and so before the lanes that claims accept by name.
 _PREFIX: Final = "fair:"
 
 
 def fairness_lane(key: str) -> str:
-    """Behind this wait the jobs of a share; claims take them in the turns of shares."""
+    """Return the lane of a fairness key; claims take its jobs by virtual time."""
     return f"{_PREFIX}{key}"
 
 
@@ -37,91 +37,93 @@ def is_fairness_lane(lane: str) -> bool:
 
 
 def fairness_key_of(lane: str) -> str:
-    """The share of a gate that `fairness_lane` has named."""
+    """Return the fairness key of a lane of `fairness_lane`."""
     return lane.removeprefix(_PREFIX)
 
 
 def lane_for_keys(keys: Mapping[str, str]) -> str | None:
-    """Where a job with these keys waits; None for one without a share, which stands in its queue's order."""
-    share = keys.get(FAIRNESS)
-    return None if share is None else fairness_lane(share)
+    """Return the lane of a job with these limit keys; None without a fairness key: it waits in the main
+    order."""
+    key = keys.get(FAIRNESS)
+    return None if key is None else fairness_lane(key)
 
 
 def check_weights(weights: Mapping[str, int]) -> None:
-    """Raise ConfigError unless these can be the weights of a queue's shares."""
+    """Raise ConfigError unless these can be the fairness weights of a queue."""
     if len(weights) > MAX_WEIGHTS:
         raise ConfigError(f"fairness_weights has {len(weights):,} keys, the limit is {MAX_WEIGHTS:,}")
-    for share, weight in weights.items():
+    for key, weight in weights.items():
         try:
-            check_text("fairness_weights", share)
+            check_text("fairness_weights", key)
         except InvalidJob as exc:
             raise ConfigError(str(exc)) from exc
         if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
             raise ConfigError(
-                f"the weight of share {share} must be a whole number from 1 to {MAX_WEIGHT}, not {weight!r}"
+                f"the weight of {key} must be a whole number from 1 to {MAX_WEIGHT}, not {weight!r}"
             )
 
 
 class FairnessKey(msgspec.Struct, frozen=True):
-    """A share that has jobs waiting: its name, and where its turn is."""
+    """Fairness key with pending jobs, and its virtual time."""
 
     name: str
     virtual_time: int
 
 
 def virtual_time_step(weights: Mapping[str, int], key: str) -> int:
-    """How far one job moves the turn of a share."""
+    """Return the step by which one job advances the virtual time of a key."""
     return VIRTUAL_TIME_STEP // weights.get(key, 1)
 
 
 def joining_virtual_time(weights: Mapping[str, int], key: str, first: int | None) -> int:
-    """The turn of a share that has had nothing to run, when `first` is the lowest turn of the others.
+    """Return the virtual time of a key that had no pending jobs; `first` is the lowest of the others.
 
-    One step behind it, as if it had just been served: else one that never has more than one job at a time
-    would always be next.
+    It is one step behind the first, as if the key had just been served. Else a key that never has more than
+    one job would always be next.
     """
     return (first or 0) + virtual_time_step(weights, key)
 
 
 def resuming_virtual_time(weights: Mapping[str, int], key: str, resume: int, first: int | None) -> int:
-    """Return the turn of a share that had no other jobs than some behind a limit, when it has one to run.
+    """Return the virtual time of a key whose only jobs were parked at a limit, when it has another pending
+    job.
 
-    `resume` is the turn that it had reached, `first` the lowest turn of the other shares. Without that
-    memory a share whose jobs come from outside of the limit would take each place before it. A share that
-    was held up is owed one step at most: else all others would pay for a long wait.
+    `resume` is its last virtual time, `first` the lowest of the other keys. Without that memory a key whose
+    jobs come from outside of the limit would take each slot before it. A delayed key is owed one step at
+    most: else all others would pay for a long wait.
     """
     if first is None:
         return resume
-    by = virtual_time_step(weights, key)
-    return max(first - by, min(resume, first + by))
+    step = virtual_time_step(weights, key)
+    return max(first - step, min(resume, first + step))
 
 
 def allot(
     keys: Iterable[FairnessKey], weights: Mapping[str, int], room: int, available: Mapping[str, int]
 ) -> dict[str, int]:
-    """How many jobs of each share are next when there is room for so many; some have no more than
-    `available`."""
-    turns = [(share.virtual_time, share.name) for share in keys]
-    heapify(turns)
-    given: Counter[str] = Counter()
-    while room and turns:
-        turn, share = turns[0]
-        if given[share] == available.get(share, -1):
-            heappop(turns)
+    """Return how many jobs of each key are next when there is room for so many; some keys have no more
+    than `available`."""
+    heap = [(key.virtual_time, key.name) for key in keys]
+    heapify(heap)
+    allotted: Counter[str] = Counter()
+    while room and heap:
+        virtual_time, key = heap[0]
+        if allotted[key] == available.get(key, -1):
+            heappop(heap)
             continue
-        given[share] += 1
+        allotted[key] += 1
         room -= 1
-        heapreplace(turns, (turn + virtual_time_step(weights, share), share))
-    return {share: jobs for share, jobs in given.items() if jobs}
+        heapreplace(heap, (virtual_time + virtual_time_step(weights, key), key))
+    return {key: jobs for key, jobs in allotted.items() if jobs}
 
 
 def interleave(
     keys: Iterable[FairnessKey], weights: Mapping[str, int], given: Mapping[str, int]
 ) -> list[tuple[str, int]]:
-    """Whose job comes when, and the how manieth of its share it is, where these were given so many."""
-    turns = [
-        (share.virtual_time + nth * virtual_time_step(weights, share.name), share.name, nth)
-        for share in keys
-        for nth in range(given.get(share.name, 0))
+    """Return the order of the allotted jobs: each key, with the index of its job."""
+    order = [
+        (key.virtual_time + index * virtual_time_step(weights, key.name), key.name, index)
+        for key in keys
+        for index in range(given.get(key.name, 0))
     ]
-    return [(share, nth) for _, share, nth in sorted(turns)]
+    return [(key, index) for _, key, index in sorted(order)]

@@ -1,8 +1,9 @@
-"""Which failures are the same one: a short name for an error, made of what stays when it happens again.
+"""Fingerprints of failures: short names, made of the parts of an error that stay the same when it happens
+again.
 
-That is its class, its words without what differs from job to job (numbers, ids, quoted texts, paths), and the
-functions of the task's own code that it came from, without line numbers, so that a release that moves a line
-does not make another one of it. Nothing of this is stored: whoever reads an error can work it out.
+These are its class, its message without what differs from job to job (numbers, ids, quoted texts, paths), and
+the functions of the task's own code that raised it. Line numbers are left out, so that a release that moves a
+line makes no new fingerprint. Fingerprints are computed when they are read, and never stored.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from forebay.domain.dependencies import redact_parent
 
 MAX_NORMALIZED: Final = 200
 FRAMES: Final = 3
-_HALF: Final = 8  # digits for the words, and as many for the place
-_REMEMBERED: Final = 256  # jobs of a group stand beside each other, and it takes a tenth of a millisecond
+_HALF: Final = 8  # digits for the message, and as many for the frames
+_REMEMBERED: Final = 256  # jobs of a group come together, and one fingerprint takes 0.1 ms
 FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}\Z")
 
-# In this order: what is quoted may be anything, an address has numbers in it, and an id may look like one.
+# In this order: a quoted text may be anything, an address has numbers in it, and an id may look like one.
 _PARTICULARS: Final = (
     (re.compile(r"(?<!\w)(['\"`])(?:(?!\1).)*\1(?!\w)", re.DOTALL), "<text>"),
     (re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s,;)>\]]+", re.IGNORECASE), "<url>"),
@@ -35,7 +36,7 @@ _PARTICULARS: Final = (
     (re.compile(r"#(?:[.,:]#)+"), "#"),
     (re.compile(r"(?<!\w)[+-]#"), "#"),
     (re.compile(r"\s+"), " "),
-    # How many there are differs too.
+    # The number of such parts differs, too.
     (re.compile(r"(<\w+>|#)(?:[ ,;]+\1)+"), r"\1, ..."),
 )
 
@@ -48,30 +49,30 @@ _FOREBAY: Final = re.compile(r"[/\\]forebay[/\\](?:app|domain|stores|worker)[/\\
 
 @lru_cache(_REMEMBERED)
 def normalize_reason(reason: str) -> str:
-    """A reason without what differs from job to job. That is also the job it depended on, whose id may look
-    like anything, and which not everybody may know."""
+    """Return a reason without what differs from job to job, including the id of a parent: it may look like
+    anything, and not everyone who reads the group may see it."""
     text = redact_parent(reason)
-    for pattern, instead in _PARTICULARS:
-        text = pattern.sub(instead, text)
+    for pattern, replacement in _PARTICULARS:
+        text = pattern.sub(replacement, text)
     return text.strip()[:MAX_NORMALIZED]
 
 
 @lru_cache(_REMEMBERED)
 def frames_of(traceback: str) -> tuple[str, ...]:
-    """The innermost functions of the task's own code that an error came through, as `file:function`, the
-    innermost last. Of an error that has caused another one the other counts."""
-    # Where no line says so, all of it.
+    """Return the innermost functions of the task's own code that an error came through, as
+    `file:function`, the innermost last. For an error with a cause, the frames of the last traceback count."""
+    # Without such a line, all of it.
     last = traceback[traceback.rfind(_TRACEBACK) + 1 :]
-    found = _FRAME.findall(last)
+    frames = _FRAME.findall(last)
     # An app that was installed like a library is its own code all the same, if there is no other.
-    ours = (
-        [frame for frame in found if not _is_python_or_forebay(frame[0]) and not _INSTALLED.search(frame[0])]
-        or [frame for frame in found if not _is_python_or_forebay(frame[0])]
-        or found
+    own_frames = (
+        [frame for frame in frames if not _is_python_or_forebay(frame[0]) and not _INSTALLED.search(frame[0])]
+        or [frame for frame in frames if not _is_python_or_forebay(frame[0])]
+        or frames
     )
-    places = [f"{_file(path)}:{function.strip()}" for path, function in ours]
-    # A function that has called itself is named once, however deep it went.
-    distinct = [place for place, before in zip(places, [None, *places], strict=False) if place != before]
+    names = [f"{_file(path)}:{function.strip()}" for path, function in own_frames]
+    # A recursive function is named once, however deep it went.
+    distinct = [name for name, previous in zip(names, [None, *names], strict=False) if name != previous]
     return tuple(distinct[-FRAMES:])
 
 
@@ -80,23 +81,24 @@ def _is_python_or_forebay(path: str) -> bool:
 
 
 def _file(path: str) -> str:
-    """Without its directories: the next release may be installed elsewhere."""
+    """Return the file name without directories: the next release may be installed elsewhere."""
     return re.split(r"[/\\]", path)[-1]
 
 
 def fingerprint(reason: str | None, traceback: str = "") -> str:
-    """The short name of a failure: 16 digits, of which the first half stands for the words alone."""
+    """Return the fingerprint of a failure: 16 digits, of which the first half stands for the message
+    alone."""
     return fingerprint_prefix(reason) + _digits("\n".join(frames_of(traceback)))
 
 
 def fingerprint_prefix(reason: str | None) -> str:
-    """The first half of the fingerprint. It can be had from a line of a list, so whoever looks for jobs of a
-    group has to look closer only at those that can be of it."""
+    """Return the first half of the fingerprint. A line of a job list is enough for it, so a search for a
+    group has to read only jobs that may belong to it."""
     return _digits(normalize_reason(reason or ""))
 
 
 def may_belong_to(group: str, reason: str | None) -> bool:
-    """Whether a job that ended for this reason can be of a group."""
+    """Return whether a job that ended for this reason can be in a group."""
     return group.startswith(fingerprint_prefix(reason))
 
 

@@ -1,8 +1,9 @@
-"""Reviving many dead letters carefully: a few at first, then more, and no more when they die again.
+"""Gradual revive of dead letters: a small batch first, then larger ones, until too many jobs fail again.
 
-A ramp is a plain value that says how far it has come. Whoever looks at it works out what comes next, and
-writes that down before doing it. It speaks only of jobs that had ended when it began (`started_at`), and the
-store revives none that has ended since: so it puts each job back at most once, whoever does it and how often.
+It is a plain value that includes its progress. A process that reads it computes the next step, and writes
+that before doing it. It covers only jobs that had ended when it began (`started_at`), and the store revives
+none that has ended since. So each job is revived at most once, however many processes work on it and however
+often they repeat a step.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from forebay.errors import ConfigError, IllegalTransition
 MAX_BATCH: Final = 500
 MAX_FACTOR: Final = 100
 MIN_EVERY_MS: Final = 1_000
-# A ramp is kept as one document, with the ids of two batches. Ids may be long if people make them.
+# A gradual revive is one document, with the ids of two batches. Ids that callers bring may be long.
 BATCH_BYTES: Final = 20_000
 MAX_QUERY_BYTES: Final = 16_000
 
 
 class GradualReviveState(StrEnum):
-    """How a ramp stands."""
+    """State of a gradual revive."""
 
     RUNNING = "running"
     PAUSED = "paused"
-    STOPPED = "stopped"  # too many died again, or somebody has stopped it
-    COMPLETED = "completed"  # all were put back, and have ended
+    STOPPED = "stopped"  # too many jobs failed again, or an operator has stopped it
+    COMPLETED = "completed"  # all jobs were revived, and have ended
 
 
 OPEN_STATES: Final = frozenset({GradualReviveState.RUNNING, GradualReviveState.PAUSED})
 
 
 class GradualRevivePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast a ramp goes: `first` jobs, then `factor` times as many each time and at most `most`, one batch
-    not sooner than `every_ms` after the other. It stops when more than `max_failure_percent` of one died
-    again."""
+    """Growth of a gradual revive: `initial_batch` jobs, then `growth_factor` times as many each time, at
+    most `max_batch`. Two batches are at least `every_ms` apart. It stops when more than
+    `max_failure_percent` of a batch failed again."""
 
     initial_batch: int = 10
     growth_factor: float = 2.0
@@ -53,24 +54,24 @@ class GradualRevivePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         wrong = (
-            (not 1 <= self.initial_batch <= MAX_BATCH, f"first is from 1 to {MAX_BATCH} jobs"),
-            (not 1 <= self.max_batch <= MAX_BATCH, f"most is from 1 to {MAX_BATCH} jobs"),
-            (not 1 <= self.growth_factor <= MAX_FACTOR, f"the factor is from 1 to {MAX_FACTOR}"),
+            (not 1 <= self.initial_batch <= MAX_BATCH, f"the initial batch is from 1 to {MAX_BATCH} jobs"),
+            (not 1 <= self.max_batch <= MAX_BATCH, f"the largest batch is from 1 to {MAX_BATCH} jobs"),
+            (not 1 <= self.growth_factor <= MAX_FACTOR, f"the growth factor is from 1 to {MAX_FACTOR}"),
             (
                 not MIN_EVERY_MS <= self.every_ms <= DAY_MS,
-                "a batch comes every second at most, and every day at least",
+                "the time between two batches is from one second to one day",
             ),
             (
                 not 0 <= self.max_failure_percent <= 100,  # noqa: PLR2004 - percent
-                "the share that may die again is from 0 to 100 percent",
+                "the part of a batch that may fail again is from 0 to 100 percent",
             ),
         )
-        for is_wrong, what in wrong:
+        for is_wrong, rule in wrong:
             if is_wrong:
-                raise ConfigError(f"a ramp: {what}")
+                raise ConfigError(f"a gradual revive: {rule}")
 
     def size(self, batches: int) -> int:
-        """How many jobs the next batch has after so many."""
+        """Return the size of the next batch after so many."""
         try:
             power = self.growth_factor ** min(batches, MAX_BATCH)
         except OverflowError:
@@ -79,12 +80,12 @@ class GradualRevivePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GradualRevive(msgspec.Struct, frozen=True, kw_only=True):
-    """A revival in batches, and how far it has come.
+    """Gradual revive of dead letters, and its progress.
 
-    `picked` are jobs of the next batch while the rest of it is still looked for, behind `after`; `watched`
-    are those of the batches so far that have not ended again. `size` and `died` are of the last batch, the
-    other counts of all; whoever ends late counts for the batch that is the last one by then. `seen_at` is
-    when somebody last looked at those that are watched.
+    `picked` are jobs of the next batch while the search for the rest of it continues after `after`; `watched`
+    are jobs of the batches so far that have not ended again. `size` and `failed_again` are of the last batch,
+    the other counts of all; a job that ends late counts for the batch that is the last by then. `checked_at`
+    is when the watched jobs were last checked.
     """
 
     name: str
@@ -122,17 +123,17 @@ class GradualRevive(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def revived(self) -> int:
-        """How many jobs were put back, or will be in a moment."""
+        """Return how many jobs were revived, or will be in a moment."""
         return self.chosen - self.refused
 
     @property
     def wanted(self) -> int:
-        """How many jobs the next batch still lacks."""
+        """Return how many jobs the next batch still lacks."""
         return self.plan.size(self.batches) - len(self.picked)
 
     def is_due(self, now: int) -> bool:
-        """Whether the next batch may be put together: its time has come, and at least half of the last one
-        has ended. Nobody knows how the others will do; but one that is tried again for hours must not hold up
+        """Return whether the next batch may be picked: its time has come, and at least half of the last
+        one has ended. How the others will end is unknown, but one that is retried for hours must not delay
         the rest."""
         return (
             self.state is GradualReviveState.RUNNING
@@ -142,21 +143,21 @@ class GradualRevive(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_check_due(self, now: int) -> bool:
-        """Whether it is worth a look how the watched jobs fare: four times for each batch, and before the
-        next one is put together."""
+        """Return whether to check the watched jobs: four times for each batch, and before the next one is
+        picked."""
         return now >= self.checked_at + self.plan.every_ms // 4 or (
             now >= self.next_batch_at and not self.picked
         )
 
     def has_room_for(self, ids: Sequence[JobId]) -> bool:
-        """Whether the next batch takes these as well."""
+        """Return whether the next batch has room for these jobs."""
         return len(ids) <= self.wanted and sum(map(_bytes, (*self.picked, *ids))) <= BATCH_BYTES
 
     def with_picked(
         self, ids: Sequence[JobId], after: str | None, *, scanned: int, is_searched: bool
     ) -> GradualRevive:
-        """After a look at so many more dead letters, which has found these; there are no others behind
-        `after` if it `is_searched`."""
+        """Return it after a search of so many more dead letters, which has found these jobs. If it
+        `is_searched`, there are no more."""
         return replace(
             self,
             picked=(*self.picked, *ids),
@@ -166,7 +167,7 @@ class GradualRevive(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def start_batch(self, now: int) -> GradualRevive:
-        """With the picked jobs as its next batch. They are put back once this is written."""
+        """Return it with the picked jobs as its next batch. They are revived once this is written."""
         return replace(
             self,
             picked=(),
@@ -183,7 +184,7 @@ class GradualRevive(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, state=GradualReviveState.PAUSED)
 
     def resume(self, now: int) -> GradualRevive:
-        """Going on after a pause, or after it was stopped: what has died until now is forgiven."""
+        """Return it as running, after a pause or a stop: failures until now are forgiven."""
         self._check(GradualReviveState.PAUSED, GradualReviveState.STOPPED)
         next_at = max(now, self.started_at)
         return replace(
@@ -201,55 +202,55 @@ class GradualRevive(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check(self, *states: GradualReviveState) -> None:
         if self.state not in states:
-            raise IllegalTransition(f"ramp {self.name} is {self.state}")
+            raise IllegalTransition(f"gradual revive {self.name} is {self.state}")
 
 
 def is_still_dead(revive: GradualRevive, info: JobStateInfo) -> bool:
-    """Whether a watched job still is as the ramp has found it."""
+    """Return whether a watched job is still as the search has found it."""
     return info.state is JobState.DEAD and (info.finished_at or 0) < revive.started_at
 
 
 def evaluate_batch(
     revive: GradualRevive, infos: Mapping[JobId, JobStateInfo | None], refused: Sequence[JobId], now: int
 ) -> GradualRevive:
-    """The ramp after a look at the jobs that it watches. `refused` are those that the store does not put
-    back: they are no part of a batch, or it could not fail where most of it was never tried."""
-    still: list[JobId] = []
-    dead = completed = gone = 0
+    """Return the gradual revive after a check of its watched jobs. `refused` are jobs that the store does
+    not revive. They leave the batch, or it could not fail where most of it was never tried."""
+    watched: list[JobId] = []
+    failed_again = completed = removed = 0
     for job_id in revive.watched:
-        fate = infos.get(job_id)
+        info = infos.get(job_id)
         if job_id in refused:
             continue
-        if fate is None or fate.state is JobState.CANCELLED:
-            gone += 1
-        elif fate.state is JobState.COMPLETED:
+        if info is None or info.state is JobState.CANCELLED:
+            removed += 1
+        elif info.state is JobState.COMPLETED:
             completed += 1
-        elif fate.state is JobState.DEAD and not is_still_dead(revive, fate):
-            dead += 1
+        elif info.state is JobState.DEAD and not is_still_dead(revive, info):
+            failed_again += 1
         else:
-            still.append(job_id)
-    seen = replace(
+            watched.append(job_id)
+    checked = replace(
         revive,
-        watched=tuple(still),
+        watched=tuple(watched),
         checked_at=now if revive.watched else revive.checked_at,
         size=max(0, revive.size - len(refused)),
-        failed_again=revive.failed_again + dead,
-        dead_jobs=revive.dead_jobs + dead,
+        failed_again=revive.failed_again + failed_again,
+        dead_jobs=revive.dead_jobs + failed_again,
         completed_jobs=revive.completed_jobs + completed,
-        removed_jobs=revive.removed_jobs + gone,
+        removed_jobs=revive.removed_jobs + removed,
         refused=revive.refused + len(refused),
     )
-    return check_completion(seen, now)
+    return check_completion(checked, now)
 
 
 def check_completion(revive: GradualRevive, now: int) -> GradualRevive:
-    """Stopped, if too many have died again; completed, if there is nothing left."""
+    """Return it as stopped, if too many have failed again, or as completed, if nothing is left."""
     if (
         revive.state is GradualReviveState.RUNNING
         and revive.failed_again * 100 > revive.plan.max_failure_percent * revive.size
     ):
         return revive.stop(
-            now, f"{revive.failed_again} jobs died again, {revive.size} were in the last batch"
+            now, f"{revive.failed_again} jobs failed again, {revive.size} were in the last batch"
         )
     if revive.is_open and revive.is_searched and not revive.watched and not revive.picked:
         return replace(revive, state=GradualReviveState.COMPLETED, ended_at=now)

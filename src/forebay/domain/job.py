@@ -1,4 +1,4 @@
-"""A request to run a task (`NewJob`), the stored record of it (`Job`), and the limits on both."""
+"""Request to run a task (`NewJob`), stored record of it (`Job`), and the limits on both."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ WorkerId = NewType("WorkerId", str)
 if TYPE_CHECKING:
     Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 else:
-    Json = Any  # msgspec knows no type that contains itself, and decodes whatever is there
+    Json = Any  # msgspec has no recursive types, and decodes any JSON
 
 DEFAULT_QUEUE: Final = QueueName("default")
-# Deliveries of alerts: a queue and a task that are ours alone.
+# Deliveries of alerts: a reserved queue and task.
 ALERT_QUEUE: Final = QueueName("forebay-alerts")
 ALERT_TASK: Final = "forebay.notify"
 MAX_PAYLOAD: Final = 1_048_576
-MAX_ENCRYPTION_OVERHEAD: Final = 256  # what encryption adds at most; it is not counted
+MAX_ENCRYPTION_OVERHEAD: Final = 256  # bytes that encryption adds at most; they are not counted
 MAX_METADATA: Final = 65_536
 MAX_QUEUE_NAME: Final = 50
 MAX_TASK_NAME: Final = 100
@@ -54,26 +54,26 @@ _BAD_TEXT: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class UniqueUntil(StrEnum):
-    """How long a unique key is held."""
+    """Time until which a unique key is held."""
 
     FINAL = "final"
     STARTED = "started"
 
 
 class OnFailure(StrEnum):
-    """What becomes of a job that waits when one of its parents ends dead or cancelled."""
+    """Effect on a waiting job when one of its parents ends dead or cancelled."""
 
     CANCEL = "cancel"  # it is cancelled
     FAIL = "fail"  # it goes to the dead letters
     IGNORE = "ignore"  # it runs all the same
-    HOLD = "hold"  # it waits until somebody revives the parent
+    HOLD = "hold"  # it waits until the parent is revived
 
 
 class Dependency(msgspec.Struct, frozen=True):
-    """A job that has to end before another one runs.
+    """Job that has to end before another one runs.
 
-    `parent` is the id of a stored job, or, for jobs that are inserted together, how many places before the
-    child it stands: 1 is the job just before.
+    `parent` is the id of a stored job, or, for jobs of one batch, the offset of the parent before the child:
+    1 is the job just before.
     """
 
     parent: JobId | int
@@ -81,16 +81,16 @@ class Dependency(msgspec.Struct, frozen=True):
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a client asks for, before the store has given it an id.
+    """Request of a client, before the store has given it an id.
 
-    `priority` None takes the queue's default, `lease_ms` None the queue's lease; `timeout_ms` None is
-    no limit. A job is due `delay_ms` after its insert by the store's clock, or at `run_at`. One that has
-    not started at `expires_at` is cancelled. `limit_keys` say what it counts as under limits by key: the
-    value of each kind. It waits `blocked` for the jobs that it `depends_on`; with `allow_missing` one that is
-    gone counts as completed if its id is older than what the queue keeps. `client` is who asks for it, under
-    the rates of its queue; it is not stored. Of the jobs of one `sequence`, in whichever queues, the first
-    may run; the others wait `blocked`, in the order in which they were accepted, until it is final or gone.
-    `cost` is how many tokens it takes of each rate that it is under.
+    `priority` None takes the queue's default, `lease_ms` None the queue's lease time; `timeout_ms` None is no
+    limit. A job is due `delay_ms` after its insert by the store's clock, or at `run_at`. One that has not
+    started at `expires_at` is cancelled. `limit_keys` are its values under limits by key, by kind. It is
+    `blocked` until the jobs of `depends_on` have ended; with `allow_missing` a removed one counts as
+    completed if its id is older than the queue's retention. `client` names the client for the rates of its
+    queue; it is not stored. Of the jobs of one `sequence`, in any queues, the first may run; the others are
+    `blocked`, in the order of their insert, until it is final or removed. `cost` is how many tokens it takes
+    of each rate that applies.
     """
 
     task: str
@@ -131,8 +131,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check_dependencies(self.depends_on)
 
     def with_payload(self, payload: bytes) -> NewJob:
-        """The same request with other arguments. Nothing else is checked again: 0.2 us instead of 1.7 us."""
-        job: NewJob = self.__copy__()  # type: ignore[attr-defined]  # what `copy` would take 0.1 us to find
+        """Return the same request with other arguments. Nothing else is checked again: 0.2 us instead of
+        1.7 us."""
+        job: NewJob = self.__copy__()  # type: ignore[attr-defined]  # `copy` would take 0.1 us to find it
         force_setattr(job, "payload", payload)
         job._check_payload()
         return job
@@ -192,12 +193,12 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One stored job. Two records are equal when they speak of the same job.
+    """One stored job. Two records are equal when they have the same id.
 
-    `worker` is the holder of the newest attempt and stays after it has ended; only `state` says
-    whether it still holds the lease. `due` times and `_at` fields are milliseconds UTC. Fields stand in
-    the order of the stores' columns, because engines build thousands of these a second by position.
-    `unstarted` counts the attempts that were claimed and are known never to have begun.
+    `worker` is the lease holder of the newest attempt and stays after the attempt has ended; only `state`
+    shows whether it still holds the lease. Fields that end in `_at` are milliseconds UTC. Fields are in the
+    order of the stores' columns, because engines build thousands of jobs a second by position. `unstarted`
+    counts attempts that were claimed and are known never to have begun.
     """
 
     id: JobId
@@ -251,28 +252,28 @@ class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def status(self) -> Status:
-        """The coarse five."""
+        """Return the coarse status."""
         return status_of(self.state)
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will become of it by itself."""
+        """Return whether the job has ended: nothing more happens to it without an operator."""
         return is_final(self.state)
 
     @property
     def run_number(self) -> int:
-        """How many attempts have begun, the running one included: 1 in the first run. An attempt that a
-        worker has claimed and handed back unstarted does not count."""
+        """Return how many attempts have begun, the running one included: 1 in the first run. An attempt
+        that a worker has claimed and returned unstarted does not count."""
         return self.attempt - self.unstarted
 
     @property
     def will_retry(self) -> bool:
-        """Whether a failed attempt will be tried again, read from the state and never from a text."""
+        """Return whether a failed attempt will be retried."""
         return self.state is JobState.RETRYING
 
 
 class PastError(msgspec.Struct, frozen=True, kw_only=True):
-    """An error of an earlier attempt; a job carries its last ten."""
+    """Error of an earlier attempt; a job has its last ten."""
 
     attempt: int
     at: int
@@ -282,7 +283,7 @@ class PastError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as a line in a list: no payload, no result."""
+    """Job as a line in a list: no payload, no result."""
 
     id: JobId
     queue: QueueName
@@ -301,17 +302,17 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def duration_ms(self) -> int | None:
-        """How long the attempt that ended the job took, if it has ended."""
+        """Return the duration of the attempt that ended the job, if it has ended."""
         if self.started_at is None or self.finished_at is None:
             return None
         return self.finished_at - self.started_at
 
 
 class JobUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes to a job that waits; None leaves a thing as it is.
+    """Update of a waiting job; None leaves a field as it is.
 
-    `delay_ms` 0 makes a scheduled or retrying job pending now. `metadata` is merged key by key, and a
-    value of None removes its key. With `queue` it goes on waiting in another one.
+    `delay_ms` 0 makes a scheduled or retrying job pending now. `metadata` is merged key by key, and a value
+    of None removes its key. `queue` moves it to another queue.
     """
 
     priority: int | None = None
@@ -332,11 +333,11 @@ class JobUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changed_fields(self) -> list[str]:
-        """The names of what is to be changed."""
+        """Return the names of the fields to change."""
         return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
 
     def objection_to(self, state: JobState) -> str:
-        """Why a job in this state cannot be changed like this; empty if it can."""
+        """Return why a job in this state cannot be updated like this; empty if it can."""
         if is_final(state):
             return f"it is already {state}"
         if state is JobState.RUNNING and any(name != "metadata" for name in self.changed_fields):
@@ -348,7 +349,8 @@ class JobUpdate(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     def merge_metadata(self, metadata: dict[str, Json]) -> dict[str, Json]:
-        """Metadata with these changes: None removes its key. Raises InvalidJob if it grows too large."""
+        """Return metadata with these changes: None removes its key. Raises InvalidJob if it grows too
+        large."""
         changes = self.metadata or {}
         merged = {
             key: value for key, value in {**metadata, **changes}.items() if changes.get(key, "") is not None
@@ -367,7 +369,7 @@ def check_names(queue: str, task: str) -> None:
 
 
 def check_not_reserved(queue: str) -> None:
-    """Raise InvalidJob for the queue that only deliveries of alerts go to."""
+    """Raise InvalidJob for the queue that is reserved for deliveries of alerts."""
     if queue == ALERT_QUEUE:
         raise InvalidJob(f"the queue {queue} is for deliveries of alerts; choose another name", field="queue")
 
@@ -434,24 +436,24 @@ def check_dependencies(dependencies: tuple[Dependency, ...]) -> None:
             field="depends_on",
         )
     seen: set[JobId | int] = set()
-    for need in dependencies:
-        if isinstance(need.parent, int):
-            check_integer("depends_on", need.parent, 1, MAX_DEPENDENCIES)
+    for dependency in dependencies:
+        if isinstance(dependency.parent, int):
+            check_integer("depends_on", dependency.parent, 1, MAX_DEPENDENCIES)
         else:
-            check_text("depends_on", need.parent)
-        if need.parent in seen:
-            raise InvalidJob(f"a job depends on {need.parent} twice", field="depends_on")
-        seen.add(need.parent)
+            check_text("depends_on", dependency.parent)
+        if dependency.parent in seen:
+            raise InvalidJob(f"a job depends on {dependency.parent} twice", field="depends_on")
+        seen.add(dependency.parent)
 
 
 def check_kind(kind: str, field: str = "limit_keys") -> None:
-    """Raise InvalidJob unless this can be the kind of a key: the same letters as in the name of a queue."""
+    """Raise InvalidJob unless this can be the kind of a key: the same letters as in queue names."""
     if type(kind) is not str or not _QUEUE_NAME.match(kind):
         raise InvalidJob(f"{field} cannot have a key of kind {kind!r:.60}", field=field)
 
 
 def check_limit_keys(keys: dict[str, str]) -> None:
-    """Raise InvalidJob unless these can be what a job counts as under limits."""
+    """Raise InvalidJob unless these can be a job's keys under limits."""
     if type(keys) is not dict or len(keys) > MAX_LIMIT_KEYS:
         raise InvalidJob(f"limit_keys must be a dict of at most {MAX_LIMIT_KEYS}", field="limit_keys")
     for kind, value in keys.items():
@@ -460,14 +462,14 @@ def check_limit_keys(keys: dict[str, str]) -> None:
 
 
 def check_metadata(metadata: dict[str, Json]) -> None:
-    """Raise InvalidJob unless this can be written as a JSON object of a sensible size, and read again."""
+    """Raise InvalidJob unless this can be encoded as a JSON object of a sensible size, and decoded again."""
     if type(metadata) is not dict:
         raise InvalidJob(f"metadata must be a dict, not {type(metadata).__name__}", field="metadata")
     try:
         text = msgspec.json.encode(metadata)
         if is_deeper(text):
             raise _too_deep_error()
-        # Not everything comes back as it was: NaN would be null, bytes a text, a number as key a text.
+        # JSON does not preserve everything: NaN would be null, bytes a text, a number as key a text.
         is_plain = msgspec.json.decode(text) == metadata
     except RecursionError as exc:
         raise _too_deep_error() from exc

@@ -1,38 +1,40 @@
-"""Gates: why a pending job waits beside its queue's order, and who may fetch it there."""
+"""Lanes: side orders of a queue, and the claims that may read them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
 
-# Before the others in the order of gates, so that statements can step over all of these at once.
+# Sorts before the other lanes, so that statements can skip all of these at once.
 _LIMIT: Final = "limit:"
-# Between a scope and a share. Neither contains control characters, so the name of a lane is unambiguous.
+# Between a scope and a fairness key. Neither contains control characters, so lane names are unambiguous.
 _SEPARATOR: Final = "\t"
 
 
 def task_lane(task: str) -> str:
-    """Behind this wait jobs whose task some worker of their queue did not know."""
+    """Return the lane of jobs whose task a worker of their queue did not know."""
     return f"task:{task}"
 
 
 def payload_lane(version: int) -> str:
-    """Behind this wait jobs whose payload is for programs that read at least this version."""
+    """Return the lane of jobs whose payload needs a program that reads at least this version."""
     return f"payload:{version}"
 
 
 def capability_lane(capability: str) -> str:
-    """Behind this wait jobs whose payload is for programs that were given this: a key, or a blob store."""
+    """Return the lane of jobs whose payload needs a program with this capability: a key, or a blob store."""
     return f"needs:{capability}"
 
 
 def limit_lane(scope: str) -> str:
-    """Behind this wait jobs at the limit of their task or key; nobody passes it, claims bring them back."""
+    """Return the lane of jobs at the limit of their task or key. No claim accepts it; claims unpark its
+    jobs."""
     return f"{_LIMIT}{scope}"
 
 
 def limit_fairness_lane(scope: str, key: str) -> str:
-    """The gate of one share's jobs at the limit of a scope; claims bring them back by the turns of shares."""
+    """Return the lane of one fairness key's jobs at the limit of a scope; claims unpark its jobs by
+    virtual time."""
     return f"{_LIMIT}{scope}{_SEPARATOR}{key}"
 
 
@@ -41,15 +43,16 @@ def is_limit_lane(lane: str) -> bool:
 
 
 def limit_scope_of(lane: str) -> str:
-    """The scope of a gate that `limit_lane` or `limit_fairness_lane` has named."""
+    """Return the scope of a lane of `limit_lane` or `limit_fairness_lane`."""
     return lane.removeprefix(_LIMIT).partition(_SEPARATOR)[0]
 
 
 def lanes_for_program(tasks: Iterable[str], version: int) -> frozenset[str]:
-    """The gates that a program may pass: those of its tasks, and of all payloads it reads."""
+    """Return the lanes that a program accepts: those of its tasks, and of all payload versions that it
+    reads."""
     return frozenset([*map(task_lane, tasks), *map(payload_lane, range(1, version + 1))])
 
 
 def park_detail(lane: str, reason: str | None) -> str:
-    """What the event says about a job that was put behind a gate."""
+    """Return the detail of the event of a parked job."""
     return f"{lane}: {reason}" if reason else lane

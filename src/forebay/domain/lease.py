@@ -1,4 +1,4 @@
-"""The right to run one attempt."""
+"""Lease: the right to run one attempt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from forebay.domain.job import JobId
 
 # Workers renew no later than this, however long the lease is. After a step of the store's clock, sweepers
-# leave leases alone for that long, so a lease that is renewed less often could be taken from a living worker.
+# leave leases alone for that long: a lease with rarer renewals could be taken from a living worker.
 LONGEST_RENEWAL_MS: Final = 10_000
 
 
@@ -19,5 +19,5 @@ class Lease(NamedTuple):
 
 
 def renewal_ms(lease_ms: float) -> float:
-    """How long after a renewal a worker renews again: a third of the lease, and at most ten seconds."""
+    """Return the time between two renewals: a third of the lease, and at most ten seconds."""
     return min(lease_ms / 3, LONGEST_RENEWAL_MS)

@@ -1,4 +1,4 @@
-"""The eight states of a job and the moves between them."""
+"""The eight states of a job and the transitions between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.errors import ConfigError, IllegalTransition
 
 
 class JobState(StrEnum):
-    """Where a job stands; `docs/internals/states.md` draws the moves."""
+    """State of a job; `docs/internals/states.md` draws the transitions."""
 
     SCHEDULED = "scheduled"
     BLOCKED = "blocked"
@@ -22,7 +22,7 @@ class JobState(StrEnum):
 
 
 class Status(StrEnum):
-    """The coarse five, for callers who want no more."""
+    """Coarse status, for callers that need no more."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -68,7 +68,7 @@ _STATUS: Final = {
     JobState.CANCELLED: Status.CANCELLED,
 }
 
-# What other vocabularies call our states; accepted wherever a person types one.
+# Names of our states in other queues; accepted wherever a person types one.
 _ALIASES: Final = {
     "delayed": JobState.SCHEDULED,
     "waiting": JobState.BLOCKED,
@@ -84,23 +84,23 @@ _ALIASES: Final = {
 
 
 def is_final(state: JobState) -> bool:
-    """Whether the job has ended: completed, dead or cancelled."""
+    """Return whether the job has ended: completed, dead or cancelled."""
     return state in FINAL
 
 
 def status_of(state: JobState) -> Status:
-    """The coarse status that a fine state belongs to."""
+    """Return the coarse status of a state."""
     return _STATUS[state]
 
 
 def check_transition(old: JobState, new: JobState) -> None:
-    """Raise IllegalTransition unless the table allows the move."""
+    """Raise IllegalTransition unless the table allows the transition."""
     if new not in TRANSITIONS[old]:
         raise IllegalTransition(f"a {old} job cannot become {new}")
 
 
 def parse_state(text: str) -> JobState:
-    """The state somebody means, in our words or in another queue's, in any case."""
+    """Return the state for a word of ours or of another queue, in any case."""
     word = text.strip().lower()
     if word in _ALIASES:
         return _ALIASES[word]

@@ -1,7 +1,7 @@
 """Limits: how many jobs may run at once, and how many may start in a time.
 
-A rate is a token bucket. It is counted in parts of a token, of which a token has as many as the rate's time
-has milliseconds: so a bucket gains `rate` parts in each millisecond, and nothing is ever rounded.
+A rate is a token bucket. It counts parts of a token: a token has as many parts as the rate's time has
+milliseconds. So a bucket gains `rate` parts in each millisecond, and nothing is ever rounded.
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ _CHECKS: Final[dict[str, Callable[[str], None]]] = {
 
 
 def queue_scope(queue: str) -> str:
-    """The scope of all jobs of one queue."""
+    """Return the scope of all jobs of one queue."""
     return f"{_QUEUE}{queue}"
 
 
 def scopes_of(queue: str) -> tuple[str, str]:
-    """The scopes of a job of this queue, in the order in which they are locked."""
+    """Return the scopes of a job of this queue, in the order in which they are locked."""
     return GLOBAL, queue_scope(queue)
 
 
 def task_scope(task: str) -> str:
-    """The scope of all jobs of one task."""
+    """Return the scope of all jobs of one task."""
     return f"{_TASK}{task}"
 
 
 def key_scope(kind: str) -> str:
-    """The scope of all jobs with a key of this kind, for each value by itself."""
+    """Return the scope of all jobs with a key of this kind, for each value separately."""
     return f"{_KEY}{kind}"
 
 
 def narrow_scopes(task: str, keys: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The scopes of a job that not all jobs of its queue are in: of the limit, and of what it counts."""
+    """Yield the scopes of a job that not all jobs of its queue have: the limit's scope, and the counted
+    scope."""
     yield task_scope(task), task_scope(task)
     for kind in sorted(keys):
         yield key_scope(kind), f"{_KEY}{kind}:{keys[kind]}"
 
 
 def limit_scope(scope: str) -> str:
-    """The scope of the limit that counts this one: of a key, that of its kind."""
+    """Return the scope of the limit that counts this one: for a key, the scope of its kind."""
     return ":".join(scope.split(":", 2)[:2]) if scope.startswith(_KEY) else scope
 
 
 class Bucket(NamedTuple):
-    """What a rate had left at a time, in parts of a token."""
+    """Token bucket: what a rate had left at a time, in parts of a token."""
 
     token_parts: int
     refilled_at: int
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """At most `concurrency` jobs of a scope run at once, and at most `rate` of them start in `per_ms`.
+    """Limit of a scope: at most `concurrency` jobs run at once, and at most `rate` of them start in `per_ms`.
 
     A scope is "global" for all jobs, "queue:NAME", "task:NAME", or "key:KIND" for the jobs of each value of
-    such a key. None is no limit. After a pause `burst` may start together, twice the rate unless said
-    otherwise.
+    such a key. None is no limit. After a pause `burst` may start together, by default twice the rate.
     """
 
     scope: str
@@ -93,60 +93,62 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def queue(self) -> QueueName | None:
-        """The queue that it is for, None for one that is for any."""
+        """Return the queue of the scope; None for another scope."""
         return QueueName(self.scope.removeprefix(_QUEUE)) if self.scope.startswith(_QUEUE) else None
 
     @property
     def kind(self) -> str | None:
-        """The kind of key that it is for, None for one that is not by key."""
+        """Return the kind of key of the scope; None for another scope."""
         return self.scope.removeprefix(_KEY) if self.scope.startswith(_KEY) else None
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it is for some jobs of a queue: those at the limit must not hold up the others."""
+        """Return whether it applies to some jobs of a queue only: jobs at the limit must not delay the
+        others."""
         return self.scope.startswith((_TASK, _KEY))
 
     @property
     def burst_size(self) -> int:
-        """How many may start together after a pause."""
+        """Return how many jobs may start together after a pause."""
         return self.burst or min(2 * (self.rate or 0), MAX_LIMIT)
 
     def full_bucket(self, now: int) -> Bucket:
-        """The bucket of a limit that nobody has used."""
+        """Return the bucket of an unused limit."""
         return Bucket(self.burst_size * self.per_ms, now)
 
     def refill(self, bucket: Bucket, now: int) -> Bucket:
-        """The bucket at another time. A clock that was set back gives nothing, and counts from there. A debt
-        from before the limit was lowered counts as far as `spend` allows one."""
-        most = self.burst_size * self.per_ms
+        """Return the bucket at another time. A clock that was set back gives nothing, and counts from
+        there. A debt from before the limit was lowered counts as far as `spend` allows one."""
+        full = self.burst_size * self.per_ms
         rate = self.rate or 0
-        # More time than it takes to fill it does not matter, and keeps the numbers small.
-        passed = min(max(0, now - bucket.refilled_at), self.per_ms * MAX_LIMIT)
-        return Bucket(min(most, max(-most, bucket.token_parts) + passed * rate), now)
+        # More time than it takes to fill the bucket does not matter; the bound keeps the numbers small.
+        elapsed = min(max(0, now - bucket.refilled_at), self.per_ms * MAX_LIMIT)
+        return Bucket(min(full, max(-full, bucket.token_parts) + elapsed * rate), now)
 
     def tokens(self, bucket: Bucket, now: int) -> int:
-        """How many jobs may start."""
+        """Return how many jobs may start."""
         return max(0, self.refill(bucket, now).token_parts // self.per_ms)
 
     def spend(self, bucket: Bucket, jobs: int, now: int) -> Bucket:
-        """The bucket once this many tokens are spent; a negative number is refunded, as far as there is room.
+        """Return the bucket after this many tokens are spent; a negative number is refunded, as far as there
+        is room.
 
-        A bucket owes at most its burst: limits are shared, and one dear job must not stop the others for
-        hours. A refund is at most a burst too, because the start of a dearer job took hardly more.
+        A bucket owes at most its burst: limits are shared, and one expensive job must not stop the others for
+        hours. A refund is at most a burst too, because the start of the job took hardly more.
         """
-        most = self.burst_size * self.per_ms
-        parts, at = self.refill(bucket, now)
-        left = parts - max(-most, jobs * self.per_ms)
-        return Bucket(max(-most, min(most, left)), at)
+        full = self.burst_size * self.per_ms
+        parts, refilled_at = self.refill(bucket, now)
+        left = parts - max(-full, jobs * self.per_ms)
+        return Bucket(max(-full, min(full, left)), refilled_at)
 
     def wait_ms(self, bucket: Bucket, now: int) -> int:
-        """After how long the next job may start."""
+        """Return the time until the next job may start."""
         missing = self.per_ms - self.refill(bucket, now).token_parts
         return max(0, -(-missing // (self.rate or 1)))
 
     def convert_bucket(self, old: Limit | None, bucket: Bucket, now: int) -> Bucket:
-        """The bucket of this limit where another one was: what is left of the old one, as far as there is
-        room for it. So nobody gains a burst by a change."""
+        """Return the bucket of this limit in place of another one: what is left of the old one, as far as
+        there is room. So a change allows no burst."""
         if old is None or old.rate is None or self.rate is None:
             return self.full_bucket(now)
         left = old.refill(bucket, now).token_parts * self.per_ms // old.per_ms
@@ -154,8 +156,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LimitUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """How a limit stands: so many jobs run under it, and so many may start by its rate. Of a limit by key
-    `running` is for all values together, and `tokens` is None, since each value has its own."""
+    """Usage of a limit: its running jobs, and how many may start by its rate. For a limit by key `running`
+    is of all values together, and `tokens` is None, since each value has its own."""
 
     limit: Limit
     running: int
@@ -163,18 +165,18 @@ class LimitUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_at_limit(self) -> bool:
-        """Whether so many run that no other may start."""
-        most = self.limit.concurrency
-        return self.limit.kind is None and most is not None and self.running >= most
+        """Return whether so many jobs run that no other may start."""
+        concurrency = self.limit.concurrency
+        return self.limit.kind is None and concurrency is not None and self.running >= concurrency
 
     @property
     def is_out_of_tokens(self) -> bool:
-        """Whether no other may start before its rate has a token again."""
+        """Return whether no other job may start before the rate has a token again."""
         return self.tokens == 0
 
 
 def usage_of(limit: Limit, bucket: Bucket, running: int, now: int) -> LimitUsage:
-    """The usage of a limit whose bucket was left like this."""
+    """Return the usage of a limit from its stored bucket."""
     has_tokens = limit.rate is not None and limit.kind is None
     return LimitUsage(limit=limit, running=running, tokens=limit.tokens(bucket, now) if has_tokens else None)
 

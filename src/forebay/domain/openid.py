@@ -1,4 +1,4 @@
-"""Logins by an OpenID provider: what the claims about a person stand for here."""
+"""Logins through an OpenID provider: from claims about a person to roles here."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from forebay.domain.access import MAX_GRANTS, Grant
 from forebay.errors import ConfigError
 
 PREFIX: Final = "oidc:"
-MAX_SUBJECT: Final = 255  # as OpenID Connect has it
+MAX_SUBJECT: Final = 255  # by OpenID Connect
 _PLAIN: Final = "@+:|!~"
 
 Claims = Mapping[str, Any]
 
 
 class GroupGrant(msgspec.Struct, frozen=True):
-    """A role for the members of a group of the provider."""
+    """Role for the members of a group of the provider."""
 
     group: str
     grant: Grant
 
     @classmethod
     def parse(cls, text: str) -> GroupGrant:
-        """Read `ops=operate` or `cn=mail,dc=example=operate:mail-*`; raise ConfigError for anything else."""
+        """Parse `ops=operate` or `cn=mail,dc=example=operate:mail-*`; raise ConfigError for other texts."""
         group, equals, grant = text.rpartition("=")
         if not (equals and group.strip()):
             raise ConfigError(f"a group and its role are written GROUP=ROLE[:QUEUES], and not {text!r:.100}")
@@ -34,7 +34,7 @@ class GroupGrant(msgspec.Struct, frozen=True):
 
 
 class OpenIdSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider and what its groups may do. `label` is what the login page calls it."""
+    """Provider, and the roles of its groups. `label` is its name on the login page."""
 
     issuer: str
     client_id: str
@@ -53,9 +53,9 @@ class OpenIdSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def grants(self, claims: Claims) -> tuple[Grant, ...]:
-        """Return what a person may do by their groups; nothing for a person without any of these."""
-        found = groups_in(claims, self.groups_claim)
-        return tuple(dict.fromkeys(one.grant for one in self.groups if one.group in found))
+        """Return the roles of a person by their groups; none for a person without any of these groups."""
+        groups = groups_in(claims, self.groups_claim)
+        return tuple(dict.fromkeys(each.grant for each in self.groups if each.group in groups))
 
 
 def groups_in(claims: Claims, claim: str) -> frozenset[str]:
@@ -64,7 +64,7 @@ def groups_in(claims: Claims, claim: str) -> frozenset[str]:
     if value is None:
         value = _value_at(claims, claim.split("."))
     values: Iterable[Any] = value if isinstance(value, list) else (value,)
-    return frozenset(one for one in values if isinstance(one, str))
+    return frozenset(name for name in values if isinstance(name, str))
 
 
 def has_groups(claims: Claims, claim: str) -> bool:
@@ -73,8 +73,8 @@ def has_groups(claims: Claims, claim: str) -> bool:
 
 
 def user_name(claims: Claims) -> str:
-    """Return what the audit log calls a person: the e-mail address if the provider has verified it, else the
-    subject. A # would end the name in the log, so it is escaped, as all that is unusual."""
+    """Return the name of a person in the audit log: the e-mail address if the provider has verified it,
+    else the subject. A # would end the name in the log, so it is escaped, like all unusual characters."""
     email, subject = claims.get("email"), claims.get("sub")
     is_verified = claims.get("email_verified") is True
     name = email if is_verified and isinstance(email, str) and email else subject
@@ -84,7 +84,7 @@ def user_name(claims: Claims) -> str:
 
 
 def _value_at(claims: Claims, path: list[str]) -> Any:
-    found: Any = claims
+    value: Any = claims
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

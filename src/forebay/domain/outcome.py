@@ -1,6 +1,6 @@
-"""What happened to an attempt, as its executor or the sweep saw it.
+"""Outcomes of an attempt, as its executor or the sweeper reports them.
 
-`cost` is what the task says that the attempt has cost, in tokens of rates; None if it has said nothing.
+`cost` is the cost of the attempt in tokens of rates, as the task reported it; None if it did not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from forebay.domain.job import NewJob
 
 
 class AttemptError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why an attempt ended badly. Tracebacks are cut to 16 KiB before they are stored."""
+    """Error of a failed attempt. Tracebacks are cut to 16 KiB before they are stored."""
 
     type: str
     message: str = ""
@@ -19,10 +19,10 @@ class AttemptError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """The task returned; `result` is its encoded value, `follow_ups` are new jobs that it hands back.
+    """The task returned; `result` is its encoded value, `follow_ups` are new jobs that it returned.
 
-    `is_within` says that it has completed its job in a transaction of its own, with all of these, and that
-    somebody has to look what has come of it.
+    `is_in_caller_tx` means that the task has completed its job in a transaction of its own, with all of
+    these. The worker has to check whether that was committed.
     """
 
     result: bytes | None = None
@@ -40,21 +40,21 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Snoozed(msgspec.Struct, frozen=True):
-    """The task asks to run later; not a failure."""
+    """The task asked to run later; not a failure."""
 
     delay_ms: int
     cost: int | None = None
 
 
 class Discarded(msgspec.Struct, frozen=True):
-    """No further attempt makes sense: straight to the dead letters."""
+    """No further attempt makes sense: the job goes straight to the dead letters."""
 
     error: AttemptError
     cost: int | None = None
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """The task stopped because it was cancelled, or asked for it."""
+    """The task stopped because it was cancelled, or cancelled itself."""
 
     reason: str = "cancelled"
     cost: int | None = None
@@ -68,8 +68,8 @@ class Interrupted(msgspec.Struct, frozen=True):
 
 
 class Parked(msgspec.Struct, frozen=True):
-    """This program cannot run the job, and another one may: it waits behind a gate. Not a failure. `started`
-    says that the task had begun before this showed."""
+    """This program cannot run the job, and another one may: it is moved to a lane. Not a failure.
+    `started` means that the task had begun before this showed."""
 
     lane: str
     reason: str = ""
@@ -77,7 +77,7 @@ class Parked(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The worker died or its lease ran out. What it had not started counts for nothing."""
+    """The worker died or its lease ended. Attempts that it had not started count for nothing."""
 
     reason: str
     started: bool = True

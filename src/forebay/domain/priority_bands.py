@@ -1,4 +1,4 @@
-"""Priorities in bands, for figures: nobody reads two hundred numbers."""
+"""Bands of priorities, for metrics: two hundred single priorities are too many to show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from forebay.domain.job import MIN_PRIORITY
 
-# The least priority of each band, from the top.
+# Lowest priority of each band, from the top.
 BANDS: Final[Mapping[str, int]] = {
     "highest": 51,
     "high": 1,
@@ -19,11 +19,11 @@ BANDS: Final[Mapping[str, int]] = {
 
 
 def band_of(priority: int) -> str:
-    """In which band a priority is."""
-    return next(band for band, least in BANDS.items() if priority >= least)
+    """Return the band of a priority."""
+    return next(band for band, minimum in BANDS.items() if priority >= minimum)
 
 
 def count_by_band(priorities: Iterable[int]) -> dict[str, int]:
-    """How many of these are in each band, from the top; all bands are there."""
-    found = Counter(map(band_of, priorities))
-    return {band: found[band] for band in BANDS}
+    """Count these priorities by band, from the top, including empty bands."""
+    counted = Counter(map(band_of, priorities))
+    return {band: counted[band] for band in BANDS}

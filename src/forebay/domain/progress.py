@@ -1,4 +1,4 @@
-"""What a running attempt says about itself: how far it has come, log lines, and steps it has done."""
+"""Progress of a running attempt: a fraction, log lines, and step results."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAX_LINE: Final = 2_000
 MAX_STEPS: Final = 1_000
 MAX_STEP_NAME: Final = 200
 MAX_LEVEL: Final = 20
-_LINES_PER_ATTEMPT: Final = 2**32  # more than one can say
+_LINES_PER_ATTEMPT: Final = 2**32  # more than an attempt can log
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an attempt has come; `total` None where nobody knows. `at` is the store's clock."""
+    """Progress of an attempt; `total` None where it is unknown. `at` is the store's clock."""
 
     done: float = 0
     total: float | None = None
@@ -32,10 +32,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line that a task has logged; `at` is by the clock of the machine that ran it.
+    """Log line of a task; `at` is by the clock of the machine that ran it.
 
-    `number` counts the lines of an attempt from 1. A line that is offered again, because the answer to the
-    first offer was lost, is known by it and kept once. A line without a number is always a new one.
+    `number` counts the lines of an attempt from 1. By it, a line that is offered again, because the answer to
+    the first offer was lost, is recognised and stored once. A line without a number is always a new one.
     """
 
     at: int
@@ -46,12 +46,12 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> int | None:
-        """Where it stands among all lines of its job, if it has a number: by attempt, then by number."""
+        """Return its position among all lines of its job, if it has a number: by attempt, then by number."""
         return self.attempt * _LINES_PER_ATTEMPT + self.number if self.number else None
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a job that is done: a later attempt takes its result and does not do it again."""
+    """Result of a completed step of a job: a later attempt takes it and does not repeat the step."""
 
     name: str
     result: bytes
@@ -60,8 +60,8 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgressUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """News from the holder of a lease, for the store to keep with the job. Encrypted results of steps are
-    bound to `queue`; stores do not look at it."""
+    """Update from the holder of a lease, for the store to keep with the job. Encrypted step results are
+    bound to `queue`; stores do not read it."""
 
     lease: Lease
     progress: Progress | None = None
@@ -71,14 +71,14 @@ class ProgressUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is kept of a job's notes: the latest progress, the last lines, the steps in order."""
+    """Stored progress of a job: the latest progress, the last lines, the step results in order."""
 
     progress: Progress | None = None
     lines: tuple[LogLine, ...] = ()
     steps: tuple[StepResult, ...] = ()
 
     def merge(self, later: JobProgress) -> JobProgress:
-        """These notes and the later ones, within what a job may keep; the first step of a name stays."""
+        """Return this progress with the later one, within the limits; the first result of a step stays."""
         steps = {step.name: step for step in self.steps}
         for step in later.steps:
             if len(steps) < MAX_STEPS:
@@ -93,7 +93,7 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def number_at(position: int, attempt: int) -> int:
-    """The number of the line of this attempt at this place; 0 if it was put there without one."""
+    """Return the number of the line of this attempt at this position; 0 if it was stored without one."""
     return max(0, position - attempt * _LINES_PER_ATTEMPT)
 
 
@@ -107,7 +107,7 @@ def check_step_name(name: object) -> None:
 
 
 def normalize_update(update: ProgressUpdate, now: int) -> JobProgress:
-    """What a store keeps of a note: with the attempt and the store's time, every text cut and clean.
+    """Return an update as a store keeps it: with the attempt and the store's time, every text cut and clean.
 
     The names of steps stay as they are: two that were cut to the same name would be one step.
     """
@@ -137,5 +137,5 @@ def normalize_update(update: ProgressUpdate, now: int) -> JobProgress:
 
 
 def _finite(number: float) -> float | None:
-    """The number if every store can hold it; a task may count to infinity, or divide by nothing."""
+    """Return the number if every store can hold it; a task may report infinity or NaN."""
     return float(number) if abs(number) <= float_info.max else None

@@ -1,4 +1,4 @@
-"""Questions to a store's reader, and its answers."""
+"""Queries to a store's reader, and their results."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ EXACT_UP_TO: Final = 10_000
 
 
 class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs are meant: all conditions must hold, an empty one holds for every job.
+    """Query for jobs: all conditions must hold, an empty one holds for every job.
 
-    `text` is looked for in the payload and in the reason a job ended; `metadata` compares top-level
-    keys; all `tags` must be there.
+    `text` is searched for in the payload and in the reason of the end; `metadata` compares top-level keys;
+    all `tags` must be there.
     """
 
     queues: tuple[QueueName, ...] = ()
@@ -41,7 +41,7 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         # Half of a surrogate pair comes from a command line that is no UTF-8. No job has one, and every
-        # engine would choke on it in its own way.
+        # engine would fail on it in its own way.
         try:
             msgspec.json.encode(self)
         except UnicodeEncodeError as exc:
@@ -49,9 +49,9 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a list. `after` continues it and is None at the end; a page may be short of its
-    limit, or even empty, and still have a next one, because a look at rows is limited too. Then
-    `scanned_back_to` is when the last job that was looked at was created: older ones were not."""
+    """One page of a list. `after` continues it and is None at the end. A page may have fewer jobs than its
+    limit, or none, and still have a next one, because the number of scanned rows is limited, too. Then
+    `scanned_back_to` is when the last scanned job was created: older ones were not scanned."""
 
     jobs: tuple[JobSummary, ...]
     after: str | None = None
@@ -59,7 +59,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobStateInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of a job so far, without what it carries. `error` is that of its last bad attempt."""
+    """State of a job, without payload and result. `error` is the error of its last failed attempt."""
 
     id: JobId
     seq: int
@@ -72,7 +72,7 @@ class JobStateInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_info_of(job: Job) -> JobStateInfo:
-    """The fate of a job."""
+    """Return the state of a job."""
     return JobStateInfo(
         id=job.id,
         seq=job.seq,
@@ -86,7 +86,7 @@ def state_info_of(job: Job) -> JobStateInfo:
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of a queue are in each state."""
+    """Number of jobs of a queue in each state."""
 
     scheduled: int = 0
     blocked: int = 0
@@ -99,19 +99,19 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live(self) -> int:
-        """Jobs that are not final: they wait or run."""
+        """Return the number of jobs that are not final: they wait or run."""
         return self.scheduled + self.blocked + self.pending + self.running + self.retrying
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the number of all jobs."""
         return self.live + self.completed + self.dead + self.cancelled
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of its queue go before a pending one; exact up to 10,000, then an estimate.
+    """Position of a pending job: the number of jobs ahead of it, exact up to 10,000, then an estimate.
 
-    `starts_in_ms` is the wait that the queue's pace of the last minute promises; None without a pace.
+    `starts_in_ms` is the expected wait by the queue's throughput of the last minute; None without any.
     """
 
     ahead: int
@@ -120,7 +120,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many pending jobs of a queue wait behind one gate."""
+    """Number of pending jobs of a queue in one lane."""
 
     queue: QueueName
     lane: str
@@ -128,7 +128,7 @@ class LaneCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The line that stays of a pruned job. `day` is the UTC day on which it ended."""
+    """Archive line of a pruned job. `day` is the UTC day of its end."""
 
     id: JobId
     queue: QueueName
@@ -145,7 +145,7 @@ class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the store itself found; `problems` is empty when all is well."""
+    """Result of a health check of a store; `problems` is empty when all is well."""
 
     engine: str
     schema: int
@@ -153,9 +153,8 @@ class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of what its server has a store uses; None where there is no such thing, or nobody says.
-    Without a limit of its own a server has the memory of its machine. `evicted` counts keys that it has
-    thrown away since it was started."""
+    """Usage of a store's server; None where a value does not exist or is unknown. Without a limit of its
+    own a server has the memory of its machine. `evicted` counts keys that it has evicted since its start."""
 
     memory: int | None = None
     memory_limit: int | None = None
@@ -165,12 +164,12 @@ class ServerUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def used_ratio(used: int | None, total: int | None) -> float | None:
-    """How much of a whole is used; None where there is no such thing, or nobody says."""
+    """Return the used part of a total; None where it does not exist or is unknown."""
     return used / total if used is not None and total else None
 
 
 def page_end(after: str) -> int:
-    """The seq at which an earlier page ended; raises ConfigError for anything else."""
+    """Return the seq at which an earlier page ended; raise ConfigError for other texts."""
     if not after.isdecimal() or not after.isascii() or len(after) > MAX_SEQ_DIGITS:
         raise ConfigError(f"{after!r:.60} is not the end of an earlier page")
     return int(after)

@@ -1,4 +1,4 @@
-"""A queue: a name that jobs wait under, with its settings and its state."""
+"""Queue: a name that jobs wait under, with its settings and its state."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ MAX_PROMOTED: Final = 10_000
 
 
 class QueueState(StrEnum):
-    """What a queue does with jobs."""
+    """State of a queue."""
 
-    ACTIVE = "active"  # takes them and gives them out
-    PAUSED = "paused"  # takes them, gives none out
-    DRAINING = "draining"  # takes none, gives out what it has
-    DROPPED = "dropped"  # takes none, gives none out; what is left goes to the dead letters
+    ACTIVE = "active"  # accepts jobs, and they can be claimed
+    PAUSED = "paused"  # accepts jobs, and none can be claimed
+    DRAINING = "draining"  # accepts none; the waiting ones can be claimed
+    DROPPED = "dropped"  # accepts none, and none can be claimed; waiting ones go to the dead letters
 
 
 class QueueMode(StrEnum):
-    """Ready-made scoring; single settings given beside it win."""
+    """Preset of scoring settings; single settings given with it take precedence."""
 
     AGING = "aging"
     STRICT = "strict"
@@ -50,14 +50,14 @@ _MODES: Final[dict[QueueMode, dict[str, object]]] = {
 
 
 class Stagger(NamedTuple):
-    """So many jobs become pending, and no others for so long."""
+    """Bound on promotion: so many jobs become pending, and no others for so long."""
 
     jobs: int
     every_ms: int
 
 
 def stagger_task_name(queue: str) -> str:
-    """The duty that is taken by whoever releases jobs of a staggered queue."""
+    """Return the name of the maintenance task that releases jobs of a staggered queue."""
     return f"promote {queue}"
 
 
@@ -72,15 +72,15 @@ def _check_points(name: str, value: float) -> None:
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be set on a queue, with the defaults of one that nobody has configured.
+    """Settings of a queue, with the defaults.
 
-    `aging_ms` is the wait that is worth one point of priority; None for `max_aging_bonus` lets age
-    count without end. Final jobs are kept for `keep_finished_ms` and dead ones for `keep_dead_ms`,
-    0 meaning until somebody purges them; with `archive` a line about each stays for `keep_archive_ms`
-    (0: for ever). `enqueue_rate` is how many new jobs a second it takes, `client_rate` how many of one
-    client; after a pause a burst may come together, twice the rate unless said otherwise.
-    `fairness_weights` says which shares count for more than one (see `domain/fairness.py`).
-    Of jobs that come due together no more than `promote_per_second` become pending.
+    `aging_ms` is the wait that is worth one point of priority; None for `max_aging_bonus` is no bound on the
+    age bonus. Final jobs are kept for `keep_finished_ms` and dead ones for `keep_dead_ms`; 0 means until they
+    are purged. With `archive` a line about each stays for `keep_archive_ms` (0: for ever). `enqueue_rate` is
+    how many new jobs a second the queue takes, `client_rate` how many of one client; after a pause a burst
+    may come together, by default twice the rate. `fairness_weights` are the weights of fairness keys other
+    than 1 (see `domain/fairness.py`). At most `promote_per_second` of the jobs that are due together become
+    pending.
     """
 
     mode: QueueMode = QueueMode.AGING
@@ -128,7 +128,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if burst is not None:
             if rate is None:
                 raise ConfigError(f"{kind}_burst goes with {kind}_rate")
-            # So that a bucket which nobody has used for a while is full, and can be forgotten.
+            # So that an unused bucket is full after a while, and can be removed.
             _check_integer(f"{kind}_burst", burst, 1, min(MAX_RATE, 3_600 * rate))
 
     def _check_priorities(self) -> None:
@@ -146,12 +146,12 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def has_rates(self) -> bool:
-        """Whether it takes new jobs at some rate only."""
+        """Return whether it limits the rate of new jobs."""
         return self.enqueue_rate is not None or self.client_rate is not None
 
     @property
     def scoring(self) -> Scoring:
-        """The numbers that rank needs, in thousandths of a point."""
+        """Return the settings that ranks depend on, in thousandths of a point."""
         bonus = self.max_aging_bonus
         return Scoring(
             aging_ms=self.aging_ms,
@@ -163,8 +163,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def stagger(self) -> Stagger | None:
-        """How jobs that come due together are released, where that is staggered: ten times in a second, or
-        less often where that would be less than one job."""
+        """Return the bound on promotion in a staggered queue: ten batches a second, or fewer where that
+        would be less than one job."""
         rate = self.promote_per_second
         if rate is None:
             return None
@@ -172,26 +172,26 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return Stagger(jobs, -(-1_000 * jobs // rate))
 
     def with_changes(self, changes: Mapping[str, object]) -> QueueSettings:
-        """These settings with some replaced; raises ConfigError naming what is wrong.
+        """Return these settings with some replaced; raise ConfigError that names the mistake.
 
-        Setting `mode` also sets what the mode stands for; single settings given beside it win.
+        Setting `mode` also sets the settings of that mode; single settings given with it take precedence.
         """
         try:
-            wanted = dict(changes)
-            if "mode" in wanted:
-                mode = QueueMode(str(wanted["mode"]))
-                # A mode is a fresh start: what an earlier mode had set must not linger.
-                wanted = {**_scoring_defaults(), **_MODES[mode], **wanted, "mode": mode}
+            values = dict(changes)
+            if "mode" in values:
+                mode = QueueMode(str(values["mode"]))
+                # A mode is a fresh start: settings of an earlier mode must not stay.
+                values = {**_scoring_defaults(), **_MODES[mode], **values, "mode": mode}
             for kind in ("enqueue", "client"):
-                if wanted.get(f"{kind}_rate", 0) is None:
-                    wanted.setdefault(f"{kind}_burst", None)  # it goes with its rate
-            return msgspec.convert({**msgspec.to_builtins(self), **wanted}, QueueSettings)
+                if values.get(f"{kind}_rate", 0) is None:
+                    values.setdefault(f"{kind}_burst", None)  # it goes with its rate
+            return msgspec.convert({**msgspec.to_builtins(self), **values}, QueueSettings)
         except (msgspec.ValidationError, ValueError, TypeError) as exc:
             raise ConfigError(f"queue settings: {exc}") from exc
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored queue. `reordering` says that a change of scoring has not reached all its jobs yet."""
+    """Stored queue. `is_rescoring` means that a change of scoring has not reached all its jobs yet."""
 
     name: QueueName
     state: QueueState = QueueState.ACTIVE
@@ -202,19 +202,20 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int = 0
 
     def priority_of(self, wanted: int | None) -> int:
-        """The priority of a job in this queue, by default the queue's; raises InvalidJob out of its range."""
-        least, most = self.settings.min_priority, self.settings.max_priority
+        """Return the priority of a job in this queue, by default the queue's; raise InvalidJob out of its
+        range."""
+        minimum, maximum = self.settings.min_priority, self.settings.max_priority
         priority = self.settings.default_priority if wanted is None else wanted
-        if not least <= priority <= most:
+        if not minimum <= priority <= maximum:
             raise InvalidJob(
-                f"priority {priority} is outside the range of queue {self.name}: {least} to {most}",
+                f"priority {priority} is outside the range of queue {self.name}: {minimum} to {maximum}",
                 field="priority",
             )
         return priority
 
     def objection_to_move(self, length: Callable[[], int] | None) -> str:
-        """Why a job of another queue cannot be moved here; empty if it can. `length` counts the jobs that are
-        pending here, where it would be one of them."""
+        """Return why a job of another queue cannot be moved here; empty if it can. `length` counts the
+        pending jobs here, where the job would be one of them."""
         if self.state in (QueueState.DRAINING, QueueState.DROPPED):
             return f"queue {self.name} is {self.state}"
         limit = self.settings.max_length
@@ -223,7 +224,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     def with_settings(self, settings: QueueSettings, state: QueueState | None, now: int) -> Queue:
-        """This queue with new settings; a change of scoring raises `scoring_version`."""
+        """Return this queue with new settings; a change of scoring raises `scoring_version`."""
         rescored = settings.scoring != self.settings.scoring
         return replace(
             self,
@@ -236,10 +237,10 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _scoring_defaults() -> dict[str, object]:
-    plain = QueueSettings()
+    defaults = QueueSettings()
     return {
-        "aging_ms": plain.aging_ms,
-        "max_aging_bonus": plain.max_aging_bonus,
-        "retry_penalty": plain.retry_penalty,
-        "deadline_weight": plain.deadline_weight,
+        "aging_ms": defaults.aging_ms,
+        "max_aging_bonus": defaults.max_aging_bonus,
+        "retry_penalty": defaults.retry_penalty,
+        "deadline_weight": defaults.deadline_weight,
     }

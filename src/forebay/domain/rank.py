@@ -1,14 +1,14 @@
-"""The one integer that orders waiting jobs: lowest first, ties by seq.
+"""Rank: the one integer that orders pending jobs, lowest first, ties by seq.
 
     rank = ready_at - points * aging_ms      points = priority - failures * retry_penalty + deadline boost
 
-All jobs age at the same rate, so ageing needs no rewriting. What does change with time is rewritten a
-fixed number of times in a job's life, when `rescore_at` has come: the deadline's boost climbs in eight
-steps, and a job whose age has earned the greatest bonus moves, once, to the capped class. There its
-place is fixed by its points alone: rank = -points * aging_ms.
+All jobs age at the same rate, so ageing needs no rewriting. Other changes over time are written a fixed
+number of times in a job's life, when `rescore_at` has come. The deadline's boost climbs in eight steps. A job
+whose age has earned the greatest bonus moves, once, to the age-capped class. There its rank depends on its
+points alone: rank = -points * aging_ms.
 
-Points are counted in thousandths and every division cuts towards zero, as SQL does, so that each
-engine comes to the same integers. All of them stay below 2**53.
+Points are counted in thousandths and every division cuts towards zero, as SQL does, so that each engine
+computes the same integers. All of them stay below 2**53.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_PENALTY: Final = 100_000
 
 
 class Scoring(msgspec.Struct, frozen=True, kw_only=True):
-    """How a queue weighs priority, age, failures and deadlines. Points are thousandths."""
+    """Weights of priority, age, failures and deadlines in a queue. Points are thousandths."""
 
     aging_ms: int = 3_600_000
     cap: int | None = 50_000
@@ -33,12 +33,12 @@ class Scoring(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cap_ms(self) -> int:
-        """The wait after which a job's age earns nothing more; 0 for a queue without a cap."""
+        """Return the wait after which a job's age earns nothing more; 0 for a queue without a cap."""
         return 0 if self.cap is None else points_to_ms(self, self.cap)
 
 
 class QueueRank(NamedTuple):
-    """Where a job stands in its queue's order, and when that has to be worked out again."""
+    """Rank of a job in its queue, and when to compute it again."""
 
     age_capped: bool
     rank: int
@@ -48,7 +48,7 @@ class QueueRank(NamedTuple):
 def compute_rank(
     scoring: Scoring, *, ready_at: int, priority: int, failures: int, deadline_at: int | None, now: int
 ) -> QueueRank:
-    """The place of a waiting job at the time `now`."""
+    """Return the rank of a waiting job at the time `now`."""
     points = priority * 1_000
     next_step = None
     if failures:
@@ -67,13 +67,13 @@ def compute_rank(
 
 
 def points_to_ms(scoring: Scoring, points: int) -> int:
-    """The wait that is worth this many thousandths of a point."""
+    """Return the wait that is worth this many thousandths of a point."""
     product = points * scoring.aging_ms
     return product // 1_000 if product >= 0 else -(-product // 1_000)
 
 
 def deadline_step(scoring: Scoring, deadline_at: int, now: int) -> tuple[int, int | None]:
-    """Which of the eight steps towards its deadline a job has reached, and when the next one is."""
+    """Return which of the eight steps towards its deadline a job has reached, and when the next one is."""
     if scoring.deadline_weight == 0:
         return 0, None
     horizon = scoring.deadline_horizon_ms
@@ -81,10 +81,11 @@ def deadline_step(scoring: Scoring, deadline_at: int, now: int) -> tuple[int, in
     if now >= deadline_at:
         return STEPS, None
     step = max((now - begins_at) * STEPS // horizon, 0) if now >= begins_at else 0
-    # Rounded up: at the instant named here the step must really have been reached.
+    # Rounded up: at this instant the step must really have been reached.
     return step, begins_at + -(-horizon * (step + 1) // STEPS)
 
 
 def effective_priority(scoring: Scoring, queue_rank: QueueRank, now: int) -> int:
-    """What a claim compares between the two classes: the greater lead goes first, ties by seq."""
+    """Return the effective priority, which a claim compares between the two classes: greater first, ties
+    by seq."""
     return (scoring.cap_ms if queue_rank.age_capped else now) - queue_rank.rank

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: plain data that travels with the job."""
+"""Retry policy: the wait before the next attempt, as plain data that is stored with the job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_DOUBLINGS: Final = 60  # 2**60 ms is past every ceiling
 
 
 class Curve(StrEnum):
-    """How the delay grows with the number of failures."""
+    """Growth of the delay with the number of failures."""
 
     EXPONENTIAL = "exponential"
     LINEAR = "linear"
@@ -25,12 +25,11 @@ class Curve(StrEnum):
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a failed or lost attempt is tried again.
+    """Policy for retries of failed or lost attempts.
 
-    The delay before the n-th retry follows `curve` from `base_ms`, is varied by chance between
-    `jitter_low` and `jitter_high` (fractions) plus up to `jitter_ms`, and ends between `floor_ms` and
-    `ceiling_ms`. `max_crashes` limits how often the job may take its worker down; 0 means that it must
-    never run twice.
+    The delay before the n-th retry follows `curve` from `base_ms`. Jitter varies it between `jitter_low` and
+    `jitter_high` (fractions), plus up to `jitter_ms`, and it ends between `floor_ms` and `ceiling_ms`.
+    `max_crashes` limits how often the job may crash its worker; 0 means that it must never run twice.
     """
 
     max_retries: int = 3
@@ -57,13 +56,13 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             raise ConfigError("jitter_low and jitter_high must be in order and between -1 and 1")
 
     def delay_ms(self, failures: int, roll: float) -> int:
-        """The wait after the given number of failures; `roll` is a number from 0 to 1."""
+        """Return the wait after the given number of failures; `roll` is a random number from 0 to 1."""
         spread = self.jitter_low + roll * (self.jitter_high - self.jitter_low)
         delay = self._base_delay_ms(max(failures, 1)) * (1.0 + spread) + roll * self.jitter_ms
         return round(min(max(delay, self.floor_ms), self.ceiling_ms))
 
     def longest_wait_ms(self) -> int:
-        """The sum of all delays if every retry is used and the dice fall badly."""
+        """Return the sum of all delays if every retry is used, with the greatest jitter."""
         return sum(self.delay_ms(n, 1.0) for n in range(1, self.max_retries + 1))
 
     def _base_delay_ms(self, failures: int) -> float:
@@ -80,7 +79,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
                 assert_never(self.curve)
 
     def _exponential_delay_ms(self, failures: int) -> float:
-        # The exponent is held down so that a float never overflows; the ceiling has long been reached.
+        # The exponent is bounded so that a float never overflows; the ceiling has long been reached.
         steps = min(failures - 1, 1_000)
         if steps * math.log2(self.factor) > MAX_DOUBLINGS:
             return self.base_ms * 2.0**MAX_DOUBLINGS
@@ -100,7 +99,7 @@ def _check_integer(name: str, value: int, minimum: int, maximum: int) -> None:
 
 
 DEFAULT_POLICY: Final = RetryPolicy()
-# The back-offs that users of table queues, task services, job processors and work tables know.
+# Back-offs of other job queues, for users who know them.
 PRESETS: Final[dict[str, RetryPolicy]] = {
     "default": DEFAULT_POLICY,
     "cap_5m": RetryPolicy(ceiling_ms=300_000),

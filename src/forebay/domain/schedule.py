@@ -1,4 +1,4 @@
-"""Schedules: what shall be enqueued when (`ScheduleDefinition`), and how far that has come (`Schedule`)."""
+"""Schedules: definition (`ScheduleDefinition`), stored progress (`Schedule`), and history of runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_STORED_RUNS: Final = 100
 
 
 class CatchUp(StrEnum):
-    """What becomes of the runs that were missed because nobody was there to fire them."""
+    """Treatment of runs that were missed because no process was there to fire them."""
 
     ALL = "all"  # the newest `catch_up_limit` of the last `catch_up_ms`
     LATEST = "latest"
@@ -38,18 +38,19 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What a run means while a job of an earlier one has not ended."""
+    """Treatment of a run while a job of an earlier one has not ended."""
 
     ALLOW = "allow"
     SKIP = "skip"
-    QUEUE = "queue"  # one waits for it; those before that one are skipped
+    QUEUE = "queue"  # the latest one waits for it; earlier ones are skipped
 
 
 class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a schedule shall do. Exactly one of `cron`, `every_ms` and `at` says when.
+    """Definition of a schedule. Exactly one of `cron`, `every_ms` and `at` has its times.
 
     Each run is a copy of `job`. Intervals count from `start_at`, or from 1970, so that every hour is the full
-    hour, whoever saves the schedule and when. `expires_ms` and `deadline_ms` count from the time of the run.
+    hour, no matter when the schedule was saved. `expires_ms` and `deadline_ms` count from the time of the
+    run.
     """
 
     name: str
@@ -70,7 +71,7 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_default
     max_runs: int | None = None
     expires_ms: int | None = None
     deadline_ms: int | None = None
-    # Said in the code of a program, which says it again with each start.
+    # Declared in the code of a program, which declares it again with each start.
     is_declared: bool = False
 
     def __post_init__(self) -> None:
@@ -84,11 +85,11 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_default
         return self.at is not None
 
     def has_timing_of(self, other: ScheduleDefinition) -> bool:
-        """Whether both mean the same times, so that what comes next need not be worked out again."""
+        """Return whether both have the same times, so that the next run need not be computed again."""
         return _timing(self) == _timing(other)
 
     def describe_times(self) -> str:
-        """The times as a person would say them."""
+        """Describe the times for people."""
         if self.cron is not None:
             return self.cron if self.timezone == "UTC" else f"{self.cron} ({self.timezone})"
         if self.every_ms is not None:
@@ -96,7 +97,7 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_default
         return f"at {iso(self.at or 0)}"
 
     def _check_when(self) -> None:
-        if sum(one is not None for one in (self.cron, self.every_ms, self.at)) != 1:
+        if sum(timing is not None for timing in (self.cron, self.every_ms, self.at)) != 1:
             raise ConfigError(f"schedule {self.name}: give exactly one of cron, every and at")
         zone_of(self.timezone)
         if self.cron is not None:
@@ -113,15 +114,15 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_default
         check_integer("jitter_ms", self.jitter_ms, 0, DAY_MS)
         check_integer("catch_up_limit", self.catch_up_limit, 1, MAX_CATCH_UP)
         check_integer("catch_up_ms", self.catch_up_ms, 0, MAX_LENGTH_MS)
-        # Shorter than the pace of those who look, it would tell nothing apart.
+        # Shorter than the poll interval of schedulers, it would distinguish nothing.
         check_integer("unique_ms", self.unique_ms, MIN_EVERY_MS, MAX_LENGTH_MS)
-        for name, value, least in (
+        for name, value, minimum in (
             ("max_runs", self.max_runs, 1),
             ("expires_ms", self.expires_ms, 0),
             ("deadline_ms", self.deadline_ms, 0),
         ):
             if value is not None:
-                check_integer(name, value, least, MAX_LENGTH_MS)
+                check_integer(name, value, minimum, MAX_LENGTH_MS)
 
     def _check_job(self) -> None:
         job = self.job
@@ -133,15 +134,15 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_default
             raise ConfigError(f"schedule {self.name}: overlap is for recurring jobs without a unique key")
         if self.overlap is Overlap.QUEUE and self.unique_key is not None:
             raise ConfigError(f"schedule {self.name}: a run cannot both wait and be skipped as not unique")
-        job_at(self, 0)  # what a run adds to its job must fit too, and nobody could be told later
+        job_at(self, 0)  # the additions of a run to its job must be valid, too: a later error has no reader
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored schedule. `revision` grows with every change, so that nobody acts on an older one.
+    """Stored schedule. `revision` grows with every change, so that no change is based on an older one.
 
-    `next_at` is the time of the next run, `due_at` when it is worth a look: later by the jitter, or because
-    the run waits for the one before. Both are None when there is no next run, and `due_at` while it is
-    paused.
+    `next_run_at` is the time of the next run. `check_at` is when a scheduler checks the schedule: later by
+    the jitter, or because the run waits for the one before. Both are None when there is no next run, and
+    `check_at` while it is paused.
     """
 
     definition: ScheduleDefinition
@@ -163,7 +164,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleRunStatus(StrEnum):
-    """What became of a run."""
+    """Status of a run."""
 
     ENQUEUED = "enqueued"
     SKIPPED = "skipped"
@@ -171,9 +172,8 @@ class ScheduleRunStatus(StrEnum):
 
 
 class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a schedule's history. One that speaks of several runs goes from `at` to `last_planned_at`;
-    more
-    than 1,000 are not counted further. `job_id` is the job that was enqueued, or the one in its way."""
+    """Line of a schedule's history. A line for several runs covers `planned_at` to `last_planned_at`; more
+    than 1,000 are not counted further. `job_id` is the enqueued job, or the one that prevented the run."""
 
     planned_at: int
     status: ScheduleRunStatus
@@ -185,8 +185,8 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MissedRuns(NamedTuple):
-    """How many runs there were in some time, and how many of them were skipped or refused. The history of a
-    schedule that runs often may go back for a part of that time alone."""
+    """Number of runs in some time, and of those that were skipped or refused. The history of a schedule
+    with many runs may cover only a part of that time."""
 
     runs: int
     missed: int
@@ -194,51 +194,53 @@ class MissedRuns(NamedTuple):
 
     @property
     def rate(self) -> float | None:
-        """The share of runs that were missed; None without any."""
+        """Return the ratio of missed runs; None without any run."""
         return self.missed / self.runs if self.runs else None
 
 
 def missed_runs_since(history: Sequence[ScheduleRun], since: int) -> MissedRuns:
-    """From the whole history of a schedule, what was written there since then: that runs were missed is found
-    out when somebody is there again."""
-    lines = [one for one in history if one.recorded_at >= since]
-    missed = sum(one.runs for one in lines if one.status is not ScheduleRunStatus.ENQUEUED)
-    return MissedRuns(sum(one.runs for one in lines), missed, is_complete=len(lines) < MAX_STORED_RUNS)
+    """Return the missed runs in the history of a schedule that were recorded since then: a missed run is
+    recorded when a scheduler finds it."""
+    lines = [run for run in history if run.recorded_at >= since]
+    missed = sum(run.runs for run in lines if run.status is not ScheduleRunStatus.ENQUEUED)
+    return MissedRuns(sum(run.runs for run in lines), missed, is_complete=len(lines) < MAX_STORED_RUNS)
 
 
 def add_missed_runs(parts: Collection[MissedRuns]) -> MissedRuns:
-    """Those of several schedules together."""
+    """Add up the missed runs of several schedules."""
     return MissedRuns(
-        sum(one.runs for one in parts),
-        sum(one.missed for one in parts),
-        is_complete=all(one.is_complete for one in parts),
+        sum(part.runs for part in parts),
+        sum(part.missed for part in parts),
+        is_complete=all(part.is_complete for part in parts),
     )
 
 
 def iso(at: int) -> str:
-    """An instant as it is shown: ISO 8601 in UTC, with milliseconds only where there are some."""
+    """Format an instant: ISO 8601 in UTC, with milliseconds only if they are not zero."""
     text = datetime.fromtimestamp(at / 1_000, UTC).isoformat(timespec="milliseconds")
     return text.replace(".000", "").replace("+00:00", "Z")
 
 
 def overlap_key(name: str) -> str:
-    """The unique key that jobs of a schedule share while they may not overlap."""
+    """Return the unique key that jobs of a schedule share while their runs may not overlap."""
     return f"schedule {name}"
 
 
 def job_at(definition: ScheduleDefinition, at: int, *, is_manual: bool = False) -> NewJob:
-    """The job of the run at this time. Its once key names schedule and time, so that no run is enqueued
-    twice, even by a schedule that was removed and made again; a key of the schedule's own is taken as it
-    is."""
+    """Return the job of the run at this time. Its idempotency key names schedule and time, so that no run
+    is enqueued twice, even by a schedule that was removed and created again. A key of the schedule's own
+    is used as it is."""
     job = definition.job
-    once_key = definition.unique_key or (None if is_manual else f"schedule {definition.name} {iso(at)}")
+    idempotency_key = definition.unique_key or (
+        None if is_manual else f"schedule {definition.name} {iso(at)}"
+    )
     has_own_key = definition.overlap is not Overlap.ALLOW
     return msgspec.structs.replace(
         job,
         metadata={**job.metadata, "schedule_id": definition.name, "scheduled_for": iso(at)},
         unique_key=overlap_key(definition.name) if has_own_key else job.unique_key,
         unique_until=UniqueUntil.FINAL if has_own_key else job.unique_until,
-        idempotency_key=once_key,
+        idempotency_key=idempotency_key,
         idempotency_ttl_ms=definition.unique_ms
         if definition.unique_key
         else max(DAY_MS, definition.catch_up_ms),
@@ -252,8 +254,14 @@ def _later_of(at: int, wait_ms: int | None, instant: int | None) -> int | None:
 
 
 def _timing(definition: ScheduleDefinition) -> tuple[object, ...]:
-    one = definition
-    return (one.cron, one.every_ms, one.at, one.timezone, one.start_at, one.end_at)
+    return (
+        definition.cron,
+        definition.every_ms,
+        definition.at,
+        definition.timezone,
+        definition.start_at,
+        definition.end_at,
+    )
 
 
 def _format_length(ms: int) -> str:

@@ -1,7 +1,7 @@
-"""Which runs of a schedule are due, which of them are enqueued, and what comes next.
+"""Runs of a schedule: which are due, which of them are enqueued, and when the next one is.
 
-All of it is worked out from a schedule as it was read and the store's clock; the store then makes the move
-only if nobody has made one meanwhile. So any number of schedulers may work it out at the same time.
+All of it is computed from a schedule that was read, and from the store's clock. The store applies the advance
+only if the schedule has not changed meanwhile. So any number of schedulers may compute it at the same time.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from forebay.domain.schedule import (
 )
 from forebay.domain.time_zone import zone_of
 
-# A run that is found this late was not missed: whoever looked was only busy.
+# A run that is found this late was not missed: the scheduler was only busy.
 ON_TIME_MS: Final = 10_000
 POSTPONE_MS: Final = 1_000
 MAX_COUNTED: Final = 1_000
 _FIRST_SPAN_MS: Final = 60_000
 
-MISSED: Final = "missed: nobody was there to fire it"
+MISSED: Final = "missed: no scheduler was there to fire it"
 REPLACED: Final = "a later run took its place while the one before had not ended"
 
 
 class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run to be enqueued; `taken` is what the history says if a key of the job is taken."""
+    """Run to be enqueued; `skip_reason` is recorded if a key of its job is taken."""
 
     planned_at: int
     job: NewJob
@@ -45,7 +45,7 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleAdvance(msgspec.Struct, frozen=True, kw_only=True):
-    """What firing a schedule means, valid only while its `revision` is the one that was read."""
+    """Advance of a schedule: its runs and its next state, valid only for the `revision` that was read."""
 
     name: str
     revision: int
@@ -53,14 +53,14 @@ class ScheduleAdvance(msgspec.Struct, frozen=True, kw_only=True):
     skips: tuple[ScheduleRun, ...] = ()
     next_run_at: int | None = None
     check_at: int | None = None
-    waits_for_previous: bool = False  # a run whose key is taken waits, and nothing has moved
-    removes_schedule: bool = False  # it has no more runs, and goes with its last one
-    is_manual: bool = False  # neither has to be due, nor does it change what comes next
+    waits_for_previous: bool = False  # a run whose key is taken waits, and the schedule does not advance
+    removes_schedule: bool = False  # it has no more runs, and is removed with its last one
+    is_manual: bool = False  # it neither has to be due, nor changes the next run
     max_runs: int | None = None
 
 
 def next_run(definition: ScheduleDefinition, after: int) -> int | None:
-    """The first run later than an instant; None if there is no more."""
+    """Return the first run later than an instant; None if there is none."""
     if definition.start_at is not None:
         after = max(after, definition.start_at - 1)
     at = _next_planned_at(definition, after)
@@ -70,7 +70,7 @@ def next_run(definition: ScheduleDefinition, after: int) -> int | None:
 
 
 def next_runs(definition: ScheduleDefinition, after: int) -> Iterator[int]:
-    """The runs later than an instant, as far as somebody asks."""
+    """Yield the runs later than an instant."""
     at = next_run(definition, after)
     while at is not None:
         yield at
@@ -78,7 +78,7 @@ def next_runs(definition: ScheduleDefinition, after: int) -> Iterator[int]:
 
 
 def plan_runs(schedule: Schedule, after: int, roll: float) -> Schedule:
-    """The schedule with its next run later than an instant; a paused one has it and is not due."""
+    """Return the schedule with its next run later than an instant; a paused one has it and is not due."""
     definition = schedule.definition
     is_over = definition.max_runs is not None and schedule.enqueued_runs >= definition.max_runs
     at = None if is_over else next_run(definition, after)
@@ -87,29 +87,29 @@ def plan_runs(schedule: Schedule, after: int, roll: float) -> Schedule:
 
 
 def plan_advance(schedule: Schedule, now: int, roll: float) -> ScheduleAdvance:
-    """Fire what is due at this time by the store's clock."""
+    """Plan the runs that are due at this time of the store's clock."""
     definition, first = schedule.definition, schedule.next_run_at
     if first is None:
         return ScheduleAdvance(name=schedule.name, revision=schedule.revision)
-    found = _find_newest(definition, first, now)
-    chosen = found[-1:] if _is_waiting(schedule, first) else _choose_runs(definition, found, now)
-    chosen = _limit_runs(chosen, definition, schedule.enqueued_runs)
+    due = _find_newest(definition, first, now)
+    planned = due[-1:] if _is_waiting(schedule, first) else _choose_runs(definition, due, now)
+    planned = _limit_runs(planned, definition, schedule.enqueued_runs)
     at = next_run(definition, now)
     return ScheduleAdvance(
         name=schedule.name,
         revision=schedule.revision,
-        runs=tuple(_plan_run(definition, at) for at in chosen),
-        skips=tuple(_build_skips(definition, first, found, chosen)),
+        runs=tuple(_plan_run(definition, planned_at) for planned_at in planned),
+        skips=tuple(_build_skips(definition, first, due, planned)),
         next_run_at=at,
         check_at=_check_at(definition, at, roll),
         waits_for_previous=definition.overlap is Overlap.QUEUE,
-        removes_schedule=definition.is_one_off and bool(chosen),
+        removes_schedule=definition.is_one_off and bool(planned),
         max_runs=definition.max_runs,
     )
 
 
 def postpone(schedule: Schedule, now: int) -> ScheduleAdvance:
-    """Leave a due run for a later look, because another transaction holds a key of its job."""
+    """Postpone a due run, because another transaction holds a key of its job."""
     return ScheduleAdvance(
         name=schedule.name,
         revision=schedule.revision,
@@ -119,14 +119,14 @@ def postpone(schedule: Schedule, now: int) -> ScheduleAdvance:
 
 
 def _is_waiting(schedule: Schedule, first: int) -> bool:
-    """Whether a run waits for the one before: then it was not missed, however late it is. Chance alone delays
-    no look for so long."""
+    """Return whether a run waits for the one before: then it was not missed, however late it is. Jitter
+    alone delays no check for so long."""
     waits = schedule.definition.overlap is Overlap.QUEUE and schedule.check_at is not None
     return waits and (schedule.check_at or 0) > first + schedule.definition.jitter_ms
 
 
 def manual_run(schedule: Schedule, now: int) -> ScheduleAdvance:
-    """Enqueue its job now, whatever its times are."""
+    """Plan a run now, whatever the times of the schedule are."""
     definition = schedule.definition
     run = PlannedRun(
         planned_at=now, job=job_at(definition, now, is_manual=True), skip_reason=_skip_reason(definition)
@@ -168,16 +168,16 @@ def _max_at_once(definition: ScheduleDefinition) -> int:
 
 
 def _find_newest(definition: ScheduleDefinition, first: int, now: int) -> list[int]:
-    """The newest runs from the first that is due until now, at least as many as could be enqueued.
+    """Return the newest runs from the first due one until now, at least as many as could be enqueued.
 
-    Looked for from now backwards in growing steps, so that after a long time away nobody goes through a year
-    of seconds.
+    They are searched backwards from now in growing spans, so that after a long downtime the search does not
+    pass through a year of seconds.
     """
     span = _FIRST_SPAN_MS
     while now - span > first:
-        found = list(_until(now, next_runs(definition, now - span)))
-        if len(found) >= _max_at_once(definition):
-            return found
+        newest = list(_until(now, next_runs(definition, now - span)))
+        if len(newest) >= _max_at_once(definition):
+            return newest
         span *= 8
     return [first, *_until(now, next_runs(definition, first))]
 
@@ -186,41 +186,41 @@ def _until(end: int, runs: Iterator[int]) -> Iterator[int]:
     return takewhile(lambda at: at <= end, runs)
 
 
-def _choose_runs(definition: ScheduleDefinition, found: Sequence[int], now: int) -> list[int]:
-    is_late = now - ON_TIME_MS - definition.jitter_ms
-    on_time = [at for at in found if at >= is_late]
-    missed = [at for at in found if now - definition.catch_up_ms <= at < is_late]
+def _choose_runs(definition: ScheduleDefinition, due: Sequence[int], now: int) -> list[int]:
+    late_before = now - ON_TIME_MS - definition.jitter_ms
+    on_time = [at for at in due if at >= late_before]
+    missed = [at for at in due if now - definition.catch_up_ms <= at < late_before]
     if definition.is_one_off and definition.catch_up is not CatchUp.NONE:
-        return list(found)  # it has no later run that could make up for it
+        return list(due)  # no later run could replace it
     if definition.overlap is Overlap.QUEUE or definition.catch_up is CatchUp.LATEST:
         caught_up = [] if on_time else missed[-1:]
     else:
         caught_up = missed[-definition.catch_up_limit :]
-    chosen = on_time if definition.catch_up is CatchUp.NONE else caught_up + on_time
-    most = 1 if definition.overlap is Overlap.QUEUE else _max_at_once(definition)
-    return chosen[-most:]
+    runs = on_time if definition.catch_up is CatchUp.NONE else caught_up + on_time
+    max_at_once = 1 if definition.overlap is Overlap.QUEUE else _max_at_once(definition)
+    return runs[-max_at_once:]
 
 
 def _limit_runs(runs: list[int], definition: ScheduleDefinition, enqueued_runs: int) -> list[int]:
-    most = definition.max_runs
-    return runs if most is None else runs[: max(0, most - enqueued_runs)]
+    max_runs = definition.max_runs
+    return runs if max_runs is None else runs[: max(0, max_runs - enqueued_runs)]
 
 
 def _build_skips(
     definition: ScheduleDefinition, first: int, found: Sequence[int], chosen: Sequence[int]
 ) -> Iterator[ScheduleRun]:
-    """What is not enqueued, as one line of the history."""
-    left_out = [at for at in found if at not in chosen]
+    """Yield the runs that are not enqueued, as one line of the history."""
+    skipped = [at for at in found if at not in chosen]
     earlier = _count_runs(definition, first, found[0]) if found and first < found[0] else 0
-    if not left_out and not earlier:
+    if not skipped and not earlier:
         return
-    is_held = definition.overlap is Overlap.QUEUE and bool(chosen)
+    is_replaced = definition.overlap is Overlap.QUEUE and bool(chosen)
     yield ScheduleRun(
-        planned_at=first if earlier else left_out[0],
-        last_planned_at=max(left_out, default=first),
-        runs=earlier + len(left_out),
+        planned_at=first if earlier else skipped[0],
+        last_planned_at=max(skipped, default=first),
+        runs=earlier + len(skipped),
         status=ScheduleRunStatus.SKIPPED,
-        reason=REPLACED if is_held else MISSED,
+        reason=REPLACED if is_replaced else MISSED,
     )
 
 

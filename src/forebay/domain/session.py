@@ -1,4 +1,4 @@
-"""Logins of browsers: how long one lasts, and what it stands for."""
+"""Login sessions of browsers: their life time and their permissions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from forebay.errors import ConfigError
 
 MINUTE_MS: Final = 60_000
 DAY_MS: Final = 1_440 * MINUTE_MS
-# The last use is saved once in a tenth of the idle time: to know it better would cost more writes.
+# The last use is saved once in a tenth of the idle time: more precision would cost more writes.
 SAVES_PER_IDLE: Final = 10
 
 
 class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a session lasts: without any use, and in all."""
+    """Life time of a session: without any use, and in all."""
 
     idle_ms: int = 30 * MINUTE_MS
     lasts_ms: int = 720 * MINUTE_MS
@@ -31,10 +31,10 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoginSession(msgspec.Struct, frozen=True, kw_only=True):
-    """One login. `name` is what the audit log calls its user.
+    """One login. `name` is the name of its user in the audit log.
 
-    A session that was begun with an API key has the `digest` of that key's secret. It holds only as long as
-    this secret opens the key of its name. A login by an identity provider has the `grants` of its own.
+    A session that was begun with an API key has the `digest` of that key's secret. It is valid only as long
+    as this secret is accepted for the key of its name. A login by an identity provider has its own `grants`.
     """
 
     name: str
@@ -68,7 +68,7 @@ class LoginSession(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ends_at(self) -> int:
-        """When it ends unless it is used before."""
+        """Return when it ends unless it is used before."""
         return min(self.expires_at, self.used_at + self.idle_ms)
 
     def is_active(self, now: int) -> bool:
@@ -84,8 +84,9 @@ class LoginSession(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, used_at=max(now, self.used_at))
 
     def key(self, named: ApiKey | None, now: int) -> ApiKey | None:
-        """Return what its user may do, given the API key of its name; None where it holds no longer."""
+        """Return the permissions of its user as a key, given the API key of its name; None if it is valid
+        no longer."""
         if self.digest is None:
             return ApiKey(name="session", grants=self.grants, digest="0" * 64)
-        # A key of the same name that was made again, or has another secret, is not the one that was shown.
+        # A key of the same name that was created again, or has another secret, is not the one of the login.
         return named if named is not None and self.digest in named.digests(now) else None

@@ -1,4 +1,4 @@
-"""From an outcome to what shall be written: the one place that decides."""
+"""Settlements: from an outcome to the values to write. The one place that decides."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_REASON: Final = 1_000
 
 
 class OutcomeKind(StrEnum):
-    """How an attempt ended, for its row in the history."""
+    """Kind of an attempt's outcome, as its row in the history has it."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -41,7 +41,7 @@ class OutcomeKind(StrEnum):
     LOST = "lost"
 
 
-# To look a member up in an enum takes 0.1 us, and nearly every attempt asks for these two.
+# An enum look-up takes 0.1 us, and nearly every attempt needs these two.
 _COMPLETED: Final = OutcomeKind.COMPLETED
 _COMPLETED_STATE: Final = JobState.COMPLETED
 
@@ -53,12 +53,12 @@ _RECORDED: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.DISCARDED, Outcome
 def is_same_end(
     outcome: OutcomeKind, recorded: OutcomeKind | None, state: JobState | None, *, is_early: bool = False
 ) -> bool:
-    """Whether an attempt that has ended before has ended like this.
+    """Return whether an attempt that has ended before has ended like this.
 
-    `recorded` is the ending in its row of the history. `state` is that of the job now; None while it runs,
-    and when a later attempt has begun. A snoozed job whose time has come and one that was handed back look
-    alike: both wait, and either may have been cancelled since. But a pending job `is_early` if it did not
-    wait for the end of a snooze (`is_ready_early`): it was handed back.
+    `recorded` is the outcome in its row of the history. `state` is the present state of the job; None while
+    it runs, and when a later attempt has begun. A snoozed job whose time has come and one that was handed
+    back look alike: both wait, and either may have been cancelled since. But a pending job that `is_early`
+    did not wait for the end of a snooze (`is_ready_early`): it was handed back.
     """
     if recorded is not None or outcome in _RECORDED:
         return outcome is recorded
@@ -72,20 +72,20 @@ def is_same_end(
 
 
 class TokenCharge(msgspec.Struct, frozen=True):
-    """What an attempt has cost beyond what it took when it started, in tokens of the rates of these scopes.
-    Fewer than none are given back."""
+    """Cost of an attempt beyond the tokens that it took at its start, for the rates of these scopes. A
+    negative number is a refund."""
 
     scopes: tuple[str, ...]
     tokens: int
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """This lease ends like this.
+    """Settlement of a lease: the values to write.
 
-    Speaks in delays: the store adds its own clock. `follow_ups` are new jobs that are written in the
-    same transaction. `seq` is a hint that saves the store a look; what counts is the id. `unstarted` is the
-    new count of the job's attempts that never began; 0 leaves the stored count as it is. An encrypted result
-    is bound to `queue`; stores do not look at it.
+    Times are delays: the store adds its own clock. `follow_ups` are new jobs that are written in the same
+    transaction. `seq` is a hint that saves the store a look-up; the id decides. `unstarted` is the new count
+    of attempts that never began; 0 leaves the stored count as it is. An encrypted result is bound to `queue`;
+    stores do not read it.
     """
 
     job_id: JobId
@@ -107,26 +107,27 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_ready_early(settlement: Settlement, run_at: int, started_at: int | None, updated_at: int) -> bool:
-    """Whether a pending job did not wait for the delay of this settlement.
+    """Return whether a pending job did not wait for the delay of this settlement.
 
-    A job that was handed back was ready in the moment of its last change, and one that was promoted before
-    that: see `promoted_at`. What another change has hidden may show in the times: a delay begins after the
-    start of the attempt. A step back of the store's clock, or an update that moves the job up, may refuse a
-    true repetition; the job is as that wanted it.
+    A job that was handed back was ready in the moment of its last change; a promoted one was ready before
+    that (see `promoted_at`). If another change has hidden this, the times may show it: a delay begins after
+    the start of the attempt. A step back of the store's clock, or an update that moves the job up, may refuse
+    a true repetition; the job then is as that change made it.
     """
     return run_at >= updated_at or run_at < (started_at or 0) + settlement.delay_ms
 
 
 def promoted_at(now: int, run_at: int) -> int:
-    """The time of change of a job that becomes pending because its time has come: always after that time.
-    So it differs from a job that was pending at once, though both may happen in one millisecond."""
+    """Return the time of change of a job that becomes pending because it is due: always after its due
+    time. So it differs from a job that was pending at once, even within one millisecond."""
     return max(now, run_at + 1)
 
 
 def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
-    """What to write because of `outcome`; `roll` is a number from 0 to 1 for the back-off's jitter."""
+    """Return the settlement for an outcome; `roll` is a random number from 0 to 1 for the jitter of the
+    back-off."""
     if isinstance(outcome, Completed) and outcome.cost is None:
-        # Written out, because this is what nearly every attempt comes to.
+        # Fast path: nearly every attempt ends like this.
         return Settlement(
             job_id=job.id,
             attempt=job.attempt,
@@ -140,19 +141,24 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
             queue=job.queue,
         )
     cost = _cost_of(outcome)
-    end = _build_for_outcome(job, outcome, roll)
+    settlement = _build_for_outcome(job, outcome, roll)
     if not _has_begun(outcome):
-        end = replace(end, unstarted=job.unstarted + 1)
-    return end if cost is None or cost == job.cost else replace(end, charge=charge_of(job, cost - job.cost))
+        settlement = replace(settlement, unstarted=job.unstarted + 1)
+    return (
+        settlement
+        if cost is None or cost == job.cost
+        else replace(settlement, charge=charge_of(job, cost - job.cost))
+    )
 
 
 def _has_begun(outcome: Outcome) -> bool:
-    """Return whether the task may have run. Only a worker or supervisor that knows better says no."""
+    """Return whether the task may have run. Only a worker or supervisor that knows better reports that it
+    has not."""
     return not isinstance(outcome, (Parked, Interrupted, Lost)) or outcome.started
 
 
 def _cost_of(outcome: Outcome) -> int | None:
-    """What an attempt has cost, if that is known; what was not started has cost nothing."""
+    """Return the cost of an attempt, if it is known; an unstarted attempt has cost nothing."""
     match outcome:
         case Parked() | Interrupted(started=False) | Lost(started=False):
             return 0
@@ -163,15 +169,15 @@ def _cost_of(outcome: Outcome) -> int | None:
 
 
 def charge_of(job: Job, tokens: int) -> TokenCharge:
-    """What a job has cost more than was taken when it started, under all limits that it counts for."""
+    """Return the charge of these tokens under all limits of a job."""
     narrow = (scope for _, scope in narrow_scopes(job.task, job.limit_keys))
     return TokenCharge((*scopes_of(job.queue), *narrow), tokens)
 
 
 def _build_for_outcome(job: Job, outcome: Outcome, roll: float) -> Settlement:
     if isinstance(outcome, Completed):
-        end = _build_settlement(job, OutcomeKind.COMPLETED, JobState.COMPLETED)
-        return replace(end, result=outcome.result, follow_ups=outcome.follow_ups)
+        settlement = _build_settlement(job, OutcomeKind.COMPLETED, JobState.COMPLETED)
+        return replace(settlement, result=outcome.result, follow_ups=outcome.follow_ups)
     if isinstance(outcome, Failed):
         return _build_failed(job, outcome.error, outcome.after_ms, roll)
     return _build_for_other(job, outcome, roll)
@@ -184,19 +190,21 @@ def _build_for_other(
         case Snoozed(delay_ms):
             return _build_settlement(job, OutcomeKind.SNOOZED, JobState.SCHEDULED, delay_ms=delay_ms)
         case Discarded(error):
-            end = _build_settlement(
+            settlement = _build_settlement(
                 job, OutcomeKind.DISCARDED, JobState.DEAD, error=error, reason=_format_error(error)
             )
-            return replace(end, failures=job.failures + 1)
+            return replace(settlement, failures=job.failures + 1)
         case Cancelled(reason):
             return _build_settlement(
                 job, OutcomeKind.CANCELLED, JobState.CANCELLED, reason=truncate_reason(reason)
             )
         case Interrupted():
             return _build_settlement(job, OutcomeKind.INTERRUPTED, JobState.PENDING)
-        case Parked(gate, reason):
-            end = _build_settlement(job, OutcomeKind.PARKED, JobState.PENDING, reason=truncate_reason(reason))
-            return replace(end, lane=gate)
+        case Parked(lane, reason):
+            settlement = _build_settlement(
+                job, OutcomeKind.PARKED, JobState.PENDING, reason=truncate_reason(reason)
+            )
+            return replace(settlement, lane=lane)
         case Lost(reason, started):
             return _build_lost(job, reason, roll) if started else _build_for_other(job, Interrupted(), roll)
         case _:
@@ -228,32 +236,34 @@ def _build_settlement(
 
 
 def _build_failed(job: Job, error: AttemptError, after_ms: int | None, roll: float) -> Settlement:
-    end = replace(
+    settlement = replace(
         _build_settlement(job, OutcomeKind.FAILED, JobState.RETRYING, error=error), failures=job.failures + 1
     )
-    if end.failures > job.policy.max_retries:
-        return replace(end, state=JobState.DEAD, reason=_format_error(error))
-    delay = job.policy.delay_ms(end.failures, roll) if after_ms is None else _clamp_delay(after_ms)
-    return replace(end, delay_ms=delay)
+    if settlement.failures > job.policy.max_retries:
+        return replace(settlement, state=JobState.DEAD, reason=_format_error(error))
+    delay = job.policy.delay_ms(settlement.failures, roll) if after_ms is None else _clamp_delay(after_ms)
+    return replace(settlement, delay_ms=delay)
 
 
 def _clamp_delay(delay_ms: int) -> int:
-    """A delay that a task asked for, within what a store can keep."""
+    """Return a delay that a task requested, within the bounds of stores."""
     return min(max(delay_ms, 0), MAX_DELAY_MS)
 
 
 def _build_lost(job: Job, reason: str, roll: float) -> Settlement:
     error = AttemptError(type="Lost", message=reason)
-    end = replace(
+    settlement = replace(
         _build_settlement(job, OutcomeKind.LOST, JobState.PENDING, error=error), crashes=job.crashes + 1
     )
-    if end.crashes > job.policy.max_crashes:
-        said = f"lost {end.crashes} times, the last time: {reason}"
-        return replace(end, state=JobState.DEAD, reason=truncate_reason(said))
-    if end.crashes == 1:
-        return end
-    # The first crash is mostly the machine's fault; from the second on the job is a suspect.
-    return replace(end, state=JobState.RETRYING, delay_ms=job.policy.delay_ms(end.crashes - 1, roll))
+    if settlement.crashes > job.policy.max_crashes:
+        text = f"lost {settlement.crashes} times, the last time: {reason}"
+        return replace(settlement, state=JobState.DEAD, reason=truncate_reason(text))
+    if settlement.crashes == 1:
+        return settlement
+    # The first crash is mostly the machine's fault; from the second on the job itself is suspect.
+    return replace(
+        settlement, state=JobState.RETRYING, delay_ms=job.policy.delay_ms(settlement.crashes - 1, roll)
+    )
 
 
 def _format_error(error: AttemptError) -> str:
@@ -261,5 +271,5 @@ def _format_error(error: AttemptError) -> str:
 
 
 def truncate_reason(text: str) -> str:
-    """A reason as it is stored: short, and without NUL, which not every engine can hold."""
+    """Return a reason as it is stored: short, and without NUL, which not every engine can store."""
     return text.replace("\x00", "\N{SYMBOL FOR NULL}")[:MAX_REASON]

@@ -1,4 +1,4 @@
-"""Text as every store can hold it."""
+"""Text that every store can hold."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from forebay.errors import ConfigError
 
 
 def clean_text(text: str) -> str:
-    """The text without NUL, and with a question mark for what cannot be written as UTF-8.
+    """Return the text without NUL, and with a question mark for what cannot be encoded as UTF-8.
 
-    Half of a surrogate pair comes from file names that are not UTF-8, and must not cost anybody a log line.
+    Half of a surrogate pair comes from file names that are not UTF-8, and must not cost a log line.
     """
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
@@ -16,12 +16,12 @@ def clean_text(text: str) -> str:
 
 
 def without_nul(text: str) -> str:
-    """The text with a sign in place of each NUL, which some databases cannot hold."""
+    """Return the text with a sign in place of each NUL, which some databases cannot store."""
     return text.replace("\x00", "\N{SYMBOL FOR NULL}")
 
 
 def truncate_bytes(text: str, max_bytes: int) -> str:
-    """The longest beginning of a clean text that takes at most so many bytes."""
+    """Return the longest beginning of a clean text that takes at most so many bytes."""
     return text if len(text) * 4 <= max_bytes else text.encode()[:max_bytes].decode(errors="ignore")
 
 

@@ -1,4 +1,4 @@
-"""What rows of metrics show: a value for each step of a time series, and the figures of one span."""
+"""Time series of metric rows: a value for each step, and the stats of one span."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from forebay.errors import ConfigError
 
 MAX_POINTS: Final = 2_000
 DEFAULT_POINTS: Final = 400
-# Steps that are taken when nobody asks for one; the finest that makes no more than the usual points.
+# Default steps; the finest one is used that gives no more than the default number of points.
 _STEPS: Final = (TEN_SECONDS, MINUTE, 5 * MINUTE, HOUR, 6 * HOUR, DAY_MS)
 
 
 class SeriesSpan(NamedTuple):
-    """What is known of one step. `stock` is None where nobody has counted, or where it is about one task;
-    `enqueued` and `grown`, by how many dead letters there are more, too, and where there was none before.
-    `pending_peak` is the most that waited whenever they were counted, each queue for itself."""
+    """Values of one step. `snapshots` is None where no snapshot was taken, or for a single task.
+    `enqueued` and `dead_letters_growth` are None too, also without an earlier snapshot. `pending_peak` is
+    the highest number of pending jobs, summed over the peaks of queues."""
 
     stats: TaskStats
     snapshots: Mapping[QueueName, QueueSnapshot] | None = None
@@ -41,7 +41,7 @@ class SeriesSpan(NamedTuple):
 
     @property
     def error_rate(self) -> float | None:
-        """The share of failures in all attempts that came to an end of their own."""
+        """Return the ratio of failures among all attempts that failed or completed."""
         failed, completed = self.count(MetricEvent.FAILED), self.count(MetricEvent.COMPLETED)
         return failed / (failed + completed) if failed + completed else None
 
@@ -49,15 +49,15 @@ class SeriesSpan(NamedTuple):
         return self.stats.counts.get(kind, 0)
 
     def jobs(self, state: str) -> int | None:
-        """How many jobs were in a state when they were last counted."""
+        """Return how many jobs were in a state at the last snapshot."""
         if self.snapshots is None:
             return None
-        found: int = sum(getattr(stock.counts, state) for stock in self.snapshots.values())
-        return found
+        jobs: int = sum(getattr(snapshot.counts, state) for snapshot in self.snapshots.values())
+        return jobs
 
 
 class SeriesMetric(NamedTuple):
-    """Something that can be drawn over time."""
+    """Metric of a time series."""
 
     unit: str
     value: Callable[[SeriesSpan], float | None]
@@ -81,7 +81,7 @@ def _average(which: str, span: SeriesSpan) -> float | None:
 
 METRICS: Final[Mapping[str, SeriesMetric]] = {
     "enqueued": SeriesMetric("jobs", lambda span: span.enqueued),
-    **{what.value: SeriesMetric("jobs", partial(_count, what.value)) for what in MetricEvent},
+    **{event.value: SeriesMetric("jobs", partial(_count, event.value)) for event in MetricEvent},
     **{
         f"{which}_p{percent}_ms": SeriesMetric("ms", partial(_percentile, which, percent))
         for which in ("wait", "run")
@@ -101,7 +101,7 @@ METRICS: Final[Mapping[str, SeriesMetric]] = {
 
 
 class SeriesSteps(NamedTuple):
-    """Steps of one length from `start` on, in milliseconds, and the tier whose rows they are made of."""
+    """Steps of one length from `start` on, in milliseconds."""
 
     start: int
     end: int
@@ -117,7 +117,8 @@ class SeriesSteps(NamedTuple):
 
     @property
     def since(self) -> int:
-        """From where on rows are needed: what was counted before the first step says what came in it."""
+        """Return the start of the needed rows: the snapshot before the first step shows how many jobs came
+        in it."""
         return self.start - self.length
 
 
@@ -126,17 +127,17 @@ def _tier_of(length: int) -> int:
 
 
 def _longest(length: int) -> int:
-    """How long a time can be shown in such steps. Finer rows are many, and there are none that are older."""
+    """Return the longest time that such steps can show. Finer rows are many, and older ones are removed."""
     return RETENTION_MS[_tier_of(length)]
 
 
 def steps_between(start: int, end: int, length: int | None = None) -> SeriesSteps:
-    """Whole steps that cover this time; raises ConfigError for what cannot be shown."""
+    """Return whole steps that cover this time; raise ConfigError if it cannot be shown."""
     if start >= end:
         raise ConfigError("a time series has to end after it has begun")
     if length is None:
-        usual = (step for step in _STEPS if (end - start) // step <= DEFAULT_POINTS)
-        length = next((step for step in usual if end - start <= _longest(step)), DAY_MS)
+        suitable = (step for step in _STEPS if (end - start) // step <= DEFAULT_POINTS)
+        length = next((step for step in suitable if end - start <= _longest(step)), DAY_MS)
     if length < TEN_SECONDS or length % TEN_SECONDS:
         raise ConfigError("the resolution of a time series is a multiple of ten seconds")
     if end - start > _longest(length):
@@ -144,35 +145,35 @@ def steps_between(start: int, end: int, length: int | None = None) -> SeriesStep
         raise ConfigError(
             f"with this resolution a time series is at most {days} days long; take a coarser one"
         )
-    found = SeriesSteps(start - start % length, end + -end % length, length)
-    if len(found.starts) > MAX_POINTS:
-        raise ConfigError(f"a time series has at most {MAX_POINTS:,} points, not {len(found.starts):,}")
-    return found
+    steps = SeriesSteps(start - start % length, end + -end % length, length)
+    if len(steps.starts) > MAX_POINTS:
+        raise ConfigError(f"a time series has at most {MAX_POINTS:,} points, not {len(steps.starts):,}")
+    return steps
 
 
 def series_spans(rows: Iterable[MetricRow], steps: SeriesSteps, task: str | None = None) -> list[SeriesSpan]:
-    """What these rows say of each step; of one task, or of all. Those before the first step count for what
-    was enqueued in it."""
+    """Return the values of each step, for one task or all. Rows before the first step are used for its
+    enqueued jobs."""
     by_step: defaultdict[int, list[MetricRow]] = defaultdict(list)
     for row in rows:
         by_step[row.starts_at - row.starts_at % steps.length].append(row)
     before = _last_snapshots(by_step.pop(steps.since, []))
-    found = []
+    spans = []
     for start in steps.starts:
         span = _span(by_step.get(start, []), task, before)
-        found.append(span)
+        spans.append(span)
         before = {**(before or {}), **span.snapshots} if span.snapshots is not None else before
-    return found
+    return spans
 
 
 def span_between(rows: Sequence[MetricRow], start: int, task: str | None = None) -> SeriesSpan:
-    """What these rows say of the time from `start` on, as one. What was enqueued is told by the last count
-    before that time; where there is none, by the first one in it."""
+    """Return the values of the time from `start` on, as one span. Enqueued jobs are counted from the last
+    snapshot before that time, or else from the first one in it."""
     before = _last_snapshots(row for row in rows if row.starts_at < start)
     if before is None:
-        counted = [row.starts_at for row in rows if row.snapshot is not None]
-        first = min(counted, default=0)
-        if first != max(counted, default=0):
+        snapshot_starts = [row.starts_at for row in rows if row.snapshot is not None]
+        first = min(snapshot_starts, default=0)
+        if first != max(snapshot_starts, default=0):
             before = _last_snapshots(row for row in rows if row.starts_at == first)
     return _span([row for row in rows if row.starts_at >= start], task, before)
 
@@ -180,58 +181,65 @@ def span_between(rows: Sequence[MetricRow], start: int, task: str | None = None)
 def _span(
     rows: Sequence[MetricRow], task: str | None, before: Mapping[QueueName, QueueSnapshot] | None
 ) -> SeriesSpan:
-    tallies = [tally for row in rows for name, tally in row.tasks.items() if task is None or name == task]
-    stock = _last_snapshots(rows) if task is None else None
-    most = _pending_peak(rows) if task is None else None
+    stats = [
+        task_stats for row in rows for name, task_stats in row.tasks.items() if task is None or name == task
+    ]
+    snapshots = _last_snapshots(rows) if task is None else None
+    peak = _pending_peak(rows) if task is None else None
     return SeriesSpan(
-        merge_stats(tallies), stock, _count_enqueued(before, stock), _count_growth(before, stock), most
+        merge_stats(stats),
+        snapshots,
+        _count_enqueued(before, snapshots),
+        _count_growth(before, snapshots),
+        peak,
     )
 
 
 def _last_snapshots(rows: Iterable[MetricRow]) -> dict[QueueName, QueueSnapshot] | None:
-    found: dict[QueueName, QueueSnapshot] = {}
+    latest: dict[QueueName, QueueSnapshot] = {}
     for row in rows:
-        known = found.get(row.queue)
+        known = latest.get(row.queue)
         if row.snapshot is not None and (known is None or known.taken_at <= row.snapshot.taken_at):
-            found[row.queue] = row.snapshot
-    return found or None
+            latest[row.queue] = row.snapshot
+    return latest or None
 
 
 def _pending_peak(rows: Iterable[MetricRow]) -> int | None:
-    found: dict[QueueName, int] = {}
+    peaks: dict[QueueName, int] = {}
     for row in rows:
         if row.snapshot is not None:
-            found[row.queue] = max(row.snapshot.pending_peak, found.get(row.queue, 0))
-    return sum(found.values()) if found else None
+            peaks[row.queue] = max(row.snapshot.pending_peak, peaks.get(row.queue, 0))
+    return sum(peaks.values()) if peaks else None
 
 
 def _count_enqueued(
     before: Mapping[QueueName, QueueSnapshot] | None, now: Mapping[QueueName, QueueSnapshot] | None
 ) -> int | None:
-    """How many jobs have come between two counts. A queue that was not there before had none; jobs that were
-    put into another queue are not taken away from what came."""
+    """Count the jobs that came between two snapshots. A queue without an earlier snapshot had none; jobs
+    that were moved to another queue are not subtracted."""
     if before is None or now is None:
         return None
     return sum(
-        max(0, stock.accepted - (before[queue].accepted if queue in before else 0))
-        for queue, stock in now.items()
+        max(0, snapshot.accepted - (before[queue].accepted if queue in before else 0))
+        for queue, snapshot in now.items()
     )
 
 
 def _count_growth(
     before: Mapping[QueueName, QueueSnapshot] | None, now: Mapping[QueueName, QueueSnapshot] | None
 ) -> int | None:
-    """How many dead letters there are more than at the count before, or fewer."""
+    """Return by how many dead letters the number has grown since the earlier snapshot; negative if it has
+    shrunk."""
     if before is None or now is None:
         return None
     return sum(
-        stock.counts.dead - (before[queue].counts.dead if queue in before else 0)
-        for queue, stock in now.items()
+        snapshot.counts.dead - (before[queue].counts.dead if queue in before else 0)
+        for queue, snapshot in now.items()
     )
 
 
 def metric_values(spans: Sequence[SeriesSpan], name: str) -> list[float | None]:
-    """One metric of each step; raises ConfigError for one that there is not."""
+    """Return one metric of each step; raise ConfigError for an unknown one."""
     if name not in METRICS:
         raise ConfigError(f"there is no metric {name!r:.60}; there are {', '.join(METRICS)}")
     return [METRICS[name].value(span) for span in spans]

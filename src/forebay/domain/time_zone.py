@@ -1,7 +1,7 @@
-"""Time zones: which instant a time on the wall is, and when the clocks are changed.
+"""Time zones: wall-clock times as instants, and changes of the clocks.
 
-Whole seconds since 1970 everywhere: that is what cron speaks of. Zones come from the standard library, which
-reads each once; nothing here asks for the machine's own zone.
+All times are whole seconds since 1970, the resolution of cron. Zones come from the standard library, which
+reads each once; nothing here reads the machine's own zone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHANGE_WITHIN: Final = 730 * DAY
 
 @lru_cache(maxsize=256)
 def zone_of(name: str) -> tzinfo:
-    """The zone of this IANA name; raises ConfigError if there is none."""
+    """Return the zone of this IANA name; raise ConfigError if there is none."""
     if name == "UTC":
         return UTC  # also where no zone files are installed
     from zoneinfo import ZoneInfo  # noqa: PLC0415 - every program would load it, and few have a schedule
@@ -33,25 +33,25 @@ def zone_of(name: str) -> tzinfo:
 
 
 def wall_at(at: int, zone: tzinfo) -> datetime:
-    """What the clocks of a zone show at an instant."""
+    """Return the wall-clock time of a zone at an instant."""
     return datetime.fromtimestamp(at, zone).replace(tzinfo=None)
 
 
 def first_at(wall: datetime, zone: tzinfo) -> int:
-    """The first instant at which the clocks of a zone show this time; the end of the gap for one that is
-    skipped, when they are put forward."""
+    """Return the first instant with this wall-clock time in a zone; the end of the gap for a time that is
+    skipped when clocks are put forward."""
     at = round(wall.replace(tzinfo=zone, fold=0).timestamp())
     shown = wall_at(at, zone)
     if shown == wall:
         return at
-    # Counted with the offset from before the gap, so `at` lies behind its end, by less than it is long.
+    # Computed with the offset before the gap, so `at` is after its end, by less than its length.
     gap = round((shown - wall).total_seconds())
     return _change_between(zone, at - gap, at)
 
 
 def next_change(zone: tzinfo, after: int, until: int | None = None) -> int | None:
-    """The first instant after this one from which on another offset holds; None if there is none in two
-    years, or until the end given."""
+    """Return the first instant after this one with another offset; None if there is none in two years, or
+    until the given end."""
     end = after + CHANGE_WITHIN if until is None else until
     # Day by day: no zone has ever changed its clocks and changed them back within one.
     while after < end:
@@ -63,7 +63,7 @@ def next_change(zone: tzinfo, after: int, until: int | None = None) -> int | Non
 
 
 def _change_between(zone: tzinfo, before: int, after: int) -> int:
-    """The first instant with another offset than `before`, by halving."""
+    """Return the first instant with another offset than `before`, by bisection."""
     offset = _offset(zone, before)
     while after - before > 1:
         middle = (before + after) // 2

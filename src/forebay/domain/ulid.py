@@ -1,4 +1,4 @@
-"""ULIDs: 128 bits as 26 characters that sort like the number they write."""
+"""ULIDs: 128 bits as 26 characters that sort like their number."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _LENGTH: Final = 26
 _PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
 _LAST_TWENTY_BITS: Final = 2**20 - 1
 _PYTHON_DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
-# To Python's digits of base 32, in both cases. Whatever int() would also read (signs, blanks, underscores,
-# letters that Crockford left out) becomes a character that it refuses.
+# To Python's digits of base 32, in both cases. Other characters that int() accepts (signs, blanks,
+# underscores, letters that Crockford left out) become one that it refuses.
 _DIGITS: Final = str.maketrans(
     _ALPHABET + _ALPHABET.lower() + "ILOUilou_+- \t\n\r\x0b\x0c",
     _PYTHON_DIGITS * 2 + "!" * 17,
@@ -21,7 +21,7 @@ _DIGITS: Final = str.maketrans(
 
 
 def encode_ulid(bits: int) -> str:
-    """The 26 characters of a 128-bit number."""
+    """Return the 26 characters of a 128-bit number."""
     p = _PAIRS
     return (
         f"{p[bits >> 120 & 1023]}{p[bits >> 110 & 1023]}{p[bits >> 100 & 1023]}{p[bits >> 90 & 1023]}"
@@ -32,7 +32,7 @@ def encode_ulid(bits: int) -> str:
 
 
 def encode_ulids(first: int, count: int) -> list[str]:
-    """The texts of numbers that follow each other: 0.2 us each instead of 1.2."""
+    """Return the texts of consecutive numbers: 0.2 us each instead of 1.2."""
     texts: list[str] = []
     while count > 0:
         head, low = encode_ulid(first)[:-4], first & _LAST_TWENTY_BITS
@@ -43,7 +43,7 @@ def encode_ulids(first: int, count: int) -> list[str]:
 
 
 def decode_ulid(text: str) -> int:
-    """The 128 bits behind a ULID; raises InvalidJob for anything else."""
+    """Return the 128 bits of a ULID; raise InvalidJob for other texts."""
     if len(text) != _LENGTH:
         raise InvalidJob(f"{text!r:.60} is not a ULID: it has {len(text)} characters, not 26", field="id")
     try:
@@ -60,5 +60,5 @@ def decode_ulid(text: str) -> int:
 
 
 def ulid_created_at(text: str) -> int:
-    """When a generated id was made, in milliseconds UTC."""
+    """Return when a generated id was created, in milliseconds UTC."""
     return decode_ulid(text) >> 80

@@ -1,4 +1,4 @@
-"""What a worker says about itself, and what it can be asked to do."""
+"""Workers: the details of their heartbeats, and commands to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHOWN_JOBS: Final = 10
 
 
 class WorkerState(StrEnum):
-    """What a worker is doing, as it said with its last beat."""
+    """State of a worker as of its last heartbeat."""
 
     STARTING = "starting"
     IDLE = "idle"
@@ -28,13 +28,12 @@ class WorkerState(StrEnum):
     PAUSED = "paused"
     STOPPING = "stopping"
     STOPPED = "stopped"
-    UNRESPONSIVE = (
-        "silent"  # its process lives and does not answer its supervisor: a job holds the interpreter
-    )
+    # Its process lives and does not answer its supervisor: a job holds the interpreter.
+    UNRESPONSIVE = "silent"
 
 
 class HeartbeatStatus(StrEnum):
-    """How long ago a worker has beaten: one that misses two beats is stale, three, and it counts as dead."""
+    """Age of a worker's last heartbeat: after two missed ones it is stale, after three it counts as dead."""
 
     ALIVE = "alive"
     STALE = "stale"
@@ -42,16 +41,16 @@ class HeartbeatStatus(StrEnum):
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says about itself; host and pid are labels, never identity.
+    """Worker as of its last heartbeat; host and pid are labels, never identity.
 
-    `paused` are queues it does not claim from; `running` are jobs it runs, `recent` those that it ran last,
-    the latest at the end; at most ten are named of each. `stuck` counts jobs that did not stop when they were
-    told to; `is_overdue` says that the worker itself should have stopped by now. `abandoned` counts calls
-    whose attempts were settled at their time limits and that still run; a worker that `is_worn` has more of
-    them than it may replace. `memory` is in bytes, `cpu` is how much of one core it took since its last beat,
-    both of its process alone. `supervisor` is the pid of the process that keeps its leases, 0 where it does
-    that. One that `is_remote` beats through a server: the process that writes it down lives and dies by
-    itself.
+    `paused` are queues that it does not claim from; `running` are its jobs, `recent` its last ones, the
+    latest at the end; at most ten of each. `stuck` counts jobs that did not stop when they were told to;
+    `is_overdue` means that the worker itself should have stopped by now. `abandoned` counts calls whose
+    attempts were settled at their time limits and that still run; a worker that `is_worn` has more of them
+    than it may replace. `memory` is in bytes, `cpu` is the fraction of one core since its last heartbeat,
+    both of its process alone. `supervisor` is the pid of the process that renews its leases, 0 where it does
+    that itself. A worker that `is_remote` sends heartbeats through a server: the process that writes them
+    lives and dies independently.
     """
 
     id: WorkerId
@@ -79,24 +78,24 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def heartbeat_status(self, now: int) -> HeartbeatStatus:
         missed = (now - self.heartbeat_at) / self.heartbeat_ms
-        if missed < 2:  # noqa: PLR2004 - as the words of `HeartbeatStatus` have it
+        if missed < 2:  # noqa: PLR2004 - see `HeartbeatStatus`
             return HeartbeatStatus.ALIVE
         return HeartbeatStatus.STALE if missed < 3 else HeartbeatStatus.DEAD  # noqa: PLR2004
 
 
 class CommandKind(StrEnum):
-    """What a worker can be asked to do through the store."""
+    """Kind of a command to a worker through the store."""
 
     PAUSE = "pause"  # claim nothing more, of one queue or of all
     RESUME = "resume"
-    STOP = "stop"  # as after SIGTERM: what runs may end for the worker's drain time
-    DRAIN = "drain"  # stop when all that runs has ended, however long that takes
-    HALT = "halt"  # stop at once: what runs is interrupted and handed back
+    STOP = "stop"  # as after SIGTERM: running jobs may end within the worker's drain timeout
+    DRAIN = "drain"  # stop when all running jobs have ended, however long that takes
+    HALT = "halt"  # stop at once: running jobs are interrupted and handed back
     STACKS = "stacks"  # answer with the stacks of all threads
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A wish to a worker. It is given to the worker once, until `expires_at`; `answer` is what came of it."""
+    """Command to a worker. It is delivered once, until `expires_at`; `response` is the worker's."""
 
     id: str
     worker: WorkerId
@@ -110,5 +109,5 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def truncate_answer(text: str) -> str:
-    """What a store keeps of the answer to a command."""
+    """Return the response to a command as a store keeps it."""
     return truncate_bytes(clean_text(text), MAX_RESPONSE)

@@ -91,8 +91,8 @@ def save_budget(
 
 
 def park(state: State, record: StoredJob, scope: str, budget: LimitBudget) -> None:
-    """A job that this scope has no room for waits behind its gate; one that had its turn as a job of a share
-    waits in the lane of that share."""
+    """Park a job that this scope has no room for, in the lane of the limit. A job that was claimed by its
+    fairness key goes to the lane of that key there."""
     counter, queue, lane = budget.find_counter(scope), record.job.queue, record.job.lane
     if lane is not None and is_fairness_lane(lane):
         key = fairness_key_of(lane)
