@@ -206,7 +206,7 @@ def test_a_folder_without_anything_of_the_store_is_another_one(tmp_path: Path) -
 
 
 def test_the_folder_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no folder .*/none for blobs; make it once"):
+    with pytest.raises(ConfigError, match=r"there is no folder .*/none for blobs; create it once"):
         FolderBlobs(tmp_path / "none")
 
 

@@ -531,7 +531,7 @@ def test_a_value_that_has_its_class_already_stays_itself() -> None:
         (dict[str, Color], [], "args[0]", "a dict is needed"),
         (tuple[Color, int], ("red",), "args[0]", "2 values are needed"),
         (Shape, {"color": "red", "points": [{"x": 1}, {"q": 1}]}, "args[0].points[1]", "no field 'q'"),
-        (Cat | Dog, {"type": "Fish", "name": "x"}, "args[0]", "'type' does not say 'Dog'"),
+        (Cat | Dog, {"type": "Fish", "name": "x"}, "args[0]", "'type' is not 'Dog'"),
         (Spot, ({"x": 1}, "a", "b"), "args[0]", "2 values are needed"),
     ],
 )

@@ -257,7 +257,7 @@ def test_a_blob_that_is_gone_or_changed_is_never_run(url: str, folder: Path) -> 
         file.write_bytes(file.read_bytes().replace(b"hunter2", b"hunter3", 1))
 
         with app.run_worker(threads=1):
-            with pytest.raises(JobFailed, match="is gone"):
+            with pytest.raises(JobFailed, match="is missing"):
                 gone.result(timeout=120)
             with pytest.raises(JobFailed, match="was changed"):
                 changed.result(timeout=120)

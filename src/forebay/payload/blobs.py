@@ -1,4 +1,4 @@
-"""Where large payloads and results are kept beside the store, so that its rows stay small."""
+"""Blob stores: large payloads and results outside of the store, so that its rows stay small."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from forebay.domain.ulid import ulid_created_at
 from forebay.errors import ConfigError, InvalidJob, StoreUnavailable
 
 PAGE: Final = 1_000
-# Whoever writes a blob has so long until its row must be there. Clocks of programs and stores differ, and
-# transactions of callers stay open for long, but not for this long.
+# Time from the write of a blob until its row must exist. Clocks of programs and stores differ, and caller
+# transactions stay open for long, but not for this long.
 ORPHAN_AGE_MS: Final = 7 * DAY_MS
-# store / job / what it is . when it was written, as a ULID . SHA-256
+# store / job / kind . time of the write, as a ULID . SHA-256
 _NAME: Final = re.compile(
     r"([0-9A-Z]{26})/([A-Za-z0-9_-]{1,100})/(payload|result)\.([0-9A-Z]{26})\.([0-9a-f]{64})\Z"
 )
@@ -27,7 +27,7 @@ _UNFINISHED: Final = ".part"
 
 
 class BlobName(NamedTuple):
-    """What the name of a blob says. Stores may share a place: none looks at another one's."""
+    """The parts of a blob's name. Several stores may share a blob store: each reads its own blobs only."""
 
     store: str
     job: JobId
@@ -47,45 +47,45 @@ class BlobName(NamedTuple):
 
 
 def blob_name(text: str) -> BlobName | None:
-    """The parts of a name; None if it is none."""
+    """Return the parts of a name; None if it is not the name of a blob."""
     parts = _NAME.match(text)
     return None if parts is None else BlobName(parts[1], JobId(parts[2]), *parts.group(3, 4, 5))
 
 
 class Blobs(Protocol):
-    """A place for bytes under names as `blob_name` knows them; one name is written once. Raises
+    """A blob store: bytes under names that `blob_name` parses; each name is written once. Raises
     StoreUnavailable if it cannot be reached."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep these bytes; they must survive a crash when this returns."""
+        """Store these bytes; they must survive a crash once this returns."""
         ...
 
     def get(self, name: str) -> bytes | None:
-        """The bytes of this name; None if the place is there and they are not."""
+        """Return the bytes of this name; None if the blob store is reachable and has none."""
         ...
 
     def delete(self, names: Sequence[str]) -> None:
-        """Forget them; those that are gone already too."""
+        """Delete these blobs; missing ones are ignored."""
         ...
 
     def names(self, store: str, *, after: str = "", limit: int = PAGE) -> list[str]:
-        """Names of this store in their order: the first behind `after`, at most `limit`; none only if there
-        are no more."""
+        """Return names of this store in order: the first after `after`, at most `limit`. An empty list means
+        that there are no more."""
         ...
 
 
 class FolderBlobs:
-    """Blobs as files of a folder, which all programs of a store must share. Nobody else can read them.
+    """Blobs as files of a folder that all programs of a store share. Only its user can read them.
 
-    The folder must be there, and is never made: where its file system is not mounted, blobs would be written
-    to the disk below, and nobody else would find them.
+    The folder must exist, and is never created. If its file system is not mounted, blobs would be written to
+    the disk below the mount point, where other programs would not find them.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._folder = Path(folder).absolute()  # a program may change its own later
+        self._folder = Path(folder).absolute()  # the program may change its working directory later
         if not self._folder.is_dir():
             raise ConfigError(
-                f"there is no folder {self._folder} for blobs; make it once, for all programs of the store"
+                f"there is no folder {self._folder} for blobs; create it once, for all programs of the store"
             )
 
     def put(self, name: str, data: bytes) -> None:
@@ -108,7 +108,7 @@ class FolderBlobs:
             path = self._path(name)
             with suppress(FileNotFoundError):
                 return path.read_bytes()
-            # Gone, or the whole place is: then its store has nothing in it.
+            # Raises if the folder of the whole store is missing: the file system may not be mounted.
             os.stat(path.parents[1])
             return None
         except OSError as exc:
@@ -119,25 +119,25 @@ class FolderBlobs:
             for name in names:
                 path = self._path(name)
                 path.unlink(missing_ok=True)
-                with suppress(OSError):  # others are there, or are just being written
+                with suppress(OSError):  # other blobs are there, or are being written
                     path.parent.rmdir()
         except OSError as exc:
             raise self._unavailable_error(exc) from exc
 
     def names(self, store: str, *, after: str = "", limit: int = PAGE) -> list[str]:
-        found: list[str] = []
+        names: list[str] = []
         try:
             if store not in os.listdir(self._folder):
                 return []
-            # In the order of names: there "a-b/" stands before "a/".
+            # In the order of full names: "a-b/" sorts before "a/".
             for job in sorted(f"{store}/{entry}/" for entry in os.listdir(self._folder / store)):
                 if job >= after[: len(job)]:
-                    found += [name for name in self._list_job(job) if name > after]
-                if len(found) >= limit:
+                    names += [name for name in self._list_job(job) if name > after]
+                if len(names) >= limit:
                     break
         except OSError as exc:
             raise self._unavailable_error(exc) from exc
-        return found[:limit]
+        return names[:limit]
 
     def _list_job(self, job: str) -> list[str]:
         folder = self._folder / job
@@ -151,7 +151,7 @@ class FolderBlobs:
         return [name for file in files if blob_name(name := job + file)]
 
     def _path(self, name: str) -> Path:
-        if not blob_name(name):  # a name comes from the store, and must not lead out of the folder
+        if not blob_name(name):  # the name comes from the store, and must not lead out of the folder
             raise ConfigError(f"{name!r:.120} is not the name of a blob")
         return self._folder / name
 
@@ -163,8 +163,8 @@ class FolderBlobs:
 
 
 class S3Blobs:
-    """Blobs as objects of a bucket. `client` speaks as boto3's S3 client does: `put_object`, `get_object`,
-    `delete_objects`, `list_objects_v2`. It must be usable from several threads, as boto3's is.
+    """Blobs as objects of a bucket. `client` is boto3's S3 client or has its methods `put_object`,
+    `get_object`, `delete_objects`, `list_objects_v2`. It must be usable from several threads, as boto3's is.
 
         S3Blobs(boto3.client("s3"), bucket="jobs", prefix="forebay/")
     """
@@ -182,36 +182,36 @@ class S3Blobs:
             data: bytes = answer["Body"].read()
             return data
 
-        found: bytes | None = self._call("get_object", read, Key=self._prefix + name)
-        return found
+        data: bytes | None = self._call("get_object", read, Key=self._prefix + name)
+        return data
 
     def delete(self, names: Sequence[str]) -> None:
-        for first in range(0, len(names), PAGE):  # as many as one request may name
+        for first in range(0, len(names), PAGE):  # the limit of one request
             keys = [{"Key": self._prefix + name} for name in names[first : first + PAGE]]
             self._call("delete_objects", Delete={"Objects": keys, "Quiet": True})
 
     def names(self, store: str, *, after: str = "", limit: int = PAGE) -> list[str]:
-        behind = self._prefix + after if after else ""
+        start_after = self._prefix + after if after else ""
         while True:
             answer = self._call(
                 "list_objects_v2",
                 Prefix=f"{self._prefix}{store}/",
-                StartAfter=behind,
+                StartAfter=start_after,
                 MaxKeys=min(limit, PAGE),
             )
-            keys = [one["Key"] for one in (answer or {}).get("Contents", ())]
-            found = [name for key in keys if blob_name(name := key.removeprefix(self._prefix))]
-            # A page full of what is not ours is not the end.
-            if found or not keys or not answer.get("IsTruncated"):
-                return found
-            behind = keys[-1]
+            keys = [entry["Key"] for entry in (answer or {}).get("Contents", ())]
+            names = [name for key in keys if blob_name(name := key.removeprefix(self._prefix))]
+            # A page without blobs is not the end.
+            if names or not keys or not answer.get("IsTruncated"):
+                return names
+            start_after = keys[-1]
 
     def _call(self, method: str, read: Callable[[Any], Any] = lambda answer: answer, **params: Any) -> Any:
-        """What is read from the client's answer, which may still be on its way; None if there is no such
+        """Call the client and read its answer, which may still be arriving; None if there is no such
         object."""
         try:
             return read(getattr(self._client, method)(Bucket=self._bucket, **params))
-        except Exception as exc:  # of a library that we do not know
+        except Exception as exc:  # the client's library and its errors are unknown
             response = getattr(exc, "response", None)
             code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
             if code in ("NoSuchKey", "404"):
@@ -232,7 +232,7 @@ def _fsync_folder(folder: Path) -> None:
 
 
 def _remove_if_old(path: Path) -> None:
-    """Remove what a program has begun to write that died of it."""
-    with suppress(OSError):  # it is finished, or gone, or not ours to remove
+    """Remove an unfinished file of a program that died during the write."""
+    with suppress(OSError):  # it is finished, removed, or the file of another user
         if path.stat().st_mtime * 1_000 < SystemClock().now_ms() - ORPHAN_AGE_MS:
             path.unlink()

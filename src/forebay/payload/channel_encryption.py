@@ -1,7 +1,7 @@
 """Encryption of alert channels in the store.
 
-A stored channel keeps its name, severity and state in the clear, with masks in the place of its secrets. The
-whole of it is encrypted in the field `encrypted`. So a process without the key knows which alerts it wants.
+A stored channel has its name, severity and state in plain text, and masks in place of its secrets. The whole
+channel is encrypted in the field `encrypted`. So a process without the key can decide which alerts it takes.
 """
 
 from __future__ import annotations
@@ -26,37 +26,38 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def encrypt_channel(keys: EncryptionKeys, document: Document) -> Document:
-    """The document with its secrets encrypted; as it is if it has none, or has them encrypted already."""
+    """Return the document with encrypted secrets; unchanged if it has none, or has them encrypted already."""
     if _find_encrypted(document) is not None:
         return document
     encrypted = b64encode(keys.encrypt(document.body.encode(), _associated_text(document))).decode()
-    shown = mask_channel(document)
-    return document if shown.body == document.body else _with_encrypted(shown, encrypted)
+    masked = mask_channel(document)
+    return document if masked.body == document.body else _with_encrypted(masked, encrypted)
 
 
 def decrypt_channel(keys: EncryptionKeys, document: Document) -> Document:
-    """The document with its secrets; with masks, as it is stored, without its key or if it was changed."""
+    """Return the document with its secrets. Without the key, or after a change, return it with masks, as
+    stored."""
     encrypted = _find_encrypted(document)
     if encrypted is None:
         return document
     try:
         parts = parse_frame(b64decode(encrypted, validate=True))
-        plain = None if parts is None else keys.decrypt(parts[0], parts[1], _associated_text(document))
+        decrypted = None if parts is None else keys.decrypt(parts[0], parts[1], _associated_text(document))
     except (CorruptPayload, ValueError) as exc:
         logger.warning("%s %s cannot be decrypted: %s", document.kind, document.name, exc)
         return document
-    return document if plain is None else replace(document, body=plain.decode())
+    return document if decrypted is None else replace(document, body=decrypted.decode())
 
 
 def mask_channel(document: Document) -> Document:
-    """The document with masks in the place of its secrets; what is encrypted stays encrypted."""
+    """Return the document with masks in place of its secrets; the encrypted field stays."""
     try:
         channel = _decode(document.body)
     except ValueError:
-        return replace(document, body="{}")  # of a later release: secrets may stand anywhere in it
-    shown = replace(document, body=msgspec.json.encode(channel.public_view()).decode())
+        return replace(document, body="{}")  # from a later release: any field may be a secret
+    masked = replace(document, body=msgspec.json.encode(channel.public_view()).decode())
     encrypted = _find_encrypted(document)
-    return shown if encrypted is None else _with_encrypted(shown, encrypted)
+    return masked if encrypted is None else _with_encrypted(masked, encrypted)
 
 
 def _with_encrypted(masked: Document, encrypted: str) -> Document:
@@ -65,12 +66,12 @@ def _with_encrypted(masked: Document, encrypted: str) -> Document:
 
 
 def _find_encrypted(document: Document) -> str | None:
-    # Of one that a later release wrote, or that was changed, there may be anything.
+    # A document of a later release, or a changed one, may have any content.
     try:
-        found = msgspec.json.decode(document.body)
+        body = msgspec.json.decode(document.body)
     except ValueError:
         return None
-    value = found.get(_FIELD) if isinstance(found, dict) else None
+    value = body.get(_FIELD) if isinstance(body, dict) else None
     return value if isinstance(value, str) else None
 
 

@@ -1,11 +1,11 @@
-"""Arguments and results to bytes and back: tagged JSON under a line with its checksum.
+"""Codec of arguments and results: tagged JSON after a header line with a checksum.
 
     fb1 5b0a3c1e
     {"v":1,"args":[7],"kwargs":{"to":"ann"}}
 
-The line holds the format's number, a CRC32 and room for fields; docs/reference/payloads.md describes it for
-other languages. What is broken raises CorruptPayload, what is whole but made for a later version raises
-NewerPayload, and neither is ever half read. There is no pickle: reading a payload runs nobody's code.
+The header has the number of the format, a CRC32 and optional fields; docs/reference/payloads.md describes it
+for other languages. Broken bytes raise CorruptPayload; intact bytes of a later version raise NewerPayload.
+Neither is ever decoded in part. There is no pickle: decoding a payload runs no code of its writer.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ MAX_ARGS: Final = 100
 MAX_KWARGS: Final = 50
 MIN_LIMIT: Final = 1_024
 VERSION: Final = 1
-# The JSON of a payload around one argument, the three levels that a dict of pairs takes, and a tagged value.
+# Nesting of the JSON around one argument, of a dict stored as pairs (three levels), and of a tagged value.
 MAX_LEVELS: Final = 2 + 3 * MAX_DEPTH + 1
 
-# The checksum is over all bytes after its own eight digits, so that it guards the fields as well. When there
-# are none these are a line end and the JSON, and it can start from the line end's own.
+# The checksum covers all bytes after its own eight digits, so that it protects the fields as well. Without
+# fields these are a line end and the JSON, and it can start from the checksum of the line end.
 _AFTER_DIGITS: Final = 12
 _BARE_HEADER: Final = 13
 _LINE_END: Final = crc32(b"\n")
@@ -82,7 +82,7 @@ _VERSIONS: Final = msgspec.json.Decoder(_VersionOnly)
 
 
 def check_limit(limit: int) -> None:
-    """Raise ConfigError unless this can limit the size of payloads and results."""
+    """Raise ConfigError unless `limit` can be the limit of payloads and results."""
     if type(limit) is not int or not MIN_LIMIT <= limit <= MAX_PAYLOAD:
         raise ConfigError(
             f"the payload limit must be from {MIN_LIMIT:,} to {MAX_PAYLOAD:,} bytes, not {limit!r}"
@@ -93,9 +93,9 @@ def check_limit(limit: int) -> None:
 
 
 def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any], *, limit: int = MAX_PAYLOAD) -> bytes:
-    """The payload of a job; raises PayloadError with the path of what cannot be stored as its `field`.
+    """Encode the payload of a job; raise PayloadError with the path of an unstorable value as its `field`.
 
-    `limit` counts every byte, the header too.
+    `limit` includes the header.
     """
     if len(args) > MAX_ARGS or len(kwargs) > MAX_KWARGS:
         raise _too_many_error(args, kwargs)
@@ -113,9 +113,9 @@ def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any], *, limit: int = 
 
 
 def encode_tagged_call(args: list[Any], kwargs: dict[str, Any], *, limit: int = MAX_PAYLOAD) -> bytes:
-    """The payload of a job whose arguments came as JSON with tags; raises PayloadError.
+    """Encode the payload of a job from JSON with tags; raise PayloadError for a wrong tag.
 
-    The size comes first: to read tags takes a hundred times as long as to write the JSON again.
+    The size is checked first: decoding tags takes a hundred times as long as encoding the JSON again.
     """
     call = _Call(VERSION, args, kwargs)
     try:
@@ -123,7 +123,7 @@ def encode_tagged_call(args: list[Any], kwargs: dict[str, Any], *, limit: int = 
         if len(body) + _BARE_HEADER > limit:
             raise _too_large_error(call, len(body) + _BARE_HEADER, limit)
         if _may_hold_tags(body):
-            # Keyword by keyword: one may be called "~".
+            # One by one: a keyword may be called "~".
             args, kwargs = untag(args), {name: untag(value) for name, value in kwargs.items()}
     except TypeMismatch as exc:
         raise _tag_error(exc, "args") from exc
@@ -133,19 +133,19 @@ def encode_tagged_call(args: list[Any], kwargs: dict[str, Any], *, limit: int = 
 
 
 def decode_call(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a job; raises CorruptPayload or NewerPayload."""
+    """Decode the arguments of a job; raise CorruptPayload or NewerPayload."""
     body = _strip_header(data)
     call = _parse(_CALLS, body)
     if _may_hold_tags(body):
-        # Not the kwargs themselves: a keyword may be called "~".
+        # The values only: a keyword may be called "~".
         values = _untag([call.args, list(call.kwargs.values())])
         return tuple(values[0]), dict(zip(call.kwargs, values[1], strict=True))
     return tuple(call.args), call.kwargs
 
 
 def mask_call(data: bytes) -> bytes:
-    """A payload with a mask in place of what stands under names that look secret. What is encrypted or in a
-    blob shows nothing, and stays; of what else cannot be read only the reason is left."""
+    """Return a payload with a mask in place of each value whose name looks secret. An encrypted or offloaded
+    payload stays as it is. For other unreadable bytes only the reason is returned."""
     try:
         call = _parse(_CALLS, _strip_header(data))
     except PayloadError as exc:
@@ -154,7 +154,7 @@ def mask_call(data: bytes) -> bytes:
 
 
 def mask_result(data: bytes) -> bytes:
-    """A result, or one of a step, masked like a payload."""
+    """Mask the result of a job or a step as `mask_call` masks a payload."""
     try:
         result = _parse(_RESULTS, _strip_header(data))
     except PayloadError as exc:
@@ -163,13 +163,13 @@ def mask_result(data: bytes) -> bytes:
 
 
 def _mask_unreadable(data: bytes, error: PayloadError) -> bytes:
-    """What is encrypted or in a blob, which shows nothing; of what else cannot be read only the reason."""
+    """Return encrypted or offloaded bytes unchanged, and only the reason for other unreadable ones."""
     fields, _ = parse_frame(data) or ({}, b"")
     return data if fields.keys() & {"key", "blob"} else unreadable_marker(error)
 
 
 def encode_result(value: Any, *, limit: int = MAX_PAYLOAD) -> bytes:
-    """What a task has returned; raises PayloadError like `encode_call`, with paths from `result`."""
+    """Encode the result of a task; raise PayloadError like `encode_call`, with paths from `result`."""
     if value is None:
         return _NONE_RESULT
     try:
@@ -182,7 +182,7 @@ def encode_result(value: Any, *, limit: int = MAX_PAYLOAD) -> bytes:
 
 
 def encode_tagged_result(value: Any, *, limit: int = MAX_PAYLOAD) -> bytes:
-    """What a task has returned, from JSON with tags; raises PayloadError. The size comes first, as in
+    """Encode the result of a task from JSON with tags; raise PayloadError. The size is checked first, as in
     `encode_tagged_call`."""
     try:
         body = _ENCODE(_Result(VERSION, value))
@@ -195,18 +195,17 @@ def encode_tagged_result(value: Any, *, limit: int = MAX_PAYLOAD) -> bytes:
 
 
 def is_same_call(left: bytes, right: bytes) -> bool:
-    """Whether two payloads hold the same arguments, in whatever order names and keys were written.
+    """Return whether two payloads have the same arguments, independent of the order of names and keys.
 
-    Their JSON is compared and no values: to compare a decimal with a whole number takes the square of its
-    length, and 20 s for 1 MiB. What stands under names that look secret is not compared: the answer would
-    tell whether a guess is right.
+    JSON is compared and not values: comparing a decimal with an int takes the square of its length, 20 s for
+    1 MiB. Values whose names look secret are not compared: the answer would confirm a guess.
     """
     if left == right:
         return True
     try:
         first, second = (_parse(_CALLS, _strip_header(data)) for data in (left, right))
         return bool(_comparison_key(first) == _comparison_key(second))
-    except (PayloadError, RecursionError):  # stored by a program that keeps its arguments to itself
+    except (PayloadError, RecursionError):  # encrypted or offloaded by the program that stored it
         return False
 
 
@@ -215,15 +214,15 @@ def _comparison_key(call: _Call) -> Any:
 
 
 def _normalize(value: Any) -> Any:
-    """Stored JSON with the pairs of each map in the order of their JSON."""
+    """Return stored JSON with the pairs of each map sorted by their JSON."""
     if type(value) is list:
         return [_normalize(item) for item in value]
     if type(value) is not dict:
         return value
-    found = _normalize_values(value)
-    if value.get("~") == "map" and type(found.get("v")) is list:
-        found["v"].sort(key=_ENCODE_SORTED)
-    return found
+    normalized = _normalize_values(value)
+    if value.get("~") == "map" and type(normalized.get("v")) is list:
+        normalized["v"].sort(key=_ENCODE_SORTED)
+    return normalized
 
 
 def _normalize_values(values: dict[str, Any]) -> dict[str, Any]:
@@ -231,7 +230,7 @@ def _normalize_values(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode_result(data: bytes) -> Any:
-    """What a task has returned; raises CorruptPayload or NewerPayload."""
+    """Decode the result of a task; raise CorruptPayload or NewerPayload."""
     body = _strip_header(data)
     result = _parse(_RESULTS, body).result
     return _untag(result) if _may_hold_tags(body) else result
@@ -266,7 +265,7 @@ def unstorable_error(exc: TypeMismatch, root: str) -> PayloadError:
 
 
 def _too_large_error(call: _Call, size: int, limit: int) -> PayloadError:
-    sizes = {f"args[{place}]": len(_ENCODE(value)) for place, value in enumerate(call.args)}
+    sizes = {f"args[{index}]": len(_ENCODE(value)) for index, value in enumerate(call.args)}
     sizes |= {f"kwargs{key_step(name)}": len(_ENCODE(value)) for name, value in call.kwargs.items()}
     largest = max(sizes, key=sizes.__getitem__, default="payload")
     return PayloadError(
@@ -283,11 +282,11 @@ def _add_header(body: bytes) -> bytes:
     return b"fb1 %08x\n%b" % (crc32(body, _LINE_END), body)
 
 
-_NONE_RESULT: Final = _add_header(_ENCODE(_Result(VERSION, None)))  # what most tasks return
+_NONE_RESULT: Final = _add_header(_ENCODE(_Result(VERSION, None)))  # the result of most tasks
 
 
 def _strip_header(data: bytes) -> bytes:
-    """The JSON under a header that holds."""
+    """Return the JSON after a header with a correct checksum."""
     body = data[_BARE_HEADER:]
     if data[:_BARE_HEADER] == b"fb1 %08x\n" % crc32(body, _LINE_END):
         return body
@@ -295,14 +294,14 @@ def _strip_header(data: bytes) -> bytes:
 
 
 def frame(body: bytes, **fields: str) -> bytes:
-    """Other bytes than JSON under a header whose fields say what they are."""
+    """Put a header with these fields before bytes that are not JSON."""
     named = "".join(f" {name}={value}" for name, value in fields.items())
     rest = named.encode() + b"\n" + body
     return b"fb1 %08x%b" % (crc32(rest), rest)
 
 
 def parse_frame(data: bytes) -> tuple[dict[str, str], bytes] | None:
-    """The fields of a header that holds, and what stands under it; None for everything else."""
+    """Return the fields of a correct header, and the bytes after it; None for everything else."""
     header = _HEADER.match(data)
     if not header or header[1] != b"1" or header[2] != b"%08x" % crc32(data[_AFTER_DIGITS:]):
         return None
@@ -311,13 +310,13 @@ def parse_frame(data: bytes) -> tuple[dict[str, str], bytes] | None:
 
 
 def unreadable_marker(error: PayloadError) -> bytes:
-    """What stands for stored bytes that could not be read before they came here. Never stored."""
+    """Return a marker in place of stored bytes that could not be decoded. Never stored."""
     return (_BLOB_GONE_MARK if isinstance(error, BlobGone) else _UNREADABLE_MARK) + str(error).encode()
 
 
 def check_new_payload(data: bytes, job_id: str | None) -> None:
-    """Raise PayloadError for what cannot be the payload of this new job: a copy of what could not be read, or
-    of a reference to what another job has in the blobs, and which goes with that job."""
+    """Raise PayloadError for bytes that cannot be the payload of this new job: a copied marker of unreadable
+    bytes, or a copied reference to the blob of another job, which is deleted with that job."""
     if data.startswith(_UNREADABLE_MARK):
         raise _header_error(data)
     if data[_AFTER_DIGITS:_BARE_HEADER] != b" ":
@@ -325,7 +324,7 @@ def check_new_payload(data: bytes, job_id: str | None) -> None:
     text = (parse_frame(data) or ({}, b""))[0].get("blob")
     if text is None:
         return
-    from forebay.payload.blobs import blob_name  # noqa: PLC0415 - few programs have a place for blobs
+    from forebay.payload.blobs import blob_name  # noqa: PLC0415 - few programs have a blob store
 
     name = blob_name(text)
     if name is None or (name.job, name.kind) != (job_id, "payload"):
@@ -336,8 +335,8 @@ def check_new_payload(data: bytes, job_id: str | None) -> None:
 
 
 def check_queue(data: bytes, queue: str, *, must_name: bool = False) -> None:
-    """Raise PayloadError for bytes that are encrypted for another queue; with `must_name` also for those that
-    name no queue, as earlier releases have encrypted them."""
+    """Raise PayloadError for bytes that are encrypted for another queue. With `must_name` also for those
+    without a queue, which earlier releases have written."""
     if data[_AFTER_DIGITS:_BARE_HEADER] != b" ":
         return
     fields = (parse_frame(data) or ({}, b""))[0]
@@ -361,11 +360,11 @@ def _header_error(data: bytes) -> PayloadError:
             _reason(data[len(_BLOB_GONE_MARK) :]) or "the payload's blob is gone", field="payload"
         )
     if data.startswith(_UNREADABLE_MARK):
-        reason = _reason(data[len(_UNREADABLE_MARK) :]) or "nothing says why"
+        reason = _reason(data[len(_UNREADABLE_MARK) :]) or "no reason is given"
         return CorruptPayload(f"the payload is broken: {reason}", field="payload")
     header = _HEADER.match(data)
     if not header:
-        return CorruptPayload("the payload does not begin with the line of a payload", field="payload")
+        return CorruptPayload("the payload does not begin with the header of a payload", field="payload")
     if header[2] != b"%08x" % crc32(data[_AFTER_DIGITS:]):
         return CorruptPayload("the payload's checksum does not fit its bytes", field="payload")
     return _unknown_fields_error(header[3].decode().strip())
@@ -376,7 +375,7 @@ def _reason(data: bytes) -> str:
 
 
 def _unknown_fields_error(text: str) -> PayloadError:
-    """What the fields of a header mean to a program that cannot act on them."""
+    """Return the error for header fields that this program cannot act on."""
     fields = dict(field.split("=", 1) for field in text.split())
     if "key" in fields:
         key = fields["key"][:80]
@@ -404,13 +403,14 @@ def _parse(decoder: msgspec.json.Decoder[_Stored], body: bytes) -> _Stored:
     if stored.v != VERSION:
         raise _version_error(stored.v)
     if is_deeper(body, MAX_LEVELS):
-        # Refused here and by every other reader alike; what `encode_call` writes is never so deep.
+        # Every other reader refuses it too; `encode_call` never writes such depth.
         raise CorruptPayload(f"the payload's JSON is nested deeper than {MAX_LEVELS} levels", field="payload")
     return stored
 
 
 def _parse_error(body: bytes, error: Exception) -> PayloadError:
-    """A later version may have other fields, so the version alone decides what this is."""
+    """Return the error for unreadable JSON. A later version may have other fields, so the version is read
+    first."""
     try:
         version = _VERSIONS.decode(body).v
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -429,8 +429,8 @@ def _version_error(version: int) -> PayloadError:
 
 
 def _may_hold_tags(body: bytes) -> bool:
-    # The second is how "~" begins when a writer escapes what need not be escaped. Nearly no payload has one
-    # of these two characters, and to look for them first takes 0.04 us instead of 0.5.
+    # The second condition is "~" with an escape that a writer need not use. Nearly no payload has one of
+    # these two characters, and searching them first takes 0.04 us instead of 0.5.
     return (_TILDE in body and b'"~"' in body) or (_BACKSLASH in body and b"\\u007" in body)
 
 

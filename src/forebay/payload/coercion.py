@@ -1,4 +1,4 @@
-"""Stored values as the classes that a task's annotations name."""
+"""Coercion of stored values to the classes that a task's annotations name."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _UNRESOLVED: Final = (NameError, AttributeError, TypeError, ValueError, SyntaxEr
 
 
 class Coercion:
-    """Gives stored values the classes that a function's annotations name; made once for each task.
+    """Converts stored values to the classes that a function's annotations name; created once for each task.
 
     Enums, dataclasses, Structs and named tuples are stored without their class. Parameters annotated with
-    one, or with an optional, a union, a list, tuple, set or dict of them, get an instance; all others get
-    what was stored. An annotation that cannot be resolved counts as none.
+    one, or with an optional, a union, a list, tuple, set or dict of them, get an instance. All other
+    parameters get the stored value. An annotation that cannot be resolved counts as none.
     """
 
     def __init__(self, func: Callable[..., Any]) -> None:
@@ -44,28 +44,32 @@ class Coercion:
             [*self._positional, *self._by_keyword, self._var_positional, self._var_keyword]
         )
 
-    def _add_parameter(self, param: _Param, fit: Coercer | None) -> None:
-        if fit and param.default is None:
-            fit = partial(_as_one_of, [fit], True, False)
+    def _add_parameter(self, param: _Param, coercer: Coercer | None) -> None:
+        if coercer and param.default is None:
+            coercer = partial(_as_one_of, [coercer], True, False)
         if param.kind is _Param.VAR_POSITIONAL:
-            self._var_positional = fit
+            self._var_positional = coercer
         elif param.kind is _Param.VAR_KEYWORD:
-            self._var_keyword = fit
+            self._var_keyword = coercer
         elif param.kind in _POSITIONAL:
-            self._positional.append(fit)
-        if fit and param.kind in (_Param.POSITIONAL_OR_KEYWORD, _Param.KEYWORD_ONLY):
-            self._by_keyword[param.name] = fit
+            self._positional.append(coercer)
+        if coercer and param.kind in (_Param.POSITIONAL_OR_KEYWORD, _Param.KEYWORD_ONLY):
+            self._by_keyword[param.name] = coercer
 
     def coerce_arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments as the function wants them; raises PayloadError for values that do not fit."""
+        """Return the arguments in the classes of the annotations; raise PayloadError for one that does not
+        fit."""
         if self._is_idle:
             return args, kwargs
         root = "args"
         try:
-            fits = chain(self._positional, repeat(self._var_positional))
-            placed = tuple(_coerce_at(f"[{n}]", fit, arg) for n, (arg, fit) in enumerate(zip(args, fits)))  # noqa: B905
+            coercers = chain(self._positional, repeat(self._var_positional))
+            positional = tuple(
+                _coerce_at(f"[{n}]", coercer, arg)
+                for n, (arg, coercer) in enumerate(zip(args, coercers))  # noqa: B905 - the second has no end
+            )
             root = "kwargs"
             named = {
                 name: _coerce_at(key_step(name), self._by_keyword.get(name, self._var_keyword), arg)
@@ -73,10 +77,10 @@ class Coercion:
             }
         except TypeMismatch as exc:
             raise unstorable_error(exc, root) from exc
-        return placed, named
+        return positional, named
 
     def coerce_result(self, value: Any) -> Any:
-        """What the function has returned, as its annotation says; raises PayloadError if it does not fit."""
+        """Return a result in the class of the annotation; raise PayloadError if it does not fit."""
         try:
             return _coerce_at("", self._result_coercer, value)
         except TypeMismatch as exc:
@@ -86,15 +90,15 @@ class Coercion:
 def coerce_call(
     coercion: Coercion, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Decoded arguments as a task's function wants them: `fitting.call`."""
+    """Coerce the decoded arguments of a task's function."""
     return coercion.coerce_arguments(args, kwargs)
 
 
-def _coerce_at(step: str, fit: Coercer | None, value: Any) -> Any:
-    if fit is None:
+def _coerce_at(step: str, coercer: Coercer | None, value: Any) -> Any:
+    if coercer is None:
         return value
     try:
-        return fit(value)
+        return coercer(value)
     except TypeMismatch as exc:
         exc.steps.append(step)
         raise
@@ -110,13 +114,14 @@ def _hints_of_class(cls: type) -> dict[str, Any]:
     for base in reversed(cls.__mro__):
         space = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
         for name, raw in inspect.get_annotations(base).items():
-            # The module before the class: in `date: date = None` the class's own `date` is the default.
+            # The module's names win over those of the class: in `date: date = None` the class's own `date` is
+            # the default.
             hints[name] = _resolve_hint(raw, dict(vars(base)), space)
     return hints
 
 
 def _resolve_hint(raw: Any, outer: dict[str, Any], inner: dict[str, Any]) -> Any:
-    # One at a time: a name that is imported for type checkers only must not spoil its neighbours.
+    # One at a time: a name that is imported for type checkers only must not affect the other hints.
     holder = SimpleNamespace(__annotations__={"hint": raw})
     try:
         return get_type_hints(holder, outer, inner)["hint"]
@@ -146,32 +151,33 @@ def _coercer_for_class(cls: type) -> Coercer | None:
 
 
 def _coercer_for_container(origin: type, inner: tuple[Any, ...]) -> Coercer | None:
-    fits = [_coercer_for(hint) for hint in inner]
-    if not any(fits) or not issubclass(origin, Iterable):
+    coercers = [_coercer_for(hint) for hint in inner]
+    if not any(coercers) or not issubclass(origin, Iterable):
         return None
     if issubclass(origin, Mapping):
-        return partial(_as_dict, *fits)
+        return partial(_as_dict, *coercers)
     if issubclass(origin, tuple) and inner[-1] is not ...:
-        return partial(_as_tuple, fits)
-    return partial(_as_items, fits[0])
+        return partial(_as_tuple, coercers)
+    return partial(_as_items, coercers[0])
 
 
 def _coercer_for_union(members: tuple[Any, ...]) -> Coercer | None:
-    fits = [_coercer_for(member) for member in members]
-    found = [fit for fit in fits if fit]
-    plain = [member for member, fit in zip(members, fits, strict=True) if not fit]
-    is_open = any(member is not NoneType for member in plain)
-    return partial(_as_one_of, found, NoneType in plain, is_open) if found else None
+    coercers = [_coercer_for(member) for member in members]
+    needed = [coercer for coercer in coercers if coercer]
+    uncoerced = [member for member, coercer in zip(members, coercers, strict=True) if not coercer]
+    is_open = any(member is not NoneType for member in uncoerced)
+    return partial(_as_one_of, needed, NoneType in uncoerced, is_open) if needed else None
 
 
-def _as_one_of(fits: list[Coercer], takes_none: bool, is_open: bool, value: Any) -> Any:
-    """The first class that the value fits; itself where the union has members that need no class."""
+def _as_one_of(coercers: list[Coercer], takes_none: bool, is_open: bool, value: Any) -> Any:
+    """Return the value in the first class that it fits; unchanged if the union has members that need no
+    class."""
     if value is None and takes_none:
         return value
-    failure = TypeMismatch("nothing fits")
-    for fit in fits:
+    failure = TypeMismatch("the value fits no member of the union")
+    for coercer in coercers:
         try:
-            return fit(value)
+            return coercer(value)
         except TypeMismatch as exc:
             failure = exc
     if is_open:
@@ -179,24 +185,24 @@ def _as_one_of(fits: list[Coercer], takes_none: bool, is_open: bool, value: Any)
     raise failure
 
 
-def _as_items(fit: Coercer | None, value: Any) -> Any:
+def _as_items(coercer: Coercer | None, value: Any) -> Any:
     if type(value) not in (list, tuple, set, frozenset):
         raise TypeMismatch(f"several values are needed here, not a {type(value).__name__}")
-    return type(value)(_coerce_at(f"[{place}]", fit, item) for place, item in enumerate(value))
+    return type(value)(_coerce_at(f"[{index}]", coercer, item) for index, item in enumerate(value))
 
 
-def _as_tuple(fits: Sequence[Coercer | None], value: Any) -> Any:
-    if type(value) not in (list, tuple) or len(value) != len(fits):
-        raise TypeMismatch(f"{len(fits)} values are needed here, not {value!r:.60}")
-    pairs = zip(fits, value, strict=True)
-    return type(value)(_coerce_at(f"[{place}]", fit, item) for place, (fit, item) in enumerate(pairs))
+def _as_tuple(coercers: Sequence[Coercer | None], value: Any) -> Any:
+    if type(value) not in (list, tuple) or len(value) != len(coercers):
+        raise TypeMismatch(f"{len(coercers)} values are needed here, not {value!r:.60}")
+    pairs = zip(coercers, value, strict=True)
+    return type(value)(_coerce_at(f"[{index}]", coercer, item) for index, (coercer, item) in enumerate(pairs))
 
 
-def _as_dict(key_fit: Coercer | None, fit: Coercer | None, value: Any) -> Any:
+def _as_dict(key_coercer: Coercer | None, coercer: Coercer | None, value: Any) -> Any:
     if type(value) is not dict:
         raise TypeMismatch(f"a dict is needed here, not a {type(value).__name__}")
     return {
-        _coerce_at(key_step(key), key_fit, key): _coerce_at(key_step(key), fit, item)
+        _coerce_at(key_step(key), key_coercer, key): _coerce_at(key_step(key), coercer, item)
         for key, item in value.items()
     }
 
@@ -210,8 +216,8 @@ def _as_member(cls: type[Enum], value: Any) -> Enum:
 
 def _as_named_tuple(cls: type, value: Any) -> Any:
     hints = _hints_of_class(cls)
-    fits = [_coercer_for(hints.get(name)) for name in vars(cls)["_fields"]]
-    return value if isinstance(value, cls) else cls(*_as_tuple(fits, value))
+    coercers = [_coercer_for(hints.get(name)) for name in vars(cls)["_fields"]]
+    return value if isinstance(value, cls) else cls(*_as_tuple(coercers, value))
 
 
 def _as_record(cls: type, value: Any) -> Any:
@@ -220,36 +226,37 @@ def _as_record(cls: type, value: Any) -> Any:
     if type(value) is not dict:
         raise TypeMismatch(f"a dict is needed to make a {cls.__qualname__}, not a {type(value).__name__}")
     fields = _fields_of(cls)
-    made: dict[str, Any] = {}
-    late: dict[str, Any] = {}
+    in_constructor: dict[str, Any] = {}
+    afterwards: dict[str, Any] = {}
     for key, item in _without_tag(cls, value).items():
         if key not in fields:
-            # A later producer means something by it, so it is not dropped in silence.
+            # It has a meaning for a later producer, so it is not dropped silently.
             raise TypeMismatch(f"{cls.__qualname__} has no field {key!r:.60}")
-        name, fit, is_early = fields[key]
-        (made if is_early else late)[name] = _coerce_at(f".{key}", fit, item)
+        name, coercer, is_init = fields[key]
+        (in_constructor if is_init else afterwards)[name] = _coerce_at(f".{key}", coercer, item)
     try:
-        record = cls(**made)
+        record = cls(**in_constructor)
     except (TypeError, ValueError) as exc:
         raise TypeMismatch(f"a {cls.__qualname__} cannot be made of this: {exc}") from exc
-    for name, item in late.items():
+    for name, item in afterwards.items():
         object.__setattr__(record, name, item)
     return record
 
 
 def _without_tag(cls: type, value: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a Struct without the one that tells it from others."""
+    """Return the fields of a Struct without its tag field."""
     config = cls.__struct_config__ if issubclass(cls, msgspec.Struct) else None
     if config is None or config.tag_field is None:
         return value
     if value.get(config.tag_field) != config.tag:
-        raise TypeMismatch(f"the field {config.tag_field!r} does not say {config.tag!r}")
+        raise TypeMismatch(f"the field {config.tag_field!r} is not {config.tag!r}")
     return {key: item for key, item in value.items() if key != config.tag_field}
 
 
 @lru_cache(maxsize=256)
 def _fields_of(cls: type) -> Mapping[str, tuple[str, Coercer | None, bool]]:
-    """By the name in the payload: the name in the class, its fit, whether it is given to the constructor."""
+    """Return by the name in the payload: the name in the class, its coercer, whether the constructor takes
+    it."""
     hints = _hints_of_class(cls)
     if issubclass(cls, msgspec.Struct):
         names = zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True)

@@ -1,8 +1,8 @@
-"""Keys that encrypt payloads and results: only programs with the keys can read them.
+"""Encryption keys of payloads and results: only programs with the keys can read them.
 
-XAES-256-GCM. The header of the ciphertext names the key, so several keys can be in use: the first one
-encrypts, all of them decrypt. The associated data binds the ciphertext to its place: the text `about`, and
-all other fields of the header.
+The cipher is XAES-256-GCM. The header of the ciphertext names the key, so several keys can be in use: the
+first one encrypts, all of them decrypt. The associated data binds the ciphertext to its place: the text
+`context`, and all other fields of the header.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 class EncryptionKeys:
     """The keys of a program by their ids, the newest first; a key is 32 bytes, or the base64 of them.
 
-    Keys({"2026-11": "q83v...", "2026-05": "AAEC..."})
-    Keys("2026-11=q83v...,2026-05=AAEC...")
+    EncryptionKeys({"2026-11": "q83v...", "2026-05": "AAEC..."})
+    EncryptionKeys("2026-11=q83v...,2026-05=AAEC...")
     """
 
     def __init__(self, keys: Mapping[str, bytes | str] | str) -> None:
@@ -41,18 +41,18 @@ class EncryptionKeys:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What headers call these keys: the id, and a few digits by which another key of this id is known."""
+        """The key names in headers: the id, and a few digits that tell apart two keys of one id."""
         return tuple(self._ciphers)
 
     def encrypt(self, data: bytes, context: str, **bindings: str) -> bytes:
-        """Encrypt with the newest key. The header names the `bindings`; the associated data binds them
-        too."""
+        """Encrypt with the newest key. The header contains the `bindings`, and the associated data binds
+        them."""
         fields = {"alg": ALGORITHM, **bindings}
         body = self._newest_cipher.encrypt(data, _associated_data(context, fields))
         return frame(body, key=self._newest_name, **fields)
 
     def decrypt(self, fields: Mapping[str, str], body: bytes, context: str) -> bytes | None:
-        """Decrypt what stands under these header fields; None without the key. Raises CorruptPayload if the
+        """Decrypt a body with these header fields; return None without the key. Raises CorruptPayload if the
         ciphertext was changed, or belongs to another place."""
         cipher = self._ciphers.get(fields["key"])
         if cipher is None:
@@ -77,7 +77,7 @@ def _parse_pairs(text: str) -> dict[str, bytes | str]:
     for part in filter(None, map(str.strip, text.split(","))):
         key_id, sign, key = part.partition("=")
         if not sign or key_id in pairs:
-            # Whatever it is, it may hold a key: it is not quoted.
+            # The text may contain a key, so the message does not quote it.
             raise ConfigError("encryption keys are written as id=base64,id=base64, each id once")
         pairs[key_id] = key
     return pairs
@@ -94,22 +94,22 @@ def _check_pairs(pairs: Mapping[str, bytes | str]) -> dict[str, bytes]:
 
 def _decode_key(key_id: str, key: bytes | str) -> bytes:
     try:
-        found = b64decode(key, validate=True) if isinstance(key, str) else bytes(key)
+        decoded = b64decode(key, validate=True) if isinstance(key, str) else bytes(key)
     except (ValueError, TypeError):
-        found = b""
-    if len(found) != KEY_BYTES:
+        decoded = b""
+    if len(decoded) != KEY_BYTES:
         raise ConfigError(f"the encryption key {key_id} must be {KEY_BYTES} bytes, or the base64 of them")
-    return found
+    return decoded
 
 
 def _key_name(key_id: str, key: bytes) -> str:
-    # So that another key under the same id, by mistake, is known for what it is: jobs wait for the right one
-    # instead of going to the dead letters. Eight digits of a hash say nothing about 32 random bytes.
+    # Detects another key under the same id: jobs wait for the right one instead of going to the dead letters.
+    # Eight digits of a hash reveal nothing about 32 random bytes.
     return f"{key_id}.{sha256(b'forebay key ' + key).hexdigest()[:8]}"
 
 
 def _associated_data(context: str, fields: Mapping[str, str]) -> bytes:
-    # Line feeds separate: neither names nor values contain one, so two places never give the same text.
+    # Separated by line feeds: neither names nor values contain one, so two places never give the same text.
     bound = (f"{name}={value}" for name, value in fields.items() if name != "key")
     return "\n".join([context, *bound]).encode()
 

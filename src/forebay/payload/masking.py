@@ -1,4 +1,4 @@
-"""Values under names that look secret, kept out of what people and other programs are shown."""
+"""Masking: values under names that look secret are hidden from logs, command line, dashboard and service."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _SECRET: Final = re.compile(
     r"|(?:api|access|private|secret)[_-]?key",
     re.IGNORECASE,
 )
-# Where a word of a name begins, in snake_case, kebab-case and camelCase.
+# Start of a word in a name, in snake_case, kebab-case and camelCase.
 _BEGIN: Final = r"(?:\A|[^A-Za-z]|(?<=[a-z0-9])(?=[A-Z]))"
-# As words: `pin`, `cardPin`, `OTP_CODE`, `session_id`; but no shipping, no author, no pinned.
+# As words: `pin`, `cardPin`, `OTP_CODE`, `session_id`; not `shipping`, `author`, `pinned`.
 _WORD: Final = re.compile(
     _BEGIN + r"(?i:pin|cvv|cvc|otp|totp|session|auth|dsn|bearer)s?(?![a-z]|(?<=[A-Z])[A-Z])"
 )
-# Alone, or as the last word: `key`, `signingKey`, `host_keys`; but no monkey, and no keyboard.
+# Alone, or as the last word: `key`, `signingKey`, `host_keys`; not `monkey`, `keyboard`.
 _KEY: Final = re.compile(_BEGIN + r"[Kk](?:ey|EY)s?\Z")
 _MAX_NAME: Final = 100
-# A name, what parts it from its value, and the value: `pin=1234`, `"pin": "1234"`, `Authorization: Bearer x`.
+# A name, a separator, and the value: `pin=1234`, `"pin": "1234"`, `Authorization: Bearer x`.
 _PAIR: Final = re.compile(
     rf"(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]{{1,{_MAX_NAME}}})(?P<between>[\"']?[ ]?[=:][ ]?)"
     r"(?:\"[^\"]*\"|'[^']*'|(?:(?:Bearer|Basic) )?[^\s,;&\"')}\]]+)"
@@ -43,7 +43,7 @@ def mask_names(*names: str) -> None:
 
 
 def mask(value: Any) -> Any:
-    """Stored JSON with a mask in place of each value whose name looks secret."""
+    """Return stored JSON with a mask in place of each value whose name looks secret."""
     if type(value) is list:
         return [mask(item) for item in value]
     if type(value) is not dict:
@@ -54,7 +54,7 @@ def mask(value: Any) -> Any:
 
 
 def contains_mask(value: Any) -> bool:
-    """Whether a mask stands in it where `mask` would put one."""
+    """Return whether a mask is where `mask` would put one."""
     if type(value) is list:
         return any(contains_mask(item) for item in value)
     if type(value) is not dict:
@@ -66,7 +66,7 @@ def contains_mask(value: Any) -> bool:
 
 
 def is_secret(name: object) -> bool:
-    """Whether what stands under this name should not be shown."""
+    """Return whether the value of this name should be hidden."""
     if not isinstance(name, str):
         return False
     if _SECRET.search(name) or _WORD.search(name) or _KEY.search(name):
@@ -75,13 +75,13 @@ def is_secret(name: object) -> bool:
 
 
 def mask_text(text: str) -> str:
-    """A line of text with a mask in place of each value behind a name that looks secret, and of the password
-    of each URL."""
+    """Return a line of text with a mask in place of each value after a name that looks secret, and of the
+    password of each URL."""
     return _USER_INFO.sub(rf"\g<start>:{MASK}@", _PAIR.sub(_mask_match, text))
 
 
-def _mask_match(found: re.Match[str]) -> str:
-    return f"{found['name']}{found['between']}{MASK}" if is_secret(found["name"]) else found[0]
+def _mask_match(match: re.Match[str]) -> str:
+    return f"{match['name']}{match['between']}{MASK}" if is_secret(match["name"]) else match[0]
 
 
 def _mask_field(name: object, value: Any) -> Any:

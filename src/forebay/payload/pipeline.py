@@ -1,10 +1,9 @@
-"""What is done to payloads and results on their way into a store and out of it: sealed, and put away if they
-are large."""
+"""Payload pipeline: encrypt and offload payloads and results on write, decrypt and fetch them on read."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from time import monotonic
@@ -33,7 +32,7 @@ from forebay.stores.contract.values import QueueClaim
 from forebay.stores.ids import new_id
 
 MAX_INLINE: Final = 262_144
-BLOB_CACHE_SIZE: Final = 16  # in memory: whoever waits for a job looks at it four times a second
+BLOB_CACHE_SIZE: Final = 16  # in memory: a waiting client reads its job four times a second
 UNAVAILABLE_SECONDS: Final = 10.0
 
 _START: Final = b"fb1 "
@@ -43,17 +42,19 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class PayloadPipeline:
-    """Seals with `keys`, and keeps in `blobs` what is larger than `above` bytes then, under names that begin
-    with the id of the store. Without `makes_id` no id is made for a store that has none: inside a transaction
-    of the caller. With `requires_encryption` payloads and results that are not encrypted are refused.
+    """Encrypts with `keys`, and then stores in `blobs` what is larger than `above` bytes.
+
+    Names of blobs begin with the id of the store. Without `makes_id` no id is created for a store that has
+    none: inside a caller transaction. With `requires_encryption` unencrypted payloads and results are
+    refused.
 
     Payloads are bound to the store and to the queue that they are inserted into, and their header names both.
     The queue must be that of the new job (`check_queue`): a copied ciphertext cannot be inserted elsewhere. A
-    stored job may be in another queue than its header says: `amend` or `revive` has moved it, which takes a
-    role for both queues and works without keys. So opening does not compare the queues.
+    stored job may be in another queue than its header says, moved by `update_job` or `revive`. These need a
+    role for both queues and work without keys. So decrypting does not compare the queues.
 
-    What cannot be opened here stays as it is stored, and the codec says why to whoever wants to read it: so a
-    list of jobs never fails because of one of them, and a worker holds a job that another one can open.
+    Unreadable bytes stay as they are stored, and the codec raises the reason when they are decoded. So a list
+    of jobs never fails because of one of them, and a worker parks a job that another one can decrypt.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class PayloadPipeline:
     ) -> None:
         self.keys = keys
         self.blobs = blobs
-        self.store_id = identity.get_or_create if makes_id else identity.require
+        self.store_id: Callable[[], str] = identity.get_or_create if makes_id else identity.require
         self._identity = identity
         self._makes_id = makes_id
         self._above = above
@@ -78,14 +79,14 @@ class PayloadPipeline:
 
     @property
     def may_block(self) -> bool:
-        """Whether wrapping may wait for a disk or a network."""
+        """True if encoding may wait for a disk or a network."""
         return self.blobs is not None or (self.keys is not None and not self._identity.is_read)
 
     # Into the store
 
     def encode_job(self, job: NewJob) -> NewJob:
-        """A new job as it is stored. The store gives ids as it inserts, so what is sealed is bound to the
-        task; one whose payload goes to the blobs brings its id, for their names are made of it."""
+        """Encode a new job for the store. The store assigns ids on insert, so the ciphertext is bound to the
+        task. A job with an offloaded payload gets its id here, since the name of the blob contains it."""
         check_new_payload(job.payload, job.id)
         check_queue(job.payload, job.queue)
         data = self._encrypt(job.payload, _call_context(job.task), job.queue)
@@ -97,12 +98,12 @@ class PayloadPipeline:
         return job.with_payload(data)
 
     def encode_run(self, job: NewJob) -> NewJob:
-        """The job of a schedule: its payload is copied to many, so it is no single one's blob."""
+        """Encode the job of a schedule. Its payload is copied to many jobs, so it is never a blob of one."""
         check_new_payload(job.payload, None)
         return job.with_payload(self._encrypt(job.payload, _call_context(job.task), job.queue))
 
     def encode_settlement(self, end: Settlement) -> Settlement:
-        """A settlement as it is stored, with its follow-ups."""
+        """Encode a settlement with its follow-ups."""
         if end.result is None and not end.follow_ups:
             return end
         follow_ups = tuple(map(self.encode_job, end.follow_ups))
@@ -113,23 +114,23 @@ class PayloadPipeline:
         return replace(end, result=reference or data, follow_ups=follow_ups)
 
     def encode_update(self, update: ProgressUpdate) -> ProgressUpdate:
-        """A note as it is stored: the results of steps are sealed."""
+        """Encode a progress update: results of steps are encrypted."""
         if not update.steps:
             return update
-        about = _step_context(update.lease.job_id)
+        context = _step_context(update.lease.job_id)
         steps = tuple(
-            replace(step, result=self._encrypt(step.result, about, update.queue)) for step in update.steps
+            replace(step, result=self._encrypt(step.result, context, update.queue)) for step in update.steps
         )
         return replace(update, steps=steps)
 
     def encode_schedule(self, schedule: Schedule) -> Schedule:
-        """A schedule as it is stored."""
+        """Encode a schedule for the store."""
         job = schedule.definition.job
         check_queue(job.payload, job.queue)
         return _with_job(schedule, self.encode_run(job))
 
     def encode_document(self, document: Document) -> Document:
-        """A document as it is stored: the secrets of alert channels are encrypted."""
+        """Encode a document for the store: secrets of alert channels are encrypted."""
         if self.keys is None or document.kind != CHANNEL:
             return document
         from forebay.payload.channel_encryption import encrypt_channel  # noqa: PLC0415 - most programs have no alerts
@@ -142,11 +143,11 @@ class PayloadPipeline:
         if _has_fields(data):
             self._check_encrypted(_fields(data))
             return data
-        places = {"queue": queue, "store": self._identity.for_encryption(create=self._makes_id)}
-        return self.keys.encrypt(data, context, **{name: one for name, one in places.items() if one})
+        bindings = {"queue": queue, "store": self._identity.for_encryption(create=self._makes_id)}
+        return self.keys.encrypt(data, context, **{name: value for name, value in bindings.items() if value})
 
     def _check_encrypted(self, fields: Mapping[str, str]) -> None:
-        """Raise CorruptPayload for plain bytes where encryption is required. A reference to a blob passes:
+        """Raise CorruptPayload for unencrypted bytes if encryption is required. A reference to a blob passes:
         the blob is checked when it is read."""
         if self._requires_encryption and not fields.keys() & {"key", "blob"}:
             raise CorruptPayload(
@@ -159,17 +160,17 @@ class PayloadPipeline:
         return self.blobs is not None and len(data) > self._above
 
     def _offload(self, job_id: JobId, kind: str, data: bytes) -> bytes | None:
-        """What stands in the store for bytes that are kept elsewhere; None if they must stay."""
+        """Store bytes as a blob; return the reference for the row, or None if they must stay inline."""
         if self.blobs is None:
             return None
         try:
             name = str(BlobName(self.store_id(), job_id, kind, new_id(), sha256(data).hexdigest()))
-            if blob_name(name) is None:  # an id that somebody brought may be no name of a file
+            if blob_name(name) is None:  # an id from a user may be no valid file name
                 return None
-            # Before the row: one that refers to nothing would be a job that nobody can run. What is kept
-            # for no row is found and removed a week later.
+            # Before the row: a row without its blob would be a job that no worker can run. A blob without a
+            # row is found and removed a week later.
             self.blobs.put(name, data)
-        except Exception as exc:  # the place may be somebody's own, and a job must not be lost for it
+        except Exception as exc:  # a user's own blob store may raise anything, and the job must not be lost
             _log("%s of job %s stays in the store: %s", exc, kind, job_id, exc)
             return None
         return frame(b"", blob=name)
@@ -177,8 +178,7 @@ class PayloadPipeline:
     # Out of the store
 
     def decode_job(self, job: Job, *, fetches: bool = True) -> Job:
-        """A job with its payload and its result as they were given; without `fetches` blobs stay where they
-        are."""
+        """Decode a job: payload and result as they were given. Without `fetches` blobs are not read."""
         payload = self._decode(job.payload, _call_context(job.task), fetches)
         result = None if job.result is None else self._decode(job.result, _result_context(job.id), fetches)
         if payload is job.payload and result is job.result:
@@ -186,18 +186,18 @@ class PayloadPipeline:
         return replace(job, payload=payload, result=result)
 
     def decode_progress(self, job_id: str, progress: JobProgress) -> JobProgress:
-        """Notes with the results of steps as they were given."""
-        about = _step_context(job_id)
-        steps = (replace(step, result=self._decode(step.result, about)) for step in progress.steps)
+        """Decode step results of a job."""
+        context = _step_context(job_id)
+        steps = (replace(step, result=self._decode(step.result, context)) for step in progress.steps)
         return replace(progress, steps=tuple(steps)) if progress.steps else progress
 
     def decode_schedule(self, schedule: Schedule) -> Schedule:
-        """A schedule with the payload of its jobs as it was given."""
+        """Decode a schedule with the payload of its jobs."""
         job = schedule.definition.job
         return _with_job(schedule, job.with_payload(self._decode(job.payload, _call_context(job.task))))
 
     def decode_document(self, document: Document) -> Document:
-        """A document as it was given."""
+        """Decode a document: secrets of alert channels are decrypted."""
         if self.keys is None or document.kind != CHANNEL:
             return document
         from forebay.payload.channel_encryption import decrypt_channel  # noqa: PLC0415 - as above
@@ -211,7 +211,7 @@ class PayloadPipeline:
             return unreadable_marker(exc)
 
     def _fetch_blob(self, data: bytes) -> bytes:
-        """What a reference refers to, if it can be had."""
+        """Return the blob that a reference names, if it is readable; else the reference."""
         name = blob_of(data)
         if name is None or self.blobs is None:
             return data
@@ -220,8 +220,8 @@ class PayloadPipeline:
         except CorruptPayload:
             raise
         except Exception as exc:
-            # Also what a place of somebody's own raises: the job was claimed, and if this passed through here
-            # nobody would know, and neither this job nor the others of its claim would run.
+            # Also for errors of a user's own blob store: the job is claimed already. If the error were raised
+            # here, neither this job nor the rest of the claim would run, and no worker would know.
             self._unavailable_since = monotonic()
             _log("the blob %.160s cannot be read: %s", exc, name, exc)
             return data
@@ -230,7 +230,7 @@ class PayloadPipeline:
         parts = blob_name(name)
         data = self.blobs.get(name) if self.blobs is not None and parts is not None else None
         if data is None or parts is None:
-            raise BlobGone(f"its blob {name:.160} is gone", field="payload")
+            raise BlobGone(f"its blob {name:.160} is missing", field="payload")
         if sha256(data).hexdigest() != parts.digest:
             raise CorruptPayload(f"its blob {name:.160} was changed", field="payload")
         return data
@@ -240,29 +240,29 @@ class PayloadPipeline:
             return data
         fields, body = (parse_frame(data) if _has_fields(data) else None) or ({}, b"")
         self._check_encrypted(fields)
-        plain = self.keys.decrypt(fields, body, context) if "key" in fields else None
-        if plain is None:
+        decrypted = self.keys.decrypt(fields, body, context) if "key" in fields else None
+        if decrypted is None:
             return data
         if "store" in fields and not self._identity.is_ours(fields["store"]):
             raise CorruptPayload("encrypted for another store", field="payload")
-        return plain
+        return decrypted
 
     def add_readable_lanes(self, claim: QueueClaim) -> QueueClaim:
-        """A wish that also passes the gates of what can be opened here."""
+        """Add to a claim the lanes of payloads that this program can read."""
         if claim.lanes is None:
             return claim
         return claim._replace(lanes=claim.lanes | self._readable_lanes())
 
     def _readable_lanes(self) -> frozenset[str]:
         names = () if self.keys is None else self.keys.names
-        gates = {capability_lane(f"key {name}") for name in names}
+        lanes = {capability_lane(f"key {name}") for name in names}
         if self.blobs is not None and not self._are_blobs_unavailable():
-            gates.add(capability_lane("blobs"))
-        return frozenset(gates)
+            lanes.add(capability_lane("blobs"))
+        return frozenset(lanes)
 
     def _are_blobs_unavailable(self) -> bool:
-        """Whether the blobs could not be reached just now. Their jobs are held then; who went on to claim
-        them would do nothing else."""
+        """Return whether the blob store was unreachable just now. Its jobs are parked then, instead of being
+        claimed in vain again and again."""
         return (
             self._unavailable_since is not None
             and monotonic() < self._unavailable_since + UNAVAILABLE_SECONDS
@@ -270,7 +270,7 @@ class PayloadPipeline:
 
 
 def blob_of(data: bytes | None) -> str | None:
-    """The name of the blob that stored bytes refer to."""
+    """Return the name of the blob that stored bytes refer to; None for inline bytes."""
     return None if data is None else _fields(data).get("blob")
 
 
@@ -279,7 +279,7 @@ def _fields(data: bytes) -> Mapping[str, str]:
 
 
 def _log(message: str, exc: Exception, *args: object) -> None:
-    # A place that is away says so in a line; what we did not foresee is shown as it came.
+    # One line for an unreachable blob store; an unexpected error with its traceback.
     logger.warning(message, *args, exc_info=None if isinstance(exc, StoreUnavailable) else exc)
 
 

@@ -13,13 +13,13 @@ from forebay.stores.ids import new_id
 
 BLOB_PREFIX_KIND: Final = "blob_prefix"  # the kind of the document
 _NAME: Final = "store"
-_FORMER: Final = "former"  # names of ids that came with a move begin with it
+_FORMER: Final = "former"  # prefix of the names of ids that came with a move
 
 
 class StoreIdentity:
-    """The id of one store: a document, made at the first use and never removed. A program reads it once.
+    """The id of one store: a document, created on first use and never removed. A program reads it once.
 
-    After a move the store may hold jobs of another store. That store's id is kept beside its own.
+    After a move the store may have jobs of another store. The id of that store is stored too.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -30,18 +30,18 @@ class StoreIdentity:
 
     @property
     def is_read(self) -> bool:
-        """Whether the id for encryption is known, or known to be out of reach."""
+        """True if the id for encryption is known, or known to be unreadable."""
         return self._id is not None or self._is_hidden
 
     def get_or_create(self) -> str:
-        """The id, made if there is none."""
+        """Return the id; create it if there is none."""
         if self._id is None:
             self._id = self._find() or self._create()
         return self._id
 
     def require(self) -> str:
-        """The id, for use inside a transaction of the caller: its lock may block other writers, so none is
-        made there. Workers with blobs make one in their first minute."""
+        """Return the id, for use inside a caller transaction. Its lock may block other writers, so no id is
+        created there. Workers with blobs create one in their first minute."""
         if self._id is None:
             self._id = self._find()
         if self._id is None:
@@ -49,8 +49,8 @@ class StoreIdentity:
         return self._id
 
     def for_encryption(self, *, create: bool) -> str | None:
-        """The id that a new payload is bound to. None where it must not be made, and behind a service whose
-        API key does not allow to read it."""
+        """Return the id that a new payload is bound to. None if it must not be created, and behind a service
+        whose API key does not allow reading it."""
         if not self.is_read:
             try:
                 self._id = self.get_or_create() if create else self._find()
@@ -62,8 +62,8 @@ class StoreIdentity:
         """Return whether a payload that is bound to this id belongs here."""
         if store_id not in self._all and not self._is_hidden:
             try:
-                # Read again on each miss: a move may have brought an id meanwhile. A payload that is in its
-                # place misses at most once per program.
+                # Read again on each miss: a move may have added an id. A payload in its own store misses at
+                # most once per program.
                 self._all = frozenset(_read_ids(self._engine))
             except Forbidden:
                 self._is_hidden = True
@@ -79,31 +79,31 @@ class StoreIdentity:
     def _create(self) -> str:
         store = self._engine.store()
         try:
-            made = new_id()
-            if store.save_document(Document(kind=BLOB_PREFIX_KIND, name=_NAME, body=made)):
-                return made
+            created = new_id()
+            if store.save_document(Document(kind=BLOB_PREFIX_KIND, name=_NAME, body=created)):
+                return created
         finally:
             store.close()
         # Another program was faster, and documents of this kind are never removed.
-        found = self._find()
-        if found is None:
-            raise StoreUnavailable("the id of this store was removed while it was asked for")
-        return found
+        stored = self._find()
+        if stored is None:
+            raise StoreUnavailable("the id of this store was removed while it was read")
+        return stored
 
 
 def copy_identity(old: Reader, store: Store, new: Reader) -> None:
-    """Let the new store of a move know the id of the old one. A store without an id takes over that of the
-    old store; one with its own keeps the other beside it."""
-    came = _read_own_id(old)
-    if came is None or _read_own_id(new) == came:
+    """Copy the id of the old store of a move to the new one. A store without an id takes over this id; one
+    with an id of its own stores both."""
+    old_id = _read_own_id(old)
+    if old_id is None or _read_own_id(new) == old_id:
         return
-    if not store.save_document(Document(kind=BLOB_PREFIX_KIND, name=_NAME, body=came)):
-        store.save_document(Document(kind=BLOB_PREFIX_KIND, name=f"{_FORMER}.{came}", body=came))
+    if not store.save_document(Document(kind=BLOB_PREFIX_KIND, name=_NAME, body=old_id)):
+        store.save_document(Document(kind=BLOB_PREFIX_KIND, name=f"{_FORMER}.{old_id}", body=old_id))
 
 
 def _read_own_id(reader: Reader) -> str | None:
-    found = reader.documents(BLOB_PREFIX_KIND, [_NAME])
-    return found[0].body if found else None
+    documents = reader.documents(BLOB_PREFIX_KIND, [_NAME])
+    return documents[0].body if documents else None
 
 
 def _read_ids(engine: Engine) -> list[str]:

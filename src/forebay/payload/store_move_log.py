@@ -1,4 +1,4 @@
-"""What is written down about a move: the mark in both stores, and in the old one what has been copied."""
+"""Records of a store move: the marker in both stores, and the copied ids in the old one."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from forebay.stores.contract.store import Store
 KIND: Final = "store_move"
 COPIED_KIND: Final = "store_move_copied"
 _NAME: Final = "to"
-# The same time that the row of a blob has to appear: a caller transaction of the old store may commit its job
-# after the last pass, and the next `forebay move --finish` brings that job.
+# As long as the row of a blob may take to appear: a caller transaction of the old store may commit its job
+# after the last pass, and the next `forebay move --finish` copies that job.
 AFTER_MOVE_MS: Final = ORPHAN_AGE_MS
-_MAX_NAMES: Final = 100  # of a record; ids and names are short, and a document holds 64 KiB
+_MAX_NAMES: Final = 100  # per record; ids and names are short, and a document has at most 64 KiB
 
 
 class MoveMarker(msgspec.Struct, frozen=True, kw_only=True):
-    """What the old store keeps about a move: its token, where to, and what was not running before it
-    began."""
+    """Marker of a move in the old store: its token, its target, and what was paused before it began."""
 
     to: str
     token: str
@@ -37,7 +36,7 @@ class MoveMarker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_marker(reader: Reader) -> tuple[MoveMarker, int] | None:
-    """The mark of a move away from there, and its revision."""
+    """Return the marker of a move away from this store, and its revision."""
     for document in reader.documents(KIND, [_NAME]):
         return msgspec.json.decode(document.body, type=MoveMarker), document.revision
     return None
@@ -53,16 +52,15 @@ def drop_marker(store: Store) -> None:
 
 
 class IncomingMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The new store's own record of a move to it. `copied` is how many records of `CopiedIds` the old store
-    had
-    when this was written last: a new store that was restored from a backup has an earlier number."""
+    """The new store's own record of a move to it. `copied` is the number of records of `CopiedIds` in the old
+    store at the last write: a new store that was restored from a backup has a smaller number."""
 
-    copied: int | None = None  # not written by releases before this was kept
+    copied: int | None = None  # missing in documents of earlier releases
     is_finished: bool = False
 
 
 def load_incoming_move(reader: Reader, token: str) -> IncomingMove | None:
-    """What a store knows of this move to it; None for one that was emptied meanwhile."""
+    """Return the record of this move in the new store; None for a store that was emptied."""
     for document in reader.documents(KIND, [token]):
         return _decode_incoming(document)
     return None
@@ -73,22 +71,24 @@ def announce_move(store: Store, token: str) -> None:
 
 
 def record_copied(store: Store, reader: Reader, token: str, copied: int) -> None:
-    """Write into the new store how many records the old one has of what was copied."""
-    while found := reader.documents(KIND, [token]):
-        known = _decode_incoming(found[0])
+    """Save the number of records of copied ids in the new store."""
+    while documents := reader.documents(KIND, [token]):
+        known = _decode_incoming(documents[0])
         if known.copied is None or known.copied >= copied:
             return
-        if store.save_document(_incoming_document(token, replace(known, copied=copied), found[0].revision)):
+        updated = _incoming_document(token, replace(known, copied=copied), documents[0].revision)
+        if store.save_document(updated):
             return
 
 
 def finish_incoming_move(store: Store, reader: Reader, token: str) -> None:
-    """Write into the new store that the move to it is finished. The document stays: `keeps_blobs` needs the
-    time at which it was written."""
-    while (found := reader.documents(KIND, [token])) and not (
-        known := _decode_incoming(found[0])
+    """Mark the move to the new store as finished there. The document stays: `keeps_blobs` needs the time of
+    this write."""
+    while (documents := reader.documents(KIND, [token])) and not (
+        known := _decode_incoming(documents[0])
     ).is_finished:
-        store.save_document(_incoming_document(token, replace(known, is_finished=True), found[0].revision))
+        finished = replace(known, is_finished=True)
+        store.save_document(_incoming_document(token, finished, documents[0].revision))
 
 
 def keeps_blobs(reader: Reader) -> bool:
@@ -116,10 +116,11 @@ def _incoming_document(token: str, incoming: IncomingMove, revision: int = 0) ->
 
 
 class CopiedIds:
-    """What has come to the new store, by id or name, as the old one remembers it. Who has been done there and
-    is forgotten, or was deleted or dropped by somebody, must not be copied once more.
+    """Ids and names that were copied to the new store, recorded in the old one. A job that was done and
+    pruned in the new store, or an object that was deleted or dropped there, must not be copied once more.
 
-    Written after the new store has answered: a mover that is killed between the two finds it there next time.
+    A record is written after the answer of the new store. A mover that is killed between the two finds the
+    job there next time.
     """
 
     def __init__(self, store: Store, reader: Reader, token: str) -> None:
@@ -140,18 +141,18 @@ class CopiedIds:
 
     @property
     def records(self) -> int:
-        """How many documents hold these names."""
+        """Number of documents with these names."""
         return self._records
 
     def add(self, names: Iterable[str]) -> Iterator[None]:
-        """Write names down, a record at a time; it pauses behind each."""
+        """Record names, one document at a time; yield after each."""
         fresh = [name for name in names if name not in self._names]
         for first in range(0, len(fresh), _MAX_NAMES):
-            part = fresh[first : first + _MAX_NAMES]
-            body = msgspec.json.encode(part).decode()
+            batch = fresh[first : first + _MAX_NAMES]
+            body = msgspec.json.encode(batch).decode()
             while not self._store.save_document(Document(kind=COPIED_KIND, name=self._next(), body=body)):
-                pass  # the number was taken by another mover; the next one is looked for
-            self._names.update(part)
+                pass  # another mover has taken the number; try the next one
+            self._names.update(batch)
             yield
 
     def drop(self) -> None:
@@ -164,6 +165,6 @@ class CopiedIds:
 
     def _documents(self) -> Iterator[Document]:
         after: str | None = None
-        while found := self._reader.documents(COPIED_KIND, limit=MAX_PAGE, after=after):
-            yield from (document for document in found if document.name.startswith(self.token))
-            after = found[-1].name
+        while page := self._reader.documents(COPIED_KIND, limit=MAX_PAGE, after=after):
+            yield from (document for document in page if document.name.startswith(self.token))
+            after = page[-1].name

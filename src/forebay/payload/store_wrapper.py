@@ -1,7 +1,7 @@
-"""An engine whose payloads and results are wrapped: whoever uses it sees them as they were given.
+"""Engine wrapper that applies the payload pipeline: its users see payloads and results as they were given.
 
-It stands between the programs of a store and the store itself, so that producers, workers, consumers,
-commands and services all work with encrypted jobs and know nothing of it.
+It is between the programs of a store and the engine. So producers, workers, consumers, commands and services
+all work with encrypted and offloaded jobs without code for it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from forebay.stores.contract.values import (
 )
 
 COLLECT_EVERY_MS: Final = 60_000
-MAX_PAGES: Final = 10  # of blobs that are collected at once: whoever does it has other work too
+MAX_PAGES: Final = 10  # pages of blobs per collection: the worker that runs it has jobs too
 
 T = TypeVar("T")
 _StoredOutput = tuple[bytes | None, tuple[NewJob, ...]]  # the result of an attempt, and its follow-ups
@@ -56,10 +56,11 @@ def wrap_engine(
     blobs_above: int = MAX_INLINE,
     requires_encryption: bool = False,
 ) -> Engine:
-    """The engine with its payloads sealed and put away; the engine itself if there is nothing to do.
+    """Wrap an engine so that payloads are encrypted and offloaded; return the engine itself if neither is
+    asked for.
 
-    `keys` are what `Keys` takes, or that; `blobs` is a folder or a place of your own (see `Blobs`). With
-    `requires_encryption` payloads and results that are not encrypted are refused.
+    `keys` are `EncryptionKeys` or their argument; `blobs` is a folder or an object with the methods of
+    `Blobs`. With `requires_encryption` unencrypted payloads and results are refused.
     """
     if requires_encryption and keys is None:
         raise ConfigError("require_encryption needs encryption_keys: give at least one key, or leave it out")
@@ -67,11 +68,11 @@ def wrap_engine(
         return engine
     if type(blobs_above) is not int or blobs_above < 0:
         raise ConfigError(f"blobs_above must be a number of bytes, not {blobs_above!r:.60}")
-    own_keys, place, identity = _build_keys(keys), _build_blobs(blobs), StoreIdentity(engine)
-    wrapping, within = (
+    encryption_keys, blob_store, identity = _build_keys(keys), _build_blobs(blobs), StoreIdentity(engine)
+    pipeline, tx_pipeline = (
         PayloadPipeline(
-            own_keys,
-            place,
+            encryption_keys,
+            blob_store,
             identity,
             above=blobs_above,
             requires_encryption=requires_encryption,
@@ -79,12 +80,12 @@ def wrap_engine(
         )
         for makes_id in (True, False)
     )
-    # It has all the methods of an engine; those that it does not change are the engine's own.
-    return cast(Engine, PayloadEngine(engine, wrapping, within))
+    # The wrapper delegates the methods that it does not define to the engine.
+    return cast(Engine, PayloadEngine(engine, pipeline, tx_pipeline))
 
 
 def encrypts(engine: Engine) -> bool:
-    """Whether what goes into this engine is encrypted."""
+    """Return whether this engine encrypts payloads."""
     return isinstance(engine, PayloadEngine) and engine.has_keys
 
 
@@ -97,12 +98,12 @@ def _build_blobs(blobs: Any) -> Blobs | None:
         return FolderBlobs(blobs)
     if blobs is not None and not all(hasattr(blobs, name) for name in ("put", "get", "delete", "names")):
         raise ConfigError(f"blobs must be a folder, or have put, get, delete and names; not {blobs!r:.60}")
-    found: Blobs | None = blobs
-    return found
+    blob_store: Blobs | None = blobs
+    return blob_store
 
 
 class _Delegate:
-    """Passes on whatever it does not do itself."""
+    """Delegates all methods that it does not define."""
 
     def __init__(self, inner: Any, pipeline: PayloadPipeline) -> None:
         self._inner = inner
@@ -113,7 +114,7 @@ class _Delegate:
 
 
 class PayloadEngine(_Delegate):
-    """Opens handles that wrap, and wraps what goes into callers' own transactions."""
+    """Opens wrapped handles, and encodes jobs and settlements for caller transactions."""
 
     def __init__(self, inner: Engine, pipeline: PayloadPipeline, tx_pipeline: PayloadPipeline) -> None:
         super().__init__(inner, pipeline)
@@ -130,38 +131,38 @@ class PayloadEngine(_Delegate):
         return cast(Reader, PayloadReader(self._inner.reader(), self._pipeline))
 
     def insert_tx(self, connection: object, jobs: Sequence[NewJob], **options: Any) -> list[InsertResult]:
-        receipts: list[InsertResult] = self._inner.insert_tx(
+        results: list[InsertResult] = self._inner.insert_tx(
             connection, list(map(self._tx_pipeline.encode_job, jobs)), **options
         )
-        return receipts
+        return results
 
     async def insert_tx_async(
         self, connection: object, jobs: Sequence[NewJob], **options: Any
     ) -> list[InsertResult]:
-        wrapped = await self._encode_in_thread(lambda: list(map(self._tx_pipeline.encode_job, jobs)))
-        receipts: list[InsertResult] = await self._inner.insert_tx_async(connection, wrapped, **options)
-        return receipts
+        encoded = await self._encode_in_thread(lambda: list(map(self._tx_pipeline.encode_job, jobs)))
+        results: list[InsertResult] = await self._inner.insert_tx_async(connection, encoded, **options)
+        return results
 
     def complete_tx(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
         self._inner.complete_tx(connection, worker, self._tx_pipeline.encode_settlement(settlement))
 
     async def complete_tx_async(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        wrapped = await self._encode_in_thread(lambda: self._tx_pipeline.encode_settlement(settlement))
-        await self._inner.complete_tx_async(connection, worker, wrapped)
+        encoded = await self._encode_in_thread(lambda: self._tx_pipeline.encode_settlement(settlement))
+        await self._inner.complete_tx_async(connection, worker, encoded)
 
     async def _encode_in_thread(self, encode: Callable[[], T]) -> T:
-        """Wrap something for a coroutine. A blob is written to a disk or a network, the id of the store is
-        read, and the loop has others to serve meanwhile."""
+        """Encode for a coroutine, in a thread if it may block. A blob is written to a disk or a network, or
+        the id of the store is read; other coroutines of the loop must run at the same time."""
         if not self._tx_pipeline.may_block:
             return encode()
-        # Here, because most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
+        # Imported here: most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
         import asyncio  # noqa: PLC0415
 
         return await asyncio.to_thread(encode)
 
 
 class PayloadStore(_Delegate):
-    """The write side. It also removes the blobs of jobs that are gone."""
+    """The write side. It also removes the blobs of deleted jobs."""
 
     def __init__(self, inner: Store, pipeline: PayloadPipeline, reader: Callable[[], Reader]) -> None:
         super().__init__(inner, pipeline)
@@ -171,23 +172,23 @@ class PayloadStore(_Delegate):
         self._encoded_outputs: dict[Lease, tuple[_StoredOutput, _StoredOutput]] = {}
 
     def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[InsertResult]:
-        wrapped = list(map(self._pipeline.encode_job, jobs))
+        encoded = list(map(self._pipeline.encode_job, jobs))
         if self._pipeline.blobs is None:
-            receipts: list[InsertResult] = self._inner.insert(wrapped, **options)
-            return receipts
+            results: list[InsertResult] = self._inner.insert(encoded, **options)
+            return results
         written = [
-            blob_of(new.payload) if new is not job else None for new, job in zip(wrapped, jobs, strict=True)
+            blob_of(new.payload) if new is not job else None for new, job in zip(encoded, jobs, strict=True)
         ]
         try:
-            receipts = self._inner.insert(wrapped, **options)
+            results = self._inner.insert(encoded, **options)
         except ForebayError as exc:
             if isinstance(exc, StoreUnavailable) and not isinstance(exc, (StoreBusy, StoreLocked)):
-                raise  # perhaps they were stored, and only the answer is lost
+                raise  # the jobs may be stored, and only the answer lost
             self._remove(name for name in written if name is not None)
             raise
-        pairs = zip(written, receipts, strict=True)
-        self._remove(name for name, receipt in pairs if name is not None and not receipt.is_new)
-        return receipts
+        pairs = zip(written, results, strict=True)
+        self._remove(name for name, result in pairs if name is not None and not result.is_new)
+        return results
 
     def settle_and_claim(
         self,
@@ -198,35 +199,36 @@ class PayloadStore(_Delegate):
         known: Sequence[Lease] | None = None,
         updates: Sequence[ProgressUpdate] = (),
     ) -> SettleAndClaimResult:
-        wrap = self._pipeline
+        pipeline = self._pipeline
         ends = list(map(self._encode_settlement, settlements))
         answer: SettleAndClaimResult = self._inner.settle_and_claim(
             worker,
             ends,
-            list(map(wrap.add_readable_lanes, claims)),
+            list(map(pipeline.add_readable_lanes, claims)),
             room,
             known,
-            list(map(wrap.encode_update, updates)),
+            list(map(pipeline.encode_update, updates)),
         )
         self._encoded_outputs.clear()
         if not answer.jobs and not answer.recovered:
             return answer
-        # A blob may be larger than the caller takes, so it is read apart, like a large payload.
-        is_bounded = any(want.max_payload is not None for want in claims)
+        # A blob may be larger than the caller's bound, so it is read by a call of its own, like a large
+        # payload.
+        is_bounded = any(claim.max_payload is not None for claim in claims)
         jobs = map(_without_blob, answer.jobs) if is_bounded else answer.jobs
         return replace(answer, jobs=self._decode_jobs(jobs), recovered=self._decode_jobs(answer.recovered))
 
     def _encode_settlement(self, end: Settlement) -> Settlement:
-        """A settlement as it is stored. While the store is away it comes again and again, with other delays
-        but the same result: its blobs are written once."""
-        lease, given = Lease(end.job_id, end.attempt), (end.result, end.follow_ups)
-        kept = self._encoded_outputs.get(lease)
-        if kept is not None and kept[0] == given:
-            return replace(end, result=kept[1][0], follow_ups=kept[1][1])
-        wrapped = self._pipeline.encode_settlement(end)
-        if self._pipeline.blobs is not None and wrapped is not end:
-            self._encoded_outputs[lease] = given, (wrapped.result, wrapped.follow_ups)
-        return wrapped
+        """Encode a settlement. During an outage it is offered again and again, with other delays but the same
+        result: its blobs are written once."""
+        lease, output = Lease(end.job_id, end.attempt), (end.result, end.follow_ups)
+        cached = self._encoded_outputs.get(lease)
+        if cached is not None and cached[0] == output:
+            return replace(end, result=cached[1][0], follow_ups=cached[1][1])
+        encoded = self._pipeline.encode_settlement(end)
+        if self._pipeline.blobs is not None and encoded is not end:
+            self._encoded_outputs[lease] = output, (encoded.result, encoded.follow_ups)
+        return encoded
 
     def _decode_jobs(self, jobs: Iterable[Job]) -> tuple[Job, ...]:
         return tuple(map(self._decode_job, jobs))
@@ -235,14 +237,14 @@ class PayloadStore(_Delegate):
         try:
             return self._pipeline.decode_job(job)
         except Exception:
-            # The claim is made: if this passed through, nobody would run these jobs until their leases end.
-            logger.exception("job %s cannot be opened", job.id)
+            # The jobs are claimed: if this were raised, they would not run until their leases end.
+            logger.exception("job %s cannot be decoded", job.id)
             return job
 
     def sweep(self, sweeper: WorkerId, *args: Any, **options: Any) -> list[Job]:
-        taken: list[Job] = self._inner.sweep(sweeper, *args, **options)
-        # Nobody runs these: listeners that hear of a dead one want its arguments at most.
-        return [self._pipeline.decode_job(job, fetches=False) for job in taken]
+        swept: list[Job] = self._inner.sweep(sweeper, *args, **options)
+        # These jobs do not run here: listeners of dead jobs need the arguments at most.
+        return [self._pipeline.decode_job(job, fetches=False) for job in swept]
 
     def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
         saved: bool = self._inner.save_schedule(self._pipeline.encode_schedule(schedule), actor=actor)
@@ -256,28 +258,29 @@ class PayloadStore(_Delegate):
         due: DueSchedules = self._inner.due_schedules(limit)
         return replace(due, schedules=tuple(map(self._pipeline.decode_schedule, due.schedules)))
 
-    def fire_schedules(self, moves: Sequence[ScheduleAdvance]) -> list[FireResult]:
-        def wrapped(move: ScheduleAdvance) -> ScheduleAdvance:
-            runs = (replace(run, job=self._pipeline.encode_run(run.job)) for run in move.runs)
-            return replace(move, runs=tuple(runs))
+    def fire_schedules(self, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
+        def encode(advance: ScheduleAdvance) -> ScheduleAdvance:
+            runs = (replace(run, job=self._pipeline.encode_run(run.job)) for run in advance.runs)
+            return replace(advance, runs=tuple(runs))
 
-        fired: list[FireResult] = self._inner.fire_schedules(list(map(wrapped, moves)))
-        return fired
+        results: list[FireResult] = self._inner.fire_schedules(list(map(encode, advances)))
+        return results
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         blobs = self._pipeline.blobs
         if blobs is None:
-            verdicts: list[ActionResult] = self._inner.delete(ids, actor=actor)
-            return verdicts
-        # By their names, and before: as soon as a job is gone another one may have its id, and its own blobs.
+            results: list[ActionResult] = self._inner.delete(ids, actor=actor)
+            return results
+        # By their names, and before the delete: a new job may take the id of a deleted one, with blobs of its
+        # own.
         names = self._blob_names_of(ids)
-        verdicts = self._inner.delete(ids, actor=actor)
-        removable = [name for one in verdicts if one.applied for name in names.get(one.job_id, ())]
-        # After the rows are gone: a move that begins later does not copy these jobs. A move that began before
-        # may have copied them, and then the jobs of the new store refer to these blobs.
+        results = self._inner.delete(ids, actor=actor)
+        removable = [name for result in results if result.applied for name in names.get(result.job_id, ())]
+        # After the rows are deleted: a move that begins later does not copy these jobs. A move that began
+        # before may have copied them, and then the jobs of the new store refer to these blobs.
         if removable and not self._keeps_blobs():
             self._remove(removable)
-        return verdicts
+        return results
 
     def _keeps_blobs(self) -> bool:
         reader = self._new_reader()
@@ -289,25 +292,25 @@ class PayloadStore(_Delegate):
     def _blob_names_of(self, ids: Sequence[JobId]) -> dict[JobId, list[str]]:
         reader = self._new_reader()
         try:
-            found = [job for job in reader.jobs(ids) if job is not None]
+            jobs = [job for job in reader.jobs(ids) if job is not None]
         finally:
             reader.close()
         return {
             job.id: [name for data in (job.payload, job.result) if (name := blob_of(data)) is not None]
-            for job in found
+            for job in jobs
         }
 
     def prune(self, limit: int = BATCH) -> int:
         pruned: int = self._inner.prune(limit)
         blobs = self._pipeline.blobs
-        # Each minute, by whoever comes first. Stores forget jobs in many ways, and some by themselves, so
-        # what is left of them is looked for: a page, and the next ones while there is much to remove.
+        # Once a minute, by the first worker. Stores delete jobs in many ways, some by themselves. So blobs
+        # without a job are searched for: one page, and further ones while there is much to remove.
         if blobs is not None and self._inner.acquire_maintenance("collect", COLLECT_EVERY_MS):
             self.collect(blobs)
         return pruned
 
     def collect(self, blobs: Blobs) -> None:
-        """Remove blobs that belong to no job of this store."""
+        """Remove blobs without a job in this store."""
         for _ in range(MAX_PAGES):
             orphans = self._find_orphans(blobs)
             self._remove(orphans)
@@ -315,30 +318,30 @@ class PayloadStore(_Delegate):
                 break
 
     def _find_orphans(self, blobs: Blobs) -> list[str]:
-        """Blobs of the next page that belong to no job of this store."""
+        """Return the blobs of the next page that have no job in this store."""
         try:
             texts = blobs.names(self._pipeline.store_id(), after=self._scanned_to)
-        except Exception as exc:  # of a place that may be somebody's own
-            logger.warning("blobs cannot be looked through: %s", exc)
+        except Exception as exc:  # a user's own blob store may raise anything
+            logger.warning("blobs cannot be listed: %s", exc)
             return []
         self._scanned_to = texts[-1] if texts else ""
         names = [name for text in texts if (name := blob_name(text)) is not None]
         reader = self._new_reader()
         try:
-            # The clock first: whatever is old by it has its row, or will never have one.
-            now, jobs = reader.now(), list(dict.fromkeys(name.job for name in names))
-            found = reader.jobs(jobs, with_payload=False)
-            gone = {job_id for job_id, job in zip(jobs, found, strict=True) if job is None}
+            # The clock first: a blob that is old by it has its row, or will never have one.
+            now, ids = reader.now(), list(dict.fromkeys(name.job for name in names))
+            jobs = reader.jobs(ids, with_payload=False)
+            deleted = {job_id for job_id, job in zip(ids, jobs, strict=True) if job is None}
             # After the jobs were read. The new store of a move has the blob id of the old one only after the
             # move was announced here, so the announcement is visible. If the move has ended since the jobs
-            # were read, its end is younger than `AFTER_MOVE_MS`. The mark of the old store is written before
-            # the first job is copied: without a mark, no other store refers to these blobs.
-            if gone and keeps_blobs(reader):
+            # were read, its end is younger than `AFTER_MOVE_MS`. The marker of the old store is written
+            # before the first job is copied: without a marker, no other store refers to these blobs.
+            if deleted and keeps_blobs(reader):
                 self._log_once()
                 return []
         finally:
             reader.close()
-        return [str(name) for name in names if name.job in gone and name.written_at < now - ORPHAN_AGE_MS]
+        return [str(name) for name in names if name.job in deleted and name.written_at < now - ORPHAN_AGE_MS]
 
     def _log_once(self) -> None:
         if not self._has_logged:
@@ -355,8 +358,9 @@ class PayloadStore(_Delegate):
         try:
             self._pipeline.blobs.delete(unused)
         except Exception as exc:
-            # Not the caller's trouble, and no reason to think that the store is away: they are found again.
-            logger.warning("blobs of jobs that are gone stay for now: %s", exc)
+            # No error for the caller, and no sign that the store is unavailable: a later collection finds
+            # them again.
+            logger.warning("blobs of deleted jobs stay for now: %s", exc)
 
 
 def _without_blob(job: Job) -> Job:
@@ -367,17 +371,17 @@ class PayloadReader(_Delegate):
     """The read side."""
 
     def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
-        found: list[Job | None] = self._inner.jobs(ids, with_payload=with_payload)
+        jobs: list[Job | None] = self._inner.jobs(ids, with_payload=with_payload)
         if not with_payload:
-            return found
-        return [None if job is None else self._pipeline.decode_job(job) for job in found]
+            return jobs
+        return [None if job is None else self._pipeline.decode_job(job) for job in jobs]
 
     def history(self, job_id: JobId) -> Timeline | None:
-        found: Timeline | None = self._inner.history(job_id)
-        if found is None:
+        timeline: Timeline | None = self._inner.history(job_id)
+        if timeline is None:
             return None
-        notes = self._pipeline.decode_progress(job_id, found.progress)
-        return replace(found, job=self._pipeline.decode_job(found.job), progress=notes)
+        progress = self._pipeline.decode_progress(job_id, timeline.progress)
+        return replace(timeline, job=self._pipeline.decode_job(timeline.job), progress=progress)
 
     def progress(self, job_id: JobId) -> JobProgress:
         return self._pipeline.decode_progress(job_id, self._inner.progress(job_id))

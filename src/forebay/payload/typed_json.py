@@ -1,11 +1,10 @@
-"""Python values to plain JSON values and back, with tags for what JSON has no word for.
+"""Typed JSON: Python values to plain JSON values and back, with tags for types that JSON lacks.
 
-A tagged value is `{"~": name, "v": ...}`, and no other object ever has the key `~`: a dict that has it is
-written as pairs. docs/reference/payloads.md describes every tag for readers in other languages.
+A tagged value is `{"~": name, "v": ...}`, and no other object ever has the key `~`: a dict with it is written
+as pairs. docs/reference/payloads.md describes every tag for readers in other languages.
 
-Enums, dataclasses and Structs are written as their value or their fields, without their class: a stored
-name of a class would tie waiting jobs to a place in somebody's code. The task's signature knows the class
-(see `Coercion` in fitting.py).
+Enums, dataclasses and Structs are written as their value or their fields, without their class. A stored class
+name would tie waiting jobs to a module of the program. The task's signature names the class (see `Coercion`).
 """
 
 from __future__ import annotations
@@ -28,21 +27,22 @@ import msgspec
 from forebay.domain.json_depth import MAX_DEPTH
 from forebay.payload.unstorable_types import refusal_reason
 
-# What Go and Rust can read as a number; what is beyond goes as text.
+# The range that Go and Rust can read as a number; larger numbers are written as text.
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1
 
-# The hashes of numbers are no secret, so a writer can choose members that a set compares each with each.
-# Powers of two have one hash of 61, so a few equal ones are nothing odd.
+# The hashes of numbers are no secret, so a writer can choose members that collide with each other. Powers of
+# two share 61 hashes, so a few equal ones are common.
 MAX_EQUAL_HASHES: Final = 100
-# Different hashes may still be chosen to meet in the table. With so many members that takes 0.1 s, not hours.
+# Different hashes may still be chosen to collide in the table. With this many members that takes 0.1 s, not
+# hours.
 MAX_MEMBERS: Final = 10_000
-# To compare a whole number with a decimal takes the square of its length: 40 us for so many bits.
+# Comparing an int with a decimal takes the square of its length: 40 us for this many bits.
 MAX_BITS: Final = 4_096
 
 _MARK: Final = "~"
 _LONG: Final = 16
-# Added to the depth of what stands in a set or in a key: the outermost of these is read back as a whole.
+# Added to the depth inside a set or a key: the outermost of these is decoded as a whole.
 _HASHED: Final = 1 << 10
 _ONLY_TEXT: Final = frozenset({str})
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -56,7 +56,7 @@ Tagger: TypeAlias = Callable[[Any, int], Any]
 
 
 class TypeMismatch(Exception):
-    """A value cannot be stored or read; `steps` lead to it, the innermost first."""
+    """A value cannot be stored or decoded; `steps` lead to it, the innermost first."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -75,7 +75,7 @@ class UnknownTypeTag(TypeMismatch):
 
 
 def key_step(key: object) -> str:
-    """The step of a path that goes through this key of a dict."""
+    """Return the step of a path through this key of a dict."""
     if isinstance(key, str):
         return f'["{str.__str__(key)[:40]}"]'.encode("utf-8", "backslashreplace").decode()
     return f"[{key!r:.40}]"
@@ -85,59 +85,59 @@ def key_step(key: object) -> str:
 
 
 def tag_items(values: Iterable[Any], depth: int = 0) -> list[Any]:
-    """Each value as msgspec can write it without loss; raises Unfit."""
-    done: list[Any] = []
+    """Return each value as msgspec can write it without loss; raise TypeMismatch."""
+    tagged: list[Any] = []
     try:
         for value in values:
             kind = type(value)
-            # Most values are short texts and numbers. A call for each would take longer than all the rest.
+            # Most values are short texts and ints. A call for each of them would take most of the time.
             if (kind is str and value.isascii()) or (kind is int and MIN_INT <= value <= MAX_INT):
-                done.append(value)
+                tagged.append(value)
             else:
-                done.append(_TAGGERS[kind](value, depth))
+                tagged.append(_TAGGERS[kind](value, depth))
     except TypeMismatch as exc:
-        exc.steps.append(f"[{len(done)}]")
+        exc.steps.append(f"[{len(tagged)}]")
         raise
-    return done
+    return tagged
 
 
 def tag_named(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """The same for values with names, which may be any text."""
-    if type(values) is dict and _is_plain_table(values):
+    """Return named values as `tag_items` returns values; the names may be any text."""
+    if type(values) is dict and _is_untagged_table(values):
         return values
     return _tag_table(values, depth)
 
 
 def _tag_table(values: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    done: dict[str, Any] = {}
+    tagged: dict[str, Any] = {}
     for name, value in values.items():
         try:
             if type(name) is not str or not name.isascii():
                 _check_name(name)
             kind = type(value)
             if (kind is str and value.isascii()) or (kind is int and MIN_INT <= value <= MAX_INT):
-                done[name] = value
+                tagged[name] = value
             else:
-                done[name] = _TAGGERS[kind](value, depth)
+                tagged[name] = _TAGGERS[kind](value, depth)
         except TypeMismatch as exc:
             exc.steps.append(key_step(name))
             raise
-    return done
+    return tagged
 
 
-def _is_plain_table(values: dict[str, Any]) -> bool:
-    """Whether all of it can be written as it is. That is nearly always so, and to copy it takes as long."""
+def _is_untagged_table(values: dict[str, Any]) -> bool:
+    """Return whether all values can be written as they are. That is nearly always so, and saves a copy."""
     for name, value in values.items():
         kind = type(value)
         if kind is str:
-            is_plain = value.isascii()
+            is_untagged = value.isascii()
         elif kind is int:
-            is_plain = MIN_INT <= value <= MAX_INT
+            is_untagged = MIN_INT <= value <= MAX_INT
         elif kind is float:
-            is_plain = isfinite(value)
+            is_untagged = isfinite(value)
         else:
-            is_plain = kind is bool or value is None
-        if not is_plain or type(name) is not str or not name.isascii():
+            is_untagged = kind is bool or value is None
+        if not is_untagged or type(name) is not str or not name.isascii():
             return False
     return True
 
@@ -149,7 +149,7 @@ def _check_name(name: object) -> None:
 
 
 def tag(value: Any) -> Any:
-    """One value as msgspec can write it without loss; raises Unfit."""
+    """Return one value as msgspec can write it without loss; raise TypeMismatch."""
     return _TAGGERS[type(value)](value, 0)
 
 
@@ -171,8 +171,8 @@ def _as_is(value: Any, depth: int) -> Any:
 
 
 def _text(value: str, depth: int) -> str:
-    # One flag decides for nearly every text; the others are tried, because msgspec would refuse without
-    # a word about where.
+    # One flag decides for nearly every text. The rest is encoded here, because msgspec would raise without
+    # the path.
     if not value.isascii():
         try:
             value.encode()
@@ -198,7 +198,7 @@ def _datetime(value: datetime, depth: int) -> Any:
         at = value.replace(tzinfo=UTC) if value.utcoffset() is None else value.astimezone(UTC)
     except OverflowError:
         raise TypeMismatch("a datetime outside the years 1 to 9999 in UTC cannot be stored") from None
-    # Not the method of the value: subclasses of datetime write themselves in their own ways.
+    # Not the method of the value: subclasses of datetime override it.
     text = datetime.isoformat(at.replace(tzinfo=None), timespec="microseconds")
     return _make_tag("datetime", text + "Z")
 
@@ -220,13 +220,13 @@ def _timedelta(value: timedelta, depth: int) -> Any:
 
 def _list(value: list[Any], depth: int) -> list[Any]:
     inner = _next_depth(depth)
-    if len(value) > _LONG and _is_plain_row(value):
+    if len(value) > _LONG and _is_untagged_row(value):
         return value
     return tag_items(value, inner)
 
 
-def _is_plain_row(values: list[Any]) -> bool:
-    """Whether a long list holds values of one harmless kind, found out without a call for each."""
+def _is_untagged_row(values: list[Any]) -> bool:
+    """Return whether a long list has values of one type that need no tag, without a call for each value."""
     kinds = set(map(type, values))
     if kinds == {int}:
         return bool(min(values) >= MIN_INT and max(values) <= MAX_INT)
@@ -240,23 +240,23 @@ def _tuple(value: tuple[Any, ...], depth: int) -> Any:
 
 
 def _set(value: set[Any] | frozenset[Any], depth: int) -> Any:
-    inner, done = _next_depth(depth), []
+    inner, members = _next_depth(depth), []
     for item in value:
         try:
-            done.append(_TAGGERS[type(item)](item, inner | _HASHED))
+            members.append(_TAGGERS[type(item)](item, inner | _HASHED))
         except TypeMismatch as exc:
             exc.steps.append(f"{{{item!r:.40}}}")
             raise
     if depth < _HASHED:
-        _read_members(done, *_AS_MEMBERS)
-    # In order, so that equal arguments give equal bytes in every process.
-    done.sort(key=msgspec.json.encode)
-    return _make_tag("frozenset" if isinstance(value, frozenset) else "set", done)
+        _read_members(members, *_AS_MEMBERS)
+    # Sorted, so that equal arguments give equal bytes in every process.
+    members.sort(key=msgspec.json.encode)
+    return _make_tag("frozenset" if isinstance(value, frozenset) else "set", members)
 
 
 def _dict(value: dict[Any, Any], depth: int) -> Any:
     inner = _next_depth(depth)
-    if _MARK not in value and type(value) is dict and _is_plain_table(value):
+    if _MARK not in value and type(value) is dict and _is_untagged_table(value):
         return value
     if _MARK in value or not _ONLY_TEXT.issuperset(map(type, value)):
         return _map(value, inner)
@@ -287,20 +287,20 @@ def _enum(value: Enum, depth: int) -> Any:
 
 
 def _record(value: Any, depth: int) -> Any:
-    inner, done = _next_depth(depth), {}
+    inner, fields = _next_depth(depth), {}
     for name, item in _fields(value):
         try:
-            done[name] = _TAGGERS[type(item)](item, inner)
+            fields[name] = _TAGGERS[type(item)](item, inner)
         except TypeMismatch as exc:
             exc.steps.append(f".{name}")
             raise
-    # A Struct may call a field anything.
-    return _make_tag("map", [list(pair) for pair in done.items()]) if _MARK in done else done
+    # A Struct may have a field of any name.
+    return _make_tag("map", [list(pair) for pair in fields.items()]) if _MARK in fields else fields
 
 
 def _function(value: FunctionType, depth: int) -> Any:
-    what = "a lambda" if value.__name__ == "<lambda>" else f"the function {value.__qualname__}"
-    raise TypeMismatch(f"{what} cannot be stored; make it a task and pass the task's name")
+    subject = "a lambda" if value.__name__ == "<lambda>" else f"the function {value.__qualname__}"
+    raise TypeMismatch(f"{subject} cannot be stored; make it a task and pass the task's name")
 
 
 def _fields(record: Any) -> Iterable[tuple[str, Any]]:
@@ -312,14 +312,14 @@ def _fields(record: Any) -> Iterable[tuple[str, Any]]:
     else:
         names = [(field.name, field.name) for field in dataclasses.fields(record)]
     for name, own in names:
-        # A field may be unset: by msgspec's word for it, or because nobody has given it a value.
+        # A field may be unset: by msgspec.UNSET, or because it was never assigned.
         if (value := getattr(record, own, msgspec.UNSET)) is not msgspec.UNSET:
             yield name, value
 
 
 class _Taggers(dict[type, Tagger]):
     def __missing__(self, kind: type) -> Tagger:
-        # Not kept: classes may be made and forgotten at run time.
+        # Not cached: classes may be created and dropped at run time.
         if reason := refusal_reason(kind):
             raise TypeMismatch(reason)
         if issubclass(kind, Enum):
@@ -357,7 +357,7 @@ _TAGGERS: Final = _Taggers(
         FunctionType: _function,
     }
 )
-# A subclass is stored as what it is built on; msgspec takes only exact texts and numbers.
+# A subclass is stored as its base type; msgspec takes only exact texts and numbers.
 _BY_BASE: Final[Mapping[type, Tagger]] = {
     **{base: tagger for base, tagger in _TAGGERS.items() if base not in (bool, NoneType, FunctionType)},
     str: lambda value, depth: _text(str.__str__(value), depth),
@@ -370,7 +370,8 @@ _BY_BASE: Final[Mapping[type, Tagger]] = {
 
 
 def untag(value: Any) -> Any:
-    """What `tag` was given; raises Unfit for a broken tag and UnknownTypeTag for a new one."""
+    """Return the value that `tag` was given; raise TypeMismatch for a broken tag, UnknownTypeTag for a new
+    one."""
     kind = type(value)
     if kind is list:
         return [untag(item) for item in value]
@@ -403,7 +404,7 @@ def _read_int(text: str) -> int:
 
 
 def _read_members(stored: Iterable[Any], role: str, remedy: str) -> list[Any]:
-    """Members of a set or keys of a dict as they are read; raises Unfit for those that have no hash, are
+    """Decode the members of a set or the keys of a dict. Raise TypeMismatch for those that have no hash, are
     equal to another, or would take long to compare."""
     members = [untag(item) for item in stored]
     if len(members) > MAX_MEMBERS and not _ONLY_TEXT.issuperset(map(type, members)):
@@ -411,7 +412,7 @@ def _read_members(stored: Iterable[Any], role: str, remedy: str) -> list[Any]:
     try:
         hashes = set(map(hash, members))
     except TypeError:
-        # They come back as dicts, even when they sit in a tuple.
+        # They are decoded as dicts, even inside a tuple.
         raise TypeMismatch(f"dataclasses and Structs cannot be stored as {role}; {remedy}") from None
     if len(hashes) < len(members):
         _check_equal_hashes(members, role, remedy)
@@ -429,7 +430,7 @@ def _check_equal_hashes(members: list[Any], role: str, remedy: str) -> None:
 
 
 def _is_long(values: Iterable[Any]) -> bool:
-    """Whether one of these, or of what they hold, is a number that takes long to compare."""
+    """Return whether one of these values, or of their members, is a number that takes long to compare."""
     return any(
         value.bit_length() > MAX_BITS
         if type(value) is int
@@ -439,7 +440,8 @@ def _is_long(values: Iterable[Any]) -> bool:
 
 
 def _build_set(members: list[Any]) -> set[Any]:
-    """The same as `set`, but other threads may run between two members, however long they take to compare."""
+    """Build a set as `set` does, but let other threads run between two members, however long these
+    compare."""
     return {member for member in members}
 
 

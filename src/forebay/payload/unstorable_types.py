@@ -1,14 +1,14 @@
-"""Types of values that cannot be stored, and the way out for each."""
+"""Types of values that cannot be stored, with a remedy for each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-# By name, so that nothing has to be imported to be refused.
+# By name, so that none of these modules has to be imported.
 _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
-    name: words
-    for words, names in {
+    name: texts
+    for texts, names in {
         ("a function", "make it a task and pass the task's name"): (
             "builtins.builtin_function_or_method builtins.method functools.partial"
         ),
@@ -34,7 +34,7 @@ _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
             "django.db.models.base.Model peewee.Model"
         ),
         ("an exception", "pass its text"): "builtins.BaseException",
-        ("a changeable row of bytes", "pass bytes(value)"): "builtins.bytearray builtins.memoryview",
+        ("a mutable sequence of bytes", "pass bytes(value)"): "builtins.bytearray builtins.memoryview",
         ("a sequence of this type", "pass list(value)"): "builtins.range collections.deque",
         ("a complex number", "pass its two parts"): "builtins.complex",
     }.items()
@@ -43,11 +43,11 @@ _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def refusal_reason(kind: type) -> str:
-    """Why values of this type cannot be stored, with the way out; empty for any other type."""
-    words = None
+    """Return why values of this type cannot be stored, with a remedy; an empty text for any other type."""
+    texts = None
     if hasattr(kind, "_sa_class_manager"):
-        # SQLAlchemy's objects need no base of its own, and some are dataclasses besides.
-        words = _REFUSED["peewee.Model"]
+        # Objects of SQLAlchemy need no common base class, and some are dataclasses too.
+        texts = _REFUSED["peewee.Model"]
     for base in kind.__mro__:
-        words = words or _REFUSED.get(f"{base.__module__}.{base.__qualname__}")
-    return f"{words[0]} cannot be stored; {words[1]}" if words else ""
+        texts = texts or _REFUSED.get(f"{base.__module__}.{base.__qualname__}")
+    return f"{texts[0]} cannot be stored; {texts[1]}" if texts else ""

@@ -24,10 +24,10 @@ _ALL_BITS: Final = (1 << 8 * _BLOCK) - 1
 
 
 class Xaes:
-    """One key of 32 bytes."""
+    """Cipher with one key of 32 bytes."""
 
     def __init__(self, key: bytes) -> None:
-        self._plain = AESGCM(key)
+        self._gcm = AESGCM(key)
         self._cipher = Cipher(AES(key), ECB())  # noqa: S305 - single blocks inside CMAC, as the specification has it
         first = int.from_bytes(self._encrypt_blocks(bytes(_BLOCK)))
         doubled = (first << 1) & _ALL_BITS
@@ -35,18 +35,18 @@ class Xaes:
         self._mask = subkey << 8 * _BLOCK | subkey
 
     def encrypt(self, data: bytes, associated: bytes, nonce: bytes | None = None) -> bytes:
-        """Return a nonce, random by default, and after it the ciphertext with its tag."""
+        """Return a nonce, random by default, followed by the ciphertext with its tag."""
         nonce = urandom(NONCE) if nonce is None else nonce
         return nonce + self._derive(nonce).encrypt(nonce[_HALF:], data, associated)
 
     def decrypt(self, ciphertext: bytes, associated: bytes) -> bytes:
-        """Return the plain bytes; raises InvalidTag, or ValueError for what is too short."""
+        """Return the decrypted bytes; raise InvalidTag, or ValueError for a short ciphertext."""
         nonce, body = ciphertext[:NONCE], ciphertext[NONCE:]
         return self._derive(nonce).decrypt(nonce[_HALF:], body, associated)
 
     def decrypt_gcm(self, ciphertext: bytes, associated: bytes) -> bytes:
-        """Decrypt plain AES-256-GCM with a nonce of 12 bytes, as payloads without the field `alg` have it."""
-        return self._plain.decrypt(ciphertext[:_HALF], ciphertext[_HALF:], associated)
+        """Decrypt AES-256-GCM with a nonce of 12 bytes, the cipher of payloads without the field `alg`."""
+        return self._gcm.decrypt(ciphertext[:_HALF], ciphertext[_HALF:], associated)
 
     def _derive(self, nonce: bytes) -> AESGCM:
         if len(nonce) != NONCE:

@@ -112,7 +112,7 @@ def test_times_are_instants_or_count_back_from_now(store: Store) -> None:
         (("--created-from", "yesterday"), "'yesterday' is not a time; write 2030-01-31T12:00:00+00:00"),
         (("--created-from", "2020-01-01T00:00:00"), "'2020-01-01T00:00:00' has no time zone"),
         (("--created-from", "9999999d"), "'9999999d' is longer than a hundred years"),
-        (("--created-from", "0001-01-01T00:00:00Z"), "is no time between 1971 and 2099"),
+        (("--created-from", "0001-01-01T00:00:00Z"), "is not a time between 1971 and 2099"),
         (("--metadata", "tenant"), "'tenant' is not KEY=VALUE"),
         (("--metadata", "a=1", "--metadata", "a=2"), "a is given twice"),
         (("--priority-from", "9" * 30), "cannot hold a value"),
@@ -248,8 +248,8 @@ def test_a_payload_that_cannot_be_read_is_shown_as_it_is(store: Store) -> None:
     shown = answer("jobs", "show", job_id)
 
     assert (shown["args"], shown["payload_base64"]) == (None, "e30=")
-    assert "does not begin with the line of a payload" in shown["payload_error"]
-    assert "does not begin with the line of a payload" in call("jobs", "show", job_id).stdout
+    assert "does not begin with the header of a payload" in shown["payload_error"]
+    assert "does not begin with the header of a payload" in call("jobs", "show", job_id).stdout
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_job_that_waits_is_cancelled_with_a_reason(store: Store, reader: Reade
 
     assert done == {
         "cancelled": 1,
-        "asked": 0,
+        "cancel_requested": 0,
         "jobs": [{"id": job_id, "applied": True, "state": "cancelled", "reason": "", "is_busy": False}],
     }
     assert steps.look(reader, job_id).reason == "no longer wanted"
@@ -304,7 +304,7 @@ def test_by_force_a_running_job_is_taken_from_its_worker(store: Store, reader: R
 
     taken = answer("jobs", "cancel", job.id, "--force", "--yes")
 
-    assert (taken["cancelled"], taken["asked"], taken["taken"]) == (0, 0, 1)
+    assert (taken["cancelled"], taken["cancel_requested"], taken["force_cancelled"]) == (0, 0, 1)
     assert taken["jobs"][0]["state"] == "dead"
     assert steps.look(reader, job.id).state is JobState.DEAD
 
@@ -314,7 +314,7 @@ def test_people_are_told_that_force_makes_a_dead_letter(store: Store) -> None:
 
     said = call("jobs", "cancel", job.id, "--force", "--yes").stdout
 
-    assert said == "1 job taken from the worker and put to the dead letters\n"
+    assert said == "1 job taken from the worker and moved to the dead letters\n"
 
 
 @pytest.mark.parametrize("how", ["ids", "conditions"])
@@ -326,8 +326,8 @@ def test_what_was_cancelled_and_what_was_asked_to_stop_are_counted_apart(how: st
     told = answer("jobs", "cancel", *words, "--yes")
     again = call("jobs", "cancel", running.id, "--yes")
 
-    assert (told["cancelled"], told["asked"]) == (2, 1)
-    assert "taken" not in told
+    assert (told["cancelled"], told["cancel_requested"]) == (2, 1)
+    assert "force_cancelled" not in told
     assert again.stdout == "1 job asked to stop\n"
 
 
@@ -367,7 +367,7 @@ def test_jobs_are_cancelled_revived_and_deleted_by_conditions(store: Store, read
     steps.put_many(store, 3, queue=MAIL)
     other = put(store)
 
-    assert answer("jobs", "cancel", "--queue", "mail", "--yes") == {"cancelled": 3, "asked": 0}
+    assert answer("jobs", "cancel", "--queue", "mail", "--yes") == {"cancelled": 3, "cancel_requested": 0}
     assert answer("jobs", "revive", "--queue", "mail", "--yes") == {"revived": 3}
     assert answer("jobs", "delete", "--queue", "mail", "--yes") == {"deleted": 3}
     assert answer("jobs", "delete", "--queue", "mail", "--yes") == {"deleted": 0}
@@ -467,7 +467,7 @@ def test_a_mistyped_queue_is_not_taken_for_an_empty_one(
     error = refusal(*(dead if word == "DEAD" else word for word in words))
 
     assert (error["kind"], error["status"]) == ("QueueNotFound", 4)
-    assert "there is no queue mial; `forebay queues list` shows those there are" in error["message"]
+    assert "there is no queue mial; `forebay queues list` lists the queues" in error["message"]
     assert steps.look(reader, dead).state is JobState.DEAD
     assert [queue.name for queue in reader.queues()] == ["default"]
 
@@ -521,9 +521,7 @@ def test_jobs_that_wait_have_not_ended_and_the_condition_for_them_is_named(
     error = refusal(*words, "--yes")
 
     assert error["status"] == 2
-    assert (
-        "have not ended; for those that were enqueued before a time use --created-before" in error["message"]
-    )
+    assert "have not ended; use --created-before" in error["message"]
     assert steps.look(reader, job_id).state is JobState.PENDING
 
 

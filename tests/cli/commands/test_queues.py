@@ -86,7 +86,7 @@ def test_people_read_settings_as_they_are_written(store: Store) -> None:
 def test_an_undecodable_job_is_shown_as_one(store: Store) -> None:
     steps.put(store, payload=b"broken")
 
-    assert "does not begin with the line of a payload" in call("inspect", "default").stdout
+    assert "does not begin with the header of a payload" in call("inspect", "default").stdout
 
 
 @pytest.mark.shows("R-QUEUE-01")
@@ -123,7 +123,7 @@ def test_part_of_the_settings_is_changed(store: Store, reader: Reader) -> None:
         ("weight=0", "weight must be a whole number from 1 to 1000"),
         ("weight=many", "Expected `int`, got `str`"),
         ("wieght=3", "There is no queue setting 'wieght'; there are mode, weight, lease"),
-        ("lease=soon", "'soon' is not a length of time; write 30s, 5m, 2h, 7d or 250ms"),
+        ("lease=soon", "'soon' is not a duration; write 30s, 5m, 2h, 7d or 250ms"),
         ("weight", "'weight' is not KEY=VALUE"),
         ("mode=lifo", "'lifo'"),
         ("max_length=6", "max_length is given twice"),
