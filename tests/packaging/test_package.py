@@ -107,7 +107,7 @@ def test_a_worker_of_the_installed_wheel_runs_a_job(programs: Path, tmp_path: Pa
     (tmp_path / "jobs.py").write_text(
         "from forebay import Forebay\napp = Forebay('sqlite:///jobs.db')\n"
         "@app.task\ndef double(number: int) -> int:\n    return 2 * number\n"
-        "if __name__ == '__main__':\n    with app.working():\n"
+        "if __name__ == '__main__':\n    with app.run_worker():\n"
         "        print(double.enqueue(21).result(timeout=100))\n"
     )
 

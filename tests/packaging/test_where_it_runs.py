@@ -59,7 +59,7 @@ async def triple(number: int) -> int:
 
 if __name__ == "__main__":
     job = double.enqueue(21)
-    with app.working():
+    with app.run_worker():
         print(job.result(timeout=100), triple.enqueue(14).result(timeout=100))
 """
 PRODUCER = """
@@ -125,7 +125,7 @@ def test_commands_that_need_more_say_where_they_run(tmp_path: Path, words: list[
     assert "Traceback" not in done.stderr
 
 
-def test_a_picture_that_keys_steer_is_shown_once_where_none_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_with_key_commands_is_printed_once_where_no_keys_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr("forebay.cli.top.command.find_spec", lambda name: None)
     monkeypatch.setattr("forebay.cli.top.command.sys.stdin", Terminal())
@@ -133,7 +133,7 @@ def test_a_picture_that_keys_steer_is_shown_once_where_none_are_read(monkeypatch
     monkeypatch.setattr("forebay.cli.top.command.click.echo", lambda words, err: said.append(words))
 
     assert not command._is_live()
-    assert said == ["Shown once: keys are read on Linux and macOS only"]
+    assert said == ["Printed once because keys are read only on Linux and macOS"]
 
 
 class Terminal:

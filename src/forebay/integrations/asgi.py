@@ -33,7 +33,7 @@ def lifespan(
     """Run jobs inside a web app, from before its first request until after its last one.
 
     They have threads and an event loop of their own. At the end running jobs are waited for as
-    `app.working()` does, whose options these are. A server with several processes has a worker in each. The
+    `app.run_worker()` does, whose options these are. A server with several processes has a worker in each. The
     store stays open, since a test may start one app several times. With `works=False` no job runs here.
 
     `others` are functions of the same kind, such as one of your own, or that of a `Dashboard`: they begin

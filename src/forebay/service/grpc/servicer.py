@@ -257,7 +257,7 @@ class CallRecorder:
     def __init__(self, requests: RequestStats, route: RequestRoute) -> None:
         self._requests = requests
         self.route = route
-        self.status = grpc.StatusCode.OK.name
+        self.status: str = grpc.StatusCode.OK.name
         self.caller = ""
         self._started_at = requests.clock.monotonic()
         self._is_counted = False

@@ -205,7 +205,7 @@ class HeldBody:
     def __init__(self, receive: Receive, usage: ClientUsage) -> None:
         self._receive = receive
         self._usage = usage
-        self.size = 0
+        self.size: int = 0
 
     async def receive(self) -> Any:
         """The next part; raises TooManyRequests if the client has too much under way with it."""

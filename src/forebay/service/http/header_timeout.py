@@ -37,8 +37,9 @@ class HeaderTimeoutProtocol(H11Protocol):
     """
 
     head_seconds = ARRIVAL_TIMEOUT_SECONDS
-    age_seconds = 3_600.0  # streams end after ten minutes, waits after seconds
-    body_rest_seconds = 2.0
+    age_seconds: float = 3_600.0  # streams end after ten minutes, waits after seconds
+    body_rest_seconds: float = 2.0
+    app_state: dict[str, Any]
     _timer: asyncio.TimerHandle | None = None
     _limit: float | None = None
     _is_admitted = False

@@ -62,7 +62,7 @@ class QueueClaimer:
         self._fair_claim = SqliteFairClaim(
             tx, request.queue, queue.settings.fairness_weights, self._load_lane
         )
-        self.has_more = False  # large jobs, beyond those of one claim
+        self.has_more: bool = False  # large jobs, beyond those of one claim
         self._fairness_key_of: dict[int, str] = {}  # of jobs that were found in its lane, by seq
 
     def claim_in_order(self, budget: LimitBudget, limit: int) -> list[Job]:
