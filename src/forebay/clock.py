@@ -1,4 +1,4 @@
-"""Where time comes from: the only module that reads a clock."""
+"""Clock protocol and system clock: the only module that reads the time."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class ScheduleNotFound(ForebayError, LookupError):
 
 
 class GradualReviveNotFound(ForebayError, LookupError):
-    """No ramp has this name."""
+    """No gradual revive has this name."""
 
 
 class ApiKeyNotFound(ForebayError, LookupError):
@@ -151,8 +151,8 @@ class DuplicateJob(ForebayError, ValueError):
 class QueueFull(ForebayError):
     """The queue holds as many pending jobs as its `max_length` allows.
 
-    `retry_after` is in how many seconds it should have room, by its pace of the last minute; None if nothing
-    was completed lately, or if more were asked for in one call than it ever takes.
+    `retry_after` is the time in seconds until the queue should have room, by its throughput of the last
+    minute. None if nothing was completed lately, or if the call asked for more than the queue ever takes.
     """
 
     def __init__(self, message: str, *, queue: str, limit: int, retry_after: float | None = None) -> None:
@@ -163,7 +163,7 @@ class QueueFull(ForebayError):
 
 
 class RateLimited(ForebayError):
-    """Jobs come faster than the queue takes them: of this client, or of everybody where `client` is None.
+    """Jobs come faster than the queue takes them: of this client, or of all clients where `client` is None.
 
     `limit` is how many a second it takes. After `retry_after` seconds what was asked for would be accepted;
     None if more were asked for in one call than it ever takes at once.
@@ -219,7 +219,7 @@ class JobCancelled(ForebayError):
 
 
 class WaitTimeout(ForebayError, TimeoutError):
-    """A job was not final in the time that somebody would wait; it goes on. `state` is where it stood."""
+    """A job was not final when the time-out of the caller was over; it goes on. `state` is its last state."""
 
     def __init__(self, message: str, *, job_id: str, state: str) -> None:
         super().__init__(message)

@@ -157,14 +157,14 @@ class _CheckingHandle:
 
 
 def check_between_calls(handle: T) -> T:
-    """A store handle that hears interrupts after each call, for a region that makes many calls."""
+    """Return a store handle that checks for interrupts after each call, for a region with many calls."""
     return cast(T, _CheckingHandle(handle))
 
 
 def wait_for(condition: Condition, predicate: Callable[[], bool], seconds: float | None) -> None:
-    """Wait for something under a condition that the caller does not hold, at most this long.
+    """Wait for something under a condition that the caller does not hold, at most `seconds`.
 
-    In slices on a task thread, each in a region of its own: an interrupt is heard between two of them.
+    A task thread waits in slices, each in a region of its own: interrupts are raised between two slices.
     """
     ends = inf if seconds is None else monotonic() + seconds
     most = inf if _current.thread is None else SLICE_SECONDS

@@ -41,14 +41,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _argument_names(mark: pytest.Mark) -> list[str]:
-    """The names in a mark, which may be given in all the ways that pytest allows."""
+    """Return the names in a mark, in all the forms that pytest allows."""
     names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
     return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
 
 
 @pytest.fixture
 def forebay_app() -> Forebay:
-    """The app that is tested. Write a fixture of this name that returns your own."""
+    """Return the app under test. Override this fixture in your conftest to return your own app."""
     from forebay import Forebay  # noqa: PLC0415 - as the module says
 
     return Forebay("memory://")
@@ -56,7 +56,7 @@ def forebay_app() -> Forebay:
 
 @pytest.fixture
 def forebay_clock() -> ManualClock:
-    """Time that stands still until `advance` is called; it begins now."""
+    """Return a clock that stands still until `advance` is called; it begins now."""
     from forebay.clock import SystemClock  # noqa: PLC0415
     from forebay.testing import ManualClock  # noqa: PLC0415
 
@@ -65,14 +65,14 @@ def forebay_clock() -> ManualClock:
 
 @pytest.fixture
 def forebay_store(request: pytest.FixtureRequest) -> str:
-    """Which store tests run on: each that the setting `forebay_stores` names."""
+    """Return the store that the test runs on: one run for each store in the setting `forebay_stores`."""
     store: str = getattr(request, "param", None) or request.config.getini(STORES)[0]
     return store
 
 
 @pytest.fixture
 def forebay_url(forebay_store: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of the store of this test; on a server with a schema or a namespace of this process."""
+    """Return the address of this test's store. A server gets a schema or a namespace of this process."""
     from forebay.testing import trial_url  # noqa: PLC0415
 
     process = getattr(request.config, "workerinput", {}).get("workerid", "main")
@@ -81,7 +81,7 @@ def forebay_url(forebay_store: str, request: pytest.FixtureRequest, tmp_path: Pa
 
 @pytest.fixture
 def forebay_trial(forebay_app: Forebay, forebay_url: str, forebay_clock: ManualClock) -> Iterator[Trial]:
-    """The app on an empty store: jobs run when the test calls `drain`, and time passes when it says so.
+    """Provide the app on an empty store: `drain` runs the jobs, and time passes when the test says so.
 
     def test_an_order_sends_a_mail(forebay_trial: Trial) -> None:
         order.enqueue(7)
@@ -96,7 +96,7 @@ def forebay_trial(forebay_app: Forebay, forebay_url: str, forebay_clock: ManualC
 
 @pytest.fixture
 def forebay_inline(forebay_app: Forebay, forebay_url: str, forebay_clock: ManualClock) -> Iterator[Trial]:
-    """`forebay_trial`, where jobs run as soon as they are enqueued."""
+    """Provide `forebay_trial` with jobs that run as soon as they are enqueued."""
     from forebay.testing import Trial  # noqa: PLC0415
 
     with Trial(forebay_app, forebay_url, clock=forebay_clock, inline=True) as trial:
@@ -105,7 +105,7 @@ def forebay_inline(forebay_app: Forebay, forebay_url: str, forebay_clock: Manual
 
 @pytest.fixture(params=STEPS)
 def forebay_crash_step(request: pytest.FixtureRequest) -> WorkerStep:
-    """Each step after which a worker may die, in a test of its own.
+    """Run the test once for each step after which a worker may die.
 
     def test_a_card_is_charged_once(forebay_trial: Trial, forebay_crash_step: WorkerStep) -> None:
         charge.enqueue(7)

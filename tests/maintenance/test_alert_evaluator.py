@@ -382,9 +382,9 @@ def test_what_goes_wrong_costs_a_line_in_the_log(
     with caplog.at_level(logging.WARNING):
         assert not AlertEvaluator(Away(clock=clock), clock).run(memory.store())
         assert deliver_due(Away(clock=clock)) == 0
-        awaited(lambda: "alerts are left to the next turn: gone" in caplog.text)
+        awaited(lambda: "alerts are evaluated at the next run: gone" in caplog.text)
 
-    assert "news of alerts are delivered later: gone" in caplog.text
+    assert "alert notifications are delivered later: gone" in caplog.text
 
 
 def test_all_rules_together_cost_a_few_looks(memory: Engine, clock: ManualClock) -> None:

@@ -46,7 +46,7 @@ def test_what_goes_wrong_costs_a_line_in_the_log(
 
     assert not GradualReviver(away, clock).run(MemoryEngine(clock=clock).store())
 
-    assert "ramps are left to a later turn: gone" in caplog.text
+    assert "gradual revives go on at a later run: gone" in caplog.text
 
 
 class Opened:

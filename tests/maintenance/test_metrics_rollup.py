@@ -215,7 +215,7 @@ def test_a_store_that_takes_no_figures_costs_a_turn_and_old_ones_are_forgotten_a
     with caplog.at_level(logging.WARNING):
         assert not MetricsRollup(clock).run(Watched(store, trouble).seam)
 
-    assert f"metrics are left to the next turn: {fault}" in caplog.text
+    assert f"metrics are rolled up at the next run: {fault}" in caplog.text
     assert rows(reader, TEN_SECONDS) == []
 
 
@@ -285,7 +285,9 @@ def test_a_row_that_cannot_be_read_is_left_out(
     store.insert([new_job()])
     store.record_metrics([row(now, jobs=9), row(now + TEN_SECONDS), row(now + MINUTE, jobs=2)])
     with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("update forebay_metrics set body = x'c1' where starts_at = ?", [start_of(now, TEN_SECONDS)])
+        raw.execute(
+            "update forebay_metrics set body = x'c1' where starts_at = ?", [start_of(now, TEN_SECONDS)]
+        )
     clock.advance(ms=2 * MINUTE)
 
     with caplog.at_level(logging.WARNING):

@@ -102,7 +102,9 @@ def test_it_fires_all_that_is_due_in_batches(memory: MemoryEngine, clock: Manual
     for number in range(7):
         save(store, f"s{number}")
     clock.advance(ms=MINUTE)
-    watched = Wrapped(store, lambda name, args: batches.append(len(args[0])) if name == "fire_schedules" else None)
+    watched = Wrapped(
+        store, lambda name, args: batches.append(len(args[0])) if name == "fire_schedules" else None
+    )
     one = scheduler(memory, clock, batch=3)
 
     assert one.tick(watched.seam) == 60.0

@@ -31,7 +31,7 @@ def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
         "rescore",
         "prune",
         "measure",
-        "ramp",
+        "gradual_revive",
         "alert",
         "unserved",
     ]

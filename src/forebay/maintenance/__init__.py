@@ -1,3 +1,3 @@
-"""What happens by the clock: duties over the store seam, for workers and for programs of their own."""
+"""Periodic maintenance tasks over the store contract, run by workers and by the standalone scheduler."""
 
 from __future__ import annotations

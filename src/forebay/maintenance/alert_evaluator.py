@@ -1,4 +1,4 @@
-"""Duty: rules of alerts are looked at, and news of alerts are delivered."""
+"""Alert evaluator: maintenance task that evaluates alert rules and delivers alert notifications."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from forebay.stores.contract.store import Store
 if TYPE_CHECKING:
     from forebay.domain.delivery import DeliveryPolicy
 
-# More than a delivery may take, so that nobody else begins it meanwhile.
+# Longer than any delivery takes: a delivery under way is not claimed a second time.
 LEASE_SECONDS: Final = 120.0
 # Time for a process with the key of a channel to take a delivery that this one cannot send.
 LOCKED_SECONDS: Final = 30.0
-# So long a stop waits for what is under way: less than a worker has to let go of everything.
+# How long `close` waits for the threads: less than the time in which a worker gives back all leases.
 CLOSE_SECONDS: Final = 1.0
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class AlertEvaluator:
-    """Whoever comes first looks; who comes to the same conclusion a moment later is refused by the store (see
-    `app.alerts`).
+    """Evaluates alert rules; the store refuses the result of a concurrent evaluation with the same
+    conclusion (see `app.alerts`).
 
-    A look costs more than all other duties, and the more, the more workers and queues there are. So it has a
-    thread and handles of its own for as long as it takes: whoever runs the duties only begins it, and neither
-    jobs nor schedules nor a sweep ever wait for it.
+    An evaluation costs more than all other maintenance tasks together, and grows with workers and queues. So
+    it runs in a thread with handles of its own. The caller only starts that thread: jobs, schedules and
+    sweeps never wait for it.
 
-    Deliveries are jobs of a queue of their own. Whoever has looked takes those that are due, in one more
-    thread, because a server that does not answer must not hold up the next look either. So nobody has to
-    serve that queue, and programs without alerts have neither that thread nor a question more.
+    Deliveries are jobs of a queue of their own. After an evaluation a second thread delivers those that are
+    due, because a server that does not answer must not delay the next evaluation. So that queue needs no
+    worker, and programs without alerts pay neither that thread nor a query.
     """
 
     name = "alert"
@@ -53,14 +53,14 @@ class AlertEvaluator:
         self._evaluation_thread: Thread | None = None
         self._delivery_thread: Thread | None = None
         self._is_closed = Event()
-        # Not at once: workers that have started together have not yet all said that they are there.
+        # Not at once: workers that started together have not all registered yet.
         self._ready_at = clock.monotonic() + self.every_ms / 1_000
 
     @property
     def is_ready(self) -> bool:
-        """Only now and then, whoever asks: a consumer asks after each of its claims, and a question to the
-        store each time would cost more than the alerts are worth. Not while the last look takes its time: the
-        turn is for somebody who can use it."""
+        """True once per period, for all callers together: consumers ask after each claim, and a query each
+        time would cost more than alerts are worth. False while the last evaluation is under way, so that
+        the run goes to a process that can use it."""
         now = self._clock.monotonic()
         if now < self._ready_at or _is_running(self._evaluation_thread) or self._is_closed.is_set():
             return False
@@ -68,18 +68,18 @@ class AlertEvaluator:
         return True
 
     def run(self, store: Store) -> bool:
-        """Begin a look. What is left waits for the next turn: a flood must not keep others from theirs."""
+        """Start an evaluation. Never report more work: a flood of alerts must not delay other tasks."""
         if not _is_running(self._evaluation_thread):
             self._evaluation_thread = _start_thread("forebay-alerts", self._evaluate_logged)
         return False
 
     def _evaluate_logged(self) -> None:
-        """Whatever goes wrong costs a line in the log, as with metrics: an alert is not worth a job."""
+        """Evaluate; log any error, as with metrics: an alert must not stop a worker."""
         try:
             looked = self._evaluate()
         except Exception as exc:
             is_known = isinstance(exc, StoreError)
-            logger.warning("alerts are left to the next turn: %s", exc, exc_info=not is_known)
+            logger.warning("alerts are evaluated at the next run: %s", exc, exc_info=not is_known)
             return
         if looked.has_deliveries and not _is_running(self._delivery_thread) and not self._is_closed.is_set():
             self._delivery_thread = _start_thread(
@@ -87,7 +87,7 @@ class AlertEvaluator:
             )
 
     def _evaluate(self) -> EvaluationResult:
-        # Opening may take its time where a store is away: what was closed meanwhile opens nothing more.
+        # Opening may take long while a store is unreachable; a closed evaluator opens nothing more.
         if self._is_closed.is_set():
             return EvaluationResult()
         with closing(self._engine.store()) as store:
@@ -97,13 +97,13 @@ class AlertEvaluator:
                 return evaluate(store, reader, self._clock)
 
     def close(self) -> None:
-        """Begin nothing more, and wait a little for what is under way. What takes longer ends by itself after
-        its look, or its delivery; if the process ends before, somebody else does it again."""
+        """Start nothing more, and wait briefly for the threads. A slower thread ends by itself after its
+        evaluation or delivery. If the process ends first, another process repeats the work."""
         self._is_closed.set()
         until = self._clock.monotonic() + CLOSE_SECONDS
         if self._evaluation_thread is not None:
             self._evaluation_thread.join(CLOSE_SECONDS)
-        # Asked now: it is the look that begins it.
+        # Evaluated now, because the evaluation starts the delivery.
         if self._delivery_thread is not None:
             self._delivery_thread.join(max(0.0, until - self._clock.monotonic()))
 
@@ -121,8 +121,8 @@ def _is_running(thread: Thread | None) -> bool:
 def deliver_due(
     engine: Engine, is_over: Callable[[], bool] = lambda: False, policy: DeliveryPolicy | None = None
 ) -> int:
-    """Deliver all that is due, one after the other, until it `is_over`; how many were tried. One that fails
-    is a failed job: it is tried again later, and in the end it is a dead letter."""
+    """Deliver all that is due, one after the other, until `is_over`; return how many were tried. A delivery
+    that fails is a failed job: it is tried again later, and in the end it is a dead letter."""
     tried = 0
     try:
         with closing(Consumer(engine)) as consumer, closing(engine.reader()) as reader:
@@ -131,8 +131,8 @@ def deliver_due(
                     tried += 1
                     _deliver_one(consumer, reader, job, policy)
     except StoreError as exc:
-        # What was claimed is found by the sweep, and delivered again.
-        logger.warning("news of alerts are delivered later: %s", exc)
+        # The sweeper finds the claimed ones, and they are delivered again.
+        logger.warning("alert notifications are delivered later: %s", exc)
     return tried
 
 

@@ -1,4 +1,4 @@
-"""Duty: revivals in batches go on."""
+"""Gradual reviver: maintenance task that advances gradual revives."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from forebay.operations.gradual_revive import advance_gradual_revives
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 
-# Where no ramp was running nobody looks again so soon: a look costs a connection.
+# Pause after a run that found no gradual revive: a look costs a connection.
 IDLE_SECONDS: Final = 10.0
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class GradualReviver:
-    """Whoever comes first takes the turn; one who comes to the same conclusion a moment later is refused by
-    the store. The reader is held from turn to turn while a ramp is running, and let go of when none is, or
-    when others have had all turns for a while: nearly always there is no ramp, and a worker that has had one
-    turn shall not hold a connection for ever."""
+    """Advances gradual revives; the store refuses the second of two runs that come to the same conclusion.
 
-    name = "ramp"
+    The reader stays open from run to run while a gradual revive is under way. It is closed when none is, or
+    when other processes have had all runs for a while. There is nearly always none, and a worker that has had
+    one run must not hold a connection for ever.
+    """
+
+    name = "gradual_revive"
     every_ms = 2_000
 
     def __init__(self, reader: Callable[[], Reader], clock: Clock) -> None:
@@ -37,7 +39,7 @@ class GradualReviver:
 
     @property
     def is_ready(self) -> bool:
-        """Only now and then, as with alerts: a consumer asks after each of its claims."""
+        """True once per period, as with alerts: a consumer asks after each of its claims."""
         now = self._clock.monotonic()
         if now < self._ready_at:
             return False
@@ -47,8 +49,8 @@ class GradualReviver:
         return True
 
     def run(self, store: Store) -> bool:
-        """One turn, and what is left waits for the next. Whatever goes wrong costs a line in the log: a ramp
-        is not worth a job."""
+        """Advance each gradual revive by at most one batch; the rest waits for the next run. Errors are only
+        logged: a gradual revive must not stop a worker."""
         is_running = False
         try:
             if self._reader is None:
@@ -57,14 +59,14 @@ class GradualReviver:
             is_running = advance_gradual_revives(store, self._reader)
         except Exception as exc:
             is_known = isinstance(exc, StoreError)
-            logger.warning("ramps are left to a later turn: %s", exc, exc_info=not is_known)
+            logger.warning("gradual revives go on at a later run: %s", exc, exc_info=not is_known)
         if not is_running:
             self.close()
             self._ready_at = self._clock.monotonic() + IDLE_SECONDS
         return False
 
     def close(self) -> None:
-        """Let go of the reader; the next turn, if there is one, opens another."""
+        """Close the reader; the next run opens another if it needs one."""
         reader, self._reader = self._reader, None
         if reader is not None:
             with suppress(StoreError):

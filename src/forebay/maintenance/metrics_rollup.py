@@ -1,4 +1,4 @@
-"""Duty: jobs are counted, metrics are rolled up to minutes, hours and days, and old ones are forgotten."""
+"""Metrics rollup: maintenance task that counts jobs, rolls metrics up and prunes old ones."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from forebay.stores.contract.metrics import MAX_ROWS
 from forebay.stores.contract.store import Store
 from forebay.stores.shared.metrics import iter_rows
 
-# How late a row of a worker may come and still be rolled up, and when nobody writes one any more.
+# How late a worker's row may come and still be rolled up, and after how long no worker writes one any more.
 LATE_MS: Final = 2 * MINUTE
 OVER_MS: Final = 5 * MINUTE
-# How much is rolled up at a time.
+# Length of the spans that are rolled up at once, by the finer tier that is read.
 WINDOW_MS: Final[Mapping[int, int]] = {MINUTE: 10 * MINUTE, HOUR: 6 * HOUR, DAY_MS: 3 * DAY_MS}
 MAX_WINDOWS: Final = 10
-# Hours and days are made of many rows; whoever reads totals still has them within half a minute or so.
+# Hours and days are made of many rows; readers of totals still have them within half a minute.
 COARSE_MS: Final = 2 * TEN_SECONDS
-# Who has read rows this long ago does not write what they make: others know more by now.
+# Rows read this long ago are not rolled up: another process may have rolled up newer ones since.
 STALE_SECONDS: Final = 60.0
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class MetricsRollup:
-    """Whoever comes first counts; a row of a coarser tier is made again from all finer ones, so two who do it
-    at once, or one who dies in the middle, change nothing."""
+    """Counts and rolls up. A row of a coarser tier is made again from all finer ones. So two concurrent runs,
+    or one that dies in the middle, change nothing."""
 
     name = "measure"
     every_ms = TEN_SECONDS
@@ -57,12 +57,12 @@ class MetricsRollup:
         return _run_logged(lambda: self._run(store))
 
     def _run(self, store: Store) -> bool:
-        stock = store.snapshot_queues()
-        if not stock:
+        snapshots = store.snapshot_queues()
+        if not snapshots:
             return False  # there has never been a job
-        now = max(one.taken_at for one in stock.values())
-        # One after the other, whatever becomes of those before: in a store that is full, to forget helps.
-        _run_logged(lambda: _record_snapshots(store, stock))
+        now = max(one.taken_at for one in snapshots.values())
+        # Each step runs even if those before have failed: in a store that is full, pruning helps.
+        _run_logged(lambda: _record_snapshots(store, snapshots))
         has_more = _run_logged(lambda: self._roll_up(store, now))
         if not has_more and start_of(now, MINUTE) != self._minute:
             self._minute = start_of(now, MINUTE)
@@ -71,14 +71,14 @@ class MetricsRollup:
         return has_more
 
     def _roll_up(self, store: Store, now: int) -> bool:
-        """Make the rows of minutes, and not each time those of hours and days, each of the tier before; true
-        if there is more than was done."""
+        """Roll up minutes, and less often hours and days, each from the tier before. Return whether there is
+        more to do."""
         since = max(0, _find_last_span(store, MINUTE, now) - LATE_MS)
         has_more = self._roll_up_tier(store, MINUTE, since, now)
         if has_more or start_of(now, COARSE_MS) != self._coarse_at:
             self._coarse_at = start_of(now, COARSE_MS)
-            # The span before is made again only while it may change. Others may have made minutes again that
-            # begin before ours, and had no time for the rest.
+            # The span before is made again only while it may change. Another process may have rolled up
+            # minutes that begin before ours, and had no time for the coarser tiers.
             since -= LATE_MS
             for tier in (HOUR, DAY_MS):
                 since = min(_find_last_span(store, tier, now), start_of(since, tier))
@@ -89,7 +89,7 @@ class MetricsRollup:
         finer = FINER[tier]
         for _ in range(MAX_WINDOWS):
             looked_at = self._clock.monotonic()
-            # Nobody may have worked, or counted, for days.
+            # There may be no rows for days: no worker ran, or none measured.
             first = next(iter_rows(store, finer, since, now + tier, limit=1), None)
             if first is None:
                 return False
@@ -103,14 +103,14 @@ class MetricsRollup:
 
 
 def _run_logged(work: Callable[[], bool]) -> bool:
-    """Whether there is more of this to do. Figures are worth neither a job nor another duty, so whatever goes
-    wrong costs a line in the log. A store that is full takes ends of jobs all the same; if it is away, others
-    will notice."""
+    """Run a step; return whether there is more of it to do. Metrics must stop neither a job nor another
+    maintenance task, so errors are only logged. A store that is full still takes ends of jobs; if it is
+    unreachable, other calls will notice."""
     try:
         return work()
     except Exception as exc:
         is_known = isinstance(exc, StoreError)
-        logger.warning("metrics are left to the next turn: %s", exc, exc_info=not is_known)
+        logger.warning("metrics are rolled up at the next run: %s", exc, exc_info=not is_known)
         return False
 
 
@@ -127,17 +127,17 @@ def _snapshot_row(queue: QueueName, snapshot: QueueSnapshot) -> MetricRow:
 
 
 def _find_last_span(store: Store, tier: int, now: int) -> int:
-    """When the last span of a tier begins that there are rows of. Not later than now: the clock may have been
-    ahead for a while, and what came since it is right again counts too."""
+    """Return the start of the tier's last span that has rows, at most that of now. The clock may have been
+    ahead for a while, and rows written since it was set right count too."""
     last = store.last_metrics(tier)
     return 0 if last is None else start_of(min(last, now), tier)
 
 
 def _merge_workers(store: Store, now: int) -> bool:
-    """Make one row of those of all workers where nobody writes any more; it saves room. What nobody was there
-    to put together in time stays apart, and is forgotten with the others.
+    """Merge the rows of all workers into one where no worker writes any more, to save room. Rows that no
+    process has merged in time stay apart, and are pruned like the others.
 
-    Two who do this at once have read the same rows, since no others come, and write the same whole."""
+    Two concurrent runs have read the same rows, since no new ones come, and write the same result."""
     end = start_of(now - OVER_MS, TEN_SECONDS)
     groups: defaultdict[tuple[int, QueueName], list[MetricRow]] = defaultdict(list)
     for row in iter_rows(store, TEN_SECONDS, end - LATE_MS, end):

@@ -1,4 +1,4 @@
-"""Duty: what is due becomes pending, what has expired is cancelled."""
+"""Promoter: maintenance task that makes due jobs pending and cancels expired ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.stores.contract.values import BATCH
 
 
 class Promoter(msgspec.Struct, frozen=True, kw_only=True):
-    """For queues that nobody claims from: a claim promotes what is due in its own queues by itself."""
+    """Promotes in all queues. It matters for queues without claims: a claim promotes in its own queues."""
 
     name: str = "promote"
     every_ms: int = 1_000

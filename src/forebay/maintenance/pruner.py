@@ -1,4 +1,4 @@
-"""Duty: final jobs past their retention are forgotten, and the chain of the audit log goes on."""
+"""Pruner: maintenance task that deletes final jobs past their retention and extends the audit log's chain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.stores.contract.values import BATCH
 
 
 class Pruner(msgspec.Struct, frozen=True, kw_only=True):
-    """Small batches all day instead of a quiet hour at night: claims go on beside it."""
+    """Prunes in small batches all day, without a quiet hour at night: claims go on concurrently."""
 
     name: str = "prune"
     every_ms: int = 10_000
@@ -18,5 +18,5 @@ class Pruner(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, store: Store) -> bool:
         has_more = store.prune(self.batch) >= self.batch
-        # In this duty, since a turn of its own would cost every worker a question more.
+        # Part of this task, since a task of its own would cost every worker one more query.
         return store.chain_audit(self.batch) >= self.batch or has_more

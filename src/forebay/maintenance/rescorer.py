@@ -1,4 +1,4 @@
-"""Duty: places in the order that time or new settings have changed."""
+"""Rescorer: maintenance task that updates ranks that time or new settings have changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.stores.contract.values import BATCH
 
 
 class Rescorer(msgspec.Struct, frozen=True, kw_only=True):
-    """Each job is rescored a fixed number of times in its life, so a run mostly finds nothing."""
+    """Rescores jobs. Each job is rescored a fixed number of times in its life, so most runs find none."""
 
     name: str = "rescore"
     every_ms: int = 1_000

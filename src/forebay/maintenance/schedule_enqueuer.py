@@ -1,4 +1,4 @@
-"""Duty: runs of schedules that are due become jobs."""
+"""Schedule enqueuer: maintenance task that enqueues the jobs of due schedule runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forebay.stores.contract.store import Store
 
 
 class ScheduleEnqueuer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever comes first fires; who comes to the same conclusion a moment later is refused by the store."""
+    """Fires due schedules; the store refuses a run that another process has fired already."""
 
     name: str = "fire"
     every_ms: int = 1_000

@@ -1,4 +1,4 @@
-"""A scheduler that runs alone: it fires schedules when they are due, and sleeps in between."""
+"""Standalone scheduler: fires schedules when they are due, and sleeps in between."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forebay.stores.contract.engine import Engine, Wakeups
 from forebay.stores.contract.store import Store
 
 LONGEST_SLEEP_SECONDS: Final = 60.0
-# Hints come with every new job; whoever heard one looks, and then not before so long.
+# A wake-up comes with every new job; after one the scheduler looks, and then pauses at least this long.
 MIN_PAUSE_SECONDS: Final = 0.1
 OUTAGE_SECONDS: Final = 1.0
 
@@ -25,8 +25,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Fires what is due in a thread of its own. Workers do it too, once a second, so it is needed only where
-    seconds matter, or where nobody else runs; the store lets each run be fired once.
+    """Fires due schedules in a thread of its own. Workers do so too, once a second. So a scheduler is needed
+    only where seconds matter, or where no worker runs. The store lets each run be fired once.
 
     It sleeps until the next run, at most `longest` seconds, and a saved schedule wakes it. While the store is
     away it tries again, and then catches up.
@@ -60,7 +60,7 @@ class Scheduler:
         self.fired: int = 0
 
     def start(self) -> None:
-        """Open the store, save what is declared, and begin; raises what is wrong with the store."""
+        """Open the store, save the declared schedules, and start the thread; raise errors of the store."""
         store, reader = self._engine.store(), self._engine.reader()
         try:
             save_declared(store, reader, self._declared, self._roll, actor=f"scheduler@{gethostname()}")
@@ -72,7 +72,7 @@ class Scheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the present turn; what is due stays due. Stopping twice, or before the start, is fine."""
+        """End after the present tick; due runs stay due. Stopping twice, or before the start, is fine."""
         self._is_stopped.set()
         self._is_woken.set()
         if self._thread is not None:
@@ -89,7 +89,7 @@ class Scheduler:
             while not self._is_stopped.is_set():
                 self._is_woken.clear()
                 pause = self._tick_safely(store)
-                # In this order: a stop from before the bell was silenced is seen here, a later one rings it.
+                # In this order: a stop before `clear` is seen here, and a later one sets the event again.
                 if not self._is_stopped.wait(min(pause, MIN_PAUSE_SECONDS)):
                     self._is_woken.wait(max(0.0, pause - MIN_PAUSE_SECONDS))
         finally:
@@ -103,7 +103,7 @@ class Scheduler:
             return OUTAGE_SECONDS
 
     def tick(self, store: Store) -> float:
-        """Fire all that is due, in batches; how many seconds to sleep then. What the turn itself has taken
+        """Fire all that is due, in batches; return how many seconds to sleep. The duration of the tick itself
         counts as slept."""
         began = self._clock.monotonic()
         has_more = True
@@ -113,7 +113,7 @@ class Scheduler:
         due = store.due_schedules(1)
         took = self._clock.monotonic() - began
         if took > self._longest:
-            logger.warning("the scheduler falls behind: a turn took %.1f s of %g s", took, self._longest)
+            logger.warning("the scheduler falls behind: a tick took %.1f s of %g s", took, self._longest)
         if due.schedules:
             return 0.0
         next_due = self._longest if due.next_due_ms is None else due.next_due_ms / 1_000

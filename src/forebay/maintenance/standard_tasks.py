@@ -1,4 +1,4 @@
-"""The duties that everybody who consumes jobs runs."""
+"""Standard maintenance tasks: those that every worker and consumer runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forebay.domain.delivery import DeliveryPolicy
 
 
-def standard_tasks(  # noqa: PLR0913 - each is a thing that a process may say about its duties
+def standard_tasks(  # noqa: PLR0913 - each is a setting of a process for its maintenance
     *,
     sweeper: WorkerId,
     clock: Clock,
@@ -37,18 +37,20 @@ def standard_tasks(  # noqa: PLR0913 - each is a thing that a process may say ab
     on_settled: OnSettled | None = None,
     policy: DeliveryPolicy | None = None,
 ) -> list[MaintenanceTask]:
-    """Promote, fire, sweep, rescore, prune and, unless told otherwise, measure. The sweeper sweeps under a
-    worker id of its own; for the dead alone only where the store notices a death. Who is given no engine
-    cannot look, and leaves ramps, alerts and queues without workers to others; alerts are about what was
-    measured. `on_settled` hears of attempts that were lost. The `policy` says where alerts may be
-    delivered."""
+    """Return the tasks: promote, fire, sweep, rescore, prune, and measure if `has_metrics`.
+
+    The sweeper has a worker id of its own. Where the store notices a death, a second one sweeps for dead
+    workers alone. Without an `engine` gradual revives, alerts and queues without workers are left to other
+    processes. Alerts are about what was measured. `on_settled` gets the lost attempts. The `policy` says
+    where alerts may be delivered.
+    """
     sweep = partial(Sweeper, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks, on_settled=on_settled)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
     measuring: list[MaintenanceTask] = [MetricsRollup(clock)] if has_metrics else []
-    ramps: list[MaintenanceTask] = [] if engine is None else [GradualReviver(engine.reader, clock)]
+    reviving: list[MaintenanceTask] = [] if engine is None else [GradualReviver(engine.reader, clock)]
     alerts: list[MaintenanceTask] = (
         [AlertEvaluator(engine, clock, policy)] if engine is not None and has_metrics else []
     )
-    telling: list[MaintenanceTask] = [] if engine is None else [UnservedQueueWarner(engine.reader)]
-    others: list[MaintenanceTask] = [Rescorer(), Pruner(), *measuring, *ramps, *alerts, *telling]
+    warning: list[MaintenanceTask] = [] if engine is None else [UnservedQueueWarner(engine.reader)]
+    others: list[MaintenanceTask] = [Rescorer(), Pruner(), *measuring, *reviving, *alerts, *warning]
     return [Promoter(), ScheduleEnqueuer(roll=roll), *sweeps, *others]

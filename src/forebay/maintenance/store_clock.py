@@ -24,7 +24,7 @@ class ClockObservation(NamedTuple):
 
 
 class StoreClock:
-    """The store's clock as one process knows it.
+    """The store's clock as observed by one process.
 
     A reading was taken between the question and its answer, so it gives the offset of the two clocks as an
     interval as wide as the call was long. Intervals of later readings are intersected: one quick call is

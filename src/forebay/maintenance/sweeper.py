@@ -1,4 +1,4 @@
-"""Duty: attempts whose lease has ended, or whose worker died, are settled as lost."""
+"""Sweeper: maintenance task that settles lost attempts, whose lease has ended or whose worker died."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from forebay.telemetry.observers import SettledAttempt
 
 OnSettled: TypeAlias = Callable[[Sequence[SettledAttempt]], object]
 
-LEASE_MS: Final = 30_000  # of what was taken over, until it is settled
+LEASE_MS: Final = 30_000  # of taken-over attempts, until they are settled
 REASON: Final = "the lease ended without a word from the worker, or the worker died"
 
 
@@ -74,7 +74,7 @@ class Sweeper:
         self._roll = roll
         self._lease_ms = lease_ms
         self._batch = batch
-        # Taken over, and not yet known to be settled.
+        # Taken over, and not known to be settled yet.
         self._unsettled: dict[JobId, Job] = {}
         self._was_away = False
         self._quiet_until = inf  # until the store's clock has been read
@@ -84,24 +84,24 @@ class Sweeper:
 
     @property
     def name(self) -> str:
-        """A sweeper that holds back has turns of its own, and leaves those of the others alone."""
+        """A sweeper that holds back has runs of its own, and leaves those of other sweepers alone."""
         if self._only_dead:
             return "sweep dead"
         return "sweep anew" if self.quiet_seconds else "sweep"
 
     @property
     def quiet_seconds(self) -> float:
-        """How long it still holds back; infinite before its first turn."""
+        """Seconds for which it still holds back; infinite before its first run."""
         return max(0.0, self._quiet_until - self._clock.monotonic())
 
     def on_connected(self) -> None:
-        """Say that the store has just been reached, for the first time or again."""
+        """Record that the store has just been reached, for the first time or again."""
         self._hold_back_for(self._lease_ms / 3)
 
     def run(self, store: Store) -> bool:
         """Take over one batch and settle it; true if there may be more."""
         if self._was_away:
-            # Somebody has just had an answer (the turn for this duty), so the outage is over.
+            # The store has just answered (it gave this run), so the outage is over.
             self._was_away = False
             self.on_connected()
         try:
@@ -157,7 +157,7 @@ class Sweeper:
         self._unsettled.update((job.id, job) for job in swept)
         settlements = [decide(job, Lost(REASON), self._roll()) for job in self._unsettled.values()]
         if settlements:
-            # Refused ones were swept from us in turn, or ended by force: no business of ours any more.
+            # Refused: another sweeper took them over in turn, or an operator ended them by force.
             instead = FallbackSettlements(lambda lease: self._unsettled[lease.job_id], self._roll)
             answer = settle_and_claim_isolating(store, self._sweeper, settlements, fallback=instead)
             busy = {lease.job_id for lease in answer.busy}  # offered again with the next batch

@@ -1,4 +1,4 @@
-"""Duty: name the queues that no worker serves in the log."""
+"""Unserved queue warner: maintenance task that logs the queues that no worker serves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class UnservedQueueWarner:
-    """Looks once a minute; each queue is named once, and again after a worker has served it meanwhile."""
+    """Looks once a minute. Each queue is named once, and again after a worker has served it in between."""
 
     name = "unserved"
     every_ms = 60_000

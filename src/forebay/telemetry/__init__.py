@@ -1,3 +1,3 @@
-"""What is seen while jobs run: gathered in memory, written when there is time."""
+"""Telemetry of running jobs: log formats, metrics collector, observers, call durations."""
 
 from __future__ import annotations

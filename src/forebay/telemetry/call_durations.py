@@ -1,4 +1,4 @@
-"""How long calls of a store take, told at debug level."""
+"""Durations of store calls, logged at debug level."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger: logging.Logger = logging.getLogger("forebay.stores.timing")
 
 
 class _TimingProxy:
-    """Stands before an object and tells how long each of its methods took."""
+    """Proxy that logs the duration of each method call of an object."""
 
     def __init__(self, target: object, clock: Clock) -> None:
         self._target = target
@@ -39,5 +39,6 @@ class _TimingProxy:
 
 
 def log_durations(store: T, clock: Clock) -> T:
-    """The store, telling its times if anybody wants to hear them: asked once, so that others pay nothing."""
+    """Return the store, with logged durations at debug level. The level is read once: other levels pay
+    nothing."""
     return cast("T", _TimingProxy(store, clock)) if logger.isEnabledFor(logging.DEBUG) else store

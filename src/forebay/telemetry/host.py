@@ -1,4 +1,4 @@
-"""The object with which programs enqueue and inspect: any thread, sync or async, also after a fork."""
+"""Name of this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def host_name() -> str:
-    """What this machine is called."""
+    """Return the host name of this machine."""
     if hasattr(os, "uname"):
         return os.uname().nodename
     import socket  # noqa: PLC0415 - on Windows alone; it takes longer to load than the answer is worth

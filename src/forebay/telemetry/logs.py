@@ -1,4 +1,4 @@
-"""Log lines of our programs: as text or as JSON, and how much of which part is said."""
+"""Log set-up of Forebay's programs: text or JSON lines, and levels by component."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forebay.interrupts import uninterrupted
 
 LogFormat: TypeAlias = Literal["text", "json"]
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
-# The parts of Forebay by which levels can be set: the second word in the names of its loggers.
+# Components with a level of their own: the second word in the names of Forebay's loggers.
 COMPONENTS: Final = (
     "app",
     "cli",
@@ -34,12 +34,12 @@ COMPONENTS: Final = (
 )
 _LEVEL: Final = re.compile(r"(?:([\w.-]+)\s*=\s*)?(\w+)")
 MAX_SHOWN: Final = 1_000
-# What every record has, and what another formatter leaves on it.
+# Attributes of every record, and those that another formatter leaves on it.
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "in_job"}
 
 
 def job_fields(job: Job) -> dict[str, Any]:
-    """What a line about a job says of it."""
+    """Return the fields of a log line about a job."""
     return {
         "job_id": job.id,
         "task": job.task,
@@ -51,12 +51,12 @@ def job_fields(job: Job) -> dict[str, Any]:
 
 
 def lease_fields(lease: Lease) -> dict[str, Any]:
-    """The same where no more is known."""
+    """Return the fields of a log line about a job of which only the lease is known."""
     return {"job_id": lease.job_id, "attempt": lease.attempt}
 
 
 def defer_interrupts_in_logging() -> None:
-    """In a process that interrupts tasks: no interrupt comes while a logging handler has its lock.
+    """Defer interrupts while a logging handler has its lock, in a process that interrupts tasks.
 
     A task that is stopped in the middle of a log line would keep that lock for ever, and every thread of the
     worker that logs would wait for it. `Logger.handle` calls all handlers, those of the program too, so it
@@ -68,17 +68,17 @@ def defer_interrupts_in_logging() -> None:
 
 
 def component_of(name: str) -> str:
-    """Which part logs under this name; code that is not ours is named as its logger is."""
+    """Return the component of a logger name; the name itself if the logger is not Forebay's."""
     words = name.split(".")
     return words[1] if words[0] == "forebay" and len(words) > 1 else name
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line. `event` is the line without its values, the same whenever the same happens;
-    `message` is the line with them. Fields that a filter or `extra` has put on the line are there too."""
+    """Formats a record as one JSON object a line. `event` is the message without its values, so equal events
+    have equal texts; `message` has the values. Fields from a filter or `extra` are included."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line of JSON."""
+        """Return the record as one line of JSON."""
         line: dict[str, Any] = {
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -104,7 +104,7 @@ class JsonFormatter(logging.Formatter):
 def _encode_line(line: Mapping[str, Any]) -> str:
     try:
         return msgspec.json.encode(line, enc_hook=_format_value).decode()
-    except Exception:  # code of the program's own shows its values, and some texts cannot be written
+    except Exception:  # the program's own `repr` may raise, and some texts cannot be encoded
         return msgspec.json.encode(
             {clean_text(name): clean_text(_format_value(value)) for name, value in line.items()}
         ).decode()
@@ -118,13 +118,13 @@ def _format_value(value: Any) -> str:
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a program of ours logs. `levels` are by the names of loggers, with "" for all others."""
+    """Log configuration of a program. `levels` are by the names of loggers, with "" for all others."""
 
     format: LogFormat
     levels: dict[str, int]
 
     def set_up(self) -> None:
-        """Do so, unless the program has its own handlers."""
+        """Configure logging, unless the program has its own handlers."""
         handler = logging.StreamHandler()
         handler.setFormatter(JsonFormatter() if self.format == "json" else logging.Formatter(TEXT))
         logging.basicConfig(level=self.levels[""], handlers=[handler])
@@ -134,19 +134,19 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def current_log_config() -> LogConfig | None:
-    """How this program logs, for another process that is to do the same; None if it does not."""
+    """Return this program's log configuration, for a child process; None if logging is not configured."""
     root = logging.getLogger()
     if not root.handlers:
         return None
     is_json = any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers)
-    # A copy: other threads may make loggers meanwhile.
+    # A copy: other threads may create loggers concurrently.
     known = dict(root.manager.loggerDict)
     own = {name: one.level for name, one in known.items() if isinstance(one, logging.Logger) and one.level}
     return LogConfig(format="json" if is_json else "text", levels={**own, "": root.level})
 
 
 def parse_levels(text: str) -> dict[str, int]:
-    """Levels as they are said in a setting: `info`, or `warning,worker=debug,shop.mail=debug`."""
+    """Parse levels of a setting: `info`, or `warning,worker=debug,shop.mail=debug`."""
     levels = {"": logging.INFO}
     for part in text.split(","):
         match = _LEVEL.fullmatch(part.strip())

@@ -1,7 +1,7 @@
-"""What one worker has seen of its jobs, gathered in memory for ten seconds at a time.
+"""Metrics collector: the stats of one worker's jobs, in memory, in spans of ten seconds.
 
-For each job a claim and an end append two numbers to lists; all else is done once for thousands of them, or
-when the ten seconds are over.
+A claim and an end of a job append two numbers to lists. All else is done once for thousands of jobs, or at
+the end of the span.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from forebay.domain.metrics import (
 )
 from forebay.domain.settlement import OutcomeKind, Settlement
 
-# Whoever rolls rows up looks back for two minutes, and puts those of all workers together after five. A row
-# that came later would not be rolled up; one that was written, and is offered again after that because its
-# answer was lost, would count twice.
+# The rollup reads rows of the last two minutes, and merges those of all workers after five. A row that came
+# later would not be rolled up. One that was written, and is offered again later because its answer was lost,
+# would count twice.
 LATE_MS: Final = 90_000
-# So many lengths are kept as they came before they become a histogram.
+# So many durations are kept as single values before they become a histogram.
 RAW: Final = 20_000
 MAX_ERROR_NAME: Final = 100
 _COMPLETED: Final = OutcomeKind.COMPLETED
 
 
 class _TaskSeries:
-    """What is known of one task in one queue."""
+    """The stats of one task in one queue."""
 
     __slots__ = ("claimed", "completed", "counts", "errors", "run", "runs", "wait", "waits")
 
@@ -49,14 +49,14 @@ class _TaskSeries:
         self.errors: defaultdict[str, int] = defaultdict(int)
 
     def fold(self) -> None:
-        """Make a histogram of what came since the last time."""
+        """Add the values since the last fold to the histograms."""
         self.claimed += len(self.waits)
         self.wait = merge_histograms((self.wait, histogram_of([ms * 1_000 for ms in self.waits])))
         self.run = merge_histograms((self.run, histogram_of([int(s * 1_000_000) for s in self.runs])))
         self.waits, self.runs = [], []
 
     def add_failure(self, end: Settlement) -> None:
-        """Count an attempt that has not ended well."""
+        """Count an attempt that has not completed."""
         what = metric_events(end.outcome, end.state)
         for one in what:
             self.counts[one.value] += 1
@@ -71,8 +71,8 @@ class _TaskSeries:
 
 
 class MetricsCollector:
-    """The figures of one worker. Times are the store's: what a claim says about itself is taken for the
-    present, so that clocks of workers need not agree. Not for several threads."""
+    """The stats of one worker; not thread-safe. Times are the store's: the time of a claim is taken for the
+    present, so that clocks of workers need not agree."""
 
     def __init__(self, worker: str, max_series: int = MAX_SERIES) -> None:
         self._worker = worker
@@ -86,8 +86,8 @@ class MetricsCollector:
         self._closed: list[MetricRow] = []
 
     def on_claimed(self, jobs: Sequence[Job], now: float, *, is_new: bool = True) -> None:
-        """These jobs were claimed at this moment of the monotonic clock; or some time ago, and are known from
-        now on."""
+        """Record claimed jobs. `now` is the monotonic time of the claim; without `is_new` they were claimed
+        earlier and are known since now."""
         if not jobs:
             return
         if is_new or self._offset_ms is None:
@@ -100,7 +100,7 @@ class MetricsCollector:
             one.waits.append((job.started_at or due_at) - due_at)
 
     def on_settled(self, ends: Iterable[tuple[Job, Settlement, float | None]], now: float) -> None:
-        """These attempts were settled like this; some have run, for so many seconds."""
+        """Record settled attempts, with the seconds they ran, or None for those that have not run."""
         self._advance_span(now, 0)
         series = self._series
         for job, end, seconds in ends:
@@ -114,41 +114,41 @@ class MetricsCollector:
                 self._raw += 1
 
     def set_consumers(self, consumers: Mapping[QueueName, int], now: float) -> None:
-        """So many consumers of these queues are active; the most of a span counts. Of too many queues the
-        last ones are left out: a row for each name that clients think of would fill the store."""
+        """Record the active consumers of queues; the maximum of a span counts. Beyond the maximum of series
+        queues are left out: a row for each name that clients invent would fill the store."""
         self._advance_span(now, 0)
         for queue, active in consumers.items():
             if queue in self._consumers or len(self._consumers) < self._max_series:
                 self._consumers[queue] = max(active, self._consumers.get(queue, 0))
 
     def set_store_time(self, store_ms: int, now: float) -> None:
-        """This was the store's time a moment ago; for who has claimed nothing yet."""
+        """Record the store's time of a moment ago, for a worker that has claimed nothing yet."""
         if self._offset_ms is None:
             self._offset_ms = store_ms - now * 1_000
 
     def store_ms(self, now: float) -> int:
-        """The store's time, as far as claims have told it."""
+        """Return the store's time, as far as claims have told it."""
         return int(now * 1_000 + (self._offset_ms or 0))
 
     def take_rows(self, now: float) -> list[MetricRow]:
-        """The rows of all spans that are over, once."""
+        """Return the rows of all finished spans, once."""
         self._advance_span(now, 0)
         closed, self._closed = self._closed, []
         return closed
 
     def take_all_rows(self) -> list[MetricRow]:
-        """The rows of the present span too, because nothing comes any more."""
+        """Return all rows, also those of the present span, at the end of the worker."""
         self._close_span()
         closed, self._closed = self._closed, []
         return closed
 
     def _get_or_create(self, job: Job) -> _TaskSeries:
-        """A place for what was not seen before in this span; one for all tasks where there are too many."""
+        """Return the job's series of this span; one series for all tasks beyond the maximum."""
         key = (job.queue, job.task if len(self._series) < self._max_series else OTHER)
         return self._series.setdefault(key, _TaskSeries())
 
     def _advance_span(self, now: float, jobs: int) -> None:
-        """Begin another span if it is time, and fold what has piled up."""
+        """Begin another span if it is time, and fold the values if there are many."""
         start = start_of(self.store_ms(now), TEN_SECONDS)
         # A claim tells a time that is over by as long as its answer took, so ends may have been ahead of it.
         # A span that is closed is not begun again for that: its row would take the place of the first one.

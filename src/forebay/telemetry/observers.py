@@ -1,4 +1,4 @@
-"""Whoever wants to be told what becomes of jobs, besides the figures that are kept in the store."""
+"""Observers: callbacks on claims, ends and lost leases of jobs, besides the metrics in the store."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ if TYPE_CHECKING:
     from forebay.domain.job import Job
     from forebay.domain.settlement import Settlement
 
-# A job, how its attempt was settled, and for how many seconds it ran, where somebody knows.
+# A job, how its attempt was settled, and for how many seconds it ran, None if that is unknown.
 SettledAttempt: TypeAlias = "tuple[Job, Settlement, float | None]"
 
 
 class Observer(Protocol):
-    """Is told after the fact was written, on the thread that wrote it: let it be quick."""
+    """Called after the write, on the thread that made it: an observer must return quickly."""
 
     def on_claimed(self, jobs: Sequence[Job]) -> None:
-        """Attempts at these have begun."""
+        """Handle the begin of attempts at these jobs."""
         ...
 
     def on_settled(self, ends: Sequence[SettledAttempt]) -> None:
-        """Attempts were settled like this."""
+        """Handle settled attempts."""
         ...
 
     def on_lease_lost(self, jobs: Sequence[Job]) -> None:
-        """Attempts of this program ended, and their leases were lost meanwhile: what it said is refused."""
+        """Handle attempts of this program whose leases were lost before they ended: their settlement is
+        refused."""
         ...
 
 
 class Observers:
-    """The observers of one program. One that fails is logged and skipped: no job is worth less for it."""
+    """The observers of one program. One that fails is logged and skipped: no job suffers from it."""
 
     def __init__(self) -> None:
         self._all: list[Observer] = []
 
     def add(self, observer: Observer) -> None:
-        """Tell this one too, from now on."""
+        """Add an observer."""
         self._all.append(observer)
 
     def on_claimed(self, jobs: Sequence[Job]) -> None:
