@@ -29,11 +29,11 @@ NAMES = st.sampled_from("abcdef")
 
 def test_a_gate_names_its_share() -> None:
     assert fairness_key_of(fairness_lane("acme:1")) == "acme:1"
-    assert (lane_for_keys({"share": "acme", "tenant": "x"}), lane_for_keys({"tenant": "x"})) == (
-        "fair:acme",
+    assert (lane_for_keys({"fairness": "acme", "tenant": "x"}), lane_for_keys({"tenant": "x"})) == (
+        "fairness:acme",
         None,
     )
-    assert [is_fairness_lane(gate) for gate in ("fair:a", "limit:key:share:a", "task:fair:")] == [
+    assert [is_fairness_lane(gate) for gate in ("fairness:a", "limit:key:fairness:a", "task:fairness:")] == [
         True,
         False,
         False,

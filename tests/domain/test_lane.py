@@ -28,7 +28,7 @@ def test_a_program_passes_the_gates_of_its_tasks_and_of_every_payload_it_reads()
 
 def test_a_task_cannot_be_called_like_a_payload() -> None:
     assert task_lane("payload:1") != payload_lane(1)
-    assert task_lane("needs:blobs") != capability_lane("blobs")
+    assert task_lane("requires:blobs") != capability_lane("blobs")
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_with_an_app_a_job_gets_what_its_task_takes_from_the_arguments(ends: tup
     [job] = ends[1].jobs([JobId("old-5")])
     assert job is not None
     assert job.sequence == "a:5"
-    assert job.limit_keys == {"account": "5", "share": "of 2"}
+    assert job.limit_keys == {"account": "5", "fairness": "of 2"}
     assert job.expires_at is not None
     assert 0 < job.expires_at - job.created_at <= 60_000
     assert [left.reason for left in done.left] == [

@@ -98,7 +98,7 @@ def test_jobs_are_held_while_the_folder_is_away(url: str, folder: Path) -> None:
             whole = app.enqueue("echo", [LARGE])  # stays in the store
             assert whole.result(timeout=DEADLINE) == len(LARGE)
         [held] = app.client.read(lambda reader: reader.lanes())
-        assert (held.lane, held.jobs) == ("needs:blobs", 1)
+        assert (held.lane, held.jobs) == ("requires:blobs", 1)
         assert not folder.exists()
 
     away.rename(folder)

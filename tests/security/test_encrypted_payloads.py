@@ -84,7 +84,7 @@ def test_a_job_waits_for_a_worker_that_has_its_key(url: str) -> None:
         other = app.enqueue("echo", ["x"])
         assert other.result(timeout=120) == {"text": "x", "more": None}
         [held] = app.client.read(lambda reader: reader.lanes())
-        assert (held.lane.rpartition(".")[0], held.jobs) == ("needs:key 2026", 1)
+        assert (held.lane.rpartition(".")[0], held.jobs) == ("requires:key 2026", 1)
 
     with with_tasks(Forebay(url, encryption_keys=NEW)) as app, app.run_worker(threads=1):
         found = app.job(job.id)
@@ -178,7 +178,7 @@ def test_what_a_job_reads_while_it_runs_waits_for_a_key_too(url: str) -> None:
         app.client.update(stepping.id, JobUpdate(delay_ms=0))
         eventually(lambda: sum(one.jobs for one in app.client.read(lambda reader: reader.lanes())) == 2)
         [held] = app.client.read(lambda reader: reader.lanes())
-        assert held.lane.startswith("needs:key 2026.")
+        assert held.lane.startswith("requires:key 2026.")
 
     with with_readers(Forebay(url, encryption_keys=NEW)) as app, app.run_worker(threads=1):
         assert app.job(stepping.id).result(timeout=120) == HIDDEN
@@ -271,7 +271,7 @@ def test_a_worker_without_the_blobs_leaves_the_job_to_one_that_has_them(url: str
     with with_tasks(Forebay(url)) as app, app.run_worker(threads=1):
         assert app.enqueue("echo", ["x"]).result(timeout=120)["text"] == "x"
         [held] = app.client.read(lambda reader: reader.lanes())
-        assert held.lane == "needs:blobs"
+        assert held.lane == "requires:blobs"
 
     with with_tasks(Forebay(url, blob_store=folder)) as app, app.run_worker(threads=1):
         assert app.job(job.id).result(timeout=120)["text"] == LARGE

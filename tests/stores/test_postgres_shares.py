@@ -37,7 +37,7 @@ def other(engine: PostgresEngine) -> Iterator[PostgresStore]:
 
 
 def of_share(name: str) -> NewJob:
-    return new_job(limit_keys={"share": name})
+    return new_job(limit_keys={"fairness": name})
 
 
 def test_a_prune_beside_a_claim_does_not_take_the_word_that_a_job_has_come(

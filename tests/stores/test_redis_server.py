@@ -324,7 +324,7 @@ def test_a_job_whose_record_is_gone_holds_nobody_up(
 
 
 def test_a_share_whose_only_job_is_gone_is_forgotten(store: Store, admin: driver.Redis) -> None:
-    [gone, other] = store.insert([new_job(limit_keys={"share": share}) for share in "ab"])
+    [gone, other] = store.insert([new_job(limit_keys={"fairness": share}) for share in "ab"])
     assert gone.id is not None
     admin.hdel("{forebay}:headers", gone.id)
 

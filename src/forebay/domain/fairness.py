@@ -19,12 +19,12 @@ import msgspec
 from forebay.domain.job import check_text
 from forebay.errors import ConfigError, InvalidJob
 
-FAIRNESS: Final = "share"
+FAIRNESS: Final = "fairness"
 VIRTUAL_TIME_STEP: Final = 1_000_000  # of a key of weight 1
 MAX_WEIGHT: Final = 1_000
 MAX_WEIGHTS: Final = 1_000
 # Sorts before the lanes of limits, and so before the lanes that claims accept by name.
-_PREFIX: Final = "fair:"
+_PREFIX: Final = "fairness:"
 
 
 def fairness_lane(key: str) -> str:

@@ -23,7 +23,7 @@ def payload_lane(version: int) -> str:
 
 def capability_lane(capability: str) -> str:
     """Return the lane of jobs whose payload needs a program with this capability: a key, or a blob store."""
-    return f"needs:{capability}"
+    return f"requires:{capability}"
 
 
 def limit_lane(scope: str) -> str:

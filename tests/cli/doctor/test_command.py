@@ -49,7 +49,7 @@ def test_a_store_that_is_well(store: Store) -> None:
     assert about(findings, "store")[0][1].startswith(said)
     assert about(findings, "permissions") == [("ok", "this user may write")]
     assert about(findings, "consistency") == [("ok", "jobs, leases, keys and counts agree")]
-    assert "All is well." in call("doctor").stdout
+    assert "No problems found." in call("doctor").stdout
 
 
 @pytest.mark.shows("R-CLI-20")
@@ -80,7 +80,7 @@ def test_jobs_that_came_due_while_nobody_worked_need_a_worker_and_no_backup(stor
     findings = [one for one in examined(status=1) if one["about"] == "consistency"]
 
     assert findings[0]["message"].endswith("was due and has not been moved")
-    assert "let one run and look again in a minute" in findings[0]["todo"]
+    assert "let one run and check again in a minute" in findings[0]["todo"]
     assert [one["message"] for one in findings[20:]] == ["and 10 more of this kind"]
 
 
@@ -111,7 +111,7 @@ def test_a_worker_that_is_silent_is_not(store: Store) -> None:
 
     findings = examined(status=1)
 
-    assert ("note", "w1 on there (pid 7) has been silent for 2h") in about(findings, "workers")
+    assert ("note", "w1 on there (pid 7) has sent no heartbeat for 2h") in about(findings, "workers")
     assert about(findings, "queue default")[0][0] == "problem"
 
 
@@ -148,7 +148,7 @@ def test_a_job_that_runs_for_hours_is_a_problem(store: Store) -> None:
 def test_dead_letters_are_worth_a_note(store: Store) -> None:
     make(store, JobState.DEAD)
 
-    assert about(examined(status=0), "dead letters") == [("note", "1 job will not be tried again")]
+    assert about(examined(status=0), "dead letters") == [("note", "1 job will not be retried")]
 
 
 def test_jobs_that_were_put_aside_are_a_problem() -> None:
@@ -165,8 +165,8 @@ def test_jobs_that_were_put_aside_are_a_problem() -> None:
     ("gate", "said"),
     [
         ("payload:3", "1 job waits for a worker that reads payloads of version 3"),
-        ("needs:blobs", "1 job waits for a worker that has the blobs"),
-        ("needs:key 2025.a", "1 job waits for a worker that has the key 2025.a"),
+        ("requires:blobs", "1 job waits for a worker that has the blob store"),
+        ("requires:key 2025.a", "1 job waits for a worker that has the key 2025.a"),
     ],
 )
 def test_what_a_worker_lacks_is_said_in_plain_words(gate: str, said: str) -> None:
@@ -177,7 +177,7 @@ def test_what_a_worker_lacks_is_said_in_plain_words(gate: str, said: str) -> Non
 
 
 def test_jobs_that_wait_for_the_turn_of_their_share_or_for_a_limit_are_no_finding() -> None:
-    gates = ["fair:acme", "limit:key:tenant:acme"]
+    gates = ["fairness:acme", "limit:key:tenant:acme"]
 
     assert list(check_lanes(LaneCount(queue=QueueName("mail"), lane=gate, jobs=3) for gate in gates)) == []
 
@@ -220,13 +220,13 @@ def test_a_store_that_has_no_room_to_write_is_not_well(store: Store, folder: Pat
 def test_a_variable_that_is_no_setting_is_worth_a_note(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOREBAY_ULR", "x")
 
-    assert ("note", "FOREBAY_ULR is set in the environment and is no setting") in about(
+    assert ("note", "FOREBAY_ULR is set in the environment and is not a setting") in about(
         examined(status=0), "settings"
     )
 
 
 def test_no_setting_is_said_too() -> None:
-    assert about(examined(status=3), "settings") == [("ok", "nothing is set; the defaults hold")]
+    assert about(examined(status=3), "settings") == [("ok", "nothing is set; the defaults apply")]
 
 
 def test_the_app_is_imported(app_folder: Path) -> None:
@@ -265,10 +265,10 @@ def test_a_url_beside_the_app_s_own_store_is_a_problem(app_folder: Path) -> None
     assert (apart.returncode, alike.returncode) == (1, 0)
     assert about(found, "store")[0] == (
         "problem",
-        "url is sqlite:///other.db by FOREBAY_URL, and tasks:app works on another store",
+        "url is sqlite:///other.db by FOREBAY_URL, and tasks:app uses another store",
     )
     [todo] = [one["todo"] for one in found if "another store" in one["message"]]
-    assert todo == "leave out url, so that commands look where the workers of tasks:app work"
+    assert todo == "leave out url, so that commands use the store of tasks:app"
 
 
 def test_the_next_step_names_the_real_app(app_folder: Path) -> None:
@@ -314,7 +314,7 @@ def test_a_stale_worker_is_a_note(store: Store) -> None:
 
 def test_a_worker_whose_loop_hangs_is_a_problem(store: Store) -> None:
     assert said(store, state=WorkerState.UNRESPONSIVE) == [
-        ("problem", "w1 on here (pid 7) lives, and its loop does not move: it claims and settles nothing")
+        ("problem", "w1 on here (pid 7) is alive, but its loop is blocked: it claims and settles nothing")
     ]
 
 
@@ -328,7 +328,7 @@ def test_a_worker_with_jobs_that_do_not_listen_is_a_problem(store: Store) -> Non
 def test_a_worker_that_stops_for_longer_than_it_may_is_a_problem(store: Store) -> None:
     assert said(store, state=WorkerState.STOPPING) == []
     assert said(store, state=WorkerState.STOPPING, is_overdue=True) == [
-        ("problem", "w1 on here (pid 7) is stopping for longer than it may")
+        ("problem", "w1 on here (pid 7) has been stopping for longer than it may")
     ]
 
 
@@ -354,8 +354,8 @@ def test_jobs_that_died_without_an_attempt_are_named(store: Store) -> None:
 
     found = about(examined(status=0), "dead letters")
 
-    assert found[0] == ("note", "1 job went from pending to dead without a single attempt: queue dropped")
-    assert found[1] == ("note", "2 jobs will not be tried again")
+    assert found[0] == ("note", "1 job went from pending to dead without an attempt: queue dropped")
+    assert found[1] == ("note", "2 jobs will not be retried")
 
 
 @pytest.mark.shows("R-EDGE-63", "R-SWEEP-10")
@@ -369,7 +369,7 @@ def test_a_pool_in_which_nothing_happens_is_a_problem(store: Store) -> None:
     past.close()
 
     assert level == "problem"
-    assert message.startswith("1 job could run, its worker is alive, and nothing has begun or ended for 16m")
+    assert message.startswith("1 job could run, its worker is alive, and no job has started or ended for 16m")
 
 
 @pytest.mark.shows("R-EDGE-63")

@@ -50,7 +50,7 @@ NOT_PENDING = [state for state in STATES if state is not JobState.PENDING]
 def test_a_claim_leaves_out_payloads_that_are_too_large(store: Store, reader: Reader, way: str) -> None:
     if way == "limit":
         store.save_limit(Limit(scope="global", concurrency=50))
-    more: dict[str, Any] = {"limit_keys": {"share": "ann"}} if way == "share" else {}
+    more: dict[str, Any] = {"limit_keys": {"fairness": "ann"}} if way == "share" else {}
     gates = None if way == "plain" else lanes_for_program(["t"], 1)
     for payload in (b"x", b"y" * 5_000, b"z"):
         put(store, payload=payload, metadata={"size": len(payload)}, **more)

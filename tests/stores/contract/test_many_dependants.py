@@ -35,7 +35,7 @@ ODD: Final[dict[str, dict[str, Any]]] = {
     "nothing": {},
     "priority": {"priority": 7},
     "queue": {"queue": MAIL},
-    "share": {"limit_keys": {"share": "acme"}},
+    "share": {"limit_keys": {"fairness": "acme"}},
     "delay": {"delay_ms": DAY},
     "deadline": {"deadline_at": T0 + 5 * MINUTE},
     "expiry": {"expires_at": T0 + HOUR},

@@ -24,11 +24,11 @@ from tests.stores.support import claim, complete, fail, new_job
 
 
 def shared(share: str, jobs: int = 1, **changes: Any) -> list[NewJob]:
-    return [new_job(limit_keys={"share": share} if share else {}, **changes) for _ in range(jobs)]
+    return [new_job(limit_keys={"fairness": share} if share else {}, **changes) for _ in range(jobs)]
 
 
 def shares_of(jobs: Sequence[Job]) -> dict[str, int]:
-    return dict(Counter(job.limit_keys.get("share", "") for job in jobs))
+    return dict(Counter(job.limit_keys.get("fairness", "") for job in jobs))
 
 
 @pytest.mark.shows("R-PRI-36")
@@ -65,13 +65,13 @@ def test_shares_are_served_by_their_weights_and_these_can_be_changed_at_any_time
 
 
 def test_within_a_share_the_order_of_the_queue_holds(store: Store, clock: ManualClock) -> None:
-    late = put(store, limit_keys={"share": "a"}, priority=0)
-    urgent = put(store, limit_keys={"share": "a"}, priority=9)
-    put(store, limit_keys={"share": "b"}, priority=0)
+    late = put(store, limit_keys={"fairness": "a"}, priority=0)
+    urgent = put(store, limit_keys={"fairness": "a"}, priority=9)
+    put(store, limit_keys={"fairness": "b"}, priority=0)
     clock.advance(1)
-    first = put(store, limit_keys={"share": "a"}, priority=50)
+    first = put(store, limit_keys={"fairness": "a"}, priority=50)
 
-    ids = [job.id for _ in range(4) for job in claim(store) if job.limit_keys["share"] == "a"]
+    ids = [job.id for _ in range(4) for job in claim(store) if job.limit_keys["fairness"] == "a"]
 
     assert ids == [first, urgent, late]
 
@@ -79,7 +79,7 @@ def test_within_a_share_the_order_of_the_queue_holds(store: Store, clock: Manual
 def test_jobs_without_a_share_stand_beside_them_by_their_rank(store: Store, clock: ManualClock) -> None:
     old = put(store)
     clock.advance(1)
-    ours = put(store, limit_keys={"share": "a"})
+    ours = put(store, limit_keys={"fairness": "a"})
     clock.advance(1)
     young = put(store)
     urgent = put(store, priority=50)
@@ -103,7 +103,7 @@ def test_one_who_has_a_single_job_at_a_time_takes_turns_with_a_backlog(store: St
     had: list[str] = []
     for _ in range(20):
         store.insert(shared("single", 1) if "single" not in had[-1:] else [])
-        had += [job.limit_keys["share"] for job in claim(store)]
+        had += [job.limit_keys["fairness"] for job in claim(store)]
 
     assert 8 <= had.count("backlog") <= 12
 
@@ -112,11 +112,11 @@ def test_one_who_has_a_single_job_at_a_time_takes_turns_with_a_backlog(store: St
 def test_scheduled_retried_blocked_and_revived_jobs_wait_for_the_turn_of_their_share_too(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    retried = put(store, limit_keys={"share": "a"})
+    retried = put(store, limit_keys={"fairness": "a"})
     store.settle_and_claim(W1, [fail(job, after_ms=SECOND) for job in claim(store)])
-    waiting = put(store, limit_keys={"share": "a"}, delay_ms=SECOND)
+    waiting = put(store, limit_keys={"fairness": "a"}, delay_ms=SECOND)
     child = released_child(store)
-    cancelled = put(store, limit_keys={"share": "a"})
+    cancelled = put(store, limit_keys={"fairness": "a"})
     store.cancel([cancelled])
     store.revive([cancelled])
     clock.advance(SECOND)
@@ -124,12 +124,12 @@ def test_scheduled_retried_blocked_and_revived_jobs_wait_for_the_turn_of_their_s
 
     gates = {job.id: job.lane for job in reader.jobs([waiting, child, retried, cancelled]) if job}
 
-    assert gates == dict.fromkeys([waiting, child, retried, cancelled], "fair:a")
+    assert gates == dict.fromkeys([waiting, child, retried, cancelled], "fairness:a")
     assert {job.id for job in claim(store, 9)} == {waiting, child, retried, cancelled}
 
 
 def test_a_job_that_comes_due_is_claimed_by_the_call_that_finds_it(store: Store, clock: ManualClock) -> None:
-    later = put(store, limit_keys={"share": "a"}, delay_ms=SECOND)
+    later = put(store, limit_keys={"fairness": "a"}, delay_ms=SECOND)
     clock.advance(SECOND)
 
     assert [job.id for job in claim(store)] == [later]
@@ -138,7 +138,7 @@ def test_a_job_that_comes_due_is_claimed_by_the_call_that_finds_it(store: Store,
 def released_child(store: Store) -> JobId:
     """A job of share a that has waited for another one to complete."""
     need = Dependency(parent=put(store), on_failure=OnFailure.CANCEL)
-    child = put(store, limit_keys={"share": "a"}, depends_on=(need,))
+    child = put(store, limit_keys={"fairness": "a"}, depends_on=(need,))
     store.settle_and_claim(W1, [complete(job) for job in claim(store)])
     return child
 
@@ -146,11 +146,11 @@ def released_child(store: Store) -> JobId:
 def test_a_job_that_is_amended_to_run_now_waits_for_the_turn_of_its_share(
     store: Store, reader: Reader
 ) -> None:
-    later = put(store, limit_keys={"share": "a"}, delay_ms=SECOND)
+    later = put(store, limit_keys={"fairness": "a"}, delay_ms=SECOND)
 
     store.update_job(later, JobUpdate(delay_ms=0))
 
-    assert [job and job.lane for job in reader.jobs([later])] == ["fair:a"]
+    assert [job and job.lane for job in reader.jobs([later])] == ["fairness:a"]
     assert [job.id for job in claim(store)] == [later]
 
 
@@ -165,9 +165,9 @@ def test_a_job_that_is_handed_back_has_had_its_turn_and_is_next(store: Store) ->
 
 def test_shares_of_other_queues_and_ended_jobs_are_nobodys_business(store: Store) -> None:
     store.insert(shared("a", 2, queue=MAIL))
-    gone = put(store, limit_keys={"share": "gone"})
+    gone = put(store, limit_keys={"fairness": "gone"})
     store.cancel([gone])
-    ours = put(store, limit_keys={"share": "b"})
+    ours = put(store, limit_keys={"fairness": "b"})
 
     assert [job.id for job in claim(store, 5)] == [ours]
     assert len(claim(store, 5, MAIL)) == 2
@@ -182,7 +182,7 @@ def test_a_paused_queue_gives_out_nothing_of_its_shares_either(store: Store) -> 
 
 
 def test_a_share_can_have_a_limit_as_well(store: Store) -> None:
-    store.save_limit(Limit(scope="key:share", concurrency=2))
+    store.save_limit(Limit(scope="key:fairness", concurrency=2))
     store.insert([*shared("a", 20), *shared("b", 3)])
 
     jobs = claim(store, 10)
@@ -193,7 +193,7 @@ def test_a_share_can_have_a_limit_as_well(store: Store) -> None:
 
 
 def test_a_share_at_its_limit_does_not_hide_another_from_a_claim_for_one_job(store: Store) -> None:
-    store.save_limit(Limit(scope="key:share", concurrency=1))
+    store.save_limit(Limit(scope="key:fairness", concurrency=1))
     store.insert(shared("a", 2))
     claim(store)
     store.insert(shared("b", 1))

@@ -27,12 +27,12 @@ limits = pytest.mark.parametrize("limit", [TASK, KEY], ids=["task", "key"])
 
 def jobs_of(share: str, jobs: int, **changes: Any) -> list[NewJob]:
     """Jobs that both limits are for."""
-    keys = {"host": "a.example"} | ({"share": share} if share else {})
+    keys = {"host": "a.example"} | ({"fairness": share} if share else {})
     return [new_job(**{"task": "send", "limit_keys": keys} | changes) for _ in range(jobs)]
 
 
 def share_in(job: Job) -> str:
-    return job.limit_keys.get("share", "")
+    return job.limit_keys.get("fairness", "")
 
 
 def served(store: Store, rounds: int, running: Sequence[Job], most: int = 8) -> Iterator[str]:
@@ -156,9 +156,9 @@ def test_a_rate_gives_its_tokens_by_the_turns_of_shares(store: Store, clock: Man
 
 def test_cancelled_jobs_of_a_share_leave_its_place_behind_the_limit_to_others(store: Store) -> None:
     store.save_limit(TASK)
-    [running] = [put(store, task="send", limit_keys={"share": "a"})]
-    gone = [put(store, task="send", limit_keys={"share": "b"}) for _ in range(3)]
-    last = put(store, task="send", limit_keys={"share": "c"})
+    [running] = [put(store, task="send", limit_keys={"fairness": "a"})]
+    gone = [put(store, task="send", limit_keys={"fairness": "b"}) for _ in range(3)]
+    last = put(store, task="send", limit_keys={"fairness": "c"})
     [job] = claim(store, 8)
     assert job.id == running
 

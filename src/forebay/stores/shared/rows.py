@@ -154,7 +154,7 @@ def options_from_text(text: str | None) -> JobOptions:
 
 def fairness_key_in(text: str | None) -> str | None:
     """Return the fairness key of a job with these settings, if it has one."""
-    if text is None or '"share"' not in text:
+    if text is None or '"fairness"' not in text:
         return None
     return options_from_text(text).limit_keys.get(FAIRNESS)
 

@@ -34,8 +34,8 @@ where (d.run_at, d.seq) is distinct from (j.run_at, j.seq)
 union all
 select g.id, 'is in the lane of a fairness key that is not known'
 from forebay.side_lanes g
-where g.lane like 'fair:%%'
-  and not exists (select 1 from forebay.fairness_keys s where s.queue = g.queue and s.fairness_key = substr(g.lane, 6))
+where g.lane like 'fairness:%%'
+  and not exists (select 1 from forebay.fairness_keys s where s.queue = g.queue and s.fairness_key = substr(g.lane, 10))
 union all
 select g.id, 'is in a limit lane of a fairness key that is not known'
 from forebay.side_lanes g

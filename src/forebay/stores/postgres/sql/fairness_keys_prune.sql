@@ -16,4 +16,4 @@ with again as (
 delete from forebay.fairness_keys s
 where queue = any(%(queues)b::text[])
   and virtual_time is not null
-  and not exists (select 1 from forebay.side_lanes where queue = s.queue and lane = 'fair:' || s.fairness_key);
+  and not exists (select 1 from forebay.side_lanes where queue = s.queue and lane = 'fairness:' || s.fairness_key);

@@ -6,7 +6,7 @@ with removed as (
   where s.queue = %(queue)s
     and s.fairness_key = any(%(fairness_keys)b::text[])
     and s.virtual_time is not null
-    and not exists (select 1 from forebay.side_lanes where queue = s.queue and lane = 'fair:' || s.fairness_key offset 0)
+    and not exists (select 1 from forebay.side_lanes where queue = s.queue and lane = 'fairness:' || s.fairness_key offset 0)
   returning s.queue, s.fairness_key, s.virtual_time
 )
 update forebay.limit_fairness_lanes l

@@ -85,7 +85,7 @@ local function store_waiting(job, export, blocking)
   if export.fairness_key then
     record_fairness_keys()
   end
-  begin_waiting(job.header, blocking > 0, export.fairness_key and 'fair:' .. export.fairness_key)
+  begin_waiting(job.header, blocking > 0, export.fairness_key and 'fairness:' .. export.fairness_key)
   if old_state == 'retrying' and job.header[STATE] == 'scheduled' then
     job.header[STATE] = old_state
   end

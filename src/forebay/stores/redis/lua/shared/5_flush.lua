@@ -154,7 +154,7 @@ end
 local function write_lanes()
   for queue, changes in pairs(lane_changes) do
     for lane, is_used in pairs(changes) do
-      local fairness_key = string.match(lane, '^fair:(.*)')
+      local fairness_key = string.match(lane, '^fairness:(.*)')
       local is_empty = not is_used
         and redis.call('EXISTS', ready_key(queue, lane, false), ready_key(queue, lane, true)) == 0
       if fairness_key and is_used then

@@ -40,7 +40,7 @@ local function prepare_group(group, is_follow_up)
   group.due_at = math.max(now, group[5] or now + group[4])
   group.max_length = not is_follow_up and group.due_at <= now and queue[Q_MAX_LENGTH]
   group.rated_queue = not is_follow_up and (queue[Q_ENQUEUE_RATE] or queue[Q_CLIENT_RATE]) and queue
-  group.lane = group[12] and 'fair:' .. group[12]
+  group.lane = group[12] and 'fairness:' .. group[12]
   if group.lane then
     record_fairness_keys()
   end

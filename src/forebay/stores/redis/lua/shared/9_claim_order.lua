@@ -39,7 +39,7 @@ local function all_lanes(queue)
     end
   end
   for _, fairness_key in ipairs(redis.call('ZRANGE', prefix .. 'fairness_keys:' .. queue, 0, -1)) do
-    lanes[#lanes + 1] = 'fair:' .. fairness_key
+    lanes[#lanes + 1] = 'fairness:' .. fairness_key
   end
   table.sort(lanes)
   return lanes

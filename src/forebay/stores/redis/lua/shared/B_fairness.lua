@@ -102,7 +102,7 @@ local function unpark_fairly(name, scope, max_jobs)
     local job = entry and load_job(id_in(entry))
     if job then
       unindex_job(job)
-      job.header[LANE], job.header[UPDATED_AT] = 'fair:' .. fairness_key, now
+      job.header[LANE], job.header[UPDATED_AT] = 'fairness:' .. fairness_key, now
       index_job(job)
       unparked = unparked + 1
       redis.call('ZADD', key, 'XX', 'INCR', virtual_time_step(load_queue(name), fairness_key), fairness_key)
@@ -138,7 +138,7 @@ local function load_fair_keys(fair_scan)
   fair_scan.is_complete = #rows < 2 * fair_scan.window
   local width = math.ceil(2 * max_jobs / math.max(1, #rows)) + 1
   for i = 1, #rows, 2 do
-    local lane, cap = 'fair:' .. rows[i], cap_ms(queue)
+    local lane, cap = 'fairness:' .. rows[i], cap_ms(queue)
     if not fair_scan.known_keys[rows[i]] then
       fair_scan.known_keys[rows[i]] = true
       fair_scan[#fair_scan + 1] = {
@@ -187,7 +187,7 @@ local function best_fair_candidate(orders, fair_scan, max_jobs)
     -- If the lane is empty, for example because a job's record was lost, `write_lanes` removes the key.
     local changed_lanes = lane_changes[fair_scan.queue_name] or {}
     lane_changes[fair_scan.queue_name] = changed_lanes
-    changed_lanes['fair:' .. fairness_key.name] = changed_lanes['fair:' .. fairness_key.name] or false
+    changed_lanes['fairness:' .. fairness_key.name] = changed_lanes['fairness:' .. fairness_key.name] or false
   end
   local order, first_member = best_candidate(orders, max_jobs)
   return order, first_member
@@ -204,7 +204,7 @@ local function lane_when_due(job)
   if not has_fairness_keys() then
     return false
   end
-  local keys = load_options(job, 'share').limit_keys
-  local fairness_key = keys and keys.share
-  return fairness_key and 'fair:' .. fairness_key or false
+  local keys = load_options(job, 'fairness').limit_keys
+  local fairness_key = keys and keys.fairness
+  return fairness_key and 'fairness:' .. fairness_key or false
 end

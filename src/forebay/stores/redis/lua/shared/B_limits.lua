@@ -261,7 +261,7 @@ end
 
 -- Park a job under a full limit. A job that was served by its fairness key goes to the lane of that key.
 local function park_under_limit(job, scope)
-  local fairness_key = job.header[LANE] and string.match(job.header[LANE], '^fair:(.*)')
+  local fairness_key = job.header[LANE] and string.match(job.header[LANE], '^fairness:(.*)')
   unindex_job(job)
   job.header[LANE] = fairness_key and limit_fairness_lane(scope, fairness_key) or 'limit:' .. scope
   job.header[UPDATED_AT] = now
