@@ -53,7 +53,7 @@ def details(lines: list[dict[str, Any]]) -> str:
 
 @pytest.mark.shows("R-SEC-12")
 def test_a_log_that_nobody_changed_fits(store: Store, reader: Reader) -> None:
-    assert call("audit", "verify").stdout == "0 lines fit\n"
+    assert call("audit", "verify").stdout == "0 entries are intact\n"
     act(store, "a", "b")
     store.chain_audit()
     act(store, "c")
@@ -69,7 +69,7 @@ def test_a_log_that_nobody_changed_fits(store: Store, reader: Reader) -> None:
         "flaw": None,
     }
     assert call("audit", "verify").stdout == (
-        f"2 lines fit, up to position 2 ({head.hash}); 1 newer ones are not in the chain yet\n"
+        f"2 entries are intact, up to position 2 ({head.hash}); 1 newer ones are not in the chain yet\n"
     )
 
 
@@ -88,7 +88,7 @@ def test_the_first_line_that_does_not_fit_is_named_and_the_status_is_1(store: St
     said = call("audit", "verify")
     assert (said.exit_code, said.stdout) == (
         1,
-        f"position 2 (line 2 of the log) does not fit: {reason}. 1 lines before it do\n",
+        f"position 2 (entry 2 of the log) is wrong: {reason}. 1 entries before it are intact\n",
     )
 
 
@@ -102,8 +102,8 @@ def test_an_export_finds_a_log_that_was_written_anew_or_cut_short(store: Store) 
     cut = call("audit", "verify", "--against", "audit.jsonl")
     assert (cut.exit_code, cut.stdout) == (
         1,
-        "position 3 does not fit: lines up to position 3 were exported, and the log ends before. "
-        "2 lines before it do\n",
+        "position 3 is wrong: lines up to position 3 were exported, and the log ends before. "
+        "2 entries before it are intact\n",
     )
     act(store, "x")
     store.chain_audit()
@@ -114,13 +114,13 @@ def test_an_export_finds_a_log_that_was_written_anew_or_cut_short(store: Store) 
 def test_what_is_no_export_is_refused(store: Store) -> None:
     Path("other.txt").write_text("hello\n")
 
-    assert "other.txt is no export" in refusal("audit", "verify", "--against", "other.txt")["message"]
+    assert "other.txt is not an export" in refusal("audit", "verify", "--against", "other.txt")["message"]
 
 
 def test_options_before_a_command_are_not_passed_over(store: Store) -> None:
     result = call("audit", "--url", "sqlite:///other.db", "verify")
 
-    assert (result.exit_code, "write options behind `verify`" in result.stderr) == (2, True)
+    assert (result.exit_code, "write options after `verify`" in result.stderr) == (2, True)
 
 
 # A file
@@ -171,7 +171,7 @@ def test_a_file_that_was_put_away_is_begun_where_it_ended(store: Store) -> None:
 def test_a_file_with_something_else_is_left_alone(store: Store) -> None:
     Path("audit.jsonl").write_text('{"a": 1}\n')
 
-    assert "holds something else" in refusal(*FILE)["message"]
+    assert "is not an export" in refusal(*FILE)["message"]
     assert Path("audit.jsonl").read_text() == '{"a": 1}\n'
 
 
@@ -197,7 +197,7 @@ def test_a_line_that_does_not_fit_is_sent_and_counted(store: Store, caplog: pyte
 
     assert (result.exit_code, json.loads(result.stdout)) == (1, {"sent": 3, "flaws": 1})
     assert details(exported()) == "axc"
-    assert "position 2 of the audit log does not fit: its content does not fit its hash" in caplog.text
+    assert "position 2 of the audit log is wrong: its content does not fit its hash" in caplog.text
 
 
 def test_secrets_in_urls_stay_out_of_an_export(store: Store) -> None:
@@ -275,7 +275,7 @@ def test_a_destination_that_is_away_leaves_the_lines_in_the_store(store: Store) 
 
     error = refusal("audit", "export", "--once", "--to", f"syslog:tcp://127.0.0.1:{port}")
 
-    assert "the lines stay in the store" in error["message"]
+    assert "the entries stay in the store" in error["message"]
     with listening(socket.SOCK_DGRAM) as (_, port):
         sent = answer("audit", "export", "--once", "--to", f"syslog:udp://127.0.0.1:{port}")
     assert sent == {"sent": 1, "flaws": 0}
@@ -354,7 +354,7 @@ def test_a_collector_gets_log_records(
     [
         (503, b"", "answered 503"),
         (302, b"", "answered 302"),
-        (200, b'{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"no"}}', "refused 2 lines: no"),
+        (200, b'{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"no"}}', "rejected 2 entries: no"),
     ],
 )
 def test_what_a_collector_refuses_is_sent_again(

@@ -48,4 +48,4 @@ def test_a_program_is_told_how_many_jobs_are_busy(jobs: list[JobId], verb: str, 
 def test_a_person_is_told_how_many_jobs_are_busy(jobs: list[JobId]) -> None:
     said = call("jobs", "cancel", "--queue", "default", "--yes")
 
-    assert "2 jobs cancelled, 1 job held by another transaction (try again later)" in said.output
+    assert "2 jobs cancelled, 1 job locked by another transaction (try again later)" in said.output

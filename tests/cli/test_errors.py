@@ -42,9 +42,9 @@ def test_every_usage_error_is_an_object_for_programs(words: tuple[str, ...], com
 @pytest.mark.parametrize(
     ("words", "step"),
     [
-        (("stats", "--url", "postgresql://127.0.0.1:1/jobs"), "Does it run, and is the address right"),
-        (("stats", "--url", "redis://127.0.0.1:1/0"), "Does it run, and is the address right"),
-        (("stats", "--url", "http://127.0.0.1:1"), "Does it run, and is the address right"),
+        (("stats", "--url", "postgresql://127.0.0.1:1/jobs"), "Check that it runs, its host and port"),
+        (("stats", "--url", "redis://127.0.0.1:1/0"), "Check that it runs, its host and port"),
+        (("stats", "--url", "http://127.0.0.1:1"), "Check that it runs, its host and port"),
         (
             ("stats", "--app", "lacking:app"),
             f"Install nowhere_at_all, or use the Python that has it; this one is {sys.executable}.",

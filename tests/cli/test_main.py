@@ -72,7 +72,7 @@ def test_the_help_lists_the_words_that_an_option_takes() -> None:
     for name in ("queues create", "queues configure"):
         # A long list may be broken behind an underscore or not at all.
         assert [word for word in setting_names() if word not in said_by_help(name)] == []
-    assert "mail:3,reports:1. Without one, a queue's own weight counts;" in said_by_help("worker")
+    assert "mail:3,reports:1. Without a weight, the queue's own weight counts;" in said_by_help("worker")
 
 
 def test_the_reference_names_every_command_and_every_option() -> None:
@@ -115,7 +115,7 @@ def test_a_name_that_is_near_to_another_is_guessed(store: Store) -> None:
         refusal("jobs", "list", "--queue", "Mail")["message"] == "there is no queue Mail; did you mean mail?"
     )
     far = refusal("queues", "show", "quux")["message"]
-    assert far == "there is no queue quux; `forebay queues list` shows those there are"
+    assert far == "there is no queue quux; `forebay queues list` lists the queues"
 
 
 def test_words_that_do_not_fit_are_an_object_for_programs() -> None:
@@ -232,7 +232,7 @@ def test_an_app_that_cannot_be_imported_shows_where_and_no_password(folder: Path
     [
         (
             "nowhere:app",
-            "there is no module 'nowhere' here or on the path; go to the folder that has nowhere.py, or "
+            "there is no module 'nowhere' here or on the path; go to the folder of nowhere.py, or "
             "install the package that has it",
         ),
         ("task:app", "there is no module 'task' here or on the path; did you mean tasks?"),

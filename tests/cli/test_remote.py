@@ -90,7 +90,7 @@ def test_the_doctor_says_what_it_may_see_and_no_key(
 
     # The job that nobody works on is a problem to those who see it.
     assert done.exit_code == status, done.output
-    assert ("it is a service, which keeps its store" in done.output) is (name != "nobody")
+    assert ("it is a service, which maintains its store" in done.output) is (name != "nobody")
     assert ("a key that has the role view for all queues" in done.output) is (name == "crew")
     assert "key = ***" in done.output
     assert not [one for one in (*served[1].values(), WRONG) if one.partition(".")[2] in done.output]

@@ -20,7 +20,7 @@ from forebay.stores.contract.store import Store
 from tests.cli.calling import call, command, environment, program, put
 from tests.stores.contract import steps
 
-HEADS = ["queue", "is", "sched", "block", "pending", "run", "retry", "done", "dead", "canc", "drain"]
+HEADS = ["queue", "state", "sched", "block", "pending", "run", "retry", "done", "dead", "canc", "drain"]
 WITHOUT_RICH = "import sys; sys.modules['rich'] = None; from forebay.cli.main import main; main()"
 
 
@@ -60,13 +60,13 @@ def test_without_rich_the_table_is_plain(folder: Path, waiting: Store) -> None:
 
     assert status == 0
     assert "\x1b" not in shown
-    assert "queue    is      sched  block" in shown
+    assert "queue    state   sched  block" in shown
 
 
 def test_without_a_terminal_the_table_is_plain(waiting: Store) -> None:
     lines = call("stats").stdout.splitlines()
 
-    assert lines[0] == ("queue    is      sched  block  pending  run  retry  done  dead  canc")
+    assert lines[0] == ("queue    state   sched  block  pending  run  retry  done  dead  canc")
     assert lines[1] == ("default  active      0      0        3    0      0     0     0     0")
 
 
@@ -157,7 +157,7 @@ def test_and_none_on_a_pipe(words: tuple[str, ...], folder: Path, mixed: Store) 
 def test_a_migration_says_that_it_goes_on(folder: Path) -> None:
     words = command("migrate", "--url", "sqlite:///[new].db")
 
-    assert "bringing sqlite:///[new].db up to date ..." in on_terminal(folder, words)[1]
+    assert "migrating sqlite:///[new].db ..." in on_terminal(folder, words)[1]
     assert program(folder, "migrate", "--url", "sqlite:///other.db").stderr == ""
 
 

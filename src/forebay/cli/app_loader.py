@@ -1,4 +1,4 @@
-"""Finding the app that a command is about."""
+"""Import of the app that `--app` names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forebay.errors import ConfigError, ForebayError
 
 
 def load_app(target: str) -> Forebay:
-    """The app named as `package.module:name`, looked for from the present folder on."""
+    """Import the app `package.module:name`; the current folder is on the path."""
     module_name, colon, name = target.partition(":")
     if not colon or not module_name or not name or module_name.startswith("."):
         raise ConfigError(f"{target!r} does not name an app; write package.module:app")
@@ -41,15 +41,15 @@ def _suggest_apps(name: str, module: ModuleType) -> str:
 def _suggest_modules(name: str) -> str:
     here = [path.stem for path in Path.cwd().glob("*.py")]
     here += [path.parent.name for path in Path.cwd().glob("*/__init__.py")]
-    way = f"go to the folder that has {name}.py, or install the package that has it"
-    return suggest(name, here, otherwise=way)
+    remedy = f"go to the folder of {name}.py, or install the package that has it"
+    return suggest(name, here, otherwise=remedy)
 
 
 def _import_app_module(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ForebayError:
-        raise  # it says by itself what to do
+        raise  # its message already has a remedy
     except ModuleNotFoundError as exc:
         if exc.name is not None and (name == exc.name or name.startswith(f"{exc.name}.")):
             raise ConfigError(
@@ -58,8 +58,8 @@ def _import_app_module(name: str) -> ModuleType:
         raise BrokenApp(f"{name} could not be imported: {exc}") from exc
     except SystemExit as exc:
         raise BrokenApp(
-            f"{name} could not be imported: it ends the program, by SystemExit({exc.code!r}); guard what is "
-            'to run by `if __name__ == "__main__":`'
+            f"{name} could not be imported: it ends the program, by SystemExit({exc.code!r}); put code that "
+            'is to run under `if __name__ == "__main__":`'
         ) from exc
-    except Exception as exc:  # somebody else's code, which may raise anything
+    except Exception as exc:  # code of the user, which may raise anything
         raise BrokenApp(f"{name} could not be imported: {type(exc).__name__}: {exc}") from exc

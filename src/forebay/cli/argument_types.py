@@ -1,4 +1,4 @@
-"""Words of a command line that a task wants as numbers: what is typed is a text until it says otherwise."""
+"""Type check of command-line arguments: a typed word is text, unless it is given as JSON."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NONE_NAMES: Final = {"None", "NoneType"}
 
 
 def check_texts(task: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Raise InvalidJob for a text in the place of an int, a float or a bool.
+    """Raise InvalidJob for text where the task has an int, a float or a bool.
 
-    The arguments must fit the signature. Other kinds of annotation are let alone: a task may well make its
-    date or its path of a text.
+    The arguments must match the signature. Other annotations are not checked: a task may build its date or
+    its path from text.
     """
     signature = inspect.signature(task.func)
     for name, sign, value in _bind_parameters(signature, args, kwargs):
@@ -27,7 +27,7 @@ def check_texts(task: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         kind = _numeric_type(parameter.annotation)
         if kind and isinstance(value, str):
             raise InvalidJob(
-                f"{name} of {task.name} is annotated {kind}, and {value!r} is a text; "
+                f"{name} of {task.name} is annotated {kind}, and {value!r} is text; "
                 f"write {sign}:={_json_hint(value, kind)}"
             )
 
@@ -35,30 +35,32 @@ def check_texts(task: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
 def _bind_parameters(
     signature: inspect.Signature, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Iterator[tuple[str, str, Any]]:
-    """Every value with the name of its parameter, and what was written before its sign."""
+    """Yield the parameter, the written name and the value of each argument."""
     named_only = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    placed = [one.name for one in signature.parameters.values() if one.kind not in named_only]
-    for place, value in enumerate(args):
-        # Those that come behind all others belong to the last, which is *args.
-        yield placed[min(place, len(placed) - 1)], "", value
+    positional = [
+        parameter.name for parameter in signature.parameters.values() if parameter.kind not in named_only
+    ]
+    for index, value in enumerate(args):
+        # Arguments beyond the last positional parameter belong to it: it is *args.
+        yield positional[min(index, len(positional) - 1)], "", value
     for name, value in kwargs.items():
         yield name, name, value
 
 
 def _last_parameter(signature: inspect.Signature) -> inspect.Parameter:
-    """The parameter that takes names nobody has mentioned, **kwargs."""
+    """Return the parameter that takes unknown names, **kwargs."""
     return list(signature.parameters.values())[-1]
 
 
 def _numeric_type(annotation: Any) -> str:
-    """int, float or bool, perhaps with None beside it; empty for any other annotation."""
+    """Return int, float or bool, also of an optional one; empty for any other annotation."""
     names = set(_type_names(annotation)) - _NONE_NAMES
     return next(iter(names)) if len(names) == 1 and names <= set(_KINDS) else ""
 
 
 def _type_names(annotation: Any) -> Iterator[str]:
     if isinstance(annotation, str):
-        # As it is written: to resolve it may need what is imported for type checkers alone.
+        # Compared as text: resolving it may need imports that exist only for type checkers.
         yield from (name.strip() for name in annotation.split("|"))
     elif get_origin(annotation) in (Union, UnionType):
         for inner in get_args(annotation):
@@ -68,7 +70,7 @@ def _type_names(annotation: Any) -> Iterator[str]:
 
 
 def _json_hint(text: str, kind: str) -> str:
-    """The text if it is JSON of this kind, else a word for what to write there."""
+    """Return the text if it is JSON of this kind, else the word JSON."""
     try:
         msgspec.json.decode(text, type=_KINDS[kind])
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Export of the audit log: new lines of the chain go to a sink, once each as far as the sink can tell."""
+"""Export of the audit log: each new entry of the hash chain goes to a sink, once if the sink can tell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _Cursor(msgspec.Struct, frozen=True):
-    """How far an export has come, for a destination that cannot be asked."""
+    """Position of an export, for a destination that cannot report it."""
 
     to: str
     position: int
@@ -33,16 +33,16 @@ class _Cursor(msgspec.Struct, frozen=True):
 
 
 class AuditExporter:
-    """Sends each line after the one before. What was sent is remembered after it was sent: an export that is
-    killed in between sends some lines twice, and none never."""
+    """Exporter of audit entries, in order. The cursor is saved after the send: an export that is killed in
+    between sends some entries twice, and skips none (at-least-once delivery)."""
 
     def __init__(self, store: Store, reader: Reader, sink: Sink, *, restarts: bool = False) -> None:
         self._store = store
         self._reader = reader
         self._sink = sink
         name = hashlib.sha256(sink.destination.encode()).hexdigest()
-        [kept] = reader.documents(KIND, [name]) or [Document(kind=KIND, name=name, body="{}")]
-        self._document = kept
+        [document] = reader.documents(KIND, [name]) or [Document(kind=KIND, name=name, body="{}")]
+        self._document = document
         self._head: ChainLink | None = None if restarts else self._find_last()
         self.sent: int = 0
         self.flaws: int = 0
@@ -56,13 +56,13 @@ class AuditExporter:
         return self._sink.find_last()
 
     def _check_known(self, head: ChainLink) -> None:
-        """Name a log that does not hold the last line that was sent: it was cut short or written anew."""
+        """Report a log without the last entry that was sent: it was truncated or rewritten."""
         found = self._reader.audit_chain(limit=1, after=head.position - 1)
         if not found or (found[0].position == head.position and found[0].hash != head.hash):
-            self._report_flaw(head.position, "it was exported, and the log does not hold it any more")
+            self._report_flaw(head.position, "it was exported, and the log no longer has it")
 
     def send_all(self) -> None:
-        """Send all that is there."""
+        """Send all present entries."""
         while self._store.chain_audit(MAX_PAGE):
             pass
         while lines := self._reader.audit_chain(limit=MAX_PAGE, after=(self._head or START).position):
@@ -72,7 +72,7 @@ class AuditExporter:
         try:
             self._sink.send(lines)
         except OSError as exc:
-            raise SinkFailed(f"{self._sink.destination}: {exc}; the lines stay in the store") from exc
+            raise SinkFailed(f"{self._sink.destination}: {exc}; the entries stay in the store") from exc
         for line in lines:
             before = START if self._head is None and line.position == 1 else self._head
             reason = find_flaw(line, before)
@@ -84,7 +84,7 @@ class AuditExporter:
 
     def _report_flaw(self, position: int, reason: str) -> None:
         self.flaws += 1
-        logger.error("position %d of the audit log does not fit: %s", position, reason)
+        logger.error("position %d of the audit log is wrong: %s", position, reason)
 
     def _save_cursor(self, head: ChainLink) -> None:
         cursor = _Cursor(self._sink.destination, head.position, head.hash)
@@ -97,13 +97,13 @@ class AuditExporter:
 
 
 def export_until_stopped(exporter: AuditExporter, every: float) -> None:
-    """Send new lines until a signal says stop. A sink or a store that is away is tried again."""
-    bell = WakeSignal()
-    with collect_signals(bell) as heard:
+    """Send new entries until a stop signal; retry if the sink or the store is away."""
+    wake_signal = WakeSignal()
+    with collect_signals(wake_signal) as signals:
         logger.info("the export runs")
-        while not heard:
+        while not signals:
             try:
                 exporter.send_all()
             except (SinkFailed, StoreUnavailable) as exc:
-                logger.warning("the export goes on later: %s", exc)
-            bell.wait(every)
+                logger.warning("the export is retried later: %s", exc)
+            wake_signal.wait(every)

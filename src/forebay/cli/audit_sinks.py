@@ -1,4 +1,4 @@
-"""Destinations of an export of the audit log: a file, syslog, an OpenTelemetry collector."""
+"""Sinks of the audit export: file, syslog, OpenTelemetry collector."""
 
 from __future__ import annotations
 
@@ -30,48 +30,49 @@ _FORMS: Final = "file:PATH, syslog:udp://HOST:PORT, syslog:tcp://HOST:PORT or ot
 
 
 class SinkFailed(ForebayError):
-    """A destination did not take the lines; they stay in the store and are sent again."""
+    """A destination did not accept the entries; they stay in the store and are sent again."""
 
 
 class Sink(Protocol):
-    """One destination. `send` returns when it has the lines, as far as its protocol can tell."""
+    """Destination of an export. `send` returns when the destination has the entries, as far as the protocol
+    can tell."""
 
     destination: str
 
     def send(self, lines: Sequence[ChainLine]) -> None:
-        """Raises OSError or SinkFailed."""
+        """Send entries; raise OSError or SinkFailed."""
         ...
 
     def find_last(self) -> ChainLink | None:
-        """The last line that the destination holds; None where it cannot be asked."""
+        """Return the last entry at the destination; None if it cannot be read."""
         ...
 
     def close(self) -> None: ...
 
 
 def open_sink(destination: str) -> Sink:
-    """The destination of this name; raises ConfigError for one that means nothing."""
+    """Open the sink of a destination; raise ConfigError for an invalid one."""
     kind, _, rest = destination.partition(":")
-    makes: Callable[[str, str], Sink] | None = {
+    sink_type: Callable[[str, str], Sink] | None = {
         "file": _FileSink,
         "syslog": _open_syslog,
         "otlp": _OtlpSink,
     }.get(kind)
-    if makes is None or not rest:
-        raise ConfigError(f"{destination!r:.200} is no destination; write {_FORMS}")
+    if sink_type is None or not rest:
+        raise ConfigError(f"{destination!r:.200} is not a destination; write {_FORMS}")
     try:
-        return makes(destination, rest)
+        return sink_type(destination, rest)
     except OSError as exc:
         raise ConfigError(f"{destination} cannot be opened: {exc}") from exc
 
 
 def line_bytes(line: ChainLine) -> bytes:
-    """A line as it is sent everywhere."""
+    """Return an entry as the JSON that all sinks send."""
     return msgspec.json.encode(redact_data(chain_json(line)))
 
 
 class _FileSink:
-    """A file with one JSON object a line, which only its owner can read. It holds its own cursor."""
+    """File with one JSON object per line, readable only by its owner. Its last line is the cursor."""
 
     def __init__(self, destination: str, path: str) -> None:
         self.destination = f"file:{Path(path).absolute()}"
@@ -85,25 +86,25 @@ class _FileSink:
                 rest = rest[self._file.write(rest) :]
             os.fsync(self._file.fileno())
         except OSError:
-            self._file.truncate(size)  # half a line would stand before the next try
+            self._file.truncate(size)  # remove a partial line before the retry
             raise
 
     def find_last(self) -> ChainLink | None:
-        """The last whole line. An export that was killed may have left half of one behind it, which goes."""
-        whole, found = 0, b""
+        """Return the last complete line; remove a partial line that a killed export has left."""
+        size, last = 0, b""
         with open(self._file.fileno(), "rb", closefd=False) as lines:
             lines.seek(0)
             for line in lines:
                 if line.endswith(b"\n"):
-                    whole, found = whole + len(line), line
-        self._file.truncate(whole)
-        if not found:
+                    size, last = size + len(line), line
+        self._file.truncate(size)
+        if not last:
             return None
         try:
-            place = msgspec.json.decode(found, type=_LastEntry)
+            entry = msgspec.json.decode(last, type=_LastEntry)
         except msgspec.MsgspecError as exc:
-            raise ConfigError(f"{self.destination} holds something else than an export: {exc}") from exc
-        return ChainLink(place.position, place.hash)
+            raise ConfigError(f"{self.destination} is not an export: {exc}") from exc
+        return ChainLink(entry.position, entry.hash)
 
     def close(self) -> None:
         self._file.close()
@@ -115,7 +116,7 @@ class _LastEntry(msgspec.Struct, frozen=True):
 
 
 class _SyslogSink:
-    """Messages of RFC 5424: one in a datagram, or counted octets on a stream (RFC 6587)."""
+    """Messages of RFC 5424: one per datagram, or octet-counted on a stream (RFC 6587)."""
 
     def __init__(self, destination: str, address: tuple[str, int], *, is_stream: bool) -> None:
         self.destination = destination
@@ -129,7 +130,7 @@ class _SyslogSink:
             for line in lines:
                 connected.sendall(self._frame(line))
         except OSError:
-            self.close()  # the next try connects again
+            self.close()  # the retry connects again
             raise
 
     def _connect(self) -> socket.socket:
@@ -145,7 +146,7 @@ class _SyslogSink:
         if self._is_stream:
             return b"%d %b" % (len(message), message)
         if len(message) > _MAX_DATAGRAM_BYTES:
-            # The hash tells that something is missing; the store has it.
+            # Without `before` and `after`: the hash shows that they are missing, and the store has them.
             short = {
                 name: value for name, value in chain_json(line).items() if name not in ("before", "after")
             }
@@ -174,7 +175,7 @@ def _open_syslog(destination: str, rest: str) -> Sink:
 
 
 class _OtlpSink:
-    """Log records for a collector, as OTLP over HTTP in its JSON form."""
+    """Log records for an OpenTelemetry collector, as OTLP over HTTP with JSON."""
 
     def __init__(self, destination: str, rest: str) -> None:
         self.destination = destination
@@ -189,7 +190,7 @@ class _OtlpSink:
             answer = connection.getresponse()
             content = answer.read()
         except HTTPException as exc:
-            raise SinkFailed(f"{self.destination} gave no answer of HTTP: {exc!r}") from exc
+            raise SinkFailed(f"{self.destination} gave no HTTP response: {exc!r}") from exc
         finally:
             connection.close()
         if not 200 <= answer.status < 300:  # noqa: PLR2004 - what HTTP calls success
@@ -206,7 +207,7 @@ class _OtlpSink:
         return None
 
     def close(self) -> None:
-        """Each batch has a connection of its own."""
+        """Do nothing: each batch has its own connection."""
 
 
 class _PartialSuccess(msgspec.Struct, frozen=True, rename="camel"):
@@ -219,19 +220,19 @@ class _ExportResponse(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _check_accepted(destination: str, content: bytes) -> None:
-    """Raise for records that a collector has refused one by one."""
+    """Raise SinkFailed for records that the collector has rejected (OTLP partial success)."""
     try:
         partial = msgspec.json.decode(content or b"{}", type=_ExportResponse).partial_success
     except msgspec.MsgspecError:
-        return  # it has said that it took them, in a form of its own
+        return  # the status was a success, with a body of another form
     if int(partial.rejected_log_records):
         raise SinkFailed(
-            f"{destination} refused {partial.rejected_log_records} lines: {partial.error_message:.200}"
+            f"{destination} rejected {partial.rejected_log_records} entries: {partial.error_message:.200}"
         )
 
 
 def otlp_body(lines: Sequence[ChainLine]) -> bytes:
-    """One request of OTLP with a log record for each line."""
+    """Return an OTLP request with a log record for each entry."""
     records = [
         {
             "timeUnixNano": str(line.event.occurred_at * _NS_IN_MS),
@@ -258,7 +259,7 @@ def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _read_headers() -> dict[str, str]:
-    """What OpenTelemetry's own variable says, such as the key of a collector."""
+    """Read the headers of OpenTelemetry's own variable, such as the key of a collector."""
     given = os.environ.get(HEADERS, "")
     pairs = [pair.partition("=") for pair in given.split(",") if pair.strip()]
     return {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
@@ -271,7 +272,7 @@ def _parse_address(destination: str, rest: str, schemes: Sequence[str]) -> Split
     except ValueError:
         is_known = False
     if not is_known:
-        raise ConfigError(f"{destination!r:.200} is no destination; write {_FORMS}")
+        raise ConfigError(f"{destination!r:.200} is not a destination; write {_FORMS}")
     if address.username or address.password:
-        raise ConfigError(f"a destination holds no password; give it in {HEADERS}")
+        raise ConfigError(f"a destination has no password; set it in {HEADERS}")
     return address

@@ -1,4 +1,4 @@
-"""What operators do to jobs: to those named by id, or in batches to all that fit conditions."""
+"""Actions on jobs: on given ids, or in batches on all jobs that match conditions."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from forebay.stores.contract.values import BATCH, ActionResult
 Progress = Callable[[int], None]
 
 
-ActionCounts = dict[str, int]  # how many jobs each word of an answer is true of
-_BUSY: Final = "held by another transaction (try again later)"
+ActionCounts = dict[str, int]  # number of jobs by outcome
+_BUSY: Final = "locked by another transaction (try again later)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAction:
-    """One kind of act. Jobs chosen by conditions are let alone if their state is not `allowed`.
+    """One kind of action. Jobs that are selected by conditions are skipped if their state is not `allowed`.
 
-    A job that is in one of the `otherwise` states after it is not what `past` says, but what stands there:
-    the word for programs and the one for people.
+    A job that is in a state of `other_outcomes` afterwards is counted under the words given there, not under
+    `past`: the first word is a key of the JSON document, the second is printed.
     """
 
     verb: str
@@ -43,12 +43,12 @@ class JobAction:
     confirms_ids: bool = True
 
     def count_results(self, results: Iterable[ActionResult]) -> ActionCounts:
-        """How many jobs were done what to; `busy` is there if another transaction holds some."""
+        """Count jobs by outcome; `busy` is present if another transaction has locked some."""
         counts = {self.past: 0, **{word: 0 for word, _ in self.other_outcomes.values()}}
-        for verdict in results:
-            if verdict.applied:
-                counts[self._label(verdict.state)] += 1
-            elif verdict.is_busy:
+        for result in results:
+            if result.applied:
+                counts[self._label(result.state)] += 1
+            elif result.is_busy:
                 counts["busy"] = counts.get("busy", 0) + 1
         return counts
 
@@ -57,7 +57,7 @@ class JobAction:
         return word
 
     def summary(self, counts: ActionCounts) -> str:
-        """The same in words; what was done to no job is left out, unless nothing was done at all."""
+        """Return the counts as a phrase; zero counts are left out unless all are zero."""
         phrases = {self.past: self.past, "busy": _BUSY, **dict(self.other_outcomes.values())}
         some = {word: count for word, count in counts.items() if count} or {self.past: 0}
         return ", ".join(f"{format_job_count(count)} {phrases[word]}" for word, count in some.items())
@@ -65,7 +65,7 @@ class JobAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSelection:
-    """Which jobs: these, or those that fit."""
+    """Selected jobs: by id, or by conditions."""
 
     ids: Sequence[str] = ()
     chosen: Filter
@@ -75,7 +75,7 @@ class JobSelection:
 
 
 def run_action(session: StoreSession, out: Output, action: JobAction, selection: JobSelection) -> None:
-    """Do it, after asking, and say what was done."""
+    """Confirm, run the action, and print its results."""
     everything = selection.everything or selection.group is not None
     ids = resolve_ids(selection.ids, selection.chosen, everything=everything)
     if ids:
@@ -95,12 +95,12 @@ def run_on_matching(
     yes: bool,
     group: str | None = None,
 ) -> None:
-    """Do it to all jobs that fit.
+    """Run the action on all matching jobs.
 
-    The number that is asked about is the number at that moment; what is done is counted again, job by job.
+    The question shows the count at that moment. The result is counted again, job by job.
     """
-    narrow = restrict_states(query, action.allowed, action.past)
-    count, is_exact = count_jobs(session.reader, narrow, group)
+    restricted = restrict_states(query, action.allowed, action.past)
+    count, is_exact = count_jobs(session.reader, restricted, group)
     done = action.count_results([])
     if count or not is_exact:
         confirm(
@@ -108,7 +108,7 @@ def run_on_matching(
             yes=yes,
         )
         with progress_bar(action.past, count) as tell:
-            done = action.apply_to_all(narrow, tell)
+            done = action.apply_to_all(restricted, tell)
     out.print_message(done, action.summary(done))
 
 
@@ -117,31 +117,31 @@ def _run_on_ids(
 ) -> None:
     if action.confirms_ids:
         confirm(f"{action.verb.capitalize()} {format_job_count(len(ids))} in {session.name}?", yes=yes)
-    verdicts: list[ActionResult] = []
+    results: list[ActionResult] = []
     with progress_bar(action.past, len(ids)) as tell:
         for start in range(0, len(ids), BATCH):
-            verdicts += action.apply_to_ids(ids[start : start + BATCH])
-            tell(len(verdicts))
-    if len(verdicts) == 1:
-        verdicts[0].check()
-    _report(out, action, verdicts)
+            results += action.apply_to_ids(ids[start : start + BATCH])
+            tell(len(results))
+    if len(results) == 1:
+        results[0].check()
+    _report(out, action, results)
 
 
 def _report(out: Output, action: JobAction, results: Sequence[ActionResult]) -> None:
-    done, tally = sum(verdict.applied for verdict in results), action.count_results(results)
-    answer = {**tally, "jobs": [action_result_json(verdict) for verdict in results]}
+    applied, counts = sum(result.applied for result in results), action.count_results(results)
+    answer = {**counts, "jobs": [action_result_json(result) for result in results]}
 
-    def people() -> None:
-        if done < len(results):
+    def print_text() -> None:
+        if applied < len(results):
             rows = [
-                (one.job_id, one.state or "unknown", one.reason or "there is no such job")
-                for one in results
-                if not one.applied
+                (result.job_id, result.state or "unknown", result.reason or "there is no such job")
+                for result in results
+                if not result.applied
             ]
             print_table(("id", "state", "why"), rows, title=f"Not {action.past}")
-        click.echo(action.summary(tally))
+        click.echo(action.summary(counts))
 
-    out.print_result(answer, people)
-    if done < len(results):
-        unknown = any(not one.applied and one.state is None for one in results)
+    out.print_result(answer, print_text)
+    if applied < len(results):
+        unknown = any(not result.applied and result.state is None for result in results)
         click.get_current_context().exit(ExitStatus.NOT_FOUND if unknown else ExitStatus.REFUSED)

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def delivery_options(func: Command) -> Command:
-    """`--allow-webhooks-to` and `--secrets-folder`."""
+    """Add `--allow-webhooks-to` and `--secrets-folder`."""
     for option in (
         click.option(
             "--secrets-folder",
             metavar="FOLDER",
-            help="Read secrets of alert channels that are written as file:PATH from this folder.",
+            help="Folder of the secrets of alert channels that are given as file:PATH.",
         ),
         click.option(
             "--allow-webhooks-to",
             metavar="CIDR,...",
-            help="Deliver alerts, also by mail servers, to hosts in these networks, such as 10.1.0.0/16; "
-            "default: to public addresses only.",
+            help="Networks that alerts may be delivered to, also by mail servers, such as 10.1.0.0/16; "
+            "default: public addresses only.",
         ),
     ):
         func = option(func)
@@ -34,7 +34,7 @@ def delivery_options(func: Command) -> Command:
 def delivery_policy(
     networks: str | None, secrets_folder: str | None, default: DeliveryPolicy | None
 ) -> DeliveryPolicy | None:
-    """The policy that options name; `default`, that of the app, for what they do not name."""
+    """Return the delivery policy of the options; `default`, that of the app, fills the gaps."""
     if networks is None and secrets_folder is None:
         return default
     from forebay.domain.delivery import DeliveryPolicy, parse_policy  # noqa: PLC0415 - few commands deliver

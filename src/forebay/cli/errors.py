@@ -1,4 +1,4 @@
-"""What goes wrong in a command: one sentence for people, an object for programs, a status for scripts."""
+"""Errors of commands: a printed sentence, a JSON object, and the exit status."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _UNKNOWN_USER: Final = "does not accept this user"
 _UNKNOWN_COMMAND: Final = re.compile(r"No such command '(.*)'\.\Z", re.DOTALL)
 
 
-# What a parameter that must be given looks like.
+# Hints for missing parameters.
 _MISSING: Final = {
     "app": " Name it as package.module:app, in FOREBAY_APP, or as app in forebay.toml.",
     "grants": " Say what the key is for, as in --allow produce:mail or --allow view.",
@@ -55,29 +55,29 @@ _MISSING: Final = {
 
 
 class ExitStatus(IntEnum):
-    """What a command's exit status means; docs/reference/cli.md says it to users."""
+    """Exit status of a command; documented in docs/reference/cli.md."""
 
     DONE = 0
-    BAD_ANSWER = 1  # a job that was waited for is dead, the doctor found something, nothing was confirmed
+    BAD_ANSWER = 1  # an awaited job is dead, the doctor found a problem, or a question was declined
     BAD_INPUT = 2
     NO_STORE = 3
     NOT_FOUND = 4
     REFUSED = 5  # the state of a job or a queue does not allow it
     TIMED_OUT = 6
-    GAVE_UP = 70  # worker processes die again and again; whoever has started us may know what to do
-    INTERRUPTED = 130  # by Ctrl-C; the number by which shells know it
+    GAVE_UP = 70  # worker processes keep dying; the service manager decides
+    INTERRUPTED = 130  # by Ctrl-C; the number that shells use
 
 
 class BrokenApp(ConfigError):
-    """The app's own module raised while it was imported; the traceback is its programmer's to read."""
+    """The import of the app's module raised an exception; its traceback is printed."""
 
 
 class CommandDeclined(ForebayError):
-    """Somebody was asked and said no."""
+    """The question was answered with no."""
 
 
 class CommandInterrupted(ForebayError):
-    """Somebody pressed Ctrl-C."""
+    """The command was interrupted by Ctrl-C."""
 
 
 _STATUSES: Final[tuple[tuple[type[Exception], ExitStatus], ...]] = (
@@ -102,7 +102,10 @@ _STATUSES: Final[tuple[tuple[type[Exception], ExitStatus], ...]] = (
     (InvalidJob, ExitStatus.BAD_INPUT),
     (UnknownTask, ExitStatus.BAD_INPUT),
     (StoreRefused, ExitStatus.BAD_INPUT),  # a value that no store of this kind can hold
-    (StoreBusy, ExitStatus.REFUSED),  # another transaction holds the job or the key; the store is there
+    (
+        StoreBusy,
+        ExitStatus.REFUSED,
+    ),  # another transaction has locked the job or the key; the store is available
     (StoreError, ExitStatus.NO_STORE),
     (TimeoutError, ExitStatus.TIMED_OUT),
     (WorkersDied, ExitStatus.GAVE_UP),
@@ -111,14 +114,14 @@ _STATUSES: Final[tuple[tuple[type[Exception], ExitStatus], ...]] = (
 
 
 def interrupt_error(error: BaseException) -> ForebayError:
-    """What it means that a command was broken off; click makes no difference between Ctrl-C and Ctrl-D."""
+    """Return the error of an interrupted command; click raises the same for Ctrl-C and Ctrl-D."""
     if isinstance(error.__context__, EOFError):
         return CommandDeclined("nothing was done")
     return CommandInterrupted("interrupted")
 
 
 def build_exit(error: Exception, *, as_json: bool) -> click.exceptions.Exit:
-    """Say on standard error what went wrong; the answer ends the program with its status."""
+    """Print an error on standard error; return the exception that exits with its status."""
     status, message = status_of(error), redact(str(error))
     if as_json:
         _print_json_error(kind_of(error), message, status)
@@ -133,11 +136,11 @@ def build_exit(error: Exception, *, as_json: bool) -> click.exceptions.Exit:
 
 
 def remedy_of(error: Exception) -> str:
-    """What to do about an error whose own words do not say it, because programs read them too."""
+    """Return the remedy for an error whose message has none because programs read it too."""
     if isinstance(error, StoreUnavailable) and _UNREACHABLE in str(error):
-        return "Does it run, and is the address right: host, port, a firewall between?"
+        return "Check that it runs, its host and port, and firewalls in between."
     if isinstance(error, StoreUnusable) and _UNKNOWN_USER in str(error):
-        return "Look at the user and the password in the address; signs such as @ are written %40 there."
+        return "Check the user and the password in the URL; escape signs such as @ as %40."
     if isinstance(error, Unauthenticated):
         return (
             "Set FOREBAY_API_KEY to the token of an API key; `forebay keys create` creates one on the "
@@ -152,7 +155,7 @@ def remedy_of(error: Exception) -> str:
 def build_usage_exit(
     error: click.ClickException, *, as_json: bool
 ) -> click.exceptions.Exit | click.ClickException:
-    """The same for words that do not fit the command; click says it to people, with the usage."""
+    """Return the exit for wrong arguments; without JSON click prints it with the usage."""
     message = redact(error.format_message() + _usage_hint(error))
     if as_json:
         _print_json_error("UsageError", message, ExitStatus(error.exit_code))
@@ -163,20 +166,20 @@ def build_usage_exit(
 
 
 def _usage_hint(error: click.ClickException) -> str:
-    said = error.format_message()
-    if isinstance(error, click.UsageError) and (unknown := _UNKNOWN_COMMAND.match(said)):
+    message = error.format_message()
+    if isinstance(error, click.UsageError) and (unknown := _UNKNOWN_COMMAND.match(message)):
         return _suggest_command(unknown[1], error.ctx)
     if isinstance(error, click.NoSuchOption) and not error.option_name.startswith("--"):
         return (
-            " A value that begins with - stands behind --, as in `enqueue TASK -- -1`; "
-            "there it is a text, and :=-1 is the number."
+            " A value that begins with - goes after --, as in `enqueue TASK -- -1`; "
+            "there it is text, and :=-1 is the number."
         )
     param = error.param if isinstance(error, click.MissingParameter) else None
     return "" if param is None else _MISSING.get(str(param.name), "")
 
 
 def _suggest_command(name: str, ctx: click.Context | None) -> str:
-    """What may have been meant, unless click has said it, as newer ones do; and else where the list is."""
+    """Return similar commands, or where they are listed; newer versions of click suggest by themselves."""
     if ctx is None or not isinstance(ctx.command, click.Group):
         return ""
     near = close_matches(name, ctx.command.list_commands(ctx))
@@ -188,17 +191,17 @@ def _suggest_command(name: str, ctx: click.Context | None) -> str:
 def _print_json_error(kind: str, message: str, status: ExitStatus) -> None:
     import msgspec  # noqa: PLC0415 - only when something went wrong
 
-    # Words of a command line may hold bytes that are no text, and JSON cannot.
+    # Arguments may contain bytes that are not text, which JSON cannot encode.
     message = message.encode("utf-8", "backslashreplace").decode()
     error = {"kind": kind, "message": message, "status": int(status)}
     click.echo(msgspec.json.encode({"error": error}), err=True)
 
 
 def kind_of(error: Exception) -> str:
-    """What an error is called in JSON."""
+    """Return the name of an error in JSON."""
     return "ConfigError" if isinstance(error, BrokenApp) else type(error).__name__
 
 
 def status_of(error: Exception) -> ExitStatus:
-    """The exit status that an error leads to."""
+    """Return the exit status of an error."""
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), ExitStatus.BAD_ANSWER)

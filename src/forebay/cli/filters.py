@@ -1,4 +1,4 @@
-"""Choosing jobs: by their ids, or by conditions that all must hold."""
+"""Job filter options: jobs by id, or by conditions that all must hold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FILTERS: Final = {
         "--task", "tasks", multiple=True, type=TaskParam(), help="Of this task; may be repeated."
     ),
     "tags": click.option(
-        "--tag", "tags", multiple=True, help="With this tag; all that are given must be there."
+        "--tag", "tags", multiple=True, help="With this tag; a job must have all tags that are given."
     ),
     "metadata": click.option(
         "--metadata",
@@ -58,7 +58,7 @@ FILTERS: Final = {
     "unique_key": click.option("--unique-key", help="With this unique key."),
     "idempotency_key": click.option("--idempotency-key", help="With this idempotency key."),
     "correlation_id": click.option("--correlation-id", help="With this correlation id."),
-    "parent_id": click.option("--parent", "parent_id", help="Asked for by this job."),
+    "parent_id": click.option("--parent", "parent_id", help="Enqueued by this job."),
     "text": click.option("--text", help="With this text in its arguments or its reason."),
 }
 _INSTANTS: Final = ("created_from", "created_before", "finished_before")
@@ -66,7 +66,7 @@ _INSTANTS: Final = ("created_from", "created_before", "finished_before")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Conditions as they were given; times that count back from now are still open."""
+    """Conditions as given; times relative to now are not resolved yet."""
 
     given: dict[str, Any]
 
@@ -75,8 +75,10 @@ class Filter:
         return not self.given
 
     def to_query(self, session: StoreSession) -> JobQuery:
-        """The question, by the store's clock; raises QueueNotFound for a queue that is not there, and would
-        look like an empty one."""
+        """Return the query, with times by the store's clock.
+
+        Raises QueueNotFound for an unknown queue, which would look like an empty one.
+        """
         fields, now = dict(self.given), session.reader.now()
         for name in fields.get("queues", ()):
             session.find_queue(name)
@@ -89,7 +91,7 @@ class Filter:
 
 
 def with_filter(*without: str) -> Callable[[Command], Command]:
-    """Give a command the conditions of its options as `chosen`; some a command settles by itself."""
+    """Pass the filter options to a command as `chosen`; the options in `without` are left out."""
 
     def decorate(func: Command) -> Command:
         @wraps(func)
@@ -98,29 +100,29 @@ def with_filter(*without: str) -> Callable[[Command], Command]:
             _check_given(given)
             func(*args, chosen=Filter(given=given), **values)
 
-        made: Command = command
+        decorated: Command = command
         for name, option in reversed(FILTERS.items()):
             if name not in without:
-                made = option(made)
-        return made
+                decorated = option(decorated)
+        return decorated
 
     return decorate
 
 
 def _check_given(given: dict[str, Any]) -> None:
-    """Refuse an empty condition: it is a variable that somebody forgot to set, and it might fit every job."""
+    """Refuse an empty condition: it comes from an unset shell variable, and may match every job."""
     for name, value in given.items():
         if value == "" or (isinstance(value, tuple) and "" in value):
             raise click.UsageError(f"The condition on {name.replace('_', ' ')} is empty; leave it out.")
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, Any]:
-    """KEY=VALUE pairs; a key that is given twice is refused."""
+    """Parse KEY=VALUE pairs; refuse a key that is given twice."""
     return collect_distinct(parse_pair(pair) for pair in pairs)
 
 
 def collect_distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A dictionary of pairs whose keys differ."""
+    """Return the pairs as a dictionary; refuse a repeated key."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -130,7 +132,7 @@ def collect_distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_pair(pair: str) -> tuple[str, Any]:
-    """KEY=VALUE; the value is JSON if it can be read as JSON, and a text if not."""
+    """Parse KEY=VALUE; the value is JSON if it parses as JSON, else text."""
     key, sign, value = pair.partition("=")
     if not key or not sign:
         raise click.BadParameter(f"{pair!r:.60} is not KEY=VALUE")
@@ -138,7 +140,7 @@ def parse_pair(pair: str) -> tuple[str, Any]:
 
 
 def parse_value(value: str) -> Any:
-    """JSON, or the text itself."""
+    """Parse JSON; return the text itself if it is not JSON."""
     try:
         return msgspec.json.decode(value)
     except msgspec.DecodeError:
@@ -146,26 +148,24 @@ def parse_value(value: str) -> Any:
 
 
 def restrict_states(query: JobQuery, allowed: Collection[JobState], past: str) -> JobQuery:
-    """The question about jobs of these states only. Refuses conditions that no such job can ever meet: the
-    answer would be "none", and somebody would believe it."""
+    """Restrict the query to these states. Refuses conditions that no such job can meet: an empty result
+    would be misleading."""
     for state in query.states:
         if state not in allowed:
             raise click.UsageError(f"No {state} job can be {past}.")
     states = tuple(state for state in query.states or JobState if state in allowed)
     if query.finished_before is not None and LIVE.issuperset(states):
         raise click.UsageError(
-            "Jobs that wait or run have not ended; for those that were enqueued before a time use "
-            "--created-before."
+            "Waiting and running jobs have not ended; use --created-before to select jobs by the time they "
+            "were enqueued."
         )
     return replace(query, states=states)
 
 
 def resolve_ids(ids: Sequence[str], chosen: Filter, *, everything: bool) -> list[JobId]:
-    """The ids, if jobs were named by them; none if by conditions. Refuses both, and neither."""
+    """Return the ids without repeats; none if jobs are selected by conditions. Refuses both, and neither."""
     if ids and (everything or not chosen.is_empty):
-        raise click.UsageError("Name jobs by their ids or by conditions, not by both.")
+        raise click.UsageError("Select jobs by id or by conditions, not by both.")
     if not ids and not everything and chosen.is_empty:
-        raise click.UsageError(
-            "Name jobs by their ids, by conditions such as --queue, or all of them by --all."
-        )
+        raise click.UsageError("Select jobs by id, by conditions such as --queue, or all of them by --all.")
     return [JobId(job_id) for job_id in dict.fromkeys(ids)]

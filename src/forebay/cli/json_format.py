@@ -1,4 +1,4 @@
-"""Jobs, queues and workers as JSON: names in our words, instants as ISO texts in UTC, lengths in `_ms`."""
+"""JSON views of jobs, queues, workers and other records: instants as ISO text in UTC, durations in `_ms`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from forebay.payload.codec import decode_call, decode_result
 from forebay.payload.masking import mask
 from forebay.stores.contract.values import ActionResult
 
-# How an engine keeps a job is no business of programs that read our answers.
+# How an engine stores a job is no part of the JSON answers.
 _INTERNAL_FIELDS: Final = ("seq", "rank", "age_capped", "payload", "result", "unstarted")
 _INTERNAL_QUEUE_FIELDS: Final = ("scoring_version",)
 _INTERNAL_REVIVE_FIELDS: Final = (
@@ -43,7 +43,7 @@ _INTERNAL_REVIVE_FIELDS: Final = (
 
 
 def iso_instant(at: int | None) -> str | None:
-    """An instant as an ISO text with milliseconds."""
+    """Return an instant as ISO text with milliseconds."""
     if at is None:
         return None
     return datetime.fromtimestamp(at / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -59,19 +59,19 @@ def _json_value(name: str, value: Any) -> Any:
 
 
 def summary_json(job: JobSummary) -> dict[str, Any]:
-    """A job as a line of a list."""
+    """Return a job as an entry of a list."""
     return {**_json_fields(job), "duration_ms": job.duration_ms}
 
 
 def job_json(job: Job) -> dict[str, Any]:
-    """All of a job's record."""
+    """Return all public fields of a job."""
     fields = {
         **_json_fields(job, _INTERNAL_FIELDS),
         **decode_arguments(job.payload),
         **decode_result_field(job.result),
     }
     fields["errors"] = [_json_fields(error) for error in job.errors]
-    # Whole: it is stored without what is usual, and a reader cannot know what that is.
+    # Complete: default values are not stored, and a reader cannot know them.
     fields["policy"] = msgspec.structs.asdict(job.policy)
     fields["status"] = job.status
     fields["run_number"] = job.run_number
@@ -79,28 +79,29 @@ def job_json(job: Job) -> dict[str, Any]:
 
 
 def decode_arguments(payload: bytes) -> dict[str, Any]:
-    """The stored arguments as they are stored, but for secrets; bytes in base64 if they are not ours or
-    broken."""
+    """Return the stored arguments, secrets masked; base64 if the payload is foreign or damaged."""
     return _decode_field("payload", payload, decode_call, ("args", "kwargs"))
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:
-    """A schedule with how far it has come; its arguments are told where one alone is shown."""
+    """Return a schedule with its progress; its arguments are left out, as in every list."""
     definition = schedule.definition
-    said = {name: getattr(definition, name) for name in definition.__struct_fields__ if name != "job"}
+    fields_of_definition = {
+        name: getattr(definition, name) for name in definition.__struct_fields__ if name != "job"
+    }
     state = {name: getattr(schedule, name) for name in schedule.__struct_fields__ if name != "definition"}
     job = {"task": definition.job.task, "queue": definition.job.queue, "priority": definition.job.priority}
-    fields = {**said, **job, **state, "when": definition.describe_times()}
+    fields = {**fields_of_definition, **job, **state, "when": definition.describe_times()}
     return {name: _json_value(name, value) for name, value in fields.items()}
 
 
 def schedule_run_json(run: ScheduleRun) -> dict[str, Any]:
-    """One line of a schedule's history."""
+    """Return one entry of a schedule's history."""
     return _json_fields(run)
 
 
 def decode_result_field(stored: bytes | None) -> dict[str, Any]:
-    """What a task has returned, as it is stored."""
+    """Return the stored result of a task."""
     if stored is None:
         return {"result": None}
     return _decode_field("result", stored, decode_result, ("result",))
@@ -119,7 +120,7 @@ def _decode_field(
 
 
 def timeline_json(timeline: Timeline) -> dict[str, Any]:
-    """A job with its whole known life."""
+    """Return a job with its full history."""
     return {
         **job_json(timeline.job),
         "attempts": [attempt_json(attempt) for attempt in timeline.attempts],
@@ -132,7 +133,7 @@ def timeline_json(timeline: Timeline) -> dict[str, Any]:
 
 
 def progress_json(progress: JobProgress) -> dict[str, Any]:
-    """What attempts have said: how far they came, the steps that are done, their log lines."""
+    """Return progress, finished steps and log lines of a job's attempts."""
     return {
         "progress": None if progress.progress is None else _json_fields(progress.progress),
         "steps": [
@@ -147,22 +148,22 @@ def attempt_json(attempt: Attempt) -> dict[str, Any]:
 
 
 def counts_json(counts: Counts) -> dict[str, Any]:
-    """Jobs by state, with the two sums that everybody wants."""
+    """Return jobs by state, with the sums `live` and `total`."""
     return {**msgspec.to_builtins(counts), "live": counts.live, "total": counts.total}
 
 
 def queue_json(queue: Queue, counts: Counts) -> dict[str, Any]:
-    """A queue with its settings and how many jobs it has."""
+    """Return a queue with its settings and job counts."""
     return {**_json_fields(queue, _INTERNAL_QUEUE_FIELDS), "counts": counts_json(counts)}
 
 
 def estimate_drain_ms(counts: Counts, throughput: Throughput) -> int | None:
-    """How long it takes to work off what is pending, at this pace; None without one."""
+    """Estimate how long the pending jobs take at this throughput; None without a throughput."""
     return throughput.wait_ms(counts.pending) if counts.pending else 0
 
 
 def worker_json(worker: WorkerInfo, now: int) -> dict[str, Any]:
-    """A worker with what the store's clock makes of its beats."""
+    """Return a worker with its heartbeat status by the store's clock."""
     silent, up = max(0, now - worker.heartbeat_at), max(0, now - worker.started_at)
     return {
         **_json_fields(worker),
@@ -173,23 +174,23 @@ def worker_json(worker: WorkerInfo, now: int) -> dict[str, Any]:
 
 
 def failure_group_json(group: FailureGroup) -> dict[str, Any]:
-    """Dead letters that have died of the same."""
+    """Return a group of dead letters with the same error."""
     return _json_fields(group)
 
 
 def gradual_revive_json(gradual_revive: GradualRevive) -> dict[str, Any]:
-    """How far a revival in batches has come; `waiting` jobs were put back and have not ended again."""
-    told = {"waiting": len(gradual_revive.watched), "revived": gradual_revive.revived}
-    asked = {
+    """Return the progress of a gradual revive; `waiting` jobs are revived and have not ended yet."""
+    counts = {"waiting": len(gradual_revive.watched), "revived": gradual_revive.revived}
+    conditions = {
         name: value
         for name, value in msgspec.to_builtins(gradual_revive.query).items()
         if value not in (None, (), [], {})
     }
-    return {**_json_fields(gradual_revive, _INTERNAL_REVIVE_FIELDS), **told, "query": asked}
+    return {**_json_fields(gradual_revive, _INTERNAL_REVIVE_FIELDS), **counts, "query": conditions}
 
 
 def action_result_json(action_result: ActionResult) -> dict[str, Any]:
-    """What became of an operator's wish about one job."""
+    """Return the result of an action on one job."""
     return {
         "id": action_result.job_id,
         "applied": action_result.applied,
@@ -200,7 +201,7 @@ def action_result_json(action_result: ActionResult) -> dict[str, Any]:
 
 
 def audit_json(entry: tuple[int, Event]) -> dict[str, Any]:
-    """A line of the audit log."""
+    """Return an entry of the audit log."""
     number, event = entry
     return {
         "number": number,
@@ -217,6 +218,6 @@ def audit_json(entry: tuple[int, Event]) -> dict[str, Any]:
 
 
 def chain_json(entry: ChainLine) -> dict[str, Any]:
-    """A line of the audit log with its place in the chain, as it is exported."""
+    """Return an entry of the audit log with its position in the hash chain, as exported."""
     place = {"position": entry.position, "previous": entry.previous, "hash": entry.hash}
     return {**place, **audit_json((entry.number, entry.event))}

@@ -1,4 +1,4 @@
-"""Groups of commands that import a command only when it is called for."""
+"""Click groups that import a command only when it runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ AS_JSON: Final = "forebay.as_json"
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by a table, name to (module:attribute, one line of help).
+    """Command group over a table: command name to (module:attribute, one line of help).
 
-    The help texts are in the table because asking the commands for them would import them all, with
-    everything they stand on; a test holds table and commands together.
+    The help texts are in the table because reading them from the commands would import every command and
+    its dependencies. A test compares the table with the commands.
     """
 
     def __init__(self, *args: Any, table: dict[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -39,7 +39,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # Noted before anything is parsed, because parsing may be what fails.
+        # Recorded before parsing, because parsing itself may fail.
         options = args[: args.index("--")] if "--" in args else args
         ctx.meta.setdefault(AS_JSON, "--json" in options)
         try:
@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
             raise build_usage_exit(exc, as_json=ctx.meta[AS_JSON]) from exc
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what it raises of ours ends in one sentence and a status, never in a traceback."""
+        """Run a command; turn our own errors into one sentence and an exit status, without a traceback."""
         try:
             return super().invoke(ctx)
         except (ForebayError, TimeoutError) as exc:

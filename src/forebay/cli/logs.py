@@ -1,4 +1,4 @@
-"""How the long-lived commands log: `--log-format` and `--log-level`."""
+"""Log options of long-running commands: `--log-format` and `--log-level`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def log_options(func: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--log-level",
             metavar="LEVEL",
-            help="debug, info (the default), warning or error; also for parts, as in info,worker=debug.",
+            help="debug, info (the default), warning or error; also per component, as in info,worker=debug.",
         ),
         click.option(
             "--log-format",
             type=click.Choice(["text", "json"]),
-            help="Lines of text (the default) or of JSON.",
+            help="Text lines (the default) or JSON lines.",
         ),
     ):
         func = option(func)
@@ -30,7 +30,7 @@ def log_options(func: Callable[..., None]) -> Callable[..., None]:
 def set_up_logs(
     log_format: LogFormat | None, log_level: str | None, settings: Settings | None = None
 ) -> None:
-    """Log as the flags say, or else as the settings do."""
+    """Set up logging by the flags, or else by the settings."""
     if settings is not None:
         log_format = log_format or settings.get("log_format")
         log_level = log_level or settings.get("log_level")

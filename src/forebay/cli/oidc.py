@@ -1,4 +1,4 @@
-"""Options of `forebay server` for logins by an OpenID provider."""
+"""Options of `forebay server` for logins through an OpenID provider."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ Command: TypeAlias = Callable[..., Any]
 
 
 def oidc_options(func: Command) -> Command:
-    """`--oidc-issuer` and what belongs to it."""
+    """Add `--oidc-issuer` and its options."""
     for option in (
-        click.option("--oidc-label", metavar="TEXT", help="What the login page calls the provider."),
+        click.option("--oidc-label", metavar="TEXT", help="Name of the provider on the login page."),
         click.option(
             "--oidc-scope",
             "oidc_scopes",
             metavar="NAME",
             multiple=True,
-            help="Ask for this scope besides openid and email, such as groups; may be repeated.",
+            help="Request this scope in addition to openid and email, such as groups; may be repeated.",
         ),
         click.option(
             "--oidc-groups-claim",
             metavar="NAME",
             default="groups",
             show_default=True,
-            help="The claim with the groups of a person; may be a path with dots.",
+            help="The claim with the groups of a user; may be a path with dots.",
         ),
         click.option(
             "--oidc-group",
             "oidc_groups",
             metavar="GROUP=ROLE[:QUEUES]",
             multiple=True,
-            help="What members of a group may do, such as ops=operate; may be repeated.",
+            help="Role of the members of a group, such as ops=operate; may be repeated.",
         ),
         click.option(
             "--oidc-client-secret",
             metavar="env:NAME|file:PATH",
-            help="Where its secret is; without one the client is public.",
+            help="Where the client secret is; without one the client is public.",
         ),
-        click.option("--oidc-client-id", metavar="ID", help="This server's client at the provider."),
+        click.option("--oidc-client-id", metavar="ID", help="Client id of this server at the provider."),
         click.option(
-            "--oidc-issuer", metavar="URL", help="Let people log in to the dashboard by this OpenID provider."
+            "--oidc-issuer", metavar="URL", help="Allow logins to the dashboard through this OpenID provider."
         ),
     ):
         func = option(func)
@@ -56,7 +56,7 @@ def oidc_options(func: Command) -> Command:
 
 
 def build_oidc_settings(options: dict[str, Any]) -> OpenIdSettings | None:
-    """Return the provider that the options name, if any; raise ConfigError for what makes no sense."""
+    """Return the provider that the options name, if any; raise ConfigError for invalid options."""
     issuer = options["oidc_issuer"]
     if issuer is None:
         given = [
@@ -77,15 +77,15 @@ def build_oidc_settings(options: dict[str, Any]) -> OpenIdSettings | None:
 
 
 def _read_secret(reference: str | None) -> str | None:
-    """A secret stands in no command line: every program of the machine can read those."""
+    """Read the client secret; a command line is readable by every program of the machine."""
     if reference is None:
         return None
     kind, _, name = reference.partition(":")
     try:
         found = {"env": lambda: os.environ[name], "file": lambda: Path(name).read_text().strip()}[kind]()
     except KeyError:
-        wanted = f"there is no variable {name:.60}" if kind == "env" else "write env:NAME or file:PATH"
-        raise ConfigError(f"--oidc-client-secret cannot be read: {wanted}") from None
+        reason = f"there is no variable {name:.60}" if kind == "env" else "write env:NAME or file:PATH"
+        raise ConfigError(f"--oidc-client-secret cannot be read: {reason}") from None
     except (OSError, ValueError) as exc:
         raise ConfigError(f"--oidc-client-secret cannot be read: {exc}") from exc
     if not found:

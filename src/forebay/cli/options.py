@@ -1,4 +1,4 @@
-"""Options and types of values that several commands share."""
+"""Click options and parameter types that several commands share."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ else:
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\Z")
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-_MAX_COMPLETED_JOBS: Final = 500  # jobs whose tasks are offered
+_MAX_COMPLETED_JOBS: Final = 500  # newest jobs whose task names are offered
 _MAX_DURATION_MS: Final = 100 * 366 * 86_400_000
-FIRST_YEAR, LAST_YEAR = 1971, 2099  # what a store can keep, whatever the zone
+FIRST_YEAR, LAST_YEAR = 1971, 2099  # the range that every store holds, in any time zone
 
 
 def parse_duration_ms(value: str) -> int:
-    """`90`, `90s`, `5m`, `2h`, `7d` or `250ms`; a bare number counts seconds."""
+    """Parse `90`, `90s`, `5m`, `2h`, `7d` or `250ms`; a bare number is in seconds."""
     match = _DURATION.match(value.strip())
     if match is None:
-        raise ConfigError(f"{value!r:.60} is not a length of time; write 30s, 5m, 2h, 7d or 250ms")
+        raise ConfigError(f"{value!r:.60} is not a duration; write 30s, 5m, 2h, 7d or 250ms")
     ms = float(match[1]) * _UNITS[match[2] or "s"]
     if ms > _MAX_DURATION_MS:
         raise ConfigError(f"{value!r:.60} is longer than a hundred years")
@@ -46,7 +46,7 @@ def parse_duration_ms(value: str) -> int:
 
 
 def parse_instant_ms(value: str) -> int:
-    """An ISO date and time with its zone."""
+    """Parse an ISO date and time with its zone."""
     try:
         when = datetime.fromisoformat(value)
     except ValueError:
@@ -54,28 +54,28 @@ def parse_instant_ms(value: str) -> int:
     if when.tzinfo is None:
         raise ConfigError(f"{value!r:.60} has no time zone; write it as in 2030-01-31T12:00:00+00:00")
     if not FIRST_YEAR <= when.year <= LAST_YEAR:
-        raise ConfigError(f"{value!r:.60} is no time between {FIRST_YEAR} and {LAST_YEAR}")
+        raise ConfigError(f"{value!r:.60} is not a time between {FIRST_YEAR} and {LAST_YEAR}")
     return instant_ms("time", when)
 
 
 _QUOTA: Final = {
-    "bytes_rate": "So many bytes a second, requests and answers together,",
-    "max_streams": "So many open streams at a time",
-    "max_waits": "So many requests that wait at a time",
+    "bytes_rate": "Bytes per second, requests and responses together,",
+    "max_streams": "Open streams at a time",
+    "max_waits": "Waiting requests at a time",
 }
 
 
 class DurationParam(_ParamType):
-    """A length of time in milliseconds."""
+    """Duration in milliseconds."""
 
-    name = "length"
+    name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         return value if isinstance(value, int) else _parse_or_fail(self, parse_duration_ms, value, param, ctx)
 
 
 class InstantParam(_ParamType):
-    """An instant, or a length of time that counts back from now; the answer is asked with `now`."""
+    """Instant, or duration counted back from now. The value is a function of `now`."""
 
     name = "time"
 
@@ -83,7 +83,7 @@ class InstantParam(_ParamType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Callable[[int], int]:
         if callable(value):
-            return value  # type: ignore[no-any-return]  # click converts what is converted again
+            return value  # type: ignore[no-any-return]  # click converts a converted value again
         if _DURATION.match(value.strip()):
             back = _parse_or_fail(self, parse_duration_ms, value, param, ctx)
             return lambda now: max(0, now - back)
@@ -92,7 +92,7 @@ class InstantParam(_ParamType):
 
 
 class JobStateParam(_ParamType):
-    """The state of a job, in our words or in another queue's."""
+    """Job state, by its name here or in another job queue."""
 
     name = "state"
 
@@ -106,7 +106,7 @@ class JobStateParam(_ParamType):
 
 
 class QueueParam(_ParamType):
-    """The name of a queue, completed from the store."""
+    """Queue name, completed from the store."""
 
     name = "queue"
 
@@ -117,7 +117,7 @@ class QueueParam(_ParamType):
 
 
 class TaskParam(_ParamType):
-    """The name of a task, completed from the newest jobs in the store."""
+    """Task name, completed from the newest jobs in the store."""
 
     name = "task"
 
@@ -134,16 +134,19 @@ class TaskParam(_ParamType):
 def _complete_names(
     ctx: click.Context, incomplete: str, names: Callable[[Reader], Iterable[str]]
 ) -> list[CompletionItem]:
-    """Names from the store that a command would use, as far as it can be found without running an app."""
+    """Return matching names from the store of the command; none if the store is named by an app.
+
+    Completion must not import the app: a key press must not run user code.
+    """
     flags = {name: ctx.params.get(name) for name in ("url", "app")}
     try:
         settings = read_settings(flags, config=ctx.find_root().params.get("config"))
         if settings.store[0] == "app":
-            return []  # somebody's code is not run because a key was pressed
-        with open_session(settings) as desk:
-            found = sorted(set(names(desk.reader)))
+            return []
+        with open_session(settings) as session:
+            found = sorted(set(names(session.reader)))
     except ForebayError:
-        return []  # somebody who types gets no error, and no names
+        return []  # an error message would disturb the command line that is being typed
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 
@@ -161,10 +164,10 @@ def _parse_or_fail(
 
 
 def url_options(func: Command) -> Command:
-    """`--url`, `--app` and `--json`."""
+    """Add `--url`, `--app` and `--json`."""
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs."),
-        click.option("--app", metavar="MODULE:APP", help="Use the store (and the tasks) of this app."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for programs."),
+        click.option("--app", metavar="MODULE:APP", help="Use the store and the tasks of this app."),
         click.option("--url", metavar="URL", help="The store, such as sqlite:///jobs.db."),
     ):
         func = option(func)
@@ -172,7 +175,7 @@ def url_options(func: Command) -> Command:
 
 
 def with_store(*, create: bool = False) -> Callable[[Command], Command]:
-    """Give a command its store and its output: `func(desk, out, ...)`."""
+    """Call a command as `func(session, out, ...)`, with an open store session and its output."""
 
     def decorate(func: Command) -> Command:
         @url_options
@@ -180,8 +183,8 @@ def with_store(*, create: bool = False) -> Callable[[Command], Command]:
         def command(*, url: str | None, app: str | None, as_json: bool, **values: Any) -> None:
             config = click.get_current_context().find_root().obj
             settings = read_settings({"url": url, "app": app}, config=config)
-            with open_session(settings, create=create) as desk:
-                func(desk, Output(as_json=as_json), **values)
+            with open_session(settings, create=create) as session:
+                func(session, Output(as_json=as_json), **values)
 
         return command
 
@@ -189,7 +192,7 @@ def with_store(*, create: bool = False) -> Callable[[Command], Command]:
 
 
 def quota_options(subject: str, defaults: Quota = NO_QUOTA) -> Callable[[Command], Command]:
-    """`--max-waits`, `--max-streams` and `--bytes-rate`."""
+    """Add `--max-waits`, `--max-streams` and `--bytes-rate`."""
 
     def decorate(func: Command) -> Command:
         for name, text in _QUOTA.items():
@@ -205,12 +208,12 @@ def quota_options(subject: str, defaults: Quota = NO_QUOTA) -> Callable[[Command
 
 
 def yes_option(func: Command) -> Command:
-    """`--yes`, for everything that asks first."""
-    return click.option("--yes", "-y", is_flag=True, help="Do it without asking.")(func)
+    """Add `--yes`, for commands that ask for confirmation."""
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(func)
 
 
 def limit_option(default: int) -> Callable[[Command], Command]:
-    """`--limit`, for lists."""
+    """Add `--limit`, for lists."""
     return click.option(
         "--limit",
         "-n",

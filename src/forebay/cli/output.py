@@ -1,4 +1,4 @@
-"""Tables for people, JSON for programs, and questions before anything is destroyed."""
+"""Output of commands: tables, JSON, progress bars, and confirmation questions."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from forebay.errors import ConfigError
 
 Row = Sequence[object]
 _LONGEST_CELL: Final = 60
-# Where a terminal is narrow, these columns give way: the first are cut off, the others go on below. Ids,
-# states, numbers and times stay whole, because half of one says nothing.
+# On a narrow terminal `_CUT` columns are truncated and `_FOLDED` ones are wrapped. Ids, states, numbers and
+# times stay complete, because a part of one is useless.
 _CUT: Final = {"queue", "queues", "task", "reason", "result", "first arguments", "host"}
 _FOLDED: Final = {"detail", "why"}
-# What a task wrote into an error must not move somebody's cursor or colour their terminal. Line ends and
-# tabs are let through where a text may have several lines.
+# Control characters in the error of a task must not move the cursor or colour the terminal. Line ends and
+# tabs are allowed where text may have several lines.
 _CONTROL: Final = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), 127, *range(0x80, 0xA0))}
 _CONTROL_IN_TEXT: Final = {code: sign for code, sign in _CONTROL.items() if chr(code) not in "\n\t"}
 
 
 class Output:
-    """One command's answer, for people or for programs."""
+    """Output of one command, as text or as JSON."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
     def print_result(self, value: Any, print_text: Callable[[], None]) -> None:
-        """Print one JSON document, or whatever `print_text` prints."""
+        """Print `value` as one JSON document, or call `print_text`."""
         if self.as_json:
             click.echo(msgspec.json.format(msgspec.json.encode(redact_data(value))).decode())
         else:
             print_text()
 
     def print_message(self, value: Any, line: str) -> None:
-        """Answer with one sentence."""
+        """Print one sentence, or `value` as JSON."""
         self.print_result(value, lambda: click.echo(text(line)))
 
 
 def text(value: object) -> str:
-    """A text of several lines that is safe to print."""
+    """Return text of several lines that is safe to print."""
     return str(redact_data(str(value))).translate(_CONTROL_IN_TEXT)
 
 
 def cell(value: object, max_length: int = _LONGEST_CELL) -> str:
-    """One line for a table: safe to print, and not too long."""
+    """Return a table cell: safe to print, and truncated."""
     if value is None:
         return ""
     line = str(redact_data(str(value))).translate(_CONTROL)
@@ -60,17 +60,17 @@ def cell(value: object, max_length: int = _LONGEST_CELL) -> str:
 
 
 def json_line(value: object) -> str:
-    """JSON as people write it, on one line."""
+    """Return JSON with spaces, on one line."""
     return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
 
 
 def format_instant(at: int | None) -> str:
-    """An instant for people, in UTC."""
+    """Format an instant in UTC."""
     return "" if at is None else datetime.fromtimestamp(at / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def format_duration(ms: int | None) -> str:
-    """A length of time for people: the largest two units."""
+    """Format a duration in its largest two units."""
     if ms is None:
         return ""
     if ms < 1_000:  # noqa: PLR2004 - less than a second
@@ -84,7 +84,7 @@ def format_duration(ms: int | None) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Row], *, title: str = "") -> None:
-    """Print rows under their columns; numbers stand on the right."""
+    """Print a table; numbers are right-aligned."""
     cells = [[cell(value) for value in row] for row in rows]
     numeric = _numeric_columns(rows if isinstance(rows, Sequence) else (), len(columns))
     if title:
@@ -96,12 +96,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Row], *, title: str = "")
 
 
 def _numeric_columns(rows: Sequence[Row], width: int) -> list[bool]:
-    return [bool(rows) and all(isinstance(row[place], int) for row in rows) for place in range(width)]
+    return [bool(rows) and all(isinstance(row[column], int) for row in rows) for column in range(width)]
 
 
 def _print_plain_table(columns: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> None:
     lines = [list(columns), *cells]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
     for line in lines:
         padded = [
             part.rjust(width) if right else part.ljust(width)
@@ -111,7 +111,7 @@ def _print_plain_table(columns: Sequence[str], cells: list[list[str]], numeric: 
 
 
 def _print_rich_table(columns: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> bool:
-    """Whether the table was printed with rich: on a terminal, and where rich is installed."""
+    """Print the table with rich, if output is a terminal and rich is installed; return whether it was."""
     if not sys.stdout.isatty():
         return False
     try:
@@ -121,21 +121,21 @@ def _print_rich_table(columns: Sequence[str], cells: list[list[str]], numeric: l
     except ImportError:
         return False
 
-    def fitting(name: str, part: str) -> Text:  # as Text: what a job says is no markup
+    def make_cell(name: str, part: str) -> Text:  # as Text: values of jobs are not markup
         return Text(part, no_wrap=name in _CUT, overflow="ellipsis" if name in _CUT else "fold")
 
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for name, right in zip(columns, numeric, strict=True):
-        gives_way = name in _CUT or name in _FOLDED
-        made.add_column(fitting(name, name), justify="right" if right else "left", no_wrap=not gives_way)
+        is_flexible = name in _CUT or name in _FOLDED
+        table.add_column(make_cell(name, name), justify="right" if right else "left", no_wrap=not is_flexible)
     for line in cells:
-        made.add_row(*map(fitting, columns, line))
-    Console(highlight=False).print(made)
+        table.add_row(*map(make_cell, columns, line))
+    Console(highlight=False).print(table)
     return True
 
 
 def print_fields(pairs: Mapping[str, object]) -> None:
-    """Print what is known of one thing, a line each; what is not known is left out."""
+    """Print named values, one per line; empty values are left out."""
     known = {name: value for name, value in pairs.items() if value not in (None, "", (), {}, [])}
     width = max(map(len, known), default=0)
     for name, value in known.items():
@@ -143,18 +143,18 @@ def print_fields(pairs: Mapping[str, object]) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Raise unless somebody says yes, beforehand or now."""
+    """Ask for confirmation; raise CommandDeclined on no, ConfigError without a terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError(f"{question} There is no terminal to ask on: add --yes to do it")
+        raise ConfigError(f"{question} There is no terminal to ask on: add --yes")
     if not click.confirm(text(question), err=True):
         raise CommandDeclined("nothing was done")
 
 
 @contextmanager
 def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while the block lasts, on a terminal; the function says how far it is."""
+    """Show a progress bar on standard error, if it is a terminal; the function updates it."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -164,7 +164,7 @@ def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def spinner(label: str) -> Iterator[None]:
-    """A sign on standard error, on a terminal, that something goes on whose length nobody knows."""
+    """Show a spinner on standard error, if it is a terminal, for work of unknown length."""
     if not sys.stderr.isatty():
         yield
         return
@@ -179,7 +179,7 @@ def spinner(label: str) -> Iterator[None]:
 
 
 def format_job_count(count: int, *, is_exact: bool = True) -> str:
-    """A number of jobs in words."""
+    """Return a number of jobs in words."""
     if not is_exact:
         return f"{'more than' if count >= EXACT_UP_TO else 'at least'} {count:,} jobs"
     return "1 job" if count == 1 else f"{count:,} jobs"

@@ -1,4 +1,4 @@
-"""What a command needs of the system that it runs on."""
+"""Platform check of commands that need POSIX."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ P = ParamSpec("P")
 
 
 def not_on_windows(func: Callable[P, None]) -> Callable[P, None]:
-    """Refuse a command that stands on signals, forks and process groups where there are none."""
+    """Refuse a command on platforms without signals, fork and process groups."""
 
     @wraps(func)
     def checked(*args: P.args, **kwargs: P.kwargs) -> None:
         if not (hasattr(os, "fork") and hasattr(signal, "SIGHUP")):
             raise ConfigError(
                 f"`forebay {func.__name__}` does not run on Windows: run it in a container, or use "
-                "app.run_worker() inside a program of yours (docs/support.md)"
+                "app.run_worker() inside your program (docs/support.md)"
             )
         func(*args, **kwargs)
 

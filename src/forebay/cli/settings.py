@@ -1,7 +1,7 @@
-"""Flags, environment and file into typed settings. The only reader of the environment.
+"""Typed settings from flags, environment and files. The only reader of the environment.
 
-One order for all: a flag wins over the environment, that over `forebay.toml`, that over `[tool.forebay]` in
-`pyproject.toml`, that over the default. docs/reference/settings.md says it to users.
+One order for all settings: flag, environment, `forebay.toml`, `[tool.forebay]` in `pyproject.toml`, default.
+The first that is set counts. The order is documented in docs/reference/settings.md.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from forebay.telemetry.logs import LogFormat
 PREFIX: Final = "FOREBAY_"
 DEFAULT_URL: Final = "sqlite:///forebay.db"
 FILES: Final = ("forebay.toml", "pyproject.toml")
-# Names a file of settings; no setting itself.
+# The path of a settings file; not a setting itself.
 CONFIG: Final = "FOREBAY_CONFIG"
-# Of one command, and of Django's.
+# Read by one command, and by Django's management command; not settings.
 OUTBOX_DATABASE: Final = "FOREBAY_OUTBOX_DATABASE"
 DJANGO_BACKEND: Final = "FOREBAY_DJANGO_BACKEND"
 
-# Every setting with the type it must have in a file; in the environment all are texts.
+# Every setting and its type in a file; in the environment every value is text.
 SETTING_TYPES: Final[dict[str, Any]] = {
     "url": str,
     "api_key": str,
@@ -60,7 +60,7 @@ SETTING_TYPES: Final[dict[str, Any]] = {
     "log_level": str,
 }
 
-# Settings of other commands.
+# Settings that the worker command does not take.
 _NOT_FOR_WORKERS: Final = (
     "url", "api_key", "actor", "encryption_keys", "blob_store", "masked_names", "require_encryption",
 )  # fmt: skip
@@ -68,7 +68,7 @@ _NOT_FOR_WORKERS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A value and where it was said. The lower its `rank`, the sooner it is believed."""
+    """Value and its source. The source with the lowest `rank` wins."""
 
     value: Any
     source: str
@@ -76,7 +76,7 @@ class Setting:
 
 
 class Settings:
-    """What is set, and where."""
+    """Settings of one command, with their sources."""
 
     def __init__(self, found: Mapping[str, Setting]) -> None:
         self.found: dict[str, Setting] = dict(found)
@@ -87,9 +87,9 @@ class Settings:
 
     @property
     def store(self) -> tuple[str, str]:
-        """How the store is named: ("url", address) or ("app", package.module:app).
+        """The store: ("url", address) or ("app", package.module:app).
 
-        Whichever was said nearer to the command counts; said in one place, the URL does.
+        The source nearer to the command wins; in the same source the URL wins.
         """
         named = [
             (self.found[name].rank, place, name)
@@ -103,20 +103,20 @@ class Settings:
 
     @property
     def actor(self) -> str:
-        """What the audit log calls whoever runs the command."""
+        """Name of the actor in the audit log."""
         given = str(self.get("actor") or "")
         check_actor(given)
         return given or f"cli:{_user_name()}@{socket.gethostname()}".replace("#", "_")
 
     @property
     def masked_names(self) -> list[str]:
-        """The names whose values are masked besides those that look secret anyway."""
+        """Names that are masked in addition to those that look secret."""
         given = self.get("masked_names") or []
         names = given if isinstance(given, list) else given.split(",")
         return [name.strip() for name in names if name.strip()]
 
     def worker_defaults(self) -> dict[str, Any]:
-        """What the worker command takes when no flag says otherwise."""
+        """Return the defaults of the worker command's options."""
         names = [name for name in SETTING_TYPES if name not in _NOT_FOR_WORKERS]
         chosen = {name: self.found[name].value for name in names if name in self.found}
         for name in ("queues", "allow_webhooks_to"):
@@ -126,7 +126,7 @@ class Settings:
 
 
 def read_settings(flags: Mapping[str, Any] | None = None, config: str | None = None) -> Settings:
-    """All settings as they hold for a command in the present folder."""
+    """Read all settings of a command that runs in the current folder."""
     found: dict[str, Setting] = {}
     sources = [_read_flags(flags or {}), _read_environment(os.environ), *_read_files(config)]
     for rank, (source, values) in enumerate(sources):
@@ -136,7 +136,7 @@ def read_settings(flags: Mapping[str, Any] | None = None, config: str | None = N
 
 
 def unknown_variables() -> list[str]:
-    """Variables of the environment that look like settings and are none."""
+    """Return environment variables that look like settings and are not."""
     known = {CONFIG, OUTBOX_DATABASE, DJANGO_BACKEND, *(PREFIX + name.upper() for name in SETTING_TYPES)}
     return sorted(
         name
@@ -150,7 +150,7 @@ def _read_flags(flags: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _read_environment(environment: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    # An empty variable is how many shells and containers say that there is none.
+    # Many shells and containers set a variable to the empty text to unset it.
     texts = {name: environment.get(PREFIX + name.upper(), "") for name in SETTING_TYPES}
     values = {
         name: _convert(name, text, PREFIX + name.upper(), strict=False)
@@ -213,5 +213,5 @@ def _convert(name: str, value: Any, source: str, *, strict: bool) -> Any:
 def _user_name() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a container may run under a number that has no name
-        return str(os.getuid()) if hasattr(os, "getuid") else "somebody"
+    except (KeyError, OSError, ImportError):  # in a container the user id may have no name
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"

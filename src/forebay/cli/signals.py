@@ -1,4 +1,4 @@
-"""Signals to stop, for commands that run until one comes."""
+"""Stop signals of long-running commands."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from forebay.worker.inbox import WakeSignal
 
 @contextmanager
 def collect_signals(wake_signal: WakeSignal) -> Iterator[deque[int]]:
-    """The signals to stop that have come; each rings. Afterwards everything is as it was."""
-    heard: deque[int] = deque()
+    """Collect stop signals; each sets `wake_signal`. The old handlers are restored at the end."""
+    signals: deque[int] = deque()
 
-    def hear(number: int, _: object) -> None:
-        heard.append(number)
+    def on_signal(number: int, _: object) -> None:
+        signals.append(number)
         wake_signal.set()
 
     with ExitStack() as stack:
         for number in (signal.SIGTERM, signal.SIGINT):
-            stack.callback(signal.signal, number, signal.signal(number, hear))
-        yield heard
+            stack.callback(signal.signal, number, signal.signal(number, on_signal))
+        yield signals

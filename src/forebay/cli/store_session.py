@@ -1,4 +1,4 @@
-"""The store that a command is about, opened when it is needed and closed at its end."""
+"""Store of one command: opened on first use, closed at the end."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from forebay.cli.app_loader import load_app
 from forebay.cli.settings import Settings
 from forebay.cli.suggestions import suggest
 from forebay.clock import SystemClock
+from forebay.domain.delivery import DeliveryPolicy
 from forebay.domain.job import QueueName
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import ConfigError, IllegalTransition, QueueNotFound, StoreUnusable
@@ -25,13 +26,13 @@ from forebay.stores.factory import open_engine, redact_url
 
 
 class StoreSession:
-    """Where a command looks and writes. `name` is how the store is called in questions and answers."""
+    """Store handles of one command. `name` is how questions and results call the store."""
 
     def __init__(self, settings: Settings, engine: Engine, name: str, app: Forebay | None = None) -> None:
         self.settings = settings
         self.engine = engine
         self.name = name
-        self.delivery_policy = app.delivery_policy if app is not None else None
+        self.delivery_policy: DeliveryPolicy | None = app.delivery_policy if app is not None else None
         self._handles: list[Store | Reader | Client] = []
 
     @cached_property
@@ -57,17 +58,17 @@ class StoreSession:
         return self.settings.actor
 
     def find_queue(self, name: str) -> Queue:
-        """A queue that exists, dropped or not."""
+        """Return a queue that exists, dropped or not; raise QueueNotFound otherwise."""
         found = self.reader.queues([QueueName(name)])
         if not found:
             known = [queue.name for queue in self.reader.queues()]
-            otherwise = "`forebay queues list` shows those there are"
+            otherwise = "`forebay queues list` lists the queues"
             raise QueueNotFound(f"there is no queue {name}{suggest(name, known, otherwise=otherwise)}")
         return found[0]
 
     def require_queue(self, name: str) -> Queue:
-        """A queue that is there and was not dropped: a store makes the queue that it is to write to, also
-        under a mistyped name."""
+        """Return a queue that exists and is not dropped. Without this check a write would create the queue,
+        also under a mistyped name."""
         queue = self.find_queue(name)
         if queue.state is QueueState.DROPPED:
             raise IllegalTransition(f"queue {name} was deleted; `forebay queues create` brings it back")
@@ -80,22 +81,22 @@ class StoreSession:
 
 @contextmanager
 def open_session(settings: Settings, *, create: bool = False) -> Iterator[StoreSession]:
-    """The store that the settings name. Only with `create` may this command make it, or migrate it."""
+    """Open the store that the settings name. Only `create` allows the command to create or migrate it."""
     mask_names(*settings.masked_names)
     kind, named = settings.store
-    desk = (
+    session = (
         _open_app_store(settings, named) if kind == "app" else _open_url_store(settings, named, create=create)
     )
-    if not desk.engine.features.is_shared:
+    if not session.engine.features.is_shared:
         raise ConfigError(
-            f"{desk.name} lives inside one program, so a command cannot see it; name another store"
+            f"{session.name} lives inside one program, so a command cannot see it; name another store"
         )
     if not create:
-        desk.engine.check_schema()  # opening a handle would make the tables, in whatever database was named
+        session.engine.check_schema()  # opening a handle would create the tables in any database
     try:
-        yield desk
+        yield session
     finally:
-        desk.close()
+        session.close()
 
 
 def _open_app_store(settings: Settings, target: str) -> StoreSession:
@@ -113,7 +114,7 @@ def _open_url_store(settings: Settings, url: str, *, create: bool) -> StoreSessi
 
 
 def open_engine_at(settings: Settings, url: str) -> Engine:
-    """The engine at this address; a service is shown the key that is set."""
+    """Return the engine for a URL; a service gets the API key of the settings."""
     is_service = url.partition("://")[0].lower() in ("http", "https")
     return open_engine(url, key=settings.get("api_key") if is_service else None)
 
@@ -129,8 +130,8 @@ def _wrap_engine(settings: Settings, engine: Engine) -> Engine:
 
 
 def _check_file(url: str, *, is_named: bool) -> None:
-    """Raise StoreUnusable for a file that is not there: opening it would create it, and a mistyped name
-    would look like an empty store."""
+    """Raise StoreUnusable for a missing file: opening would create it, and a mistyped name would look like
+    an empty store."""
     parts = urlsplit(url)
     if parts.scheme != "sqlite" or os.path.exists(unquote(parts.path[1:])):
         return
@@ -138,5 +139,5 @@ def _check_file(url: str, *, is_named: bool) -> None:
         raise StoreUnusable(f"there is no store at {redact_url(url)}; `forebay migrate` creates it")
     raise StoreUnusable(
         f"no store is named, and there is none at {url}: give --url or --app, set FOREBAY_URL or "
-        "FOREBAY_APP, or write one of them into forebay.toml"
+        "FOREBAY_APP, or set url or app in forebay.toml"
     )

@@ -1,4 +1,4 @@
-"""What somebody may have meant by a name that is not known."""
+"""Suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ from collections.abc import Iterable
 from typing import Final
 
 _MAX_MATCHES: Final = 3
-_MAX_LISTED: Final = 20  # more than that nobody reads
+_MAX_LISTED: Final = 20  # a longer list is of no use
 
 
 def close_matches(name: str, known: Iterable[str]) -> list[str]:
-    """Names that are near to this one, the nearest first."""
+    """Return similar names, the most similar first."""
     from difflib import get_close_matches  # noqa: PLC0415 - only when something was mistyped
 
     names = sorted(set(known))
-    # Most people leave out the module of a task, so the last part alone counts too.
-    last = [one for one in names if one.rpartition(".")[2] == name]
-    folded = {one.casefold(): one for one in names}
+    # The module of a task is often left out, so a match of the last part alone counts too.
+    last = [known_name for known_name in names if known_name.rpartition(".")[2] == name]
+    folded = {known_name.casefold(): known_name for known_name in names}
     near = get_close_matches(name.casefold(), folded, n=_MAX_MATCHES, cutoff=0.65)
-    return last or [folded[one] for one in near]
+    return last or [folded[match] for match in near]
 
 
 def suggest(name: str, known: Iterable[str], *, otherwise: str | None = None) -> str:
-    """The end of a sentence about a name that is not known: what may have been meant, or else where to look,
-    or else all that there are."""
+    """Return the end of a message about an unknown name: similar names, else `otherwise`, else all names."""
     names = sorted(set(known))
     near = close_matches(name, names)
     if near:

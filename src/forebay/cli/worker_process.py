@@ -1,4 +1,4 @@
-"""One worker in this process, and what signals do to it."""
+"""Worker in this process, and its signal handling."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says about a worker."""
+    """Options of a worker on the command line."""
 
     queues: str | None = None
     strict: bool = False
@@ -60,23 +60,25 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def work(app: str, options: WorkerOptions, child: str | None) -> None:
-    """Run the jobs of an app in this process; `child` names what ties it to a supervisor, if it has one."""
-    tie = None if child is None else [int(part) for part in child.split(":")]
-    if tie is not None:
-        die_with(tie[0])
+    """Run the jobs of an app in this process. `child` has the supervisor's pid and descriptors, if any."""
+    supervisor = None if child is None else [int(part) for part in child.split(":")]
+    if supervisor is not None:
+        die_with(supervisor[0])
     fields = add_job_fields_to_logs()
     found = load_app(app)
     worker = _create_worker(app, found, options)
     fields.worker_id = worker.id
-    if tie is not None:
-        for descriptor in tie[1:]:
-            os.set_inheritable(descriptor, False)  # not for what tasks start
-        channel = Channel(socket.socket(fileno=tie[1]), TO_WORKER)
+    if supervisor is not None:
+        for descriptor in supervisor[1:]:
+            os.set_inheritable(descriptor, False)  # programs that tasks start must not inherit it
+        channel = Channel(socket.socket(fileno=supervisor[1]), TO_WORKER)
         features = found.engine.features
-        leash = SupervisorLink(channel, LeaseTable(tie[2]), found._url, features.is_shared, found._api_key)
-        worker.attach_supervisor(leash)
+        link = SupervisorLink(
+            channel, LeaseTable(supervisor[2]), found._url, features.is_shared, found._api_key
+        )
+        worker.attach_supervisor(link)
     named = parse_weights(options.queues) if options.queues else ()
-    run(found, worker, options.drain_timeout, is_supervised=tie is not None, named=named)
+    run(found, worker, options.drain_timeout, is_supervised=supervisor is not None, named=named)
 
 
 def _create_worker(name: str, app: Forebay, options: WorkerOptions) -> Worker:
@@ -103,8 +105,7 @@ def _create_worker(name: str, app: Forebay, options: WorkerOptions) -> Worker:
 
 
 def parse_weights(queues: str) -> dict[str, int | None]:
-    """Queues as they are written on the command line, `mail:3,reports`, with their weights; None for the
-    queue's own."""
+    """Parse queues with weights, such as `mail:3,reports`; None means the queue's own weight."""
     return dict(_parse_weight(part.strip()) for part in queues.split(","))
 
 
@@ -120,76 +121,81 @@ def _parse_weight(part: str) -> tuple[str, int | None]:
 def run(
     app: Forebay, worker: Worker, drain: float, *, is_supervised: bool = False, named: Iterable[str] = ()
 ) -> None:
-    """Run a worker until a signal comes; `named` are queues that the command line names.
+    """Run a worker until a stop signal; `named` are the queues on the command line.
 
-    Raises StoreUnavailable if its results could not be written at the stop, or if that takes longer than it
-    may, because a store that does not answer holds it up."""
-    # A handler may come between any two bytecodes of the main thread, also where that holds the lock of an
-    # Event; setting the same Event would then wait for ever. Appending takes no lock, and a bell none either.
-    # (SimpleQueue was tried: its get with a timeout may wait for ever when a signal comes near its end, seen
-    # with CPython 3.11.)
-    heard: deque[int] = deque()
-    bell = WakeSignal()
+    Raises StoreUnavailable if results could not be written at the stop, or not in time because the store does
+    not answer.
+    """
+    # A signal handler may run between any two bytecodes of the main thread, also while that thread holds the
+    # lock of an Event; setting the same Event would then deadlock. Appending to a deque takes no lock, and
+    # WakeSignal is a self-pipe. SimpleQueue is no alternative: with CPython 3.11 its get with a timeout may
+    # wait for ever if a signal arrives near the end of the timeout.
+    signals: deque[int] = deque()
+    wake_signal = WakeSignal()
 
-    def hear(number: int) -> None:
-        heard.append(number)
-        bell.set()
+    def on_signal(number: int) -> None:
+        signals.append(number)
+        wake_signal.set()
 
-    worker.on_stopped = bell.set
+    worker.on_stopped = wake_signal.set
     try:
-        with _signal_handlers(hear, is_supervised=is_supervised):
+        with _signal_handlers(on_signal, is_supervised=is_supervised):
             worker.start()
             logger.info("worker %s runs on %s", worker.id, app.engine.location)
             _warn_unknown_queues(app, named)
-            _run_until_over(worker, drain, heard, bell, is_supervised=is_supervised)
+            _run_until_over(worker, drain, signals, wake_signal, is_supervised=is_supervised)
             logger.info("worker %s has stopped", worker.id)
     finally:
         app.close()
 
 
 def _warn_unknown_queues(app: Forebay, named: Iterable[str]) -> None:
-    """Log queues that the command line names, and that neither the store nor a task of the app has: their
-    names may be mistyped."""
-    own = set(app.queues())
-    asked = [name for name in named if name not in own]
-    if not asked:
+    """Log queues of the command line that neither the store nor a task of the app has: the names may be
+    mistyped."""
+    app_queues = set(app.queues())
+    others = [name for name in named if name not in app_queues]
+    if not others:
         return
     with suppress(ForebayError), closing(app.engine.reader()) as reader:
-        known = own | {queue.name for queue in reader.queues()}
-        for name in asked:
+        known = app_queues | {queue.name for queue in reader.queues()}
+        for name in others:
             if name not in known:
-                hint = suggest(name, known, otherwise="the first job in it makes it")
+                hint = suggest(name, known, otherwise="its first job creates it")
                 logger.warning("there is no queue %s yet%s", name, hint)
 
 
 def _run_until_over(
     worker: Worker, drain: float, signals: deque[int], wake_signal: WakeSignal, *, is_supervised: bool
 ) -> None:
-    obeying = SignalHandler(worker, drain, is_supervised=is_supervised)
+    handler = SignalHandler(worker, drain, is_supervised=is_supervised)
     while not worker.is_over:
         if signals:
-            obeying.handle(signals.popleft())
+            handler.handle(signals.popleft())
         else:
-            wake_signal.wait(min(POLL_SECONDS, obeying.leave_at - time.monotonic()))
+            wake_signal.wait(min(POLL_SECONDS, handler.leave_at - time.monotonic()))
         if worker.is_hopeless and not is_supervised:
-            # Its leases run out, and whoever has started it sees that it has gone.
+            # Its leases expire, and the service manager sees that the process has ended.
             worker.abandon()
             raise WorkersDied(f"the loop of worker {worker.id} hangs and will not go on, so its process ends")
-        if time.monotonic() >= obeying.leave_at:
-            # Whoever asked will not wait longer, and kills. What was not written down runs again.
+        if time.monotonic() >= handler.leave_at:
+            # The service manager kills the process after this time. Results that are not written are lost,
+            # and their jobs run again.
             worker.abandon()
             raise StoreUnavailable(
-                f"the store does not answer, so worker {worker.id} leaves without a word to it; "
-                "the jobs it held are run again when its leases have ended"
+                f"the store does not answer, so worker {worker.id} ends without settling its jobs; "
+                "they run again when its leases have expired"
             )
-    worker.stop()  # at once; raises what has crashed it
+    worker.stop()  # at once; raises the exception that crashed it
     if worker.unwritten is not None:
         raise StoreUnavailable(worker.unwritten)
 
 
 class SignalHandler:
-    """What signals do to a worker. A second signal to stop means "at once", but not to a process with a
-    supervisor: signals to a group of processes reach both, and the supervisor says when it is enough."""
+    """Signal handling of a worker. A second stop signal stops it at once.
+
+    A process with a supervisor ignores the second signal: a signal to the process group reaches both, and the
+    supervisor decides when to kill.
+    """
 
     def __init__(self, worker: Worker, drain: float, *, is_supervised: bool) -> None:
         self._worker = worker
@@ -201,14 +207,14 @@ class SignalHandler:
 
     def handle(self, number: int) -> None:
         if number == signal.SIGTSTP:
-            logger.info("worker %s is quiet until SIGCONT", self._worker.id)
+            logger.info("worker %s is paused until SIGCONT", self._worker.id)
             self._signal_pause.pause()
         elif number == signal.SIGCONT:
             self._signal_pause.resume()
         elif not self._is_stop_requested:
             self._is_stop_requested = True
             self._begin_to_stop()
-            logger.info("worker %s stops; what runs may take another %g s", self._worker.id, self._drain)
+            logger.info("worker %s stops; running jobs may take another %g s", self._worker.id, self._drain)
             self._set_deadline(self._drain)
         elif not self._is_supervised:
             self._worker.stop_now()
@@ -216,8 +222,8 @@ class SignalHandler:
 
     def _begin_to_stop(self) -> None:
         if self._is_supervised:
-            # Sent to the whole group, the supervisor has it too, and wants nobody in our place. Sent to this
-            # process alone, another one is missing.
+            # A signal to the whole group reaches the supervisor too, which then starts no replacement. A
+            # signal to this process alone leaves a gap that the supervisor fills.
             self._worker.retire("it was told to stop by SIGTERM", self._drain, REPLACE_SECONDS)
         else:
             self._worker.ask_to_stop(self._drain)
@@ -229,18 +235,18 @@ class SignalHandler:
 
 @contextmanager
 def _signal_handlers(on_signal: Callable[[int], None], *, is_supervised: bool) -> Iterator[None]:
-    """Signals go to `on_signal`, and SIGUSR1 shows all stacks; afterwards everything is as it was.
+    """Pass signals to `on_signal`, and let SIGUSR1 dump all stacks; restore the old handlers at the end.
 
-    Stacks are shown by a handler in Python: it runs with the interpreter's lock, when no other thread changes
-    its own. One in C does not wait for that, reads what is being changed, and has ended busy workers so. That
-    one, on SIGUSR2, is for a process whose lock a task does not let go of.
+    The handler of SIGUSR1 is in Python: it holds the GIL, so no other thread changes its stack meanwhile. The
+    handler in C does not take the GIL, reads stacks while they change, and has crashed busy workers. It is on
+    SIGUSR2, for a process in which a task never releases the GIL.
     """
-    heard: tuple[signal.Signals, ...] = (*_STOP_SIGNALS, signal.SIGTSTP, signal.SIGCONT)
+    handled: tuple[signal.Signals, ...] = (*_STOP_SIGNALS, signal.SIGTSTP, signal.SIGCONT)
     ignored: tuple[signal.Signals, ...] = ()
-    if is_supervised:  # the supervisor hears these, and passes them on
-        heard, ignored = (signal.SIGTERM,), (signal.SIGINT, signal.SIGTSTP)
+    if is_supervised:  # the supervisor receives these and passes them on
+        handled, ignored = (signal.SIGTERM,), (signal.SIGINT, signal.SIGTSTP)
     with ExitStack() as stack:
-        for number in heard:
+        for number in handled:
             stack.callback(signal.signal, number, signal.signal(number, lambda number, _: on_signal(number)))
         for number in ignored:
             stack.callback(signal.signal, number, signal.signal(number, signal.SIG_IGN))

@@ -52,7 +52,7 @@ def test_rules_are_made_changed_and_removed(store: Store) -> None:
     assert "queue_fill" in call("alerts", "rules", "--metrics").stdout
     assert call("alerts", "remove-rule", "slow", "--yes").stdout == "rule slow removed\n"
     assert refusal("alerts", "remove-rule", "slow", "--yes")["kind"] == "AlertRuleNotFound"
-    assert "as it was at first" in call("alerts", "remove-rule", "queue-deep", "--yes").stdout
+    assert "is reset to its default" in call("alerts", "remove-rule", "queue-deep", "--yes").stdout
     assert "there is no metric" in refusal("alerts", "set-rule", "bad", "--condition", "a > 1")["message"]
 
 

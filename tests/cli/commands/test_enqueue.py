@@ -83,7 +83,7 @@ def test_a_closed_queue_refuses(store: Store) -> None:
         (("t", "--kwargs", "[]"), "--kwargs must be a JSON object, not '[]'"),
         (("t", "a=1", "--kwargs", '{"a": 2}'), "the argument a is given twice"),
         (("t", "--priority", "101"), "priority must be a whole number from -100 to 100"),
-        (("t", "--delay", "soon"), "'soon' is not a length of time"),
+        (("t", "--delay", "soon"), "'soon' is not a duration"),
         (("t", "--run-at", "2030-01-01"), "'2030-01-01' has no time zone"),
         (("t", "--retry-policy", "nope"), "there is no retry preset 'nope'"),
         (("t", "--queue", "a:b"), "'a:b' cannot name a queue"),
@@ -188,12 +188,12 @@ def typed_folder(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("1",), "a of typed.add is annotated int, and '1' is a text; write :=1"),
-        (("a=1",), "a of typed.add is annotated int, and '1' is a text; write a:=1"),
-        (("a:=1", "b=.5"), "b of typed.add is annotated float, and '.5' is a text; write b:=JSON"),
-        ((":=1", ":=2", "3"), "more of typed.add is annotated int, and '3' is a text; write :=3"),
-        (("a:=1", "dry=true"), "dry of typed.add is annotated bool, and 'true' is a text; write dry:=true"),
-        (("a:=1", "x=1"), "x of typed.add is annotated int, and '1' is a text; write x:=1"),
+        (("1",), "a of typed.add is annotated int, and '1' is text; write :=1"),
+        (("a=1",), "a of typed.add is annotated int, and '1' is text; write a:=1"),
+        (("a:=1", "b=.5"), "b of typed.add is annotated float, and '.5' is text; write b:=JSON"),
+        ((":=1", ":=2", "3"), "more of typed.add is annotated int, and '3' is text; write :=3"),
+        (("a:=1", "dry=true"), "dry of typed.add is annotated bool, and 'true' is text; write dry:=true"),
+        (("a:=1", "x=1"), "x of typed.add is annotated int, and '1' is text; write x:=1"),
     ],
 )
 def test_a_text_for_a_number_is_refused_with_the_way_out(
@@ -218,5 +218,5 @@ def test_values_that_fit_are_accepted(words: tuple[str, ...], typed_folder: Path
 def test_a_value_that_looks_like_an_option_gets_a_hint(word: str, store: Store) -> None:
     error = refusal("enqueue", "mytask", word)
 
-    assert "A value that begins with - stands behind --, as in `enqueue TASK -- -1`" in error["message"]
+    assert "A value that begins with - goes after --, as in `enqueue TASK -- -1`" in error["message"]
     assert answer("enqueue", "mytask", "--json", "--", word)["is_new"] is True

@@ -17,7 +17,7 @@ PLAN = (
 )
 
 
-def test_a_ramp_is_started_for_a_group_and_steered(store: Store, reader: Reader) -> None:
+def test_a_gradual_revive_is_started_for_a_group_and_steered(store: Store, reader: Reader) -> None:
     ids = [make(store, JobState.DEAD) for _ in range(2)]
     [group] = answer("dead", "groups")["groups"]
 
@@ -46,17 +46,17 @@ def test_a_ramp_is_started_for_a_group_and_steered(store: Store, reader: Reader)
     assert refusal("gradual-revives", "show", "nobody")["status"] == 4
 
 
-def test_people_read_how_far_a_ramp_is(store: Store, reader: Reader) -> None:
+def test_people_read_how_far_a_gradual_revive_is(store: Store, reader: Reader) -> None:
     make(store, JobState.DEAD)
 
     said = call("gradual-revives", "start", "--queue", "default", "--yes").stdout
-    name = said.split()[1]
+    name = said.split()[2]
 
-    assert f"see `forebay ramps show {name}`" in said
+    assert f"see `forebay gradual-revives show {name}`" in said
     assert "not ended yet" in call("gradual-revives", "show", name).stdout
     assert name in call("gradual-revives", "list").stdout
-    for verb, past in (("pause", "paused"), ("resume", "goes on"), ("stop", "stopped")):
-        assert call("gradual-revives", verb, name).stdout == f"ramp {name} {past}\n"
+    for verb, past in (("pause", "paused"), ("resume", "resumed"), ("stop", "stopped")):
+        assert call("gradual-revives", verb, name).stdout == f"gradual revive {name} {past}\n"
 
 
 def test_who_waits_sees_it_end_and_hears_by_the_status_whether_all_came_back(
@@ -72,7 +72,7 @@ def test_who_waits_sees_it_end_and_hears_by_the_status_whether_all_came_back(
     assert call("gradual-revives", "show", other, "--wait").exit_code == 1
 
 
-def test_a_ramp_needs_conditions_and_a_yes(store: Store, reader: Reader) -> None:
+def test_a_gradual_revive_needs_conditions_and_a_yes(store: Store, reader: Reader) -> None:
     make(store, JobState.DEAD)
 
     assert refusal("gradual-revives", "start", "--yes")["status"] == 2

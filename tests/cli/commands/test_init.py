@@ -170,7 +170,7 @@ def test_nothing_is_overwritten(folder: Path) -> None:
     error = refusal("init")
 
     assert error["status"] == 2
-    assert error["message"].startswith("README.md, tasks.py are in . already, and nothing is overwritten")
+    assert error["message"].startswith("README.md, tasks.py exist in ., and nothing is overwritten")
     assert "forebay init jobs" in error["message"]
     assert (folder / "tasks.py").read_text() == "mine"
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "tasks.py"]

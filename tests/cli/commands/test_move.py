@@ -43,7 +43,7 @@ def test_a_job_that_came_after_the_last_pass_ends_with_1(
     result = call(*words)
 
     assert result.exit_code == 1
-    assert "2 jobs compared: 1 came meanwhile, and 0 are another" in result.stdout
+    assert "2 jobs compared: 1 arrived meanwhile, and 0 differ" in result.stdout
 
 
 def test_a_blob_that_is_gone_ends_with_1_and_blobs_without_a_folder_are_counted(
@@ -53,7 +53,7 @@ def test_a_blob_that_is_gone_ends_with_1_and_blobs_without_a_folder_are_counted(
     folder.mkdir()
     with Forebay(words[2], blob_store=folder) as app:
         app.enqueue("echo", [LARGE])
-    assert "1 job with blobs, which were not looked for" in call(*words).stdout
+    assert "1 job with blobs, which were not checked" in call(*words).stdout
     [blob] = [path for path in folder.rglob("*") if path.is_file()]
     blob.unlink()
     monkeypatch.setenv("FOREBAY_BLOB_STORE", str(folder))
@@ -61,4 +61,4 @@ def test_a_blob_that_is_gone_ends_with_1_and_blobs_without_a_folder_are_counted(
     result = call(*words)
 
     assert result.exit_code == 1
-    assert "the blobs of 1 job are gone" in result.stdout
+    assert "the blobs of 1 job are missing" in result.stdout

@@ -118,7 +118,7 @@ def test_with_keys_and_a_certificate_a_server_may_be_reached_from_anywhere(folde
         (["--grpc", "0.0.0.0:0", "--require-keys"], "API keys would be sent unencrypted"),
         (["--session-idle", "13h"], "--session-idle"),
         (["--session-lasts", "10m"], "--session-lasts"),
-        (["--burst", "5"], "--burst goes with --rate"),
+        (["--burst", "5"], "--burst works only with --rate"),
         (["--rate", "0"], "rate must be"),
         (["--grpc", "9090"], "--grpc takes HOST:PORT"),
         (["--grpc", "127.0.0.1:99999"], "--grpc takes HOST:PORT"),

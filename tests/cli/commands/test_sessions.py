@@ -41,7 +41,7 @@ def test_sessions_are_revoked_by_id_by_name_or_all(begin: SessionAdmin) -> None:
     assert [one["id"] for one in answer("sessions", "revoke", ops, "--yes")["revoked"]] == [ops]
     assert refusal("sessions", "revoke", ops, "--yes")["kind"] == "SessionNotFound"
     told = call("sessions", "revoke", "--name", "oidc:ada@example.org", "--yes").stdout
-    assert "2 sessions revoked; servers know within 5 s" in told
+    assert "2 sessions revoked; servers follow within 5 s" in told
     assert answer("sessions", "revoke", "--all", "--yes")["revoked"] == []
     assert begin.list_active() == []
 

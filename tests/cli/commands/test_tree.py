@@ -56,7 +56,7 @@ def test_a_tree_can_be_looked_at_from_below_and_be_cut(diamond: list[JobId]) -> 
 
     assert [each["id"] for each in up["depends_on"]] == [b, c]
     assert cut["is_complete"] is False
-    assert "There is more" in call("jobs", "tree", a, "--limit", "2").stdout
+    assert "The graph is larger" in call("jobs", "tree", a, "--limit", "2").stdout
     assert "no job nobody" in refusal("jobs", "tree", "nobody")["message"]
 
 
@@ -69,5 +69,5 @@ def test_jobs_are_cancelled_and_revived_with_what_depends_on_them(store: Store, 
     call("jobs", "revive", a, "--dependants", "--yes")
 
     assert [answer("jobs", "show", each)["state"] for each in (a, c, d)] == ["pending", "blocked", "blocked"]
-    assert "named by their ids" in refusal("jobs", "cancel", "--all", "--dependants")["message"]
-    assert "named by their ids" in refusal("jobs", "revive", "--all", "--dependants")["message"]
+    assert "works only with ids" in refusal("jobs", "cancel", "--all", "--dependants")["message"]
+    assert "works only with ids" in refusal("jobs", "revive", "--all", "--dependants")["message"]

@@ -193,7 +193,7 @@ def test_nobody_is_asked_without_a_name(store: Store) -> None:
 
 def test_where_there_is_no_worker_all_of_them_are_none(store: Store) -> None:
     assert answer("workers", "pause", "--all") == {"answers": []}
-    assert "There is no worker to ask." in call("workers", "pause", "--all").stdout
+    assert "There are no workers." in call("workers", "pause", "--all").stdout
 
 
 @pytest.mark.shows("R-CLI-23")
@@ -243,7 +243,7 @@ def test_a_worker_that_has_heard_and_says_nothing_is_told_apart(
     thread.join(DEADLINE)
 
     assert result.exit_code == 6
-    assert "it has heard and not answered" in result.stdout
+    assert "it has received it" in result.stdout
 
 
 def test_a_worker_that_ends_without_an_answer_is_not_waited_for(store: Store) -> None:
@@ -263,7 +263,7 @@ def test_a_worker_that_ends_without_an_answer_is_not_waited_for(store: Store) ->
     thread.join(DEADLINE)
 
     assert (over.is_set(), result.exit_code) == (True, 6)
-    assert "it has ended" in result.stdout
+    assert "it has stopped" in result.stdout
 
 
 def test_an_answer_that_a_worker_gives_just_before_it_ends_is_not_missed(
@@ -293,7 +293,7 @@ def test_nobody_waits_who_does_not_want_to(store: Store) -> None:
 
     [told] = answer("workers", "drain", FIRST, "--no-wait")["answers"]
 
-    assert (told["answer"], told["note"]) == (None, "asked; what it answers is not waited for")
+    assert (told["answer"], told["note"]) == (None, "sent; its answer is not awaited")
     [command] = store.take_commands([FIRST])
     assert (command.kind, command.actor.startswith("cli:")) == (CommandKind.DRAIN, True)
 

@@ -103,7 +103,7 @@ def test_worker_service_and_dashboard_run_until_they_are_told_to_stop(app_folder
         running.process.send_signal(number)
 
         assert running.ends() == 0, running.said
-        assert running.lines[-1].endswith("| all has stopped")
+        assert running.lines[-1].endswith("| all processes have stopped")
         order = [running.said.index(f"stopping the {name}") for name in ("worker", "server")]
         assert order[0] < running.said.rindex("\nworker | ") < order[1]
         assert processes_in(app_folder) == []
@@ -217,7 +217,7 @@ def test_a_port_that_is_taken_ends_all_and_says_so(app_folder: Path) -> None:
         second = program(app_folder, "dev", "--port", port)
 
     assert second.returncode == 2
-    assert "the server has ended with status 2, so all stop" in second.stdout
+    assert "the server has ended with status 2, so all are stopped" in second.stdout
     assert "--port" in second.stdout
 
 
@@ -227,7 +227,7 @@ def test_when_the_worker_is_stopped_through_the_store_all_stop(app_folder: Path)
         program(app_folder, "workers", "stop", "--all", "--yes")
 
         assert running.ends() == 0, running.said
-        assert "the worker has ended with status 0, so all stop" in running.said
+        assert "the worker has ended with status 0, so all are stopped" in running.said
 
 
 def test_what_cannot_begin_is_said_before_anything_starts(app_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`forebay audit`: who did what, when, and what was before."""
+"""`forebay audit`: show, verify and export the audit log."""
 
 from __future__ import annotations
 
@@ -35,31 +35,33 @@ NumberedEvent = tuple[int, Event]
     "kinds",
     multiple=True,
     type=click.Choice([kind.value for kind in EventKind]),
-    help="Only these; may be repeated.",
+    help="Only events of this kind; may be repeated.",
 )
-@click.option("--actor", metavar="NAME", help="Only what this one did: an API key, or cli:USER@HOST.")
-@click.option("--request", metavar="ID", help="Only what was done by this request to a server.")
-@click.option("--queue", type=QueueParam(), help="Only of this queue.")
-@click.option("--job", metavar="ID", help="Only of this job.")
+@click.option("--actor", metavar="NAME", help="Only actions of this actor: an API key, or cli:USER@HOST.")
+@click.option("--request", metavar="ID", help="Only actions of this request to a server.")
+@click.option("--queue", type=QueueParam(), help="Only events of this queue.")
+@click.option("--job", metavar="ID", help="Only events of this job.")
 @click.option("--since", type=InstantParam(), help="Only from this time on, such as 24h or an ISO time.")
 @click.option("--until", type=InstantParam(), help="Only before this time.")
-@click.option("--all", "everything", is_flag=True, help="Also what nobody did: leases taken over, and so on.")
-@click.option("--after", type=int, metavar="NUMBER", help="Go on below this line.")
-@click.option("--lines", is_flag=True, help="All that fit, one JSON object a line: for a copy to keep.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also events without an actor, such as expired leases."
+)
+@click.option("--after", type=int, metavar="NUMBER", help="Continue below this entry.")
+@click.option("--lines", is_flag=True, help="All matching entries, one JSON object per line.")
 @limit_option(100)
 @url_options
 @click.pass_context
 def audit(ctx: click.Context, /, **values: Any) -> None:
     """Show the audit log, newest first.
 
-    It is kept for 90 days, whatever becomes of the jobs. What was before and what is after stands beside each
-    line; arguments and secrets are not told. `verify` checks that no line was changed or removed, `export`
-    sends new lines elsewhere.
+    Entries are stored for 90 days, also when their jobs are deleted. Each entry shows the values before and
+    after the change; arguments and secrets are left out. `verify` checks that no entry was changed or
+    removed, `export` sends new entries elsewhere.
     """
     if ctx.invoked_subcommand is None:
         _print_log(**values)
     elif any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in values):
-        raise click.UsageError(f"write options behind `{ctx.invoked_subcommand}`")
+        raise click.UsageError(f"write options after `{ctx.invoked_subcommand}`")
 
 
 @with_store()
@@ -82,15 +84,15 @@ def _print_log(
     "--against",
     type=click.File("rb"),
     metavar="FILE",
-    help="Also look for the lines of this file, which `export` has written.",
+    help="Also compare with this file, which `export` has written.",
 )
 @with_store()
 def verify(session: StoreSession, out: Output, against: IO[bytes] | None) -> None:
-    """Check that no line of the audit log was changed or removed.
+    """Check that no entry of the audit log was changed or removed.
 
-    Each line carries the hash of the line before it. The first line that does not fit is named, and the exit
-    status is 1. Who can write to the store can also write all hashes anew: --against finds that, and a log
-    that was cut short at its end. Lines of the last seconds are not checked yet; they are counted.
+    Each entry carries the hash of the entry before it. The first entry with a wrong hash is named, and the
+    exit status is 1. A user with write access to the store can also rewrite all hashes: --against finds
+    that, and a log that was truncated. Entries of the last seconds are counted and not checked yet.
     """
     with spinner(f"checking the audit log of {session.name}"):
         found = check_audit(session.reader, exported=_load_hashes(against) if against else None)
@@ -107,21 +109,21 @@ def verify(session: StoreSession, out: Output, against: IO[bytes] | None) -> Non
     required=True,
     help="file:PATH, syslog:udp://HOST:PORT, syslog:tcp://HOST:PORT, otlp:http://HOST:PORT or otlp:https://...",
 )
-@click.option("--once", is_flag=True, help="Send what is there, and end.")
+@click.option("--once", is_flag=True, help="Send the present entries, and exit.")
 @click.option(
-    "--every", "every_ms", type=DurationParam(), default="5s", show_default=True, help="How often to look."
+    "--every", "every_ms", type=DurationParam(), default="5s", show_default=True, help="How often to poll."
 )
-@click.option("--restart", is_flag=True, help="Begin with the oldest line again.")
+@click.option("--restart", is_flag=True, help="Start again with the oldest entry.")
 @log_options
 @with_store()
 def export(
     session: StoreSession, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
 ) -> None:
-    """Send lines of the audit log to a file, to syslog or to an OpenTelemetry collector, as they come.
+    """Send new entries of the audit log to a file, to syslog or to an OpenTelemetry collector.
 
-    An export goes on where an earlier one to the same destination has ended. Lines are checked on their way;
-    one that does not fit is sent, named in the log, and makes the exit status 1. Runs until a signal says
-    stop.
+    An export continues where an earlier one to the same destination has ended. Hashes are checked on the
+    way; an entry with a wrong hash is sent, named in the log, and makes the exit status 1. Runs until a stop
+    signal.
     """
     set_up_logs(log_format, log_level, session.settings)
     with closing(open_sink(options["destination"])) as sink:
@@ -131,17 +133,17 @@ def export(
         else:
             export_until_stopped(exporter, options["every_ms"] / 1_000)
     answer = {"sent": exporter.sent, "flaws": exporter.flaws}
-    out.print_message(answer, f"{exporter.sent:,} lines sent, {exporter.flaws:,} of them do not fit")
+    out.print_message(answer, f"{exporter.sent:,} entries sent, {exporter.flaws:,} with a wrong hash")
     if exporter.flaws:
         click.get_current_context().exit(ExitStatus.BAD_ANSWER)
 
 
 def _load_hashes(file: IO[bytes]) -> dict[int, str]:
-    """The hashes in an export, by position."""
+    """Read the hashes of an export, by position."""
     try:
         lines = [msgspec.json.decode(line, type=_ExportedEntry) for line in file]
     except msgspec.MsgspecError as exc:
-        raise ConfigError(f"{file.name} is no export of an audit log: {exc}") from exc
+        raise ConfigError(f"{file.name} is not an export of an audit log: {exc}") from exc
     return {line.position: line.hash for line in lines}
 
 
@@ -164,11 +166,11 @@ def _describe_check(found: AuditCheck) -> str:
     newer = f"; {found.unchained:,} newer ones are not in the chain yet" if found.unchained else ""
     if found.flaw is None:
         end = "" if found.head is None else f", up to position {found.head.position} ({found.head.hash})"
-        return f"{found.lines:,} lines fit{end}{newer}"
-    number = "" if found.flaw.number is None else f" (line {found.flaw.number} of the log)"
+        return f"{found.lines:,} entries are intact{end}{newer}"
+    number = "" if found.flaw.number is None else f" (entry {found.flaw.number} of the log)"
     return (
-        f"position {found.flaw.position}{number} does not fit: {found.flaw.reason}. "
-        f"{found.lines:,} lines before it do{newer}"
+        f"position {found.flaw.position}{number} is wrong: {found.flaw.reason}. "
+        f"{found.lines:,} entries before it are intact{newer}"
     )
 
 
@@ -195,7 +197,7 @@ def _build_query(
 def _find_events(
     session: StoreSession, query: AuditQuery, limit: int, after: int | None
 ) -> tuple[list[NumberedEvent], int | None]:
-    """As many as are wanted, however far back they are."""
+    """Return up to `limit` matching events, however far back they are."""
     found: list[NumberedEvent] = []
     while True:
         page = audit_page(session.reader, query, limit=min(MAX_PAGE, limit - len(found)), after=after)
@@ -221,7 +223,7 @@ def _print_events(found: list[NumberedEvent]) -> None:
 
 
 def _format_changes(changes: Changes) -> str:
-    """What was changed, in words."""
+    """Return the changes in words."""
     parts = [
         f"{name}: {json_line(before)} -> {json_line(after)}" for name, (before, after) in changes.items()
     ]

@@ -1,4 +1,4 @@
-"""`forebay completion`: the script that completes commands, options, states and queues in a shell."""
+"""`forebay completion`: shell completion for commands, options, states and queues."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes commands in a shell.
+    """Print the completion script of a shell.
 
     For bash, put this line into ~/.bashrc: eval "$(forebay completion bash)"
     """
     found = get_completion_class(shell)
     if found is None:
         raise ConfigError(f"this version of click cannot complete in {shell}; upgrade it")
-    made = found(ctx.find_root().command, {}, "forebay", "_FOREBAY_COMPLETE")
-    click.echo(made.source())
+    completer = found(ctx.find_root().command, {}, "forebay", "_FOREBAY_COMPLETE")
+    click.echo(completer.source())

@@ -1,4 +1,4 @@
-"""`forebay dead`: the dead letters."""
+"""`forebay dead`: list dead letters and act on them."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from forebay.stores.contract.values import ActionResult
 
 DEAD = frozenset({JobState.DEAD})
 GROUP = click.option(
-    "--group", callback=lambda _, __, group: group and check_group(group), help="Of this failure group."
+    "--group", callback=lambda _, __, group: group and check_group(group), help="In this failure group."
 )
 
 
 @click.group()
 def dead() -> None:
-    """Look at the dead letters, revive or purge them.
+    """List, show, revive and purge dead letters.
 
-    They are the jobs that have used up their retries or cannot succeed; nothing tries them again by itself.
+    A dead letter is a job that has used up its retries or cannot succeed. It is not retried automatically.
     """
 
 
@@ -56,16 +56,17 @@ def _restrict_to_dead(chosen: Filter) -> Filter:
 
 
 def _guard_by_state(session: StoreSession, action: JobAction) -> JobAction:
-    """The deed, done by id to dead letters only: `purge` must not remove a job that was revived long ago.
+    """Restrict an action on ids to dead letters: `purge` must not delete a job that was revived long ago.
 
-    A job that is revived between this look and the deed is not spared; the store guards running jobs only.
+    A job that is revived between this read and the action is not protected: the store guards only running
+    jobs.
     """
 
     def to_ids(ids: Sequence[JobId]) -> list[ActionResult]:
         found = dict(zip(ids, session.reader.jobs(ids), strict=True))
         dead = [job_id for job_id, job in found.items() if job is not None and job.state is JobState.DEAD]
-        done = {verdict.job_id: verdict for verdict in action.apply_to_ids(dead)}
-        return [done.get(job_id) or _refusal(job_id, job) for job_id, job in found.items()]
+        results = {result.job_id: result for result in action.apply_to_ids(dead)}
+        return [results.get(job_id) or _refusal(job_id, job) for job_id, job in found.items()]
 
     return replace(action, apply_to_ids=to_ids)
 
@@ -117,10 +118,13 @@ def show(session: StoreSession, out: Output, job_id: str) -> None:
 def revive(
     session: StoreSession, out: Output, target: str | None, delay: int, keep_failures: bool, **which: Any
 ) -> None:
-    """Put dead letters back, with fresh failures; in careful batches by `forebay gradual-revives start`."""
+    """Move dead letters back to their queues, with the count of failures reset.
+
+    `forebay gradual-revives start` does it in growing batches.
+    """
     choice = JobSelection(**which)
-    deed = revive_action(session, DEAD, target, delay, reset=not keep_failures, group=choice.group)
-    run_action(session, out, _guard_by_state(session, deed), choice)
+    action = revive_action(session, DEAD, target, delay, reset=not keep_failures, group=choice.group)
+    run_action(session, out, _guard_by_state(session, action), choice)
 
 
 @dead.command()
@@ -131,7 +135,7 @@ def revive(
 @with_filter("states")
 @with_store()
 def purge(session: StoreSession, out: Output, **which: Any) -> None:
-    """Remove dead letters for good."""
+    """Delete dead letters."""
     choice = JobSelection(**which)
     run_action(session, out, _guard_by_state(session, delete_action(session, DEAD, choice.group)), choice)
 
@@ -142,49 +146,49 @@ def purge(session: StoreSession, out: Output, **which: Any) -> None:
     type=click.IntRange(1, MAX_NEWEST),
     default=DEFAULT_NEWEST,
     show_default=True,
-    help="Look at so many dead letters, the newest ones.",
+    help="How many dead letters to group, newest first.",
 )
 @limit_option(50)
 @with_filter("states")
 @with_store()
 def list_groups(session: StoreSession, out: Output, chosen: Filter, newest: int, limit: int) -> None:
-    """Show dead letters by what they died of, the largest group first."""
+    """Show dead letters grouped by error, the largest group first."""
     found = failure_groups(session.reader, chosen.to_query(session), newest)
     shown = found.groups[:limit]
 
-    def people() -> None:
+    def print_text() -> None:
         rows = [
             (
-                one.id,
-                one.jobs,
-                format_instant(one.first_at),
-                format_instant(one.last_at),
-                ", ".join(one.tasks),
-                _describe_group(one),
+                group.id,
+                group.jobs,
+                format_instant(group.first_at),
+                format_instant(group.last_at),
+                ", ".join(group.tasks),
+                _describe_group(group),
             )
-            for one in shown
+            for group in shown
         ]
         print_table(("group", "jobs", "first", "last", "tasks", "reason"), rows)
         more = "" if found.is_complete else "; there are older ones, see --newest"
         click.echo(f"{len(found.groups)} groups of {format_job_count(found.jobs)}{more}")
 
     answer = {"jobs": found.jobs, "is_complete": found.is_complete, "others": found.others}
-    out.print_result({"groups": [failure_group_json(one) for one in shown], **answer}, people)
+    out.print_result({"groups": [failure_group_json(group) for group in shown], **answer}, print_text)
 
 
 def _describe_group(group: FailureGroup) -> str:
-    """Why they died, and where."""
+    """Return the error of the group and the frame that raised it."""
     return f"{group.message} (in {group.frames[-1]})" if group.frames else group.message
 
 
 @dead.command()
 @ID
-@click.option("--output", "-o", "path", type=click.Path(path_type=Path), help="Into this file.")
+@click.option("--output", "-o", "path", type=click.Path(path_type=Path), help="The file to write.")
 @with_store()
 def payload(session: StoreSession, out: Output, job_id: str, path: Path | None) -> None:
-    """Write the stored arguments of a dead letter, as they are and with all secrets.
+    """Write the stored arguments of a dead letter, unmasked.
 
-    They go to standard output, or into a file; with --json as base64.
+    They go to standard output or to a file; with --json as base64.
     """
     [job] = session.reader.jobs([JobId(job_id)])
     if job is None or job.state is not JobState.DEAD:
@@ -196,7 +200,7 @@ def payload(session: StoreSession, out: Output, job_id: str, path: Path | None) 
             {"path": str(path), "bytes": len(job.payload)}, f"{len(job.payload):,} bytes in {path}"
         )
         return
-    told = {"payload_base64": base64.b64encode(job.payload).decode("ascii")}
-    # A terminal is spared what would move its cursor.
+    encoded = {"payload_base64": base64.b64encode(job.payload).decode("ascii")}
+    # Control characters would move the cursor of a terminal.
     shown = text(job.payload.decode(errors="replace")) if sys.stdout.isatty() else job.payload
-    out.print_result(told, lambda: click.echo(shown, nl=False))
+    out.print_result(encoded, lambda: click.echo(shown, nl=False))

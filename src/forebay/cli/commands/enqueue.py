@@ -1,4 +1,4 @@
-"""`forebay enqueue`: ask for a task to be run."""
+"""`forebay enqueue`: enqueue a job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from forebay.domain.retry import PRESETS
 from forebay.errors import ConfigError, UnknownTask
 from forebay.payload.codec import encode_call
 
-# Options of the command that are options of a call as they are.
+# Options of the command that are passed on as call options.
 _PLAIN: Final = (
     *("queue", "priority", "retries", "retry_policy", "id", "unique_key", "idempotency_key"),
     *("correlation_id", "client", "sequence"),
@@ -32,21 +32,19 @@ _PLAIN: Final = (
 _DURATIONS: Final = ("delay", "timeout", "lease", "expires", "deadline", "idempotency_ttl")
 
 OPTIONS: Final = (
-    click.option("--queue", "-q", type=QueueParam(), help="The queue; the task's own without it."),
+    click.option("--queue", "-q", type=QueueParam(), help="The queue; default: that of the task."),
     click.option("--priority", type=int, help="-100 to 100; higher runs earlier."),
-    click.option("--delay", type=DurationParam(), help="Run it so much later, such as 5m."),
+    click.option("--delay", type=DurationParam(), help="Run it after this time, such as 5m."),
     click.option("--run-at", metavar="TIME", help="Run it at this time: 2030-01-31T12:00:00+00:00."),
     click.option("--timeout", type=DurationParam(), help="How long an attempt may run, such as 30s."),
-    click.option("--retries", type=int, help="How many failures are tried again."),
+    click.option("--retries", type=int, help="How often a failed attempt is retried."),
+    click.option("--retry-policy", metavar="PRESET", help=f"A preset retry policy: {', '.join(PRESETS)}."),
     click.option(
-        "--retry-policy", metavar="PRESET", help=f"A ready-made retry policy: {', '.join(PRESETS)}."
+        "--lease", type=DurationParam(), help="How long a worker that does not answer holds the job."
     ),
+    click.option("--expires", type=DurationParam(), help="Cancel it if it has not started within this time."),
     click.option(
-        "--lease", type=DurationParam(), help="How long a worker that does not answer keeps the job."
-    ),
-    click.option("--expires", type=DurationParam(), help="Not started within this time, it is cancelled."),
-    click.option(
-        "--deadline", type=DurationParam(), help="The nearer this comes, the earlier the job is run."
+        "--deadline", type=DurationParam(), help="The nearer the deadline, the earlier the job runs."
     ),
     click.option("--unique-key", metavar="KEY", help="At most one live job with this key."),
     click.option(
@@ -59,12 +57,12 @@ OPTIONS: Final = (
         type=DurationParam(),
         help="How long the idempotency key is kept; a day without it.",
     ),
-    click.option("--sequence", metavar="NAME", help="Runs after the jobs of this sequence, one at a time."),
-    click.option("--tag", "tags", multiple=True, help="A word to find it by; may be repeated."),
+    click.option("--sequence", metavar="NAME", help="Run it after the jobs of this sequence, one at a time."),
+    click.option("--tag", "tags", multiple=True, help="A tag to find it by; may be repeated."),
     click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="JSON or text; may be repeated."),
-    click.option("--correlation-id", help="A word that follows the job through its attempts."),
-    click.option("--client", metavar="NAME", help="Who asks, where the queue has a rate for each client."),
-    click.option("--id", metavar="ID", help="An id of your own."),
+    click.option("--correlation-id", help="An id that is logged with every attempt."),
+    click.option("--client", metavar="NAME", help="The client, for queues with a rate per client."),
+    click.option("--id", metavar="ID", help="The id of the job; default: a new one."),
 )
 
 
@@ -96,13 +94,13 @@ def enqueue(
     fail_on_conflict: bool,
     **given: Any,
 ) -> None:
-    """Ask for a task to be run.
+    """Enqueue a job.
 
-    A VALUE is an argument: a plain word is a text, NAME=TEXT a keyword argument, and := in place of = says
-    that JSON follows: `forebay enqueue jobs.greet Ada times:=2` calls greet("Ada", times=2).
+    A VALUE is an argument: a plain word is text, NAME=TEXT a keyword argument. With := instead of =, JSON
+    follows: `forebay enqueue jobs.greet Ada times:=2` calls greet("Ada", times=2).
 
-    With an app the arguments are checked against the task and its own options hold; without one the job is
-    stored for whoever knows a task of this name.
+    With an app the arguments are checked against the task, and the task's own options apply. Without an app
+    the job is stored for any worker that has a task of this name.
     """
     args, kwargs = parse_call_arguments(values, args_json, kwargs_json)
     app = session.settings.get("app")
@@ -140,7 +138,7 @@ def _build_named_job(name: str, options: CallOptions, args: Sequence[Any], kwarg
 def parse_call_arguments(
     values: Sequence[str], args_json: str | None, kwargs_json: str | None
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of the call; raises ConfigError naming what cannot be read."""
+    """Parse the arguments of the call; raise ConfigError for a value that cannot be parsed."""
     args = _parse_json("--args", args_json, list) if args_json is not None else []
     kwargs = _parse_json("--kwargs", kwargs_json, dict) if kwargs_json is not None else {}
     for value in values:
@@ -155,7 +153,7 @@ def parse_call_arguments(
 
 
 def _parse_argument(value: str) -> tuple[str, Any]:
-    """The name of an argument, empty for a positional one, and its value."""
+    """Return the name of an argument, empty for a positional one, and its value."""
     name, sign, text = value.partition("=")
     if not sign:
         return "", value
@@ -177,13 +175,13 @@ def _parse_json(source: str, text: str, kind: type) -> Any:
     except msgspec.DecodeError as exc:
         raise ConfigError(f"{source} is not JSON: {exc}") from exc
     if not isinstance(value, kind):
-        what = "list" if kind is list else "object"
-        raise ConfigError(f"{source} must be a JSON {what}, not {text!r:.60}")
+        expected = "list" if kind is list else "object"
+        raise ConfigError(f"{source} must be a JSON {expected}, not {text!r:.60}")
     return value
 
 
 def build_call_options(given: dict[str, Any]) -> CallOptions:
-    """What was given, as options of a call."""
+    """Return the given options as call options."""
     options: Any = {name: given[name] for name in _PLAIN if given[name] is not None}
     options |= {name: timedelta(milliseconds=given[name]) for name in _DURATIONS if given[name] is not None}
     if given["run_at"] is not None:

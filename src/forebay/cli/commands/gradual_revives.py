@@ -1,4 +1,4 @@
-"""`forebay ramps`: dead letters come back in batches."""
+"""`forebay gradual-revives`: revive dead letters in growing batches."""
 
 from __future__ import annotations
 
@@ -49,31 +49,35 @@ _NEVER: Final = Event()
 
 @click.group()
 def gradual_revives() -> None:
-    """Revive dead letters in batches that grow while they do well.
+    """Revive dead letters in growing batches while they succeed.
 
-    A ramp revives a few jobs, then more, and stops when too many of them die again. Workers and servers go on
-    with it by themselves; it puts each job back at most once.
+    A gradual revive revives a few jobs, then more, and stops when too many of them fail again. Workers and
+    servers continue it in the background. It revives each job at most once.
     """
 
 
 @gradual_revives.command("start")
 @GROUP
 @click.option(
-    "--initial-batch", type=click.IntRange(1, MAX_BATCH), default=10, show_default=True, help="Jobs at first."
+    "--initial-batch",
+    type=click.IntRange(1, MAX_BATCH),
+    default=10,
+    show_default=True,
+    help="Size of the first batch.",
 )
 @click.option(
     "--growth-factor",
     type=click.FloatRange(1, MAX_FACTOR),
     default=2,
     show_default=True,
-    help="Then so many times as many each time.",
+    help="Each batch is this many times larger.",
 )
 @click.option(
     "--max-batch",
     type=click.IntRange(1, MAX_BATCH),
     default=MAX_BATCH,
     show_default=True,
-    help="At most so many.",
+    help="Largest batch.",
 )
 @click.option(
     "--every",
@@ -81,16 +85,18 @@ def gradual_revives() -> None:
     type=DurationParam(),
     default="30s",
     show_default=True,
-    help="Not sooner than after this.",
+    help="Time between two batches, at least.",
 )
 @click.option(
     "--max-failure-percent",
     type=click.FloatRange(0, 100),
     default=20,
     show_default=True,
-    help="Stop when more of a batch than this have died again.",
+    help="Stop when more than this percentage of a batch has failed again.",
 )
-@click.option("--wait", is_flag=True, help="Show how far it is until it has ended; it goes on without you.")
+@click.option(
+    "--wait", is_flag=True, help="Show progress until it has ended; it continues without this command."
+)
 @ALL
 @yes_option
 @with_filter("states")
@@ -105,96 +111,97 @@ def start(
     wait: bool,
     **plan_options: Any,
 ) -> None:
-    """Begin to revive the dead letters that fit, or those of a failure group."""
+    """Start to revive the matching dead letters, or those of a failure group."""
     resolve_ids((), chosen, everything=everything or group is not None)
     query = chosen.to_query(session)
     count, is_exact = count_jobs(session.reader, restrict_to_dead(query), group)
     confirm(f"Revive {format_job_count(count, is_exact=is_exact)} in batches in {session.name}?", yes=yes)
-    made = GradualRevivePlan(**plan_options)
-    ramp = start_gradual_revive(
-        session.store, session.reader, query, group=group, plan=made, actor=session.actor
+    plan = GradualRevivePlan(**plan_options)
+    revive = start_gradual_revive(
+        session.store, session.reader, query, group=group, plan=plan, actor=session.actor
     )
     if wait:
-        _wait_until_ended(session, out, ramp.name, count)
+        _wait_until_ended(session, out, revive.name, count)
     else:
         out.print_message(
-            gradual_revive_json(ramp), f"ramp {ramp.name} started; see `forebay ramps show {ramp.name}`"
+            gradual_revive_json(revive),
+            f"gradual revive {revive.name} started; see `forebay gradual-revives show {revive.name}`",
         )
 
 
 def _wait_until_ended(session: StoreSession, out: Output, name: str, count: int) -> None:
-    """Look on until it is over."""
+    """Show progress until the gradual revive has ended."""
     with progress_bar("revived", count) as tell:
-        while (ramp := find_gradual_revive(session.reader, name)).state is GradualReviveState.RUNNING:
-            tell(ramp.revived)
+        while (revive := find_gradual_revive(session.reader, name)).state is GradualReviveState.RUNNING:
+            tell(revive.revived)
             _NEVER.wait(POLL_SECONDS)
-        tell(ramp.revived)
-    _show(out, ramp)
-    if ramp.state is not GradualReviveState.COMPLETED:
+        tell(revive.revived)
+    _show(out, revive)
+    if revive.state is not GradualReviveState.COMPLETED:
         click.get_current_context().exit(ExitStatus.BAD_ANSWER)
 
 
 @gradual_revives.command("list")
 @with_store()
 def list_revives(session: StoreSession, out: Output) -> None:
-    """List ramps that go on, and the last ones that have ended."""
-    found = list_gradual_revives(session.reader)
+    """List gradual revives: active ones, and those that ended last."""
+    revives = list_gradual_revives(session.reader)
 
-    def people() -> None:
+    def print_text() -> None:
         rows = [
             (
-                one.name,
-                one.state,
-                format_instant(one.started_at),
-                *_counts(one),
-                one.reason or one.group or "",
+                revive.name,
+                revive.state,
+                format_instant(revive.started_at),
+                *_counts(revive),
+                revive.reason or revive.group or "",
             )
-            for one in found
+            for revive in revives
         ]
-        print_table(("ramp", "is", "started", "revived", "completed", "died again", "why"), rows)
+        print_table(("name", "state", "started", "revived", "completed", "failed again", "reason"), rows)
 
-    out.print_result({"gradual_revives": [gradual_revive_json(one) for one in found]}, people)
+    out.print_result({"gradual_revives": [gradual_revive_json(revive) for revive in revives]}, print_text)
 
 
 @gradual_revives.command("show")
 @NAME
-@click.option("--wait", is_flag=True, help="Show how far it is until it has ended.")
+@click.option("--wait", is_flag=True, help="Show progress until it has ended.")
 @with_store()
 def show(session: StoreSession, out: Output, name: str, wait: bool) -> None:
-    """Show how far a ramp has come."""
-    ramp = find_gradual_revive(session.reader, name)
+    """Show the progress of a gradual revive."""
+    revive = find_gradual_revive(session.reader, name)
     if wait:
-        count, _ = count_jobs(session.reader, ramp.query, ramp.group)
-        _wait_until_ended(session, out, name, ramp.revived + count)
+        count, _ = count_jobs(session.reader, revive.query, revive.group)
+        _wait_until_ended(session, out, name, revive.revived + count)
     else:
-        _show(out, ramp)
+        _show(out, revive)
 
 
 @gradual_revives.command("pause")
 @NAME
 @with_store()
 def pause(session: StoreSession, out: Output, name: str) -> None:
-    """Revive no more until the ramp is resumed."""
-    ramp = pause_gradual_revive(session.store, session.reader, name, actor=session.actor)
-    out.print_message(gradual_revive_json(ramp), f"ramp {name} paused")
+    """Pause a gradual revive; no batch is started until it is resumed."""
+    revive = pause_gradual_revive(session.store, session.reader, name, actor=session.actor)
+    out.print_message(gradual_revive_json(revive), f"gradual revive {name} paused")
 
 
 @gradual_revives.command("resume")
 @NAME
 @with_store()
 def resume(session: StoreSession, out: Output, name: str) -> None:
-    """Go on with a ramp that was paused or has stopped."""
-    ramp = resume_gradual_revive(session.store, session.reader, name, actor=session.actor)
-    out.print_message(gradual_revive_json(ramp), f"ramp {name} goes on")
+    """Resume a gradual revive that was paused or has stopped."""
+    revive = resume_gradual_revive(session.store, session.reader, name, actor=session.actor)
+    out.print_message(gradual_revive_json(revive), f"gradual revive {name} resumed")
 
 
 @gradual_revives.command("stop")
 @NAME
 @with_store()
 def stop(session: StoreSession, out: Output, name: str) -> None:
-    """End a ramp; what was revived goes on."""
-    ramp = stop_gradual_revive(session.store, session.reader, name, actor=session.actor)
-    out.print_message(gradual_revive_json(ramp), f"ramp {name} stopped")
+    """Stop a gradual revive; jobs that were revived continue."""
+    revive = stop_gradual_revive(session.store, session.reader, name, actor=session.actor)
+    out.print_message(gradual_revive_json(revive), f"gradual revive {name} stopped")
 
 
 def _counts(gradual_revive: GradualRevive) -> tuple[int, int, int]:
@@ -202,23 +209,23 @@ def _counts(gradual_revive: GradualRevive) -> tuple[int, int, int]:
 
 
 def _show(out: Output, gradual_revive: GradualRevive) -> None:
-    pace = gradual_revive.plan
-    told = {
-        "ramp": gradual_revive.name,
-        "is": gradual_revive.state,
-        "why": gradual_revive.reason,
+    plan = gradual_revive.plan
+    fields = {
+        "name": gradual_revive.name,
+        "state": gradual_revive.state,
+        "reason": gradual_revive.reason,
         "group": gradual_revive.group,
         "started": format_instant(gradual_revive.started_at),
         "by": gradual_revive.started_by.partition("#")[0],
         "ended": format_instant(gradual_revive.ended_at),
-        "batches": f"{gradual_revive.batches}, one every {format_duration(pace.every_ms)}, next of "
-        f"{pace.size(gradual_revive.batches)}",
-        "stops": f"when more than {pace.max_failure_percent:g} % of a batch died again",
+        "batches": f"{gradual_revive.batches}, one every {format_duration(plan.every_ms)}, next of "
+        f"{plan.size(gradual_revive.batches)}",
+        "stops": f"when more than {plan.max_failure_percent:g} % of a batch failed again",
         "revived": str(gradual_revive.revived),
         "completed": str(gradual_revive.completed_jobs),
-        "died again": str(gradual_revive.dead_jobs),
+        "failed again": str(gradual_revive.dead_jobs),
         "not ended yet": str(len(gradual_revive.watched)),
-        "could not be": gradual_revive.refused or None,
-        "gone": gradual_revive.removed_jobs or None,
+        "not revivable": gradual_revive.refused or None,
+        "removed": gradual_revive.removed_jobs or None,
     }
-    out.print_result(gradual_revive_json(gradual_revive), lambda: print_fields(told))
+    out.print_result(gradual_revive_json(gradual_revive), lambda: print_fields(fields))

@@ -1,4 +1,4 @@
-"""`forebay import`: jobs that wait in Celery, RQ or Huey come to a store of ours."""
+"""`forebay import`: import waiting jobs from Celery, RQ or Huey."""
 
 from __future__ import annotations
 
@@ -32,33 +32,31 @@ _FILE: Final = "sqlite:///"
 
 @click.group("import")
 def import_jobs() -> None:
-    """Bring jobs that wait in Celery, RQ or Huey to a store of ours.
+    """Import waiting jobs from Celery, RQ or Huey.
 
-    Stop the workers of the old queue first. Each job is stored here, and only then taken out there; an import
-    that was interrupted is begun again with the same words, and makes nothing twice. What cannot be carried
-    over is named and stays where it is; then the command ends with 1.
+    Stop the workers of the old queue first. Each job is stored here before it is removed there. Repeat an
+    interrupted import with the same options; it creates no job twice. Jobs that cannot be imported are
+    reported and stay where they are; then the exit status is 1.
     """
 
 
 def _with_import_options(func: Command) -> Command:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for programs."),
         click.option(
-            "--workers-stopped", is_flag=True, help="Do not look whether workers of the old queue live."
+            "--workers-stopped", is_flag=True, help="Do not check whether workers of the old queue run."
         ),
-        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+        click.option("--dry-run", is_flag=True, help="Report what would be imported, and change nothing."),
+        click.option("--task-map", "tasks", metavar="OLD=NEW", multiple=True, help="New name of a task."),
         click.option(
-            "--task-map", "tasks", metavar="OLD=NEW", multiple=True, help="A task is called so here."
+            "--only", metavar="QUEUE", multiple=True, help="Import only this queue; may be repeated."
         ),
-        click.option("--only", metavar="QUEUE", multiple=True, help="Import this queue, and no other."),
-        click.option(
-            "--queue", "queues", metavar="OLD=NEW", multiple=True, help="A queue is called so here."
-        ),
+        click.option("--queue", "queues", metavar="OLD=NEW", multiple=True, help="New name of a queue."),
         click.option(
             "--app", metavar="MODULE:APP", help="Take retries and time limits from the tasks of this app."
         ),
-        click.option("--to", "new", metavar="URL", help="The store; by default that of the app."),
-        click.option("--from", "old", metavar="URL", required=True, help="Where the jobs wait."),
+        click.option("--to", "new", metavar="URL", help="The store; default: that of the app."),
+        click.option("--from", "old", metavar="URL", required=True, help="The URL of the old queue."),
     ):
         func = option(func)
     return func
@@ -68,7 +66,7 @@ def _with_pickle_option(func: Command) -> Command:
     return click.option(
         "--trust-pickle",
         is_flag=True,
-        help="Read pickles that hold plain data. They come from whoever can write to the old queue.",
+        help="Read pickles of plain data. Every writer to the old queue controls their content.",
     )(func)
 
 
@@ -78,34 +76,36 @@ def _with_pickle_option(func: Command) -> Command:
 def celery(old: str, prefix: str, only: tuple[str, ...], **chosen: Any) -> None:
     """Import tasks of Celery from a Redis broker.
 
-    Those that wait, those with an eta or a countdown, and those that a worker had when it died. They must be
-    written as JSON, which is Celery's default.
+    Waiting tasks, tasks with an eta or a countdown, and tasks of workers that died. They must be serialised
+    as JSON, which is Celery's default.
     """
-    side = _source_redis(old)
+    redis_client = _source_redis(old)
     from forebay.integrations.importers.celery_source import CelerySource  # noqa: PLC0415 - it needs redis  # noqa: PLC0415 - only this command needs it
 
-    _run_import(old, CelerySource(side, only=only, prefix=prefix), ImportOptions(only=only, **chosen))
+    _run_import(old, CelerySource(redis_client, only=only, prefix=prefix), ImportOptions(only=only, **chosen))
 
 
 @import_jobs.command()
 @_with_import_options
 @_with_pickle_option
 def rq(old: str, only: tuple[str, ...], trust_pickle: bool, **chosen: Any) -> None:
-    """Import jobs of RQ: queued, scheduled and deferred ones."""
-    side = _source_redis(old)
+    """Import jobs of RQ: queued, scheduled and deferred."""
+    redis_client = _source_redis(old)
     from forebay.integrations.importers.rq_source import RqSource  # noqa: PLC0415 - it needs redis  # noqa: PLC0415 - only this command needs it
 
-    _run_import(old, RqSource(side, only=only, trust_pickle=trust_pickle), ImportOptions(only=only, **chosen))
+    _run_import(
+        old, RqSource(redis_client, only=only, trust_pickle=trust_pickle), ImportOptions(only=only, **chosen)
+    )
 
 
 @import_jobs.command()
 @_with_import_options
 @_with_pickle_option
-@click.option("--local-time", is_flag=True, help="Huey was made with utc=False: its times are local ones.")
+@click.option("--local-time", is_flag=True, help="Huey was created with utc=False: its times are local.")
 def huey(old: str, only: tuple[str, ...], trust_pickle: bool, local_time: bool, **chosen: Any) -> None:
     """Import tasks of Huey from Redis, or from a file: --from sqlite:///huey.db.
 
-    Those that wait and those that are scheduled.
+    Waiting and scheduled tasks.
     """
     from forebay.integrations.importers.huey_options import HueyReadOptions  # noqa: PLC0415 - `--help` stays quick  # noqa: PLC0415 - only this command needs it
 
@@ -119,15 +119,17 @@ def huey(old: str, only: tuple[str, ...], trust_pickle: bool, local_time: bool, 
             ImportOptions(only=only, **chosen),
         )
         return
-    side = _source_redis(old)
+    redis_client = _source_redis(old)
     from forebay.integrations.importers.huey_redis_source import HueyRedisSource, find_stored_name  # noqa: PLC0415 - only this command needs it
 
-    # Before anything is imported: under another name jobs would come to another queue than the one named.
-    only = tuple(find_stored_name(side, name) for name in only)
+    # Before the import: under another spelling the jobs would reach another queue than the one named.
+    only = tuple(find_stored_name(redis_client, name) for name in only)
     pairs = (each.partition("=") for each in chosen["queues"])
-    chosen["queues"] = tuple(f"{find_stored_name(side, name)}{equals}{new}" for name, equals, new in pairs)
+    chosen["queues"] = tuple(
+        f"{find_stored_name(redis_client, name)}{equals}{new}" for name, equals, new in pairs
+    )
     reading = HueyReadOptions(only, trust_pickle, local_time)
-    _run_import(old, HueyRedisSource(side, reading), ImportOptions(only=only, **chosen))
+    _run_import(old, HueyRedisSource(redis_client, reading), ImportOptions(only=only, **chosen))
 
 
 def _source_redis(url: str) -> SourceRedis:
@@ -139,7 +141,7 @@ def _source_redis(url: str) -> SourceRedis:
 
 
 class ImportOptions(NamedTuple):
-    """What all three commands are told."""
+    """Options of all three commands."""
 
     new: str | None
     app: str | None
@@ -155,27 +157,29 @@ def _run_import(old: str, source: Source, options: ImportOptions) -> None:
     from forebay.integrations.importers.importer import Importer  # noqa: PLC0415 - `--help` stays quick  # noqa: PLC0415 - only this command needs it
 
     if options.new is None and options.app is None:
-        raise ConfigError("say where to: --to URL, or --app MODULE:APP for the store of an app")
+        raise ConfigError("name the target: --to URL, or --app MODULE:APP for the store of an app")
     names = _build_name_mapping(options.queues, options.tasks)
     flags = {"url": options.new} if options.new else {"app": options.app}
     settings = read_settings(flags, config=click.get_current_context().find_root().obj)
     app = None if options.app is None else load_app(options.app)
     registry = None if app is None else app.registry
-    place = redact_url(old)
-    with closing(source), open_session(settings, create=not options.dry_run) as desk:
+    source_url = redact_url(old)
+    with closing(source), open_session(settings, create=not options.dry_run) as session:
         if app is not None:
-            _check_keys(app.engine, desk.engine)
+            _check_keys(app.engine, session.engine)
         if not options.workers_stopped and not options.dry_run:
-            _check_workers_stopped(source, place)
+            _check_workers_stopped(source, source_url)
         with _progress_bar() as tell:
             importer = Importer(
-                source, desk.store, desk.reader, names=names, registry=registry, report_progress=tell
+                source, session.store, session.reader, names=names, registry=registry, report_progress=tell
             )
-            done = importer.preview() if options.dry_run else importer.run()
+            result = importer.preview() if options.dry_run else importer.run()
         _print_report(
-            ImportReport(options, place, desk.name, done, () if app is None else tuple(app.queues()))
+            ImportReport(
+                options, source_url, session.name, result, () if app is None else tuple(app.queues())
+            )
         )
-    if done.left or not (options.dry_run or done.agrees):
+    if result.left or not (options.dry_run or result.agrees):
         click.get_current_context().exit(1)
 
 
@@ -184,8 +188,8 @@ def _check_keys(of_app: Engine, to: Engine) -> None:
 
     if encrypts(of_app) and not encrypts(to):
         raise ConfigError(
-            "the app encrypts its jobs, and --to names a store without its keys: leave --to out, which "
-            "takes the store of the app, or set FOREBAY_ENCRYPTION_KEYS"
+            "the app encrypts its jobs, and --to names a store without its keys: leave out --to to use the "
+            "store of the app, or set FOREBAY_ENCRYPTION_KEYS"
         )
 
 
@@ -194,7 +198,7 @@ def _check_workers_stopped(source: Source, url: str) -> None:
     if busy:
         raise IllegalTransition(
             f"{url} has {busy}; stop them first, else a job could run there and here. If they are stopped, "
-            "or are something else, say --workers-stopped"
+            "or are something else, add --workers-stopped"
         )
 
 
@@ -219,7 +223,7 @@ def _parse_pairs(option: str, given: Sequence[str], check: Callable[[str], None]
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """One bar, for the first pass: later ones bring what came meanwhile."""
+    """Show one bar, for the first pass; later passes import jobs that arrived meanwhile."""
     with ExitStack() as stack:
         shown: list[Callable[[int], None]] = []
 
@@ -232,8 +236,7 @@ def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 
 class ImportReport(NamedTuple):
-    """What is answered: what was asked for, what became of it, and the queues that a worker of the app serves
-    unless it is told others."""
+    """Report of an import: options, result, and the queues that a worker of the app serves by default."""
 
     options: ImportOptions
     source: str
@@ -243,41 +246,43 @@ class ImportReport(NamedTuple):
 
     @property
     def unserved(self) -> list[str]:
-        """Queues that got jobs and that no task of the app names."""
+        """Queues that received jobs and that no task of the app names."""
         return [] if self.options.app is None else sorted({*self.result.queues} - {*self.served})
 
     @property
     def unmatched(self) -> list[str]:
-        """Words of the command that fit nothing that was found: they may be mistyped."""
+        """Option values that matched nothing: they may be mistyped."""
         return [
-            f"{option} {word}"
-            for option, words, found in (
+            f"{option} {value}"
+            for option, values, found in (
                 ("--only", self.options.only, self.result.old_queues),
                 ("--queue", self.options.queues, self.result.old_queues),
                 ("--task-map", self.options.tasks, self.result.old_tasks),
             )
-            for word in words
-            if word.partition("=")[0] not in found
+            for value in values
+            if value.partition("=")[0] not in found
         ]
 
 
 def _print_report(report: ImportReport) -> None:
-    done, is_dry = report.result, report.options.dry_run
+    result, is_dry = report.result, report.options.dry_run
 
-    def people() -> None:
+    def print_text() -> None:
         verb = "would be imported" if is_dry else "imported"
-        click.echo(text(f"{format_job_count(done.stored)} {verb} from {report.source} to {report.store}"))
-        if done.already:
-            click.echo(f"{format_job_count(done.already)} had been stored by an earlier import")
-        if done.queues:
-            print_table(("queue", "jobs"), list(done.queues.items()))
-            print_table(("task", "jobs"), list(done.tasks.items()))
-        _print_warnings(done, knows_tasks=report.options.app is not None)
-        if done.left:
-            _print_skipped(done, is_dry=is_dry)
+        click.echo(text(f"{format_job_count(result.stored)} {verb} from {report.source} to {report.store}"))
+        if result.already:
+            click.echo(f"{format_job_count(result.already)} had been stored by an earlier import")
+        if result.queues:
+            print_table(("queue", "jobs"), list(result.queues.items()))
+            print_table(("task", "jobs"), list(result.tasks.items()))
+        _print_warnings(result, knows_tasks=report.options.app is not None)
+        if result.left:
+            _print_skipped(result, is_dry=is_dry)
         if not is_dry:
-            verified = "as many as were left" if done.remaining == len(done.left) else "not what was left"
-            click.echo(f"{format_job_count(done.remaining)} in the old place now: {verified}")
+            verified = (
+                "as reported above" if result.remaining == len(result.left) else "not as reported above"
+            )
+            click.echo(f"{format_job_count(result.remaining)} in the old queue now: {verified}")
         if report.unmatched:
             click.echo(text(f"Nothing was found for {', '.join(report.unmatched)}: is it mistyped?"))
         if report.unserved:
@@ -287,41 +292,41 @@ def _print_report(report: ImportReport) -> None:
         "from": report.source,
         "to": report.store,
         "dry_run": is_dry,
-        **msgspec.to_builtins(done),
-        "agrees": done.agrees,
+        **msgspec.to_builtins(result),
+        "agrees": result.agrees,
         "unserved_queues": report.unserved,
         "unmatched": report.unmatched,
     }
-    Output(as_json=report.options.as_json).print_result(answer, people)
+    Output(as_json=report.options.as_json).print_result(answer, print_text)
 
 
 def _print_unserved(report: ImportReport) -> None:
     queues = ",".join([*report.served, *report.unserved])
     click.echo(
         text(
-            f"No task of the app names the queue {', '.join(report.unserved)}; a worker has to be told: "
+            f"No task of the app names the queue {', '.join(report.unserved)}; start a worker for it: "
             f"forebay worker {report.options.app} --queues {queues}"
         )
     )
 
 
 def _print_warnings(result: ImportResult, *, knows_tasks: bool) -> None:
-    for what, count in result.dropped.items():
-        click.echo(text(f"Not carried over, of {format_job_count(count)}: {what}"))
+    for detail, count in result.dropped.items():
+        click.echo(text(f"Not imported, of {format_job_count(count)}: {detail}"))
     for job_id in result.contested:
-        click.echo(text(f"Job {job_id} was gone when it was to be taken out: it may have run there too"))
+        click.echo(text(f"Job {job_id} was gone before it could be removed there: it may have run there too"))
     if knows_tasks and result.unknown_tasks:
         click.echo(
-            text(f"The app has no task {', '.join(result.unknown_tasks)}: their jobs wait until it has")
+            text(f"The app has no task {', '.join(result.unknown_tasks)}: their jobs wait until it has them")
         )
 
 
 def _print_skipped(result: ImportResult, *, is_dry: bool) -> None:
     reasons = Counter(left.reason for left in result.left)
     verb = "would stay" if is_dry else "stays" if len(result.left) == 1 else "stay"
-    title = f"{format_job_count(len(result.left))} {verb} in the old place"
-    print_table(("jobs", "why"), [(count, reason) for reason, count in reasons.most_common()], title=title)
+    title = f"{format_job_count(len(result.left))} {verb} in the old queue"
+    print_table(("jobs", "reason"), [(count, reason) for reason, count in reasons.most_common()], title=title)
     rows = [(left.id, left.queue, left.task, left.reason) for left in result.left[:_MAX_SHOWN]]
-    print_table(("id", "queue", "task", "why"), rows)
+    print_table(("id", "queue", "task", "reason"), rows)
     if len(result.left) > _MAX_SHOWN:
-        click.echo(f"and {format_job_count(len(result.left) - _MAX_SHOWN)} more; --json names all")
+        click.echo(f"and {format_job_count(len(result.left) - _MAX_SHOWN)} more; --json lists all")

@@ -1,4 +1,4 @@
-"""`forebay init`: a small project that works, written into a folder."""
+"""`forebay init`: write a small working project into a folder."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from forebay.errors import ConfigError, ForebayError
 from forebay.stores.factory import open_engine, redact_url
 
 TEMPLATES: Final = Path(__file__).parents[1] / "project"
-# What may be answered in one word, and the address that it stands for.
+# Words for a store, and their URLs.
 DEFAULT_URLS: Final = {
     "sqlite": "sqlite:///jobs.db",
     "postgresql": "postgresql://localhost/jobs",
     "redis": "redis://localhost:6379/0",
 }
-# The extra by which a store is reached, by the beginning of its address.
+# Extra that a store needs, by the scheme of its URL.
 _EXTRAS: Final = {"sqlite": (), "postgres": ("postgres",), "redis": ("redis",), "valkey": ("redis",)}
-# Behind a user; the address has been looked at before, so a password in it is escaped.
+# Password after a user name; the URL was checked before, so its signs are escaped.
 _PASSWORD: Final = re.compile(r"(://[^/:@]*):[^/@]*@")
 _WORKER: Final = {
     "tasks.py": "tasks.py.txt",
@@ -46,16 +46,16 @@ _WEB: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """What is to be written: where jobs are kept, and whether a web app runs them itself."""
+    """Project to write: the store, and whether a web app runs the jobs itself."""
 
     url: str
     is_web: bool
 
     @property
     def written_url(self) -> str:
-        """The address without its password: that belongs into no file that is shared."""
+        """URL without its password, which does not belong into a shared file."""
         place, mark, options = self.url.partition("?")
-        shown = [one for one in options.split("&") if redact_url(f"?{one}") == f"?{one}"]
+        shown = [option for option in options.split("&") if redact_url(f"?{option}") == f"?{option}"]
         return _PASSWORD.sub(r"\1@", place) + (mark if any(shown) else "") + "&".join(shown)
 
     @property
@@ -68,7 +68,7 @@ class Project:
         return ",".join(sorted({"cli", "reload", "server", *store}))
 
     def files(self) -> dict[str, str]:
-        """The text of each file, by its name."""
+        """Return the content of each file, by name."""
         blanks = {
             "url": json.dumps(self.written_url),
             "shown_url": self.written_url,
@@ -83,12 +83,12 @@ class Project:
         }
 
     def steps(self, folder: Path) -> list[str]:
-        """What to type next."""
+        """Return the next commands to run."""
         enter = [] if folder.resolve() == Path.cwd() else [f"cd {folder}"]
         secret = [f"export FOREBAY_URL='{redact_url(self.url)}'"] if self.has_password else []
         run = ["uvicorn web:web --reload"] if self.is_web else ["forebay dev"]
         more = ["forebay enqueue tasks.send_mail ada@example.com subject=Hi", "pytest"]
-        # There is no release yet: what the requirements name has to be there before they are asked for.
+        # There is no release yet: Forebay must be installed before the requirements that name it.
         install = [f"pip install '/path/to/forebay[{self.extras}]'", "pip install -r requirements.txt"]
         return [*enter, *secret, *install, *run, *more]
 
@@ -104,20 +104,20 @@ def _fill_template(template: str, blanks: dict[str, str]) -> str:
 @click.option(
     "--store",
     metavar="WORD|URL",
-    help="Where jobs are kept: sqlite (the default), postgresql, redis, or the URL of one.",
+    help="Store of the jobs: sqlite (the default), postgresql, redis, or a URL.",
 )
 @click.option(
     "--run-in",
     type=click.Choice(["worker", "web"]),
-    help="Who runs them: a worker of its own (the default), or a FastAPI app itself.",
+    help="Process that runs the jobs: a worker (the default), or a FastAPI app.",
 )
-@click.option("--yes", "-y", is_flag=True, help="Ask nothing: take the default where nothing is said.")
-@click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask; take the defaults.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for programs.")
 def init(folder: Path, store: str | None, run_in: str | None, yes: bool, as_json: bool) -> None:
-    """Write a small project that works: tasks, a schedule, tests, and what to do next.
+    """Write a small project that works: tasks, a schedule, tests, and the next steps.
 
-    Asks two questions, unless their answers are given or there is no terminal to ask on. FOLDER is made if it
-    is not there; no file is ever overwritten.
+    Asks two questions, unless the answers are given or there is no terminal. FOLDER is created if it does not
+    exist. No file is overwritten.
     """
     is_asked = not yes and not as_json and sys.stdin.isatty()
     url = _resolve_url(store or (_ask_store() if is_asked else "sqlite"))
@@ -136,25 +136,23 @@ def init(folder: Path, store: str | None, run_in: str | None, yes: bool, as_json
 
 
 def _ask_store() -> str:
-    click.echo(
-        "Where shall jobs be kept? In a file, or on a server that several machines can reach.", err=True
-    )
+    click.echo("Where are jobs stored? In a file, or on a server that several machines can reach.", err=True)
     return str(click.prompt("sqlite, postgresql, redis or a URL", default="sqlite", err=True))
 
 
 def _ask_run_in() -> str:
-    click.echo("Who shall run them? A worker of its own, or a web app (FastAPI) itself.", err=True)
+    click.echo("Which process runs them? A worker, or a web app (FastAPI).", err=True)
     return str(
         click.prompt("worker or web", type=click.Choice(["worker", "web"]), default="worker", err=True)
     )
 
 
 def _resolve_url(value: str) -> str:
-    """The address that is meant; raises ConfigError where it is none of a store that others can share."""
+    """Return the URL of the store; raise ConfigError if it is not a store that processes can share."""
     url = DEFAULT_URLS.get(value.strip().lower(), value.strip())
     if not url.startswith(tuple(_EXTRAS)):
         raise ConfigError(
-            f"{redact_url(url)!r} is no store for a new project: write sqlite, postgresql or redis, or "
+            f"{redact_url(url)!r} is not a store for a new project: write sqlite, postgresql or redis, or "
             f"a URL such as {DEFAULT_URLS['postgresql']}"
         )
     try:
@@ -166,11 +164,11 @@ def _resolve_url(value: str) -> str:
 
 
 def _write_files(folder: Path, files: dict[str, str]) -> None:
-    """Write all files, or none; raises ConfigError where one is there already."""
+    """Write all files, or none; raise ConfigError if one exists already."""
     taken = sorted(name for name in files if os.path.lexists(folder / name))
     if taken:
         raise ConfigError(
-            f"{', '.join(taken)} {'is' if len(taken) == 1 else 'are'} in {folder} already, and nothing is "
+            f"{', '.join(taken)} {'exists' if len(taken) == 1 else 'exist'} in {folder}, and nothing is "
             "overwritten: name another folder, as in `forebay init jobs`"
         )
     try:
@@ -184,9 +182,9 @@ def _write_files(folder: Path, files: dict[str, str]) -> None:
 
 def _print_steps(answer: dict[str, Any]) -> None:
     is_here = Path(answer["folder"]).resolve() == Path.cwd()
-    place = "this folder" if is_here else answer["folder"]
-    click.echo(text(f"Wrote {', '.join(answer['files'])} into {place}."))
+    shown = "this folder" if is_here else answer["folder"]
+    click.echo(text(f"Wrote {', '.join(answer['files'])} into {shown}."))
     click.echo("\nNext:\n")
     for step in answer["next"]:
         click.echo(f"    {text(step)}")
-    click.echo("\nREADME.md says more.")
+    click.echo("\nSee README.md.")

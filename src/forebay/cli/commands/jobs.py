@@ -1,4 +1,4 @@
-"""`forebay jobs`: look at jobs and steer them."""
+"""`forebay jobs`: list jobs and act on them."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ from forebay.stores.contract.values import ActionResult, InsertResult
 DELETABLE = frozenset(JobState) - {JobState.RUNNING}
 MAX_SHOWN_LOG_LINES = 20
 REVIVABLE = frozenset({JobState.DEAD, JobState.CANCELLED})
-# What becomes of a running job that is cancelled: for programs, for people.
-CANCEL_REQUESTED = ("asked", "asked to stop")
-FORCE_CANCELLED = ("taken", "taken from the worker and put to the dead letters")
+# Outcome of cancelling a running job: key of the JSON document, printed words.
+CANCEL_REQUESTED = ("cancel_requested", "asked to stop")
+FORCE_CANCELLED = ("force_cancelled", "taken from the worker and moved to the dead letters")
 ID = click.argument("job_id", metavar="ID")
 IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
-ALL = click.option("--all", "everything", is_flag=True, help="All there are; no condition needed.")
+ALL = click.option("--all", "everything", is_flag=True, help="All jobs, without conditions.")
 DEPENDANTS = click.option(
-    "--dependants", is_flag=True, help="With all that depends on them, or ended because of them."
+    "--dependants", is_flag=True, help="Also their dependants, and jobs that ended because of them."
 )
-AFTER = click.option("--after", metavar="PLACE", help="Go on behind an earlier list.")
+AFTER = click.option("--after", metavar="POSITION", help="Continue after an earlier list.")
 
 
 @click.group()
@@ -90,7 +90,7 @@ def search(
 ) -> None:
     """List jobs with TEXT in their arguments or reason."""
     if not search_text:
-        raise click.UsageError("Say what to look for.")
+        raise click.UsageError("Give the text to search for.")
     wanted = Filter(given={**chosen.given, "text": search_text})
     print_jobs(session, out, search_jobs(session.reader, wanted.to_query(session), limit, after))
 
@@ -99,15 +99,17 @@ def search(
 @ID
 @with_store()
 def show(session: StoreSession, out: Output, job_id: str) -> None:
-    """Show a job and its whole known life."""
+    """Show a job and its history."""
     timeline = require_timeline(session, job_id)
     print_timeline(session, out, timeline, {})
 
 
 @jobs.command()
 @IDS
-@click.option("--reason", default="cancelled", show_default=True, help="Why; it is kept with the job.")
-@click.option("--force", is_flag=True, help="Take running jobs from their workers and bury them.")
+@click.option(
+    "--reason", default="cancelled", show_default=True, help="The reason; it is stored with the job."
+)
+@click.option("--force", is_flag=True, help="Take running jobs from their workers and mark them dead.")
 @DEPENDANTS
 @ALL
 @yes_option
@@ -116,27 +118,27 @@ def show(session: StoreSession, out: Output, job_id: str) -> None:
 def cancel(
     session: StoreSession, out: Output, reason: str, force: bool, dependants: bool, **which: Any
 ) -> None:
-    """Cancel jobs that wait; ask running ones to stop."""
+    """Cancel waiting jobs; ask running jobs to stop."""
     choice = JobSelection(**which)
     if force and not choice.ids:
-        raise click.UsageError("--force is for jobs that are named by their ids.")
+        raise click.UsageError("--force works only with ids.")
     _check_dependants(choice, dependants)
     run_action(session, out, cancel_action(session, reason, force=force, dependants=dependants), choice)
 
 
 def _check_dependants(selection: JobSelection, dependants: bool) -> None:
     if dependants and not selection.ids:
-        raise click.UsageError("--dependants is for jobs that are named by their ids.")
+        raise click.UsageError("--dependants works only with ids.")
 
 
 def cancel_action(session: StoreSession, reason: str, *, force: bool, dependants: bool = False) -> JobAction:
-    """The deed that cancels jobs, or asks them to stop, or takes them away."""
+    """Return the action that cancels waiting jobs and stops running ones."""
 
     def cancel_ids(ids: Sequence[JobId]) -> list[ActionResult]:
         return session.store.cancel(ids, reason, actor=session.actor, force=force, dependants=dependants)
 
     def cancel_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
-        tally = Counter(deed.count_results([]))
+        counts = Counter(action.count_results([]))
         cancel_matching(
             session.store,
             session.reader,
@@ -144,11 +146,11 @@ def cancel_action(session: StoreSession, reason: str, *, force: bool, dependants
             reason=reason,
             actor=session.actor,
             progress=tell,
-            on_results=partial(_add_counts, deed, tally),
+            on_results=partial(_add_counts, action, counts),
         )
-        return dict(tally)
+        return dict(counts)
 
-    deed = JobAction(
+    action = JobAction(
         verb="cancel",
         past="cancelled",
         allowed=LIVE,
@@ -158,7 +160,7 @@ def cancel_action(session: StoreSession, reason: str, *, force: bool, dependants
         if force
         else {JobState.RUNNING: CANCEL_REQUESTED},
     )
-    return deed
+    return action
 
 
 def _add_counts(action: JobAction, counts: Counter[str], results: Sequence[ActionResult]) -> None:
@@ -166,10 +168,12 @@ def _add_counts(action: JobAction, counts: Counter[str], results: Sequence[Actio
 
 
 def with_revive_options(func: Command) -> Command:
-    """Where and how dead and cancelled jobs come back."""
+    """Add the options of revive: target queue, delay, failures."""
     for option in (
-        click.option("--keep-failures", is_flag=True, help="Do not start again with fresh failures."),
-        click.option("--delay", type=DurationParam(), default=0, help="Run them so much later, such as 5m."),
+        click.option("--keep-failures", is_flag=True, help="Do not reset the count of failures."),
+        click.option(
+            "--delay", type=DurationParam(), default=0, help="Run them after this time, such as 5m."
+        ),
         click.option("--to", "target", type=QueueParam(), help="Into this queue instead of their own."),
     ):
         func = option(func)
@@ -193,11 +197,11 @@ def revive(
     dependants: bool,
     **which: Any,
 ) -> None:
-    """Put dead and cancelled jobs back."""
+    """Move dead and cancelled jobs back to their queues."""
     choice = JobSelection(**which)
     _check_dependants(choice, dependants)
-    deed = revive_action(session, REVIVABLE, target, delay, reset=not keep_failures, dependants=dependants)
-    run_action(session, out, deed, choice)
+    action = revive_action(session, REVIVABLE, target, delay, reset=not keep_failures, dependants=dependants)
+    run_action(session, out, action, choice)
 
 
 def revive_action(
@@ -210,30 +214,36 @@ def revive_action(
     dependants: bool = False,
     group: str | None = None,
 ) -> JobAction:
-    """The deed that puts jobs back."""
+    """Return the action that revives jobs."""
     if target is not None:
         check_queue_name(target)
         session.require_queue(target)
     to = None if target is None else QueueName(target)
-    how = ReviveOptions(to, delay, reset, session.actor, dependants)
+    options = ReviveOptions(to, delay, reset, session.actor, dependants)
 
     def revive_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
-        tally = Counter(deed.count_results([]))
-        hear = partial(_add_counts, deed, tally)
+        counts = Counter(action.count_results([]))
+        add_counts = partial(_add_counts, action, counts)
         revive_matching(
-            session.store, session.reader, query, group=group, options=how, progress=tell, on_results=hear
+            session.store,
+            session.reader,
+            query,
+            group=group,
+            options=options,
+            progress=tell,
+            on_results=add_counts,
         )
-        return dict(tally)
+        return dict(counts)
 
-    deed = JobAction(
+    action = JobAction(
         verb="revive",
         past="revived",
         allowed=allowed,
-        apply_to_ids=lambda ids: session.store.revive(ids, **how._asdict()),
+        apply_to_ids=lambda ids: session.store.revive(ids, **options._asdict()),
         apply_to_all=revive_all,
-        confirms_ids=False,  # a job that was put back can be cancelled again
+        confirms_ids=False,  # a revived job can be cancelled again
     )
-    return deed
+    return action
 
 
 @jobs.command()
@@ -243,16 +253,16 @@ def revive_action(
 @with_filter()
 @with_store()
 def delete(session: StoreSession, out: Output, **which: Any) -> None:
-    """Remove jobs that are not running, with their history."""
+    """Delete jobs that are not running, with their history."""
     run_action(session, out, delete_action(session, DELETABLE), JobSelection(**which))
 
 
 def delete_action(session: StoreSession, allowed: frozenset[JobState], group: str | None = None) -> JobAction:
-    """The deed that removes jobs."""
+    """Return the action that deletes jobs."""
 
     def delete_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
-        tally = Counter(deed.count_results([]))
-        hear = partial(_add_counts, deed, tally)
+        counts = Counter(action.count_results([]))
+        add_counts = partial(_add_counts, action, counts)
         purge(
             session.store,
             session.reader,
@@ -260,25 +270,27 @@ def delete_action(session: StoreSession, allowed: frozenset[JobState], group: st
             group=group,
             actor=session.actor,
             progress=tell,
-            on_results=hear,
+            on_results=add_counts,
         )
-        return dict(tally)
+        return dict(counts)
 
-    deed = JobAction(
+    action = JobAction(
         verb="delete",
         past="deleted",
         allowed=allowed,
         apply_to_ids=lambda ids: session.store.delete(ids, actor=session.actor),
         apply_to_all=delete_all,
     )
-    return deed
+    return action
 
 
 @jobs.command()
 @ID
-@click.option("--priority", type=int, help="Its new priority.")
+@click.option("--priority", type=int, help="The new priority.")
 @click.option(
-    "--delay", type=DurationParam(), help="Run it so much later from now, such as 5m; 0 makes it pending now."
+    "--delay",
+    type=DurationParam(),
+    help="Run it after this time from now, such as 5m; 0 makes it pending now.",
 )
 @click.option("--to", "target", type=QueueParam(), help="Into this queue instead of its own.")
 @with_store()
@@ -290,31 +302,29 @@ def update(
     delay: int | None,
     target: str | None,
 ) -> None:
-    """Change the priority, the time or the queue of a job that waits."""
+    """Change the priority, time or queue of a waiting job."""
     if priority is None and delay is None and target is None:
-        raise click.UsageError("Say what to change: --priority, --delay or --to.")
+        raise click.UsageError("Give a change: --priority, --delay or --to.")
     if target is not None:
         session.require_queue(target)
     to = None if target is None else QueueName(target)
     change = JobUpdate(priority=priority, delay_ms=delay, queue=to)
-    verdict = session.store.update_job(JobId(job_id), change, actor=session.actor)
-    verdict.check()
+    result = session.store.update_job(JobId(job_id), change, actor=session.actor)
+    result.check()
     out.print_message(
-        {"id": job_id, "updated": True, "state": verdict.state},
-        f"job {job_id} updated; it is {verdict.state}",
+        {"id": job_id, "updated": True, "state": result.state},
+        f"job {job_id} updated; it is {result.state}",
     )
 
 
 @jobs.command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option(
-    "--timeout", type=DurationParam(), help="Give up after this long, such as 30s; never without it."
-)
+@click.option("--timeout", type=DurationParam(), help="Give up after this time, such as 30s; default: never.")
 @with_store()
 def wait(session: StoreSession, out: Output, ids: tuple[str, ...], timeout: int | None) -> None:
-    """Wait until jobs have ended, and show what they returned.
+    """Wait until jobs have ended, and show their results.
 
-    The status is 0 if all of them completed, 1 if one is dead or cancelled, 6 if the time is over.
+    The exit status is 0 if all completed, 1 if one is dead or cancelled, 6 after the timeout.
     """
     ends = None if timeout is None else time.monotonic() + timeout / 1_000
     ended = [_wait_for_job(session, job_id, ends) for job_id in dict.fromkeys(ids)]
@@ -337,12 +347,12 @@ def _print_results(jobs_done: Sequence[Job]) -> None:
 
 
 def _format_json(value: Any) -> str:
-    """A stored value as it is stored; nothing for one that is not there."""
+    """Return a value as JSON; the empty text for None."""
     return "" if value is None else json_line(value)
 
 
 def require_timeline(session: StoreSession, job_id: str) -> Timeline:
-    """All that is known of a job; raises JobNotFound."""
+    """Return the history of a job; raise JobNotFound if there is no such job."""
     timeline = session.reader.history(JobId(job_id))
     if timeline is None:
         raise JobNotFound(f"there is no job {job_id}; it may have been pruned")
@@ -350,25 +360,24 @@ def require_timeline(session: StoreSession, job_id: str) -> Timeline:
 
 
 def print_jobs(session: StoreSession, out: Output, page: Page, **more: Any) -> None:
-    """A page of jobs, and how to go on."""
+    """Print a page of jobs, and how to continue."""
     now = session.reader.now()
     answer = {"jobs": [summary_json(job) for job in page.jobs], "after": page.after, **more}
     if page.scanned_back_to is not None:
         answer["scanned_back_to"] = iso_instant(page.scanned_back_to)
 
-    def people() -> None:
+    def print_text() -> None:
         print_table(
             ("id", "queue", "task", "state", "prio", "try", "age", "reason"), _job_rows(page.jobs, now)
         )
         if page.scanned_back_to is not None:
             click.echo(
-                f"Looked no further back than {format_instant(page.scanned_back_to)}; go on with "
-                f"--after {page.after}"
+                f"Searched back to {format_instant(page.scanned_back_to)}; continue with --after {page.after}"
             )
         elif page.after is not None:
             click.echo(f"There may be more: --after {page.after}")
 
-    out.print_result(answer, people)
+    out.print_result(answer, print_text)
 
 
 def _job_rows(found: Sequence[JobSummary], now: int) -> list[tuple[object, ...]]:
@@ -390,18 +399,18 @@ def _job_rows(found: Sequence[JobSummary], now: int) -> list[tuple[object, ...]]
 def print_timeline(
     session: StoreSession, out: Output, timeline: Timeline, more: dict[str, int | None]
 ) -> None:
-    """A job with its life; the instants in `more` are added to what is known of it."""
+    """Print a job with its history; `more` names further instants to show."""
     position = session.reader.position(timeline.job.id)
-    place = None if position is None else {"ahead": position.ahead, "is_exact": position.is_exact}
+    position_json = None if position is None else {"ahead": position.ahead, "is_exact": position.is_exact}
 
     first = _find_sequence_head(session, timeline.job)
     instants = {name: iso_instant(at) for name, at in more.items()}
-    told = {name.removesuffix("_at").replace("_", " "): format_instant(at) for name, at in more.items()}
+    shown = {name.removesuffix("_at").replace("_", " "): format_instant(at) for name, at in more.items()}
 
-    def people() -> None:
+    def print_text() -> None:
         progress = {"progress": _format_progress(timeline.progress)}
-        ahead = {"waits for": first, "ahead of it": place and place["ahead"]}
-        print_fields({**_job_details(timeline.job), **progress, **ahead, **told})
+        ahead = {"waits for": first, "ahead of it": position_json and position_json["ahead"]}
+        print_fields({**_job_details(timeline.job), **progress, **ahead, **shown})
         print_edges(edges)
         print_table(
             ("when", "what", "detail"),
@@ -414,12 +423,12 @@ def print_timeline(
                 click.echo(f"\nAttempt {attempt.attempt}:\n{text(attempt.error.traceback).rstrip()}")
 
     edges = load_edges(session.reader, timeline.job.id)
-    answer = {**timeline_json(timeline), "position": place, "waits_for": first}
-    out.print_result({**answer, **instants, **edges_json(edges)}, people)
+    answer = {**timeline_json(timeline), "position": position_json, "waits_for": first}
+    out.print_result({**answer, **instants, **edges_json(edges)}, print_text)
 
 
 def _find_sequence_head(session: StoreSession, job: Job) -> JobId | None:
-    """Whose turn it is in the sequence of a blocked job; what else it waits for are its parents."""
+    """Return the first job of a blocked job's sequence; its other reasons to wait are its parents."""
     if job.state is not JobState.BLOCKED or job.sequence is None:
         return None
     first = session.reader.first_in_sequence(job.sequence)

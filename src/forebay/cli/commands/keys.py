@@ -1,4 +1,4 @@
-"""`forebay keys`: who may use a server, and for what."""
+"""`forebay keys`: API keys of servers, and their permissions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NAME = click.argument("name", metavar="NAME")
 
 @click.group()
 def keys() -> None:
-    """Create, list, rotate and revoke the API keys of servers.
+    """Create, list, rotate and revoke API keys.
 
-    A role is produce, consume, view, operate or admin. It holds for one queue (produce:mail), for those
-    whose names begin alike (produce:mail-*), or for all (produce). task:NAME restricts a key to tasks, and
-    limit:KIND=VALUE lets its jobs count under a limit by key; both may end in a *.
+    A role is produce, consume, view, operate or admin. It applies to one queue (produce:mail), to queues with
+    a common prefix (produce:mail-*), or to all queues (produce). task:NAME restricts a key to tasks, and
+    limit:KIND=VALUE lets its jobs count under a limit by key. Both may end in a *.
     """
 
 
@@ -36,14 +36,14 @@ def keys() -> None:
     metavar="ROLE[:QUEUES]|task:NAME|limit:KIND=VALUE",
     multiple=True,
     required=True,
-    help="What it is for; may be repeated.",
+    help="What the key may do; may be repeated.",
 )
 @click.option(
-    "--expires", "lasts_ms", type=DurationParam(), help="It opens nothing after this time, such as 90d."
+    "--expires", "lasts_ms", type=DurationParam(), help="The key is invalid after this time, such as 90d."
 )
-@click.option("--rate", type=int, help="So many requests a second; else what the server allows.")
-@click.option("--burst", type=int, help="So many requests at once; else twice the rate.")
-@quota_options("with it; else what the server allows")
+@click.option("--rate", type=int, help="Requests per second; default: that of the server.")
+@click.option("--burst", type=int, help="Requests at once; default: twice the rate.")
+@quota_options("with this key; default: that of the server")
 @with_store(create=True)
 def create_key(
     session: StoreSession,
@@ -55,22 +55,22 @@ def create_key(
     burst: int | None,
     **quota: int | None,
 ) -> None:
-    """Make a key and show its token, once: the store keeps only a hash of it."""
+    """Create a key and show its token once: the store holds only a hash of it."""
     allowed: dict[str, Any] = KeyPermissions.parse(grants)._asdict()
-    made = _open_key_admin(session).create(
+    new_key = _open_key_admin(session).create(
         name, **allowed, lasts_ms=lasts_ms, rate=rate, burst=burst, quota=Quota(**quota)
     )
-    _print_token(session, out, made, "created")
+    _print_token(session, out, new_key, "created")
 
 
 @keys.command("list")
 @with_store()
 def list_keys(session: StoreSession, out: Output) -> None:
-    """List all keys, also those that open nothing any more."""
+    """List all keys, including expired and revoked ones."""
     now = session.reader.now()
-    found = [kept.key for kept in all_keys(session.reader)]
+    keys = [stored.key for stored in all_keys(session.reader)]
 
-    def people() -> None:
+    def print_text() -> None:
         rows = [
             (
                 key.name,
@@ -79,18 +79,18 @@ def list_keys(session: StoreSession, out: Output) -> None:
                 format_instant(key.expires_at),
                 _format_last_used(key),
             )
-            for key in found
+            for key in keys
         ]
         print_table(("name", "state", "allows", "expires", "last used"), rows)
 
-    out.print_result({"keys": [key_json(key, now) for key in found]}, people)
+    out.print_result({"keys": [key_json(key, now) for key in keys]}, print_text)
 
 
 @keys.command("show")
 @NAME
 @with_store()
 def show_key(session: StoreSession, out: Output, name: str) -> None:
-    """Show what a key is for."""
+    """Show a key and its permissions."""
     fields = key_json(_open_key_admin(session).get(name), session.reader.now())
     shown = [
         (field, ", ".join(value) if isinstance(value, list) else value) for field, value in fields.items()
@@ -101,11 +101,15 @@ def show_key(session: StoreSession, out: Output, name: str) -> None:
 @keys.command("rotate")
 @NAME
 @click.option(
-    "--grace", type=DurationParam(), default="0s", show_default=True, help="The old one opens for so long."
+    "--grace",
+    type=DurationParam(),
+    default="0s",
+    show_default=True,
+    help="How long the old token stays valid.",
 )
 @with_store()
 def rotate_key(session: StoreSession, out: Output, name: str, grace: int) -> None:
-    """Give a key another secret, and show its new token, once."""
+    """Replace the secret of a key, and show its new token once."""
     _print_token(session, out, _open_key_admin(session).rotate(name, grace_ms=grace), "rotated")
 
 
@@ -114,18 +118,18 @@ def rotate_key(session: StoreSession, out: Output, name: str, grace: int) -> Non
 @yes_option
 @with_store()
 def revoke_key(session: StoreSession, out: Output, name: str, yes: bool) -> None:
-    """Let a key open nothing any more."""
+    """Revoke a key."""
     _open_key_admin(session).get(name)
     confirm(f"Revoke key {name} in {session.name}?", yes=yes)
     key = _open_key_admin(session).revoke(name)
     out.print_message(
         key_json(key, session.reader.now()),
-        f"key {name} revoked; servers know within {KEY_CACHE_SECONDS:g} s",
+        f"key {name} revoked; servers follow within {KEY_CACHE_SECONDS:g} s",
     )
 
 
 def key_json(key: ApiKey, now: int) -> dict[str, Any]:
-    """A key without its secret."""
+    """Return a key without its secret."""
     fields = {
         name: iso_instant(value) if name.endswith(("_at", "_until")) and isinstance(value, int) else value
         for name, value in key.public_view().items()
@@ -138,12 +142,12 @@ def _open_key_admin(session: StoreSession) -> ApiKeyAdmin:
 
 
 def _print_token(session: StoreSession, out: Output, new_key: NewKey, past: str) -> None:
-    def people() -> None:
-        click.echo(text(f"key {new_key.key.name} {past}; its token is shown this once:"))
+    def print_text() -> None:
+        click.echo(text(f"key {new_key.key.name} {past}; its token is shown only once:"))
         click.echo(new_key.token)
 
     out.print_result(
-        {**key_json(new_key.key, session.reader.now()), "token": PlainText(new_key.token)}, people
+        {**key_json(new_key.key, session.reader.now()), "token": PlainText(new_key.token)}, print_text
     )
 
 

@@ -1,4 +1,4 @@
-"""`forebay migrate`: create a store, or bring its schema up to date."""
+"""`forebay migrate`: create a store, or migrate its schema."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from forebay.cli.store_session import StoreSession
 @click.command()
 @with_store(create=True)
 def migrate(session: StoreSession, out: Output) -> None:
-    """Create the store or bring its schema up to date.
+    """Create the store or migrate its schema.
 
-    Safe to repeat, and safe when several programs do it at once.
+    Safe to repeat, and safe when several programs migrate at once.
     """
-    with spinner(f"bringing {session.name} up to date"):
+    with spinner(f"migrating {session.name}"):
         schema = session.engine.migrate()
     engine = session.engine.features.name
     out.print_message(

@@ -1,4 +1,4 @@
-"""`forebay outbox`: carry jobs from a table of another database to the store, until a signal says stop."""
+"""`forebay outbox`: relay jobs from a table of another database to the store until a stop signal."""
 
 from __future__ import annotations
 
@@ -40,38 +40,38 @@ logger: logging.Logger = logging.getLogger(__name__)
     required=True,
     envvar=OUTBOX_DATABASE,
     show_envvar=True,
-    help="The database with the outbox, as SQLAlchemy names it.",
+    help="The database with the outbox, as a SQLAlchemy URL.",
 )
 @click.option(
-    "--table", "name", default="forebay_outbox", show_default=True, help="Its table; SCHEMA.NAME is one too."
+    "--table", "name", default="forebay_outbox", show_default=True, help="The table; may be SCHEMA.NAME."
 )
-@click.option("--create", is_flag=True, help="Make the table first, if it is not there.")
-@click.option("--once", is_flag=True, help="Carry what is there, and end.")
+@click.option("--create", is_flag=True, help="Create the table if it does not exist.")
+@click.option("--once", is_flag=True, help="Relay the present rows, and exit.")
 @click.option(
-    "--polling-interval", type=DurationParam(), default="1s", show_default=True, help="How often to look."
+    "--polling-interval", type=DurationParam(), default="1s", show_default=True, help="How often to poll."
 )
 @click.option(
     "--batch-size",
     type=click.IntRange(1, 1_000),
     default=100,
     show_default=True,
-    help="How many rows at once.",
+    help="Rows per batch.",
 )
 @log_options
 @with_store(create=True)
 def outbox(
     session: StoreSession, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
 ) -> None:
-    """Carry jobs from an outbox to the store.
+    """Relay jobs from an outbox table to the store.
 
     Programs write jobs into a table of their own database, in their own transactions. This command stores
-    them, each once, until a signal says stop; any number may run beside each other.
+    each of them once, until a stop signal. Any number of relays may run at the same time.
     """
     set_up_logs(log_format, log_level, session.settings)
-    relaying = _load_relay_module()
+    relay_module = _load_relay_module()
     with _open_outbox(options["database"], options["name"], create=options["create"]) as (engine, table):
         every, limit = options["polling_interval"] / 1_000, options["batch_size"]
-        relay: Relay = relaying.Relay(table, engine, session.client, every=every, limit=limit)
+        relay: Relay = relay_module.Relay(table, engine, session.client, every=every, limit=limit)
         if options["once"]:
             relay.tick()
         else:
@@ -81,21 +81,21 @@ def outbox(
 
 
 def _run_until_stopped(relay: Relay) -> None:
-    bell = WakeSignal()
-    with collect_signals(bell) as heard:
+    wake_signal = WakeSignal()
+    with collect_signals(wake_signal) as signals:
         relay.start()
         logger.info("the relay runs")
-        while relay.is_running and not heard:
-            bell.wait(_POLL_SECONDS)
+        while relay.is_running and not signals:
+            wake_signal.wait(_POLL_SECONDS)
         relay.stop()
-    if not heard:
-        raise WorkersDied("the relay has ended by itself; its log says why")
+    if not signals:
+        raise WorkersDied("the relay has ended by itself; see its log")
 
 
 @contextmanager
 def _open_outbox(url: str, name: str, *, create: bool) -> Iterator[tuple[Engine, Table]]:
-    """The database and its outbox; raises ConfigError for an address that means nothing, StoreUnusable where
-    there is no outbox."""
+    """Open the database and its outbox table; raise ConfigError for an invalid URL, and StoreUnusable if the
+    table does not exist."""
     from sqlalchemy import MetaData, create_engine, inspect  # noqa: PLC0415 - as below
     from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError  # noqa: PLC0415
 
@@ -106,12 +106,12 @@ def _open_outbox(url: str, name: str, *, create: bool) -> Iterator[tuple[Engine,
     try:
         engine = create_engine(url)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as exc:
-        raise ConfigError(f"--database names no database that SQLAlchemy can open: {exc}") from exc
+        raise ConfigError(f"--database does not name a database that SQLAlchemy can open: {exc}") from exc
     try:
         if create:
             table.create(engine, checkfirst=True)
         if not inspect(engine).has_table(last, schema=schema or None):
-            raise StoreUnusable(f"there is no table {name} in that database; --create makes it")
+            raise StoreUnusable(f"there is no table {name} in that database; --create creates it")
         yield engine, table
     except DBAPIError as exc:
         raise StoreUnavailable(f"the database of the outbox: {exc.orig}") from exc
@@ -121,9 +121,9 @@ def _open_outbox(url: str, name: str, *, create: bool) -> Iterator[tuple[Engine,
 
 def _load_relay_module() -> ModuleType:
     try:
-        from forebay.integrations.outbox import relay as relaying  # noqa: PLC0415 - what it stands on is an extra
+        from forebay.integrations.outbox import relay as relay_module  # noqa: PLC0415 - what it stands on is an extra
     except ModuleNotFoundError as exc:
         raise ConfigError(
             f"an outbox needs {exc.name}, which is not installed: pip install 'forebay[outbox]'"
         ) from exc
-    return relaying
+    return relay_module

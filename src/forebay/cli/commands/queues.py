@@ -1,4 +1,4 @@
-"""`forebay queues`: look at queues and steer them."""
+"""`forebay queues`: list, configure, pause, drain and delete queues."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from forebay.operations import bulk
 
 
 def setting_names() -> list[str]:
-    """Every setting of a queue, lengths of time without their unit."""
+    """Return the names of all queue settings, durations without their unit."""
     return [name.removesuffix("_ms") for name in QueueSettings.__struct_fields__]
 
 
@@ -59,7 +59,7 @@ SETTINGS = click.argument("settings", metavar="[SETTING=VALUE]...", nargs=-1)
 SETTINGS_HELP = f"Settings: {', '.join(setting_names())}."
 _FIRST_ARGS: Final = 3
 _POLL_SECONDS: Final = 0.25
-# Eight columns of numbers, how long a drain takes and the name of a queue on 80 columns.
+# Short heads: eight counts, the drain time and the name of a queue fit on 80 columns.
 _HEADS: Final = {
     JobState.SCHEDULED: "sched",
     JobState.BLOCKED: "block",
@@ -83,8 +83,8 @@ def list_queues(session: StoreSession, out: Output) -> None:
     names = [queue.name for queue in found]
     counts = session.reader.counts(names) if found else {}
     drains = {
-        name: estimate_drain_ms(counts[name], pace)
-        for name, pace in session.reader.throughputs(names).items()
+        name: estimate_drain_ms(counts[name], throughput)
+        for name, throughput in session.reader.throughputs(names).items()
     }
     answer = [{**queue_json(queue, counts[queue.name]), "drain_ms": drains[queue.name]} for queue in found]
     rows = [(queue, counts[queue.name]) for queue in found]
@@ -94,11 +94,11 @@ def list_queues(session: StoreSession, out: Output) -> None:
 def print_counts(
     rows: Iterable[tuple[Queue, Counts]], drain_times: Mapping[QueueName, int | None] | None = None
 ) -> None:
-    """Queues with their jobs by state, and how long those that are pending will take."""
+    """Print queues with their jobs by state and the estimated drain time."""
     lines = [
         (queue.name, queue.state, *(getattr(counts, state) for state in JobState)) for queue, counts in rows
     ]
-    heads = ("queue", "is", *(_HEADS.get(state, state) for state in JobState))
+    heads = ("queue", "state", *(_HEADS.get(state, state) for state in JobState))
     if drain_times is None:
         print_table(heads, lines)
     else:
@@ -114,7 +114,7 @@ def _format_drain_time(ms: int | None) -> str:
 @limit_option(10)
 @with_store()
 def show(session: StoreSession, out: Output, name: str, limit: int) -> None:
-    """Show one queue and the jobs that come next."""
+    """Show one queue and its next jobs."""
     _show(session, out, name, limit)
 
 
@@ -123,7 +123,7 @@ def show(session: StoreSession, out: Output, name: str, limit: int) -> None:
 @limit_option(10)
 @with_store()
 def inspect(session: StoreSession, out: Output, name: str, limit: int) -> None:
-    """Show one queue and the jobs that come next."""
+    """Show one queue and its next jobs."""
     _show(session, out, name, limit)
 
 
@@ -131,15 +131,20 @@ def _show(session: StoreSession, out: Output, name: str, limit: int) -> None:
     queue = session.find_queue(name)
     counts = session.reader.counts([queue.name])[queue.name]
     upcoming = session.reader.peek(queue.name, min(limit, 1_000))
-    # Claimed or deleted since the peek, a job has no line here any more.
-    calls = [job for job in session.reader.jobs([job.id for job in upcoming]) if job is not None]
-    known = {job.id: decode_arguments(job.payload) for job in calls}
+    # A job that was claimed or deleted since the peek is left out.
+    next_records = [job for job in session.reader.jobs([job.id for job in upcoming]) if job is not None]
+    known = {job.id: decode_arguments(job.payload) for job in next_records}
     next_jobs = [{**summary_json(job), **known[job.id]} for job in upcoming if job.id in known]
     limits = [limit for limit in session.reader.limits() if limit.scope in scopes_of(queue.name)]
-    drain = estimate_drain_ms(counts, session.reader.throughputs([queue.name])[queue.name])
-    answer = {**queue_json(queue, counts), "length": counts.pending, "drain_ms": drain, "next": next_jobs}
+    drain_time = estimate_drain_ms(counts, session.reader.throughputs([queue.name])[queue.name])
+    answer = {
+        **queue_json(queue, counts),
+        "length": counts.pending,
+        "drain_ms": drain_time,
+        "next": next_jobs,
+    }
     answer["limits"] = [limit_json(limit) for limit in limits]
-    out.print_result(answer, lambda: _show_queue(queue, counts, drain, calls, limits))
+    out.print_result(answer, lambda: _show_queue(queue, counts, drain_time, next_records, limits))
 
 
 def _show_queue(
@@ -151,7 +156,7 @@ def _show_queue(
             "queue": queue.name,
             "state": queue.state,
             "length": str(counts.pending),
-            "drained in": "unknown: none has completed lately"
+            "drain time": "unknown: no job completed recently"
             if drain_time is None
             else format_duration(drain_time),
             "jobs": _format_pairs(by_state),
@@ -170,7 +175,7 @@ def _format_pairs(values: dict[str, Any]) -> str:
 
 
 def _format_settings(settings: QueueSettings) -> dict[str, str]:
-    """The settings as `queues configure` takes them."""
+    """Return the settings in the form that `queues configure` takes."""
     return {
         name.removesuffix("_ms"): _format_exact_duration(value)
         if name.endswith("_ms")
@@ -180,7 +185,7 @@ def _format_settings(settings: QueueSettings) -> dict[str, str]:
 
 
 def _format_exact_duration(ms: int) -> str:
-    """In the largest unit that fits without a rest, so that it can be given back."""
+    """Format a duration exactly, in the largest unit that divides it; `queues configure` reads it back."""
     units = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
     return next(f"{ms // size}{unit}" for unit, size in units if ms % size == 0) if ms else "0"
 
@@ -190,7 +195,7 @@ def _format_value(value: object) -> str:
 
 
 def format_first_args(job: Job) -> str:
-    """The first three arguments of a job; why there are none if its payload cannot be read."""
+    """Return the first three arguments of a job, or the reason why its payload cannot be read."""
     call = decode_arguments(job.payload)
     if "payload_error" in call:
         return str(call["payload_error"])
@@ -209,8 +214,8 @@ def create(session: StoreSession, out: Output, name: str, settings: tuple[str, .
     changes = parse_settings(settings)
     found = session.reader.queues([QueueName(name)])
     if found and found[0].state is not QueueState.DROPPED:
-        raise IllegalTransition(f"there is a queue {name} already; `forebay queues configure` changes it")
-    # Somebody may create it between the look and this write; then this changes what is named here.
+        raise IllegalTransition(f"queue {name} exists already; `forebay queues configure` changes it")
+    # Another program may create it between the read and this write; then the write changes its settings.
     _print_change(
         session, out, session.store.save_queue(QueueName(name), changes, actor=session.actor), "created"
     )
@@ -223,10 +228,10 @@ def create(session: StoreSession, out: Output, name: str, settings: tuple[str, .
 def configure(session: StoreSession, out: Output, name: str, settings: tuple[str, ...]) -> None:
     """Change settings of a queue, such as lease=1m.
 
-    Workers follow at once. Lengths of time are written 30s, 5m, 2h or 7d; none takes a limit away.
+    Workers follow at once. Durations are written 30s, 5m, 2h or 7d; none removes a limit.
     """
     if not settings:
-        raise click.UsageError(f"Say what to change; the settings are {', '.join(setting_names())}.")
+        raise click.UsageError(f"Give a change; the settings are {', '.join(setting_names())}.")
     changes = parse_settings(settings)
     session.require_queue(name)
     _print_change(
@@ -238,7 +243,7 @@ def configure(session: StoreSession, out: Output, name: str, settings: tuple[str
 @NAME
 @with_store()
 def pause(session: StoreSession, out: Output, name: str) -> None:
-    """Give out no more jobs of a queue; it goes on taking new ones."""
+    """Pause a queue: no job is claimed, new jobs are accepted."""
     _set_state(session, out, name, QueueState.PAUSED, "paused")
 
 
@@ -256,9 +261,9 @@ def resume(session: StoreSession, out: Output, name: str) -> None:
 @click.option("--timeout", type=DurationParam(), help="Wait at most this long, such as 5m.")
 @with_store()
 def drain(session: StoreSession, out: Output, name: str, wait: bool, timeout: int | None) -> None:
-    """Take no new jobs and let the others be worked off."""
+    """Refuse new jobs and let the present ones finish."""
     if timeout is not None and not wait:
-        raise click.UsageError("--timeout goes with --wait.")
+        raise click.UsageError("--timeout works only with --wait.")
     session.require_queue(name)
     queue = session.store.save_queue(QueueName(name), state=QueueState.DRAINING, actor=session.actor)
     if wait:
@@ -267,11 +272,11 @@ def drain(session: StoreSession, out: Output, name: str, wait: bool, timeout: in
 
 
 def _wait_until_empty(session: StoreSession, name: QueueName, timeout: int | None) -> None:
-    ends = None if timeout is None else time.monotonic() + timeout / 1_000
+    deadline = None if timeout is None else time.monotonic() + timeout / 1_000
     first = left = session.reader.counts([name])[name].live
     with progress_bar("drained", first) as tell:
         while left:
-            if ends is not None and time.monotonic() >= ends:
+            if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"queue {name} is draining and still has {format_job_count(left)}")
             time.sleep(_POLL_SECONDS)
             left = session.reader.counts([name])[name].live
@@ -284,9 +289,9 @@ def _wait_until_empty(session: StoreSession, name: QueueName, timeout: int | Non
 @with_filter("queues")
 @with_store()
 def purge(session: StoreSession, out: Output, name: str, chosen: Filter, yes: bool) -> None:
-    """Remove the jobs that wait in a queue.
+    """Delete the waiting jobs of a queue.
 
-    With --state those in other states; running jobs stay.
+    With --state, jobs in other states; running jobs stay.
     """
     queue = session.find_queue(name)
     wanted = {"states": tuple(sorted(WAITING)), **chosen.given, "queues": (queue.name,)}
@@ -296,20 +301,20 @@ def purge(session: StoreSession, out: Output, name: str, chosen: Filter, yes: bo
 
 @queues.command()
 @NAME
-@click.option("--force", is_flag=True, help="Though it has jobs: those that wait go to the dead letters.")
+@click.option("--force", is_flag=True, help="Even if it has jobs: waiting jobs go to the dead letters.")
 @yes_option
 @with_store()
 def delete(session: StoreSession, out: Output, name: str, force: bool, yes: bool) -> None:
-    """Close a queue for good. What it has finished stays until it is pruned."""
+    """Delete a queue. Its finished jobs stay until they are pruned."""
     queue = session.find_queue(name)
     live = session.reader.counts([queue.name])[queue.name].live
     if live and not force:
         raise QueueNotEmpty(
             f"queue {name} still has {format_job_count(live)} to do; drain it, or add --force"
         )
-    buried = _describe_dead_letters(live)
-    confirm(f"Delete queue {name} in {session.name}?{buried and f' {buried}.'}", yes=yes)
-    with progress_bar("buried", live) as tell:
+    effect = _describe_dead_letters(live)
+    confirm(f"Delete queue {name} in {session.name}?{effect and f' {effect}.'}", yes=yes)
+    with progress_bar("marked dead", live) as tell:
         bulk.drop_queue(
             session.store,
             queue.name,
@@ -317,11 +322,11 @@ def delete(session: StoreSession, out: Output, name: str, force: bool, yes: bool
             actor=session.actor,
             progress=lambda left: tell(live - left),
         )
-    out.print_message({"deleted": name, "live_jobs": live}, f"queue {name} deleted{buried and f'; {buried}'}")
+    out.print_message({"deleted": name, "live_jobs": live}, f"queue {name} deleted{effect and f'; {effect}'}")
 
 
 def _describe_dead_letters(live: int) -> str:
-    """What becomes of the jobs of a queue that is deleted; empty if there are none."""
+    """Describe what happens to the live jobs of a deleted queue; empty if there are none."""
     if live == 1:
         return "1 job in it goes to the dead letters, or ends if it runs"
     return f"{format_job_count(live)} in it go to the dead letters, or end if they run" if live else ""
@@ -345,7 +350,7 @@ def _print_change(session: StoreSession, out: Output, queue: Queue, past: str) -
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, object]:
-    """What SETTING=VALUE pairs ask for. Lengths are written as `lease=30s` or `lease_ms=30000`."""
+    """Parse SETTING=VALUE pairs. Durations are written as `lease=30s` or `lease_ms=30000`."""
     return collect_distinct(_parse_setting(pair) for pair in pairs)
 
 

@@ -1,4 +1,4 @@
-"""`forebay scheduler`: fire schedules, and nothing else, until a signal says stop."""
+"""`forebay scheduler`: fire schedules, and nothing else, until a stop signal."""
 
 from __future__ import annotations
 
@@ -29,11 +29,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 @click.option(
     "--polling-interval",
     type=DurationParam(),
-    help=f"Sleep at most this long; {LONGEST_SLEEP_SECONDS:g}s without it.",
+    help=f"Sleep at most this long; default: {LONGEST_SLEEP_SECONDS:g}s.",
 )
-@click.option(
-    "--batch-size", default=FIRE_BATCH, show_default=True, help="How many schedules to fire at once."
-)
+@click.option("--batch-size", default=FIRE_BATCH, show_default=True, help="Schedules to fire in one batch.")
 @log_options
 @not_on_windows
 @with_store(create=True)
@@ -45,25 +43,27 @@ def scheduler(
     log_format: LogFormat | None,
     log_level: str | None,
 ) -> None:
-    """Fire schedules until a signal says stop.
+    """Fire schedules until a stop signal.
 
-    Workers do this by themselves, once a second. A scheduler of its own fires to the moment, and fires where
-    no worker runs; any number may run beside each other. With --app it saves what the app declares.
+    Workers fire schedules too, once a second. A separate scheduler fires on time, and fires when no worker
+    runs. Any number of schedulers may run at the same time. With --app it saves the schedules that the app
+    declares.
     """
     set_up_logs(log_format, log_level, session.settings)
     app = session.settings.get("app")
     declared = load_app(app).registry.schedules.values() if app else ()
     longest = LONGEST_SLEEP_SECONDS if polling_interval is None else polling_interval / 1_000
-    made = Scheduler(session.engine, declared, longest=longest, batch=batch_size)
-    bell = WakeSignal()
-    with collect_signals(bell) as heard:
-        made.start()
+    scheduler_loop = Scheduler(session.engine, declared, longest=longest, batch=batch_size)
+    wake_signal = WakeSignal()
+    with collect_signals(wake_signal) as signals:
+        scheduler_loop.start()
         logger.info("the scheduler runs on %s", session.engine.location)
-        while made.is_running and not heard:
-            bell.wait(_POLL_SECONDS)
-        made.stop()
-    if not heard:
-        raise WorkersDied("the scheduler has ended by itself; its log says why")
+        while scheduler_loop.is_running and not signals:
+            wake_signal.wait(_POLL_SECONDS)
+        scheduler_loop.stop()
+    if not signals:
+        raise WorkersDied("the scheduler has ended by itself; see its log")
     out.print_message(
-        {"enqueued": made.fired}, f"the scheduler has stopped; {format_job_count(made.fired)} enqueued"
+        {"enqueued": scheduler_loop.fired},
+        f"the scheduler has stopped; {format_job_count(scheduler_loop.fired)} enqueued",
     )

@@ -1,4 +1,4 @@
-"""`forebay schedules`: look at schedules, save them, pause, fire and remove them."""
+"""`forebay schedules`: list, show, save, pause, fire and remove schedules."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NAME = click.argument("name", metavar="SCHEDULE")
 RUNS = click.option(
     "--runs", "-r", type=click.IntRange(1, 1_000), default=5, show_default=True, help="How many next runs."
 )
-# Options of the commands that are options of a schedule as they are, and those that are lengths or times.
+# Options that are passed on as schedule options: as they are, as durations, as instants.
 _PLAIN: Final = ("cron", "timezone", "catch_up", "catch_up_limit", "overlap", "unique_key", "max_runs")
 _DURATIONS: Final = ("every", "jitter", "catch_up_within", "unique_for")
 _INSTANTS: Final = ("at", "start", "end")
@@ -59,28 +59,32 @@ _INSTANTS: Final = ("at", "start", "end")
 TIMING_OPTIONS: Final = (
     click.option("--cron", metavar="LINE", help='Five fields, or six with seconds first: "0 2 * * *".'),
     click.option(
-        "--every", type=DurationParam(), help="An interval, such as 5m; it counts from --start or 1970."
+        "--every", type=DurationParam(), help="An interval, such as 5m, counted from --start or 1970."
     ),
     click.option("--at", metavar="TIME", help="Once, at this time: 2030-01-31T12:00."),
-    click.option("--timezone", "--tz", metavar="ZONE", help="Such as Europe/Berlin; UTC without it."),
+    click.option("--timezone", "--tz", metavar="ZONE", help="Such as Europe/Berlin; default: UTC."),
     click.option("--start", metavar="TIME", help="No run before this time."),
     click.option("--end", metavar="TIME", help="No run after this time."),
-    click.option("--jitter", type=DurationParam(), help="Fire up to so much later, by chance."),
+    click.option("--jitter", type=DurationParam(), help="Delay each run by a random time, at most this."),
     click.option(
         "--catch-up",
-        type=click.Choice([one.value for one in CatchUp]),
-        help="For runs that nobody was there to fire.",
+        type=click.Choice([choice.value for choice in CatchUp]),
+        help="Which runs to make up for that were missed.",
     ),
-    click.option("--catch-up-limit", type=int, help="With --catch-up all: at most this many; 10 without it."),
-    click.option("--catch-up-within", type=DurationParam(), help="None that are older; a day without it."),
+    click.option(
+        "--catch-up-limit", type=int, help="With --catch-up all: at most this many runs; default: 10."
+    ),
+    click.option(
+        "--catch-up-within", type=DurationParam(), help="Skip missed runs that are older; default: a day."
+    ),
     click.option(
         "--overlap",
-        type=click.Choice([one.value for one in Overlap]),
-        help="While the job before has not ended.",
+        type=click.Choice([choice.value for choice in Overlap]),
+        help="What to do while the previous job has not ended.",
     ),
     click.option("--unique-key", metavar="KEY", help="At most one job with this key in --unique-for."),
-    click.option("--unique-for", type=DurationParam(), help="How long that key is held; 5m without it."),
-    click.option("--max-runs", type=int, help="End after so many jobs."),
+    click.option("--unique-for", type=DurationParam(), help="How long that key is held; default: 5m."),
+    click.option("--max-runs", type=int, help="End after this many runs."),
 )
 
 
@@ -98,33 +102,35 @@ def _with_timing_options(func: Command) -> Command:
 def schedules() -> None:
     """List, show, add, pause, fire and remove schedules.
 
-    Workers fire them; no program of its own is needed. Without a command the schedules are listed.
+    Workers fire schedules; a separate program is not needed. Without a command the schedules are listed.
     """
 
 
 @schedules.command("list")
-@click.option("--enabled", is_flag=True, help="Without those that are paused.")
-@click.option("--task", help="Those of one task.")
+@click.option("--enabled", is_flag=True, help="Leave out paused schedules.")
+@click.option("--task", help="Schedules of this task only.")
 @with_store()
 def list_schedules(session: StoreSession, out: Output, enabled: bool, task: str | None) -> None:
     """List the schedules. This is what `forebay schedules` alone does."""
     found = _open_schedules(session).list(enabled_only=enabled, task=task)
-    out.print_result({"schedules": [schedule_json(one) for one in found]}, lambda: _print_schedules(found))
+    out.print_result(
+        {"schedules": [schedule_json(schedule) for schedule in found]}, lambda: _print_schedules(found)
+    )
 
 
 def _print_schedules(found: Sequence[Schedule]) -> None:
     rows = [
         (
-            one.name,
-            one.definition.job.task,
-            one.definition.describe_times(),
-            "paused" if one.is_paused else format_instant(one.next_run_at) or "over",
-            format_instant(one.last_run_at),
-            one.enqueued_runs,
-            one.skipped_runs,
-            one.failed_runs,
+            schedule.name,
+            schedule.definition.job.task,
+            schedule.definition.describe_times(),
+            "paused" if schedule.is_paused else format_instant(schedule.next_run_at) or "over",
+            format_instant(schedule.last_run_at),
+            schedule.enqueued_runs,
+            schedule.skipped_runs,
+            schedule.failed_runs,
         )
-        for one in found
+        for schedule in found
     ]
     print_table(("schedule", "task", "when", "next", "last", "fired", "skipped", "failed"), rows)
 
@@ -135,40 +141,40 @@ def _print_schedules(found: Sequence[Schedule]) -> None:
 @limit_option(10)
 @with_store()
 def show(session: StoreSession, out: Output, name: str, runs: int, limit: int) -> None:
-    """Show one schedule, its next runs and what became of the last ones."""
-    one = _require_schedule(session, name)
-    coming = _list_next_runs(session, one.definition, runs)
+    """Show one schedule with its next and last runs."""
+    schedule = _require_schedule(session, name)
+    upcoming = _list_next_runs(session, schedule.definition, runs)
     past = session.reader.schedule_runs(name, limit=min(limit, 1_000))
     answer = {
-        **schedule_json(one),
-        **decode_arguments(one.definition.job.payload),
-        "next_runs": [iso_instant(at) for at in coming],
-        "history": [schedule_run_json(firing) for firing in past],
+        **schedule_json(schedule),
+        **decode_arguments(schedule.definition.job.payload),
+        "next_runs": [iso_instant(at) for at in upcoming],
+        "history": [schedule_run_json(run) for run in past],
     }
-    out.print_result(answer, lambda: _print_schedule(one, coming, past))
+    out.print_result(answer, lambda: _print_schedule(schedule, upcoming, past))
 
 
 def _print_schedule(schedule: Schedule, upcoming: Sequence[int], past: Sequence[ScheduleRun]) -> None:
-    what = schedule.definition
-    call = decode_arguments(what.job.payload)
+    definition = schedule.definition
+    call = decode_arguments(definition.job.payload)
     print_fields(
         {
             "schedule": schedule.name,
-            "task": what.job.task,
+            "task": definition.job.task,
             "arguments": str(call.get("payload_error") or f"{call['args']} {call['kwargs']}"),
-            "queue": what.job.queue,
-            "when": what.describe_times(),
-            "timezone": what.timezone,
-            "is": "paused"
+            "queue": definition.job.queue,
+            "when": definition.describe_times(),
+            "timezone": definition.timezone,
+            "state": "paused"
             if schedule.is_paused
             else "active"
             if schedule.next_run_at is not None
             else "over",
-            "said by": "the code of a program" if what.is_declared else "a call",
-            "catch up": f"{what.catch_up}, at most {what.catch_up_limit} of "
-            f"{format_duration(what.catch_up_ms)}",
-            "overlap": str(what.overlap),
-            "jitter": format_duration(what.jitter_ms) or "none",
+            "saved by": "an app that declares it" if definition.is_declared else "a call",
+            "catch up": f"{definition.catch_up}, at most {definition.catch_up_limit} of "
+            f"{format_duration(definition.catch_up_ms)}",
+            "overlap": str(definition.overlap),
+            "jitter": format_duration(definition.jitter_ms) or "none",
             "last run": format_instant(schedule.last_run_at),
             "last job": schedule.last_job_id or "",
             "so far": f"{schedule.enqueued_runs} fired, {schedule.skipped_runs} skipped, "
@@ -183,16 +189,16 @@ def _print_schedule(schedule: Schedule, upcoming: Sequence[int], past: Sequence[
 def _print_history(past: Sequence[ScheduleRun], title: str = "") -> None:
     rows = [
         (
-            format_instant(one.planned_at),
-            one.status,
-            one.runs,
-            one.job_id,
-            format_instant(one.recorded_at),
-            one.reason,
+            format_instant(run.planned_at),
+            run.status,
+            run.runs,
+            run.job_id,
+            format_instant(run.recorded_at),
+            run.reason,
         )
-        for one in past
+        for run in past
     ]
-    print_table(("run", "is", "runs", "job", "recorded", "reason"), rows, title=title)
+    print_table(("run", "status", "runs", "job", "recorded", "reason"), rows, title=title)
 
 
 @schedules.command()
@@ -200,29 +206,31 @@ def _print_history(past: Sequence[ScheduleRun], title: str = "") -> None:
 @limit_option(100)
 @with_store()
 def history(session: StoreSession, out: Output, name: str, limit: int) -> None:
-    """List what became of the last runs of a schedule, newest first."""
+    """List the last runs of a schedule, newest first."""
     _require_schedule(session, name)
     past = session.reader.schedule_runs(name, limit=min(limit, 1_000))
-    out.print_result({"history": [schedule_run_json(one) for one in past]}, lambda: _print_history(past))
+    out.print_result({"history": [schedule_run_json(run) for run in past]}, lambda: _print_history(past))
 
 
 @schedules.command()
-@click.option("--window", type=DurationParam(), default="1h", show_default=True, help="In so long until now.")
+@click.option(
+    "--window", type=DurationParam(), default="1h", show_default=True, help="Length of the window until now."
+)
 @with_store()
 def missed(session: StoreSession, out: Output, window: int) -> None:
-    """Show which share of the runs was skipped or refused lately."""
+    """Show the share of recent runs that were skipped or refused."""
     reader = session.reader
     since = reader.now() - window
     found = {
-        one.name: missed_runs_since(reader.schedule_runs(one.name, limit=MAX_STORED_RUNS), since)
-        for one in all_schedules(reader)
+        schedule.name: missed_runs_since(reader.schedule_runs(schedule.name, limit=MAX_STORED_RUNS), since)
+        for schedule in all_schedules(reader)
     }
     total = add_missed_runs(found.values())
-    bad = {name: one for name, one in found.items() if one.missed}
+    bad = {name: missed_runs for name, missed_runs in found.items() if missed_runs.missed}
     answer = {
         "since": iso_instant(since),
         **_missed_runs_json(total),
-        "schedules": [{"name": name, **_missed_runs_json(one)} for name, one in bad.items()],
+        "schedules": [{"name": name, **_missed_runs_json(missed_runs)} for name, missed_runs in bad.items()],
     }
     out.print_result(answer, lambda: _print_missed_runs({**bad, "all schedules": total}))
 
@@ -235,12 +243,12 @@ def _print_missed_runs(found: dict[str, MissedRuns]) -> None:
     rows = [
         (
             name,
-            one.runs,
-            one.missed,
-            "" if one.rate is None else f"{one.rate:.1%}",
-            "" if one.is_complete else f"of the last {MAX_STORED_RUNS} lines of a history",
+            missed_runs.runs,
+            missed_runs.missed,
+            "" if missed_runs.rate is None else f"{missed_runs.rate:.1%}",
+            "" if missed_runs.is_complete else f"of the last {MAX_STORED_RUNS} entries of the history",
         )
-        for name, one in found.items()
+        for name, missed_runs in found.items()
     ]
     print_table(("schedule", "runs", "missed", "share", "counted"), rows)
 
@@ -255,9 +263,9 @@ def _print_missed_runs(found: dict[str, MissedRuns]) -> None:
 def next_times(
     name: str | None, runs: int, url: str | None, app: str | None, as_json: bool, **given: Any
 ) -> None:
-    """Show when a schedule will run next; or, without one, what a line would mean.
+    """Show the next runs of a schedule, or of --cron, --every or --at.
 
-    A line needs no store: it is counted from the time of this machine.
+    Without a schedule no store is needed: the times are counted from the clock of this machine.
     """
     when = _build_timing_options(given)
     if (name is None) == (not when):
@@ -266,13 +274,13 @@ def next_times(
         definition, now = _build_trial_definition(when), SystemClock().now_ms()
     else:
         settings = read_settings({"url": url, "app": app}, config=click.get_current_context().find_root().obj)
-        with open_session(settings) as desk:
-            definition, now = _require_schedule(desk, name).definition, desk.reader.now()
-    coming = list(islice(next_runs(definition, now), runs))
+        with open_session(settings) as session:
+            definition, now = _require_schedule(session, name).definition, session.reader.now()
+    upcoming = list(islice(next_runs(definition, now), runs))
     Output(as_json=as_json).print_result(
-        {"next_runs": [iso_instant(at) for at in coming]},
+        {"next_runs": [iso_instant(at) for at in upcoming]},
         lambda: print_table(
-            ("next runs", definition.timezone), [_format_run(definition, at) for at in coming]
+            ("next runs", definition.timezone), [_format_run(definition, at) for at in upcoming]
         ),
     )
 
@@ -296,7 +304,7 @@ def _build_trial_definition(options: ScheduleTimingOptions) -> ScheduleDefinitio
 @click.argument("values", metavar="[VALUE]...", nargs=-1)
 @click.option("--args", "args_json", metavar="JSON", help="Positional arguments as a JSON list.")
 @click.option("--kwargs", "kwargs_json", metavar="JSON", help="Keyword arguments as a JSON object.")
-@click.option("--queue", "-q", type=QueueParam(), help="The queue; the task's own without it.")
+@click.option("--queue", "-q", type=QueueParam(), help="The queue; default: that of the task.")
 @click.option("--priority", type=int, help="-100 to 100; higher runs earlier.")
 @_with_timing_options
 @with_store(create=True)
@@ -310,7 +318,7 @@ def add(
     kwargs_json: str | None,
     **given: Any,
 ) -> None:
-    """Save a schedule for a task of the app; one of this name gets the new times and arguments.
+    """Save a schedule for a task of the app; an existing one gets the new times and arguments.
 
     VALUES are the arguments of the task, as for `forebay enqueue`.
     """
@@ -327,10 +335,10 @@ def add(
 @_with_timing_options
 @with_store()
 def update(session: StoreSession, out: Output, name: str, **given: Any) -> None:
-    """Change when a schedule runs, or what becomes of runs that cannot; other times count from now."""
+    """Change the times of a schedule, or how it treats missed runs. New times count from now."""
     when = _build_timing_options(given)
     if not when:
-        raise click.UsageError("Say what to change, such as --cron '0 3 * * *'.")
+        raise click.UsageError("Give a change, such as --cron '0 3 * * *'.")
     _print_change(out, _open_schedules(session).update(name, **when), "updated")
 
 
@@ -338,7 +346,7 @@ def update(session: StoreSession, out: Output, name: str, **given: Any) -> None:
 @NAME
 @with_store()
 def pause(session: StoreSession, out: Output, name: str) -> None:
-    """Enqueue no more jobs of a schedule."""
+    """Pause a schedule; it enqueues no jobs."""
     _require_schedule(session, name)
     _open_schedules(session).pause(name)
     _print_change(out, _require_schedule(session, name), "paused")
@@ -348,7 +356,7 @@ def pause(session: StoreSession, out: Output, name: str) -> None:
 @NAME
 @with_store()
 def resume(session: StoreSession, out: Output, name: str) -> None:
-    """Let a paused schedule go on from now; what fell into the pause is not caught up."""
+    """Resume a paused schedule from now; runs during the pause are not made up for."""
     _require_schedule(session, name)
     _open_schedules(session).resume(name)
     _print_change(out, _require_schedule(session, name), "resumed")
@@ -358,10 +366,12 @@ def resume(session: StoreSession, out: Output, name: str) -> None:
 @NAME
 @with_store()
 def fire(session: StoreSession, out: Output, name: str) -> None:
-    """Enqueue the job of a schedule now, also of a paused one; its next run stays."""
+    """Enqueue the job of a schedule now, even if it is paused; its next run stays."""
     handle = _open_schedules(session).fire(name)
     line = (
-        f"job {handle.id} enqueued" if handle.is_new else f"job {handle.id} has not ended, so none was made"
+        f"job {handle.id} enqueued"
+        if handle.is_new
+        else f"job {handle.id} has not ended, so no job was enqueued"
     )
     out.print_message({"id": handle.id, "is_new": handle.is_new, "schedule": name}, line)
 
@@ -371,10 +381,12 @@ def fire(session: StoreSession, out: Output, name: str) -> None:
 @yes_option
 @with_store()
 def remove(session: StoreSession, out: Output, name: str, yes: bool) -> None:
-    """Forget a schedule with its history; the jobs that it made stay."""
-    one = _require_schedule(session, name)
+    """Remove a schedule with its history; its jobs stay."""
+    schedule = _require_schedule(session, name)
     again = (
-        " It comes back when a worker starts whose code declares it." if one.definition.is_declared else ""
+        " It comes back when a worker starts whose app declares it."
+        if schedule.definition.is_declared
+        else ""
     )
     confirm(f"Remove schedule {name} from {session.name}?{again}", yes=yes)
     _open_schedules(session).remove(name)
@@ -385,20 +397,24 @@ def remove(session: StoreSession, out: Output, name: str, yes: bool) -> None:
 @yes_option
 @with_store(create=True)
 def sync(session: StoreSession, out: Output, yes: bool) -> None:
-    """Save what the app declares, and remove what no code declares any more.
+    """Save the schedules that the app declares, and remove those it no longer declares.
 
-    For a deploy: workers save what they declare when they start, and remove nothing, because other programs
-    may share the store. Schedules that were added by a call stay.
+    For a deploy: workers save their schedules when they start, and remove none, because other programs may
+    share the store. Schedules that were saved by a call stay.
     """
     declared = _load_registry(session, needs_app=True).schedules
     stored = all_schedules(session.reader)
-    orphans = [one.name for one in stored if one.definition.is_declared and one.name not in declared]
+    orphans = [
+        schedule.name
+        for schedule in stored
+        if schedule.definition.is_declared and schedule.name not in declared
+    ]
     if orphans:
         confirm(f"Remove {', '.join(orphans)} from {session.name}? The app does not declare them.", yes=yes)
     saved = save_declared(session.store, session.reader, declared.values(), lambda: 0.0, actor=session.actor)
     for name in orphans:
         _open_schedules(session).remove(name)
-    line = f"{saved} saved, {len(orphans)} removed, {len(declared) - saved} as they were"
+    line = f"{saved} saved, {len(orphans)} removed, {len(declared) - saved} unchanged"
     out.print_message({"saved": saved, "removed": orphans, "declared": sorted(declared)}, line)
 
 
@@ -414,8 +430,8 @@ def _print_change(out: Output, schedule: Schedule, past: str) -> None:
 def _require_schedule(session: StoreSession, name: str) -> Schedule:
     found = session.reader.schedules([name])
     if not found:
-        known = [one.name for one in session.reader.schedules()]
-        otherwise = "`forebay schedules` shows those there are"
+        known = [schedule.name for schedule in session.reader.schedules()]
+        otherwise = "`forebay schedules` lists the schedules"
         raise ScheduleNotFound(f"there is no schedule {name}{suggest(name, known, otherwise=otherwise)}")
     return found[0]
 
@@ -429,7 +445,7 @@ def _open_schedules(session: StoreSession, *, needs_app: bool = False) -> Schedu
 
 
 def _load_registry(session: StoreSession, *, needs_app: bool) -> Registry:
-    """The tasks of the app; none where no command needs them, and nobody's code is loaded."""
+    """Return the tasks of the app; no app is imported for a command that needs none."""
     if not needs_app:
         return Registry()
     app = session.settings.get("app")
@@ -439,7 +455,7 @@ def _load_registry(session: StoreSession, *, needs_app: bool) -> Registry:
 
 
 def _build_timing_options(given: dict[str, Any]) -> ScheduleTimingOptions:
-    """What was given, as options of a schedule."""
+    """Return the given options as schedule options."""
     options: dict[str, Any] = {name: given[name] for name in _PLAIN if given[name] is not None}
     options |= {name: timedelta(milliseconds=given[name]) for name in _DURATIONS if given[name] is not None}
     options |= {name: _parse_instant(name, given[name]) for name in _INSTANTS if given[name] is not None}
@@ -447,10 +463,10 @@ def _build_timing_options(given: dict[str, Any]) -> ScheduleTimingOptions:
 
 
 def _parse_instant(name: str, text: str) -> datetime:
-    """A time as it is written; without a zone it is meant in that of the schedule."""
+    """Parse a time; without a zone it is in the zone of the schedule."""
     try:
         return datetime.fromisoformat(text)
     except ValueError as exc:
         raise ConfigError(
-            f"--{name} {text!r} is no time: write 2030-01-31T12:00, perhaps with a zone"
+            f"--{name} {text!r} is not a time: write 2030-01-31T12:00, with a zone if needed"
         ) from exc

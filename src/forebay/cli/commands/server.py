@@ -1,4 +1,4 @@
-"""`forebay server`: the service over HTTP and gRPC, until a signal says stop."""
+"""`forebay server`: serve jobs over HTTP and gRPC until a stop signal."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ MAX_SHUTDOWN_SECONDS: Final = 3_600
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Where to listen; beyond loopback only with --require-keys and TLS.",
+    help="Address to listen on; beyond loopback only with --require-keys and TLS.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, MAX_PORT),
     default=8_080,
     show_default=True,
-    help="Where to listen; 0 takes a free one.",
+    help="Port to listen on; 0 takes a free one.",
 )
 @click.option(
     "--grpc",
     metavar="HOST:PORT",
-    help="Serve gRPC too, there; beyond loopback only with --require-keys and TLS.",
+    help="Serve gRPC on this address; beyond loopback only with --require-keys and TLS.",
 )
 @click.option(
     "--shutdown-timeout",
     type=click.IntRange(0, MAX_SHUTDOWN_SECONDS),
     default=25,
     show_default=True,
-    help="Seconds to let requests end on a stop.",
+    help="Seconds to let requests finish on a stop.",
 )
 @click.option(
     "--require-keys", is_flag=True, help="Serve only clients with an API key; `forebay keys` creates keys."
 )
-@click.option("--rate", type=int, help="So many requests a second of each client whose key has no rate.")
-@click.option("--burst", type=int, help="So many of them at once; else twice the rate.")
-@quota_options("of each client whose key says nothing", DEFAULT_QUOTA)
+@click.option("--rate", type=int, help="Requests per second of each client whose key has no rate.")
+@click.option("--burst", type=int, help="Requests at once; default: twice the rate.")
+@quota_options("of each client whose key has no such limit", DEFAULT_QUOTA)
 @click.option(
     "--allowed-host",
     "allowed_hosts",
@@ -72,56 +72,57 @@ MAX_SHUTDOWN_SECONDS: Final = 3_600
     metavar="NAME",
     help="Without --require-keys: a Host name that a proxy sends; may be repeated.",
 )
-@click.option("--certificate", metavar="FILE", help="Speak TLS with this certificate (PEM, with its chain).")
-@click.option("--private-key", metavar="FILE", help="Its key, if that is a file of its own.")
+@click.option("--certificate", metavar="FILE", help="TLS certificate (PEM, with its chain).")
+@click.option(
+    "--private-key", metavar="FILE", help="Private key of the certificate, if it is in a separate file."
+)
 @click.option(
     "--client-ca",
     metavar="FILE",
-    help="Ask clients for a certificate of this authority; its common name names their API key.",
+    help="Request client certificates of this authority; the common name is the name of an API key.",
 )
 @click.option(
     "--client-certificate",
     type=click.Choice(["required", "optional"]),
     default="required",
     show_default=True,
-    help="With --client-ca: whether a client may come without one. gRPC asks for none if optional.",
+    help="With --client-ca: whether a client must show one. If optional, gRPC requests none.",
 )
 @click.option(
-    "--behind-tls-proxy", is_flag=True, help="A proxy speaks TLS with all clients; this server does not."
+    "--behind-tls-proxy", is_flag=True, help="A proxy in front of this server speaks TLS with all clients."
 )
-@click.option(
-    "--public-url", metavar="URL", help="The address that browsers use, such as https://jobs.example.org."
-)
+@click.option("--public-url", metavar="URL", help="URL that browsers use, such as https://jobs.example.org.")
 @click.option(
     "--session-idle",
     type=DurationParam(),
     default="30m",
     show_default=True,
-    help="A login to the dashboard ends when it is not used for so long.",
+    help="A login to the dashboard expires after this time without use.",
 )
 @click.option(
     "--session-lasts",
     type=DurationParam(),
     default="12h",
     show_default=True,
-    help="A login to the dashboard ends after so long in any case.",
+    help="A login to the dashboard expires after this time in any case.",
 )
 @oidc_options
-@click.option("--access-log", is_flag=True, help="Log a line for each request.")
+@click.option("--access-log", is_flag=True, help="Log each request.")
 @click.option(
     "--max-connections",
     type=click.IntRange(1),
     default=20_000,
     show_default=True,
-    help="Open HTTP connections at a time.",
+    help="Open HTTP connections.",
 )
 @click.option(
     "--max-connections-each",
     type=click.IntRange(1),
-    help="The same of one address; 1000 beyond loopback without a proxy, else no limit.",
+    help="Open HTTP connections of one address; default: 1000 beyond loopback without a proxy, "
+    "else no limit.",
 )
-@click.option("--debug", is_flag=True, help="Also what helps to look for a fault, below /v1/debug.")
-@click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="The page in a browser.")
+@click.option("--debug", is_flag=True, help="Serve debugging information below /v1/debug.")
+@click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="Serve the dashboard.")
 @delivery_options
 @log_options
 @not_on_windows
@@ -129,24 +130,24 @@ MAX_SHUTDOWN_SECONDS: Final = 3_600
 def server(
     session: StoreSession, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
 ) -> None:
-    """Serve jobs over HTTP, and gRPC, until a signal says stop.
+    """Serve jobs over HTTP and gRPC until a stop signal.
 
-    Programs in any language enqueue, claim and settle jobs; /openapi/v1.json describes how. People look and
-    steer at /dashboard in a browser. Any number of
-    servers may run beside each other on one store. SIGTERM or SIGINT: end long polls, let other requests end;
-    a second one stops at once.
+    Programs in any language enqueue, claim and settle jobs; /openapi/v1.json describes the API. The dashboard
+    is at /dashboard. Any number of servers may run on one store. SIGTERM or SIGINT: end long polls and let
+    other requests finish; a second signal stops at once.
     """
     set_up_logs(log_format, log_level, session.settings)
-    serving = _load_server_module()
+    server_module = _load_server_module()
     if options["dashboard"] and not is_built():
         logger.warning(NOT_BUILT)
 
-    def tell(address: str) -> None:
-        place = session.engine.location
-        out.print_message({"address": address, "store": place}, f"serving {place} at {address}")
+    location = session.engine.location
 
-    address = serving.ListenAddress(options["host"], options["port"])
-    security = serving.ServerSecurity(
+    def print_address(address: str) -> None:
+        out.print_message({"address": address, "store": location}, f"serving {location} at {address}")
+
+    address = server_module.ListenAddress(options["host"], options["port"])
+    security = server_module.ServerSecurity(
         requires_keys=options["require_keys"],
         allowed_hosts=frozenset(host.lower() for host in options["allowed_hosts"]),
         rate=_build_rate_limit(options["rate"], options["burst"]),
@@ -165,14 +166,16 @@ def server(
         debug=options["debug"],
         delivery_policy=_build_delivery_policy(session, options),
     )
-    serving.serve(
+    server_module.serve(
         session.engine,
         address,
         version=__version__,
-        grpc=None if options["grpc"] is None else serving.ListenAddress(*_parse_address(options["grpc"])),
+        grpc=None
+        if options["grpc"] is None
+        else server_module.ListenAddress(*_parse_address(options["grpc"])),
         shutdown_timeout=options["shutdown_timeout"],
         security=security,
-        notify=tell,
+        notify=print_address,
         wrap_app=StaticFiles if options["dashboard"] else None,
     )
 
@@ -181,7 +184,7 @@ def _parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdecimal()) or int(port) > MAX_PORT:
-        raise ConfigError(f"--grpc takes HOST:PORT, such as 127.0.0.1:9090, and not {text!r:.100}")
+        raise ConfigError(f"--grpc takes HOST:PORT, such as 127.0.0.1:9090, not {text!r:.100}")
     return host, int(port)
 
 
@@ -196,16 +199,16 @@ def _build_delivery_policy(session: StoreSession, options: dict[str, Any]) -> De
 def _build_rate_limit(rate: int | None, burst: int | None) -> Limit | None:
     if rate is None:
         if burst is not None:
-            raise ConfigError("--burst goes with --rate")
+            raise ConfigError("--burst works only with --rate")
         return None
     return Limit(scope="global", rate=rate, burst=burst)
 
 
 def _load_server_module() -> ModuleType:
     try:
-        from forebay.service import server as serving  # noqa: PLC0415 - what it stands on is an extra
+        from forebay.service import server as server_module  # noqa: PLC0415 - what it stands on is an extra
     except ModuleNotFoundError as exc:
         raise ConfigError(
             f"the server needs {exc.name}, which is not installed: pip install 'forebay[server]'"
         ) from exc
-    return serving
+    return server_module

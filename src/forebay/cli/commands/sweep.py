@@ -1,4 +1,4 @@
-"""`forebay sweep`: what every worker does once a second, by hand."""
+"""`forebay sweep`: run the sweep by hand that every worker runs once a second."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from forebay.telemetry.observers import SettledAttempt
 
 
 @click.command()
-@click.option("--dead-workers", is_flag=True, help="Only the jobs of workers that are known to be dead.")
+@click.option("--dead-workers", is_flag=True, help="Only jobs of workers that are known to be dead.")
 @click.option("--now", "at_once", is_flag=True, help="Do not wait for workers that may still renew.")
 @with_store()
 def sweep(session: StoreSession, out: Output, dead_workers: bool, at_once: bool) -> None:
-    """Settle attempts whose worker is dead or whose lease has ended.
+    """Settle attempts whose worker is dead or whose lease has expired.
 
-    Each job is tried again or goes to the dead letters, as its retry policy says. Workers do this once a
-    second by themselves.
+    Each job is retried or goes to the dead letters, by its retry policy. Workers do this once a second.
 
-    The command waits for twelve seconds first: after an outage, or a step of the store's clock, workers that
-    live renew their leases meanwhile. With --now it does not wait, and takes jobs from such workers.
+    The command waits for twelve seconds first: after an outage, or a step of the store's clock, live workers
+    renew their leases in this time. With --now it does not wait, and takes jobs from such workers.
     --dead-workers never waits.
     """
     sweeper = new_worker_id()
@@ -45,16 +44,16 @@ def sweep(session: StoreSession, out: Output, dead_workers: bool, at_once: bool)
 
 
 def _sweep_after_hold_back(session: StoreSession, sweeper: WorkerId) -> int:
-    """Sweep as a worker does that has just started: it holds back, longer if the clock steps meanwhile."""
+    """Sweep like a worker that has just started: hold back first, longer if the clock steps meanwhile."""
     settled: list[SettledAttempt] = []
 
     def count(ends: Sequence[SettledAttempt]) -> None:
         settled.extend(ends)
 
-    sweeping = Sweeper(sweeper=sweeper, clock=SystemClock(), roll=random.random, on_settled=count)
-    sweeping.run(session.store)
-    while sweeping.quiet_seconds:
-        time.sleep(sweeping.quiet_seconds)
-        while sweeping.run(session.store):
+    sweeper_task = Sweeper(sweeper=sweeper, clock=SystemClock(), roll=random.random, on_settled=count)
+    sweeper_task.run(session.store)
+    while sweeper_task.quiet_seconds:
+        time.sleep(sweeper_task.quiet_seconds)
+        while sweeper_task.run(session.store):
             pass
     return len(settled)

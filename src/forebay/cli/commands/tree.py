@@ -1,4 +1,4 @@
-"""`forebay jobs tree`: a job and what depends on it, or what it depends on."""
+"""`forebay jobs tree`: the dependency graph around a job."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAX_SHOWN: Final = 100
 
 
 class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a graph that was looked at. `is_whole` is false where it went on."""
+    """Part of a dependency graph. `is_complete` is false if the limit was reached."""
 
     root: JobId
     jobs: dict[JobId, Job]
-    edges: dict[JobId, list[Edge]]  # by the end that is nearer to the root
+    edges: dict[JobId, list[Edge]]  # by the end nearer to the root
     is_up: bool
     is_complete: bool
 
@@ -38,13 +38,13 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("job_id", metavar="ID")
-@click.option("--up", is_flag=True, help="What it depends on, instead of what depends on it.")
+@click.option("--up", is_flag=True, help="Show what it depends on, instead of its dependants.")
 @click.option(
     "--limit", type=click.IntRange(1, MAX_LIMIT), default=200, show_default=True, help="At most this many."
 )
 @with_store()
 def tree(session: StoreSession, out: Output, job_id: str, up: bool, limit: int) -> None:
-    """Show what depends on a job, and what depends on that."""
+    """Show the dependants of a job, and their dependants."""
     graph = load_graph(session.reader, JobId(job_id), limit, is_up=up)
     out.print_result(
         {**_branch_json(graph, graph.root, None, set()), "is_complete": graph.is_complete},
@@ -53,7 +53,7 @@ def tree(session: StoreSession, out: Output, job_id: str, up: bool, limit: int) 
 
 
 class JobEdges(NamedTuple):
-    """The edges of one job, to its parents and from its dependants."""
+    """Edges of one job, to its parents and from its dependants."""
 
     parents: list[Edge]
     dependants: list[Edge]
@@ -64,7 +64,7 @@ def load_edges(reader: Reader, job_id: JobId) -> JobEdges:
 
 
 def edges_json(edges: JobEdges) -> dict[str, Any]:
-    """What a job depends on and what depends on it, up to a hundred."""
+    """Return the parents and dependants of a job, up to a hundred."""
     return {
         "depends_on": [_edge_json(edge, edge.parent) for edge in edges.parents],
         "dependants": [_edge_json(edge, edge.child) for edge in edges.dependants],
@@ -85,7 +85,7 @@ def print_edges(edges: JobEdges) -> None:
 
 
 def load_graph(reader: Reader, root: JobId, limit: int, *, is_up: bool) -> JobGraph:
-    """The jobs around one, level by level; raises JobNotFound."""
+    """Load the jobs around a job, level by level; raise JobNotFound."""
     edges: dict[JobId, list[Edge]] = defaultdict(list)
     seen, level = {root: None}, [root]
     while level and len(seen) < limit:
@@ -119,37 +119,39 @@ def _load_jobs(reader: Reader, ids: Sequence[JobId]) -> dict[JobId, Job]:
 
 
 def _branch_json(graph: JobGraph, job_id: JobId, edge: Edge | None, shown: set[JobId]) -> dict[str, Any]:
-    """A job with what is behind it; one that stands elsewhere already is only named."""
+    """Return a job with its branch; a job that was shown before is only named."""
     job = graph.jobs.get(job_id)
-    known = {"task": None, "state": None} if job is None else {"task": job.task, "state": job.state.value}
-    tied = {} if edge is None else {"on_failure": edge.on_failure.value, "edge": edge.state.value}
+    job_fields = (
+        {"task": None, "state": None} if job is None else {"task": job.task, "state": job.state.value}
+    )
+    edge_fields = {} if edge is None else {"on_failure": edge.on_failure.value, "edge": edge.state.value}
     is_again = job_id in shown
     shown.add(job_id)
-    behind = (
+    branch = (
         [] if is_again else [_branch_json(graph, each, by, shown) for each, by in graph.neighbours(job_id)]
     )
     name = "depends_on" if graph.is_up else "dependants"
-    return {"id": job_id, **known, **tied, **({"again": True} if is_again else {name: behind})}
+    return {"id": job_id, **job_fields, **edge_fields, **({"again": True} if is_again else {name: branch})}
 
 
 def _print_graph(graph: JobGraph) -> None:
     for line in _format_lines(graph, graph.root, None, "", set()):
         click.echo(line)
     if not graph.is_complete:
-        click.echo("There is more: --limit shows more of it.")
+        click.echo("The graph is larger: raise --limit to see more.")
 
 
 def _format_lines(
     graph: JobGraph, job_id: JobId, edge: Edge | None, indent: str, shown: set[JobId]
 ) -> Iterator[str]:
     job = graph.jobs.get(job_id)
-    words = [job_id, "forgotten" if job is None else f"{text(job.task)}  {job.state}"]
+    parts = [job_id, "deleted" if job is None else f"{text(job.task)}  {job.state}"]
     if edge is not None:
-        words.append(f"[{edge.state}, {edge.on_failure}]")
+        parts.append(f"[{edge.state}, {edge.on_failure}]")
     if job_id in shown:
-        yield f"{indent}{'  '.join(words)}  (see above)"
+        yield f"{indent}{'  '.join(parts)}  (see above)"
         return
     shown.add(job_id)
-    yield f"{indent}{'  '.join(words)}"
+    yield f"{indent}{'  '.join(parts)}"
     for each, by in graph.neighbours(job_id):
         yield from _format_lines(graph, each, by, indent + "  ", shown)

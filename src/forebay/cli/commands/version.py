@@ -1,4 +1,4 @@
-"""`forebay version`: what this is, and what it stands on here."""
+"""`forebay version`: versions of Forebay and its dependencies."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from forebay.cli.output import Output, print_fields, print_table
 from forebay.dashboard.static_files import is_built
 from forebay.stores.factory import sqlite_version
 
-# `psycopg[binary]>=3.3.6; extra == 'postgres'`: what is needed, and the extra that brings it.
+# `psycopg[binary]>=3.3.6; extra == 'postgres'`: a package, and the extra that requires it.
 _REQUIREMENT: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+).*?(?:extra == ['\"](?P<extra>[\w-]+)['\"])?\Z")
-# `all` and the sets for development: `dev`, `dev-test` and so on.
+# `all` and the extras for development: `dev`, `dev-test` and so on.
 _NOT_FOR_USERS: Final = re.compile(r"all|dev(-.*)?")
 
 
 class Package(NamedTuple):
-    """A package that Forebay can use; `version` is None if it is not installed, `extra` if it must be."""
+    """Package that Forebay can use. `version` is None if it is not installed, `extra` if it is required."""
 
     name: str
     version: str | None
@@ -31,14 +31,14 @@ class Package(NamedTuple):
 
     @property
     def install_command(self) -> str:
-        """How to get it, if it is not there."""
+        """Command that installs the package, if it is missing."""
         return "" if self.version or not self.extra else f"pip install 'forebay[{self.extra}]'"
 
 
-@click.command(epilog="Put what it says into a report of a bug.")
-@click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs.")
+@click.command(epilog="Include the output in a bug report.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for programs.")
 def version(as_json: bool) -> None:
-    """Show the versions of Forebay, of Python, of SQLite and of what else it uses."""
+    """Show the versions of Forebay, Python, SQLite and the other dependencies."""
     found = list_packages()
     about: dict[str, Any] = {
         "forebay": __version__,
@@ -49,20 +49,25 @@ def version(as_json: bool) -> None:
     }
     has_dashboard = is_built()
 
-    def people() -> None:
+    def print_text() -> None:
         print_fields({**about, "dashboard": "built" if has_dashboard else "not built"})
-        rows = [(one.name, one.version or "not installed", one.extra, one.install_command) for one in found]
-        print_table(("package", "version", "extra", "get it by"), rows, title="Packages")
+        rows = [
+            (package.name, package.version or "not installed", package.extra, package.install_command)
+            for package in found
+        ]
+        print_table(("package", "version", "extra", "install with"), rows, title="Packages")
 
-    told = {one.name: one.version for one in found}
-    Output(as_json=as_json).print_result({**about, "has_dashboard": has_dashboard, "packages": told}, people)
+    versions = {package.name: package.version for package in found}
+    Output(as_json=as_json).print_result(
+        {**about, "has_dashboard": has_dashboard, "packages": versions}, print_text
+    )
 
 
 def list_packages() -> list[Package]:
-    """What Forebay says of itself that it can use, with what is installed of it."""
+    """Return the packages in the metadata of Forebay, with the installed versions."""
     try:
         lines = metadata.requires("forebay") or []
-    except metadata.PackageNotFoundError:  # run from a folder, and never installed
+    except metadata.PackageNotFoundError:  # run from a folder without installation
         lines = []
     return [Package(name, _find_version(name), extra) for name, extra in _parse_requirements(lines)]
 
@@ -70,7 +75,7 @@ def list_packages() -> list[Package]:
 def _parse_requirements(lines: Iterable[str]) -> list[tuple[str, str | None]]:
     found = [(match["name"], match["extra"]) for line in lines if (match := _REQUIREMENT.match(line))]
     sizes = Counter(extra for _, extra in found)
-    # An extra may bring another one along; whoever wants a package is told of the smallest that has it.
+    # An extra may include another one; name the smallest extra that has the package.
     chosen: dict[str, str | None] = {}
     for name, extra in sorted(found, key=lambda pair: sizes[pair[1]]):
         if not _NOT_FOR_USERS.fullmatch(extra or "") and name != "forebay":

@@ -1,4 +1,4 @@
-"""`forebay worker`: run jobs until a signal says stop."""
+"""`forebay worker`: run jobs until a stop signal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forebay.worker.stop_timeouts import DRAIN_SECONDS
 
 MAX_DRAIN_SECONDS: Final = 86_400
 MAX_PROCESSES: Final = 1_000
-# What a supervisor keeps to itself when it starts a worker process with the options it was given.
+# Options that a supervisor does not pass on to its worker processes.
 _SUPERVISOR_OPTIONS: Final = ("app", "processes", "reload", "child")
 
 
@@ -28,11 +28,11 @@ _SUPERVISOR_OPTIONS: Final = ("app", "processes", "reload", "child")
 @click.option(
     "--queues",
     "-q",
-    help="Queues to work on, separated by commas, with weights if you like: mail:3,reports:1. Without "
-    "one, a queue's own weight counts; default: the queues that the app's tasks name.",
+    help="Queues to work on, separated by commas, with optional weights: mail:3,reports:1. Without a "
+    "weight, the queue's own weight counts; default: the queues that the app's tasks name.",
 )
 @click.option(
-    "--strict", is_flag=True, help="Take jobs of a queue only when those named before it have none."
+    "--strict", is_flag=True, help="Claim jobs of a queue only when the queues named before it are empty."
 )
 @click.option(
     "--threads", "--concurrency", "-t", default=4, show_default=True, help="Blocking tasks that run at once."
@@ -57,8 +57,8 @@ _SUPERVISOR_OPTIONS: Final = ("app", "processes", "reload", "child")
     "--processes",
     "-p",
     type=int,
-    help="Run this many worker processes under a supervisor, which keeps their leases, hands the jobs of one "
-    "that dies to others at once, and starts another; default: one process without a supervisor.",
+    help="Run this many worker processes under a supervisor. It renews their leases, releases the jobs of a "
+    "process that dies, and replaces it; default: one process without a supervisor.",
 )
 @click.option("--max-jobs", type=int, help="Replace a worker process after this many jobs.")
 @click.option("--max-memory", type=float, help="Replace a worker process above this many MB of memory.")
@@ -67,27 +67,30 @@ _SUPERVISOR_OPTIONS: Final = ("app", "processes", "reload", "child")
     "--max-abandoned",
     default=MAX_ABANDONED,
     show_default=True,
-    help="Threads of jobs that did not stop at their time limits; above this many a worker process is "
-    "replaced, or reports itself unhealthy without --processes.",
+    help="Abandoned threads, whose jobs did not stop at their timeouts. Above this number a worker process "
+    "is replaced; without --processes it reports itself unhealthy.",
 )
 @click.option("--reload", is_flag=True, help="For development: replace worker processes when code changes.")
 @click.option(
-    "--metrics/--no-metrics", default=True, show_default=True, help="Keep figures of the jobs that it runs."
+    "--metrics/--no-metrics",
+    default=True,
+    show_default=True,
+    help="Collect metrics of the jobs that it runs.",
 )
 @delivery_options
 @log_options
-@click.option("--child", hidden=True, help="Be a worker process of a supervisor.")
+@click.option("--child", hidden=True, help="Run as a worker process of a supervisor.")
 @click.pass_context
 @not_on_windows
 def worker(ctx: click.Context, /, app: str, **options: Any) -> None:
     """Run the jobs of APP, named as package.module:app.
 
-    SIGTERM or SIGINT: claim nothing more, let running jobs end, hand back the rest; a second one stops at
+    SIGTERM or SIGINT: claim nothing more, let running jobs finish, release the rest; a second signal stops at
     once. SIGUSR1: write the stacks of all threads to standard error. SIGTSTP: claim nothing more until
     SIGCONT.
 
-    A worker that has come to one of its limits lets its jobs end; without --processes it then stops, with
-    status 0, and whoever has started it may start it again.
+    A worker that has reached one of its limits lets its jobs finish. Without --processes it then stops with
+    status 0, and its service manager may start it again.
     """
     _check_options(**options)
     set_up_logs(options.pop("log_format"), options.pop("log_level"))
@@ -102,7 +105,7 @@ def worker(ctx: click.Context, /, app: str, **options: Any) -> None:
 
 
 def _check_options(*, drain_timeout: float, processes: int | None, **options: Any) -> None:
-    """Refuse what makes no sense, before anything starts."""
+    """Refuse invalid options before anything starts."""
     if not 0 <= drain_timeout <= MAX_DRAIN_SECONDS:  # also refuses NaN
         raise ConfigError(
             f"drain_timeout must be a number of seconds from 0 to {MAX_DRAIN_SECONDS}, not {drain_timeout}"
@@ -115,17 +118,17 @@ def _check_options(*, drain_timeout: float, processes: int | None, **options: An
 
 
 def limits_of(options: dict[str, Any]) -> ProcessLimits:
-    """The limits of a worker process among these options."""
+    """Return the limits of a worker process."""
     return ProcessLimits(**{name: options[name] for name in ("max_jobs", "max_memory", "max_age")})
 
 
 def _supervise(ctx: click.Context, processes: int, drain_timeout: float, *, reload: bool) -> None:
     from forebay.worker.supervisor.supervisor import Supervisor, SupervisorPlan  # noqa: PLC0415 - as above
 
-    words = [sys.executable, "-m", "forebay", *child_arguments(ctx)]
+    arguments = [sys.executable, "-m", "forebay", *child_arguments(ctx)]
 
     def command(channel: int, page: int) -> list[str]:
-        return [*words, "--child", f"{os.getpid()}:{channel}:{page}"]
+        return [*arguments, "--child", f"{os.getpid()}:{channel}:{page}"]
 
     status = Supervisor(
         SupervisorPlan(processes=processes, drain=drain_timeout, command=command, is_reloading=reload)
@@ -135,8 +138,8 @@ def _supervise(ctx: click.Context, processes: int, drain_timeout: float, *, relo
 
 
 def child_arguments(ctx: click.Context) -> list[str]:
-    """What a worker process is told: all that this command was told, wherever it was said."""
-    # Without the file's name a worker would read other settings than its supervisor.
+    """Return the arguments of a worker process: all options of this command, from any source."""
+    # Without the path of the settings file a worker would read other settings than its supervisor.
     config = ["--config", str(ctx.obj)] if ctx.obj else []
     return [*config, "worker", ctx.params["app"], *_option_arguments(ctx)]
 
@@ -144,11 +147,11 @@ def child_arguments(ctx: click.Context) -> list[str]:
 def _option_arguments(ctx: click.Context) -> Iterator[str]:
     for option in ctx.command.params:
         value = ctx.params.get(str(option.name))
-        words = (
+        names = (
             option.secondary_opts if value is False else option.opts
-        )  # some are on unless they are put off
-        if option.name in _SUPERVISOR_OPTIONS or value is None or not words:
+        )  # a flag that is on by default is switched off by its second name
+        if option.name in _SUPERVISOR_OPTIONS or value is None or not names:
             continue
-        yield max(words, key=len)
+        yield max(names, key=len)
         if not isinstance(value, bool):
             yield str(value)

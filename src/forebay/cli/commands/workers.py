@@ -1,4 +1,4 @@
-"""`forebay workers`: look at workers and steer them through the store."""
+"""`forebay workers`: list workers and send them commands through the store."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, Hear
 from forebay.errors import ConfigError, WorkerNotFound
 
 _POLL_SECONDS: Final = 0.1
-# An id shows when its worker was started; the beginning that two have in common says nothing about them.
+# An id begins with the start time of its worker, so short prefixes are common to many workers.
 _MIN_PREFIX_LENGTH: Final = 4
 _MEGABYTE: Final = 1_048_576
 
 
 class DefaultListGroup(click.Group):
-    """`forebay workers` alone is `forebay workers list`."""
+    """Command group whose default command is `list`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
@@ -49,10 +49,10 @@ class DefaultListGroup(click.Group):
     "`forebay workers stop --all --yes`, `forebay workers stacks 01KXY`.",
 )
 def workers() -> None:
-    """List workers, look into them, pause, resume and stop them.
+    """List, inspect, pause, resume and stop workers.
 
-    An id may be shortened as long as it names one worker. What is asked of a worker goes through the store:
-    it hears within a second, wherever it runs, and what it has not heard after 30 s counts no more.
+    An id may be shortened as long as it names one worker. Commands go through the store: a worker receives
+    them within a second, on any machine. A command that is not delivered after 30 s expires.
     """
 
 
@@ -61,18 +61,20 @@ def workers() -> None:
 def list_workers(session: StoreSession, out: Output) -> None:
     """List the workers with their state. This is what `forebay workers` alone does."""
     now, found = session.reader.now(), session.reader.workers()
-    out.print_result({"workers": [worker_json(one, now) for one in found]}, lambda: print_workers(found, now))
+    out.print_result(
+        {"workers": [worker_json(worker, now) for worker in found]}, lambda: print_workers(found, now)
+    )
 
 
 @workers.command()
 @click.argument("worker", metavar="ID")
 @with_store()
 def show(session: StoreSession, out: Output, worker: str) -> None:
-    """Show all that is known of one worker, with the jobs that wait for it."""
-    now, [one] = session.reader.now(), resolve_workers(session, [worker])
-    counts = session.reader.counts(one.queues) if one.queues else {}
-    depths = {name: counts[name].pending for name in one.queues if name in counts}
-    out.print_result({**worker_json(one, now), "depths": depths}, lambda: _print_worker(one, now, depths))
+    """Show one worker, with the pending jobs of its queues."""
+    now, [info] = session.reader.now(), resolve_workers(session, [worker])
+    counts = session.reader.counts(info.queues) if info.queues else {}
+    depths = {name: counts[name].pending for name in info.queues if name in counts}
+    out.print_result({**worker_json(info, now), "depths": depths}, lambda: _print_worker(info, now, depths))
 
 
 def _print_worker(worker: WorkerInfo, now: int, depths: dict[QueueName, int]) -> None:
@@ -108,25 +110,25 @@ def _format_last_heartbeat(worker: WorkerInfo, now: int) -> str:
     return f"{format_duration(max(0, now - worker.heartbeat_at))} ago"
 
 
-# ------------------------------------------------------------------ asking
+# ------------------------------------------------------------------ commands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOptions:
-    """Which workers, and whether to wait for what they say."""
+    """Selected workers, and whether to wait for their answers."""
 
     ids: Sequence[str]
-    everybody: bool
+    is_all: bool
     no_wait: bool
     yes: bool = True
     queue: str | None = None
 
 
 def with_command_options(func: Func) -> Func:
-    """The options of all commands that ask a worker for something."""
+    """Add the options of all commands that are sent to workers."""
     for option in (
         click.option("--no-wait", is_flag=True, help="Do not wait for the answer."),
-        click.option("--all", "everybody", is_flag=True, help="All workers that are not dead."),
+        click.option("--all", "is_all", is_flag=True, help="All workers that are not dead."),
         click.argument("ids", metavar="[ID]...", nargs=-1),
     ):
         func = option(func)
@@ -144,10 +146,10 @@ def with_queue_option(func: Func) -> Func:
 @with_queue_option
 @with_store()
 def pause(session: StoreSession, out: Output, **values: Any) -> None:
-    """Let workers claim nothing more until they are resumed.
+    """Pause workers: they claim nothing until they are resumed.
 
-    What runs goes on; what they have claimed and not started goes back. `forebay queues pause` pauses a
-    queue for all workers, also for those that start later.
+    Running jobs continue; jobs that are claimed and not started go back. `forebay queues pause` pauses a
+    queue for all workers, also for workers that start later.
     """
     run_command(session, out, CommandKind.PAUSE, CommandOptions(**values))
 
@@ -157,7 +159,7 @@ def pause(session: StoreSession, out: Output, **values: Any) -> None:
 @with_queue_option
 @with_store()
 def resume(session: StoreSession, out: Output, **values: Any) -> None:
-    """Let paused workers claim again."""
+    """Resume paused workers."""
     run_command(session, out, CommandKind.RESUME, CommandOptions(**values))
 
 
@@ -166,9 +168,9 @@ def resume(session: StoreSession, out: Output, **values: Any) -> None:
 @yes_option
 @with_store()
 def stop(session: StoreSession, out: Output, **values: Any) -> None:
-    """Stop workers in order, as SIGTERM does.
+    """Stop workers, as SIGTERM does.
 
-    They claim nothing more, let running jobs end for their --drain-timeout, and hand back the rest.
+    They claim nothing more, let running jobs end for their --drain-timeout, and release the rest.
     """
     run_command(session, out, CommandKind.STOP, CommandOptions(**values))
 
@@ -178,7 +180,7 @@ def stop(session: StoreSession, out: Output, **values: Any) -> None:
 @yes_option
 @with_store()
 def drain(session: StoreSession, out: Output, **values: Any) -> None:
-    """Stop workers when all that runs has ended, however long that takes."""
+    """Stop workers after their running jobs have ended, without a time limit."""
     run_command(session, out, CommandKind.DRAIN, CommandOptions(**values))
 
 
@@ -187,7 +189,7 @@ def drain(session: StoreSession, out: Output, **values: Any) -> None:
 @yes_option
 @with_store()
 def halt(session: StoreSession, out: Output, **values: Any) -> None:
-    """Stop workers at once: what runs is interrupted and handed back, and no failure is counted."""
+    """Stop workers at once: running jobs are interrupted and released, and no failure is counted."""
     run_command(session, out, CommandKind.HALT, CommandOptions(**values))
 
 
@@ -195,20 +197,20 @@ def halt(session: StoreSession, out: Output, **values: Any) -> None:
 @with_command_options
 @with_store()
 def stacks(session: StoreSession, out: Output, **values: Any) -> None:
-    """Show what the threads of workers are doing, and what their memory is full of."""
+    """Show the thread stacks and the memory statistics of workers."""
     run_command(session, out, CommandKind.STACKS, CommandOptions(**values))
 
 
 def run_command(session: StoreSession, out: Output, kind: CommandKind, options: CommandOptions) -> None:
-    """Ask, wait for the answers, and say them."""
-    if bool(options.ids) == options.everybody:
+    """Send a command, wait for the answers, and print them."""
+    if bool(options.ids) == options.is_all:
         raise click.UsageError("Name workers by id, or all of them with --all.")
-    found = find_alive(session) if options.everybody else resolve_workers(session, options.ids)
-    if options.everybody and found:
+    found = find_alive(session) if options.is_all else resolve_workers(session, options.ids)
+    if options.is_all and found:
         confirm(f"{kind.capitalize()} {format_worker_count(len(found))} of {session.name}?", yes=options.yes)
     queue = QueueName(options.queue) if options.queue else None
     sent = (
-        session.store.send_command(kind, [one.id for one in found], queue=queue, actor=session.actor)
+        session.store.send_command(kind, [worker.id for worker in found], queue=queue, actor=session.actor)
         if found
         else []
     )
@@ -218,43 +220,49 @@ def run_command(session: StoreSession, out: Output, kind: CommandKind, options: 
 
 
 def resolve_workers(session: StoreSession, ids: Sequence[str]) -> list[WorkerInfo]:
-    """The workers that these ids mean, each once."""
+    """Return the workers that the ids name, each once."""
     found = session.reader.workers()
-    return list({one.id: one for one in (_match_worker(found, given) for given in ids)}.values())
+    return list({worker.id: worker for worker in (_match_worker(found, given) for given in ids)}.values())
 
 
 def _match_worker(found: Sequence[WorkerInfo], given: str) -> WorkerInfo:
-    whole = [one for one in found if one.id == given]
-    begin = [
-        one for one in found if len(given) >= _MIN_PREFIX_LENGTH and one.id.lower().startswith(given.lower())
+    exact = [worker for worker in found if worker.id == given]
+    by_prefix = [
+        worker
+        for worker in found
+        if len(given) >= _MIN_PREFIX_LENGTH and worker.id.lower().startswith(given.lower())
     ]
-    fit = whole or begin
-    if not fit:
-        raise WorkerNotFound(f"there is no worker {given}; `forebay workers` lists those there are")
-    if len(fit) > 1:
+    matches = exact or by_prefix
+    if not matches:
+        raise WorkerNotFound(f"there is no worker {given}; `forebay workers` lists the workers")
+    if len(matches) > 1:
         raise ConfigError(
-            f"{given} is the beginning of {len(fit)} workers: {', '.join(one.id for one in fit)}"
+            f"{given} is the prefix of {len(matches)} workers: {', '.join(worker.id for worker in matches)}"
         )
-    return fit[0]
+    return matches[0]
 
 
 def find_alive(session: StoreSession) -> list[WorkerInfo]:
-    """The workers that may hear something."""
+    """Return the workers that are not dead."""
     now = session.reader.now()
-    return [one for one in session.reader.workers() if one.heartbeat_status(now) is not HeartbeatStatus.DEAD]
+    return [
+        worker
+        for worker in session.reader.workers()
+        if worker.heartbeat_status(now) is not HeartbeatStatus.DEAD
+    ]
 
 
 def wait_for_answers(session: StoreSession, commands: Sequence[Command]) -> list[Command]:
-    """The commands with their answers, as far as those have come before they expire."""
+    """Return the commands with the answers that arrived before they expired."""
     names = [command.id for command in commands]
-    ends = time.monotonic() + COMMAND_EXPIRES_MS / 1_000
+    deadline = time.monotonic() + COMMAND_EXPIRES_MS / 1_000
     while True:
-        # First who is there, then the answers: a worker answers before it is taken off the list, so one that
-        # was not there any more has said all it will say.
-        there = {one.id for one in session.reader.workers()}
+        # Read the workers before the answers: a worker answers before it is removed from the list.
+        # A worker that is not listed here has no answer to come.
+        listed = {worker.id for worker in session.reader.workers()}
         known = [new or old for new, old in zip(session.reader.commands(names), commands, strict=True)]
-        may_answer = any(command.response is None and command.worker in there for command in known)
-        if not may_answer or time.monotonic() >= ends:
+        may_answer = any(command.response is None and command.worker in listed for command in known)
+        if not may_answer or time.monotonic() >= deadline:
             return known
         time.sleep(_POLL_SECONDS)
 
@@ -262,39 +270,45 @@ def wait_for_answers(session: StoreSession, commands: Sequence[Command]) -> list
 def _print_answers(
     session: StoreSession, out: Output, commands: Sequence[Command], *, is_waited: bool
 ) -> None:
-    now, there = session.reader.now(), {one.id: one for one in session.reader.workers()}
+    now, workers_by_id = session.reader.now(), {worker.id: worker for worker in session.reader.workers()}
     notes = {
-        one.id: _describe_silence(one, there.get(one.worker), now, is_waited=is_waited) for one in commands
+        command.id: _describe_silence(command, workers_by_id.get(command.worker), now, is_waited=is_waited)
+        for command in commands
     }
     answers = [
-        {"worker": one.worker, "command": one.id, "answer": one.response, "note": notes[one.id]}
-        for one in commands
+        {
+            "worker": command.worker,
+            "command": command.id,
+            "answer": command.response,
+            "note": notes[command.id],
+        }
+        for command in commands
     ]
 
-    def people() -> None:
-        _print_answer_lines([(one.worker, one.response or notes[one.id]) for one in commands])
+    def print_text() -> None:
+        _print_answer_lines([(command.worker, command.response or notes[command.id]) for command in commands])
 
-    out.print_result({"answers": answers}, people)
+    out.print_result({"answers": answers}, print_text)
     status = _exit_status(commands) if is_waited else ExitStatus.DONE
     if status is not ExitStatus.DONE:
         click.get_current_context().exit(status)
 
 
 def _describe_silence(command: Command, worker: WorkerInfo | None, now: int, *, is_waited: bool) -> str:
-    """What to say of a command without an answer."""
+    """Describe a command without an answer."""
     if command.response is not None:
         return ""
     if not is_waited:
-        return "asked; what it answers is not waited for"
+        return "sent; its answer is not awaited"
     if worker is None:
-        return "no answer: it has ended, and is not on the list any more"
-    taken = "it has heard and not answered" if command.delivered_at is not None else "it may be stuck or dead"
-    return f"no answer: {taken}; its last heartbeat was {_format_last_heartbeat(worker, now)}"
+        return "no answer: it has stopped and is no longer listed"
+    state = "it has received it" if command.delivered_at is not None else "it may be stuck or dead"
+    return f"no answer: {state}; its last heartbeat was {_format_last_heartbeat(worker, now)}"
 
 
 def _print_answer_lines(lines: Sequence[tuple[WorkerId, str]]) -> None:
     if not lines:
-        click.echo("There is no worker to ask.")
+        click.echo("There are no workers.")
     elif any("\n" in line for _, line in lines):
         for worker, line in lines:
             click.echo(f"{worker}\n{text(line)}\n")
@@ -303,15 +317,15 @@ def _print_answer_lines(lines: Sequence[tuple[WorkerId, str]]) -> None:
 
 
 def _exit_status(commands: Sequence[Command]) -> ExitStatus:
-    """No answer weighs more than a refusal: what became of it is not known."""
+    """Return the exit status. A missing answer weighs more than a refusal: its effect is unknown."""
     checks: Sequence[tuple[ExitStatus, Callable[[Command], bool]]] = (
-        (ExitStatus.TIMED_OUT, lambda one: one.response is None),
-        (ExitStatus.BAD_ANSWER, lambda one: (one.response or "").startswith("failed:")),
-        (ExitStatus.REFUSED, lambda one: (one.response or "").startswith("refused:")),
+        (ExitStatus.TIMED_OUT, lambda command: command.response is None),
+        (ExitStatus.BAD_ANSWER, lambda command: (command.response or "").startswith("failed:")),
+        (ExitStatus.REFUSED, lambda command: (command.response or "").startswith("refused:")),
     )
-    return next((status for status, fits in checks if any(map(fits, commands))), ExitStatus.DONE)
+    return next((status for status, matches in checks if any(map(matches, commands))), ExitStatus.DONE)
 
 
 def format_worker_count(count: int) -> str:
-    """A number of workers in words."""
+    """Return a number of workers in words."""
     return "1 worker" if count == 1 else f"{count:,} workers"

@@ -1,4 +1,4 @@
-"""A command as a part of `forebay dev`: it ends when the program that started it does, however that ends."""
+"""Child process of `forebay dev`: runs one command, and ends when its parent process ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`forebay dev`: a worker, the service and its dashboard in one terminal, while code is written."""
+"""`forebay dev`: a worker, the service and its dashboard in one terminal, for development."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from forebay.worker.inbox import WakeSignal
 
 MAX_PORT: Final = 65_535
 _SERVING: Final = "serving "
-_SHUTDOWN_SECONDS: Final = 2  # for requests; a page that looks on is told at once
+_SHUTDOWN_SECONDS: Final = 2  # for requests; an open dashboard is disconnected at once
 _POLL_SECONDS: Final = 1.0
-_KILL_AFTER_SIGNALS: Final = 3  # signals, after which nothing is waited for
+_KILL_AFTER_SIGNALS: Final = 3  # after this many signals the processes are killed
 
 
 @click.command(epilog="Example: `forebay dev tasks:app --port 8081`.")
@@ -33,20 +33,18 @@ _KILL_AFTER_SIGNALS: Final = 3  # signals, after which nothing is waited for
     type=click.IntRange(0, MAX_PORT),
     default=8_080,
     show_default=True,
-    help="Of the service and its dashboard; 0 takes a free one.",
+    help="Port of the service and its dashboard; 0 takes a free one.",
 )
-@click.option(
-    "--reload/--no-reload", default=True, show_default=True, help="Load code again when it changes."
-)
-@click.option("--queues", "-q", help="Queues to work on, as `forebay worker --queues` takes them.")
+@click.option("--reload/--no-reload", default=True, show_default=True, help="Reload code when it changes.")
+@click.option("--queues", "-q", help="Queues to work on, as for `forebay worker --queues`.")
 @click.option(
     "--drain-timeout",
     type=click.FloatRange(0, 86_400),
     default=5.0,
     show_default=True,
-    help="Seconds to let jobs end when it stops, or when code has changed.",
+    help="Seconds to let running jobs end on a stop or reload.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Lines of JSON, each with its part.")
+@click.option("--json", "as_json", is_flag=True, help="Log lines of JSON, each with the name of its process.")
 @click.pass_context
 @not_on_windows
 def dev(
@@ -60,8 +58,8 @@ def dev(
 ) -> None:
     """Run a worker, the service and its dashboard in one terminal, for development.
 
-    APP is named as package.module:app. Ctrl-C lets running jobs end, then stops the worker, then the service;
-    a second one stops at once, a third one kills. When one of them ends by itself, all do.
+    APP is named as package.module:app. Ctrl-C lets running jobs end, then stops the worker, then the service.
+    A second Ctrl-C stops at once, a third one kills. If one process ends by itself, all are stopped.
     """
     if reload and find_spec("watchfiles") is None:
         raise ConfigError(
@@ -83,15 +81,15 @@ def dev(
     ]
     worker = [*config, "worker", app, "--drain-timeout", str(drain_timeout), *logs]
     worker += ["--queues", queues] if queues else []
-    crew = ProcessGroup(LinePrinter(as_json=as_json), server, [*worker, "--reload"] if reload else worker)
-    with _forward_signals(crew):
-        status = crew.run()
+    group = ProcessGroup(LinePrinter(as_json=as_json), server, [*worker, "--reload"] if reload else worker)
+    with _forward_signals(group):
+        status = group.run()
     if status:
         ctx.exit(status)
 
 
 def _check_store(app: str) -> None:
-    """Raise what is wrong with the app, before two processes say it."""
+    """Raise ConfigError for an unusable app, before two processes report it."""
     found = load_app(app)
     try:
         if not found.engine.features.is_shared:
@@ -104,8 +102,8 @@ def _check_store(app: str) -> None:
 
 
 class ProcessGroup:
-    """The parts, in the order in which they start: the worker is first to stop, so that the dashboard can be
-    looked at until nothing runs any more."""
+    """Child processes in the order in which they start. The worker stops first, so that the dashboard is
+    available until no job runs."""
 
     def __init__(self, printer: LinePrinter, server: list[str], worker: list[str]) -> None:
         self._printer = printer
@@ -116,12 +114,12 @@ class ProcessGroup:
         self._address = ""
 
     def on_signal(self, number: int, _: object) -> None:
-        """A signal has come; called wherever the main thread is."""
+        """Record a signal. Runs in the main thread, between any two bytecodes."""
         self._signals.append(number)
         self._wake_signal.set()
 
     def run(self) -> int:
-        """Until a signal comes or a part ends; the exit status."""
+        """Run until a signal arrives or a process ends; return the exit status."""
         try:
             self._start("server")
             self._wait(lambda: bool(self._address))
@@ -131,14 +129,14 @@ class ProcessGroup:
                 self._wait(lambda: False)
             return self._stop()
         finally:
-            for part in self._processes:
-                part.close()
+            for process in self._processes:
+                process.close()
 
     def _start(self, name: str) -> None:
-        part = DevProcess(
+        process = DevProcess(
             name, self._arguments[name], self._printer, on_line=self._on_line, on_exit=self._wake_signal.set
         )
-        self._processes.append(part)
+        self._processes.append(process)
 
     def _on_line(self, line: str) -> None:
         if not self._address and line.startswith(_SERVING):
@@ -147,7 +145,7 @@ class ProcessGroup:
 
     @property
     def _is_over(self) -> bool:
-        return bool(self._signals) or any(part.is_over.is_set() for part in self._processes)
+        return bool(self._signals) or any(process.is_over.is_set() for process in self._processes)
 
     def _wait(self, is_done: Callable[[], bool]) -> None:
         while not self._is_over and not is_done():
@@ -163,32 +161,33 @@ class ProcessGroup:
         self._printer.print_line("dev", "Ctrl-C stops all")
 
     def _stop(self) -> int:
-        """Stop one after the other, the newest first; the status of the one that has ended by itself."""
-        ended = [part for part in self._processes if part.is_over.is_set()]
-        for part in ended:
+        """Stop the processes one after the other, newest first; return the status of the one that ended by
+        itself."""
+        ended = [process for process in self._processes if process.is_over.is_set()]
+        for process in ended:
             self._printer.print_line(
-                "dev", f"the {part.name} has ended with status {part.status}, so all stop"
+                "dev", f"the {process.name} has ended with status {process.status}, so all are stopped"
             )
-        for part in reversed([part for part in self._processes if not part.is_over.is_set()]):
-            self._printer.print_line("dev", f"stopping the {part.name}")
-            part.send_signal(signal.SIGTERM)
+        for process in reversed([process for process in self._processes if not process.is_over.is_set()]):
+            self._printer.print_line("dev", f"stopping the {process.name}")
+            process.send_signal(signal.SIGTERM)
             asked = len(self._signals)
-            while not part.is_over.is_set():
+            while not process.is_over.is_set():
                 self._wake_signal.wait(_POLL_SECONDS)
                 if len(self._signals) > asked:
                     asked = len(self._signals)
                     if asked >= _KILL_AFTER_SIGNALS:
-                        part.kill()
+                        process.kill()
                     else:
-                        part.send_signal(signal.SIGTERM)  # a second one: at once
-        status = next((part.status or 0 for part in ended), 0)
-        self._printer.print_line("dev", "all has stopped")
+                        process.send_signal(signal.SIGTERM)  # a second signal stops it at once
+        status = next((process.status or 0 for process in ended), 0)
+        self._printer.print_line("dev", "all processes have stopped")
         return status if status >= 0 else 128 - status
 
 
 @contextmanager
 def _forward_signals(group: ProcessGroup) -> Iterator[None]:
-    """Signals to stop go to the crew; afterwards everything is as it was."""
+    """Forward stop signals to the group; restore the old handlers at the end."""
     with ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             stack.callback(signal.signal, number, signal.signal(number, group.on_signal))

@@ -1,4 +1,4 @@
-"""Several commands in one terminal: each line they say is shown with the name of its part."""
+"""Child processes of `forebay dev`: their output lines carry the name of the process."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _JOIN_SECONDS: Final = 1.0
 
 
 class LinePrinter:
-    """Where lines are shown, one at a time: for people under the name of their part, for programs as JSON."""
+    """Printer of output lines, one at a time: as text with the name of the process, or as JSON."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self._lock = Lock()
 
     def print_line(self, part: str, line: str) -> None:
-        made = _format_json_line(part, line) if self.as_json else _format_text_line(part, line)
-        # Somebody who closes the terminal wants an end of it, and not an error.
+        formatted = _format_json_line(part, line) if self.as_json else _format_text_line(part, line)
+        # The terminal may be closed; an error about it would reach no reader.
         with self._lock, suppress(OSError):
-            click.echo(made)
+            click.echo(formatted)
 
 
 def _format_text_line(part: str, line: str) -> str:
@@ -38,21 +38,21 @@ def _format_text_line(part: str, line: str) -> str:
 
 
 def _format_json_line(part: str, line: str) -> str:
-    """A line of JSON, whatever the part has said: tasks print what they like."""
+    """Return a line of JSON, also for output that is not JSON: tasks may print anything."""
     try:
-        said: Any = msgspec.json.decode(line)
+        decoded: Any = msgspec.json.decode(line)
     except msgspec.DecodeError:
-        said = None
-    told = said if isinstance(said, dict) else {"message": line}
-    return msgspec.json.encode({"part": part, **told}).decode()
+        decoded = None
+    fields = decoded if isinstance(decoded, dict) else {"message": line}
+    return msgspec.json.encode({"part": part, **fields}).decode()
 
 
 class DevProcess:
-    """A command that runs in a process of its own, until it ends or is told to.
+    """Command in a child process.
 
-    It has a process group of its own: Ctrl-C reaches only the program that has started it, which tells the
-    parts one after the other. `hear` is called with each of its lines, `over` when it has ended: not when its
-    pipe is closed, which a process that a task has left behind would hold open.
+    The child has its own process group: Ctrl-C reaches only the parent, which stops its children one after
+    the other. `on_line` is called with each output line, `on_exit` when the process has ended. The end of the
+    pipe is no sign of that: a process that a task left behind may hold it open.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class DevProcess:
         self.is_over: Event = Event()
         self._process = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", "forebay.cli.dev.child", str(os.getpid()), *arguments],
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},  # what a task prints is seen when it does
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},  # output of tasks appears at once
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -101,18 +101,18 @@ class DevProcess:
         return self._process.poll()
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, if it is still there."""
+        """Send a signal, if the process is alive."""
         if self.status is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once, and whatever its tasks have started and left behind."""
+        """Kill the process group: the process, and processes that its tasks left behind."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Leave nothing of it behind."""
+        """Kill the process group and join the threads."""
         self.kill()
         self._watcher.join(_JOIN_SECONDS)
         self._reader.join(_JOIN_SECONDS)

@@ -1,4 +1,4 @@
-"""What workers and their jobs look like when something is wrong with them."""
+"""Checks of workers, queues, running jobs and schedules."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from forebay.domain.query import MAX_PAGE, Counts, JobQuery
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo, WorkerState
 from forebay.stores.contract.reader import Reader
 
-# The worker itself ends a job at its timeout; whoever is still running so much later is not being watched.
+# A worker ends a job at its timeout. A job that still runs this much later is not supervised any more.
 OVERRUN_MS: Final = 60_000
-# A pool in which nothing has begun for so long, though jobs could, is not slow but stuck.
+# A queue whose workers start nothing for this time, although jobs are pending, is stuck, not slow.
 QUIET_MS: Final = 300_000
-# How many of the newest dead letters are looked at.
+# How many of the newest dead letters are read.
 _MAX_DEAD_SCANNED: Final = 1_000
 
-# Where users read more about what is found; `see` names a heading of it.
+# The page about the findings; `see` is a heading on it.
 TROUBLESHOOTING: Final = "docs/troubleshooting.md"
 DO_NOT_START: Final = "jobs-do-not-start"
 RUNS_ON: Final = "a-job-runs-and-does-not-end"
@@ -35,8 +35,8 @@ Level = Literal["ok", "note", "problem"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One thing that was looked at. `todo` is what to do next, empty if nothing; `see` is the heading of the
-    page about troubles that tells more, as links name it."""
+    """Result of one check. `todo` is the remedy, empty if none is needed; `see` is the anchor of a heading on
+    the troubleshooting page."""
 
     about: str
     message: str
@@ -46,20 +46,20 @@ class CheckResult:
 
     @property
     def page(self) -> str:
-        """Where more is told, empty if nowhere."""
+        """Link to the troubleshooting page; empty if there is none."""
         return f"{TROUBLESHOOTING}#{self.see}" if self.see else ""
 
 
 def check_workers(workers: Sequence[WorkerInfo], now: int) -> Iterator[CheckResult]:
-    """Who is alive, who has gone without a word, and who is there and not well."""
-    alive = sum(one.heartbeat_status(now) is HeartbeatStatus.ALIVE for one in workers)
+    """Check heartbeats and the state that workers report."""
+    alive = sum(worker.heartbeat_status(now) is HeartbeatStatus.ALIVE for worker in workers)
     yield CheckResult(
         about="workers",
         message=f"{alive} alive",
         level="ok" if alive else "note",
         see="" if alive else DO_NOT_START,
     )
-    yield from chain.from_iterable(_check_worker(one, now) for one in workers)
+    yield from chain.from_iterable(_check_worker(worker, now) for worker in workers)
 
 
 def _check_worker(worker: WorkerInfo, now: int) -> Iterator[CheckResult]:
@@ -71,9 +71,9 @@ def _check_worker(worker: WorkerInfo, now: int) -> Iterator[CheckResult]:
         case HeartbeatStatus.DEAD:
             yield CheckResult(
                 about="workers",
-                message=f"{name} has been silent for {since}",
+                message=f"{name} has sent no heartbeat for {since}",
                 level="note",
-                todo="forebay sweep --dead-workers hands back the jobs of workers that died",
+                todo="forebay sweep --dead-workers releases the jobs of dead workers",
                 see="a-worker-is-killed-or-dies-again-and-again",
             )
             return
@@ -85,51 +85,52 @@ def _check_worker(worker: WorkerInfo, now: int) -> Iterator[CheckResult]:
                 see=SILENT,
             )
     yield from (
-        CheckResult(about="workers", message=f"{name} {trouble}", level="problem", todo=todo, see=see)
-        for trouble, todo, see in _worker_problems(worker)
+        CheckResult(about="workers", message=f"{name} {problem}", level="problem", todo=todo, see=see)
+        for problem, todo, see in _worker_problems(worker)
     )
 
 
 def _worker_problems(worker: WorkerInfo) -> Iterator[tuple[str, str, str]]:
-    look = f"forebay workers stacks {worker.id} shows where it hangs"
+    show_stacks = f"forebay workers stacks {worker.id} shows where it hangs"
     if worker.state is WorkerState.UNRESPONSIVE:
-        yield "lives, and its loop does not move: it claims and settles nothing", look, SILENT
+        yield "is alive, but its loop is blocked: it claims and settles nothing", show_stacks, SILENT
     if worker.stuck:
-        yield f"has {format_job_count(worker.stuck)} that did not stop when told to", look, RUNS_ON
+        yield f"has {format_job_count(worker.stuck)} that did not stop when told to", show_stacks, RUNS_ON
     if worker.is_worn:
-        what = f"has {worker.abandoned} abandoned threads, more than it may replace"
-        yield what, f"{look}; then restart it", RUNS_ON
+        problem = f"has {worker.abandoned} abandoned threads, more than it may replace"
+        yield problem, f"{show_stacks}; then restart it", RUNS_ON
     if worker.is_overdue:
-        kill = f"{look}; then kill {worker.pid} on {worker.host}"
-        yield "is stopping for longer than it may", kill, "a-worker-does-not-stop"
+        kill = f"{show_stacks}; then kill {worker.pid} on {worker.host}"
+        yield "has been stopping for longer than it may", kill, "a-worker-does-not-stop"
 
 
 def check_stalled_queues(
     reader: Reader, workers: Sequence[WorkerInfo], counts: Mapping[QueueName, Counts], now: int
 ) -> Iterator[CheckResult]:
-    """Queues whose workers are alive while nothing comes of it: jobs could run, and none begins or ends.
+    """Check for queues with pending jobs and live workers where no job starts or ends.
 
-    Where the workers have jobs, those may just be long: that is worth a note. Where they have none, something
-    is wrong.
+    If the workers have running jobs, those may just be long: that is a note. If they have none, it is a
+    problem.
     """
     started = {job.queue: job.started_at or 0 for job in sorted(iter_running(reader), key=_start_time)}
     for name, count in counts.items():
-        able = [one for one in workers if name in one.queues and name not in one.paused]
-        if not count.pending or not able:
+        active = [worker for worker in workers if name in worker.queues and name not in worker.paused]
+        if not count.pending or not active:
             continue
         since = max(
-            _find_last_finish(reader, name), started.get(name, 0), min(one.started_at for one in able)
+            _find_last_finish(reader, name), started.get(name, 0), min(worker.started_at for worker in active)
         )
         waits = _find_oldest_pending(reader, name)
         if waits is not None and now - max(since, waits) > QUIET_MS:
-            alive = "its worker is alive" if len(able) == 1 else f"its {len(able)} workers are alive"
+            alive = "its worker is alive" if len(active) == 1 else f"its {len(active)} workers are alive"
             yield CheckResult(
                 about=f"queue {name}",
-                message=f"{format_job_count(count.pending)} could run, {alive}, and nothing has "
-                f"begun or ended for "
+                message=f"{format_job_count(count.pending)} could run, {alive}, and no job has "
+                f"started or ended for "
                 f"{format_duration(now - max(since, waits))}",
-                level="note" if any(one.running for one in able) else "problem",
-                todo=f"forebay workers stacks {able[0].id}; forebay jobs list --queue {name} --state running",
+                level="note" if any(worker.running for worker in active) else "problem",
+                todo=f"forebay workers stacks {active[0].id}; "
+                f"forebay jobs list --queue {name} --state running",
                 see=SILENT,
             )
 
@@ -139,20 +140,23 @@ def _start_time(job: object) -> int:
 
 
 def _find_last_finish(reader: Reader, queue: QueueName) -> int:
-    """When a job of this queue has last come to an end; 0 if none is kept. The newest are looked at: jobs are
-    listed by the order in which they were stored, and a pool that works ends new ones too."""
+    """Return when a job of this queue last ended; 0 if no ended job is stored.
+
+    Only the newest jobs are read. Jobs are listed in the order in which they were stored, and working workers
+    also end new ones.
+    """
     states = (JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED)
     page = reader.search(JobQuery(queues=(queue,), states=states), limit=100)
     return max((job.finished_at or 0 for job in page.jobs), default=0)
 
 
 def _find_oldest_pending(reader: Reader, queue: QueueName) -> int | None:
-    """Since when the job that comes next could have been run; None if no claim would find one."""
+    """Return since when the next job of a queue could run; None if no job can be claimed."""
     return next((max(job.created_at, job.run_at) for job in reader.peek(queue, 1)), None)
 
 
 def check_timeouts(reader: Reader, now: int) -> Iterator[CheckResult]:
-    """Jobs that run far beyond their time limit."""
+    """Check for jobs that run far beyond their timeout."""
     found = [job for job in _load_running(reader) if _overrun(job, now) > 0]
     if found:
         worst = max(found, key=lambda job: _overrun(job, now))
@@ -173,7 +177,7 @@ def _load_running(reader: Reader) -> Iterator[Job]:
 
 
 def _overrun(job: Job, now: int) -> int:
-    """How long a job has been running beyond what can be explained; 0 if it has not."""
+    """Return how long a job has been running beyond its timeout plus `OVERRUN_MS`; 0 if it has not."""
     if job.state is not JobState.RUNNING or job.timeout_ms is None or job.started_at is None:
         return 0
     over = now - job.started_at - job.timeout_ms
@@ -181,9 +185,13 @@ def _overrun(job: Job, now: int) -> int:
 
 
 def check_schedules(reader: Reader, now: int) -> Iterator[CheckResult]:
-    """Schedules that were due long ago, and that nobody has fired."""
-    waiting = [one for one in all_schedules(reader) if one.check_at is not None]
-    late = sorted((one.check_at or 0, one.name) for one in waiting if now - (one.check_at or 0) > OVERRUN_MS)
+    """Check for schedules that are overdue and have not been fired."""
+    waiting = [schedule for schedule in all_schedules(reader) if schedule.check_at is not None]
+    late = sorted(
+        (schedule.check_at or 0, schedule.name)
+        for schedule in waiting
+        if now - (schedule.check_at or 0) > OVERRUN_MS
+    )
     if late:
         due_at, name = late[0]
         yield CheckResult(
@@ -191,21 +199,20 @@ def check_schedules(reader: Reader, now: int) -> Iterator[CheckResult]:
             message=f"{len(late)} of {len(waiting)} were due and have not been fired; {name} "
             f"for {format_duration(now - due_at)}",
             level="problem",
-            todo="schedules are fired by workers of any queue: start one, or `forebay scheduler`",
+            todo="workers of any queue fire schedules: start one, or `forebay scheduler`",
             see="a-schedule-is-silent",
         )
 
 
 def check_unattempted(reader: Reader) -> Iterator[CheckResult]:
-    """Dead letters that nobody has ever tried."""
+    """Check for dead letters without any attempt."""
     page = reader.search(JobQuery(states=(JobState.DEAD,)), limit=_MAX_DEAD_SCANNED)
     found = [job for job in page.jobs if job.attempt == 0]
     if found:
         reasons = _format_list({job.reason or "no reason" for job in found})
         yield CheckResult(
             about="dead letters",
-            message=f"{format_job_count(len(found))} went from pending to dead without a single "
-            f"attempt: {reasons}",
+            message=f"{format_job_count(len(found))} went from pending to dead without an attempt: {reasons}",
             level="note",
             todo=f"forebay dead show {found[0].id}",
             see=DEAD,

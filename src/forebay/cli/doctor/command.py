@@ -1,4 +1,4 @@
-"""`forebay doctor`: look for what is wrong, and say what to do about it."""
+"""`forebay doctor`: find problems of settings, app and store, and their remedies."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from forebay.payload.masking import MASK, is_secret
 from forebay.stores.factory import open_engine, redact_url
 
 _SIGNS: Final = {"ok": "ok      ", "note": "note    ", "problem": "PROBLEM "}
-# Troubles of the store that have a better end than a backup, by how their sentences end.
+# Problems of the store with a better remedy than a backup, by the end of their message.
 _REMEDIES: Final = {
-    "was due and has not been moved": "workers move what came due in batches, so let one run and look again "
-    "in a minute; what stays can be cancelled and enqueued again",
-    "in no order": "stop all workers, keep a copy, and let SQLite build its indexes again with REINDEX",
+    "was due and has not been moved": "workers promote due jobs in batches, so let one run and check again "
+    "in a minute; jobs that stay can be cancelled and enqueued again",
+    "in no order": "stop all workers, make a copy, and rebuild the indexes of SQLite with REINDEX",
 }
 _PROBLEMS_SHOWN: Final = 20
-# Where more is told about a store that cannot be looked at; the first that fits counts.
+# Headings about a store that cannot be read; the first match counts.
 _PAGES: Final = (
     (Unauthenticated, "401-and-403"),
     ((SchemaOutdated, SchemaNewer), "the-schema-is-too-old-or-too-new"),
@@ -55,12 +55,12 @@ _PAGES: Final = (
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Do not read the whole store for damage.")
+@click.option("--quick", is_flag=True, help="Skip the consistency check of the whole store.")
 @url_options
 def doctor(url: str | None, app: str | None, as_json: bool, quick: bool) -> None:
-    """Look for what is wrong, and say what to do about it.
+    """Find problems, and say what to do about them.
 
-    Settings, store, schema, permissions, workers, queues that nobody works on, jobs that are stuck. The
+    Checks settings, store, schema, permissions, workers, queues without workers, and stuck jobs. The exit
     status is 1 if there is a problem, 2 for wrong settings and 3 if the store cannot be used.
     """
     config = click.get_current_context().find_root().obj
@@ -87,16 +87,18 @@ def _show(results: list[CheckResult]) -> None:
         if finding.see:
             click.echo(f"            {finding.page}")
     problems = sum(finding.level == "problem" for finding in results)
-    click.echo(f"\n{problems} problem{'' if problems == 1 else 's'} found" if problems else "\nAll is well.")
+    click.echo(
+        f"\n{problems} problem{'' if problems == 1 else 's'} found" if problems else "\nNo problems found."
+    )
 
 
 def run_checks(settings: Settings, *, quick: bool) -> tuple[list[CheckResult], ExitStatus]:
-    """All findings, as far as they can be had, and what they come to."""
+    """Run all checks that can run; return their results and the exit status."""
     findings = list(check_settings(settings))
     try:
         findings += check_app(settings)
-        with open_session(settings) as desk:
-            findings += check_store(desk, quick=quick)
+        with open_session(settings) as session:
+            findings += check_store(session, quick=quick)
     except (StoreError, ConfigError, Unauthenticated) as exc:
         see = next((see for kind, see in _PAGES if isinstance(exc, kind)), "")
         findings.append(CheckResult(about="store", message=str(exc), level="problem", see=see))
@@ -106,17 +108,17 @@ def run_checks(settings: Settings, *, quick: bool) -> tuple[list[CheckResult], E
 
 
 def check_settings(settings: Settings) -> Iterator[CheckResult]:
-    """What is set, and where."""
+    """Report the settings and their sources."""
     for name, setting in settings.found.items():
         yield CheckResult(
             about="settings", message=f"{name} = {_redact_setting(name, setting.value)} by {setting.source}"
         )
     if not settings.found:
-        yield CheckResult(about="settings", message="nothing is set; the defaults hold")
+        yield CheckResult(about="settings", message="nothing is set; the defaults apply")
     for name in unknown_variables():
         yield CheckResult(
             about="settings",
-            message=f"{name} is set in the environment and is no setting",
+            message=f"{name} is set in the environment and is not a setting",
             level="note",
             todo="see docs/reference/settings.md for the names",
         )
@@ -129,35 +131,35 @@ def _redact_setting(name: str, value: object) -> object:
 
 
 def check_app(settings: Settings) -> Iterator[CheckResult]:
-    """Whether the app can be imported, and what it has."""
+    """Check that the app can be imported; report its tasks and queues."""
     named = settings.get("app")
     if named is not None:
         app = load_app(named)
-        tasks = {app.registry[name].name for name in app.registry}  # some go by several names
+        tasks = {app.registry[name].name for name in app.registry}  # a task can have several names
         yield CheckResult(about="app", message=f"{named} has {len(tasks)} tasks on {', '.join(app.queues())}")
         yield from check_app_store(settings, app)
 
 
 def check_app_store(settings: Settings, app: Forebay) -> Iterator[CheckResult]:
-    """Whether commands look where the workers of the app work; a worker knows nothing of `url`."""
+    """Check that commands use the store of the app; a worker ignores the setting `url`."""
     kind, url = settings.store
     if kind == "url" and open_engine(url).location != app.engine.location:
         named = settings.get("app")
         yield CheckResult(
             about="store",
-            message=f"url is {redact_url(url)} by {settings.found['url'].source}, and {named} works on "
+            message=f"url is {redact_url(url)} by {settings.found['url'].source}, and {named} uses "
             "another store",
             level="problem",
-            todo=f"leave out url, so that commands look where the workers of {named} work",
+            todo=f"leave out url, so that commands use the store of {named}",
             see=DO_NOT_START,
         )
 
 
 def check_store(session: StoreSession, *, quick: bool) -> Iterator[CheckResult]:
-    """Everything that is learned from the store itself."""
+    """Check the store and its contents."""
     if session.engine.features.runs_maintenance:
         yield CheckResult(
-            about="store", message=f"{session.name} answers; it is a service, which keeps its store"
+            about="store", message=f"{session.name} answers; it is a service, which maintains its store"
         )
     else:
         yield from check_engine(session)
@@ -168,29 +170,29 @@ def check_store(session: StoreSession, *, quick: bool) -> Iterator[CheckResult]:
             about="key",
             message=str(exc),
             level="note",
-            todo="look with a key that has the role view for all queues",
+            todo="use a key that has the role view for all queues",
             see="401-and-403",
         )
 
 
 def check_engine(session: StoreSession) -> Iterator[CheckResult]:
-    """Whether the store can be used as it is."""
+    """Check the schema and the permission to write."""
     schema = session.store.migrate()
     engine = session.engine.features.name
-    # The address may be an app's, or relative to this folder: the whole one tells which store that is.
+    # The URL may come from an app, or be relative to this folder; the full location identifies the store.
     name = (
         session.name
         if session.engine.location in session.name
         else f"{session.name} ({session.engine.location})"
     )
     yield CheckResult(about="store", message=f"{name} answers; engine {engine}, schema {schema}")
-    # A real write, though nobody reads it: an empty one would find room on a full disk.
+    # A real write that nothing reads: an empty transaction would succeed on a full disk.
     session.store.acquire_maintenance("doctor", 0)
     yield CheckResult(about="permissions", message="this user may write")
 
 
 def check_contents(session: StoreSession, *, quick: bool) -> Iterator[CheckResult]:
-    """What is wrong with what the store holds."""
+    """Check the contents of the store."""
     if not quick:
         yield from check_consistency(session.reader.health().problems)
     now, workers = session.reader.now(), session.reader.workers()
@@ -202,17 +204,17 @@ def check_contents(session: StoreSession, *, quick: bool) -> Iterator[CheckResul
         yield from check_queue(queue, counts[queue.name], alive, session.settings.get("app"))
     yield from check_lanes(session.reader.lanes())
     yield from check_running(session, now)
-    resting = (QueueState.PAUSED, QueueState.DROPPED)
-    giving = {one.name: counts[one.name] for one in queues if one.state not in resting}
-    yield from check_stalled_queues(session.reader, alive, giving, now)
+    inactive = (QueueState.PAUSED, QueueState.DROPPED)
+    active = {queue.name: counts[queue.name] for queue in queues if queue.state not in inactive}
+    yield from check_stalled_queues(session.reader, alive, active, now)
     yield from check_timeouts(session.reader, now)
     yield from check_schedules(session.reader, now)
     yield from check_unattempted(session.reader)
-    dead = sum(one.dead for one in counts.values())
+    dead = sum(count.dead for count in counts.values())
     if dead:
         yield CheckResult(
             about="dead letters",
-            message=f"{format_job_count(dead)} will not be tried again",
+            message=f"{format_job_count(dead)} will not be retried",
             level="note",
             todo="forebay dead list; then forebay dead revive or forebay dead purge",
             see=DEAD,
@@ -220,7 +222,7 @@ def check_contents(session: StoreSession, *, quick: bool) -> Iterator[CheckResul
 
 
 def check_consistency(problems: Iterable[str]) -> Iterator[CheckResult]:
-    """What the store's own look at itself found."""
+    """Report the problems that the consistency check of the store found."""
     found = list(problems)
     if not found:
         yield CheckResult(about="consistency", message="jobs, leases, keys and counts agree")
@@ -232,14 +234,14 @@ def check_consistency(problems: Iterable[str]) -> Iterator[CheckResult]:
 
 
 def _remedy(problem: str) -> str:
-    fitting = (todo for end, todo in _REMEDIES.items() if problem.endswith(end))
-    return next(fitting, "restore the store from a backup")
+    matching = (remedy for end, remedy in _REMEDIES.items() if problem.endswith(end))
+    return next(matching, "restore the store from a backup")
 
 
 def check_queue(
     queue: Queue, counts: Counts, alive: list[WorkerInfo], app: str | None
 ) -> Iterator[CheckResult]:
-    """Whether the jobs that wait in a queue will be run by anybody."""
+    """Check that the waiting jobs of a queue have a worker."""
     waiting = sum(getattr(counts, state) for state in WAITING)
     if not waiting:
         return
@@ -269,15 +271,15 @@ def check_queue(
 
 
 def check_lanes(lanes: Iterable[LaneCount]) -> Iterator[CheckResult]:
-    """Jobs that wait beside their queue's order, because a worker of their queue could not run them."""
-    for gate in lanes:
-        if is_fairness_lane(gate.lane) or is_limit_lane(gate.lane):
-            continue  # they wait for the turn of their share, or for room under a limit, as they should
-        needed, todo = _lane_requirement(gate.lane)
-        wait = "waits" if gate.jobs == 1 else "wait"
+    """Check for parked jobs: no worker of their queue could run them."""
+    for lane in lanes:
+        if is_fairness_lane(lane.lane) or is_limit_lane(lane.lane):
+            continue  # these jobs wait for their fairness key or for a limit, as intended
+        needed, todo = _lane_requirement(lane.lane)
+        wait = "waits" if lane.jobs == 1 else "wait"
         yield CheckResult(
-            about=f"queue {gate.queue}",
-            message=f"{format_job_count(gate.jobs)} {wait} for a worker that {needed}",
+            about=f"queue {lane.queue}",
+            message=f"{format_job_count(lane.jobs)} {wait} for a worker that {needed}",
             level="problem",
             todo=f"{todo}; or cancel the jobs",
             see=DO_NOT_START,
@@ -285,7 +287,7 @@ def check_lanes(lanes: Iterable[LaneCount]) -> Iterator[CheckResult]:
 
 
 def _lane_requirement(lane: str) -> tuple[str, str]:
-    """What a worker needs to run jobs behind a gate, and what to do about it."""
+    """Return what a worker needs to run the jobs of a lane, and the remedy."""
     kind, _, name = lane.partition(":")
     if kind == "task":
         return (
@@ -295,12 +297,15 @@ def _lane_requirement(lane: str) -> tuple[str, str]:
     if kind == "payload":
         return f"reads payloads of version {name}", "upgrade the workers of this queue"
     if name == "blobs":
-        return "has the blobs", "start workers with blobs=, and check that their place can be reached"
+        return (
+            "has the blob store",
+            "start workers with blob_store=, and check that they can reach it",
+        )
     return f"has the {name}", "start workers with it in encryption_keys="
 
 
 def check_running(session: StoreSession, now: int) -> Iterator[CheckResult]:
-    """Jobs that have been running for longer than an hour."""
+    """Check for jobs that have been running for more than an hour."""
     stuck = find_running_longer(session.reader, now, HOUR_MS)
     if stuck:
         longest = stuck[0]

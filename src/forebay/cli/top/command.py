@@ -39,28 +39,32 @@ _ONCE_ROWS: Final = 10
     type=click.FloatRange(SHORTEST_SECONDS, LONGEST_SECONDS),
     default=2.0,
     show_default=True,
-    help="How many seconds between two looks.",
+    help="Seconds between two refreshes.",
 )
 @click.option(
-    "--sort", type=click.Choice(list(SORTS)), default="pending", show_default=True, help="Queues by this."
+    "--sort",
+    type=click.Choice(list(SORTS)),
+    default="pending",
+    show_default=True,
+    help="Order of the queues.",
 )
-@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
 @click.option(
     "--window",
     type=click.IntRange(10, MAX_WINDOW_MS // 1_000),
     default=DEFAULT_WINDOW_MS // 1_000,
     show_default=True,
-    help="Rates of so many seconds.",
+    help="Length of the window for rates, in seconds.",
 )
-@click.option("--once", is_flag=True, help="Look once and print it; so it is without a terminal too.")
+@click.option("--once", is_flag=True, help="Print one snapshot; this is the default without a terminal.")
 @with_store()
 def top(
     session: StoreSession, out: Output, every: float, sort: str, reverse: bool, window: int, once: bool
 ) -> None:
     """Show queues, workers, running jobs and the newest failures, live in a terminal.
 
-    Keys: q ends it, p pauses and goes on, s sorts queues by the next column, r turns the order round, + and -
-    change how often it looks, the space bar looks at once.
+    Keys: q quits, p pauses and resumes, s sorts queues by the next column, r reverses the order, + and -
+    change the interval, space refreshes at once.
     """
     view = TopView(sort=sort, every=every, is_reversed=reverse)
     if once or out.as_json or not _is_live():
@@ -71,51 +75,53 @@ def top(
 
 
 def _is_live() -> bool:
-    """Whether there is a terminal that keys come from and that can be drawn on."""
+    """Return whether input and output are a terminal that can be drawn on."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     if find_spec("termios") is None:
-        click.echo("Shown once: keys are read on Linux and macOS only", err=True)
+        click.echo("Printed once because keys are read only on Linux and macOS", err=True)
         return False
     try:
         import rich.live  # noqa: F401, PLC0415 - slow to import, and may be missing
     except ImportError as exc:
-        click.echo(f"Shown once, because {exc.name} is missing: pip install 'forebay[cli]'", err=True)
+        click.echo(f"Printed once, because {exc.name} is missing: pip install 'forebay[cli]'", err=True)
         return False
     return True
 
 
 def _print_once(session: StoreSession, out: Output, snapshot: StoreSnapshot, view: TopView) -> None:
-    def people() -> None:
+    def print_text() -> None:
         click.echo(format_summary(session.name, snapshot))
-        rows = [line.cells for line in snapshot.sorted_by(view.sort, is_reversed=view.is_reversed)]
+        rows = [line.cells for line in snapshot.sort_rows(view.sort, is_reversed=view.is_reversed)]
         print_table(QUEUE_HEADS, rows, title=f"Queues, in the last {format_duration(snapshot.window_ms)}")
         print_table(WORKER_HEADS, snapshot.worker_rows(), title="Workers")
         print_table(RUNNING_HEADS, snapshot.running_rows()[:_ONCE_ROWS], title="Running jobs")
         print_table(FAILURE_HEADS, snapshot.failure_rows()[:_ONCE_ROWS], title="Newest failures")
 
-    out.print_result(snapshot_json(session.name, snapshot, view.sort, is_reversed=view.is_reversed), people)
+    out.print_result(
+        snapshot_json(session.name, snapshot, view.sort, is_reversed=view.is_reversed), print_text
+    )
 
 
 def _run_live(session: StoreSession, view: TopView, window_ms: int) -> None:
     from forebay.cli.top.screen import open_screen, render  # noqa: PLC0415 - rich is slow to import
 
-    seen: StoreSnapshot | None = None
+    snapshot: StoreSnapshot | None = None
     with open_keyboard() as wait, open_screen() as live:
-        next_look = monotonic()
+        next_refresh = monotonic()
         while not view.is_over:
-            if view.is_due or (not view.is_paused and monotonic() >= next_look):
-                seen, view = _refresh(session, seen, view, window_ms)
-                next_look = monotonic() + view.every
-            live.update(render(session.name, seen, view, live.console.size), refresh=True)
-            for key in _split_keys(wait(view.every if view.is_paused else next_look - monotonic())):
+            if view.is_due or (not view.is_paused and monotonic() >= next_refresh):
+                snapshot, view = _refresh(session, snapshot, view, window_ms)
+                next_refresh = monotonic() + view.every
+            live.update(render(session.name, snapshot, view, live.console.size), refresh=True)
+            for key in _split_keys(wait(view.every if view.is_paused else next_refresh - monotonic())):
                 view = view.apply_key(key)
 
 
 def _refresh(
     session: StoreSession, snapshot: StoreSnapshot | None, view: TopView, window_ms: int
 ) -> tuple[StoreSnapshot | None, TopView]:
-    """A new look, or the old one with the reason why there is none: a store may come back."""
+    """Return a new snapshot, or the old one with the error: the store may come back."""
     try:
         return take_snapshot(session.reader, window_ms), replace(view, is_due=False, error="")
     except StoreError as exc:
@@ -123,5 +129,5 @@ def _refresh(
 
 
 def _split_keys(typed: str) -> Any:
-    """Keys one by one; what an arrow or a function key sends is none of ours."""
+    """Return single keys; none for the escape sequence of an arrow or function key."""
     return () if typed.startswith("\x1b[") or typed.startswith("\x1bO") else typed

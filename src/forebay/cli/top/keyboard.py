@@ -14,9 +14,10 @@ _MAX_BYTES: Final = 64
 
 @contextmanager
 def open_keyboard() -> Iterator[Callable[[float], str]]:
-    """While the block lasts keys come at once and are not shown; the function waits so many seconds for some.
+    """Switch the terminal to cbreak mode; the function waits up to so many seconds for keys.
 
-    Ctrl-C goes on meaning what it means. Afterwards the terminal is as it was, whatever has happened.
+    Keys arrive at once and are not echoed. Ctrl-C still interrupts. The terminal is restored at the end, also
+    after an error.
     """
     import termios  # noqa: PLC0415 - not on Windows
     import tty  # noqa: PLC0415

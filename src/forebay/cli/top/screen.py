@@ -1,4 +1,4 @@
-"""`forebay top` on a terminal, drawn with rich; loaded only there."""
+"""Rendering of `forebay top` with rich; imported only on a terminal."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ _STATES: Final = {
     "unresponsive": "red",
 }
 _GIVES_WAY: Final = {"queue", "queues", "task", "reason", "host", "worker"}
-_WIDE: Final = 110  # on a terminal of fewer columns these give way altogether
+_WIDE: Final = 110  # columns; a narrower terminal leaves out `_ONLY_WIDE`
 _ONLY_WIDE: Final = {"sched", "retry", "wait p95", "host", "slots", "cpu"}
 _MIN_WIDTH: Final = 6
-_FRAME: Final = 12  # lines for the head, the foot, and two lines for each section
-_KEYS: Final = "q quit   p pause   s sort   r reverse   + - interval   space now"
+_FRAME: Final = 12  # lines of the head, the foot, and two lines for each section
+_KEYS: Final = "q quit   p pause   s sort   r reverse   + - interval   space refresh"
 
 
 def open_screen() -> Live:
-    """The whole terminal, given back as it was."""
+    """Open the alternate screen; the terminal is restored at the end."""
     return Live(console=Console(highlight=False), screen=True, auto_refresh=False, transient=True)
 
 
 def render(store: str, snapshot: StoreSnapshot | None, view: TopView, size: ConsoleDimensions) -> Group:
-    """All that fits on a terminal of this size."""
+    """Render as much as fits on a terminal of this size."""
     parts: list[Text | Table] = [*_render_head(store, snapshot, view)]
     if snapshot is not None:
-        room = max(4, size.height - _FRAME)
-        lines = snapshot.sorted_by(view.sort, is_reversed=view.is_reversed)
-        queues, workers = min(len(lines), room // 3), min(len(snapshot.workers), max(1, room // 5))
-        running = min(len(snapshot.running), max(1, (room - queues - workers) // 2))
-        failures = max(1, room - queues - workers - running)
+        height = max(4, size.height - _FRAME)
+        lines = snapshot.sort_rows(view.sort, is_reversed=view.is_reversed)
+        queues, workers = min(len(lines), height // 3), min(len(snapshot.workers), max(1, height // 5))
+        running = min(len(snapshot.running), max(1, (height - queues - workers) // 2))
+        failures = max(1, height - queues - workers - running)
         sections = (
             ("Queues", QUEUE_HEADS, [line.cells for line in lines], queues),
             ("Workers", WORKER_HEADS, snapshot.worker_rows(), workers),
             ("Running jobs", RUNNING_HEADS, snapshot.running_rows(), running),
             ("Newest failures", FAILURE_HEADS, snapshot.failure_rows(), failures),
         )
-        for title, heads, rows, most in sections:
-            parts += _render_section(title, heads, rows, most, is_wide=size.width >= _WIDE)
+        for title, heads, rows, limit in sections:
+            parts += _render_section(title, heads, rows, limit, is_wide=size.width >= _WIDE)
     parts.append(Text(_KEYS, style="dim"))
     return Group(*parts)
 
@@ -68,11 +68,11 @@ def _render_head(store: str, snapshot: StoreSnapshot | None, view: TopView) -> l
         style="bold",
         no_wrap=True,
     )
-    how = f"every {view.every:g} s, by {view.sort}{' reversed' if view.is_reversed else ''}"
+    order = f"every {view.every:g} s, by {view.sort}{' reversed' if view.is_reversed else ''}"
     window = "" if snapshot is None else f", rates of the last {format_duration(snapshot.window_ms)}"
-    second = Text(f"{how}{window}", style="dim")
+    second = Text(f"{order}{window}", style="dim")
     if view.is_paused:
-        second.append("  PAUSED: p goes on", style="bold yellow")
+        second.append("  PAUSED: p resumes", style="bold yellow")
     if view.error:
         second = Text(cell(view.error, max_length=400), style="bold red", overflow="ellipsis")
     return [first, second]
@@ -82,12 +82,12 @@ def _render_section(
     title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], limit: int, *, is_wide: bool
 ) -> list[Text | Table]:
     more = f" ({limit} of {len(rows)})" if len(rows) > limit else ""
-    made = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     places = [place for place, name in enumerate(heads) if is_wide or name not in _ONLY_WIDE]
     for place in places:
         name = heads[place]
         is_number = bool(rows) and all(isinstance(row[place], int) for row in rows)
-        made.add_column(
+        table.add_column(
             name,
             justify="right" if is_number else "left",
             no_wrap=True,
@@ -97,5 +97,5 @@ def _render_section(
         )
     for row in rows[:limit]:
         cells = [cell(row[place]) for place in places]
-        made.add_row(*(Text(shown, style=_STATES.get(shown, "")) for shown in cells))
-    return [Text(f"{title}{more}", style="bold cyan"), made]
+        table.add_row(*(Text(shown, style=_STATES.get(shown, "")) for shown in cells))
+    return [Text(f"{title}{more}", style="bold cyan"), table]

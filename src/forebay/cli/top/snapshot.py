@@ -1,4 +1,4 @@
-"""What `forebay top` shows: one look at a store, and the lines that it makes."""
+"""Snapshot of a store, and its rows in `forebay top`."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
 from forebay.operations.queue_stats import QueueStats, queue_stats
 from forebay.stores.contract.reader import Reader
 
-MAX_SCANNED: Final = 100  # of the newest jobs that run, and of those that have failed
+MAX_SCANNED: Final = 100  # newest running jobs, and newest failed jobs
 QUEUE_HEADS: Final = (
-    *("queue", "is", "pending", "run", "sched", "retry", "dead"),
-    *("came/s", "done/s", "failed", "wait p95", "oldest"),
+    *("queue", "state", "pending", "run", "sched", "retry", "dead"),
+    *("new/s", "jobs/s", "failed", "wait p95", "oldest"),
 )
 WORKER_HEADS: Final = (
     "worker",
     "host",
-    "is",
+    "state",
     "heartbeat",
     "queues",
-    "runs",
+    "running",
     "slots",
     "done",
     "failed",
     "cpu",
     "memory",
 )
-RUNNING_HEADS: Final = ("id", "queue", "task", "try", "worker", "runs for")
+RUNNING_HEADS: Final = ("id", "queue", "task", "try", "worker", "running for")
 FAILURE_HEADS: Final = ("id", "queue", "task", "state", "ago", "reason")
 
 
 class QueueRow(NamedTuple):
-    """A queue with its jobs and what has become of them lately."""
+    """Queue with its job counts and recent rates."""
 
     queue: Queue
     stats: QueueStats
@@ -51,47 +51,52 @@ class QueueRow(NamedTuple):
 
     @property
     def cells(self) -> tuple[object, ...]:
-        one, counts = self.stats, self.counts
-        came, waited = one.per_second(one.span.enqueued), one.wait.percentile_ms(95)
+        stats, counts = self.stats, self.counts
+        enqueue_rate, waited = stats.per_second(stats.span.enqueued), stats.wait.percentile_ms(95)
         return (
             *(self.queue.name, self.queue.state, counts.pending, counts.running, counts.scheduled),
-            *(counts.retrying, counts.dead, "" if came is None else f"{came:.1f}", f"{one.throughput:.1f}"),
-            *(one.span.count(MetricEvent.FAILED), "" if waited is None else format_duration(round(waited))),
-            format_duration(one.waits_ms),
+            *(
+                counts.retrying,
+                counts.dead,
+                "" if enqueue_rate is None else f"{enqueue_rate:.1f}",
+                f"{stats.throughput:.1f}",
+            ),
+            *(stats.span.count(MetricEvent.FAILED), "" if waited is None else format_duration(round(waited))),
+            format_duration(stats.waits_ms),
         )
 
 
-# By what queues can be sorted, and how: those that a reader wants to see first are first.
+# Sort orders of queues; the queues of most interest come first.
 SORTS: Final[dict[str, Callable[[QueueRow], Any]]] = {
-    "queue": lambda line: line.queue.name,
-    "pending": lambda line: -line.counts.pending,
-    "running": lambda line: -line.counts.running,
-    "dead": lambda line: -line.counts.dead,
-    "done": lambda line: -line.stats.throughput,
-    "oldest": lambda line: -(line.stats.waits_ms or 0),
+    "queue": lambda row: row.queue.name,
+    "pending": lambda row: -row.counts.pending,
+    "running": lambda row: -row.counts.running,
+    "dead": lambda row: -row.counts.dead,
+    "done": lambda row: -row.stats.throughput,
+    "oldest": lambda row: -(row.stats.waits_ms or 0),
 }
 
 
 class StoreSnapshot(NamedTuple):
-    """What a store holds at a moment."""
+    """Contents of a store at one moment."""
 
     at: int
     queue_rows: Sequence[QueueRow]
     workers: Sequence[WorkerInfo]
-    running: Sequence[JobSummary]  # of the newest ones, those that run for longest first
-    failures: Sequence[JobStateInfo]  # last attempts that went wrong, the latest first
+    running: Sequence[JobSummary]  # of the newest jobs, the longest running first
+    failures: Sequence[JobStateInfo]  # newest failed attempts, latest first
     window_ms: int
 
     @property
     def total(self) -> Counts:
-        return sum_counts([line.counts for line in self.queue_rows])
+        return sum_counts([row.counts for row in self.queue_rows])
 
-    def sorted_by(self, name: str, *, is_reversed: bool = False) -> list[QueueRow]:
+    def sort_rows(self, name: str, *, is_reversed: bool = False) -> list[QueueRow]:
         by_name = sorted(self.queue_rows, key=SORTS["queue"])
         return sorted(by_name, key=SORTS[name], reverse=is_reversed)
 
     def worker_rows(self) -> list[tuple[object, ...]]:
-        return [_worker_row(one, self.at) for one in self.workers]
+        return [_worker_row(worker, self.at) for worker in self.workers]
 
     def running_rows(self) -> list[tuple[object, ...]]:
         return [
@@ -109,38 +114,38 @@ class StoreSnapshot(NamedTuple):
     def failure_rows(self) -> list[tuple[object, ...]]:
         return [
             (
-                one.id,
-                one.queue,
-                one.task,
-                one.state,
-                format_duration(max(0, self.at - _failure_time(one))),
-                _failure_reason(one),
+                info.id,
+                info.queue,
+                info.task,
+                info.state,
+                format_duration(max(0, self.at - _failure_time(info))),
+                _failure_reason(info),
             )
-            for one in self.failures
+            for info in self.failures
         ]
 
 
 def take_snapshot(reader: Reader, window_ms: int) -> StoreSnapshot:
-    """One look; queues that were deleted and have no jobs left are not shown."""
+    """Read the store; deleted queues without jobs are left out."""
     counts = reader.counts()
     queues = {queue.name: queue for queue in reader.queues(list(counts))} if counts else {}
-    figures = queue_stats(reader, list(counts), window_ms) if counts else []
-    lines = [QueueRow(queues[one.queue], one) for one in figures if one.queue in queues]
+    stats = queue_stats(reader, list(counts), window_ms) if counts else []
+    rows = [QueueRow(queues[item.queue], item) for item in stats if item.queue in queues]
     running = reader.search(JobQuery(states=(JobState.RUNNING,)), limit=MAX_SCANNED).jobs
     failed = reader.search(JobQuery(states=(JobState.DEAD, JobState.RETRYING)), limit=MAX_SCANNED).jobs
-    fates = reader.job_states([job.id for job in failed]) if failed else []
+    states = reader.job_states([job.id for job in failed]) if failed else []
     return StoreSnapshot(
         at=reader.now(),
-        queue_rows=[one for one in lines if one.queue.state is not QueueState.DROPPED or one.counts.total],
+        queue_rows=[row for row in rows if row.queue.state is not QueueState.DROPPED or row.counts.total],
         workers=reader.workers(),
         running=sorted(running, key=lambda job: job.started_at or 0),
-        failures=sorted((one for one in fates if one is not None), key=_failure_time, reverse=True),
+        failures=sorted((info for info in states if info is not None), key=_failure_time, reverse=True),
         window_ms=window_ms,
     )
 
 
 def format_summary(store: str, snapshot: StoreSnapshot) -> str:
-    """The first line."""
+    """Return the first line of the screen."""
     total = snapshot.total
     alive = f"{len(snapshot.workers)} worker{'' if len(snapshot.workers) == 1 else 's'}"
     states = (JobState.PENDING, JobState.RUNNING, JobState.RETRYING, JobState.DEAD)
@@ -149,17 +154,17 @@ def format_summary(store: str, snapshot: StoreSnapshot) -> str:
 
 
 def snapshot_json(store: str, snapshot: StoreSnapshot, sort: str, *, is_reversed: bool) -> dict[str, Any]:
-    """The same for programs."""
-    lines = snapshot.sorted_by(sort, is_reversed=is_reversed)
+    """Return the snapshot as JSON."""
+    rows = snapshot.sort_rows(sort, is_reversed=is_reversed)
     return {
         "store": store,
         "at": iso_instant(snapshot.at),
         "window_ms": snapshot.window_ms,
         "total": counts_json(snapshot.total),
-        "queues": [{**queue_json(one.queue, one.counts), "metrics": stats_json(one.stats)} for one in lines],
+        "queues": [{**queue_json(row.queue, row.counts), "metrics": stats_json(row.stats)} for row in rows],
         "workers": [worker_json(worker, snapshot.at) for worker in snapshot.workers],
         "running": [summary_json(job) for job in snapshot.running],
-        "failures": [_job_state_json(one) for one in snapshot.failures],
+        "failures": [_job_state_json(info) for info in snapshot.failures],
     }
 
 
@@ -193,9 +198,9 @@ def _failure_reason(state_info: JobStateInfo) -> str:
 def _worker_row(worker: WorkerInfo, now: int) -> tuple[object, ...]:
     running = f"{len(worker.running)}+" if len(worker.running) == SHOWN_JOBS else len(worker.running)
     memory = "" if worker.memory is None else f"{worker.memory // 1_048_576} MB"
-    share = "" if worker.cpu is None else f"{worker.cpu:.0%}"
+    cpu = "" if worker.cpu is None else f"{worker.cpu:.0%}"
     queues = cell(", ".join(f"{name} (paused)" if name in worker.paused else name for name in worker.queues))
     return (
         *(worker.id, worker.host, worker.state, worker.heartbeat_status(now), queues, running, worker.slots),
-        *(worker.completed, worker.failed, share, memory),
+        *(worker.completed, worker.failed, cpu, memory),
     )

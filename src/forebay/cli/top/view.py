@@ -1,4 +1,4 @@
-"""What somebody wants to see in `forebay top`, and how keys change it."""
+"""View settings of `forebay top`, and the keys that change them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ LONGEST_SECONDS: Final = 3_600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopView:
-    """What somebody has asked to see, by options and keys. `trouble` is why the last look failed."""
+    """Settings by options and keys. `error` is the reason why the last refresh failed."""
 
     sort: str
     every: float
     is_reversed: bool = False
     is_paused: bool = False
     is_over: bool = False
-    is_due: bool = True  # look now, whatever the time
+    is_due: bool = True  # refresh now, before the interval has passed
     error: str = ""
 
     def apply_key(self, key: str) -> TopView:
-        """The same after a key; one that means nothing changes nothing."""
+        """Return the view after a key; an unknown key changes nothing."""
         match key:
             case "q" | "Q" | "\x1b":
                 return replace(self, is_over=True)
