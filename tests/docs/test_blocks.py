@@ -33,7 +33,7 @@ PROGRAMS: Final = (
     "guide/limits.md",
     "guide/logging.md",
     "guide/metrics.md",
-    "guide/order.md",
+    "guide/priorities.md",
     "guide/retries.md",
     "guide/schedules.md",
     "guide/sqlite.md",
@@ -71,7 +71,7 @@ ELSEWHERE: Final = {
     ("guide/workers.md", "python"): (
         "worker/test_guide.py::test_the_program_of_the_page_runs_in_an_empty_folder"
     ),
-    ("guide/control.md", "python"): (
+    ("guide/operating-workers.md", "python"): (
         "worker/test_guide.py::test_the_program_of_the_page_about_control_runs_in_an_empty_folder"
     ),
     ("guide/executors.md", "python"): (
@@ -114,7 +114,7 @@ ELSEWHERE: Final = {
         for language in ("python", "console")
     },
     **{
-        ("guide/moving-in.md", language): (
+        ("guide/importing.md", language): (
             "importers/test_guide.py::test_a_backlog_of_celery_comes_over_as_the_page_says"
         )
         for language in ("python", "console")

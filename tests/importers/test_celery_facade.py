@@ -269,7 +269,7 @@ def test_what_is_not_offered_is_refused_with_the_way_out(app: Celery) -> None:
         (lambda: app.task(lambda: None, name="f", base=object)): "use hooks of app.forebay",
         (lambda: setattr(app.conf, "worker_concurrency", 3)): "forebay worker",
         (lambda: task.apply_async(routing_key="x")): "name the queue",
-        (lambda: app.teapot): "docs/guide/moving-in.md lists",
+        (lambda: app.teapot): "docs/guide/importing.md lists",
         (lambda: app.task(lambda: None, name="a", rate_limit="1/s")): "forebay limits",
         (lambda: app.task(lambda: None, name="b", soft_time_limit=3)): "is_overdue",
         (lambda: app.task(lambda: None, name="c", acks_late=False)): "always True",

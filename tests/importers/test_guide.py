@@ -21,7 +21,7 @@ from tests.docs.pages import fenced, run, text
 from tests.importers.support import DEADLINE
 from tests.redis_server import RedisServer
 
-PAGE: Final = "guide/moving-in.md"
+PAGE: Final = "guide/importing.md"
 ADDRESS: Final = "redis://localhost:6379/"
 
 

@@ -22,7 +22,7 @@ def test_the_program_of_the_page_about_executors_runs_in_an_empty_folder(tmp_pat
 
 
 def test_the_program_of_the_page_about_control_runs_in_an_empty_folder(tmp_path: Path) -> None:
-    answer = run_page(tmp_path, "guide/control.md")
+    answer = run_page(tmp_path, "guide/operating-workers.md")
 
     assert answer.returncode == 0, answer.stderr
-    assert "worker.pause()" in whole("guide/control.md", "python")
+    assert "worker.pause()" in whole("guide/operating-workers.md", "python")

@@ -84,7 +84,7 @@ _WAYS_OUT: Final = {
 }
 # A word that is none of Celery's, or is newer than this list.
 _NO_WAY_KNOWN: Final = (
-    "`app.forebay` is the whole app of Forebay; docs/guide/moving-in.md lists what is offered"
+    "`app.forebay` is the whole app of Forebay; docs/guide/importing.md lists what is offered"
 )
 # Settings and options that are so here anyway: other values are refused.
 _ALWAYS: Final[dict[str, tuple[Any, ...]]] = {

@@ -35,7 +35,7 @@ _WAYS_OUT: Final = {
 
 def refuse(name: str, context: str) -> NoReturn:
     """Say that this is not offered, and the way out."""
-    way = _WAYS_OUT.get(name, "see docs/guide/moving-in.md for what there is")
+    way = _WAYS_OUT.get(name, "see docs/guide/importing.md for what there is")
     raise Unsupported(f"{context} {name} of RQ is not offered here: {way}")
 
 
